@@ -1,0 +1,34 @@
+# `make run` and `make test` need Python 3.11+, pip and make; they build their own virtual environment.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+WORKERS ?= 2
+
+.PHONY: run test test-all lint bench docs clean
+.DEFAULT_GOAL := run
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[deploy,report,parquet,dev]'
+	touch $@
+
+run: $(READY)            ## five parties train one model on embedded data; writes runs/default
+	$(BIN)/coterie run --out runs/default
+
+test: $(READY) lint      ## what CI runs: lint, types, and every test that is not marked slow
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+
+test-all: $(READY) lint  ## everything, the slow checks included
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)          ## ratios to peers measured in the same run
+	$(BIN)/python -m benchmarks.engine
+
+clean:
+	rm -rf $(VENV) runs site build
