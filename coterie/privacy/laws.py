@@ -1,0 +1,110 @@
+"""The laws of an algorithm's random draws: standard, of fixed shape, and independent of any data.
+
+An algorithm says which draws a round needs (`draws`), a driver supplies them, and `emit` scales them with `add`.
+A simulation draws them here with `jax.random`; a deployed agent draws integers on a grid from the operating system
+(`coterie.privacy.secure`); a test replays recorded ones; an audit evaluates `log_density` of the ones it inferred.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import gammaln
+from jaxtyping import Array, Float, Int, Key
+
+__all__ = ["Grid", "L2Laplace", "Laplace", "Law", "Normal", "Uniform", "add"]
+
+
+class Law(eqx.Module):
+    """A standard law: `sample(key, dtype)` draws from it, `log_density` is what an audit needs."""
+
+    shape: tuple[int, ...] = eqx.field(static=True)
+    name: ClassVar[str]
+
+    def __init__(self, *shape: int):
+        self.shape = tuple(int(n) for n in shape)
+
+    def sample(self, key: Key[Array, ""], dtype: jnp.dtype) -> Array:
+        """One draw. Simulation only: a float from a seeded generator never goes on a wire (docs/threat-model.md)."""
+        raise NotImplementedError(type(self).__name__)
+
+    def log_density(self, value: Array) -> Float[Array, ""]:
+        """Log-density of a draw, summed over its coordinates."""
+        raise NotImplementedError(type(self).__name__)
+
+
+class Normal(Law):
+    """Independent standard normals."""
+
+    name = "normal"
+
+    def sample(self, key: Key[Array, ""], dtype: jnp.dtype) -> Array:
+        return jax.random.normal(key, self.shape, dtype)
+
+    def log_density(self, value: Array) -> Float[Array, ""]:
+        return -0.5 * jnp.sum(value**2 + jnp.log(2 * jnp.pi))
+
+
+class Laplace(Law):
+    """Independent Laplace variables of scale 1, density ½ exp(−|x|) each."""
+
+    name = "laplace"
+
+    def sample(self, key: Key[Array, ""], dtype: jnp.dtype) -> Array:
+        return jax.random.laplace(key, self.shape, dtype)
+
+    def log_density(self, value: Array) -> Float[Array, ""]:
+        return -jnp.sum(jnp.abs(value) + jnp.log(2.0))
+
+
+class Uniform(Law):
+    """Independent uniforms on [0, 1)."""
+
+    name = "uniform"
+
+    def sample(self, key: Key[Array, ""], dtype: jnp.dtype) -> Array:
+        return jax.random.uniform(key, self.shape, dtype)
+
+    def log_density(self, value: Array) -> Float[Array, ""]:
+        inside = jnp.all((value >= 0) & (value < 1))
+        return jnp.where(inside, 0.0, -jnp.inf)
+
+
+class L2Laplace(Law):
+    """A vector with density ∝ exp(−‖x‖₂) in R^d: a Gamma(d, 1) radius times a uniform direction."""
+
+    name = "l2-laplace"
+
+    def sample(self, key: Key[Array, ""], dtype: jnp.dtype) -> Array:
+        radius_key, direction_key = jax.random.split(key)
+        # Gamma with the whole-numbered shape d is a sum of d exponentials: no rejection loop inside a vmap.
+        radius = jnp.sum(jax.random.exponential(radius_key, self.shape, dtype))
+        direction = jax.random.normal(direction_key, self.shape, dtype)
+        return radius * direction / jnp.linalg.norm(direction)
+
+    def log_density(self, value: Array) -> Float[Array, ""]:
+        d = self.shape[0]
+        log_sphere = jnp.log(2.0) + d / 2 * jnp.log(jnp.pi) - gammaln(d / 2)
+        return -jnp.linalg.norm(value) - log_sphere - gammaln(float(d))
+
+
+class Grid(eqx.Module):
+    """A deployed draw: whole numbers of grid steps whose standard scale is `unit` steps."""
+
+    steps: Int[Array, " ..."]
+    unit: float = eqx.field(static=True)
+
+
+def add(value: Array, noise: Array | Grid, scale: Array | float) -> Array:
+    """Put noise of standard deviation (or rate⁻¹) `scale` on a number: the only place where that happens.
+
+    With a simulated draw this is `value + scale * noise`. With a deployed `Grid` draw the value is first rounded to
+    the grid of step `scale / unit`, so that the sum is a whole number of steps and no float artefact survives.
+    """
+    if isinstance(noise, Grid):
+        step = scale / noise.unit
+        return step * (jnp.round(value / step) + noise.steps)
+    return value + scale * noise

@@ -1,0 +1,222 @@
+"""Minimising one agent's subproblem: exact to a gradient norm, warm-started, with its factor kept between rounds.
+
+`newton_like` is for strongly convex problems of moderate dimension. It takes L-BFGS steps of unit length whose initial
+matrix is the inverse of a Hessian computed in some earlier round; where that is slow, the Hessian is renewed by a
+damped Newton step. Both judge a step by the gradient norm, which decreases along a Newton direction of a convex
+function, so no function value (and none of its rounding error) is needed.
+
+`quasi_newton` is for large or non-convex problems: L-BFGS with backtracking on the value.
+
+`projected` is for a constraint set: accelerated projected gradient with restart, certified by the gradient mapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+__all__ = ["Settings", "Solver", "newton_like", "projected", "quasi_newton"]
+
+Vector = Float[Array, " d"]
+MEMORY = 6  # pairs kept by L-BFGS
+
+
+class Settings(eqx.Module):
+    """How exactly to solve. `fixed` > 0 takes that many steps whatever the data say (nothing to time)."""
+
+    tolerance: float = eqx.field(static=True, default=1e-8)
+    max_steps: int = eqx.field(static=True, default=200)
+    fixed: int = eqx.field(static=True, default=0)
+
+
+class Solver(eqx.Module):
+    """What an agent keeps between solves. Private: it may depend on the data."""
+
+    x: Float[Array, " d"]
+    inverse: Float[Array, "k k"]  # inverse of an earlier Hessian (k = 0 where none is kept)
+    ready: Bool[Array, ""]  # whether `inverse` means anything yet
+    residual: Float[Array, ""]  # gradient norm that the last solve reached
+    steps: Int[Array, ""]  # gradient evaluations so far
+
+    @classmethod
+    def fresh(cls, x: Vector, keep: bool) -> Solver:
+        """A solver that starts from x and knows nothing yet."""
+        k = x.shape[0] if keep else 0
+        return cls(x, jnp.zeros((k, k), x.dtype), jnp.array(False), jnp.array(jnp.inf, x.dtype), jnp.array(0))
+
+
+def _two_loop(g: Vector, s: Array, y: Array, rho: Array, base: Callable[[Vector], Vector]) -> Vector:
+    """L-BFGS: the inverse Hessian estimate applied to g; pairs are newest first and rho = 0 marks an empty one."""
+    alphas = []
+    for i in range(s.shape[0]):
+        a = rho[i] * jnp.dot(s[i], g)
+        g = g - a * y[i]
+        alphas.append(a)
+    r = base(g)
+    for i in reversed(range(s.shape[0])):
+        r = r + s[i] * (alphas[i] - rho[i] * jnp.dot(y[i], r))
+    return r
+
+
+def _remember(pairs: tuple, step: Vector, change: Vector) -> tuple:
+    s, y, rho = pairs
+    curvature = jnp.dot(step, change)
+    good = curvature > 1e-12 * jnp.linalg.norm(step) * jnp.linalg.norm(change)
+    new_rho = jnp.where(good, 1 / jnp.where(good, curvature, 1.0), 0.0)
+    push = lambda old, new: jnp.concatenate([new[None], old[:-1]])  # noqa: E731
+    return push(s, step), push(y, change), push(rho, new_rho)
+
+
+def _no_pairs(x: Vector) -> tuple:
+    empty = jnp.zeros((MEMORY, x.shape[0]), x.dtype)
+    return empty, empty, jnp.zeros(MEMORY, x.dtype)
+
+
+def newton_like(
+    gradient: Callable[[Vector], Vector], hessian: Callable[[Vector], Array], solver: Solver, how: Settings
+) -> Solver:
+    """Solve gradient(x) = 0 to norm `how.tolerance` for a strongly convex function with the given Hessian."""
+    norm = jnp.linalg.norm
+    identity = jnp.eye(solver.x.shape[0], dtype=solver.x.dtype)
+
+    def invert(h: Array) -> Array:
+        return jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(h), True), identity)
+
+    if how.fixed:  # a fixed amount of work: Hessian, four step lengths, keep the best
+        lengths = 0.5 ** jnp.arange(4, dtype=solver.x.dtype)
+
+        def once(_: Int[Array, ""], x: Vector) -> Vector:
+            direction = invert(hessian(x)) @ gradient(x)
+            tried = x - lengths[:, None] * direction
+            return tried[jnp.argmin(norm(jax.vmap(gradient)(tried), axis=1))]
+
+        x = jax.lax.fori_loop(0, how.fixed, once, solver.x)
+        return Solver(x, solver.inverse, solver.ready, norm(gradient(x)), solver.steps + 5 * how.fixed)
+
+    def open_(c: tuple) -> Bool[Array, ""]:
+        return (norm(c[1]) > how.tolerance) & (c[2] < how.max_steps)
+
+    def coast(carry: tuple) -> tuple:
+        """L-BFGS steps with the kept inverse, for as long as each cuts the gradient to 0.6 or less."""
+
+        def step(c: tuple) -> tuple:
+            (x, g, n, inverse, _), pairs, _ = c
+            new_x = x - _two_loop(g, *pairs, lambda v: inverse @ v)
+            new_g = gradient(new_x)
+            better = norm(new_g) < norm(g)
+            fast = norm(new_g) < 0.6 * norm(g)
+            pairs = _remember(pairs, new_x - x, new_g - g)
+            kept = jnp.where(better, new_x, x), jnp.where(better, new_g, g)
+            return (*kept, n + 1, inverse, True), pairs, fast
+
+        start = carry, _no_pairs(carry[0]), carry[4]
+        return jax.lax.while_loop(lambda c: c[2] & open_(c[0]), step, start)[0]
+
+    def renew(carry: tuple) -> tuple:
+        """A damped Newton step from a fresh Hessian."""
+        x, g, n, _, _ = carry
+        inverse = invert(hessian(x))
+        direction = inverse @ g
+
+        def shorter(c: tuple) -> tuple:
+            _, _, length, tries = c
+            new_x = x - length * direction
+            return new_x, gradient(new_x), length / 2, tries + 1
+
+        def too_long(c: tuple) -> Bool[Array, ""]:
+            return (norm(c[1]) > (1 - 0.5 * c[2]) * norm(g)) & (c[3] < 30)
+
+        # c[2] is already halved: the step taken was 2 c[2], so sufficient decrease asks for 1 − ¼ · length
+        first = shorter((x, g, jnp.ones((), x.dtype), jnp.array(0)))
+        new_x, new_g, _, tries = jax.lax.while_loop(too_long, shorter, first)
+        return new_x, new_g, n + tries, inverse, jnp.array(True)
+
+    g = gradient(solver.x)
+    carry = coast((solver.x, g, jnp.array(1), solver.inverse, solver.ready))
+    x, g, n, inverse, ready = jax.lax.while_loop(open_, lambda c: coast(renew(c)), carry)
+    return Solver(x, inverse, ready, norm(g), solver.steps + n)
+
+
+def quasi_newton(
+    value_and_gradient: Callable[[Vector], tuple[Array, Vector]], solver: Solver, how: Settings
+) -> Solver:
+    """L-BFGS with backtracking; a local minimiser of any smooth function, to gradient norm `how.tolerance`."""
+    norm = jnp.linalg.norm
+
+    def base(pairs: tuple) -> Callable[[Vector], Vector]:
+        s, y, rho = pairs
+        scale = jnp.where(rho[0] > 0, jnp.dot(s[0], y[0]) / jnp.maximum(jnp.dot(y[0], y[0]), 1e-300), 1.0)
+        return lambda v: scale.astype(v.dtype) * v
+
+    def step(c: tuple) -> tuple:
+        x, f, g, n, pairs, _ = c
+        direction = _two_loop(g, *pairs, base(pairs))
+        slope = jnp.dot(direction, g)
+        direction = jnp.where(slope > 0, direction, g)
+        slope = jnp.where(slope > 0, slope, jnp.dot(g, g))
+        first = jnp.where(pairs[2][0] > 0, 1.0, jnp.minimum(1.0, 1 / norm(g))).astype(x.dtype)
+
+        def good(f2: Array, g2: Vector, length: Array) -> Bool[Array, ""]:
+            flat = jnp.abs(f2 - f) <= 8 * jnp.finfo(x.dtype).eps * jnp.abs(f)  # values can no longer tell
+            return (f2 <= f - 1e-4 * length * slope) | (flat & (norm(g2) < norm(g)))
+
+        def shorter(b: tuple) -> tuple:
+            length = b[3] / 2
+            x2 = x - length * direction
+            return (x2, *value_and_gradient(x2), length, b[4] + 1)
+
+        x1 = x - first * direction
+        start = (x1, *value_and_gradient(x1), first, jnp.array(1))
+        keep_on = lambda b: ~good(b[1], b[2], b[3]) & (b[4] < 25)  # noqa: E731
+        x2, f2, g2, length, tries = jax.lax.while_loop(keep_on, shorter, start)
+        ok = good(f2, g2, length)
+        pairs = _remember(pairs, jnp.where(ok, x2 - x, 0), jnp.where(ok, g2 - g, 0))
+        return jnp.where(ok, x2, x), jnp.where(ok, f2, f), jnp.where(ok, g2, g), n + tries, pairs, ok
+
+    f, g = value_and_gradient(solver.x)
+    start = (solver.x, f, g, jnp.array(1), _no_pairs(solver.x), jnp.array(True))
+    if how.fixed:
+        end = jax.lax.fori_loop(0, how.fixed, lambda _, c: step(c), start)
+    else:
+        end = jax.lax.while_loop(
+            lambda c: c[5] & (norm(c[2]) > how.tolerance) & (c[3] < how.max_steps), step, start
+        )
+    return Solver(end[0], solver.inverse, solver.ready, norm(end[2]), solver.steps + end[3])
+
+
+def projected(
+    gradient: Callable[[Vector], Vector],
+    project: Callable[[Vector], Vector],
+    smooth: Array | float,
+    solver: Solver,
+    how: Settings,
+) -> Solver:
+    """Minimise over a convex set; `smooth` bounds the curvature. Residual: norm of the gradient mapping."""
+
+    def step(c: Any) -> Any:
+        x, y, momentum, _, n = c
+        new = project(y - gradient(y) / smooth)
+        residual = smooth * jnp.linalg.norm(new - y)
+        restart = jnp.dot(y - new, new - x) > 0
+        m = jnp.where(restart, 1.0, momentum)
+        following = (1 + jnp.sqrt(1 + 4 * m**2)) / 2
+        ahead = jnp.where(restart, new, new + (m - 1) / following * (new - x))
+        return new, ahead, following, residual, n + 1
+
+    start = (
+        project(solver.x),
+        project(solver.x),
+        jnp.ones((), solver.x.dtype),
+        jnp.full((), jnp.inf, solver.x.dtype),
+    )
+    if how.fixed:
+        end = jax.lax.fori_loop(0, how.fixed, lambda _, c: step(c), (*start, jnp.array(0)))
+    else:
+        unfinished = lambda c: (c[3] > how.tolerance) & (c[4] < 50 * how.max_steps)  # noqa: E731
+        end = jax.lax.while_loop(unfinished, step, (*start, jnp.array(0)))
+    return Solver(end[0], solver.inverse, solver.ready, end[3], solver.steps + end[4])
