@@ -41,9 +41,7 @@ def test_edges_are_canonical_and_connected(kind: str, size: int) -> None:
     for node in range(size):
         assert graph.neighbours(node).tolist() == sorted(graph.to_networkx()[node])
         assert graph.degrees[node] == len(graph.neighbours(node))
-    np.testing.assert_array_equal(
-        graph.laplacian().toarray(), nx.laplacian_matrix(graph.to_networkx()).toarray()
-    )
+    np.testing.assert_array_equal(graph.laplacian().toarray(), nx.laplacian_matrix(graph.to_networkx()).toarray())
 
 
 @pytest.mark.parametrize(

@@ -149,9 +149,7 @@ def read_edges(path: str | Path) -> tuple[np.ndarray, tuple[str, ...]]:
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"cannot read graph file {path}: {getattr(error, 'strerror', None) or error}"
-        ) from None
+        raise InputError(f"cannot read graph file {path}: {getattr(error, 'strerror', None) or error}") from None
     pairs: list[tuple[str, str]] = []
     for number, line in enumerate(lines, 1):
         text = line.split("#", 1)[0].strip()

@@ -36,9 +36,7 @@ class Graph:
     def _adjacency(self) -> sp.csr_array:
         i, j = self.edges.astype(np.int32).T
         ones = np.ones(2 * len(self.edges))
-        matrix = sp.csr_array(
-            (ones, (np.concatenate([i, j]), np.concatenate([j, i]))), shape=(self.size,) * 2
-        )
+        matrix = sp.csr_array((ones, (np.concatenate([i, j]), np.concatenate([j, i]))), shape=(self.size,) * 2)
         matrix.sort_indices()
         return matrix
 
@@ -154,9 +152,7 @@ def lanczos(matrix: sp.csr_array, eigenvalue: float, end: Literal["LA", "SA"]) -
     operator = LinearOperator((n, n), matvec=lambda x: matrix @ x + shift * x.mean(), dtype=np.float64)
     start = np.random.default_rng(0).standard_normal(n)
     try:
-        found = eigsh(
-            operator, k=1, which=end, v0=start, ncv=40, maxiter=100, tol=1e-9, return_eigenvectors=False
-        )
+        found = eigsh(operator, k=1, which=end, v0=start, ncv=40, maxiter=100, tol=1e-9, return_eigenvectors=False)
     except ArpackNoConvergence:
         return None
     return float(found[0])

@@ -54,9 +54,7 @@ def _probability(value: object) -> float:
 
 def _affordable(kind: str, size: int, edges: float) -> None:
     if edges > MAX_EDGES:
-        raise InputError(
-            f"a {kind} graph of {size:,} nodes has about {edges:,.0f} edges, more than {MAX_EDGES:,}"
-        )
+        raise InputError(f"a {kind} graph of {size:,} nodes has about {edges:,.0f} edges, more than {MAX_EDGES:,}")
 
 
 def _complete(size: int, rng: np.random.Generator) -> Graph:
@@ -81,13 +79,9 @@ def _regular(size: int, rng: np.random.Generator, *, degree: int) -> Graph:
         raise InputError(f"no graph of {size} nodes has every degree {degree}: their product must be even")
     edges = degree * size // 2
     _affordable("regular", size, edges)
-    chance = {1: float(size == 2), 2: min(1.0, math.exp(0.75) * math.sqrt(math.pi / size) / 2)}.get(
-        degree, 1.0
-    )
+    chance = {1: float(size == 2), 2: min(1.0, math.exp(0.75) * math.sqrt(math.pi / size) / 2)}.get(degree, 1.0)
     hint = "use a larger degree" + (" or kind 'ring'" if degree == 2 else "")
-    return _until_connected(
-        "regular", size, edges, chance, hint, lambda: edge_lists.regular_edges(rng, size, degree)
-    )
+    return _until_connected("regular", size, edges, chance, hint, lambda: edge_lists.regular_edges(rng, size, degree))
 
 
 def _erdos_renyi(size: int, rng: np.random.Generator, *, p: float) -> Graph:
@@ -170,14 +164,10 @@ def make_graph(kind: str, size: int | None = None, *, seed: int = 0, **params: o
         raise InputError(f"unknown graph kind {kind!r}: expected one of {', '.join(KINDS)}")
     if kind != "file" or size is not None:
         size = _integer("size", size, 2, 2**31 - 2)
-    wanted = {
-        p.name: p for p in inspect.signature(KINDS[kind]).parameters.values() if p.kind == p.KEYWORD_ONLY
-    }
+    wanted = {p.name: p for p in inspect.signature(KINDS[kind]).parameters.values() if p.kind == p.KEYWORD_ONLY}
     for name in params:
         if name not in wanted:
-            raise InputError(
-                f"graph kind {kind!r} has no parameter {name!r}: it takes {', '.join(wanted) or 'none'}"
-            )
+            raise InputError(f"graph kind {kind!r} has no parameter {name!r}: it takes {', '.join(wanted) or 'none'}")
     for name, parameter in wanted.items():
         if parameter.default is parameter.empty and name not in params:
             raise InputError(f"graph kind {kind!r} needs {name}")

@@ -71,9 +71,7 @@ class Mixing:
         if abs(matrix - matrix.T).max() > 1e-12:
             raise InputError(f"mixing weights {self.rule!r} are not symmetric")
         if (worst := np.abs(matrix.sum(axis=1) - 1).max()) > 1e-12:
-            raise InputError(
-                f"mixing weights {self.rule!r} are not doubly stochastic: a row is {worst:.3g} off 1"
-            )
+            raise InputError(f"mixing weights {self.rule!r} are not doubly stochastic: a row is {worst:.3g} off 1")
         if nonnegative and (least := min(self.self_weights.min(), self.edge_weights.min())) < 0:
             raise InputError(f"mixing weights {self.rule!r} go down to {least:.6g} < 0: use a larger kappa")
 
@@ -102,9 +100,7 @@ class Mixing:
         return Spectrum(1 - gap, gap, 1 - low, 1 - high, method)
 
 
-def mixing(
-    graph: Graph, rule: str = "metropolis", *, kappa: float | None = None, negative: bool = False
-) -> Mixing:
+def mixing(graph: Graph, rule: str = "metropolis", *, kappa: float | None = None, negative: bool = False) -> Mixing:
     """The mixing matrix of a connected graph by one of `RULES`; `kappa` belongs to "laplacian".
 
     λ_max(L) is exact up to 50,000 nodes and wherever a closed form exists; beyond, the bound max_ij d_i + d_j
@@ -130,9 +126,7 @@ def mixing(
         largest = graph.laplacian_extremes[1]
         scale = 1.5 * largest if rule == "two-thirds" else largest if kappa is None else kappa
         if not scale > largest / 2:
-            raise InputError(
-                f"kappa must be > {largest / 2:.6g} (half of the Laplacian's λ_max), got {kappa}"
-            )
+            raise InputError(f"kappa must be > {largest / 2:.6g} (half of the Laplacian's λ_max), got {kappa}")
         edge = np.full(len(graph.indices), 1 / scale)
     rows = np.add.reduceat(edge, graph.indptr[:-1]) if degrees.min() else np.zeros(graph.size)
     result = Mixing(graph, rule, 1 - rows, edge)

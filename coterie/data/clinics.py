@@ -1,0 +1,96 @@
+"""Synthetic clinics: a documented generator whose truth is known, for examples, tests and the default run.
+
+A patient has p − 1 attributes in reference units u_j: standard deviations from the mean of a public reference
+population; yes/no attributes are ±1. Clinic s sees its own case mix,
+
+    u_j = shift_sj + spread_sj · (SEVERITY · f + √(1 − SEVERITY²) · e_j),   f, e_j ~ N(0, 1),
+
+where f is how ill the patient is overall (it enters with the sign of the attribute's effect), shift_sj ~
+N(0, SHIFT²), and a share BLIND of each clinic's attributes hardly varies (spread QUIET, else 1): a clinic that
+sees only the old cannot learn what age does, the others can. Yes/no attributes take the sign of u_j.
+
+Features are z = (c, v) with the constant c = 1/√p and v = u/√p shrunk, if need be, to norm √(1 − c²): every
+record lies in the unit ball by public arithmetic on itself alone. The outcome is
+P(y = 1 | z) = 1 / (1 + exp(−θ·z)) at every clinic: only the patients differ.
+"""
+
+import numpy as np
+
+from coterie.data.dataset import Dataset, Truth
+from coterie.errors import InputError
+
+__all__ = ["EFFECTS", "make_clinics"]
+
+EFFECTS = {  # on the log-odds of one reference unit
+    "age": 2.0,
+    "systolic_bp": 0.6,
+    "bmi": 0.4,
+    "glucose": 1.7,
+    "cholesterol": 0.2,
+    "creatinine": 1.2,
+    "heart_rate": 0.2,
+    "smoker": 0.7,
+    "prior_admissions": 1.0,
+    "weekly_exercise": -1.7,
+    "male": 0.4,
+}
+YES_NO = ("smoker", "male")
+SITES = ("harbour", "university", "valley", "county", "northside")
+SHIFT, SEVERITY, BLIND, QUIET = 0.8, 0.3, 0.65, 0.1
+
+
+def make_clinics(
+    seed: int = 0, sites: int = 5, records: int = 3000, features: int = 12, strength: float = 1.0
+) -> Dataset:
+    """Patients of several clinics that differ in size (3 to 1) and case mix but share one truth.
+
+    `features` counts the constant; beyond the named attributes come `marker_1`, … with effects ±0.5. `strength`
+    multiplies all effects. The same seed gives the same patients.
+
+    >>> data = make_clinics(seed=0)
+    >>> data.features.shape, [int((data.sites == s).sum()) for s in range(5)]
+    ((3000, 12), [300, 450, 600, 750, 900])
+    """
+    if sites < 1 or records < 10 * sites or features < 2:
+        raise InputError(
+            "make_clinics needs sites >= 1, records >= 10 a site and features >= 2, "
+            f"got sites={sites}, records={records}, features={features}"
+        )
+    rng = np.random.default_rng(seed)
+    extra = {f"marker_{k}": 0.5 if k % 2 else -0.5 for k in range(1, features - len(EFFECTS))}
+    names = (*EFFECTS, *extra)[: features - 1]
+    effect = np.array([(EFFECTS | extra)[name] for name in names])
+    weights = np.linspace(0.5, 1.5, sites) if sites > 1 else np.ones(1)
+    bounds = np.round(np.cumsum(weights) / weights.sum() * records).astype(int)
+    site = np.repeat(np.arange(sites), np.diff(bounds, prepend=0))
+
+    p = features
+    shift = SHIFT * rng.standard_normal((sites, p - 1))
+    spread = np.where(rng.permuted(np.tile(np.arange(p - 1), (sites, 1)), axis=1) < round(BLIND * (p - 1)), QUIET, 1.0)
+    common, own = rng.standard_normal((records, 1)), rng.standard_normal((records, p - 1))
+    latent = SEVERITY * np.sign(effect) * common + np.sqrt(1 - SEVERITY**2) * own
+    units = shift[site] + spread[site] * latent
+    binary = np.isin(names, YES_NO)
+    units[:, binary] = np.where(units[:, binary] > 0, 1.0, -1.0)
+
+    constant = 1 / np.sqrt(p)
+    rest = units * constant
+    rest /= np.maximum(1.0, np.linalg.norm(rest, axis=1, keepdims=True) / np.sqrt(1 - constant**2))
+    z = np.column_stack([np.full(records, constant), rest])
+    theta = strength * np.sqrt(p) * np.concatenate([[0.0], effect])
+    chance = 1 / (1 + np.exp(-z @ theta))
+    outcome = (rng.random(records) < chance).astype(np.int64)
+    labels = SITES[:sites] + tuple(f"clinic-{k}" for k in range(len(SITES) + 1, sites + 1))
+    return Dataset(
+        name="clinics",
+        features=z,
+        targets=outcome,
+        classes=("well", "readmitted"),
+        feature_names=("constant", *names),
+        sites=site,
+        site_names=labels,
+        columns={name: units[:, j] > 0 for j, name in enumerate(names) if name in YES_NO},
+        source=f"synthetic seed={seed}",
+        notes=("unit ball by per-record arithmetic in public reference units",),
+        truth=Truth(theta, float(np.maximum(chance, 1 - chance).mean())),
+    )

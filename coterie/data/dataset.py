@@ -1,0 +1,83 @@
+"""What every loader returns: features, targets, and an honest note of where they came from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from coterie.errors import InputError
+
+__all__ = ["Dataset", "Truth"]
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """What is known about a synthetic data set: P(y = 1 | z) = 1 / (1 + exp(−coefficients·z))."""
+
+    coefficients: np.ndarray
+    bayes_accuracy: float  # of the rule coefficients·z > 0, averaged over the records drawn
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Records of one learning problem. Row i of every array is record i.
+
+    `targets` are class indices 0 … k − 1 (int64) with their names in `classes`, or float64 with `classes=None`.
+    `sites` says which of `site_names` holds a record, `people` which person it is about (where one person has
+    several records: split and account by it), `test` marks the records of an official test set. `columns` keeps
+    raw attributes that are not features, such as sex or race. `notes` says how features were made and which public
+    bounds were used; `source` and `sha256` where from. Building one refuses empty, misshapen or non-finite data.
+    """
+
+    name: str
+    features: np.ndarray
+    targets: np.ndarray
+    classes: tuple[str, ...] | None
+    feature_names: tuple[str, ...]
+    sites: np.ndarray | None = None
+    site_names: tuple[str, ...] = ()
+    people: np.ndarray | None = None
+    test: np.ndarray | None = None
+    columns: Mapping[str, np.ndarray] = field(default_factory=dict)
+    source: str = ""
+    sha256: str = ""
+    notes: tuple[str, ...] = ()
+    truth: Truth | None = None
+
+    def __post_init__(self) -> None:
+        n = len(self.features)
+        if self.features.ndim != 2 or n == 0 or self.features.shape[1] == 0:
+            raise InputError(f"data set {self.name!r} is empty: features have shape {self.features.shape}")
+        if self.features.shape[1] != len(self.feature_names):
+            raise InputError(
+                f"data set {self.name!r} has {self.features.shape[1]} features "
+                f"but {len(self.feature_names)} feature names"
+            )
+        for name, values in (*self._per_record().items(), *self.columns.items()):
+            if values is not None and len(values) != n:
+                raise InputError(f"data set {self.name!r} has {n} records but {len(values)} {name}")
+        bad = ~np.isfinite(self.features)
+        if bad.any():
+            column = int(bad.any(axis=0).argmax())
+            raise InputError(
+                f"data set {self.name!r}: column {self.feature_names[column]!r} is not finite "
+                f"in {int(bad[:, column].sum())} rows"
+            )
+        if self.classes is None:
+            if not np.isfinite(self.targets).all():
+                rows = int((~np.isfinite(self.targets)).sum())
+                raise InputError(f"data set {self.name!r}: the target is not finite in {rows} rows")
+        elif self.targets.min() < 0 or self.targets.max() >= len(self.classes):
+            raise InputError(f"data set {self.name!r}: class indices must lie in 0 … {len(self.classes) - 1}")
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def take(self, rows: np.ndarray) -> "Dataset":
+        """The same data set with only these rows, in this order."""
+        kept = {name: None if values is None else values[rows] for name, values in self._per_record().items()}
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        return replace(self, columns=columns, **kept)  # type: ignore[arg-type]
+
+    def _per_record(self) -> dict[str, np.ndarray | None]:
+        return {name: getattr(self, name) for name in ("features", "targets", "sites", "people", "test")}

@@ -1,0 +1,156 @@
+"""Partitions are disjoint, never empty, of the promised sizes; splits keep sites and people apart."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie.data import Dataset, make_clinics, partition, split
+from coterie.errors import InputError
+
+
+def toy(n: int, classes: int = 3, seed: int = 0, people: int | None = None) -> Dataset:
+    rng = np.random.default_rng(seed)
+    return Dataset(
+        name="toy",
+        features=rng.standard_normal((n, 2)),
+        targets=rng.integers(0, classes, n),
+        classes=tuple("abcdefghij"[:classes]),
+        feature_names=("u", "v"),
+        people=None if people is None else rng.integers(0, people, n),
+    )
+
+
+@settings(max_examples=80, deadline=None)
+@given(n=st.integers(1, 200), agents=st.integers(1, 40), seed=st.integers(0, 9))
+def test_iid_is_a_fair_deal(n: int, agents: int, seed: int) -> None:
+    data = toy(n)
+    if agents > n:
+        with pytest.raises(InputError, match="agents"):
+            partition(data, agents, "iid", seed=seed)
+        return
+    shards = partition(data, agents, "iid", seed=seed)
+    assert sorted(np.concatenate(shards)) == list(range(n))
+    sizes = [len(rows) for rows in shards]
+    assert max(sizes) - min(sizes) <= 1
+    assert all(np.array_equal(a, b) for a, b in zip(shards, partition(data, agents, "iid", seed=seed), strict=True))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    n=st.integers(1, 200),
+    agents=st.integers(1, 40),
+    concentration=st.floats(0.01, 100),
+    seed=st.integers(0, 9),
+    classes=st.integers(1, 10),
+)
+def test_dirichlet_covers_everything_and_leaves_nobody_empty(n, agents, concentration, seed, classes) -> None:
+    data = toy(n, classes)
+    if agents > n:
+        with pytest.raises(InputError, match="cannot share"):
+            partition(data, agents, "dirichlet", seed=seed, concentration=concentration)
+        return
+    shards = partition(data, agents, "dirichlet", seed=seed, concentration=concentration)
+    assert sorted(np.concatenate(shards)) == list(range(n))
+    assert min(len(rows) for rows in shards) >= 1
+    again = partition(data, agents, "dirichlet", seed=seed, concentration=concentration)
+    assert all(np.array_equal(a, b) for a, b in zip(shards, again, strict=True))
+
+
+def test_dirichlet_concentration_means_what_it_says() -> None:
+    """The share of a class at one of k agents has variance (1/k)(1 − 1/k)/(kα + 1)."""
+    data, k = toy(2000, 2), 5
+    for alpha in (0.2, 5.0):
+        shares = []
+        for seed in range(300):
+            shards = partition(data, k, "dirichlet", seed=seed, concentration=alpha)
+            counts = np.array([np.bincount(data.targets[rows], minlength=2) for rows in shards])
+            shares.append(counts / counts.sum(axis=0))
+        wanted = (1 / k) * (1 - 1 / k) / (k * alpha + 1)
+        assert np.var(shares) == pytest.approx(wanted, rel=0.1)
+        assert np.var(shares) != pytest.approx((1 / k) * (1 - 1 / k) / (1.5 * k * alpha + 1), rel=0.1)
+
+
+def test_sizes_and_sites() -> None:
+    data = make_clinics(seed=0)
+    assert [len(rows) for rows in partition(data, 3, sizes=[5, 1, 9])] == [5, 1, 9]
+    assert [len(rows) for rows in partition(data, 3, sizes=7)] == [7, 7, 7]
+    for agents in (5, None):
+        shards = partition(data, agents, "site")
+        assert [set(data.sites[rows]) for rows in shards] == [{0}, {1}, {2}, {3}, {4}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((0, "iid"), {}, "agents must be >= 1, got 0"),
+        ((None, "iid"), {}, "agents must be >= 1, got None"),
+        ((3, "random"), {}, "unknown partition 'random': expected one of iid, site, dirichlet"),
+        ((3, "site"), {}, "has 5 sites, but 3 agents"),
+        ((3, "iid"), {"sizes": [1, 2]}, "3 agents need 3 sizes, got 2"),
+        ((3, "iid"), {"sizes": [1, 0, 2]}, "0 or more records"),
+        ((3, "iid"), {"sizes": 1001}, "need 3003 of 3000 records"),
+        ((5, "site"), {"sizes": 3}, "sizes belong to the partition 'iid'"),
+        ((5, "dirichlet"), {"concentration": 0.0}, "concentration must be > 0"),
+    ],
+)
+def test_partition_refusals(arguments: tuple, options: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        partition(make_clinics(), *arguments, **options)
+
+
+def test_partition_refusals_by_data() -> None:
+    data = make_clinics()
+    with pytest.raises(InputError, match="site 'valley' of data set 'clinics' has no records"):
+        partition(data.take(np.flatnonzero(data.sites != 2)), 5, "site")
+    with pytest.raises(InputError, match="has no sites"):
+        partition(toy(9), 3, "site")
+    regression = Dataset("r", np.ones((3, 1)), np.ones(3), None, ("x",))
+    with pytest.raises(InputError, match="needs class labels"):
+        partition(regression, 2, "dirichlet")
+    with pytest.raises(InputError, match="separate the records of a person"):
+        partition(toy(9, people=3), 2, "dirichlet")
+    with pytest.raises(InputError, match="stay together"):
+        partition(toy(9, people=3), 2, "iid", sizes=2)
+    with pytest.raises(InputError, match="9 agents cannot share"):
+        partition(toy(9, people=3), 9, "iid")
+
+
+def test_a_person_is_never_divided() -> None:
+    data = toy(300, people=60)
+    shards = partition(data, 7, "iid", seed=2)
+    assert sorted(np.concatenate(shards)) == list(range(300))
+    people = [set(data.people[rows]) for rows in shards]
+    assert sum(map(len, people)) == len(set.union(*people))
+    train, test = split(data, 0.3, seed=2)
+    assert not set(data.people[train]) & set(data.people[test])
+    assert len(set(data.people[test])) == round(0.3 * len(set(data.people)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(n=st.integers(4, 200), fraction=st.floats(0.15, 0.85), seed=st.integers(0, 9), stratify=st.booleans())
+def test_split_is_a_partition(n: int, fraction: float, seed: int, stratify: bool) -> None:
+    data = toy(n, 2)
+    train, test = split(data, fraction, seed=seed, stratify=stratify)
+    assert sorted([*train, *test]) == list(range(n))
+    for label in (0, 1) if stratify else ():
+        rows = int((data.targets == label).sum())
+        assert (data.targets[test] == label).sum() == round(fraction * rows)
+    if not stratify:
+        assert len(test) == round(fraction * n)
+    assert np.array_equal(test, split(data, fraction, seed=seed, stratify=stratify)[1])
+
+
+def test_split_draws_from_every_site_and_knows_official_tests() -> None:
+    data = make_clinics()
+    _, test = split(data, 0.2, seed=5)
+    assert np.bincount(data.sites[test]).tolist() == [60, 90, 120, 150, 180]
+    assert not np.array_equal(test, split(data, 0.2, seed=6)[1])
+    with pytest.raises(InputError, match="no official test set"):
+        split(data, None)
+    with pytest.raises(InputError, match="between 0 and 1, got 1"):
+        split(data, 1.0)
+    with pytest.raises(InputError, match="leaves one side empty"):
+        split(toy(2), 0.1)
+    official = Dataset("o", np.ones((3, 1)), np.ones(3), None, ("x",), test=np.array([True, False, True]))
+    assert [rows.tolist() for rows in split(official, None)] == [[1], [0, 2]]
