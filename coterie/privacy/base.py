@@ -1,0 +1,142 @@
+r"""The base of all privacy events, and their flat form on the host.
+
+Fields are scalars or arrays under tracing; accounting works on float64 NumPy vectors with one row for each distinct
+parameter set (`flat`), after `check` has looked at every value.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import equinox as eqx
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import InputError
+from coterie.privacy import pld, profiles
+
+__all__ = ["Event", "check", "flat", "merge"]
+
+Floats = NDArray[np.float64]
+E = TypeVar("E", bound="Event")
+
+
+class Event(eqx.Module):
+    """What one message costs; see `coterie.privacy.events` for the kinds.
+
+    `times` is how often each row is charged, `slack` a δ added per charge, `tv` the total variation distance of the
+    noise drawn from the noise declared, `adjacency` what neighbouring data sets are.
+    """
+
+    times: Any = eqx.field(default=1, kw_only=True)
+    slack: Any = eqx.field(default=0.0, kw_only=True)
+    tv: Any = eqx.field(default=0.0, kw_only=True)
+    adjacency: str = eqx.field(default="replace-one", kw_only=True, static=True)
+
+    # field -> what it must satisfy; NaN satisfies nothing
+    limits: ClassVar[dict[str, str]] = {}
+
+    @property
+    def integer_orders(self) -> bool:
+        """Whether the Rényi curve holds at integer orders only."""
+        return False
+
+    def mu(self) -> Floats | None:
+        """μ such that each row is dominated by N(0, 1) against N(μ, 1), or None."""
+        return None
+
+    def pure(self) -> Floats:
+        """Pure ε of each row."""
+        return np.full(self.times.shape, np.inf)
+
+    def zcdp(self) -> Floats:
+        """ρ such that D_α ≤ ρα at every α > 1."""
+        mu = self.mu()
+        return np.full(self.times.shape, np.inf) if mu is None else mu**2 / 2
+
+    def rdp(self, orders: Floats) -> Floats:
+        """D_α of each row, shape (rows, orders)."""
+        raise NotImplementedError(f"{type(self).__name__} has no Rényi curve")
+
+    def profile(self, row: int) -> profiles.Profile | None:
+        """The profile of a symmetric pair that dominates one row, or None."""
+        mu = self.mu()
+        return None if mu is None else profiles.gaussian(mu[row])
+
+    def law(self, row: int, step: float) -> pld.PrivacyLossDistribution | None:
+        """The privacy-loss distribution of one row on the grid step·Z, or None."""
+        profile = self.profile(row)
+        return None if profile is None else pld.from_profile(profile, step)
+
+    def validate(self) -> None:
+        """Refuse combinations of settings that no bound covers (ranges are `limits`)."""
+
+
+_RULES = {
+    ">= 0": lambda x: x >= 0,
+    "in [0, 1]": lambda x: (x >= 0) & (x <= 1),
+    "a whole number >= 0": lambda x: (x >= 0) & (x == np.floor(x)) & np.isfinite(x),
+}
+_COMMON = {"times": "a whole number >= 0", "slack": ">= 0", "tv": ">= 0"}
+
+
+def _numeric(event: Event) -> list[str]:
+    return [
+        field.name
+        for field in dataclasses.fields(event)
+        if not field.metadata.get("static", False) and getattr(event, field.name) is not None
+    ]
+
+
+def check(event: Event) -> None:
+    """Raise an `InputError` that names the first field out of its range."""
+    if not isinstance(event, Event):
+        raise InputError(f"expected a privacy event, got {event!r}")
+    name = type(event).__name__
+    for field in _numeric(event):
+        rule = {**_COMMON, **type(event).limits}[field]
+        values = np.asarray(getattr(event, field), float)
+        bad = values[~_RULES[rule](values)]
+        if bad.size:
+            raise InputError(f"{name}: {field} must be {rule}, got {bad.flat[0]}")
+    dim = getattr(event, "dim", None)
+    if dim is not None and not (isinstance(dim, int | np.integer) and dim >= 1):
+        raise InputError(f"{name}: dim must be a whole number >= 1, got {dim!r}")
+    event.validate()
+
+
+def flat(event: E) -> E:
+    """The event as float64 vectors with one row for each distinct parameter set; never-charged rows are dropped."""
+    check(event)
+    return _grouped([event])
+
+
+def merge(events: Iterable[Event]) -> list[Event]:
+    """Flat events, one for each class and static setting; the order in which they came is forgotten."""
+    groups: dict[Any, list[Event]] = {}
+    for event in events:
+        check(event)
+        static = tuple(
+            getattr(event, field.name) for field in dataclasses.fields(event) if field.metadata.get("static", False)
+        )
+        groups.setdefault((type(event), static, tuple(_numeric(event))), []).append(event)
+    return [_grouped(group) for group in groups.values()]
+
+
+def _grouped(events: Sequence[E]) -> E:
+    names = _numeric(events[0])
+    tables = []
+    for event in events:
+        columns = [np.asarray(getattr(event, name), float) for name in names]
+        tables.append(np.stack([column.ravel() for column in np.broadcast_arrays(*columns)], axis=1))
+    table = np.concatenate(tables)
+    at = names.index("times")
+    times = table[:, at]
+    rest = np.delete(table, at, axis=1)[times > 0]
+    rows, index = np.unique(rest, axis=0, return_inverse=True)
+    counts = np.bincount(index.ravel(), weights=times[times > 0], minlength=len(rows)).astype(np.int64)
+    others = [name for name in names if name != "times"]
+    values = {"times": counts, **{name: rows[:, i] for i, name in enumerate(others)}}
+    return eqx.tree_at(
+        lambda e: [getattr(e, name) for name in values], events[0], list(values.values()), is_leaf=lambda x: x is None
+    )
