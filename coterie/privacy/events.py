@@ -38,6 +38,7 @@ __all__ = [
     "merge",
 ]
 
+
 def _over(top: Floats, bottom: Floats) -> Floats:
     """top/bottom for top, bottom ≥ 0 with 0/0 = 0 (nothing to hide costs nothing)."""
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -132,8 +133,8 @@ class SampledGaussian(Event):
         if self.scheme not in allowed:
             raise InputError(f"SampledGaussian: scheme must be one of {', '.join(allowed)}, got {self.scheme!r}")
         if self.adjacency not in allowed[self.scheme]:
-            raise InputError(f"SampledGaussian: {self.scheme} sampling has no bound under {self.adjacency!r}
-            adjacency") if self.scheme != "poisson" and np.any(np.asarray(self.keep) < 1):
+            raise InputError(f"SampledGaussian: no bound for {self.scheme} sampling under {self.adjacency!r}")
+        if self.scheme != "poisson" and np.any(np.asarray(self.keep) < 1):
             raise InputError(f"SampledGaussian: keep < 1 needs scheme 'poisson', got {self.scheme!r}")
 
     @property
@@ -157,8 +158,8 @@ class SampledGaussian(Event):
         if self.scheme == "poisson":
             rows = np.flatnonzero((sampled | (self.keep < 1)) & (self.rate > 0) & np.isfinite(self._plain()))
             if rows.size:
-                amplified = rdp.poisson_gaussian(self.noise_multiplier[rows], self.rate[rows], self.keep[rows],
-                orders) plain[rows] = np.minimum(plain[rows], amplified)
+                amplified = rdp.poisson_gaussian(self.noise_multiplier[rows], self.rate[rows], self.keep[rows], orders)
+                plain[rows] = np.minimum(plain[rows], amplified)
             return plain
         curve = rdp.wbk_sampled_gaussian if self.discrete else rdp.symmetric_sampled_gaussian
         for row in rows:
