@@ -18,9 +18,7 @@ from coterie.algorithms.base import Inbox, Law, Place, Public
 from coterie.privacy.events import Event, NonPrivate
 from coterie.problems import Shard, Solver
 
-REFERENCE = (
-    "Shi, Ling, Yuan, Wu, Yin (2014), decentralized consensus ADMM; the base of Zhang-Zhu and Ding et al."
-)
+REFERENCE = "Shi, Ling, Yuan, Wu, Yin (2014), decentralized consensus ADMM; the base of Zhang-Zhu and Ding et al."
 
 
 class Config(BaseConfig):
@@ -64,9 +62,7 @@ def draws(cfg: Config, place: Place) -> dict[str, Law]:
     return {}
 
 
-def emit(
-    cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict
-) -> tuple[State, Message]:
+def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
     """Solve the agent's subproblem exactly and send the answer."""
     linear = state.dual - cfg.penalty * (place.degree * state.x + state.near)
     x, solver = shard.argmin(linear, 2 * cfg.penalty * place.degree, state.solver)

@@ -25,7 +25,6 @@ and, where they apply,
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import pkgutil
 from collections.abc import Callable
@@ -76,9 +75,7 @@ class Config(BaseModel):
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
-        numbers = tuple(
-            n for n, f in cls.model_fields.items() if float in (f.annotation, *get_args(f.annotation))
-        )
+        numbers = tuple(n for n, f in cls.model_fields.items() if float in (f.annotation, *get_args(f.annotation)))
         others = tuple(n for n in cls.model_fields if n not in numbers)
 
         def flatten(cfg: Config) -> tuple[tuple, tuple]:
@@ -109,9 +106,7 @@ class Place(eqx.Module):
     count: Float[Array, "*agents"]  # records held, n_i
     degree: Float[Array, "*agents"]  # neighbours
     self_weight: Float[Array, "*agents"]  # w_ii of the mixing matrix
-    unit: Float[
-        Array, "*agents"
-    ]  # weight of one record in f_i = unit Σ loss + ridge/2 ‖x‖²; 1/n_i by default
+    unit: Float[Array, "*agents"]  # weight of one record in f_i = unit Σ loss + ridge/2 ‖x‖²; 1/n_i by default
     noise: Float[Array, "*agents"]  # noise multiplier that calibration solved for; 0 = no noise
     shape: Float[Array, " rounds"]  # the schedule: relative noise of each round
     start: Float[Array, " dim"]  # the public starting point
@@ -122,9 +117,7 @@ class Place(eqx.Module):
     rounds: int = eqx.field(static=True)
     agents: int = eqx.field(static=True)
     rows: int = eqx.field(static=True)  # records an agent may hold at most (the shard's padded length)
-    factor: bool = eqx.field(
-        static=True, default=False
-    )  # whether `argmin` keeps a dense factor between rounds
+    factor: bool = eqx.field(static=True, default=False)  # whether `argmin` keeps a dense factor between rounds
 
     def noise_at(self, t: Int[Array, ""]) -> Float[Array, ""]:
         """Noise of round t as a multiple of the round's sensitivity."""
@@ -133,12 +126,6 @@ class Place(eqx.Module):
     def solver(self) -> Solver:
         """A fresh solver for `shard.argmin`, at the public start."""
         return Solver.fresh(self.start, self.factor)
-
-    def axes(self) -> Place:
-        """`vmap` axes over agents: 0 for what differs between agents, None for what all share."""
-        per_agent = ("count", "degree", "self_weight", "unit", "noise")
-        names = [f.name for f in dataclasses.fields(self) if not f.metadata.get("static", False)]
-        return jax.tree.unflatten(jax.tree.structure(self), [0 if n in per_agent else None for n in names])
 
 
 @dataclass(frozen=True)
@@ -192,11 +179,7 @@ class Inbox(eqx.Module):
     @property
     def mixed(self) -> Any:
         """Σ_j w_ij m_j over the neighbours, without the agent's own term."""
-        return (
-            self.reduce(lambda m, w, e: jax.tree.map(lambda x: w * x, m))
-            if self.sums is None
-            else self.sums[1]
-        )
+        return self.reduce(lambda m, w, e: jax.tree.map(lambda x: w * x, m)) if self.sums is None else self.sums[1]
 
     def reduce(self, f: Callable[[Any, Array, Any], Any], op: Literal["sum", "min", "max"] = "sum") -> Any:
         """Σ (or min, max) over neighbours of f(message, weight, memory of that edge)."""

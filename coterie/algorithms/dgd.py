@@ -58,9 +58,7 @@ def draws(cfg: Config, place: Place) -> dict[str, Law]:
     return {}
 
 
-def emit(
-    cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict
-) -> tuple[State, Message]:
+def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
     """Send the current point; compute the step to take from it."""
     slope = place.unit * shard.gradient(state.x) + place.ridge * state.x
     return State(state.x, cfg.step / (1 + t) ** cfg.decay * slope), Message(state.x)

@@ -65,9 +65,7 @@ def draws(cfg: Config, place: Place) -> dict[str, Law]:
     return {"batch": Uniform(cfg.batch)}
 
 
-def emit(
-    cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict
-) -> tuple[State, Message]:
+def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
     """Send the current point; compute the step to take from it."""
     rows = jnp.minimum(draw["batch"] * place.count, place.count - 1).astype(jnp.int32)
     data = shard.gradient(state.x, rows=rows) * (place.unit * place.count / cfg.batch)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -21,13 +22,30 @@ from coterie.errors import InputError
 from coterie.graphs import Graph, Mixing
 from coterie.problems import Problem, Settings, Shard
 
-__all__ = ["Arrays", "Group", "Layout", "make_layout"]
+__all__ = ["Arrays", "Group", "Layout", "axes", "make_layout", "rows"]
 
 PADDING = 1.5  # regroup where padding would cost more than this factor …
 SMALL = 1 << 18  # … of more than so many numbers: each group is compiled on its own
 SLOT_BUDGET = 1 << 22  # numbers gathered at once per group
 DENSE_FROM = 8  # one matrix product for all sums from N²/8 edges on
 DENSE_MAX = 4096
+
+
+SHARED = {"shape", "start", "ridge", "lipschitz", "smoothness"}  # fields of Place and Shard that all agents share
+
+
+def axes(tree: Any) -> Any:
+    """`vmap` axes over agents of a batched Place, Shard, state or draw."""
+    return jax.tree_util.tree_map_with_path(lambda path, _: None if _shared(tree, path) else 0, tree)
+
+
+def rows(tree: Any, at: Any) -> Any:
+    """The agents `at` (an index or a slice) of a batched Place, Shard, state or draw."""
+    return jax.tree_util.tree_map_with_path(lambda path, x: x if _shared(tree, path) else x[at], tree)
+
+
+def _shared(tree: Any, path: tuple) -> bool:
+    return isinstance(tree, Place | Shard) and path[0].name in SHARED
 
 
 class Group(eqx.Module):
@@ -80,11 +98,7 @@ def _classes(values: np.ndarray, width: int) -> np.ndarray:
         while low > values.min():
             low /= ratio
             edges.append(low)
-        found = (
-            np.searchsorted(np.array(edges[::-1]), values, side="left")
-            if edges
-            else np.zeros(len(values), int)
-        )
+        found = np.searchsorted(np.array(edges[::-1]), values, side="left") if edges else np.zeros(len(values), int)
         if len(np.unique(found)) <= 6:
             return found
         ratio *= 1.25
@@ -121,7 +135,7 @@ def make_layout(
     start = problem.start(0) if start is None else start
     if start.shape != (problem.dim,):
         raise InputError(f"the starting point has {start.shape} numbers, the problem {problem.dim}")
-    rows = int(counts.max())
+    longest = int(counts.max())
 
     by_degree = _classes(degrees, problem.dim)
     by_count = _classes(counts, features.shape[1])
@@ -168,7 +182,7 @@ def make_layout(
         dim=problem.dim,
         rounds=rounds,
         agents=n,
-        rows=rows,
+        rows=longest,
         factor=problem.keeps_factor,
     )
     return Layout(Arrays(groups, place, jnp.asarray(order, jnp.int32), adjacency), problem, order)
@@ -191,11 +205,9 @@ def _group(
 ) -> Group:
     size = len(members)
     counts = np.array([len(parts[i]) for i in members])
-    rows = int(counts.max())
-    take = np.zeros(
-        (size, rows), dtype=np.int64
-    )  # padding repeats record 0; `count` keeps it out of every result
-    real = np.arange(rows) < counts[:, None]
+    longest = int(counts.max())
+    take = np.zeros((size, longest), dtype=np.int64)  # padding repeats record 0; `count` keeps it out of every result
+    real = np.arange(longest) < counts[:, None]
     take[real] = np.concatenate([parts[i] for i in members])
     block = features[take].astype(np.dtype(dtype), copy=False)
     if not real.all():
@@ -222,7 +234,7 @@ def _group(
         how,
     )
     # Few large float64 shards run two to three times faster one after the other on a CPU; a GPU wants the batch.
-    large = rows * features.shape[1] >= 1 << 16 and size <= 64 and jax.default_backend() == "cpu"
+    large = longest * features.shape[1] >= 1 << 16 and size <= 64 and jax.default_backend() == "cpu"
     chunk = int(np.clip(SLOT_BUDGET // max(1, size * problem.dim), 1, max(width, 1))) if width > 16 else 1
     return Group(
         low,

@@ -23,12 +23,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from coterie.algorithms.base import Algorithm, Config, Inbox, Maybe, Place
-from coterie.drivers.layout import Arrays, Group, Layout
+from coterie.drivers.layout import Arrays, Group, Layout, axes, rows
 from coterie.errors import InputError
 
 __all__ = ["Run", "Test", "Trace", "simulate"]
 
-JUDGES = 16  # agents whose own models are scored on the fly (evenly spaced; all of them in small networks)
+SMALL = 16  # in networks up to this size every agent's own model is scored on the fly …
+JUDGES = 4  # … in larger ones only these, evenly spaced
 PIECE_SECONDS = 0.25  # how long the host lets the compiled loop run before it shows progress
 
 
@@ -79,17 +80,13 @@ class _Carry(eqx.Module):
 class _Program:
     """The compiled loop of one algorithm over one layout, for a batch of runs of one static structure."""
 
-    def __init__(
-        self, algorithm: Algorithm, layout: Layout, rounds: int, every: int, record: bool, test: Test | None
-    ):
+    def __init__(self, algorithm: Algorithm, layout: Layout, rounds: int, every: int, record: bool, test: Test | None):
         self.algorithm, self.rounds, self.every, self.record = algorithm, rounds, every, record
         self.dtype = layout.arrays.place.start.dtype
-        self.test = (
-            None if test is None else (jnp.asarray(test.features, self.dtype), jnp.asarray(test.targets))
-        )
+        self.test = None if test is None else (jnp.asarray(test.features, self.dtype), jnp.asarray(test.targets))
         self.slots = -(-rounds // every) + 1
         n = layout.arrays.place.agents
-        self.judges = np.unique(np.linspace(0, n - 1, min(n, JUDGES)).astype(int))
+        self.judges = np.unique(np.linspace(0, n - 1, n if n <= SMALL else JUDGES).astype(int))
 
     # -- one round ------------------------------------------------------------------------------------------------
 
@@ -100,10 +97,7 @@ class _Program:
 
         def one(agent: Array) -> dict[str, Array]:
             own = jax.random.fold_in(round_key, agent)
-            return {
-                n: law.sample(jax.random.fold_in(own, k), self.dtype)
-                for k, (n, law) in enumerate(laws.items())
-            }
+            return {n: law.sample(jax.random.fold_in(own, k), self.dtype) for k, (n, law) in enumerate(laws.items())}
 
         return jax.vmap(one)(arrays.agent_ids)
 
@@ -116,21 +110,11 @@ class _Program:
 
         parts = []
         for group in arrays.groups:
-            cut = slice(group.low, group.high)
-            place = _take(arrays.place, arrays.place.axes(), cut)
-            args = (
-                place,
-                *jax.tree.map(lambda x: x[cut], (state,)),
-                group.shards,
-                jax.tree.map(lambda x: x[cut], draw),
-            )  # noqa: B023
-            axes = (place.axes(), 0, _shard_axes(group), 0)
-            parts.append(_over_agents(one, args, axes, group))
+            place, own, dice = (rows(tree, slice(group.low, group.high)) for tree in (arrays.place, state, draw))
+            parts.append(_over_agents(one, (place, own, group.shards, dice), group))
         return _join(parts)
 
-    def absorb(
-        self, cfg: Config, arrays: Arrays, t: Array, state: Any, message: Any, memory: list[Any]
-    ) -> tuple:
+    def absorb(self, cfg: Config, arrays: Arrays, t: Array, state: Any, message: Any, memory: list[Any]) -> tuple:
         """Everybody reads the last messages of its neighbours."""
         sums = None
         if arrays.adjacency is not None:
@@ -139,19 +123,16 @@ class _Program:
         with_edges = self.algorithm.has("edge")
         parts, memories = [], []
         for k, group in enumerate(arrays.groups):
-            cut = slice(group.low, group.high)
             chunk = group.chunk
 
-            def one(
-                place: Place, state: Any, index: Any, weight: Any, here: Any, edge: Any, sums: Any
-            ) -> Any:
+            def one(place: Place, state: Any, index: Any, weight: Any, here: Any, edge: Any, sums: Any) -> Any:
                 inbox = Inbox(message, index, weight, here, edge, sums, chunk)  # noqa: B023
                 return self.algorithm.absorb(cfg, place, t, state, inbox)
 
-            place = _take(arrays.place, arrays.place.axes(), cut)
-            own = jax.tree.map(lambda x: x[cut], (state, sums))  # noqa: B023
-            args = (place, own[0], group.index, group.weight, group.here, memory[k], own[1])
-            out = jax.vmap(one, (place.axes(), 0, 0, 0, 0, 0, 0))(*args)
+            place, own, neat = (rows(tree, slice(group.low, group.high)) for tree in (arrays.place, state, sums))
+            out = jax.vmap(one, (axes(place), 0, 0, 0, 0, 0, 0))(
+                place, own, group.index, group.weight, group.here, memory[k], neat
+            )
             parts.append(out[0] if with_edges else out)
             memories.append(out[1] if with_edges else None)
         return _join(parts), memories
@@ -160,9 +141,7 @@ class _Program:
 
     def estimates(self, cfg: Config, arrays: Arrays, state: Any) -> Float[Array, "agents dim"]:
         """Every agent's answer."""
-        return jax.vmap(lambda p, s: self.algorithm.estimate(cfg, p, s), (arrays.place.axes(), 0))(
-            arrays.place, state
-        )
+        return jax.vmap(lambda p, s: self.algorithm.estimate(cfg, p, s), (axes(arrays.place), 0))(arrays.place, state)
 
     def measure(self, cfg: Config, arrays: Arrays, state: Any) -> dict[str, Array]:
         """Train loss and test score, averaged over the judged agents' own models, and the disagreement of all."""
@@ -173,8 +152,7 @@ class _Program:
         def objective(x: Array) -> Array:
             total = jnp.zeros((), x.dtype)
             for group in arrays.groups:
-                axes = _shard_axes(group)
-                total += jnp.sum(_over_agents(lambda s: s.value(x), (group.shards,), (axes,), group))
+                total += jnp.sum(_over_agents(lambda s: s.value(x), (group.shards,), group))
             return total / arrays.place.agents
 
         records = sum(g.shards.targets.size for g in arrays.groups)
@@ -189,10 +167,11 @@ class _Program:
 
     def begin(self, cfg: Config, arrays: Arrays) -> _Carry:
         """Everything before the first round: data-free states, and the public messages that stand before any is sent."""
-        place, axes, n = arrays.place, arrays.place.axes(), arrays.place.agents
-        state = jax.vmap(lambda p: self.algorithm.init(cfg, p), (axes,))(place)
+        place, n = arrays.place, arrays.place.agents
+        per_agent = (axes(place),)
+        state = jax.vmap(lambda p: self.algorithm.init(cfg, p), per_agent)(place)
         if self.algorithm.has("greeting"):
-            message = jax.vmap(lambda p: self.algorithm.greeting(cfg, p), (axes,))(place)
+            message = jax.vmap(lambda p: self.algorithm.greeting(cfg, p), per_agent)(place)
         else:
             t = jnp.array(0, jnp.int32)
             draw = jax.eval_shape(lambda k: self.draw(cfg, arrays, k, t), jax.random.key(0))
@@ -202,8 +181,8 @@ class _Program:
         if self.algorithm.has("edge"):
             for k, g in enumerate(arrays.groups):
                 edge = lambda p, slots: jax.vmap(lambda _: self.algorithm.edge(cfg, p))(slots)  # noqa: E731
-                own = _take(place, axes, slice(g.low, g.high))
-                memory[k] = jax.vmap(edge, (own.axes(), 0))(own, g.index)
+                own = rows(place, slice(g.low, g.high))
+                memory[k] = jax.vmap(edge, (axes(own), 0))(own, g.index)
         curves = {
             k: jnp.zeros(self.slots, v.dtype)
             for k, v in jax.eval_shape(lambda s: self.measure(cfg, arrays, s), state).items()
@@ -293,13 +272,13 @@ def simulate(
             again = {k: jnp.asarray(layout.arrange(np.asarray(v), axis=1)) for k, v in replay.items()}
 
         def begin(cfg: Config, arrays: Arrays, noise: Array) -> _Carry:
-            return jax.vmap(lambda c, z: program.begin(c, _noisy(arrays, z)), (0, 0))(cfg, noise)
+            return _over_runs(lambda c, z: program.begin(c, _noisy(arrays, z)), cfg, noise)
 
         def advance(
             carry: _Carry, cfg: Config, arrays: Arrays, noise: Array, keys: Array, low: Array, high: Array
         ) -> Any:
             one = lambda c, g, z, k: program.advance(c, g, _noisy(arrays, z), k, again, low, high)  # noqa: E731
-            return jax.vmap(one, (0, 0, 0, 0))(carry, cfg, noise, keys)
+            return _over_runs(one, carry, cfg, noise, keys)
 
         started = time.perf_counter()
         carry = jax.jit(begin)(cfg, arrays, noise)
@@ -321,9 +300,7 @@ def simulate(
                     progress(min(done, rounds))
         run_s = time.perf_counter() - started
 
-        points = jax.jit(jax.vmap(lambda c, s, z: program.estimates(c, _noisy(arrays, z), s)))(
-            cfg, carry.state, noise
-        )
+        points = jax.jit(jax.vmap(lambda c, s, z: program.estimates(c, _noisy(arrays, z), s)))(cfg, carry.state, noise)
         return _trace(program, layout, carry, points, done, {"compile_s": compile_s, "run_s": run_s})
 
 
@@ -378,38 +355,22 @@ def _stack(configs: Sequence[Config], dtype: jnp.dtype) -> Config:
     """One config whose numbers carry a leading run axis."""
     structures = {jax.tree.structure(c) for c in configs}
     if len(structures) > 1:
-        raise InputError(
-            "runs of one batch may differ in numbers only, not in options or in which numbers are set"
-        )
+        raise InputError("runs of one batch may differ in numbers only, not in options or in which numbers are set")
     return jax.tree.map(lambda *x: jnp.asarray(x, dtype), *configs)
 
 
-def _shard_axes(group: Group) -> Any:
-    """`vmap` axes of a group's shards: everything per agent but the ridge."""
-    return eqx.tree_at(lambda s: s.ridge, jax.tree.map(lambda _: 0, group.shards), None)
+def _over_runs(f: Callable, *args: Any) -> Any:
+    """f over the batch of runs; a single run is not batched, which would cost it a fifth of its speed."""
+    if jax.tree.leaves(args[-1])[0].shape[0] > 1:
+        return jax.vmap(f)(*args)
+    return jax.tree.map(lambda x: x[None], f(*jax.tree.map(lambda x: x[0], args)))
 
 
-def _take(tree: Any, axes: Any, at: Any) -> Any:
-    """Cut the leaves that have an agent axis, keep the others."""
-    leaves, structure = jax.tree.flatten(tree)
-    marks = jax.tree.leaves(axes, is_leaf=lambda x: x is None)
-    return jax.tree.unflatten(
-        structure, [x if m is None else x[at] for x, m in zip(leaves, marks, strict=True)]
-    )
-
-
-def _over_agents(f: Callable, args: tuple, axes: tuple, group: Group) -> Any:
+def _over_agents(f: Callable, args: tuple, group: Group) -> Any:
     """f over the agents of a group: batched, or one after the other where that is faster."""
     if not group.one_by_one:
-        return jax.vmap(f, axes)(*args)
-    size = group.high - group.low
-    return jax.lax.map(
-        lambda i: f(*(_take(a, _full(a, x), i) for a, x in zip(args, axes, strict=True))), jnp.arange(size)
-    )
-
-
-def _full(tree: Any, axes: Any) -> Any:
-    return jax.tree.map(lambda _: 0, tree) if isinstance(axes, int) else axes
+        return jax.vmap(f, tuple(axes(a) for a in args))(*args)
+    return jax.lax.map(lambda i: f(*(rows(a, i) for a in args)), jnp.arange(group.high - group.low))
 
 
 def _join(parts: list[Any]) -> Any:

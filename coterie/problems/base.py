@@ -130,10 +130,10 @@ class Shard(eqx.Module):
     """One agent's records (padded with rows that no result depends on) and what to do with them."""
 
     problem: Problem
-    features: Float[Array, "rows ..."]
+    features: Float[Array, "..."]  # (rows, features); with a leading agent axis where shards are batched
     targets: Array
-    count: Int[Array, ""]
-    unit: Float[Array, ""]
+    count: Int[Array, "*agents"]
+    unit: Float[Array, "*agents"]
     ridge: Float[Array, ""]
     how: Settings = eqx.field(default_factory=Settings)
 

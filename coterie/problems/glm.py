@@ -118,9 +118,7 @@ class Linear(Problem):
     def encode(self, targets: np.ndarray, classes: tuple[str, ...] | None) -> np.ndarray:
         if self.loss == "squared":
             if classes is not None:
-                raise InputError(
-                    f"loss 'squared' needs a numeric label, but it has the classes {classes[:4]}"
-                )
+                raise InputError(f"loss 'squared' needs a numeric label, but it has the classes {classes[:4]}")
             return np.asarray(targets, dtype=float)
         return need_binary(targets, classes, self.loss)
 
@@ -176,7 +174,5 @@ class Softmax(Problem):
     def encode(self, targets: np.ndarray, classes: tuple[str, ...] | None) -> np.ndarray:
         if classes is None or len(classes) != self.classes:
             have = "continuous values" if classes is None else f"{len(classes)} classes"
-            raise InputError(
-                f"loss 'softmax' was set up for {self.classes} classes, but the label column has {have}"
-            )
+            raise InputError(f"loss 'softmax' was set up for {self.classes} classes, but the label column has {have}")
         return np.asarray(targets, dtype=np.int32)

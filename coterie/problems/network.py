@@ -95,8 +95,7 @@ class Perceptron(Problem):
         deltas.reverse()
         if clip is not None:
             square = sum(
-                (jnp.sum(a**2, axis=1) + 1) * jnp.sum(d**2, axis=1)
-                for a, d in zip(values, deltas, strict=False)
+                (jnp.sum(a**2, axis=1) + 1) * jnp.sum(d**2, axis=1) for a, d in zip(values, deltas, strict=False)
             )
             weights = weights * clip_factor(jnp.sqrt(square), clip)
         parts = []
@@ -207,6 +206,4 @@ class _Template:
     def unravel(self, x: Array) -> Any:
         sizes = [int(np.prod(s)) for s in self.shapes]
         pieces = jnp.split(x, np.cumsum(sizes)[:-1].tolist())
-        return jax.tree.unflatten(
-            self.treedef, [p.reshape(s) for p, s in zip(pieces, self.shapes, strict=True)]
-        )
+        return jax.tree.unflatten(self.treedef, [p.reshape(s) for p, s in zip(pieces, self.shapes, strict=True)])

@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int
 __all__ = ["Settings", "Solver", "newton_like", "projected", "quasi_newton"]
 
 Vector = Float[Array, " d"]
-MEMORY = 6  # pairs kept by L-BFGS
+MEMORY = 4  # pairs kept by L-BFGS
 
 
 class Settings(eqx.Module):
@@ -142,9 +142,7 @@ def newton_like(
     return Solver(x, inverse, ready, norm(g), solver.steps + n)
 
 
-def quasi_newton(
-    value_and_gradient: Callable[[Vector], tuple[Array, Vector]], solver: Solver, how: Settings
-) -> Solver:
+def quasi_newton(value_and_gradient: Callable[[Vector], tuple[Array, Vector]], solver: Solver, how: Settings) -> Solver:
     """L-BFGS with backtracking; a local minimiser of any smooth function, to gradient norm `how.tolerance`."""
     norm = jnp.linalg.norm
 
@@ -183,9 +181,7 @@ def quasi_newton(
     if how.fixed:
         end = jax.lax.fori_loop(0, how.fixed, lambda _, c: step(c), start)
     else:
-        end = jax.lax.while_loop(
-            lambda c: c[5] & (norm(c[2]) > how.tolerance) & (c[3] < how.max_steps), step, start
-        )
+        end = jax.lax.while_loop(lambda c: c[5] & (norm(c[2]) > how.tolerance) & (c[3] < how.max_steps), step, start)
     return Solver(end[0], solver.inverse, solver.ready, norm(end[2]), solver.steps + end[3])
 
 
