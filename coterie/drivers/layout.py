@@ -22,7 +22,7 @@ from coterie.errors import InputError
 from coterie.graphs import Graph, Mixing
 from coterie.problems import Problem, Settings, Shard
 
-__all__ = ["Arrays", "Group", "Layout", "axes", "make_layout", "rows"]
+__all__ = ["Arrays", "Group", "Layout", "axes", "make_layout", "make_places", "rows"]
 
 PADDING = 1.5  # regroup where padding would cost more than this factor …
 SMALL = 1 << 18  # … of more than so many numbers: each group is compiled on its own
@@ -115,7 +115,6 @@ def make_layout(
     rounds: int,
     ridge: float = 0.0,
     weighting: str = "agents",
-    noise: float | np.ndarray = 0.0,
     shape: np.ndarray | None = None,
     start: np.ndarray | None = None,
     how: Settings | None = None,
@@ -130,12 +129,10 @@ def make_layout(
     if (counts == 0).any():
         raise InputError(f"agent {int(np.argmin(counts))} has no records: every agent needs at least one")
     degrees = np.asarray(graph.degrees)
-    total = counts.sum()
-    unit = np.full(n, n / total) if weighting == "records" else 1.0 / counts
+    unit = np.full(n, n / counts.sum()) if weighting == "records" else 1.0 / counts
     start = problem.start(0) if start is None else start
     if start.shape != (problem.dim,):
         raise InputError(f"the starting point has {start.shape} numbers, the problem {problem.dim}")
-    longest = int(counts.max())
 
     by_degree = _classes(degrees, problem.dim)
     by_count = _classes(counts, features.shape[1])
@@ -168,24 +165,46 @@ def make_layout(
     if n <= DENSE_MAX and DENSE_FROM * len(graph.edges) >= n * n:
         ones, weights = _dense(graph, mixing, order)
         adjacency = jnp.asarray(ones, dtype), jnp.asarray(weights, dtype)
-    place = Place(
-        count=jnp.asarray(counts[order], dtype),
-        degree=jnp.asarray(degrees[order], dtype),
-        self_weight=jnp.asarray(np.asarray(mixing.self_weights)[order], dtype),
-        unit=jnp.asarray(unit[order], dtype),
-        noise=jnp.asarray(np.broadcast_to(np.asarray(noise, float), (n,))[order], dtype),
+    place = make_places(problem, counts, graph, mixing, rounds=rounds, ridge=ridge, weighting=weighting, dtype=dtype)
+    place = rows(place, order)
+    if shape is not None:
+        place = eqx.tree_at(lambda p: p.shape, place, jnp.asarray(shape, dtype))
+    place = eqx.tree_at(lambda p: p.start, place, jnp.asarray(start, dtype))
+    return Layout(Arrays(groups, place, jnp.asarray(order, jnp.int32), adjacency), problem, order)
+
+
+def make_places(
+    problem: Problem,
+    counts: np.ndarray,
+    graph: Graph,
+    mixing: Mixing,
+    *,
+    rounds: int,
+    ridge: float = 0.0,
+    weighting: str = "agents",
+    shape: np.ndarray | None = None,
+    dtype: jnp.dtype = jnp.float64,
+) -> Place:
+    """Every agent's place, in the plan's order: from public sizes alone, so that accounting needs no data."""
+    n = len(counts)
+    unit = np.full(n, n / counts.sum()) if weighting == "records" else 1.0 / counts
+    return Place(
+        count=jnp.asarray(counts, dtype),
+        degree=jnp.asarray(graph.degrees, dtype),
+        self_weight=jnp.asarray(mixing.self_weights, dtype),
+        unit=jnp.asarray(unit, dtype),
+        noise=jnp.zeros(n, dtype),
         shape=jnp.asarray(np.ones(rounds) if shape is None else shape, dtype),
-        start=jnp.asarray(start, dtype),
+        start=jnp.zeros(problem.dim, dtype),
         ridge=jnp.asarray(ridge, dtype),
         lipschitz=jnp.asarray(problem.lipschitz, dtype),
         smoothness=jnp.asarray(problem.smoothness, dtype),
         dim=problem.dim,
         rounds=rounds,
         agents=n,
-        rows=longest,
+        rows=int(counts.max()),
         factor=problem.keeps_factor,
     )
-    return Layout(Arrays(groups, place, jnp.asarray(order, jnp.int32), adjacency), problem, order)
 
 
 def _group(

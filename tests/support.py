@@ -1,0 +1,128 @@
+"""Small problems and short ways to run an algorithm, for tests."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from coterie.algorithms.base import Algorithm, Config, Place, find
+from coterie.drivers.layout import Layout, make_layout, rows
+from coterie.drivers.simulate import Run, Trace, simulate
+from coterie.graphs import make_graph, mixing
+from coterie.problems import Linear, Problem, Settings, Shard
+
+
+def logistic_data(n: int, d: int, seed: int = 0, strength: float = 3.0) -> tuple[np.ndarray, np.ndarray]:
+    """n records on the unit sphere with ±1 labels from a logistic truth."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((n, d))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    w = strength * rng.standard_normal(d)
+    return x, np.where(rng.uniform(size=n) < 1 / (1 + np.exp(-x @ w)), 1.0, -1.0)
+
+
+def network(
+    agents: int = 5,
+    records: int | list[int] = 40,
+    d: int = 4,
+    *,
+    graph: str = "ring",
+    problem: Problem | None = None,
+    data: tuple[np.ndarray, np.ndarray] | None = None,
+    rounds: int = 30,
+    ridge: float = 0.05,
+    seed: int = 0,
+    tolerance: float = 1e-10,
+    rule: str = "metropolis",
+    weighting: str = "agents",
+    shape: np.ndarray | None = None,
+    **params: Any,
+) -> Layout:
+    """Agents with logistic data (or `data`) on a small graph, float64."""
+    sizes = [records] * agents if isinstance(records, int) else records
+    x, y = logistic_data(sum(sizes), d, seed) if data is None else data
+    parts = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+    g = make_graph(graph, agents, seed=seed, **params)
+    with jax.enable_x64(True):
+        return make_layout(
+            problem or Linear(d), x, y, parts, g, mixing(g, rule), rounds=rounds, ridge=ridge,
+            weighting=weighting, shape=shape, how=Settings(tolerance=tolerance),
+        )  # fmt: skip
+
+
+def run(
+    slug: str | Algorithm,
+    cfg: Config,
+    layout: Layout,
+    rounds: int | None = None,
+    noise: Any = 0.0,
+    seeds: int = 1,
+    **more: Any,
+) -> Trace:
+    """Simulate with everything recorded. noise=0 is the noiseless limit; else the noise multiplier."""
+    algorithm = find(slug) if isinstance(slug, str) else slug
+    more = {"record": True, "every": 10, **more}
+    runs = [Run(s, cfg, noise) for s in range(seeds)]
+    return simulate(algorithm, layout, runs, rounds=rounds or layout.arrays.place.rounds, **more)
+
+
+def agent(layout: Layout, i: int = 0, noise: float = 0.0) -> tuple[Place, Shard]:
+    """Place and shard of the agent that sits at position i, to call `emit` and friends directly (inside x64)."""
+    with jax.enable_x64(True):
+        place = rows(layout.arrays.place, i)
+        place = eqx.tree_at(lambda p: p.noise, place, jnp.asarray(noise, place.start.dtype))
+        for group in layout.arrays.groups:
+            if group.low <= i < group.high:
+                return place, rows(group.shards, i - group.low)
+    raise IndexError(i)
+
+
+def swap_record(shard: Shard, row: int, features: np.ndarray, target: float) -> Shard:
+    """The neighbouring shard: one record replaced."""
+    with jax.enable_x64(True):
+        return eqx.tree_at(
+            lambda s: (s.features, s.targets),
+            shard,
+            (shard.features.at[row].set(jnp.asarray(features)), shard.targets.at[row].set(target)),
+        )
+
+
+def zero_draws(slug: str, cfg: Config, place: Place) -> dict[str, jax.Array]:
+    """All-zero draws of one round."""
+    with jax.enable_x64(True):
+        return {k: jnp.zeros(law.shape) for k, law in find(slug).draws(cfg, place).items()}
+
+
+def message_gap(
+    slug: str, cfg: Config, place: Place, state: Any, shards: tuple[Shard, Shard], t: int = 0, draw: Any = None
+) -> float:
+    """L2 distance between the messages that two shards make from the same state and draws."""
+    algorithm = find(slug)
+    draw = zero_draws(slug, cfg, place) if draw is None else draw
+    with jax.enable_x64(True):
+        out = [algorithm.emit(cfg, place, jnp.asarray(t), state, s, draw)[1] for s in shards]
+        pairs = zip(*(jax.tree.leaves(m) for m in out), strict=True)
+        return float(np.sqrt(sum(float(jnp.sum((a - b) ** 2)) for a, b in pairs)))
+
+
+def worst_logistic_pair(d: int, n: int, margin: float = 30.0) -> SimpleNamespace:
+    """Two shards that differ in one record and saturate a logistic gradient gap of 2/n at points like `point`.
+
+    Record 0 is u in one world and −(nearly u) in the other with labels chosen so that both margins are very negative.
+    """
+    u = np.zeros(d)
+    u[0] = 1.0
+    v = -u.copy()
+    if d > 1:
+        angle = 0.05
+        v = np.zeros(d)
+        v[0], v[1] = -np.cos(angle), np.sin(angle)
+    point = np.zeros(d)
+    middle = u + v
+    point[: len(middle)] = -margin * middle / max(np.linalg.norm(middle), 1e-12)
+    return SimpleNamespace(u=u, v=v, point=point, records=n)
