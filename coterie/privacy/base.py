@@ -6,6 +6,7 @@ parameter set (`flat`), after `check` has looked at every value.
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 import equinox as eqx
@@ -75,34 +76,40 @@ class Event(eqx.Module):
 _RULES = {
     ">= 0": lambda x: x >= 0,
     "in [0, 1]": lambda x: (x >= 0) & (x <= 1),
-    "a whole number >= 0": lambda x: (x >= 0) & (x == np.floor(x)) & np.isfinite(x),
+    "a whole number >= 0": lambda x: (x >= 0) & (x == np.floor(x)) & (x < np.inf),
 }
 _COMMON = {"times": "a whole number >= 0", "slack": ">= 0", "tv": ">= 0"}
 
 
-def _numeric(event: Event) -> list[str]:
-    return [
-        field.name
-        for field in dataclasses.fields(event)
-        if not field.metadata.get("static", False) and getattr(event, field.name) is not None
-    ]
+@lru_cache
+def _fields(kind: type[Event]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of the numeric and of the static fields."""
+    fields = dataclasses.fields(kind)
+    static = tuple(field.name for field in fields if field.metadata.get("static", False))
+    return tuple(field.name for field in fields if field.name not in static), static
+
+
+def _numeric(event: Event) -> tuple[str, ...]:
+    return tuple(name for name in _fields(type(event))[0] if getattr(event, name) is not None)
 
 
 def check(event: Event) -> None:
     """Raise an `InputError` that names the first field out of its range."""
     if not isinstance(event, Event):
         raise InputError(f"expected a privacy event, got {event!r}")
-    name = type(event).__name__
+    name, limits = type(event).__name__, {**_COMMON, **type(event).limits}
     for field in _numeric(event):
-        rule = {**_COMMON, **type(event).limits}[field]
-        values = np.asarray(getattr(event, field), float)
-        bad = values[~_RULES[rule](values)]
-        if bad.size:
-            raise InputError(f"{name}: {field} must be {rule}, got {bad.flat[0]}")
+        values = getattr(event, field)
+        if not isinstance(values, float | int):
+            values = np.asarray(values, float)
+        good = _RULES[limits[field]](values)
+        if good is not True and not np.all(good):
+            bad = np.asarray(values)[~np.asarray(good)].flat[0]
+            raise InputError(f"{name}: {field} must be {limits[field]}, got {bad}")
     dim = getattr(event, "dim", None)
     if dim is not None and not (isinstance(dim, int | np.integer) and dim >= 1):
         raise InputError(f"{name}: dim must be a whole number >= 1, got {dim!r}")
-    event.validate()
+    type(event).validate(event)  # a bound method of a module costs as much as all of the above
 
 
 def flat(event: E) -> E:
@@ -116,27 +123,25 @@ def merge(events: Iterable[Event]) -> list[Event]:
     groups: dict[Any, list[Event]] = {}
     for event in events:
         check(event)
-        static = tuple(
-            getattr(event, field.name) for field in dataclasses.fields(event) if field.metadata.get("static", False)
-        )
-        groups.setdefault((type(event), static, tuple(_numeric(event))), []).append(event)
+        static = tuple(getattr(event, name) for name in _fields(type(event))[1])
+        groups.setdefault((type(event), static, _numeric(event)), []).append(event)
     return [_grouped(group) for group in groups.values()]
 
 
 def _grouped(events: Sequence[E]) -> E:
     names = _numeric(events[0])
+    at = names.index("times")
     tables = []
     for event in events:
         columns = [np.asarray(getattr(event, name), float) for name in names]
-        tables.append(np.stack([column.ravel() for column in np.broadcast_arrays(*columns)], axis=1))
-    table = np.concatenate(tables)
-    at = names.index("times")
-    times = table[:, at]
-    rest = np.delete(table, at, axis=1)[times > 0]
-    rows, index = np.unique(rest, axis=0, return_inverse=True)
-    counts = np.bincount(index.ravel(), weights=times[times > 0], minlength=len(rows)).astype(np.int64)
-    others = [name for name in names if name != "times"]
-    values = {"times": counts, **{name: rows[:, i] for i, name in enumerate(others)}}
-    return eqx.tree_at(
-        lambda e: [getattr(e, name) for name in values], events[0], list(values.values()), is_leaf=lambda x: x is None
-    )
+        tables.append(np.stack([column.ravel() for column in np.broadcast_arrays(*columns)]))
+    table = np.concatenate(tables, axis=1)
+    table = table[:, table[at] > 0]
+    times = table[at]
+    if times.size > 1:
+        rest = np.delete(table, at, axis=0)
+        rows, index = np.unique(rest, axis=1, return_inverse=True)
+        times = np.bincount(index.ravel(), weights=times, minlength=rows.shape[1])
+        table = np.insert(rows, at, times, axis=0)
+    values: dict[str, Any] = dict(zip(names, table, strict=True))
+    return dataclasses.replace(events[0], **(values | {"times": times.astype(np.int64)}))

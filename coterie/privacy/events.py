@@ -256,7 +256,8 @@ class Laplace(Event):
 class LaplaceUniform(Event):
     """One coordinate of Laplace noise (density (rate/2) e^{−rate|y|}) plus U(0, width), moved by at most `shift`.
 
-    A width that depends on past messages may not enter a fixed composition: charge it through a `filter.RenyiFilter`.
+    A width that depends on past messages may not enter a fixed composition: charge it through a
+    `coterie.privacy.filter.Filter`.
     """
 
     rate: Any
