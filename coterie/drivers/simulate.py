@@ -59,7 +59,7 @@ class Trace:
     rounds: np.ndarray  # (slots,): at which rounds the curves were measured
     curves: dict[str, np.ndarray]  # name -> (runs, slots)
     sent: np.ndarray  # (runs, agents): how many messages each agent sent
-    message_bytes: float  # size of one message
+    bytes: np.ndarray  # (runs, agents): how much that was, to one neighbour
     completed: int  # rounds done; fewer than asked for after Ctrl-C
     timing: dict[str, float]
     messages: Any = None  # leaves (runs, rounds, agents, ...), if recorded
@@ -73,6 +73,8 @@ class _Carry(eqx.Module):
     message: Any
     memory: list[Any]
     sent: Int[Array, " agents"]
+    bits: Float[Array, " agents"]  # sent so far by each agent to one neighbour
+    clock: Float[Array, ""]  # virtual seconds, if the algorithm keeps time
     curves: dict[str, Float[Array, " slots"]]
     recorded: dict[str, Any]
 
@@ -137,6 +139,20 @@ class _Program:
             memories.append(out[1] if with_edges else None)
         return _join(parts), memories
 
+    def bits(self, cfg: Config, arrays: Arrays, message: Any) -> Array:
+        """Size of each agent's message on the wire."""
+        if self.algorithm.has("bits"):
+            return jax.vmap(lambda p, m: self.algorithm.bits(cfg, p, m), (axes(arrays.place), 0))(arrays.place, message)
+        numbers = [x.dtype.itemsize * 8 * x[0].size for x in jax.tree.leaves(message)]
+        return jnp.full(arrays.place.agents, float(sum(numbers)), self.dtype)
+
+    def duration(self, cfg: Config, arrays: Arrays, t: Array, draw: dict[str, Array]) -> Array:
+        """Virtual seconds until the slowest agent is done with the round (0 where the algorithm keeps no time)."""
+        if not self.algorithm.has("duration"):
+            return jnp.zeros((), self.dtype)
+        one = lambda p, d: self.algorithm.duration(cfg, p, t, d)  # noqa: E731
+        return jnp.max(jax.vmap(one, (axes(arrays.place), 0))(arrays.place, draw))
+
     # -- measuring ------------------------------------------------------------------------------------------------
 
     def estimates(self, cfg: Config, arrays: Arrays, state: Any) -> Float[Array, "agents dim"]:
@@ -187,6 +203,8 @@ class _Program:
             k: jnp.zeros(self.slots, v.dtype)
             for k, v in jax.eval_shape(lambda s: self.measure(cfg, arrays, s), state).items()
         }
+        if self.algorithm.has("duration"):
+            curves["time"] = jnp.zeros(self.slots, self.dtype)
         recorded: dict[str, Any] = {}
         if self.record:
             draw = jax.eval_shape(lambda k: self.draw(cfg, arrays, k, jnp.array(0)), jax.random.key(0))
@@ -196,7 +214,10 @@ class _Program:
                 "draws": jax.tree.map(room, draw),
                 "sent": jnp.zeros((self.rounds, n), bool),
             }
-        return _Carry(state, message, memory, jnp.zeros(n, jnp.int32), curves, recorded)
+        nothing = jnp.zeros(n, self.dtype)
+        return _Carry(
+            state, message, memory, nothing.astype(jnp.int32), nothing, jnp.zeros((), self.dtype), curves, recorded
+        )
 
     def advance(
         self,
@@ -218,7 +239,9 @@ class _Program:
             if self.record:
                 new = {"messages": message, "draws": draw, "sent": sent}
                 recorded = jax.tree.map(lambda room, x: room.at[t].set(x), recorded, new)
-            return _Carry(state, message, c.memory, c.sent + sent, c.curves, recorded)
+            bits = c.bits + sent * self.bits(cfg, arrays, message)
+            clock = c.clock + self.duration(cfg, arrays, t, draw)
+            return _Carry(state, message, c.memory, c.sent + sent, bits, clock, c.curves, recorded)
 
         def step(t: Array, c: _Carry) -> _Carry:
             listen = lambda s, m: self.absorb(cfg, arrays, t - 1, s, c.message, m)  # noqa: E731
@@ -226,12 +249,12 @@ class _Program:
             slot = (t + self.every - 1) // self.every
 
             def note(curves: dict[str, Array]) -> dict[str, Array]:
-                now = self.measure(cfg, arrays, state)
+                now = {**self.measure(cfg, arrays, state), "time": c.clock}
                 return {k: curves[k].at[slot].set(now[k]) for k in curves}
 
             due = (t % self.every == 0) | (t == self.rounds)
             curves = jax.lax.cond(due, note, lambda x: x, c.curves)
-            c = _Carry(state, c.message, memory, c.sent, curves, c.recorded)
+            c = eqx.tree_at(lambda c: (c.state, c.memory, c.curves), c, (state, memory, curves), is_leaf=_is_none)
             return jax.lax.cond(t < self.rounds, lambda c: speak(t, c), lambda c: c, c)
 
         return jax.lax.fori_loop(low, high, step, carry)
@@ -329,13 +352,12 @@ def _trace(program: _Program, layout: Layout, carry: _Carry, points: Array, done
     due = [t for t in range(program.rounds + 1) if t % program.every == 0 or t == program.rounds]
     slots = [k for k, t in enumerate(due) if t < done]
     put = lambda x, axis: layout.restore(np.asarray(x), axis)  # noqa: E731
-    one_message = jax.tree.map(lambda m: m[0, 0], carry.message)
     trace = Trace(
         points=put(points, 1),
         rounds=np.array([due[k] for k in slots]),
         curves={k: np.asarray(v)[:, slots] for k, v in carry.curves.items()},
         sent=put(carry.sent, 1),
-        message_bytes=float(sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(one_message))),
+        bytes=put(carry.bits, 1) / 8,
         completed=completed,
         timing=timing,
     )
@@ -345,6 +367,10 @@ def _trace(program: _Program, layout: Layout, carry: _Carry, points: Array, done
         trace.states = jax.tree.map(lambda x: put(x, 1), carry.state)
         trace.extras["sent"] = put(carry.recorded["sent"], 2)
     return trace
+
+
+def _is_none(x: Any) -> bool:
+    return x is None
 
 
 def _noisy(arrays: Arrays, noise: Array) -> Arrays:
