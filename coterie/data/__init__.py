@@ -2,6 +2,7 @@
 
 from coterie.data.clinics import make_clinics
 from coterie.data.dataset import Dataset, Truth
+from coterie.data.loaders import LOADERS, load
 from coterie.data.partition import PARTITIONS, partition, split
 
-__all__ = ["PARTITIONS", "Dataset", "Truth", "make_clinics", "partition", "split"]
+__all__ = ["LOADERS", "PARTITIONS", "Dataset", "Truth", "load", "make_clinics", "partition", "split"]

@@ -26,7 +26,8 @@ class Dataset:
     `sites` says which of `site_names` holds a record, `people` which person it is about (where one person has
     several records: split and account by it), `test` marks the records of an official test set. `columns` keeps
     raw attributes that are not features, such as sex or race. `notes` says how features were made and which public
-    bounds were used; `source` and `sha256` where from. Building one refuses empty, misshapen or non-finite data.
+    bounds were used, `leaks` what of that looked at more than the record itself (empty: nothing, as privacy needs);
+    `source` and `sha256` (by file) where from. Building one refuses empty, misshapen or non-finite data.
     """
 
     name: str
@@ -40,8 +41,9 @@ class Dataset:
     test: np.ndarray | None = None
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)
     source: str = ""
-    sha256: str = ""
+    sha256: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    leaks: tuple[str, ...] = ()
     truth: Truth | None = None
 
     def __post_init__(self) -> None:

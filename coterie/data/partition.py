@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from coterie.arguments import choose
 from coterie.data.dataset import Dataset
 from coterie.errors import InputError
 
@@ -37,8 +38,7 @@ def partition(
     >>> [len(rows) for rows in partition(make_clinics(), 4, "iid", seed=1)]
     [750, 750, 750, 750]
     """
-    if kind not in PARTITIONS:
-        raise InputError(f"unknown partition {kind!r}: expected one of {', '.join(PARTITIONS)}")
+    choose("partition", kind, PARTITIONS)
     if sizes is not None and kind != "iid":
         raise InputError(f"sizes belong to the partition 'iid', not to {kind!r}")
     if kind == "site":

@@ -1,12 +1,12 @@
 """`make_graph`: validated parameters in, a connected graph out."""
 
-import inspect
 import math
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from coterie.arguments import check_arguments, choose
 from coterie.errors import InputError
 from coterie.graphs import edge_lists
 from coterie.graphs.graph import Graph
@@ -160,15 +160,8 @@ def make_graph(kind: str, size: int | None = None, *, seed: int = 0, **params: o
     >>> make_graph("erdos-renyi", 10, p=0.6, seed=1).connected
     True
     """
-    if kind not in KINDS:
-        raise InputError(f"unknown graph kind {kind!r}: expected one of {', '.join(KINDS)}")
+    choose("graph kind", kind, KINDS)
     if kind != "file" or size is not None:
         size = _integer("size", size, 2, 2**31 - 2)
-    wanted = {p.name: p for p in inspect.signature(KINDS[kind]).parameters.values() if p.kind == p.KEYWORD_ONLY}
-    for name in params:
-        if name not in wanted:
-            raise InputError(f"graph kind {kind!r} has no parameter {name!r}: it takes {', '.join(wanted) or 'none'}")
-    for name, parameter in wanted.items():
-        if parameter.default is parameter.empty and name not in params:
-            raise InputError(f"graph kind {kind!r} needs {name}")
+    check_arguments(f"graph kind {kind!r}", KINDS[kind], params)
     return KINDS[kind](size, np.random.default_rng(_integer("seed", seed, 0, 2**63)), **params)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
+from coterie.arguments import choose
 from coterie.errors import InputError
 from coterie.graphs.graph import DENSE, LANCZOS, Graph, lanczos
 
@@ -111,8 +112,7 @@ def mixing(graph: Graph, rule: str = "metropolis", *, kappa: float | None = None
     >>> mixing(make_graph("ring", 4), "laplacian").dense()[0].tolist()
     [0.5, 0.25, 0.0, 0.25]
     """
-    if rule not in RULES:
-        raise InputError(f"unknown mixing rule {rule!r}: expected one of {', '.join(RULES)}")
+    choose("mixing rule", rule, RULES)
     if kappa is not None and rule != "laplacian":
         raise InputError(f"kappa belongs to the mixing rule 'laplacian', not to {rule!r}")
     degrees = graph.degrees

@@ -41,7 +41,7 @@ def test_sites_differ_in_size_and_case_mix() -> None:
 
 def test_truth_is_the_truth() -> None:
     """Logistic regression on many records finds θ; the outcome's rate follows the stated probability."""
-    data = make_clinics(seed=3, records=200_000)
+    data = make_clinics(seed=3, records=80_000)
     z, theta = data.features, data.truth.coefficients
     chance = 1 / (1 + np.exp(-z @ theta))
     assert abs((data.targets - chance).sum()) < 4 * np.sqrt((chance * (1 - chance)).sum())
@@ -49,7 +49,7 @@ def test_truth_is_the_truth() -> None:
     error = np.sqrt(np.diag(np.linalg.inv(fisher)))
     found = LogisticRegression(C=np.inf, fit_intercept=False, tol=1e-8, max_iter=1000).fit(z, data.targets).coef_[0]
     assert np.abs((found - theta) / error).max() < 4
-    assert np.abs((found - 1.05 * theta) / error).max() > 4  # the check would notice 5 %
+    assert np.abs((found - 1.1 * theta) / error).max() > 4  # the check would notice 10 %
     right = ((z @ theta > 0) == data.targets).mean()
     assert right == pytest.approx(data.truth.bayes_accuracy, abs=4 * np.sqrt(0.25 / len(z)))
 

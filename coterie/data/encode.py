@@ -1,0 +1,129 @@
+"""From raw columns to numbers by public rules only: a code book, then a row norm.
+
+Every record is encoded alone: nothing here looks at another record, so one person's data can change only that
+person's row (scaling by a column's maximum, or by its mean, would not be private).
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from coterie.arguments import choose
+from coterie.errors import InputError
+
+__all__ = ["ROW_NORMS", "Book", "Category", "Number", "class_indices", "encode", "normalise_rows", "words"]
+
+ROW_NORMS = ("clip", "unit", "max", "none")
+
+
+@dataclass(frozen=True)
+class Number:
+    """A numeric column with its public range, clipped to it and mapped to [0, 1]; `log` scales log(1 + x − low)."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
+            raise InputError(f"a public range needs low < high, got ({self.low}, {self.high})")
+
+    def scale(self, values: np.ndarray) -> np.ndarray:
+        """Values in [0, 1]; NaN stays NaN."""
+        shifted, width = np.clip(values, self.low, self.high) - self.low, self.high - self.low
+        return np.log1p(shifted) / np.log1p(width) if self.log else shifted / width
+
+
+@dataclass(frozen=True)
+class Category:
+    """A text column with its publicly known levels."""
+
+    levels: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.levels or len(set(self.levels)) < len(self.levels):
+            raise InputError(f"categories must be one or more different names, got {list(self.levels)}")
+
+
+Book = Mapping[str, Number | Category]
+
+
+def encode(
+    frame: pd.DataFrame, book: Book, *, coding: str = "onehot", flags: Collection[str] = ()
+) -> tuple[np.ndarray, tuple[str, ...], float]:
+    """Features in [0, 1], their names, and the largest norm a row can have.
+
+    `coding` of categories: `onehot`, or `ordinal` (place in the list of levels over their number, in (0, 1]). A
+    missing value is 0 in every feature of its column; columns in `flags` get a feature that says so.
+    """
+    parts: list[np.ndarray] = []
+    names: list[str] = []
+    units = 0  # columns of [0, 1] that can be 1 at once
+    for column, rule in book.items():
+        if column not in frame:
+            raise InputError(f"column {column!r} is missing: the table has {', '.join(map(str, frame.columns))}")
+        absent = frame[column].isna().to_numpy()
+        if isinstance(rule, Number):
+            numbers = pd.to_numeric(frame[column], errors="coerce").to_numpy(float)
+            if (wrong := np.isnan(numbers) & ~absent).any():
+                value = frame[column][wrong].iloc[0]
+                raise InputError(f"column {column!r} must be numeric, but has {value!r} (in {wrong.sum()} rows)")
+            block, labels = np.where(absent, 0.0, rule.scale(numbers))[:, None], [column]
+        else:
+            codes = _codes(frame[column], column, rule)
+            if coding == "onehot":
+                block = (codes[:, None] == np.arange(1, len(rule.levels) + 1)).astype(float)
+                labels = [f"{column}={level}" for level in rule.levels]
+            else:
+                block, labels = codes[:, None] / len(rule.levels), [column]
+        if column in flags:
+            block, labels = np.column_stack([block, absent]), [*labels, f"{column}=missing"]
+        parts.append(block)
+        names += labels
+        units += 1
+    return np.concatenate(parts, axis=1), tuple(names), float(np.sqrt(units))
+
+
+def _codes(values: pd.Series, column: str, rule: Category) -> np.ndarray:
+    """1 … k for the levels, 0 for a missing value."""
+    text = values.astype("string").str.strip()
+    codes = pd.Index(rule.levels, dtype="string").get_indexer(pd.Index(text)) + 1
+    if (unknown := (codes == 0) & ~values.isna().to_numpy()).any():
+        levels = ", ".join(rule.levels[:8]) + (", …" if len(rule.levels) > 8 else "")
+        raise InputError(
+            f"column {column!r} has the unknown category {text[unknown].iloc[0]!r} in {unknown.sum()} rows: "
+            f"expected one of {levels}"
+        )
+    return codes.astype(int)
+
+
+def class_indices(values: pd.Series, column: str, levels: Sequence[str]) -> np.ndarray:
+    """0 … k − 1 for a label column whose classes are `levels`; nothing may be missing."""
+    codes = _codes(values, column, Category(tuple(levels)))
+    if not codes.all():
+        raise InputError(f"label {column!r} is missing in {(codes == 0).sum()} rows")
+    return codes.astype(np.int64) - 1
+
+
+def normalise_rows(z: np.ndarray, how: str, largest: float | None = None) -> np.ndarray:
+    """Rows of L2 norm at most 1 (unless `none`), each by its own numbers or public ones.
+
+    `clip`: z / max(1, ‖z‖); `unit`: z / ‖z‖ (0 stays 0); `max`: z / `largest`, the largest norm possible.
+    """
+    choose("row_norm", how, ROW_NORMS)
+    if how == "none":
+        return z
+    if how == "max":
+        if largest is None:
+            raise InputError("row_norm 'max' needs public bounds on every column: use 'clip'")
+        return z / largest
+    norms = np.linalg.norm(z, axis=1, keepdims=True)
+    with np.errstate(invalid="ignore"):  # an infinite entry becomes NaN, which `Dataset` refuses
+        return z / np.maximum(norms, 1.0 if how == "clip" else np.finfo(norms.dtype).tiny)
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Levels or column names, written as one line of words."""
+    return tuple(text.split())

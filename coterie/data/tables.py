@@ -1,0 +1,150 @@
+"""Any CSV or Parquet table with a label column, encoded by ranges and categories that the user declares."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from coterie.arguments import choose
+from coterie.data.dataset import Dataset
+from coterie.data.download import digest
+from coterie.data.encode import Category, Number, class_indices, encode, normalise_rows
+from coterie.errors import InputError
+
+__all__ = ["load_table", "read_table"]
+
+MANY = 20  # an integer label with more values than this is a quantity, not a class
+
+
+def load_table(
+    path: str | Path | None = None,
+    seed: int = 0,
+    *,
+    label: str,
+    site: str | None = None,
+    person: str | None = None,
+    features: Sequence[str] | None = None,
+    bounds: Mapping[str, Sequence[float]] | None = None,
+    categories: Mapping[str, Sequence[str]] | str | None = None,
+    classes: Sequence[object] | None = None,
+    task: str = "auto",
+    missing: str = "error",
+    row_norm: str = "clip",
+    constant: bool = False,
+) -> Dataset:
+    """A table from `path`: Parquet by its suffix, else CSV with a header, compressed or not.
+
+    `features` are all other columns unless named. `bounds` gives public (low, high) ranges: values are clipped and
+    mapped to [0, 1] (a label with bounds too); a numeric column without is used as it is. `categories` gives the
+    public levels of text columns (one feature a level); "data" reads them from the data, which `leaks` reports.
+    `task`: `classification`, `regression`, or `auto` (text, truth values and few integers are classes). `classes`
+    fixes the labels and their order. `site` and `person` name the columns that group records. `missing="drop"`
+    leaves out incomplete records. `row_norm` as in `normalise_rows`; the default keeps every row in the unit ball.
+    """
+    choose("task", task, ("auto", "classification", "regression"))
+    choose("missing", missing, ("error", "drop"))
+    if path is None:
+        raise InputError("a table needs a path")
+    frame = read_table(Path(path))
+    ranges, levels = dict(bounds or {}), {} if isinstance(categories, str | None) else dict(categories)
+    if isinstance(categories, str):
+        choose("categories", categories, ("data",))
+    groups = [name for name in (label, site, person) if name is not None]
+    chosen = [str(c) for c in frame.columns if c not in groups] if features is None else list(features)
+    for name in (*groups, *chosen, *ranges, *levels):
+        if name not in frame:
+            raise InputError(f"{path} has no column {name!r}: it has {', '.join(map(str, frame.columns))}")
+    used = [*groups, *chosen]
+    if missing == "drop":
+        frame = frame.dropna(subset=used, ignore_index=True)
+    for name in used:
+        if gaps := int(frame[name].isna().sum()):
+            raise InputError(f"{path}: column {name!r} is missing in {gaps} rows; missing = 'drop' leaves them out")
+    if frame.empty or not chosen:
+        raise InputError(f"{path} has {len(frame)} complete records and {len(chosen)} feature columns")
+    blocks, names, notes, leaks, bounded = [], [], [], [], True
+    for name in chosen:
+        rule = _rule(frame[name], name, ranges.get(name), levels.get(name), categories == "data")
+        if rule is None:
+            bounded = False
+            notes.append(f"{name}: no public range, used as it is")
+            blocks.append(frame[name].to_numpy(float)[:, None])
+            names.append(name)
+            continue
+        block, labels, _ = encode(frame, {name: rule})
+        if isinstance(rule, Category) and name not in levels:
+            leaks.append(f"{name}: categories read from the data")
+        blocks.append(block)
+        names.extend(labels)
+    largest = float(np.sqrt(len(chosen) + constant)) if bounded else None
+    if constant:
+        blocks.insert(0, np.ones((len(frame), 1)))
+        names.insert(0, "constant")
+    targets, label_names = _targets(frame[label], label, task, classes, ranges.get(label))
+    sites, site_names = (None, None) if site is None else pd.factorize(frame[site].astype("string"), sort=True)
+    return Dataset(
+        name=Path(path).name,
+        features=normalise_rows(np.concatenate(blocks, axis=1), row_norm, largest),
+        targets=targets,
+        classes=label_names,
+        feature_names=tuple(names),
+        sites=sites,
+        site_names=() if site_names is None else tuple(map(str, site_names)),
+        people=None if person is None else frame[person].to_numpy(),
+        columns={str(c): frame[c].to_numpy() for c in frame.columns if c not in used},
+        source=str(path),
+        sha256={Path(path).name: digest(Path(path))},
+        notes=(*notes, f"row norm {row_norm!r}"),
+        leaks=tuple(leaks),
+    )
+
+
+def read_table(path: Path, **options: Any) -> pd.DataFrame:
+    """A Parquet file by its suffix, else a CSV file with pandas' options; InputError when it cannot be read."""
+    try:
+        if path.suffix in {".parquet", ".pq"}:
+            return pd.read_parquet(path)
+        return pd.read_csv(path, skipinitialspace=True, **options)
+    except ImportError:
+        raise InputError(f"reading {path} needs pyarrow: install coterie[parquet]") from None
+    except (OSError, ValueError, EOFError) as error:  # pandas' and pyarrow's parser errors are ValueErrors
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(f"cannot read {path}: {reason}") from None
+
+
+def _rule(
+    values: pd.Series, name: str, bounds: Sequence[float] | None, levels: Sequence[str] | None, infer: bool
+) -> Number | Category | None:
+    if levels is not None:
+        return Category(tuple(map(str, levels)))
+    if bounds is not None:
+        if len(bounds) != 2:
+            raise InputError(f"bounds of {name!r} must be (low, high), got {list(bounds)}")
+        return Number(float(bounds[0]), float(bounds[1]))
+    if pd.api.types.is_numeric_dtype(values):
+        return None
+    if not infer:
+        raise InputError(f"column {name!r} is text: declare its categories, or leave it out of the features")
+    return Category(tuple(sorted(values.astype("string").str.strip().unique())))
+
+
+def _targets(
+    values: pd.Series, label: str, task: str, classes: Sequence[object] | None, bounds: Sequence[float] | None
+) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    """Class indices with names, or numbers."""
+    whole = pd.api.types.is_integer_dtype(values) or pd.api.types.is_bool_dtype(values)
+    few = whole and values.nunique() <= MANY and bounds is None
+    numeric = pd.api.types.is_numeric_dtype(values)
+    if task == "regression" or (task == "auto" and classes is None and numeric and not few):
+        if not numeric:
+            raise InputError(f"label {label!r} is text, so it cannot be a regression target")
+        numbers = values.to_numpy(float)
+        return (numbers if bounds is None else Number(float(bounds[0]), float(bounds[1])).scale(numbers)), None
+    if classes is None:
+        classes = sorted(values.unique().tolist())
+    if len(classes) < 2:
+        raise InputError(f"label {label!r} has the single class {list(classes)}: nothing to learn")
+    names = tuple(map(str, classes))
+    return class_indices(values, label, names), names
