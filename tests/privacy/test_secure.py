@@ -310,6 +310,26 @@ def test_exact_bernoulli_exp(gamma):
     assert exact_bernoulli_exp(0)
 
 
+def test_exact_bernoulli_exp_is_the_series(monkeypatch):
+    """It ends after k tosses with the right odds and says k is odd; summed over k ≤ 40 that is e^(-γ) to 1e-45."""
+    n, d = 3, 5
+    gamma, total, reached = Fraction(n, d), Fraction(0), Fraction(1)
+    for k in range(1, 41):
+        sides: list[int] = []
+
+        def toss(side: int, k: int = k, sides: list[int] = sides) -> int:
+            sides.append(side)
+            return n - 1 if len(sides) < k else n  # the largest success, the smallest failure
+
+        monkeypatch.setattr(secure_exact.secrets, "randbelow", toss)
+        said = exact_bernoulli_exp(gamma)
+        assert len(sides) == k
+        odds = [Fraction(n, side) for side in sides]
+        total += said * reached * (1 - odds[-1])
+        reached *= odds[-1]
+    assert abs(mp.mpf(total.numerator) / total.denominator - mp.exp(-mp.mpf(n) / d)) < 1e-45
+
+
 # --- fresh for every call, process and fork --------------------------------------------------------------------
 
 FORK = """
