@@ -141,7 +141,7 @@ def test_rare_connected_draw_is_found_and_hopeless_one_is_refused_at_once() -> N
     started = time.perf_counter()
     with pytest.raises(InputError, match=r"probability about .*p of 2.8e-05 or more.*'gnm'"):
         make_graph("erdos-renyi", 10**6, p=1e-6)
-    assert time.perf_counter() - started < 1
+    assert time.perf_counter() - started < 10
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_a_million_nodes_is_normal(kind: str) -> None:
     if kind == "grid":  # Metropolis is not a multiple of the Laplacian there
         assert gap is None
         assert mixing(graph, "laplacian").spectrum().gap == pytest.approx(np.pi**2 / 1e6 / 8, rel=1e-3)
-    assert time.perf_counter() - started < 15
+    assert time.perf_counter() - started < 60  # about 1 s on a free core; anything quadratic takes hours
 
 
 @pytest.mark.slow
