@@ -1,0 +1,209 @@
+r"""Private decentralized gradient descent with momentum, extra mixing and tail averaging: the strong default.
+
+Agent i, f_i = unit Σ_r loss_r + ridge/2 ‖x‖², every k-th round (k = `mixing`) a gradient round, the others mix only:
+    emit     gradient round:  y_i = x_i + β (x_i − p_i) − γ (unit Σ_r clip_C(∇loss_r(x_i)) + ridge x_i) + noise;  p_i ← x_i
+             mixing round:    y_i = x_i
+    absorb   x_i ← Σ_j w_ij y_j;   m_i ← running mean of x_i over the last `tail` share of the rounds
+The answer is m_i. p_i is the *mixed* point of the last gradient round, so momentum is averaged with the neighbours at
+no extra traffic; with W = 11ᵀ/N the mean follows centralised heavy-ball descent exactly.
+
+**Sensitivity** of the message, replace-one: x_i and p_i are functions of earlier messages, so one record moves y_i only
+through its own clipped gradient: 2 γ C unit with all records, 2 γ C unit n_i/b for a batch of b of n_i without
+replacement (the batch mean stands for all), γ C unit n_i/b for Poisson batches of expected size b under add/remove.
+**Guarantee**: noise of std `sigma` = noise multiplier × sensitivity; Gaussian event per gradient round (exact
+accounting), SampledGaussian with batches. Mixing rounds, momentum and averages are functions of what was released and
+cost nothing. Against a reader of every message.
+
+**Defaults** (`tune`, public quantities only; measured on UCI Adult, ε from .03 to 3). Write L and G for the bounds on a
+record's curvature and gradient, μ for the Gaussian parameter of (ε, δ), n records, N agents, d dimensions:
+    C = G/2                             half the bound: the bias is small, the noise halves
+    r = n μ √N / √d                     signal to noise of everything that will ever be released
+    travel = .45 r^{3/2} / L            how far Σ_t γ/(1 − β) should reach: 1/travel acts as a ridge that hides the noise
+    T = √(8 travel L)                   gradient rounds (`suggest_rounds`); then 1 − β = 16/T
+    γ = 2/L, 1 − β = γ T/travel in [6/T, 1]; where even β = 0 goes too far, γ = travel/T
+    k = the least even number with |λ₂(W)|^k ≤ .3, at most 10; 1 where |λ₂| ≤ .3 already
+Even k make W^k positive semi-definite, which keeps heavy-ball stable in every disagreement direction.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+from pydantic import Field
+
+from coterie.algorithms._sampling import first_of_permutation, poisson, poisson_cap, poisson_overflow
+from coterie.algorithms.base import Config as BaseConfig
+from coterie.algorithms.base import Inbox, Law, Normal, Place, Public, Uniform, add
+from coterie.privacy import gdp
+from coterie.privacy.events import Event, Gaussian, SampledGaussian
+from coterie.problems import Shard
+
+REFERENCE = (
+    "Our own combination: DP-SGD (Abadi et al. 2016, Alg. 1) with diffusion (Sayed 2014) and free mixing rounds; "
+    "exact Gaussian accounting (Dong, Roth, Su 2022)"
+)
+
+
+class Config(BaseConfig):
+    """Hyper-parameters; None is filled by the rule in the module's docstring."""
+
+    step: float | None = Field(None, gt=0, description="γ; None: 2/smoothness, less where that would go too far")
+    momentum: float | None = Field(None, ge=0, lt=1, description="β; None: by the budget")
+    clip: float | None = Field(None, gt=0, description="C, bound on a record's gradient norm; None: half its bound")
+    mixing: int | None = Field(None, ge=1, description="rounds per gradient round; None: by the graph's spectral gap")
+    tail: float = Field(0.5, ge=0, le=1, description="share of the last rounds that the answer averages; 0: last point")
+    batch: int | None = Field(None, ge=1, description="records per gradient round (expected, if Poisson); None: all")
+    scheme: Literal["without-replacement", "poisson"] = Field(
+        "without-replacement", description="how a batch is drawn; Poisson is accounted under add/remove"
+    )
+
+
+EXAMPLE = Config(step=1.0, momentum=0.5, clip=1.0, mixing=2)
+
+NETWORK_CLIP, NETWORK_STEP = 0.5, 0.5  # where no bounds on gradient and curvature are known
+MOST_MIXING, LEAST_ROUNDS, MOST_ROUNDS = 10, 10, 1000
+
+
+class State(eqx.Module):
+    """What the agent keeps: all of it a function of released values."""
+
+    x: Float[Array, " d"]
+    before: Float[Array, " d"]  # p: x at the last gradient round
+    mean: Float[Array, " d"]
+
+
+class Message(eqx.Module):
+    """Everything that leaves."""
+
+    y: Float[Array, " d"]
+
+
+# ---- defaults from public quantities ---------------------------------------------------------------------------------
+
+
+def signal_to_noise(public: Public) -> float:
+    """r = n μ √N/√d; ∞ without a budget."""
+    if public.epsilon is None or public.delta is None:
+        return math.inf
+    count = math.sqrt(public.count_min * public.count_max)
+    return count * float(gdp.mu_for(public.epsilon, public.delta)) * math.sqrt(public.agents / public.dim)
+
+
+def suggest_mixing(public: Public) -> int:
+    """k: rounds per gradient round that leave at most .3 of the disagreement, even unless 1, at most 10."""
+    if public.mixing_gap is None:
+        return MOST_MIXING
+    slowest = 1 - public.mixing_gap
+    if slowest <= 0.3:
+        return 1
+    return min(MOST_MIXING, 2 * math.ceil(math.log(0.3) / math.log(slowest) / 2))
+
+
+def suggest_rounds(public: Public, mixing: int | None = None) -> int:
+    """Rounds in all: √(8 travel L) gradient rounds (10 to 1000) with their mixing rounds; `public.rounds` is not read."""
+    gradient_rounds = math.sqrt(8 * 0.45 * signal_to_noise(public) ** 1.5)
+    return (mixing or suggest_mixing(public)) * round(min(max(gradient_rounds, LEAST_ROUNDS), MOST_ROUNDS))
+
+
+def tune(cfg: Config, public: Public) -> Config:
+    """Clip, mixing, step and momentum by the rule in the module's docstring."""
+    mixing = cfg.mixing or suggest_mixing(public)
+    share = 0.5 if public.epsilon is not None else 1.0  # clip for the noise's sake only
+    clip = cfg.clip or (share * public.lipschitz if math.isfinite(public.lipschitz) else NETWORK_CLIP)
+    rounds = max(1, math.ceil(public.rounds / mixing))
+    smoothness = public.smoothness + public.ridge
+    known = math.isfinite(smoothness)
+    travel = 0.45 * signal_to_noise(public) ** 1.5 / smoothness if known else math.inf
+    step = cfg.step or (min(2 / smoothness, travel / rounds) if known else NETWORK_STEP)
+    momentum = cfg.momentum if cfg.momentum is not None else 1 - min(max(step * rounds / travel, 6 / rounds), 1.0)
+    return cfg.replace(clip=clip, mixing=mixing, step=step, momentum=momentum)
+
+
+# ---- the algorithm ---------------------------------------------------------------------------------------------------
+
+
+def init(cfg: Config, place: Place) -> State:
+    """All agents start at the same public point, at rest."""
+    return State(place.start, place.start, place.start)
+
+
+def draws(cfg: Config, place: Place) -> dict[str, Law]:
+    """Noise, and one coin per record where a batch is drawn."""
+    noise: dict[str, Law] = {"noise": Normal(place.dim)}
+    return noise if cfg.batch is None else noise | {"coins": Uniform(place.rows)}
+
+
+def _size(cfg: Config, place: Place) -> Array:
+    """(Expected) batch size, at most all records."""
+    return place.count if cfg.batch is None else jnp.minimum(float(cfg.batch), place.count)
+
+
+def sensitivity(cfg: Config, place: Place, t: Array) -> Array:
+    """How far one record can move a gradient round's message."""
+    reach = cfg.step * cfg.clip * place.unit * place.count / _size(cfg, place)
+    return reach if _is_poisson(cfg) else 2 * reach
+
+
+def sigma(cfg: Config, place: Place, t: Array) -> Array:
+    """Noise std of a gradient round's message."""
+    return place.noise_at(t) * sensitivity(cfg, place, t)
+
+
+def _is_poisson(cfg: Config) -> bool:
+    return cfg.batch is not None and cfg.scheme == "poisson"
+
+
+def _gradient(cfg: Config, place: Place, shard: Shard, x: Array, draw: dict) -> Array:
+    """unit · Σ of clipped gradients over all records, or its estimate from a batch."""
+    if cfg.batch is None:
+        return place.unit * shard.gradient(x, clip=cfg.clip)
+    size = _size(cfg, place)
+    if _is_poisson(cfg):
+        rows, mask = poisson(draw["coins"], place.count, size / place.count, poisson_cap(cfg.batch, place.rows))
+    else:
+        rows, mask = first_of_permutation(draw["coins"], place.count, size, cfg.batch)
+    return place.unit * place.count / size * shard.gradient(x, clip=cfg.clip, rows=rows, mask=mask)
+
+
+def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
+    """A noisy descent step from the mixed point, or, in a mixing round, the mixed point itself."""
+
+    def descend(s: State) -> tuple[State, Message]:
+        slope = _gradient(cfg, place, shard, s.x, draw) + place.ridge * s.x
+        y = s.x + cfg.momentum * (s.x - s.before) - cfg.step * slope
+        return State(s.x, s.x, s.mean), Message(add(y, draw["noise"], sigma(cfg, place, t)))
+
+    if cfg.mixing == 1:
+        state, message = descend(state)
+    else:
+        state, message = jax.lax.cond(t % cfg.mixing == 0, descend, lambda s: (s, Message(s.x)), state)
+    return State(message.y, state.before, state.mean), message
+
+
+def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> State:
+    """Average with the neighbours; from the tail's start on, average over time too."""
+    x = place.self_weight * state.x + inbox.mixed.y
+    averaged = jnp.maximum(1.0, t + 1 - jnp.floor((1 - cfg.tail) * place.rounds))
+    return State(x, state.before, state.mean + (x - state.mean) / averaged)
+
+
+def estimate(cfg: Config, place: Place, state: State) -> Float[Array, " d"]:
+    """The tail average."""
+    return state.mean
+
+
+def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) -> Event:
+    """One Gaussian (or sampled Gaussian) release per gradient round; mixing rounds are free."""
+    times = (t % cfg.mixing == 0).astype(int)
+    if cfg.batch is None:
+        return Gaussian(sensitivity(cfg, place, t), sigma(cfg, place, t), times=times)
+    rate = _size(cfg, place) / place.count
+    if not _is_poisson(cfg):
+        return SampledGaussian(place.noise_at(t), rate, times=times)
+    tv = poisson_overflow(place.count, rate, poisson_cap(cfg.batch, place.rows))
+    return SampledGaussian(place.noise_at(t), rate, scheme="poisson", times=times, tv=tv)
