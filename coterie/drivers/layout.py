@@ -118,7 +118,7 @@ def make_layout(
     shape: np.ndarray | None = None,
     start: np.ndarray | None = None,
     how: Settings | None = None,
-    dtype: jnp.dtype = jnp.float64,
+    dtype: Any = jnp.float64,
 ) -> Layout:
     """Lay out agent i = records `parts[i]` on node i of the graph. `targets` are already in the problem's coding."""
     how = how or Settings()
@@ -183,7 +183,7 @@ def make_places(
     ridge: float = 0.0,
     weighting: str = "agents",
     shape: np.ndarray | None = None,
-    dtype: jnp.dtype = jnp.float64,
+    dtype: Any = jnp.float64,
 ) -> Place:
     """Every agent's place, in the plan's order: from public sizes alone, so that accounting needs no data."""
     n = len(counts)
@@ -220,7 +220,7 @@ def _group(
     unit: np.ndarray,
     ridge: float,
     how: Settings,
-    dtype: jnp.dtype,
+    dtype: Any,
 ) -> Group:
     size = len(members)
     counts = np.array([len(parts[i]) for i in members])

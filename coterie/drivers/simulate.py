@@ -182,7 +182,7 @@ class _Program:
     # -- the loop -------------------------------------------------------------------------------------------------
 
     def begin(self, cfg: Config, arrays: Arrays) -> _Carry:
-        """Everything before the first round: data-free states, and the public messages that stand before any is sent."""
+        """Everything before the first round: data-free states and the public messages that stand before any is sent."""
         place, n = arrays.place, arrays.place.agents
         per_agent = (axes(place),)
         state = jax.vmap(lambda p: self.algorithm.init(cfg, p), per_agent)(place)
@@ -229,7 +229,7 @@ class _Program:
         low: Array,
         high: Array,
     ) -> _Carry:
-        """Steps low, …, high − 1. Step t reads round t − 1's messages, measures, and (but for the last) emits round t's."""
+        """Steps low, …, high − 1. Step t reads round t − 1's messages, measures, and emits round t's (but for the last)."""
 
         def speak(t: Array, c: _Carry) -> _Carry:
             draw = self.draw(cfg, arrays, key, t) if replay is None else jax.tree.map(lambda d: d[t], replay)
@@ -377,7 +377,7 @@ def _noisy(arrays: Arrays, noise: Array) -> Arrays:
     return eqx.tree_at(lambda a: a.place.noise, arrays, noise)
 
 
-def _stack(configs: Sequence[Config], dtype: jnp.dtype) -> Config:
+def _stack(configs: Sequence[Config], dtype: Any) -> Config:
     """One config whose numbers carry a leading run axis."""
     structures = {jax.tree.structure(c) for c in configs}
     if len(structures) > 1:

@@ -7,7 +7,7 @@ A simulation draws them here with `jax.random`; a deployed agent draws integers 
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -27,7 +27,7 @@ class Law(eqx.Module):
     def __init__(self, *shape: int):
         self.shape = tuple(int(n) for n in shape)
 
-    def sample(self, key: Key[Array, ""], dtype: jnp.dtype) -> Array:
+    def sample(self, key: Key[Array, ""], dtype: Any) -> Array:
         """One draw. Simulation only: a float from a seeded generator never goes on a wire (docs/threat-model.md)."""
         raise NotImplementedError(type(self).__name__)
 
@@ -41,7 +41,7 @@ class Normal(Law):
 
     name = "normal"
 
-    def sample(self, key: Key[Array, ""], dtype: jnp.dtype) -> Array:
+    def sample(self, key: Key[Array, ""], dtype: Any) -> Array:
         return jax.random.normal(key, self.shape, dtype)
 
     def log_density(self, value: Array) -> Float[Array, ""]:
@@ -53,7 +53,7 @@ class Laplace(Law):
 
     name = "laplace"
 
-    def sample(self, key: Key[Array, ""], dtype: jnp.dtype) -> Array:
+    def sample(self, key: Key[Array, ""], dtype: Any) -> Array:
         return jax.random.laplace(key, self.shape, dtype)
 
     def log_density(self, value: Array) -> Float[Array, ""]:
@@ -65,7 +65,7 @@ class Uniform(Law):
 
     name = "uniform"
 
-    def sample(self, key: Key[Array, ""], dtype: jnp.dtype) -> Array:
+    def sample(self, key: Key[Array, ""], dtype: Any) -> Array:
         return jax.random.uniform(key, self.shape, dtype)
 
     def log_density(self, value: Array) -> Float[Array, ""]:
@@ -78,7 +78,7 @@ class L2Laplace(Law):
 
     name = "l2-laplace"
 
-    def sample(self, key: Key[Array, ""], dtype: jnp.dtype) -> Array:
+    def sample(self, key: Key[Array, ""], dtype: Any) -> Array:
         radius_key, direction_key = jax.random.split(key)
         # Gamma with the whole-numbered shape d is a sum of d exponentials: no rejection loop inside a vmap.
         radius = jnp.sum(jax.random.exponential(radius_key, self.shape, dtype))

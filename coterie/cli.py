@@ -1,0 +1,147 @@
+"""The command line. Every user's mistake is one line on standard error and exit code 2."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+from coterie.errors import InputError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Train one model over data that stays where it is: parties on a graph, no server, every message paid for.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+# typer brings its own copy of click, or uses the installed one: BadParameter < UsageError < ClickException in both
+USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
+out_console = Console()
+PlanArgument = Annotated[
+    Path | None, typer.Argument(metavar="[PLAN.toml]", help="the plan; default: five clinics on a ring")
+]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a key, e.g. --set graph.kind=star")
+]
+
+
+@app.callback()
+def _root() -> None:
+    """Train one model over data that stays where it is."""
+
+
+@app.command()
+def run(
+    plan: PlanArgument = None,
+    out: Annotated[Path | None, typer.Option(help="folder for result.json, model.npz and pictures")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="independent repetitions, in one batch")] = None,
+    set_: SetOption = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="no progress bar")] = False,
+) -> None:
+    """Simulate a plan and compare it with pooled data and with every agent alone.
+
+    Ctrl-C ends the run after the round in progress and keeps what is done.
+
+    Example: coterie run --set algorithm.name=admm --set graph.kind=star --seeds 5 --out runs/star
+    """
+    from coterie.commands import run as command
+
+    command.run(plan, out, seeds, set_ or [], quiet, out_console)
+
+
+@app.command()
+def algorithms(
+    name: Annotated[str | None, typer.Argument(help="show one algorithm's settings and errata")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
+) -> None:
+    """List the algorithms, or show one: its settings, its paper, and what the paper got wrong."""
+    from coterie.commands import algorithms as command
+
+    command.show(name, as_json, out_console)
+
+
+@app.command()
+def graph(
+    plan: PlanArgument = None,
+    out: Annotated[Path | None, typer.Option(help="write the picture graph.png into this folder")] = None,
+    set_: SetOption = None,
+) -> None:
+    """Describe a plan's graph: degrees, spectrum, how fast it mixes."""
+    from coterie.commands import graph as command
+
+    command.show(plan, out, set_ or [], out_console)
+
+
+@app.command()
+def account(
+    plan: PlanArgument = None,
+    set_: SetOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
+) -> None:
+    """What a plan costs every agent, by every valid accountant, without reading any data.
+
+    Sizes are public and fix the noise: the plan must state them (partition.sizes, or agents and records).
+    """
+    from coterie.commands import privacy as command
+
+    command.account_plan(plan, set_ or [], as_json, out_console)
+
+
+@app.command()
+def calibrate(
+    rounds: Annotated[int, typer.Option(help="number of releases")],
+    epsilon: Annotated[float, typer.Option(help="ε of all of them together")],
+    delta: Annotated[float, typer.Option(help="δ")],
+    sensitivity: Annotated[float, typer.Option(help="L2 sensitivity of one release")] = 1.0,
+    schedule: Annotated[str, typer.Option(help="uniform, periodic, iteration, power, optimal")] = "uniform",
+    option: Annotated[list[str] | None, typer.Option(help="schedule parameter, e.g. rate=0.9")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
+) -> None:
+    """Gaussian noise for a budget: from (ε, δ), rounds and sensitivity to the standard deviation of every round.
+
+    Example: coterie calibrate --rounds 50 --epsilon 1 --delta 1e-5 --schedule periodic --option rate=0.9
+    """
+    from coterie.commands import privacy as command
+
+    command.calibrate(rounds, epsilon, delta, sensitivity, schedule, option or [], as_json, out_console)
+
+
+def progress_bar(console: Console) -> Progress:
+    """A bar with rounds and the time that is left."""
+    return Progress(
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("rounds"),
+        TimeRemainingColumn(), console=console, transient=True,
+    )  # fmt: skip
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    errors = Console(stderr=True, soft_wrap=True)
+    try:
+        code = app(args=arguments, standalone_mode=False)
+        return int(code or 0)
+    except InputError as error:
+        errors.print(f"[bold red]error:[/] {escape(' '.join(str(error).split()))}", highlight=False)
+        return 2
+    except USAGE_ERROR as error:
+        errors.print(f"[bold red]error:[/] {escape(error.format_message())}", highlight=False)
+        return 2
+    except (KeyboardInterrupt, typer.Abort):
+        errors.print("interrupted: nothing was written")
+        return 130
+
+
+def script() -> None:
+    """Entry point of the `coterie` command."""
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    script()

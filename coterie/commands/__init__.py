@@ -1,0 +1,1 @@
+"""What the commands do; `coterie.cli` only declares them, so that `--help` is instant."""

@@ -1,0 +1,79 @@
+"""`coterie algorithms`: what there is, and one of them in detail."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from coterie.algorithms.base import Algorithm, all_algorithms, find
+from coterie.drivers.references import REFERENCES
+
+__all__ = ["describe", "show"]
+
+
+def describe(algorithm: Algorithm) -> dict[str, Any]:
+    """Everything a user can know about an algorithm without reading its file."""
+    settings = {
+        name: {
+            "default": field.get_default(call_default_factory=True),
+            "type": str(field.annotation).replace("<class '", "").replace("'>", ""),
+            "description": field.description or "",
+        }
+        for name, field in algorithm.Config.model_fields.items()
+    }
+    return {
+        "name": algorithm.slug,
+        "summary": algorithm.summary,
+        "private": algorithm.private,
+        "reference": algorithm.reference,
+        "graphs": list(getattr(algorithm.module, "GRAPHS", ())) or "any connected graph",
+        "settings": settings,
+        "errata": [vars(e) for e in algorithm.errata],
+    }
+
+
+def show(name: str | None, as_json: bool, console: Console) -> None:
+    """Print the list, or one entry."""
+    if name is not None:
+        one = describe(find(name))
+        if as_json:
+            console.print_json(json.dumps(one, default=str))
+        else:
+            _detail(one, find(name).module.__doc__ or "", console)
+        return
+    entries = [describe(a) for a in all_algorithms().values()]
+    if as_json:
+        references = [{"name": k, "summary": v, "private": False, "reference": ""} for k, v in REFERENCES.items()]
+        console.print_json(json.dumps(entries + references, default=str))
+        return
+    shown = Table(box=None, header_style="bold")
+    for column in ("name", "private", "what it is"):
+        shown.add_column(column, no_wrap=column == "name")
+    for e in entries:
+        shown.add_row(e["name"], "yes" if e["private"] else "no", escape(e["summary"]))
+    for k, v in REFERENCES.items():
+        shown.add_row(k, "no", f"(reference) {escape(v)}")
+    console.print(shown)
+    console.print("details: coterie algorithms NAME")
+
+
+def _detail(one: dict[str, Any], text: str, console: Console) -> None:
+    console.print(escape(text.strip()), highlight=False)
+    console.print(f"\n[bold]reference[/]: {escape(one['reference'])}")
+    shown = Table(title="settings", box=None, header_style="bold", title_justify="left")
+    for column in ("key", "default", "meaning"):
+        shown.add_column(column)
+    for key, s in one["settings"].items():
+        shown.add_row(key, str(s["default"]), escape(s["description"]))
+    console.print(shown)
+    if one["errata"]:
+        wrong = Table(title="what the paper got wrong", header_style="bold", title_justify="left", show_lines=True)
+        for column in ("where", "printed", "correct", "severity"):
+            wrong.add_column(column)
+        for e in one["errata"]:
+            wrong.add_row(*(escape(str(e[c])) for c in ("where", "printed", "correct", "severity")))
+        console.print(wrong)

@@ -1,0 +1,115 @@
+"""`coterie run`: simulate a plan, print the comparison, write the files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from coterie.errors import InputError
+from coterie.plan import Plan, read_plan
+
+__all__ = ["run"]
+
+
+def run(
+    path: Path | None, out: Path | None, seeds: int | None, changes: list[str], quiet: bool, console: Console
+) -> None:
+    """Read the plan, run it, show and save the result."""
+    plan = read_plan(path, changes + ([f"run.seeds={seeds}"] if seeds else []))
+    if out is not None:
+        from coterie.report.result import check_out
+
+        check_out(out)
+    result, files = execute(plan, out, console, quiet)
+    console.print(table(result))
+    for line in notes(result):
+        console.print(line)
+    if files:
+        console.print(f"wrote {', '.join(str(f) for f in files)}", highlight=False, soft_wrap=True)
+
+
+def execute(plan: Plan, out: Path | None, console: Console, quiet: bool = True) -> tuple[dict[str, Any], list[Path]]:
+    """Run a plan; returns result.json's content and the files written."""
+    from coterie.cli import progress_bar
+    from coterie.drivers.references import REFERENCES
+    from coterie.experiment import prepare, price
+    from coterie.report.result import build_result, write_run
+
+    if plan.algorithm.name in REFERENCES:
+        raise InputError(
+            f"{plan.algorithm.name} is a reference, which every run reports: choose an algorithm to compare with it"
+        )
+    experiment = prepare(plan)
+    network = experiment.network
+    priced = price(plan, network)
+    for warning in priced.warnings:
+        console.print(f"[yellow]warning:[/] {escape(warning)}")
+    records, edges = int(network.sizes.sum()), len(network.graph.edges)
+    console.print(
+        f"[bold]{escape(plan.name)}[/]: {network.graph.size} agents, {records} records, {network.graph.kind} with "
+        f"{edges} edges, {network.problem.dim} parameters, {priced.algorithm.slug}, {priced.rounds} rounds",
+        highlight=False,
+    )
+    seeds = [plan.run.seed + k for k in range(plan.run.seeds)]
+    if quiet or not console.is_terminal:
+        trace = experiment.run(priced, seeds)
+    else:
+        with progress_bar(console) as bar:
+            task = bar.add_task("training", total=priced.rounds)
+            trace = experiment.run(priced, seeds, lambda done: bar.update(task, completed=done))
+    result = build_result(experiment, priced, trace, seeds, experiment.references())
+    files = [] if out is None else write_run(out, result, trace, experiment)
+    return result, files
+
+
+def table(result: dict[str, Any]) -> Table:
+    """The run between its two references."""
+    score = "test_accuracy" if "test_accuracy" in result["metrics"] else "test_score"
+    shown = Table(box=None, header_style="bold")
+    for column in ("", "test accuracy" if score == "test_accuracy" else f"test {result['metric']}", "train loss"):
+        shown.add_column(column, justify="left" if not column else "right")
+    metrics, references = result["metrics"], result["references"]
+    with_spread = lambda m: f"{m['mean']:.4f} ± {m['std']:.4f}"  # noqa: E731
+    shown.add_row(
+        "alone (mean of agents)", f"{references['alone'][score]:.4f}", f"{references['alone']['train_loss']:.4f}"
+    )
+    privacy = result["privacy"]
+    epsilon = (
+        "" if privacy is None else f", ε = {privacy['epsilon']:.3g}" if privacy["epsilon"] is not None else ", ε = ∞"
+    )
+    name = f"[bold]{result['algorithm']['name']}{epsilon}[/]"
+    shown.add_row(name, with_spread(metrics[score]), with_spread(metrics["train_loss"]))
+    shown.add_row(
+        "pooled (all data, no privacy)",
+        f"{references['pooled'][score]:.4f}",
+        f"{references['pooled']['train_loss']:.4f}",
+    )
+    return shown
+
+
+def notes(result: dict[str, Any]) -> list[str]:
+    """Lines under the table: guarantee, disagreement, traffic, time."""
+    lines = []
+    privacy = result["privacy"]
+    if privacy is None:
+        lines.append("privacy: none; every message carries exact values")
+    elif not privacy["private"]:
+        lines.append("privacy: [red]none that can be claimed[/]; this is what was printed, not what is true")
+    else:
+        claim = "" if privacy["paper_claim"] is None else f"; the paper would print ε = {privacy['paper_claim']:.3g}"
+        lines.append(
+            f"privacy: (ε, δ) = ({privacy['epsilon']:.4g}, {privacy['delta']:.0e}) per record, {privacy['adjacency']}, "
+            f"by {privacy['accountant']}{claim}; the adversary {privacy['adversary']}"
+        )
+    gap, timing = result["metrics"]["consensus_gap"]["mean"], result["timing"]
+    lines.append(
+        f"agents disagree by {gap:.2g} (rms); {result['bytes_sent'] / 1e6:.3g} MB sent per run; "
+        f"{timing['run_s']:.2f} s for {len(result['seeds'])} seed(s) after {timing['compile_s']:.1f} s compiling"
+    )
+    if result["interrupted"]:
+        lines.append(f"[yellow]interrupted after {result['completed_rounds']} of {result['rounds']} rounds[/]")
+    return lines

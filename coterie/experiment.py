@@ -1,0 +1,330 @@
+"""From a plan to something that runs: data, graph, problem, algorithm, and noise for the budget.
+
+The order matters. Everything public is checked first; noise is fixed from public sizes before a record is used; only
+then does a driver see data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from coterie.algorithms.base import Algorithm, Config, Place, Public, find
+from coterie.data import Dataset, load, partition, split
+from coterie.drivers.layout import Layout, make_layout, make_places
+from coterie.drivers.references import REFERENCES, alone, pooled
+from coterie.drivers.simulate import Run, Test, Trace, simulate
+from coterie.errors import InputError
+from coterie.graphs import Graph, Mixing, make_graph, mixing
+from coterie.plan import Plan
+from coterie.privacy import schedules
+from coterie.privacy.budget import Spending, calibrate_agents, spending
+from coterie.problems import Ball, Linear, Mean, Perceptron, Problem, Settings, Softmax
+
+__all__ = ["Experiment", "Network", "Priced", "prepare", "price", "public_network", "public_sizes"]
+
+DEFAULT_ROUNDS = 100
+
+
+@dataclass(frozen=True)
+class Network:
+    """The public side of an experiment: no field of it depends on what a record says."""
+
+    graph: Graph
+    mixing: Mixing
+    problem: Problem
+    sizes: np.ndarray
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Priced:
+    """An algorithm with its settings filled in and its noise fixed for a budget."""
+
+    algorithm: Algorithm
+    cfg: Config
+    rounds: int
+    public: Public
+    places: Place
+    noise: np.ndarray
+    shape: np.ndarray
+    spending: Spending | None  # None for an algorithm without privacy
+    claim: float | None  # what the paper would print, if the module says
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything a driver needs."""
+
+    plan: Plan
+    network: Network
+    dataset: Dataset
+    parts: list[np.ndarray]
+    features: np.ndarray
+    targets: np.ndarray
+    test: Test
+
+    def layout(self, rounds: int, shape: np.ndarray | None = None) -> Layout:
+        """Lay the agents out for `rounds` rounds."""
+        plan, dtype = self.plan, jnp.dtype(self.plan.run.dtype)
+        with jax.enable_x64(dtype == jnp.float64):
+            return make_layout(
+                self.network.problem, self.features, self.targets, self.parts, self.network.graph, self.network.mixing,
+                rounds=rounds, ridge=plan.problem.ridge, weighting=plan.problem.weighting, shape=shape,
+                start=self.network.problem.start(plan.data.seed), how=_settings(plan), dtype=dtype,
+            )  # fmt: skip
+
+    def run(
+        self, priced: Priced, seeds: Sequence[int], progress: Callable[[int], None] | None = None, **options: Any
+    ) -> Trace:
+        """Simulate the priced algorithm with these seeds in one batch."""
+        runs = [Run(s, priced.cfg, priced.noise) for s in seeds]
+        every = self.plan.run.every or max(1, priced.rounds // 50)
+        layout = self.layout(priced.rounds, priced.shape)
+        options = {"every": every, "test": self.test, **options}
+        return simulate(priced.algorithm, layout, runs, rounds=priced.rounds, progress=progress, **options)
+
+    def references(self) -> dict[str, dict[str, float]]:
+        """Scores and losses of `pooled` and of `alone` (mean over the agents)."""
+        layout = self.layout(1)
+        with jax.enable_x64(layout.arrays.place.start.dtype == jnp.float64):
+            problem = self.network.problem
+            objective = jax.jit(lambda x: _objective(layout, x))
+            score = jax.jit(lambda x: problem.score(x, jnp.asarray(self.test.features), jnp.asarray(self.test.targets)))
+            out = {}
+            for name, points in (("pooled", pooled(layout)[None]), ("alone", alone(layout))):
+                points = points[np.linspace(0, len(points) - 1, min(len(points), 64)).astype(int)]
+                out[name] = {
+                    "train_loss": float(np.mean([objective(jnp.asarray(x)) for x in points])),
+                    "test_score": float(np.mean([score(jnp.asarray(x)) for x in points])),
+                }
+            return out
+
+
+def _objective(layout: Layout, x: jax.Array) -> jax.Array:
+    from coterie.drivers.layout import axes
+
+    total = 0.0
+    for g in layout.arrays.groups:
+        total += jnp.sum(jax.vmap(lambda s: s.value(x), (axes(g.shards),))(g.shards))
+    return total / layout.arrays.place.agents
+
+
+def prepare(plan: Plan) -> Experiment:
+    """Load the data, split it over agents and build graph and problem."""
+    if plan.algorithm.name not in REFERENCES:
+        _fits(find(plan.algorithm.name), plan)
+    early = None
+    if plan.partition.kind != "site" and plan.partition.agents:
+        early = _graph(plan, plan.partition.agents)  # a bad graph is refused before data is read
+    dataset = _load(plan)
+    train, held_out = split(dataset, plan.data.test_fraction, seed=plan.data.seed)
+    training = dataset.take(train)
+    parts = _parts(plan, training)
+    problem = make_problem(plan, dataset)
+    graph, mix = early or _graph(plan, len(parts))
+    targets = problem.encode(dataset.targets, dataset.classes)
+    names = dataset.site_names if plan.partition.kind == "site" else tuple(f"agent {i}" for i in range(len(parts)))
+    sizes = np.array([len(p) for p in parts])
+    network = Network(graph, mix, problem, sizes, names)
+    test = Test(dataset.features[held_out], targets[held_out])
+    return Experiment(plan, network, dataset, parts, training.features, targets[train], test)
+
+
+def _load(plan: Plan) -> Dataset:
+    data = plan.data
+    options: dict[str, Any] = dict(data.options)
+    for key in ("label", "site"):
+        if getattr(data, key) is not None:
+            options[key] = getattr(data, key)
+    if data.source == "clinics" and plan.partition.agents:
+        options.setdefault("sites", plan.partition.agents)
+    try:
+        return load(data.source, path=data.path, seed=data.seed, **options)
+    except TypeError as error:
+        raise InputError(f"data.options: {error}") from None
+
+
+def _parts(plan: Plan, training: Dataset) -> list[np.ndarray]:
+    p = plan.partition
+    sizes: int | list[int] | None = p.sizes if p.kind == "iid" and p.sizes else p.records
+    agents = p.agents or (len(p.sizes) if p.sizes else None)
+    if p.kind == "site" and training.sites is None:
+        raise InputError(
+            f"partition.kind = 'site' but data set {training.name!r} has no sites: use 'iid' and agents = N"
+        )
+    if p.kind != "site" and agents is None:
+        raise InputError(f"partition.kind = {p.kind!r} needs partition.agents")
+    if p.kind == "site" and (p.records is not None):
+        raise InputError("partition.records belongs to kind = 'iid'; by site every agent holds its site's records")
+    parts = partition(training, agents, p.kind, seed=plan.data.seed, concentration=p.concentration, sizes=sizes)
+    if p.sizes is not None and [len(x) for x in parts] != list(p.sizes):
+        raise InputError(f"partition.sizes says {p.sizes}, but the data gives {[len(x) for x in parts]}")
+    return parts
+
+
+def public_sizes(plan: Plan) -> np.ndarray | None:
+    """Records of each agent, if the plan states them (so that accounting needs no data)."""
+    p = plan.partition
+    if p.sizes is not None:
+        return np.array(p.sizes)
+    if p.agents is not None and p.records is not None and p.kind == "iid":
+        return np.full(p.agents, p.records)
+    return None
+
+
+def public_network(plan: Plan) -> Network:
+    """The public side of a plan without reading data: sizes from the plan (or made, for synthetic data)."""
+    if plan.data.source == "clinics":
+        return prepare(plan).network  # made here, so nobody's data is read
+    sizes = public_sizes(plan)
+    if sizes is None:
+        raise InputError(
+            "accounting reads no data, so the plan must state partition.sizes, or agents and records (iid)"
+        )
+    if plan.problem.loss is None:
+        raise InputError("accounting reads no data, so the plan must state problem.loss")
+    dim = plan.data.options.get("features", 1)  # no additive mechanism's price depends on the dimension's value
+    problem = _problem(plan, plan.problem.loss, int(dim), 2)
+    graph, mix = _graph(plan, len(sizes))
+    return Network(graph, mix, problem, sizes, tuple(f"agent {i}" for i in range(len(sizes))))
+
+
+def make_problem(plan: Plan, dataset: Dataset) -> Problem:
+    """The problem of a plan for a data set's dimensions and classes."""
+    classes = None if dataset.classes is None else len(dataset.classes)
+    loss = plan.problem.loss or ("squared" if classes is None else "logistic" if classes == 2 else "softmax")
+    if loss not in ("mean", "mlp"):
+        _bounded(dataset)
+    if loss in ("softmax", "mlp") and classes is None:
+        raise InputError(f"problem.loss = {loss!r} needs classes, but the label of {dataset.name!r} is a number")
+    return _problem(plan, loss, dataset.features.shape[1], classes or 1)
+
+
+def _problem(plan: Plan, loss: str, d: int, classes: int) -> Problem:
+    p = plan.problem
+    ball = None if p.radius is None else Ball(p.radius)
+    if loss in ("logistic", "hinge", "squared"):
+        return Linear(d, loss=loss, width=p.width, constraint=ball)  # type: ignore[arg-type]
+    if loss == "mean":
+        return Mean(d, radius=p.radius or 1.0)
+    if loss == "softmax":
+        return Softmax(d, classes, constraint=ball)
+    return Perceptron((d, *p.hidden, classes), p.activation, constraint=ball)
+
+
+def _bounded(dataset: Dataset) -> None:
+    """The loaders scale every record into the unit ball by public rules; anything else cannot be priced."""
+    largest = float(np.max(np.linalg.norm(dataset.features, axis=1)))
+    if largest > 1 + 1e-9:
+        raise InputError(
+            f"records of {dataset.name!r} have norms up to {largest:.3g}; expected at most 1: "
+            "give public bounds, so that the loader can scale them"
+        )
+
+
+def _graph(plan: Plan, size: int) -> tuple[Graph, Mixing]:
+    graph = make_graph(plan.graph.kind, size, seed=plan.graph.seed, **plan.graph.params())
+    if graph.size != size:
+        raise InputError(f"the graph has {graph.size} nodes but there are {size} agents")
+    rule: dict[str, Any] = {} if plan.graph.kappa is None else {"kappa": plan.graph.kappa}
+    return graph, mixing(graph, plan.graph.mixing, **rule)
+
+
+def _fits(algorithm: Algorithm, plan: Plan) -> None:
+    """Refuse what no run could repair: a budget without noise, noise without a budget, a graph that does not fit."""
+    if algorithm.private and plan.privacy is None:
+        raise InputError(f"{algorithm.slug} is private, so the plan needs a [privacy] table with epsilon and delta")
+    if not algorithm.private and plan.privacy is not None:
+        raise InputError(f"{algorithm.slug} is not private: remove the [privacy] table or choose a private algorithm")
+    allowed = getattr(algorithm.module, "GRAPHS", None)
+    if allowed is not None and plan.graph.kind not in allowed:
+        raise InputError(
+            f"{algorithm.slug} runs on {' or '.join(allowed)} graphs, not on graph.kind = {plan.graph.kind!r}"
+        )
+
+
+def _settings(plan: Plan) -> Settings:
+    tolerance = plan.problem.tolerance if plan.run.dtype == "float64" else max(plan.problem.tolerance, 1e-5)
+    return Settings(tolerance=tolerance)
+
+
+def price(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg: Config | None = None) -> Priced:
+    """Fill in the algorithm's settings by its public rules and fix the noise for the plan's budget."""
+    algorithm = algorithm or find(plan.algorithm.name)
+    _fits(algorithm, plan)
+    cfg = cfg or plan.algorithm.config()
+    if "tolerance" in type(cfg).model_fields:
+        cfg = cfg.replace(tolerance=_settings(plan).tolerance)
+    if "monotone" in type(cfg).model_fields:
+        cfg = cfg.replace(monotone=bool(getattr(network.problem, "monotone", False)))
+    rounds = plan.run.rounds or 0
+    public = _public(plan, network, rounds)
+    if not rounds:
+        rounds = algorithm.suggest_rounds(public) if algorithm.has("suggest_rounds") else DEFAULT_ROUNDS
+        public = _public(plan, network, rounds)
+    if algorithm.has("tune"):
+        cfg = algorithm.tune(cfg, public)
+    warnings = []
+    if getattr(cfg, "as_printed", False):
+        warnings.append(f"{algorithm.slug} runs as its paper printed it: it is not private as claimed")
+    if algorithm.has("convergent") and (complaint := algorithm.convergent(cfg, public)):
+        warnings.append(complaint)
+    shape = np.ones(rounds)
+    if plan.privacy is not None:
+        shape = schedules.make(plan.privacy.schedule, rounds, **plan.privacy.schedule_options)
+    with jax.enable_x64(True):
+        places = make_places(
+            network.problem, network.sizes, network.graph, network.mixing,
+            rounds=rounds, ridge=plan.problem.ridge, weighting=plan.problem.weighting, shape=shape,
+        )  # fmt: skip
+    if plan.privacy is None:
+        return Priced(algorithm, cfg, rounds, public, places, np.zeros(len(network.sizes)), shape, None, None, warnings)
+    if algorithm.private and not getattr(cfg, "clip", None) and not np.isfinite(network.problem.lipschitz):
+        raise InputError(
+            f"{algorithm.slug} needs a loss with bounded gradients: this one has none, so use one that clips"
+        )
+    epsilon, delta = plan.privacy.epsilon, plan.privacy.delta
+    if isinstance(epsilon, list) and len(epsilon) != len(network.sizes):
+        raise InputError(f"privacy.epsilon lists {len(epsilon)} budgets for {len(network.sizes)} agents")
+    printed = getattr(cfg, "as_printed", False)
+    fixed = cfg.replace(as_printed=False) if printed else cfg
+    noise = calibrate_agents(algorithm, fixed, places, np.asarray(epsilon, float), delta)
+    with jax.enable_x64(True):
+        places = eqx.tree_at(lambda p: p.noise, places, jnp.asarray(noise))
+    spent = spending(algorithm, cfg, places, delta)
+    claim = None
+    if algorithm.has("claim"):
+        with jax.enable_x64(True):
+            from coterie.drivers.layout import rows
+
+            claim = float(algorithm.claim(cfg, rows(places, int(np.argmax(spent.per_agent))), delta))
+    return Priced(algorithm, cfg, rounds, public, places, noise, shape, spent, claim, warnings)
+
+
+def _public(plan: Plan, network: Network, rounds: int) -> Public:
+    graph, problem = network.graph, network.problem
+    epsilon = None if plan.privacy is None else plan.privacy.epsilon
+    return Public(
+        agents=graph.size,
+        rounds=rounds,
+        dim=problem.dim,
+        count_min=int(network.sizes.min()),
+        count_max=int(network.sizes.max()),
+        degree_min=int(graph.degrees.min()),
+        degree_max=int(graph.degrees.max()),
+        laplacian_max=float(graph.laplacian_extremes[1]),
+        mixing_gap=network.mixing.spectrum().gap,
+        ridge=plan.problem.ridge,
+        lipschitz=problem.lipschitz,
+        smoothness=problem.smoothness,
+        epsilon=min(epsilon) if isinstance(epsilon, list) else epsilon,
+        delta=None if plan.privacy is None else plan.privacy.delta,
+    )

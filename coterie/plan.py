@@ -1,0 +1,241 @@
+"""A plan: one TOML file that says what is trained, on which graph, by which algorithm, at which price.
+
+The same plan drives simulation, accounting and deployment. Reading one checks every key, type and range before any
+data is touched; a mistake is an InputError of one line that names the key.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from coterie.algorithms.base import Config, find
+from coterie.drivers.references import REFERENCES
+from coterie.errors import InputError
+
+__all__ = ["AlgorithmPlan", "DataPlan", "GraphPlan", "PartitionPlan", "Plan", "PrivacyPlan", "ProblemPlan", "RunPlan",
+           "default_plan", "read_plan", "validate"]  # fmt: skip
+
+Positive = Annotated[float, Field(gt=0)]
+
+
+class Section(BaseModel):
+    """A table of the plan: unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DataPlan(Section):
+    """[data] Which records."""
+
+    source: str = Field(
+        "clinics", description="clinics (made here), adult, mnist, cifar10, heart, diabetes, csv, parquet"
+    )
+    path: Path | None = Field(None, description="file, for csv and parquet; or where a named data set lies")
+    label: str | None = Field(None, description="label column, for csv and parquet")
+    site: str | None = Field(None, description="column that says which site a record belongs to")
+    test_fraction: float = Field(0.2, gt=0, lt=1, description="share of records held out for testing")
+    seed: int = Field(0, ge=0, description="seed of the train/test split and of made data (public)")
+    options: dict[str, Any] = Field(default_factory=dict, description="loader options, e.g. coding = 'onehot'")
+
+
+class PartitionPlan(Section):
+    """[partition] Who holds which records."""
+
+    kind: Literal["iid", "site", "dirichlet"] = Field("site", description="how records are split over agents")
+    agents: int | None = Field(None, ge=2, description="number of agents; by site: all sites")
+    records: int | None = Field(None, ge=1, description="records per agent (iid); default: all of them")
+    sizes: list[int] | None = Field(None, description="records of each agent: sizes are public and fix the noise")
+    concentration: Positive = Field(0.5, description="Dirichlet concentration: smaller = more unlike agents")
+
+
+class GraphPlan(Section):
+    """[graph] Who talks to whom."""
+
+    kind: Literal[
+        "ring", "path", "star", "complete", "grid", "regular", "erdos-renyi", "gnm", "small-world", "file"
+    ] = Field("ring", description="topology")
+    mixing: Literal["metropolis", "laplacian", "two-thirds", "uniform"] = Field(
+        "metropolis", description="mixing matrix"
+    )
+    kappa: Positive | None = Field(None, description="κ of I − L/κ (mixing = 'laplacian'); default λ_max")
+    seed: int = Field(0, ge=0, description="seed of a random graph (public)")
+    degree: int | None = Field(None, ge=1, description="regular")
+    p: float | None = Field(None, ge=0, le=1, description="edge probability (erdos-renyi), rewiring (small-world)")
+    k: int | None = Field(None, ge=2, description="neighbours before rewiring (small-world)")
+    edges: int | None = Field(None, ge=1, description="number of edges (gnm)")
+    rows: int | None = Field(None, ge=1, description="rows of a grid")
+    path: Path | None = Field(None, description="edge list (file)")
+
+    def params(self) -> dict[str, Any]:
+        """The parameters that were given for this kind of graph."""
+        names = ("degree", "p", "k", "edges", "rows", "path")
+        return {n: getattr(self, n) for n in names if getattr(self, n) is not None}
+
+
+class ProblemPlan(Section):
+    """[problem] What is minimised."""
+
+    loss: Literal["logistic", "hinge", "squared", "softmax", "mlp", "mean"] | None = Field(
+        None, description="default: logistic for two classes, softmax for more, squared for numbers"
+    )
+    ridge: float = Field(1e-3, ge=0, description="ridge/2 ‖x‖² added to every agent's objective")
+    weighting: Literal["agents", "records"] = Field("agents", description="what counts equally: agents or records")
+    width: Positive = Field(0.5, description="half-width of the smoothed corner of the hinge")
+    hidden: list[int] = Field([50], description="hidden layers of the mlp")
+    activation: Literal["sigmoid", "tanh", "relu"] = "tanh"
+    radius: Positive | None = Field(None, description="keep the point in a ball (mean: box) of this radius")
+    tolerance: Positive = Field(1e-8, description="gradient norm to which subproblems are solved")
+
+
+class AlgorithmPlan(BaseModel):
+    """[algorithm] How. `name` and the algorithm's own keys (see `coterie algorithms`)."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+    name: str = "dp-dsgd"
+
+    def config(self) -> Config:
+        """The algorithm's own configuration, validated by it."""
+        extra = dict(self.model_extra or {})
+        if self.name in REFERENCES:
+            if extra:
+                raise InputError(f"algorithm.{next(iter(extra))} is unknown: {self.name} takes no settings")
+            return Config()
+        algorithm = find(self.name)
+        try:
+            return algorithm.Config(**extra)
+        except ValidationError as error:
+            raise InputError(_one_line(error, algorithm.Config, ("algorithm",))) from None
+
+
+class PrivacyPlan(Section):
+    """[privacy] At which price. A budget, never a noise level."""
+
+    epsilon: Positive | list[Positive] = Field(1.0, description="ε of the whole run; a list gives each agent its own")
+    delta: float = Field(1e-5, gt=0, lt=1, description="δ of the whole run")
+    schedule: Literal["uniform", "periodic", "iteration", "power", "optimal"] = Field(
+        "uniform", description="how the budget is spread over rounds"
+    )
+    schedule_options: dict[str, float] = Field(default_factory=dict, description="e.g. rate, period, contraction")
+    claim: Literal["tight", "paper"] = Field("tight", description="'paper': also what the paper would have printed")
+    tuned_on_private_data: bool = Field(False, description="say so if settings were chosen by looking at the data")
+
+
+class RunPlan(Section):
+    """[run] How long, how often."""
+
+    rounds: int | None = Field(None, ge=1, description="rounds; default: the algorithm's own rule from public sizes")
+    seeds: int = Field(1, ge=1, description="independent repetitions")
+    seed: int = Field(0, ge=0, description="first seed")
+    every: int | None = Field(None, ge=1, description="measure each so many rounds; default: about 50 times")
+    dtype: Literal["float64", "float32"] = Field("float64", description="float32 is faster and only for trials")
+
+
+class Plan(Section):
+    """A whole plan."""
+
+    name: str = "unnamed"
+    data: DataPlan = Field(default_factory=DataPlan)
+    partition: PartitionPlan = Field(default_factory=PartitionPlan)
+    graph: GraphPlan = Field(default_factory=GraphPlan)
+    problem: ProblemPlan = Field(default_factory=ProblemPlan)
+    algorithm: AlgorithmPlan = Field(default_factory=AlgorithmPlan)
+    privacy: PrivacyPlan | None = None
+    run: RunPlan = Field(default_factory=RunPlan)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Plan:
+        if self.data.source in ("csv", "parquet") and (self.data.path is None):
+            raise ValueError(f"data.path is needed for data.source = {self.data.source!r}")
+        if self.partition.sizes is not None and self.partition.agents not in (None, len(self.partition.sizes)):
+            raise ValueError(
+                f"partition.agents is {self.partition.agents} but partition.sizes lists {len(self.partition.sizes)}"
+            )
+        return self
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan as plain data, the way it is stored in results."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+def read_plan(path: Path | None, changes: list[str] | None = None) -> Plan:
+    """Read and check a plan (the embedded default without a path); `changes` are "table.key=value" overrides."""
+    where = str(path) if path is not None else "default plan"
+    try:
+        text = default_plan() if path is None else Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot read plan {path}: {reason}") from None
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{where} is not valid TOML: {error}") from None
+    for change in changes or []:
+        _apply(tree, change)
+    try:
+        return validate(tree)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def validate(tree: dict[str, Any]) -> Plan:
+    """Check plain data as a plan, the algorithm's own settings included."""
+    try:
+        plan = Plan.model_validate(tree)
+    except ValidationError as error:
+        raise InputError(_one_line(error, Plan)) from None
+    plan.algorithm.config()
+    return plan
+
+
+def default_plan() -> str:
+    """The text of the embedded default plan."""
+    return resources.files("coterie").joinpath("plans/default.toml").read_text(encoding="utf-8")
+
+
+def _apply(tree: dict[str, Any], change: str) -> None:
+    key, equals, value = change.partition("=")
+    if not equals or not key.strip():
+        raise InputError(f"--set needs key=value such as run.rounds=50, got {change!r}")
+    try:
+        parsed = tomllib.loads(f"v = {value.strip()}")["v"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()  # a bare word is a string: --set graph.kind=star
+    *tables, last = key.strip().split(".")
+    for name in tables:
+        tree = tree.setdefault(name, {})
+        if not isinstance(tree, dict):
+            raise InputError(f"--set {change}: {name!r} is not a table")
+    tree[last] = parsed
+
+
+def _one_line(error: ValidationError, model: type[BaseModel], prefix: tuple[str, ...] = ()) -> str:
+    """The first problem of a validation, in one line with the key, the bad value and what was expected."""
+    first = error.errors()[0]
+    keys = [*prefix, *(str(k) for k in first["loc"])]
+    where = ".".join(keys)
+    if first["type"] == "extra_forbidden":
+        known = _known(model, first["loc"][:-1])
+        return f"unknown key {where}; expected one of {', '.join(known)}"
+    message = first["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    got = "" if first["type"] == "value_error" else f" (got {first['input']!r})"
+    more = len(error.errors()) - 1
+    return f"{where}: {message}{got}".removeprefix(": ") + (f"; and {more} more" if more else "")
+
+
+def _known(model: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
+    for key in path:
+        field = model.model_fields.get(str(key))
+        kind = field.annotation if field is not None else None
+        options = [
+            k for k in (kind, *getattr(kind, "__args__", ())) if isinstance(k, type) and issubclass(k, BaseModel)
+        ]
+        if not options:
+            break
+        model = options[0]
+    return list(model.model_fields)

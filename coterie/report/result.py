@@ -1,0 +1,144 @@
+"""What a run leaves behind: `result.json` (versioned schema), `model.npz`, pictures. Written atomically.
+
+Schema of result.json, version 1 (docs/result.md):
+    schema, coterie, plan, algorithm {name, settings}, seeds, rounds, completed_rounds, interrupted,
+    metrics.{train_loss, test_accuracy | test_score, consensus_gap}.{mean, std, per_seed},
+    curves.{round, train_loss, …} (means over seeds), curves.std.{train_loss, …},
+    references.{pooled, alone}.{train_loss, test_accuracy | test_score},
+    privacy (null for an algorithm without), timing.{compile_s, run_s}, bytes_sent, noise_source, warnings
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import coterie
+from coterie.drivers.simulate import Trace
+from coterie.errors import InputError
+from coterie.experiment import Experiment, Priced
+
+__all__ = ["SCHEMA", "build_result", "check_out", "privacy_block", "write_atomically", "write_run"]
+
+SCHEMA = 1
+ADVERSARY = "sees every message of every round, and knows every record but one"
+
+
+def build_result(
+    experiment: Experiment, priced: Priced, trace: Trace, seeds: list[int], references: dict[str, dict[str, float]]
+) -> dict[str, Any]:
+    """The content of result.json as plain data."""
+    problem, degrees = experiment.network.problem, experiment.network.graph.degrees
+    score = "test_accuracy" if problem.metric == "accuracy" else "test_score"
+    rename = {"test_score": score}
+    last = {rename.get(k, k): v[:, -1] for k, v in trace.curves.items()}
+    curves: dict[str, Any] = {"round": trace.rounds.tolist()}
+    curves |= {rename.get(k, k): v.mean(0).tolist() for k, v in trace.curves.items()}
+    curves["std"] = {rename.get(k, k): v.std(0).tolist() for k, v in trace.curves.items()}
+    return {
+        "schema": SCHEMA,
+        "coterie": coterie.__version__,
+        "plan": experiment.plan.as_json(),
+        "algorithm": {"name": priced.algorithm.slug, "settings": priced.cfg.model_dump(mode="json")},
+        "metric": problem.metric,
+        "seeds": seeds,
+        "rounds": priced.rounds,
+        "completed_rounds": trace.completed,
+        "interrupted": trace.completed < priced.rounds,
+        "agents": [
+            {"name": n, "records": int(c), "neighbours": int(k)}
+            for n, c, k in zip(experiment.network.names, experiment.network.sizes, degrees, strict=True)
+        ][:1000],
+        "metrics": {
+            k: {"mean": float(v.mean()), "std": float(v.std()), "per_seed": v.tolist()} for k, v in last.items()
+        },
+        "curves": curves,
+        "references": {r: {rename.get(k, k): v for k, v in d.items()} for r, d in references.items()},
+        "privacy": privacy_block(experiment.plan.privacy, priced),
+        "timing": trace.timing,
+        "bytes_sent": float((trace.bytes * degrees).sum(1).mean()),
+        "noise_source": "simulation: seeded floating-point noise, for study only; nothing here protects anybody",
+        "warnings": priced.warnings,
+    }
+
+
+def privacy_block(budget: Any, priced: Priced) -> dict[str, Any] | None:
+    """The `privacy` part of a result: what is guaranteed, against whom, proved by which accountant."""
+    if priced.spending is None:
+        return None
+    worst = priced.spending.worst
+    finite = lambda x: float(x) if np.isfinite(x) else None  # noqa: E731
+    assumptions = [
+        "every record's features lie in the unit ball by public scaling",
+        "numbers of records, graph, settings and schedules are public",
+        "noise is drawn from the declared law and used once",
+    ]
+    if budget.tuned_on_private_data:
+        assumptions.append("settings were tuned on private data, which this ε does NOT cover")
+    return {
+        "epsilon": finite(worst.epsilon),
+        "delta": worst.delta,
+        "budget": budget.epsilon,
+        "adjacency": worst.adjacency,
+        "adversary": ADVERSARY,
+        "accountant": worst.accountant,
+        "all_accountants": {k: finite(v) for k, v in worst.all.items()},
+        "per_agent": [finite(e) for e in priced.spending.per_agent[:1000]],
+        "noise_multiplier": priced.noise[:1000].tolist(),
+        "schedule": budget.schedule,
+        "paper_claim": None if priced.claim is None else finite(priced.claim),
+        "private": bool(np.isfinite(worst.epsilon)) and not getattr(priced.cfg, "as_printed", False),
+        "assumptions": assumptions,
+    }
+
+
+def check_out(out: Path) -> None:
+    """Refuse an output folder that cannot be written, before any work is done."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out} is a file; expected a folder")
+    parent = next(p for p in (out, *out.absolute().parents) if p.exists())
+    if not os.access(parent, os.W_OK):
+        raise InputError(f"--out {out} cannot be written")
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a temporary file beside `path`, then put it in place in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        write(temporary)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write plain data as JSON, atomically."""
+    write_atomically(path, lambda p: p.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", "utf-8"))
+
+
+def write_run(out: Path, result: dict[str, Any], trace: Trace, experiment: Experiment) -> list[Path]:
+    """Write a run's files; pictures first, `result.json` last, so that its presence means all is there."""
+    from coterie.report import plots
+
+    model = {"points": trace.points, "average": trace.points.mean(1), "seeds": np.array(result["seeds"])}
+    names = np.array(experiment.dataset.feature_names)
+
+    def save(path: Path) -> None:
+        with path.open("wb") as file:
+            np.savez_compressed(file, **model, feature_names=names)
+
+    write_atomically(out / "model.npz", save)
+    write_atomically(out / "curves.png", lambda p: plots.curves(result, p))
+    write_atomically(out / "graph.png", lambda p: plots.network(experiment.network, p))
+    write_json(out / "result.json", result)
+    return [out / n for n in ("result.json", "model.npz", "curves.png", "graph.png")]
