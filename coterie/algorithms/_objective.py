@@ -1,0 +1,167 @@
+r"""Objective perturbation inside decentralized ADMM: what `dvp`, `pvp`, `m-admm`, `r-admm` and `mr-admm` share.
+
+    x ← argmin f_i(v) + ⟨α + b, v⟩ + η Σ_j ‖v − ½(x_i + x_j)‖² + Φ/2 ‖v‖²,  send x + e
+
+Given the transcript, x ↔ b is a bijection. One record moves b(x) by at most G = 2V·unit (V: `lipschitz`) and changes
+the Hessian by one matrix of rank one each way, so with Λ = ridge + 2η|V_i| + Φ the determinants differ by a factor of
+at most 1 + κ, κ = c₁·unit/Λ (c₁: `smoothness`): det(H₀ + aaᵀ)/det(H₀ + bbᵀ) = (1 + aᵀH₀⁻¹a)/(1 + bᵀH₀⁻¹b). Rank one
+is what a generalised linear model gives: a scalar score per record.
+
+- "gamma": b has density ∝ exp(−‖b‖/s), s = G/(α − ln(1 + κ)): the release is pure α-DP, and because the shift of b
+  depends on x no better bound is at hand.
+- "gaussian": b ~ N(0, σ²I): `ObjectivePerturbation`, accounted with all rounds together. At equal (ε, δ) its b is
+  about √d times shorter than gamma noise, whose rounds compose as pure mechanisms.
+
+The determinants' part ln(1 + κ) does not shrink with noise, only with curvature. Where it would take more than half of
+α (gamma), or 1/(4 z_t √T) with z_t the noise multiplier (gaussian: Σ ln(1 + κ) ≤ μ/4 of the run, by Cauchy-Schwarz),
+the ridge Φ is raised until it takes just that: Zhang-Zhu's device. So every budget can be met, at the price of bias.
+
+x is solved to gradient norm β only, which moves it by up to β/Λ in each world: e is noise of the same kind for the
+shift 2β/Λ, and `share` of the round's budget pays for it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+from pydantic import Field
+
+from coterie import theory
+from coterie.algorithms._admm import Standing, dual_step
+from coterie.algorithms.base import Config as BaseConfig
+from coterie.algorithms.base import Inbox, L2Laplace, Law, Normal, Place, Public, add
+from coterie.algorithms.pr_admm import tail_mean
+from coterie.errors import InputError
+from coterie.privacy.events import Event, ObjectivePerturbation, Pure
+from coterie.problems import Problem, Shard, Solver
+
+__all__ = ["Config", "Message", "State", "Tilt", "draws", "event", "gap", "hear", "init", "need_glm", "solve", "tilt"]
+
+Vector = Float[Array, " d"]
+C = TypeVar("C", bound="Config")
+
+
+class Config(BaseConfig):
+    """The hyper-parameters that the family shares."""
+
+    penalty: float | None = Field(None, gt=0, description="η; None: `theory.private_penalty`")
+    noise: Literal["gamma", "gaussian"] | None = Field(
+        None, description="law of b; None: gaussian, or gamma where the budget has delta = 0"
+    )
+    tail: float = Field(0.5, ge=0, le=1, description="share of the rounds whose releases the answer averages; 0: last")
+    tolerance: float = Field(1e-8, gt=0, description="β: gradient norm at which the solver stops; charged")
+    share: float = Field(0.01, gt=0, lt=1, description="part of each round's budget that hides the solver's error")
+
+
+class State(eqx.Module):
+    """What the agent keeps: all of it released or derived from releases, but the solver's."""
+
+    x: Float[Array, " d"]  # last release
+    dual: Float[Array, " d"]  # α
+    near: Float[Array, " d"]  # Σ_j x_j
+    mean: Float[Array, " d"]  # the answer so far
+    solver: Solver
+
+
+class Message(eqx.Module):
+    """Everything that leaves."""
+
+    x: Float[Array, " d"]
+
+
+class Tilt(NamedTuple):
+    """A round's perturbation: scale of b, the ridge Φ, scale of e."""
+
+    linear: Array
+    ridge: Array
+    output: Array
+
+
+def gap(place: Place) -> Array:
+    """G: how far one record moves the gradient of f_i."""
+    return 2 * place.lipschitz * place.unit
+
+
+def fill(cfg: C, public: Public) -> C:
+    """`penalty` by `theory.private_penalty`; `noise` gaussian unless δ = 0 asks for a pure guarantee."""
+    if cfg.penalty is None:
+        cfg = cfg.replace(penalty=theory.private_penalty(public))
+    if cfg.noise is None:
+        cfg = cfg.replace(noise="gamma" if public.delta == 0 else "gaussian")
+    return cfg
+
+
+def init(cfg: Config, place: Place) -> State:
+    """All agents start at the same public point."""
+    zero = jnp.zeros_like(place.start)
+    return State(place.start, zero, place.degree * place.start, place.start, place.solver())
+
+
+def draws(cfg: Config, place: Place) -> dict[str, Law]:
+    """`tilt` becomes b, `output` becomes e."""
+    law = L2Laplace if cfg.noise == "gamma" else Normal
+    return {"tilt": law(place.dim), "output": law(place.dim)}
+
+
+def tilt(cfg: Config, place: Place, convexity: Array, z: Array) -> Tilt:
+    """The perturbation at noise multiplier z, for a subproblem that is `convexity`-strongly convex without Φ.
+
+    gamma: the round is pure 1/z; gaussian: its μ² = (G/σ)² + (2β/(Λ σ_e))² is 1/z².
+    """
+    move = 2 * cfg.tolerance / convexity
+    if cfg.noise != "gamma":
+        ridge, _ = _capped(place, convexity, 4 * z * place.rounds**0.5)
+        return Tilt(gap(place) * z / jnp.sqrt(1 - cfg.share), ridge, move * z / jnp.sqrt(cfg.share))
+    inverse = z / (1 - cfg.share)  # 1/α of the objective's part of the budget
+    ridge, lost = _capped(place, convexity, 2 * inverse)
+    return Tilt(gap(place) * inverse / (1 - inverse * lost), ridge, move * z / cfg.share)
+
+
+def _capped(place: Place, convexity: Array, inverse_cap: Array) -> tuple[Array, Array]:
+    """(Φ, ln(1 + κ)): the least Φ ≥ 0 with ln(1 + κ) ≤ 1/inverse_cap."""
+    bend = place.smoothness * place.unit
+    bare = jnp.log1p(bend / convexity)
+    over = bare * inverse_cap > 1
+    cap = 1 / jnp.where(over, inverse_cap, 1.0)
+    return jnp.where(over, bend / jnp.expm1(cap) - convexity, 0.0), jnp.where(over, cap, bare)
+
+
+def event(cfg: Config, place: Place, convexity: Array, z: Array, times: Array | int = 1) -> Event:
+    """What a round at noise multiplier z costs."""
+    if cfg.noise == "gamma":
+        return Pure(1 / z, times=times)
+    scale = tilt(cfg, place, convexity, z)
+    kappa = place.smoothness * place.unit / (convexity + scale.ridge)
+    move = 2 * cfg.tolerance / convexity
+    # monotone: `need_glm` lets no other loss pass
+    return ObjectivePerturbation(gap(place), scale.linear, kappa, move, scale.output, monotone=True, times=times)
+
+
+def need_glm(problem: Problem) -> None:
+    """Refuse losses for which the proof does not hold: more than one score per record, or a slope without bound."""
+    if not getattr(problem, "monotone", False):
+        raise InputError(
+            f"objective perturbation needs a linear model with logistic or hinge loss, got {type(problem).__name__}"
+            f"{'' if not hasattr(problem, 'loss') else f' with {problem.loss} loss'}"
+        )
+
+
+def solve(
+    scale: Tilt, place: Place, penalty: Array | float, state: Standing, shard: Shard, draw: dict
+) -> tuple[Vector, Solver]:
+    """The perturbed subproblem's minimiser with the noise that hides the solver's error, and the solver after it."""
+    need_glm(shard.problem)
+    linear = add(state.dual - penalty * (place.degree * state.x + state.near), draw["tilt"], scale.linear)
+    x, solver = shard.argmin(linear, 2 * penalty * place.degree + scale.ridge, state.solver)
+    return add(x, draw["output"], scale.output), solver
+
+
+def hear(cfg: Config, place: Place, t: Array, step: Array | float, state: State, inbox: Inbox) -> State:
+    """Move the dual by `step` times the disagreement; average what was released into the answer."""
+    near = inbox.total.x
+    dual = dual_step(step, place, state.dual, state.x, near)
+    mean = tail_mean(cfg.tail, place, t, state.mean, (state.x + near) / (1 + place.degree))
+    return State(state.x, dual, near, mean, state.solver)
