@@ -113,6 +113,31 @@ def calibrate(
     command.calibrate(rounds, epsilon, delta, sensitivity, schedule, option or [], as_json, out_console)
 
 
+@app.command()
+def compare(
+    plans: Annotated[list[Path] | None, typer.Argument(metavar="[PLAN.toml]...", help="plans to compare")] = None,
+    algorithms: Annotated[str, typer.Option(help="comma-separated: run the plan with each of these")] = "",
+    epsilons: Annotated[str, typer.Option(help="comma-separated budgets")] = "0.1,0.5,1,5,10",
+    seeds: Annotated[int, typer.Option(min=1, help="independent repetitions, in one batch")] = 10,
+    out: Annotated[
+        Path | None, typer.Option(help="folder for table, pictures and finished cells (resumes there)")
+    ] = None,
+    set_: SetOption = None,
+) -> None:
+    """Compare methods at the same (ε, δ), adjacency and adversary. Stopped? Run it again: finished cells are kept.
+
+    Example: coterie compare --algorithms pr-admm,dvp,dp-dsgd --epsilons 0.1,1,10 --seeds 10 --out runs/compare
+    """
+    from coterie.commands import compare as command
+
+    try:
+        budgets = [float(e) for e in epsilons.split(",") if e.strip()]
+    except ValueError:
+        raise InputError(f"--epsilons needs numbers such as 0.1,1,10, got {epsilons!r}") from None
+    names = [a.strip() for a in algorithms.split(",") if a.strip()]
+    command.run(plans or [], names, budgets, seeds, out, set_ or [], out_console)
+
+
 def progress_bar(console: Console) -> Progress:
     """A bar with rounds and the time that is left."""
     return Progress(

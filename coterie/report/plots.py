@@ -89,3 +89,90 @@ def network(network: Network, path: Path) -> None:
     axis.set_title(f"{graph.kind}: {graph.size} agents, {len(graph.edges)} edges (labels: name, records)", fontsize=10)
     figure.savefig(path, dpi=130, format="png")
     plt.close(figure)
+
+
+def _series(cells: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    out: dict[str, list[dict[str, Any]]] = {}
+    for cell in cells:
+        out.setdefault(cell["method"], []).append(cell)
+    return {k: sorted(v, key=lambda c: c["epsilon"] or float("inf")) for k, v in out.items()}
+
+
+def _colours(labels: list[str]) -> dict[str, Any]:
+    palette = plt.get_cmap("tab20").colors  # type: ignore[attr-defined]
+    return {label: palette[(2 * i) % 20 + (2 * i // 20) % 2] for i, label in enumerate(labels)}
+
+
+def _finish(figure: Any, axis: Any, path: Path) -> None:
+    _style(axis)
+    axis.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    figure.savefig(path, dpi=130, format="png")
+    plt.close(figure)
+
+
+def score_against_epsilon(cells: list[dict[str, Any]], references: dict[str, dict[str, float]], path: Path) -> None:
+    """Score of every method against the budget; references and non-private methods as lines."""
+    figure, axis = plt.subplots(figsize=(8.5, 4.6), layout="constrained")
+    series = _series(cells)
+    colours = _colours(list(series))
+    for label, mine in series.items():
+        private = [c for c in mine if c["epsilon"] is not None]
+        if private:
+            x = [c["epsilon"] for c in private]
+            y = [c["score"]["mean"] for c in private]
+            axis.errorbar(
+                x,
+                y,
+                [c["score"]["std"] for c in private],
+                label=label,
+                color=colours[label],
+                marker="o",
+                ms=4,
+                capsize=2,
+            )
+        for c in mine:
+            if c["epsilon"] is None:
+                axis.axhline(c["score"]["mean"], color=colours[label], linestyle="-.", label=f"{label} (no privacy)")
+    for name, colour, dash in (("pooled", POOLED, "--"), ("alone", ALONE, ":")):
+        if name in references:
+            axis.axhline(references[name]["test_score"], color=colour, linestyle=dash, label=name)
+    axis.set_xscale("log")
+    axis.set_xlabel("ε (the same δ, adjacency and adversary for all)")
+    axis.set_ylabel(f"test {cells[0]['metric']}")
+    _finish(figure, axis, path)
+
+
+def loss_against_round(cells: list[dict[str, Any]], references: dict[str, dict[str, float]], path: Path) -> None:
+    """Train loss against rounds at the budget nearest to 1, bands ± one std over seeds."""
+    figure, axis = plt.subplots(figsize=(8.5, 4.6), layout="constrained")
+    budgets = {c["epsilon"] for c in cells if c["epsilon"] is not None}
+    chosen = min(budgets, key=lambda e: abs(np.log(e))) if budgets else None
+    shown = [c for c in cells if c["epsilon"] in (chosen, None)]
+    colours = _colours([c["method"] for c in shown])
+    for c in shown:
+        mean, std = np.array(c["loss_curve"]["mean"]), np.array(c["loss_curve"]["std"])
+        axis.plot(c["rounds"], mean, label=c["method"], color=colours[c["method"]])
+        axis.fill_between(c["rounds"], mean - std, mean + std, color=colours[c["method"]], alpha=0.15, linewidth=0)
+    start = max(c["loss_curve"]["mean"][0] for c in shown)
+    lowest = min(min(c["loss_curve"]["mean"]) for c in shown)
+    axis.set_ylim(lowest - 0.05 * (start - lowest), start + 0.3 * (start - lowest))
+    if "pooled" in references:
+        axis.axhline(references["pooled"]["train_loss"], color=POOLED, linestyle="--", label="pooled")
+    axis.set_xlabel("round")
+    axis.set_ylabel("train loss (mean over agents)" + ("" if chosen is None else f" at ε = {chosen:g}"))
+    _finish(figure, axis, path)
+
+
+def score_against_bytes(cells: list[dict[str, Any]], references: dict[str, dict[str, float]], path: Path) -> None:
+    """Score against traffic, one point per method and budget."""
+    figure, axis = plt.subplots(figsize=(8.5, 4.6), layout="constrained")
+    series = _series(cells)
+    colours = _colours(list(series))
+    for label, mine in series.items():
+        axis.plot(
+            [c["bytes"] / 1e6 for c in mine], [c["score"]["mean"] for c in mine], "o", color=colours[label], label=label
+        )
+    axis.set_xscale("log")
+    axis.set_xlabel("traffic of a whole run, all links (MB)")
+    axis.set_ylabel(f"test {cells[0]['metric']}")
+    _finish(figure, axis, path)

@@ -1,0 +1,83 @@
+"""`coterie compare`: methods against each other at the same budgets, as a table and three pictures."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from coterie.errors import InputError
+from coterie.plan import read_plan
+
+__all__ = ["run"]
+
+
+def run(
+    paths: list[Path], algorithms: list[str], epsilons: list[float], seeds: int, out: Path | None, changes: list[str],
+    console: Console,
+) -> None:  # fmt: skip
+    """Run what is missing, then show and write everything."""
+    from coterie.comparison import compare, methods_of
+    from coterie.report import plots
+    from coterie.report.result import check_out, write_atomically, write_json
+
+    if not epsilons or min(epsilons) <= 0:
+        raise InputError(f"--epsilons needs positive numbers such as 0.1,1,10, got {epsilons}")
+    plans = [(p.stem, read_plan(p, changes)) for p in paths] or [("default", read_plan(None, changes))]
+    if out is not None:
+        check_out(out)
+    methods = methods_of(plans, algorithms)
+    tell = lambda line: console.print(f"  {escape(line)}", highlight=False)  # noqa: E731
+    cells, references = compare(methods, epsilons, seeds, out, tell)
+    console.print(table(cells, references))
+    if out is None:
+        return
+    write_json(out / "comparison.json", {"cells": cells, "references": references})
+    write_atomically(out / "comparison.csv", lambda p: p.write_text(as_csv(cells), "utf-8"))
+    pictures = {
+        "score-vs-epsilon.png": plots.score_against_epsilon,
+        "loss-vs-round.png": plots.loss_against_round,
+        "score-vs-bytes.png": plots.score_against_bytes,
+    }
+    for name, draw in pictures.items():
+        write_atomically(out / name, lambda p, draw=draw: draw(cells, references, p))
+    console.print(f"wrote comparison.json, comparison.csv, {', '.join(pictures)} to {out}", highlight=False)
+
+
+def table(cells: list[dict[str, Any]], references: dict[str, dict[str, float]]) -> Table:
+    """Methods down, budgets across; the paper's own claim for the last budget beside it."""
+    epsilons = sorted({c["epsilon"] for c in cells if c["epsilon"] is not None})
+    metric = cells[0]["metric"] if cells else "score"
+    shown = Table(header_style="bold", title=f"test {metric}, mean ± std over seeds", title_justify="left")
+    shown.add_column("method")
+    for e in epsilons:
+        shown.add_column(f"ε = {e:g}", justify="right")
+    shown.add_column("no privacy", justify="right")
+    shown.add_column("paper would print (same noise)", justify="right")
+    for label in dict.fromkeys(c["method"] for c in cells):
+        mine = {c["epsilon"]: c for c in cells if c["method"] == label}
+        text = lambda c: "" if c is None else f"{c['score']['mean']:.4f} ± {c['score']['std']:.4f}"  # noqa: E731
+        claims = [f"{mine[e]['paper_claim']:.3g}" for e in epsilons if e in mine and mine[e]["paper_claim"] is not None]
+        shown.add_row(label, *(text(mine.get(e)) for e in epsilons), text(mine.get(None)), ", ".join(claims))
+    for name, r in references.items():
+        shown.add_row(f"({name})", *[""] * len(epsilons), f"{r['test_score']:.4f}", "")
+    return shown
+
+
+def as_csv(cells: list[dict[str, Any]]) -> str:
+    """One line per method and budget."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["method", "epsilon", "true_epsilon", "delta", "accountant", "paper_claim", "score_mean",
+                     "score_std",
+                     "loss_mean", "loss_std", "bytes", "rounds"])  # fmt: skip
+    for c in cells:
+        writer.writerow([c["method"], c["epsilon"], c["true_epsilon"], c["delta"], c["accountant"], c["paper_claim"],
+                         c["score"]["mean"], c["score"]["std"], c["loss"]["mean"], c["loss"]["std"], c["bytes"],
+                         c["total_rounds"]])  # fmt: skip
+    return text.getvalue()
