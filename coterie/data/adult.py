@@ -1,8 +1,11 @@
 """UCI Adult (census income): does a person earn more than 50,000 dollars a year?
 
 Becker & Kohavi, Adult, UCI Machine Learning Repository, 1996. Levels are those of the public description of the
-data; ranges are its top and bottom codes. Papers scale columns by their maximum in the data and code categories by
-their frequency in the data: both read private records, so neither is the default here.
+data. Ranges are constants of this file, rounded to plausible public limits; being published for decades, some equal
+the extremes of the data set itself (age 17 to 90, capital-loss 4,356, hours 1 to 99), so they are public here but were
+not found without the data. For records of your own, state limits that do not come from them. Papers scale columns by
+their maximum in the data and code categories by their frequency in it: both read the records at hand, so neither is
+the default.
 """
 
 from pathlib import Path

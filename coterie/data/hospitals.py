@@ -2,7 +2,9 @@
 
 Janosi, Steinbrunn, Pfisterer & Detrano, Heart Disease, 1989. Clore, Cios, DeShazo & Strack, Diabetes 130-US
 Hospitals for Years 1999-2008, 2014; groups of diagnoses as in Strack et al. 2014, table 2. Ranges are
-physiological or administrative ones, chosen without the data.
+constants of this file, rounded to plausible physiological or administrative limits; values outside are clipped. Some
+equal published extremes of the data sets (14 days in hospital, 16 diagnoses, a heart rate of 60), so they are public
+here but cannot be said to be free of the data. For records of your own, state limits that do not come from them.
 """
 
 from pathlib import Path
