@@ -8,16 +8,17 @@ The subproblem is Λ-strongly convex, Λ = ridge + 2η|V_i|, whatever the data: 
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from jaxtyping import Array, Float
 
 from coterie.algorithms.base import Place
 from coterie.problems import Shard, Solver
 
-__all__ = ["Standing", "convexity", "dual_step", "solve"]
+__all__ = ["Number", "Standing", "convexity", "dual_step", "solve"]
 
 Vector = Float[Array, " d"]
+Number = Any  # a float or a traced scalar; None only in a configuration that `tune` has not seen
 
 
 class Standing(Protocol):
@@ -40,14 +41,12 @@ class Standing(Protocol):
         """Warm start of the inner solver."""
 
 
-def convexity(penalty: Array | float, place: Place) -> Array:
+def convexity(penalty: Number, place: Place) -> Array:
     """Λ = ridge + 2η|V_i|: strong convexity of the agent's subproblem."""
     return place.ridge + 2 * penalty * place.degree
 
 
-def solve(
-    penalty: Array | float, place: Place, state: Standing, shard: Shard, extra: Array | float = 0.0
-) -> tuple[Vector, Solver]:
+def solve(penalty: Number, place: Place, state: Standing, shard: Shard, extra: Number = 0.0) -> tuple[Vector, Solver]:
     """The subproblem's minimiser from (x, α, near), with `extra` added to its linear term; and the solver after it.
 
     `solver.residual` ≤ the shard's tolerance β, so the answer is within β/Λ of the exact one.
@@ -56,6 +55,6 @@ def solve(
     return shard.argmin(linear, 2 * penalty * place.degree, state.solver)
 
 
-def dual_step(penalty: Array | float, place: Place, dual: Vector, x: Vector, near: Vector) -> Vector:
+def dual_step(penalty: Number, place: Place, dual: Vector, x: Vector, near: Vector) -> Vector:
     """α + η (|V_i| x_i − Σ_j x_j), near = Σ_j x_j; over all agents the duals keep summing to zero."""
     return dual + penalty * (place.degree * x - near)
