@@ -8,7 +8,7 @@ The subproblem is Λ-strongly convex, Λ = ridge + 2η|V_i|, whatever the data: 
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Array, Float
 
@@ -21,6 +21,7 @@ Vector = Float[Array, " d"]
 Number = Any  # a float or a traced scalar; None only in a configuration that `tune` has not seen
 
 
+@runtime_checkable
 class Standing(Protocol):
     """The part of an agent's state that the subproblem reads."""
 
