@@ -1,0 +1,251 @@
+r"""Documentation that cannot go stale: blocks of README.md, CONTRIBUTING.md and docs/*.md made from the code itself.
+
+A page may hold blocks
+
+    <!-- generated: NAME ARGUMENTS -->
+    …
+    <!-- end -->
+
+whose content is what the generator NAME returns. `python -m coterie.report.pages` (or `make docs`) rewrites all blocks
+of the checkout it runs in; `--check` writes nothing and names the pages that are out of date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import io
+import os
+import re
+import sys
+import tempfile
+import types
+from collections.abc import Callable, Iterator
+from contextlib import chdir
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from coterie.algorithms.base import all_algorithms
+from coterie.drivers.references import REFERENCES
+from coterie.errors import InputError
+from coterie.report.epsilon import EPSILON_TABLES
+from coterie.report.errata import errata
+from coterie.report.markdown import code, table
+
+__all__ = ["GENERATORS", "pages", "refresh", "same"]
+
+WIDTH = 100  # of transcripts
+BLOCK = re.compile(r"(<!-- generated: (?P<name>\S+) ?(?P<rest>.*?) -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
+
+
+# ---- algorithms ------------------------------------------------------------------------------------------------------
+
+
+def algorithm_list() -> str:
+    """Every algorithm in one line each."""
+    rows = [
+        (f"[`{a.slug}`](docs/algorithms.md#{a.slug})", "yes" if a.private else "no", a.summary)
+        for a in all_algorithms().values()
+    ]
+    return table(("name", "private", "what it is"), rows)
+
+
+def algorithms() -> str:
+    """Every algorithm: what it is, whether it is private, its graphs, its paper, its settings."""
+    found = all_algorithms()
+    rows = [
+        (
+            f"[`{a.slug}`](#{a.slug})",
+            "yes" if a.private else "no",
+            " or ".join(getattr(a.module, "GRAPHS", ())) or "any",
+            a.summary,
+        )
+        for a in found.values()
+    ]
+    lines = [table(("name", "private", "graphs", "what it is"), rows), ""]
+    lines += ["References, which every run reports and no plan can name as its algorithm:", ""]
+    lines += [table(("name", "what it is"), [(code(k), v) for k, v in REFERENCES.items()])]
+    for a in found.values():
+        known = f"; [errata](errata.md#{a.slug})" if a.errata else ""
+        lines += ["", f"## {a.slug}", "", f"{a.summary}", "", f"Reference: {a.reference}{known}.", ""]
+        fields = a.Config.model_fields
+        lines += [_fields(fields) if fields else "No settings."]
+    return "\n".join(lines)
+
+
+# ---- the plan --------------------------------------------------------------------------------------------------------
+
+
+def plan() -> str:
+    """Every key of a plan: type, default, meaning, straight from the models that check it."""
+    from coterie.plan import Plan
+
+    lines = [_fields({"name": Plan.model_fields["name"]})]
+    for name, field in Plan.model_fields.items():
+        model = next((k for k in (field.annotation, *get_args(field.annotation)) if _is_model(k)), None)
+        if model is None:
+            continue
+        words = inspect.cleandoc(model.__doc__ or "").split("] ", 1)[-1]
+        lines += ["", f"## [{name}]", "", words, "", _fields(model.model_fields)]
+    return "\n".join(lines)
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _fields(fields: dict[str, FieldInfo]) -> str:
+    rows = [(code(k), kind(f.annotation, f.metadata), _default(f), f.description or "") for k, f in fields.items()]
+    return table(("key", "type", "default", "meaning"), rows)
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return code(str(value).lower())
+    return code(f'"{value}"' if isinstance(value, str) else value)
+
+
+NAMES = {str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path", dict: "table"}
+SIGNS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
+
+
+def kind(annotation: Any, metadata: list[Any] | tuple[Any, ...] = ()) -> str:
+    """A type in words, with its range.
+
+    >>> kind(Literal["a", "b"]), kind(list[int] | None), kind(float)
+    ('`"a"`, `"b"`', 'list of whole numbers', 'number')
+    """
+    if get_origin(annotation) is Annotated:
+        inner, *more = get_args(annotation)
+        return kind(inner, [*metadata, *more])
+    limits = [
+        f"{sign} {getattr(m, key):g}" for m in _limits(metadata) for key, sign in SIGNS.items() if hasattr(m, key)
+    ]
+    tail = f" {', '.join(limits)}" if limits else ""
+    if get_origin(annotation) in (Union, types.UnionType):
+        return " or ".join(kind(k, metadata) for k in get_args(annotation) if k is not type(None))
+    if get_origin(annotation) is Literal:
+        return ", ".join(code(f'"{value}"') for value in get_args(annotation))
+    if get_origin(annotation) is list:
+        (inner,) = get_args(annotation)
+        return f"list of {kind(inner).replace('number', 'numbers')}{tail}"
+    return f"{NAMES[get_origin(annotation) or annotation]}{tail}"
+
+
+def _limits(metadata: list[Any] | tuple[Any, ...]) -> Iterator[Any]:
+    for m in metadata:
+        yield from m.metadata if isinstance(m, FieldInfo) else (m,)
+
+
+# ---- the command line ------------------------------------------------------------------------------------------------
+
+
+def commands() -> str:
+    """Every command and the first line of its help."""
+    from coterie.cli import app
+
+    rows = []
+    for command in app.registered_commands:
+        assert command.callback is not None
+        name = command.name or command.callback.__name__
+        rows.append((code(f"coterie {name}"), inspect.cleandoc(command.callback.__doc__ or "").splitlines()[0]))
+    return table(("command", "what it does"), rows)
+
+
+def console(command: str) -> str:
+    """A command of ours and what it prints, run in an empty folder."""
+    from rich.console import Console
+
+    from coterie import cli
+
+    program, *arguments = command.split()
+    if program != "coterie":
+        raise InputError(f"only coterie's own commands are run for a page, got {command!r}")
+    screen, before = io.StringIO(), cli.out_console
+    cli.out_console = Console(file=screen, width=WIDTH, color_system=None)
+    try:
+        with tempfile.TemporaryDirectory() as folder, chdir(folder):
+            code_ = cli.main(arguments)
+    finally:
+        cli.out_console = before
+    if code_:
+        raise InputError(f"{command!r} failed with exit code {code_}")
+    shown = "\n".join(line.rstrip() for line in screen.getvalue().splitlines())
+    return f"```console\n$ {command}\n{shown}\n```"
+
+
+# ---- pages -----------------------------------------------------------------------------------------------------------
+
+GENERATORS: dict[str, Callable[..., str]] = {
+    "algorithm-list": algorithm_list,
+    "algorithms": algorithms,
+    "commands": commands,
+    "console": console,
+    "errata": errata,
+    "plan": plan,
+    **EPSILON_TABLES,
+}
+"""Name in a page → function that returns the block's text; a block's arguments, if any, are passed as one string."""
+
+
+def refresh(text: str) -> str:
+    """The page with every block made anew; a block that says the same is left as it is."""
+
+    def anew(block: re.Match[str]) -> str:
+        name, rest = block["name"], block["rest"]
+        if name not in GENERATORS:
+            raise InputError(f"a page asks for the block {name!r}; there are {', '.join(GENERATORS)}")
+        made = GENERATORS[name](*([rest] if rest else [])) + "\n"
+        return block[0] if same(made, block["body"]) else block[1] + made + block[5]
+
+    return BLOCK.sub(anew, text)
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two texts agree but for how long things took."""
+    timeless = [re.sub(r"\d+(\.\d+)? s\b", "… s", re.sub(r"\s+", " ", text)) for text in (one, other)]
+    return timeless[0].strip() == timeless[1].strip()
+
+
+def pages(root: Path) -> list[Path]:
+    """The pages of a checkout."""
+    return [
+        p for p in (root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))) if p.exists()
+    ]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Rewrite the pages, or with --check say which are out of date."""
+    parser = argparse.ArgumentParser(prog="python -m coterie.report.pages", description=main.__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is out of date")
+    parser.add_argument("root", nargs="?", type=Path, default=Path(), help="the checkout; default: here")
+    given = parser.parse_args(arguments)
+    found = pages(given.root)
+    if not found:
+        raise InputError(f"{given.root.absolute()} holds no pages: run this in a checkout")
+    stale = 0
+    for page in found:
+        text = page.read_text(encoding="utf-8")
+        fresh = refresh(text)
+        if fresh == text:
+            continue
+        stale += 1
+        if given.check:
+            print(f"{page} is out of date")
+        else:
+            page.write_text(fresh, encoding="utf-8")
+            print(f"wrote {page}")
+    return int(given.check and stale > 0)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TERM", "dumb")
+    sys.exit(main())
