@@ -1,4 +1,4 @@
-"""The engine against hand-written code and SciPy, in one run: `python -m benchmarks.engine [--agents N ...] [--skip-admm]`.
+"""The engine against hand-written code and SciPy, in one run: `python -m benchmarks.engine`.
 
 (a) noisy DGD on a ring, d = 40, 32 records per agent, 100 rounds, float32: the engine against a hand-written JAX loop
     of the same update (goal: the interface costs at most 1.2×), with the bytes per second that the data pass reaches;
@@ -41,7 +41,7 @@ STEP, SIGMA, RIDGE = 0.5, 0.01, 1e-4
 def classification(
     n: int, d: int, seed: int, dtype: type = np.float64, spread: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """n unit-norm records with logistic labels; `spread` > 0 gives column k the scale k^-spread, as coded tables have."""
+    """n unit-norm records with logistic labels; `spread` gives column k the scale k^-spread, as coded tables have."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n, d), dtype=np.float32).astype(dtype) * np.arange(1, d + 1, dtype=dtype) ** -spread
     x /= np.linalg.norm(x, axis=1, keepdims=True)
@@ -175,9 +175,8 @@ def admm(repeats: int) -> None:
         start = time.perf_counter()
         answer = scipy_admm(x, y, parts, penalty, rounds, method)
         peers[method] = time.perf_counter() - start
-        print(
-            f"  {method:<8} {peers[method]:7.3f} s   largest difference to the engine {abs(answer - traces[0].points[0]).max():.1e}"
-        )
+        gap = abs(answer - traces[0].points[0]).max()
+        print(f"  {method:<8} {peers[method]:7.3f} s   largest difference to the engine {gap:.1e}")
     best = min(peers.values())
     residual = float(np.max(traces[0].states.solver.residual))
     steps = float(np.mean(traces[0].states.solver.steps)) / rounds
@@ -186,8 +185,9 @@ def admm(repeats: int) -> None:
     gemm_s = median_time(lambda: gemm @ gemm, 3)
     rate = 2 * 1500**3 / gemm_s
     print(f"  engine   {engine_s:7.3f} s   residual ≤ {residual:.1e}, {steps:.1f} gradients per subproblem")
-    print(f"  ratio to the faster peer: {best / engine_s:.2f}× (goal ≥ 2); "
-          f"{flops / engine_s / rate:.1%} of the GEMM rate ({rate / 1e9:.0f} GFLOP/s), gradients alone counted")  # fmt: skip
+    share = flops / engine_s / rate
+    print(f"  ratio to the faster peer: {best / engine_s:.2f}× (goal ≥ 2)")
+    print(f"  gradients alone: {share:.1%} of the GEMM rate ({rate / 1e9:.0f} GFLOP/s)")
     ten = engine(10).timing["run_s"]
     print(f"  ten seeds {ten:.3f} s = {ten / engine_s:.1f} × one seed (goal < 10)")
 

@@ -310,14 +310,14 @@ def simulate(
         compile_s = time.perf_counter() - started
 
         started = time.perf_counter()
-        done, piece = 0, 1
+        done, piece = 0, 8
         with _interruptible() as interrupted:
             while done < rounds + 1 and not (interrupted() and done):
                 piece_start = time.perf_counter()
                 stop = min(done + piece, rounds + 1)
                 carry = jax.block_until_ready(go(carry, cfg, arrays, noise, keys, at(done), at(stop)))
                 seconds = time.perf_counter() - piece_start
-                piece = int(np.clip(piece * PIECE_SECONDS / max(seconds, 1e-6), 1, 4 * piece))
+                piece = int(np.clip(piece * PIECE_SECONDS / max(seconds, 1e-6), 1, 8 * piece))
                 done = stop
                 if progress is not None:
                     progress(min(done, rounds))

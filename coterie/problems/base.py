@@ -130,7 +130,7 @@ class Shard(eqx.Module):
     """One agent's records (padded with rows that no result depends on) and what to do with them."""
 
     problem: Problem
-    features: Float[Array, "..."]  # (rows, features); with a leading agent axis where shards are batched
+    features: Float[Array, ...]  # (rows, features); with a leading agent axis where shards are batched
     targets: Array
     count: Int[Array, "*agents"]
     unit: Float[Array, "*agents"]

@@ -99,27 +99,27 @@ def newton_like(
         return Solver(x, solver.inverse, solver.ready, norm(gradient(x)), solver.steps + 5 * how.fixed)
 
     def open_(c: tuple) -> Bool[Array, ""]:
-        return (norm(c[1]) > how.tolerance) & (c[2] < how.max_steps)
+        return (norm(c[1]) > how.tolerance) & (c[2] < how.max_steps) & ~c[5]
 
     def coast(carry: tuple) -> tuple:
         """L-BFGS steps with the kept inverse, for as long as each cuts the gradient to 0.6 or less."""
 
         def step(c: tuple) -> tuple:
-            (x, g, n, inverse, _), pairs, _ = c
+            (x, g, n, inverse, _, stuck), pairs, _ = c
             new_x = x - _two_loop(g, *pairs, lambda v: inverse @ v)
             new_g = gradient(new_x)
             better = norm(new_g) < norm(g)
             fast = norm(new_g) < 0.6 * norm(g)
             pairs = _remember(pairs, new_x - x, new_g - g)
             kept = jnp.where(better, new_x, x), jnp.where(better, new_g, g)
-            return (*kept, n + 1, inverse, True), pairs, fast
+            return (*kept, n + 1, inverse, jnp.array(True), stuck), pairs, fast
 
         start = carry, _no_pairs(carry[0]), carry[4]
         return jax.lax.while_loop(lambda c: c[2] & open_(c[0]), step, start)[0]
 
     def renew(carry: tuple) -> tuple:
         """A damped Newton step from a fresh Hessian."""
-        x, g, n, _, _ = carry
+        x, g, n, _, _, _ = carry
         inverse = invert(hessian(x))
         direction = inverse @ g
 
@@ -134,11 +134,13 @@ def newton_like(
         # c[2] is already halved: the step taken was 2 c[2], so sufficient decrease asks for 1 − ¼ · length
         first = shorter((x, g, jnp.ones((), x.dtype), jnp.array(0)))
         new_x, new_g, _, tries = jax.lax.while_loop(too_long, shorter, first)
-        return new_x, new_g, n + tries, inverse, jnp.array(True)
+        stuck = ~(norm(new_g) < norm(g))  # rounding error is all that is left: the residual says how much
+        kept = jnp.where(stuck, x, new_x), jnp.where(stuck, g, new_g)
+        return *kept, n + tries, inverse, jnp.array(True), stuck
 
     g = gradient(solver.x)
-    carry = coast((solver.x, g, jnp.array(1), solver.inverse, solver.ready))
-    x, g, n, inverse, ready = jax.lax.while_loop(open_, lambda c: coast(renew(c)), carry)
+    carry = coast((solver.x, g, jnp.array(1), solver.inverse, solver.ready, jnp.array(False)))
+    x, g, n, inverse, ready, _ = jax.lax.while_loop(open_, lambda c: coast(renew(c)), carry)
     return Solver(x, inverse, ready, norm(g), solver.steps + n)
 
 
