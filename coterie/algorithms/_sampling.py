@@ -8,18 +8,41 @@ r"""Random batches whose size and choice never depend on data values, and the vi
 
 Both keep the `width` smallest of one uniform number per record, so a batch costs one selection and no loop. The coins
 stay secret; a batch known to the adversary earns no amplification.
+
+Virtual machines process V ~ Unif(10, 90) records per second, anew in every round (Ding dissertation ch. 4). With a
+deadline of B/50 seconds, B records on average, b = min(n, ⌊V B/50⌋) of them are done: a size that is random but whose
+law is public, so an ε can be fixed in advance (`DeadlineGaussian`). Machines whose speed has no known law must fix b.
 """
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-__all__ = ["batch_by", "first_of_permutation", "poisson", "poisson_cap", "poisson_overflow", "speed"]
+from coterie.privacy import profiles, rdp
+from coterie.privacy.events import Event
+
+__all__ = [
+    "DeadlineGaussian",
+    "batch_by_deadline",
+    "deadline",
+    "deadline_sizes",
+    "first_of_permutation",
+    "most_by_deadline",
+    "poisson",
+    "poisson_cap",
+    "poisson_overflow",
+    "speed",
+]
 
 Batch = tuple[Int[Array, " width"], Bool[Array, " width"]]
-SLOWEST, FASTEST = 10.0, 90.0  # records per virtual second: V ~ Unif(10, 90), Ding dissertation ch. 4
+SLOWEST, FASTEST = 10.0, 90.0  # records per virtual second
+CLASSES = 4  # of batch sizes that the slow Rényi bound of discrete noise is evaluated for
 
 
 def first_of_permutation(coins: Float[Array, " rows"], count: Array | float, size: Array | float, width: int) -> Batch:
@@ -41,7 +64,7 @@ def _smallest(coins: Array, count: Array | float, width: int) -> tuple[Array, Ar
 
 
 def poisson_cap(batch: int, rows: int) -> int:
-    """A cap that Poisson batches of expected size `batch` pass with probability below 1e-13, and never more than `rows`.
+    """A cap that Poisson batches of expected size `batch` pass with probability below 1e-13; never more than `rows`.
 
     >>> poisson_cap(100, 8000)
     204
@@ -63,6 +86,101 @@ def speed(coin: Array) -> Array:
     return SLOWEST + (FASTEST - SLOWEST) * coin
 
 
-def batch_by(deadline: Array | float, coin: Array, count: Array | float) -> Array:
+def deadline(batch: int) -> float:
+    """Virtual seconds in which a machine of average speed processes `batch` records."""
+    return 2 * batch / (SLOWEST + FASTEST)
+
+
+def batch_by_deadline(batch: int, coin: Array, count: Array | float) -> Array:
     """Records processed when the deadline strikes: b = min(count, ⌊V · deadline⌋)."""
-    return jnp.minimum(count, jnp.floor(speed(coin) * deadline))
+    return jnp.minimum(count, jnp.floor(speed(coin) * deadline(batch)))
+
+
+def most_by_deadline(batch: int) -> int:
+    """The largest b: the fastest machine's, V < 90.
+
+    >>> most_by_deadline(20)
+    35
+    """
+    return int(np.ceil(FASTEST * deadline(batch))) - 1
+
+
+def deadline_sizes(batch: int, count: float) -> tuple[np.ndarray, np.ndarray]:
+    """Every possible b and its probability.
+
+    >>> sizes, chance = deadline_sizes(20, 1000)
+    >>> int(sizes[0]), int(sizes[-1]), round(float(sizes @ chance), 2)
+    (4, 35, 19.5)
+    """
+    low, high = SLOWEST * deadline(batch), FASTEST * deadline(batch)
+    whole = np.arange(np.floor(low), most_by_deadline(batch) + 1)
+    chance = (np.minimum(whole + 1, high) - np.maximum(whole, low)) / (high - low)
+    sizes, which = np.unique(np.minimum(whole, count), return_inverse=True)
+    return sizes, np.bincount(which, weights=chance)
+
+
+class DeadlineGaussian(Event):
+    r"""Gaussian (or discrete Gaussian) noise on the mean of as many records as a deadline allows, without replacement.
+
+    b has the law of `deadline_sizes` and may be seen by everybody. The pair of worlds is then a mixture of the pairs
+    given b with the *same* weights in both worlds, so its profile is Σ_b P(b) δ_b(ε) and its Rényi curve
+    ln(Σ_b P(b) e^{(α−1) D_b})/(α−1): exact, fixed before the run, and free where b = 0. It composes like any
+    dominating pair. `noise_multiplier` ν is noise std over the sensitivity 2K/b of the mean, whatever b; with
+    `constant` the noise std is ν 2K/`batch` for every b instead, so ν_b = ν b/`batch` (small batches then leak more).
+    """
+
+    noise_multiplier: Any
+    count: Any
+    batch: int = eqx.field(static=True)
+    discrete: bool = eqx.field(default=False, static=True)
+    constant: bool = eqx.field(default=False, static=True)
+    limits: ClassVar = {"noise_multiplier": ">= 0", "count": ">= 0"}
+
+    @property
+    def integer_orders(self) -> bool:
+        return self.discrete
+
+    def _parts(self, row: int) -> list[tuple[float, float, float]]:
+        """(probability, ν_b, q_b) of every batch size but 0."""
+        sizes, chance = deadline_sizes(self.batch, float(self.count[row]))
+        nu = self.noise_multiplier[row] * (sizes / self.batch if self.constant else np.ones_like(sizes))
+        return [(p, v, b / float(self.count[row])) for p, v, b in zip(chance, nu, sizes, strict=True) if b > 0]
+
+    def mu(self) -> np.ndarray | None:
+        """Without any amplification, at the least noise."""
+        return None if self.discrete else self._plain()
+
+    def zcdp(self) -> np.ndarray:
+        return self._plain() ** 2 / 2
+
+    def _plain(self) -> np.ndarray:
+        least = [min((v for _, v, _ in self._parts(row)), default=np.inf) for row in range(self.times.size)]
+        with np.errstate(divide="ignore"):
+            return 1 / np.array(least)
+
+    def rdp(self, orders: np.ndarray) -> np.ndarray:
+        return np.stack([self._curve(row, orders) for row in range(self.times.size)])
+
+    def _curve(self, row: int, orders: np.ndarray) -> np.ndarray:
+        parts = self._parts(row)
+        if any(nu == 0 for _, nu, _ in parts):
+            return np.full(orders.size, np.inf)
+        if self.discrete and not self.constant:  # a larger batch costs more: few classes, each at its largest size
+            groups = [g for g in np.array_split(np.array(parts), min(CLASSES, len(parts))) if len(g)]
+            parts = [(float(g[:, 0].sum()), float(g[0, 1]), float(g[-1, 2])) for g in groups]
+        total = np.zeros(orders.size)
+        for chance, nu, rate in parts:
+            curve = rdp.gaussian(np.array([1 / nu]), orders)[0]
+            if rate < 1:
+                sampled = rdp.wbk_sampled_gaussian if self.discrete else rdp.symmetric_sampled_gaussian
+                curve = np.minimum(curve, sampled(nu, rate, orders))
+            with np.errstate(over="ignore"):
+                total += chance * np.expm1((orders - 1) * curve)
+        return np.log1p(total) / (orders - 1)
+
+    def profile(self, row: int) -> profiles.Profile | None:
+        parts = self._parts(row)
+        if self.discrete or any(nu == 0 for _, nu, _ in parts):
+            return None
+        pairs = [(p, profiles.gaussian(1 / v) if q == 1 else profiles.sampled_gaussian(v, q)) for p, v, q in parts]
+        return profiles.Profile(lambda eps: sum(p * pair.delta(eps) for p, pair in pairs), np.inf if pairs else 0.0)

@@ -1,8 +1,8 @@
 r"""Private decentralized gradient descent with momentum, extra mixing and tail averaging: the strong default.
 
 Agent i, f_i = unit Σ_r loss_r + ridge/2 ‖x‖², every k-th round (k = `mixing`) a gradient round, the others mix only:
-    emit     gradient round:  y_i = x_i + β (x_i − p_i) − γ (unit Σ_r clip_C(∇loss_r(x_i)) + ridge x_i) + noise;  p_i ← x_i
-             mixing round:    y_i = x_i
+    emit     gradient round:  y_i = x_i + β (x_i − p_i) − γ (unit Σ_r clip_C(∇loss_r(x_i)) + ridge x_i) + noise
+             and p_i ← x_i;   mixing round:  y_i = x_i
     absorb   x_i ← Σ_j w_ij y_j;   m_i ← running mean of x_i over the last `tail` share of the rounds
 The answer is m_i. p_i is the *mixed* point of the last gradient round, so momentum is averaged with the neighbours at
 no extra traffic; with W = 11ᵀ/N the mean follows centralised heavy-ball descent exactly.
@@ -18,7 +18,7 @@ cost nothing. Against a reader of every message.
 record's curvature and gradient, μ for the Gaussian parameter of (ε, δ), n records, N agents, d dimensions:
     C = G/2                             half the bound: the bias is small, the noise halves
     r = n μ √N / √d                     signal to noise of everything that will ever be released
-    travel = .45 r^{3/2} / L            how far Σ_t γ/(1 − β) should reach: 1/travel acts as a ridge that hides the noise
+    travel = .45 r^{3/2} / L            what Σ_t γ/(1 − β) should add up to: 1/travel acts as a ridge on the noise
     T = √(8 travel L)                   gradient rounds (`suggest_rounds`); then 1 − β = 16/T
     γ = 2/L, 1 − β = γ T/travel in [6/T, 1]; where even β = 0 goes too far, γ = travel/T
     k = the least even number with |λ₂(W)|^k ≤ .3, at most 10; 1 where |λ₂| ≤ .3 already
@@ -105,7 +105,7 @@ def suggest_mixing(public: Public) -> int:
 
 
 def suggest_rounds(public: Public, mixing: int | None = None) -> int:
-    """Rounds in all: √(8 travel L) gradient rounds (10 to 1000) with their mixing rounds; `public.rounds` is not read."""
+    """Rounds in all: √(8 travel L) gradient rounds (10 to 1000) and their mixing rounds; reads no `public.rounds`."""
     gradient_rounds = math.sqrt(8 * 0.45 * signal_to_noise(public) ** 1.5)
     return (mixing or suggest_mixing(public)) * round(min(max(gradient_rounds, LEAST_ROUNDS), MOST_ROUNDS))
 
