@@ -130,12 +130,33 @@ def compare(
     """
     from coterie.commands import compare as command
 
-    try:
-        budgets = [float(e) for e in epsilons.split(",") if e.strip()]
-    except ValueError:
-        raise InputError(f"--epsilons needs numbers such as 0.1,1,10, got {epsilons!r}") from None
     names = [a.strip() for a in algorithms.split(",") if a.strip()]
-    command.run(plans or [], names, budgets, seeds, out, set_ or [], out_console)
+    command.run(plans or [], names, _numbers("--epsilons", epsilons), seeds, out, set_ or [], out_console)
+
+
+@app.command()
+def tradeoff(
+    plan: PlanArgument = None,
+    levels: Annotated[str, typer.Option(help="comma-separated per-round levels α")] = "0.05,0.1,0.2,0.3,0.5,0.7,1",
+    seeds: Annotated[int, typer.Option(min=1, help="independent repetitions, in one batch")] = 5,
+    max_loss: Annotated[float | None, typer.Option(help="largest tolerable loss (c₃)")] = None,
+    out: Annotated[Path | None, typer.Option(help="folder for tradeoff.json and tradeoff.png")] = None,
+    set_: SetOption = None,
+) -> None:
+    """Choose a privacy level as Zhang and Zhu do: fit loss against α, weigh it against the utility of privacy.
+
+    Example: coterie tradeoff --set algorithm.name=dvp --set run.rounds=30 --seeds 5 --out runs/tradeoff
+    """
+    from coterie.commands import tradeoff as command
+
+    command.run(plan, _numbers("--levels", levels), seeds, max_loss, out, set_ or [], out_console)
+
+
+def _numbers(option: str, text: str) -> list[float]:
+    try:
+        return [float(e) for e in text.split(",") if e.strip()]
+    except ValueError:
+        raise InputError(f"{option} needs numbers such as 0.1,1,10, got {text!r}") from None
 
 
 def progress_bar(console: Console) -> Progress:

@@ -176,3 +176,22 @@ def score_against_bytes(cells: list[dict[str, Any]], references: dict[str, dict[
     axis.set_xlabel("traffic of a whole run, all links (MB)")
     axis.set_ylabel(f"test {cells[0]['metric']}")
     _finish(figure, axis, path)
+
+
+def tradeoff(chosen: Any, path: Path) -> None:
+    """Measured losses, their fit, the utility of privacy, and the level that balances the two."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4), layout="constrained")
+    grid = np.geomspace(chosen.alphas.min(), chosen.alphas.max(), 200)
+    left.plot(chosen.alphas, chosen.losses, "o", color=RUN, ms=4, label="measured")
+    left.plot(grid, chosen.fit(grid), color=INK, label="fit c₄ exp(−c₅α) + c₆")
+    left.set_ylabel("train loss")
+    right.plot(grid, chosen.objective(grid), color=INK, label="loss − utility of privacy")
+    right.set_ylabel("objective")
+    for axis in (left, right):
+        axis.axvline(chosen.alpha, color=ALONE, linestyle="--", label=f"α* = {chosen.alpha:.3g}")
+        axis.set_xscale("log")
+        axis.set_xlabel("privacy level α of one round")
+        axis.legend(frameon=False, fontsize=8)
+        _style(axis)
+    figure.savefig(path, dpi=130, format="png")
+    plt.close(figure)
