@@ -90,6 +90,7 @@ def test_error_falls_with_the_square_of_the_records(uniform: tuple[Layout, Trace
     assert floor(1.0, count=20) == pytest.approx(floor(1.0) / 16)
 
 
+@pytest.mark.slow
 def test_printed_schedule_has_its_own_floor() -> None:
     layout = means(shape=schedules.power(ROUNDS))
     place = agent(layout)[0]
