@@ -177,7 +177,7 @@ def main(arguments: list[str] | None = None) -> int:
         errors.print(f"[bold red]error:[/] {escape(' '.join(str(error).split()))}", highlight=False)
         return 2
     except USAGE_ERROR as error:
-        errors.print(f"[bold red]error:[/] {escape(error.format_message())}", highlight=False)
+        errors.print(f"[bold red]error:[/] {escape(str(getattr(error, 'message', error)))}", highlight=False)
         return 2
     except (KeyboardInterrupt, typer.Abort):
         errors.print("interrupted: nothing was written")

@@ -17,7 +17,7 @@ import numpy as np
 
 from coterie.algorithms.base import Algorithm, Config, Place, Public, find
 from coterie.data import Dataset, load, partition, split
-from coterie.drivers.layout import Layout, make_layout, make_places
+from coterie.drivers.layout import Layout, axes, make_layout, make_places, rows
 from coterie.drivers.references import REFERENCES, alone, pooled
 from coterie.drivers.simulate import Run, Test, Trace, simulate
 from coterie.errors import InputError
@@ -109,9 +109,7 @@ class Experiment:
 
 
 def _objective(layout: Layout, x: jax.Array) -> jax.Array:
-    from coterie.drivers.layout import axes
-
-    total = 0.0
+    total = jnp.zeros((), x.dtype)
     for g in layout.arrays.groups:
         total += jnp.sum(jax.vmap(lambda s: s.value(x), (axes(g.shards),))(g.shards))
     return total / layout.arrays.place.agents
@@ -303,8 +301,6 @@ def price(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg:
     claim = None
     if algorithm.has("claim"):
         with jax.enable_x64(True):
-            from coterie.drivers.layout import rows
-
             claim = float(algorithm.claim(cfg, rows(places, int(np.argmax(spent.per_agent))), delta))
     return Priced(algorithm, cfg, rounds, public, places, noise, shape, spent, claim, warnings)
 

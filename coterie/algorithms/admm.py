@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from pydantic import Field
 
+from coterie.algorithms.base import Auto, Inbox, Law, Place, Public
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Inbox, Law, Place, Public
 from coterie.privacy.events import Event, NonPrivate
 from coterie.problems import Shard, Solver
 
@@ -24,7 +24,7 @@ REFERENCE = "Shi, Ling, Yuan, Wu, Yin (2014), decentralized consensus ADMM; the 
 class Config(BaseConfig):
     """Hyper-parameters."""
 
-    penalty: float | None = Field(None, gt=0, description="η; None: √(ridge · smoothness) / largest degree")
+    penalty: Auto = Field(None, gt=0, description="η; None: √(ridge · smoothness) / largest degree")
 
 
 EXAMPLE = Config(penalty=0.1)

@@ -31,7 +31,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -40,11 +40,12 @@ from jaxtyping import Array, Bool, Float, Int
 from pydantic import BaseModel, ConfigDict
 
 from coterie.errors import InputError
-from coterie.problems.solve import Solver
 from coterie.privacy.laws import Grid, L2Laplace, Laplace, Law, Normal, Uniform, add
+from coterie.problems.solve import Solver
 
 __all__ = [
     "Algorithm",
+    "Auto",
     "Config",
     "Erratum",
     "Grid",
@@ -63,10 +64,16 @@ __all__ = [
 ]
 
 
+if TYPE_CHECKING:
+    Auto = Any  # a number by the time an algorithm sees it
+else:
+    Auto = float | None  # annotation of a setting that `tune` fills in where the user left it out
+
+
 class Config(BaseModel):
     """Base of every algorithm's hyper-parameters: validated like a pydantic model, traced like a pytree.
 
-    Fields annotated `float` (or `float | None`) are leaves, so a sweep over them is a `vmap`; all others are static
+    Fields annotated `float` (or `Auto`) are leaves, so a sweep over them is a `vmap`; all others are static
     structure. An unknown key, a wrong type or a value out of range is an error when the plan is read.
     """
 
@@ -85,7 +92,7 @@ class Config(BaseModel):
             leaves, static = flatten(cfg)
             return tuple(zip(map(jax.tree_util.GetAttrKey, numbers), leaves, strict=True)), static
 
-        def unflatten(static: tuple, leaves: tuple) -> Config:
+        def unflatten(static: Any, leaves: Any) -> Config:
             return cls.model_construct(
                 **dict(zip(numbers, leaves, strict=True)), **dict(zip(others, static, strict=True))
             )
@@ -183,11 +190,12 @@ class Inbox(eqx.Module):
 
     def reduce(self, f: Callable[[Any, Array, Any], Any], op: Literal["sum", "min", "max"] = "sum") -> Any:
         """Σ (or min, max) over neighbours of f(message, weight, memory of that edge)."""
-        empty, join, fold = {
+        ways: dict[str, tuple[float, Callable, Callable]] = {
             "sum": (0.0, jnp.add, jnp.sum),
             "min": (jnp.inf, jnp.minimum, jnp.min),
             "max": (-jnp.inf, jnp.maximum, jnp.max),
-        }[op]
+        }
+        empty, join, fold = ways[op]
 
         def step(total: Any, slots: Any) -> tuple[Any, None]:
             index, weight, here, memory = slots

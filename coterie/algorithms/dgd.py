@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from pydantic import Field
 
+from coterie.algorithms.base import Auto, Inbox, Law, Place, Public
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Inbox, Law, Place, Public
 from coterie.privacy.events import Event, NonPrivate
 from coterie.problems import Shard
 
@@ -23,7 +23,7 @@ REFERENCE = "Nedić, Ozdaglar (2009), distributed subgradient methods"
 class Config(BaseConfig):
     """Hyper-parameters."""
 
-    step: float | None = Field(None, gt=0, description="first step size; None: 1 / (smoothness + ridge)")
+    step: Auto = Field(None, gt=0, description="first step size; None: 1 / (smoothness + ridge)")
     decay: float = Field(0.0, ge=0, le=1, description="γ_t = step / (1 + t)^decay")
 
 

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from pydantic import Field
 
+from coterie.algorithms.base import Auto, Inbox, Law, Place, Public, Uniform
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Inbox, Law, Place, Public, Uniform
 from coterie.privacy.events import Event, NonPrivate
 from coterie.problems import Shard
 
@@ -23,9 +23,7 @@ REFERENCE = "Lian et al. (2017), D-PSGD; Ding dissertation (2022) ch. 4, baselin
 class Config(BaseConfig):
     """Hyper-parameters."""
 
-    step: float | None = Field(
-        None, gt=0, description="first step size; None: 1 / (smoothness + ridge), .2 for networks"
-    )
+    step: Auto = Field(None, gt=0, description="first step size; None: 1 / (smoothness + ridge), .2 for networks")
     decay: float = Field(0.0, ge=0, le=1, description="γ_t = step / (1 + t/hold)^decay")
     hold: float = Field(1.0, gt=0, description="rounds before the step size starts to fall")
     batch: int = Field(20, ge=1, description="records per agent and round")

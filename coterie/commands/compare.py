@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def run(
         "score-vs-bytes.png": plots.score_against_bytes,
     }
     for name, draw in pictures.items():
-        write_atomically(out / name, lambda p, draw=draw: draw(cells, references, p))
+        write_atomically(out / name, partial(draw, cells, references))
     console.print(f"wrote comparison.json, comparison.csv, {', '.join(pictures)} to {out}", highlight=False)
 
 

@@ -6,6 +6,8 @@ every report shows a decentralized run between.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,7 +27,7 @@ def pooled(layout: Layout, how: Settings | None = None) -> np.ndarray:
     how = how or Settings(tolerance=1e-9 if dtype == jnp.float64 else 1e-5, max_steps=500)
 
     def mean(f_name: str, x: Array) -> Array:
-        total = 0
+        total: Any = 0.0
         for g in groups:
             total += jnp.sum(jax.vmap(lambda s: getattr(s, f_name)(x), (axes(g.shards),))(g.shards), axis=0)
         return total / place.agents

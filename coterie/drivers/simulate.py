@@ -176,7 +176,8 @@ class _Program:
         gap = jnp.sqrt(jnp.mean(jnp.sum((points - points.mean(0)) ** 2, axis=1)))
         out = {"train_loss": jnp.mean(loss), "consensus_gap": gap}
         if self.test is not None:
-            out["test_score"] = jnp.mean(jax.vmap(lambda x: problem.score(x, *self.test))(judged))
+            features, targets = self.test
+            out["test_score"] = jnp.mean(jax.vmap(lambda x: problem.score(x, features, targets))(judged))
         return out
 
     # -- the loop -------------------------------------------------------------------------------------------------
@@ -288,8 +289,8 @@ def simulate(
         keys = jax.vmap(jax.random.key)(jnp.asarray([r.seed for r in runs], jnp.uint32))
         cfg = _stack([r.cfg for r in runs], dtype)
         n = arrays.place.agents
-        noise = np.stack([layout.arrange(np.broadcast_to(np.asarray(r.noise, float), (n,))) for r in runs])
-        noise = jnp.asarray(noise, dtype)
+        multipliers = [layout.arrange(np.broadcast_to(np.asarray(r.noise, float), (n,))) for r in runs]
+        noise = jnp.asarray(np.stack(multipliers), dtype)
         again = None
         if replay is not None:
             again = {k: jnp.asarray(layout.arrange(np.asarray(v), axis=1)) for k, v in replay.items()}

@@ -7,6 +7,7 @@ A simulation draws them here with `jax.random`; a deployed agent draws integers 
 
 from __future__ import annotations
 
+import abc
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -18,22 +19,24 @@ from jaxtyping import Array, Float, Int, Key
 __all__ = ["Grid", "L2Laplace", "Laplace", "Law", "Normal", "Uniform", "add"]
 
 
-class Law(eqx.Module):
+class Law(abc.ABC):
     """A standard law: `sample(key, dtype)` draws from it, `log_density` is what an audit needs."""
 
-    shape: tuple[int, ...] = eqx.field(static=True)
     name: ClassVar[str]
 
     def __init__(self, *shape: int):
         self.shape = tuple(int(n) for n in shape)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}{self.shape}"
+
+    @abc.abstractmethod
     def sample(self, key: Key[Array, ""], dtype: Any) -> Array:
         """One draw. Simulation only: a float from a seeded generator never goes on a wire (docs/threat-model.md)."""
-        raise NotImplementedError(type(self).__name__)
 
+    @abc.abstractmethod
     def log_density(self, value: Array) -> Float[Array, ""]:
         """Log-density of a draw, summed over its coordinates."""
-        raise NotImplementedError(type(self).__name__)
 
 
 class Normal(Law):

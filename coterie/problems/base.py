@@ -76,10 +76,18 @@ class Problem(eqx.Module):
     """
 
     if TYPE_CHECKING:  # each problem supplies these, as a field or as a property
-        dim: int
-        lipschitz: float
-        smoothness: float
-        constraint: Constraint | None
+
+        @property
+        def dim(self) -> int: ...
+
+        @property
+        def lipschitz(self) -> float: ...
+
+        @property
+        def smoothness(self) -> float: ...
+
+        @property
+        def constraint(self) -> Constraint | None: ...
 
     convex: ClassVar[bool] = True
     metric: ClassVar[str] = "accuracy"  # what `score` is

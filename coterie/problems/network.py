@@ -16,7 +16,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from coterie.errors import InputError
@@ -131,7 +130,7 @@ class Custom(Problem):
     """
 
     loss: Callable[[Any, Array, Array], Array] = eqx.field(static=True)
-    template: Any = eqx.field(static=True)  # tuple (treedef, leaves as hashable arrays); see `make`
+    template: Any = eqx.field(static=True)  # starting parameters and their pytree; see `make`
     forecast: Callable[[Any, Array], Array] | None = eqx.field(static=True, default=None)
     lipschitz: float = eqx.field(static=True, default=float("inf"))
     smoothness: float = eqx.field(static=True, default=float("inf"))
@@ -198,9 +197,8 @@ class _Template:
     """Starting parameters and how to rebuild their pytree; compared by identity, so it may sit in static fields."""
 
     def __init__(self, params: Any):
-        flat, _ = ravel_pytree(params)
-        self.flat = np.asarray(flat, dtype=float)
         leaves, self.treedef = jax.tree.flatten(params)
+        self.flat = np.concatenate([np.ravel(leaf) for leaf in leaves]).astype(float)
         self.shapes = [np.shape(leaf) for leaf in leaves]
 
     def unravel(self, x: Array) -> Any:

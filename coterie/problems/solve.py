@@ -50,8 +50,9 @@ class Solver(eqx.Module):
         return cls(x, jnp.zeros((k, k), x.dtype), jnp.array(False), jnp.array(jnp.inf, x.dtype), jnp.array(0))
 
 
-def _two_loop(g: Vector, s: Array, y: Array, rho: Array, base: Callable[[Vector], Vector]) -> Vector:
+def _two_loop(g: Vector, pairs: tuple, base: Callable[[Vector], Vector]) -> Vector:
     """L-BFGS: the inverse Hessian estimate applied to g; pairs are newest first and rho = 0 marks an empty one."""
+    s, y, rho = pairs
     alphas = []
     for i in range(s.shape[0]):
         a = rho[i] * jnp.dot(s[i], g)
@@ -106,7 +107,7 @@ def newton_like(
 
         def step(c: tuple) -> tuple:
             (x, g, n, inverse, _, stuck), pairs, _ = c
-            new_x = x - _two_loop(g, *pairs, lambda v: inverse @ v)
+            new_x = x - _two_loop(g, pairs, lambda v: inverse @ v)
             new_g = gradient(new_x)
             better = norm(new_g) < norm(g)
             fast = norm(new_g) < 0.6 * norm(g)
@@ -155,7 +156,7 @@ def quasi_newton(value_and_gradient: Callable[[Vector], tuple[Array, Vector]], s
 
     def step(c: tuple) -> tuple:
         x, f, g, n, pairs, _ = c
-        direction = _two_loop(g, *pairs, base(pairs))
+        direction = _two_loop(g, pairs, base(pairs))
         slope = jnp.dot(direction, g)
         direction = jnp.where(slope > 0, direction, g)
         slope = jnp.where(slope > 0, slope, jnp.dot(g, g))
