@@ -13,14 +13,19 @@ A module in `coterie.algorithms` is an algorithm when it defines (all functions 
 
 and, where they apply,
 
-    sensitivity(cfg, place, t)          -> number    how far one record can move what `emit` noises
-    tune(cfg, public)                   -> Config    fills `None` fields by a documented rule on public quantities
+    sensitivity(cfg, place, t)          -> number    how far one record can move what `emit` noises; marks it private
+    tune(cfg, public)                   -> Config    fills `Auto` settings by a documented rule on public quantities
+    suggest_rounds(public)              -> int       how many rounds, where the plan does not say
+    convergent(cfg, public)             -> str|None  a warning where the settings lie outside the convergent region
+    claim(cfg, place, delta)            -> float     the ε that the paper would print for this run
     greeting(cfg, place)                -> Message   the public message that stands before an agent first speaks
-    edge(cfg, place)                    -> memory    what to remember per neighbour; `absorb` then returns (state, memory)
-    ERRATA: tuple[Erratum, ...]                      what the paper printed and what is true
-    REFERENCE: str                                   the paper, with algorithm or theorem number
+    edge(cfg, place)                    -> memory    what to remember per neighbour; `absorb` then returns it as well
+    bits(cfg, place, message)           -> number    size on the wire, if it is not simply the message's numbers
+    duration(cfg, place, t, draw)       -> seconds   virtual time of the round, for plots against time
+    GRAPHS, NEEDS                                    kinds of graph it runs on; "argmin" if it solves subproblems
+    REFERENCE, ERRATA                                the paper, and what it printed beside what is true
 
-`emit` is deterministic given its draws. Drivers own loops, seeds, networks and ledgers; algorithms know none of them.
+`emit` is deterministic given its draws. Drivers own loops, seeds, networks and ledgers; algorithms know none.
 """
 
 from __future__ import annotations
@@ -46,6 +51,7 @@ from coterie.problems.solve import Solver
 __all__ = [
     "Algorithm",
     "Auto",
+    "AutoInt",
     "Config",
     "Erratum",
     "Grid",
@@ -65,9 +71,10 @@ __all__ = [
 
 
 if TYPE_CHECKING:
-    Auto = Any  # a number by the time an algorithm sees it
-else:
-    Auto = float | None  # annotation of a setting that `tune` fills in where the user left it out
+    Auto = AutoInt = Any  # a number by the time an algorithm sees it
+else:  # annotations of a setting that `tune` fills in where the user left it out
+    Auto = float | None
+    AutoInt = int | None
 
 
 class Config(BaseModel):

@@ -230,7 +230,7 @@ class _Program:
         low: Array,
         high: Array,
     ) -> _Carry:
-        """Steps low, …, high − 1. Step t reads round t − 1's messages, measures, and emits round t's (but for the last)."""
+        """Steps low … high − 1. Step t reads round t − 1's messages, measures, and emits round t's (but for the last)."""
 
         def speak(t: Array, c: _Carry) -> _Carry:
             draw = self.draw(cfg, arrays, key, t) if replay is None else jax.tree.map(lambda d: d[t], replay)
