@@ -84,6 +84,11 @@ def tune(cfg: Config, public: Public) -> Config:
     return cfg if cfg.step is not None else cfg.replace(step=1 / (public.smoothness + public.ridge))
 
 
+def suggest_rounds(public: Public) -> int:
+    """Twenty whole epochs: one that is begun is charged in full."""
+    return 20 * public.dim
+
+
 def coordinates(cfg: Config, place: Place) -> Int[np.ndarray, " rounds"]:
     """The coordinate of every round: epochs of d, each a fresh permutation."""
     rng = np.random.default_rng(cfg.public_seed)

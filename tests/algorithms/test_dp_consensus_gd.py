@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -237,3 +240,11 @@ def test_defaults() -> None:
         alg.stage_one(alg.Config(stage_one=100), place)
     with pytest.raises(InputError, match="schedule 'power'"):
         alg.printed_noise(CFG, agent(means())[0], 1.0, 1e-5)
+
+
+@pytest.mark.slow
+def test_quickstart_prints_errors_that_follow_the_theory(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(Path(__file__).parents[2] / "examples" / "mean_estimation.py"), run_name="__main__")
+    rows = np.array([line.split() for line in capsys.readouterr().out.splitlines()[2:]], float)
+    assert (np.diff(rows[:, 1]) < 0).all()  # more ε, less error
+    np.testing.assert_allclose(rows[:, 1], rows[:, 2], rtol=0.08)

@@ -171,6 +171,7 @@ def test_what_the_paper_prints() -> None:
     assert float(gdp.delta_of(mu, 1.0)) == pytest.approx(0.127, abs=5e-4)
 
 
-def test_default_step() -> None:
+def test_defaults() -> None:
     assert alg.tune(alg.Config(), Public(**public())).step == pytest.approx(1 / 0.3)
     assert alg.tune(CFG, Public(**public())) == CFG
+    assert alg.suggest_rounds(Public(**public(dim=7))) % 7 == 0
