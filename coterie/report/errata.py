@@ -55,7 +55,7 @@ def errata(algorithms: Sequence[Algorithm] | None = None) -> str:
         shared = [e for e in entries if algorithm.slug in e.algorithms[1:]]
         if not mine and not shared:
             continue
-        lines += ["", f"## {algorithm.slug}", "", f"{algorithm.reference}.", ""]
+        lines += ["", f"## {algorithm.slug}", "", f"{algorithm.reference.rstrip('.')}.", ""]
         if "as_printed" in algorithm.Config.model_fields:
             lines += ["`as_printed = true` runs the printed method, warns, and reports what it really costs.", ""]
         if shared:

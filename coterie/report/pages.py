@@ -38,7 +38,10 @@ from coterie.report.markdown import code, table
 __all__ = ["GENERATORS", "pages", "refresh", "same"]
 
 WIDTH = 100  # of transcripts
-BLOCK = re.compile(r"(<!-- generated: (?P<name>\S+) ?(?P<rest>.*?) -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(
+    r"(?P<head><!-- generated: (?P<name>\S+)(?: (?P<rest>[^\n]*?))? -->\n)(?P<body>.*?)(?P<tail><!-- end -->)",
+    re.DOTALL,
+)
 
 
 # ---- algorithms ------------------------------------------------------------------------------------------------------
@@ -70,7 +73,7 @@ def algorithms() -> str:
     lines += [table(("name", "what it is"), [(code(k), v) for k, v in REFERENCES.items()])]
     for a in found.values():
         known = f"; [errata](errata.md#{a.slug})" if a.errata else ""
-        lines += ["", f"## {a.slug}", "", f"{a.summary}", "", f"Reference: {a.reference}{known}.", ""]
+        lines += ["", f"## {a.slug}", "", f"{a.summary}", "", f"Reference: {a.reference.rstrip('.')}{known}.", ""]
         fields = a.Config.model_fields
         lines += [_fields(fields) if fields else "No settings."]
     return "\n".join(lines)
@@ -204,15 +207,19 @@ def refresh(text: str) -> str:
         if name not in GENERATORS:
             raise InputError(f"a page asks for the block {name!r}; there are {', '.join(GENERATORS)}")
         made = GENERATORS[name](*([rest] if rest else [])) + "\n"
-        return block[0] if same(made, block["body"]) else block[1] + made + block[5]
+        return block[0] if same(made, block["body"]) else block["head"] + made + block["tail"]
 
     return BLOCK.sub(anew, text)
 
 
 def same(one: str, other: str) -> bool:
-    """Whether two texts agree but for how long things took."""
-    timeless = [re.sub(r"\d+(\.\d+)? s\b", "… s", re.sub(r"\s+", " ", text)) for text in (one, other)]
-    return timeless[0].strip() == timeless[1].strip()
+    """Whether two texts agree but for how long things took and for the last digits of long numbers."""
+    return _essence(one) == _essence(other)
+
+
+def _essence(text: str) -> str:
+    timeless = re.sub(r"\d+(\.\d+)? s\b", "… s", " ".join(text.split()))
+    return re.sub(r"\d+\.\d{4,}(e-?\d+)?", lambda number: f"{float(number[0]):.4g}", timeless)
 
 
 def pages(root: Path) -> list[Path]:
