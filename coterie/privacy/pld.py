@@ -27,15 +27,15 @@ __all__ = ["PrivacyLossDistribution", "compose", "from_profile", "grid", "intege
 
 _TAIL = 1e-16  # δ beyond which a single release's loss is counted as infinite
 _RESOLUTION = 0.01  # grid step over the root mean square loss of one release
-_LARGEST = 2**20  # grid points for one release
+_LARGEST = 2**17  # grid points for one release
 
 
 def grid(mean_square: float, top: float) -> float:
     """Grid step for releases of mean square loss `mean_square` whose losses reach `top`.
 
     Splitting a loss between two grid points adds at most h²/4 to its variance: over n releases h²n/4 against a total
-    of n·mean_square, less than 1e-4 of it. A million points are enough for anyone; more are traded for a looser
-    bound.
+    of n·mean_square, less than 1e-4 of it. Laws that would need more than 2^17 points get a coarser grid, which is
+    a looser bound.
     """
     return float(max(_RESOLUTION * np.sqrt(mean_square), top / _LARGEST))
 
@@ -66,7 +66,7 @@ def reach(profile: Profile) -> float:
     def excess(log_eps: float) -> float:
         return float(np.ravel(profile.delta(np.array([np.exp(log_eps)])))[0]) - _TAIL
 
-    low, high = np.log(1e-12), 0.0
+    low, high = -700.0, 0.0
     if excess(low) <= 0:
         return float(np.exp(low))
     while excess(high) > 0:

@@ -64,6 +64,8 @@ def l2_laplace(shift: float, dim: int) -> Profile:
     """
     if dim == 1:
         return laplace(shift)
+    if shift < 1e-8 * np.sqrt(dim):
+        return randomized_response(shift)  # the difference below has no digits left: take the worst pure pair
     # r beyond these quantiles carries less mass than a double can hold
     far, near = float(gamma.isf(1e-19, dim)), float(gamma.ppf(1e-19, dim))
     half = (dim - 1) / 2
@@ -97,11 +99,12 @@ def laplace_uniform(rate: float, width: float, shift: float) -> Profile:
     """One coordinate of Laplace noise (density (rate/2) e^{−rate|y|}) plus U(0, width), moved by `shift`.
 
     L(x) = ln p(x)/p(x − shift) falls from rate·shift (x ≤ 0) to its negative (x ≥ width + shift); δ(ε) = F(x_ε) −
-    e^ε F(x_ε − shift) with L(x_ε) = ε found by bisection. Below rate·width = 1e-6 the uniform part is dropped, which
-    is the plain Laplace: an upper bound, since adding an independent variable is post-processing.
+    e^ε F(x_ε − shift) with L(x_ε) = ε found by bisection. Where rounding would spoil the
+    difference (rate·width < 1e-6, rate·shift < 1e-9) the uniform part is dropped, which is the plain Laplace: an upper
+    bound, since adding an independent variable is post-processing.
     """
     top = rate * shift
-    if rate * width < 1e-6:
+    if rate * width < 1e-6 or top < 1e-9:
         return laplace(top)
 
     def log_density(x: Floats) -> Floats:  # up to the constant −ln(2 width)
@@ -139,8 +142,9 @@ def sampled_gaussian(noise_multiplier: float, rate: float) -> Profile:
 
     def delta(eps: Floats) -> Floats:
         eps = np.asarray(eps, float)
-        # ln(1 + (e^ε − 1)/q) without overflow
-        inner = np.where(eps > 30, eps - np.log(rate), np.log1p(np.expm1(np.minimum(eps, 30)) / rate))
+        with np.errstate(divide="ignore"):
+            grown = np.where(eps > 30, eps, np.log(np.expm1(np.minimum(eps, 30))))
+        inner = np.logaddexp(0.0, grown - np.log(rate))  # ln(1 + (e^ε − 1)/q)
         return np.asarray(rate * gdp.delta_of(1 / noise_multiplier, inner))
 
     return Profile(delta, np.inf)

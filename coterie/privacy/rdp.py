@@ -3,7 +3,9 @@ r"""Rényi curves D_α of single releases, and the conversion of a composed curv
 Curve functions take parameters of shape (n,) and orders of shape (k,) and return (n, k); RDP adds over releases
 chosen adaptively (Mironov 2017, Prop. 1). The conversion is Canonne, Kamath, Steinke 2020, Prop. 12:
 
-    ε = min_α D_α + ln(1 − 1/α) − (ln δ + ln α)/(α − 1).
+    ε = min_α D_α + ln(1 − 1/α) − (ln δ + ln α)/(α − 1),
+
+and ε = 0 where total variation already is below δ: TV² ≤ 1 − e^{−D_α} (Bretagnolle, Huber 1979; KL ≤ D_α).
 """
 
 from collections.abc import Callable
@@ -13,7 +15,7 @@ import dp_accounting
 import numpy as np
 from dp_accounting.rdp import RdpAccountant
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammaln, log_ndtr, logsumexp
+from scipy.special import gammaln, log_ndtr
 
 from coterie.privacy.profiles import Profile
 
@@ -52,14 +54,15 @@ def epsilon_from(orders: ArrayLike, curve: ArrayLike, delta: float) -> Floats:
     """ε at each order (not negative); the smallest is the answer."""
     orders, curve = np.asarray(orders, float), np.asarray(curve, float)
     eps = curve + np.log1p(-1 / orders) - (np.log(delta) + np.log(orders)) / (orders - 1)
-    return np.maximum(eps, 0.0)
+    hidden = np.sqrt(-np.expm1(-curve)) <= delta
+    return np.where(hidden, 0.0, np.maximum(eps, 0.0))
 
 
 def delta_from(orders: ArrayLike, curve: ArrayLike, epsilon: float) -> Floats:
     """δ at each order; the smallest is the answer."""
     orders, curve = np.asarray(orders, float), np.asarray(curve, float)
     log_delta = (orders - 1) * (curve - epsilon + np.log1p(-1 / orders)) - np.log(orders)
-    return np.exp(np.minimum(log_delta, 0.0))
+    return np.minimum(np.exp(np.minimum(log_delta, 0.0)), np.sqrt(-np.expm1(-curve)))
 
 
 def best_epsilon(curve: Curve, delta: float, *, integer: bool = False) -> float:
@@ -88,6 +91,13 @@ def _best(curve: Curve, convert: Callable[[Floats, Floats], Floats], integer: bo
         low, high = orders[max(at - 1, 0)], orders[min(at + 1, orders.size - 1)]
         orders = 1 + np.geomspace(low - 1, high - 1, 17)
     return best
+
+
+def _log_sum(x: Floats, axis: int = -1) -> Floats:
+    """ln Σ e^x; SciPy's spends more time on array-API dispatch than on the sum."""
+    top = np.maximum(np.max(x, axis=axis, keepdims=True), -1e300)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.squeeze(top, axis) + np.log(np.sum(np.exp(x - top), axis=axis)))
 
 
 # ---- curves --------------------------------------------------------------------------------------------------------
@@ -170,11 +180,13 @@ def poisson_gaussian(noise_multiplier: Floats, rate: Floats, keep: Floats, order
         l = np.arange(a + 1)
         binomial = gammaln(a + 1) - gammaln(l + 1) - gammaln(a - l + 1)
         left = np.where(a - l > 0, (a - l) * np.where(np.isfinite(log_p), log_p, -1e300)[:, None], 0.0)
-        terms = binomial + left + l * log_q[:, None] + l * (l - 1) / (2 * noise_multiplier[:, None] ** 2)
-        # the terms l = 0, 1 and the binomial's own weight sum to 1: keep what exceeds it
         weights = binomial + left + l * log_q[:, None]
-        excess = np.exp(weights[:, 2:]) * np.expm1(np.minimum(terms - weights, 600.0)[:, 2:])
-        log_a = np.where(np.max(terms, axis=1) > 30, logsumexp(terms, axis=1), np.log1p(excess.sum(axis=1)))
+        terms = weights + l * (l - 1) / (2 * noise_multiplier[:, None] ** 2)
+        # the weights alone sum to 1: keep what exceeds them, w_l (e^{l(l−1)/(2ν²)} − 1)
+        gain = (l * (l - 1) / (2 * noise_multiplier[:, None] ** 2))[:, 2:]
+        whole = np.exp(np.minimum(terms[:, 2:], 30.0))
+        excess = np.where(gain > 30, whole, np.exp(weights[:, 2:]) * np.expm1(np.minimum(gain, 30.0)))
+        log_a = np.where(np.max(terms, axis=1) > 30, _log_sum(terms, axis=1), np.log1p(excess.sum(axis=1)))
         out[:, j] = _mixed(np.maximum(log_a, 0.0), keep) / (a - 1)
     return out
 
@@ -203,27 +215,30 @@ def symmetric_sampled_gaussian(noise_multiplier: float, rate: float, orders: Flo
     """Batches without replacement, replace-one, continuous noise, any order: the Rényi curve of the symmetric pair.
 
     e^{(α−1)D} − 1 = ∫_{l>0} (e^{(α−1)l} − 1 + e^{−αl} − e^{−l}) dP(l), l(x) = ln(1 − q + q e^{(2x−1)/(2ν²)}), over
-    the law P = (1−q) N(0, ν²) + q N(1, ν²) on x > ½. Orders at which it would need more than 256 units of x are
-    infinite.
+    the law P = (1−q) N(0, ν²) + q N(1, ν²) on x > ½. Orders above 256 and ν below 0.05 are not
+    computed (∞).
     """
     q, nu = rate, noise_multiplier
     out = np.full(orders.size, np.inf)
-    usable = orders <= 256
+    usable = (orders <= 256) & (nu >= 0.05)
     if not usable.any():
         return out
     top = float(orders[usable].max()) + 12 * nu
-    edges = 0.5 + np.arange(0, top / nu + 1) * nu
-    x = (edges[:-1, None] + nu * (1 + _PANEL) / 2).ravel()
-    weight = np.tile(nu / 2 * _PANEL_WEIGHTS, edges.size - 1)
+    width = min(nu, 4 * nu**2)  # the densities vary over ν, the loss over ν²
+    edges = 0.5 + np.arange(0, top / width + 1) * width
+    x = (edges[:-1, None] + width * (1 + _PANEL) / 2).ravel()
+    weight = np.tile(width / 2 * _PANEL_WEIGHTS, edges.size - 1)
     t = (2 * x - 1) / (2 * nu**2)
-    loss = np.where(t > 30, t + np.log(q), np.log1p(q * np.expm1(np.minimum(t, 30))))
+    with np.errstate(divide="ignore"):
+        far = np.logaddexp(np.log1p(-q), np.log(q) + t)
+    loss = np.where(t > 30, far, np.log1p(q * np.expm1(np.minimum(t, 30))))
     base = -(x**2) / (2 * nu**2) - np.log(nu * np.sqrt(2 * np.pi)) + loss + np.log(weight)
     for j in np.flatnonzero(usable):
         s = orders[j] - 1
         up = s * loss
         with np.errstate(over="ignore", divide="ignore"):
             small = np.log(np.maximum(np.expm1(up) + np.expm1(-(s + 1) * loss) - np.expm1(-loss), 1e-320))
-        total = logsumexp(base + np.where(up > 30, up, small))
+        total = _log_sum(base + np.where(up > 30, up, small))
         out[j] = np.logaddexp(0, total) / s if total > -30 else np.exp(total) / s
     return out
 
@@ -234,13 +249,13 @@ def from_profile(profile: Profile, orders: Floats) -> Floats:
     e^{(α−1)D} − 1 = α(α−1) ∫_0^top (e^{(α−1)ε} + e^{−αε}) δ(ε) dε (the f-divergence of x^α in hockey sticks): every
     term is positive. Never above the pure bound `top`, which stands alone where (α−1)·top > 500.
     """
-    if profile.top == 0:
-        return np.zeros(orders.size)
+    if profile.top < 1e-100:
+        return np.minimum(orders * profile.top**2 / 2, profile.top)  # any pure pair; below, squares underflow
     eps = profile.top * (1 + _NODES) / 2
     with np.errstate(divide="ignore"):
         log_mass = np.log(profile.delta(eps)) + np.log(_WEIGHTS * profile.top / 2)
     a = np.minimum(orders, 1 + 500 / profile.top)[:, None]
-    log_sum = logsumexp(np.logaddexp((a - 1) * eps, -a * eps) + log_mass, axis=1) + np.log(a * (a - 1))[:, 0]
+    log_sum = _log_sum(np.logaddexp((a - 1) * eps, -a * eps) + log_mass, axis=1) + np.log(a * (a - 1))[:, 0]
     with np.errstate(over="ignore"):
         log_a = np.where(log_sum > 30, log_sum, np.log1p(np.exp(np.minimum(log_sum, 30))))
     value = np.minimum(log_a / (a[:, 0] - 1), profile.top)
