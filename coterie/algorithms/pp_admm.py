@@ -32,7 +32,7 @@ from coterie.algorithms._admm import Number, Standing, convexity, dual_step, sol
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.algorithms.base import Erratum, Inbox, Law, Normal, Place, Public, add
 from coterie.algorithms.pr_admm import tail_mean
-from coterie.privacy.claims import classic_gaussian
+from coterie.privacy.claims import classic_gaussian, zcdp_rho
 from coterie.privacy.events import Event, ObjectivePerturbation
 from coterie.problems import Shard, Solver
 
@@ -183,10 +183,10 @@ def claim(cfg: Config, place: Place, delta: float) -> float:
 
 
 def printed_rho(cfg: Any, place: Place, multiplier: Number, delta: float) -> float:
-    """A round's ρ₁ + ρ₂ as printed: ε₁ = ε₃/.99 with ε₃ from σ₁ by the classical formula; ρ₁ = ε₁²/(4 ln 1/δ)."""
+    """A round's ρ₁ + ρ₂ as printed: ε₁ = ε₃/.99 with ε₃ from σ₁ by the classical formula; ε₁ = ρ₁ + 2√(ρ₁ ln 1/δ)."""
     objective, output = (float(s) for s in scales(cfg, place, multiplier))
     if objective == 0:
         return float("inf")
     share = classic_gaussian(1.0, delta) * float(sensitivity(cfg, place, 0)) / objective / RESERVE
     hidden = 0.0 if output == 0 else (float(slip(cfg, place)) / 2 / output) ** 2 / 2
-    return share**2 / (4 * np.log(1 / delta)) + hidden
+    return zcdp_rho(share, delta) + hidden
