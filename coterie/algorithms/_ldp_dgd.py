@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Array
 from pydantic import Field
 
+from coterie.algorithms.base import Auto, Erratum, Laplace, Law, Place, Public, Uniform
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Erratum, Laplace, Law, Place, Public, Uniform
 from coterie.privacy.events import Event, LaplaceUniform
 from coterie.privacy.events import Laplace as LaplaceEvent
 
@@ -30,7 +30,7 @@ __all__ = ["ERRATA", "Config", "claim", "cost", "draws", "mixture", "scale", "se
 class Config(BaseConfig):
     """Hyper-parameters."""
 
-    step: float | None = Field(None, gt=0, description="η of the first round; None: 1 / (smoothness + ridge)")
+    step: Auto = Field(None, gt=0, description="η of the first round; None: 1 / (smoothness + ridge)")
     ratio: float = Field(1.0, gt=0, le=1, description="geometric fall: η_t = step · ratio^t / (t + 1)^decay")
     decay: float = Field(0.5, ge=0, le=1, description="power of the fall; the paper's theorem has 1/2")
     average: bool = Field(True, description="answer with the mean over all rounds, as the theorem does; else the last")

@@ -30,8 +30,8 @@ import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field
 
+from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Normal, Place, Public, add
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Erratum, Inbox, Law, Normal, Place, Public, add
 from coterie.errors import InputError
 from coterie.privacy.claims import showkatbakhsh_alpha
 from coterie.privacy.events import Event, Gaussian, NonPrivate
@@ -43,7 +43,7 @@ REFERENCE = "Showkatbakhsh, Karakus, Diggavi, Differentially private consensus-b
 class Config(BaseConfig):
     """Hyper-parameters."""
 
-    step: float | None = Field(None, gt=0, description="c of η_t = c/t; None: (μ + L)/(2μL), see `tune`")
+    step: Auto = Field(None, gt=0, description="c of η_t = c/t; None: (μ + L)/(2μL), see `tune`")
     stage_one: int | None = Field(
         None, ge=1, description="T, rounds with data and noise; None: all but log₂(agents · rounds) rounds"
     )
@@ -66,7 +66,9 @@ ERRATA = (
     ),
     Erratum("Prop. 1", "the two conditions are equivalent", "the stated one is sufficient only", "typo"),
     Erratum("Prop. 2, Def. 3", "σ² ≥ 2 ln(1.25/δ) Δ/ε²", "Δ², and σ² is the variance", "typo"),
-    Erratum("(16)", "M_t² from the bound 2√T", "S_T = Σ s^{−1/2} ≤ 2√T spends the whole budget", "loose"),
+    Erratum(
+        "Thm 2, noise scales", "M_t² from the bound 2√T", "S_T = Σ s^{−1/2} ≤ 2√T spends the whole budget", "loose"
+    ),
     Erratum("schedule", "t^{−3/2}, optimal for the bound", "uniform M_t/Δ_t has 25 % less true error", "loose"),
     Erratum("Thm 2, C_(ε,δ)", "2pc²/κ", "4pc²/κ, as its own (31)", "typo"),
     Erratum(

@@ -21,8 +21,8 @@ import equinox as eqx
 from jaxtyping import Array, Float
 from pydantic import Field
 
+from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Normal, Place, Public, add
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Erratum, Inbox, Law, Normal, Place, Public, add
 from coterie.privacy.events import Event, Gaussian
 from coterie.problems import Shard
 
@@ -33,7 +33,7 @@ GRAPHS = ("complete",)
 class Config(BaseConfig):
     """Hyper-parameters."""
 
-    step: float | None = Field(None, gt=0, description="η; None: 1 / (smoothness + ridge)")
+    step: Auto = Field(None, gt=0, description="η; None: 1 / (smoothness + ridge)")
 
 
 EXAMPLE = Config(step=3.0)

@@ -23,8 +23,8 @@ import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field, model_validator
 
+from coterie.algorithms.base import Auto, Inbox, Laplace, Law, Place, Public, add
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Inbox, Laplace, Law, Place, Public, add
 from coterie.errors import InputError
 from coterie.privacy.events import Event
 from coterie.privacy.events import Laplace as LaplaceEvent
@@ -36,9 +36,9 @@ REFERENCE = "Huang, Mitra, Vaidya (2015), Differentially private distributed opt
 class Config(BaseConfig):
     """Hyper-parameters."""
 
-    step: float | None = Field(None, gt=0, description="c, the first step; None: 1 / (smoothness + ridge)")
-    step_ratio: float | None = Field(None, gt=0, lt=1, description="q; None: the last step is 1/100 of the first")
-    noise_ratio: float | None = Field(None, gt=0, lt=1, description="p > q; None: √q")
+    step: Auto = Field(None, gt=0, description="c, the first step; None: 1 / (smoothness + ridge)")
+    step_ratio: Auto = Field(None, gt=0, lt=1, description="q; None: the last step is 1/100 of the first")
+    noise_ratio: Auto = Field(None, gt=0, lt=1, description="p > q; None: √q")
 
     @model_validator(mode="after")
     def _ordered(self) -> Config:
@@ -100,8 +100,9 @@ def sensitivity(cfg: Config, place: Place, t: Array) -> Array:
 
 def scale(cfg: Config, place: Place, t: Array) -> Array:
     """M: scale of each coordinate's Laplace noise in round t."""
-    q, p = cfg.step_ratio, cfg.noise_ratio
-    return place.noise_at(t) * place.dim**0.5 * 2 * place.lipschitz * place.unit * cfg.step * p ** (t + 1) / (p - q)
+    fall = cfg.step_ratio / cfg.noise_ratio
+    size = place.dim**0.5 * 2 * place.lipschitz * place.unit * cfg.step  # Δ of the first round
+    return place.noise_at(t) * size * cfg.noise_ratio**t / (1 - fall)
 
 
 def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:

@@ -25,8 +25,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from pydantic import Field
 
+from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Normal, Place, Public, add
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Erratum, Inbox, Law, Normal, Place, Public, add
 from coterie.errors import InputError
 from coterie.privacy.events import Event, Gaussian
 from coterie.problems import Linear, Mean, Shard
@@ -39,9 +39,7 @@ NEEDS = ("argmin",)
 class Config(BaseConfig):
     """Hyper-parameters."""
 
-    step: float | None = Field(
-        None, gt=0, description="η = 1/M̂, M̂ a bound on ∂²f_i/∂x_l²; None: 1 / (smoothness + ridge)"
-    )
+    step: Auto = Field(None, gt=0, description="η = 1/M̂, M̂ a bound on ∂²f_i/∂x_l²; None: 1 / (smoothness + ridge)")
     public_seed: int = Field(0, ge=0, description="from which all agents draw the same order of coordinates; public")
 
 
