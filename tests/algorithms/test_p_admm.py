@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -72,13 +71,13 @@ def test_claim_is_the_printed_sum() -> None:
 
 
 def test_without_decay_it_is_pr_admm() -> None:
-    place, shard = agent(network(rounds=7), noise=2.0)
-    draw = {"noise": jnp.arange(4.0)}
+    """One subproblem, one sensitivity, and then also one noise."""
+    place = one(papers(shape=np.linspace(1, 2, 50)), noise=2.0)
     same, other = alg.Config(penalty=0.1, decay=1.0), pr_admm.Config(penalty=0.1)
-    state = put(alg.init(same, place), jnp.ones(4))
-    mine = jax.jit(lambda: alg.emit(same, place, 3, state, shard, draw)[1].x)()
-    theirs = jax.jit(lambda: pr_admm.emit(other, place, 3, state, shard, draw)[1].x)()
-    np.testing.assert_allclose(mine, theirs, atol=1e-12)
+    rounds = jnp.arange(50)
+    mine, theirs = alg.sigma(same, place, rounds), pr_admm.sigma(other, place, rounds)
+    np.testing.assert_allclose(mine, theirs, rtol=1e-14)
+    assert not np.allclose(alg.sigma(same.replace(decay=0.9), place, rounds), theirs)
 
 
 def test_default_decay_is_the_slowest_contraction() -> None:
