@@ -11,6 +11,8 @@ Where Φ > 0 the recycled gradient includes it: the step then recycles the gradi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -108,11 +110,13 @@ def cost(cfg: Config, place: Place, t: Array, penalty: Array) -> Event:
     return objective.event(cfg, place, convexity(penalty, place), place.noise_at(t), times)
 
 
-def claim(cfg: Config, place: Place, penalties: Array) -> float:
+def claim(cfg: Config, place: Place, penalty_at: Callable[[Array], Array]) -> float:
     """Σ 2·unit (1.4 c₁/Λ_t + V α_t) over data rounds: the papers' total for gamma noise (nan for Gaussian noise)."""
     if cfg.noise != "gamma":
         return float("nan")
-    t = jnp.arange(0, place.rounds, 2)
-    rate = 1 / perturbation(cfg, place, t, penalties[t]).linear
-    each = 1.4 * place.smoothness / convexity(penalties[t], place) + place.lipschitz * rate
-    return float(jnp.sum(2 * place.unit * each))
+    with jax.enable_x64(True):
+        t = jnp.arange(0, place.rounds, 2)
+        eta = jax.vmap(penalty_at)(t)
+        rate = 1 / perturbation(cfg, place, t, eta).linear
+        each = 1.4 * place.smoothness / convexity(eta, place) + place.lipschitz * rate
+        return float(jnp.sum(2 * place.unit * each))

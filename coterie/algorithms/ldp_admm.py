@@ -20,6 +20,7 @@ seen; any loss with bounded or clipped gradients.
 from __future__ import annotations
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -195,16 +196,15 @@ def realised(cfg: Config, place: Place, own: np.ndarray, mean: np.ndarray) -> np
 
     `own` and `mean`, both (rounds, dim): the agent's and its neighbours' mean point *before* each round, all public.
     """
-    t = jnp.arange(len(own))
-    shift = np.broadcast_to(np.asarray(sensitivity(cfg, place, t), float), len(own))[:, None]
+    with jax.enable_x64(True):
+        t = jnp.arange(len(own))
+        shift, spread = (np.broadcast_to(f(cfg, place, t), len(own))[:, None] for f in (sensitivity, scale))
     with np.errstate(divide="ignore"):
-        rate = 1 / np.asarray(scale(cfg, place, t), float)[:, None]
-    return reduction(rate, np.abs(np.asarray(own, float) - np.asarray(mean, float)), shift)
+        return reduction(1 / spread, np.abs(np.asarray(own, float) - np.asarray(mean, float)), shift)
 
 
 def claim(cfg: Config, place: Place, delta: float) -> float:
     """The paper's worst case Σ β_t B_∞/D with B_∞ = V·unit: without the dimension, and for a record left out."""
-    t = jnp.arange(place.rounds)
-    shift = np.asarray(sensitivity(cfg, place, t), float) / 2
-    with np.errstate(divide="ignore"):
-        return float(np.sum(shift / np.asarray(scale(cfg, place, t), float)))
+    with jax.enable_x64(True):
+        t = jnp.arange(place.rounds)
+        return float(jnp.sum(sensitivity(cfg, place, t) / 2 / scale(cfg, place, t)))

@@ -17,8 +17,8 @@ Replace-one, sizes public, every message seen; a generalised linear model with b
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field
 
@@ -114,9 +114,8 @@ def claim(cfg: Config, place: Place, delta: float) -> float:
     """The paper's pure total Σ unit (1.4 c₁ + α_t)/(η_t|V_i|), α_t the rate of e (nan for Gaussian noise)."""
     if cfg.noise != "gamma":
         return float("nan")
-    t = jnp.arange(place.rounds)
-    wide = penalty_at(cfg, t) * place.degree
-    with np.errstate(divide="ignore"):
-        rate = 2 * np.asarray(wide) / np.asarray(perturbation(cfg, place, t).linear)
-        each = float(place.unit) * (1.4 * float(place.smoothness) + rate * float(place.lipschitz)) / np.asarray(wide)
-    return float(np.sum(each))
+    with jax.enable_x64(True):
+        t = jnp.arange(place.rounds)
+        wide = penalty_at(cfg, t) * place.degree
+        rate = 2 * wide / perturbation(cfg, place, t).linear
+        return float(jnp.sum(place.unit * (1.4 * place.smoothness + rate * place.lipschitz) / wide))

@@ -96,4 +96,4 @@ def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) ->
 
 def claim(cfg: Config, place: Place, delta: float) -> float:
     """As `r-admm`, with the data rounds' own penalties: Σ 2·unit (1.4 c₁/Λ_t + V α_t) (nan for Gaussian noise)."""
-    return _recycled.claim(cfg, place, penalty_at(cfg, jnp.arange(place.rounds)))
+    return _recycled.claim(cfg, place, lambda t: penalty_at(cfg, t))

@@ -90,4 +90,4 @@ def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) ->
 
 def claim(cfg: Config, place: Place, delta: float) -> float:
     """The paper's pure total Σ 2·unit (1.4 c₁/Λ + V α_t) over data rounds, α_t the rate of b (nan if Gaussian)."""
-    return _recycled.claim(cfg, place, jnp.full(place.rounds, cfg.penalty))
+    return _recycled.claim(cfg, place, lambda t: jnp.asarray(cfg.penalty))
