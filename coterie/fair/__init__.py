@@ -1,0 +1,41 @@
+"""Classifiers that are private and whose decisions do not depend on a protected group, for one holder and for many.
+
+See docs/fair.md. `PrivateFairClassifier` is the scikit-learn estimator; `release` and `Statistics` the mechanism under
+it; `evaluate` and `private_metrics` say how fair decisions are; `fit_by_secret_sum` and `fit_by_consensus` train over
+several holders; `CovariancePenalised` brings the penalty to the iterative algorithms.
+"""
+
+from coterie.fair.decentralised import FairNetwork, exact_sum, fit_by_consensus, fit_by_secret_sum
+from coterie.fair.estimator import PrivateFairClassifier
+from coterie.fair.features import Features, features
+from coterie.fair.mechanisms import Attribute, Release, release
+from coterie.fair.methods import METHODS, Method
+from coterie.fair.metrics import FairnessReport, evaluate, private_metrics
+from coterie.fair.noise import Grid, Seeded
+from coterie.fair.penalised import CovariancePenalised, release_direction
+from coterie.fair.polynomial import Statistics
+from coterie.fair.printed import release_as_printed
+
+__all__ = [
+    "METHODS",
+    "Attribute",
+    "CovariancePenalised",
+    "FairNetwork",
+    "FairnessReport",
+    "Features",
+    "Grid",
+    "Method",
+    "PrivateFairClassifier",
+    "Release",
+    "Seeded",
+    "Statistics",
+    "evaluate",
+    "exact_sum",
+    "features",
+    "fit_by_consensus",
+    "fit_by_secret_sum",
+    "private_metrics",
+    "release",
+    "release_as_printed",
+    "release_direction",
+]

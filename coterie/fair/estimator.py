@@ -1,0 +1,272 @@
+"""`PrivateFairClassifier`: private, fair, two-class linear classification with the scikit-learn interface."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from coterie.data.encode import Category
+from coterie.errors import InputError
+from coterie.fair.features import Bounds, Features, book_of, features
+from coterie.fair.mechanisms import release
+from coterie.fair.methods import METHODS
+from coterie.fair.noise import Grid, Noise, Seeded
+from coterie.fair.polynomial import Statistics
+from coterie.fair.printed import release_as_printed
+from coterie.privacy.accountants import account
+from coterie.privacy.events import NonPrivate
+
+__all__ = ["PrivateFairClassifier", "logistic_regression"]
+
+
+class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
+    """A linear classifier that is differentially private and whose scores do not covary with a protected attribute.
+
+    The guarantee is for one record replaced by another, the number of records being public. It holds for the weights
+    and everything else that `fit` stores, and rests on bounds that do not come from the records.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Budget. Laplace methods (fm, pflr-star, pdfc) are pure ε and ignore delta. `epsilon=inf`: no privacy.
+    method : {"adfc", "pdfc", "pflr-star", "relaxed-fm", "fm", "lr"}
+        See `coterie.fair.METHODS`.
+    sensitive_feature : column index or name, or None
+        The protected attribute in X. It is taken out of the features. A numeric column makes two groups, split at the
+        middle of its public bounds; a categorical one a group for each level (more than two: one-against-rest
+        penalties). None: pass `sensitive_features` (group numbers) to `fit`.
+    groups : int
+        How many groups there are, where `sensitive_features` is given to `fit`.
+    bounds : (low, high), list of pairs, or dictionary
+        Public range of the columns, (low, high), or public list of categories (data frames). Required.
+    penalty : float
+        Weight α of the covariance penalty; inf makes the released covariance exactly 0, 0 ignores fairness.
+    attribute, ratio : column, float
+        Group-wise noise: `ratio` ≥ 1 times as much on everything that involves this column (pdfc, adfc).
+    shares : three floats, optional
+        How the budget is divided over group shares, objective and covariance.
+    classes : pair of labels, optional
+        The two labels, known in public. Default: those that occur in y.
+    norm : {"max", "unit"}
+        Divide records by the largest possible norm, or each by its own (then `attribute_account_` stays None).
+    as_printed : bool
+        Run what the dissertation printed, for study: warns; `epsilon_` is the proved cost.
+    secure : bool
+        Integer noise on a grid from the operating system (`coterie.privacy.secure`). False: floating-point noise, for
+        study; even unseeded (`random_state=None`: from the operating system's entropy) it protects nobody whose
+        weights are published in full precision.
+    random_state : int, Generator seed or None
+        Seed of floating-point noise; must be None with `secure=True`. Whoever knows the seed can subtract the noise.
+
+    Attributes
+    ----------
+    coef_ : (1, features) weights, the first belonging to a constant feature.
+    epsilon_, delta_ : what was spent; account_ : by which accountant; events_ : the releases.
+    claimed_epsilon_ : what the dissertation would print (as_printed only).
+    attribute_account_ : cost for neighbours that differ in `attribute` only.
+    group_share_ : released shares of the protected groups; classes_, feature_names_, n_features_in_.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (5000, 3)); X[:, 0] = X[:, 0] > 0
+    >>> y = (X[:, 1] + 0.5 * X[:, 0] > 0.2).astype(int)
+    >>> model = PrivateFairClassifier(epsilon=1.0, delta=1e-5, sensitive_feature=0,
+    ...     bounds=[(0, 1), (-1, 1), (-1, 1)], random_state=0).fit(X, y)
+    >>> model.score(X, y) > 0.8, round(model.epsilon_, 6)
+    (True, 1.0)
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        method: str = "adfc",
+        sensitive_feature: Any = None,
+        *,
+        groups: int = 2,
+        bounds: Bounds | None = None,
+        penalty: float = np.inf,
+        attribute: Any = None,
+        ratio: float = 1.0,
+        shares: Sequence[float] | None = None,
+        classes: Sequence | None = None,
+        norm: str = "max",
+        as_printed: bool = False,
+        secure: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.method = method
+        self.sensitive_feature = sensitive_feature
+        self.groups = groups
+        self.bounds = bounds
+        self.penalty = penalty
+        self.attribute = attribute
+        self.ratio = ratio
+        self.shares = shares
+        self.classes = classes
+        self.norm = norm
+        self.as_printed = as_printed
+        self.secure = secure
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.poor_score = True  # noise and fairness both cost accuracy, as asked
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+    def fit(self, X: ArrayLike, y: ArrayLike, *, sensitive_features: ArrayLike | None = None) -> PrivateFairClassifier:
+        """Release the objective of the records once, with noise, and minimise it."""
+        how = METHODS.get(self.method)
+        if how is None:
+            raise InputError(f"unknown method {self.method!r}: expected one of {', '.join(METHODS)}")
+        frame, y = self._frame(X, y)
+        self.classes_ = self._labels(y)
+        book = book_of(self.bounds, list(frame.columns))
+        z, groups = self._protected(frame, book, sensitive_features, how.fair)
+        self._book = {c: rule for c, rule in book.items() if c != self._column(frame, self.sensitive_feature)}
+        made = self._features(frame)
+        self.feature_names_ = made.names
+        target = (np.asarray(y) == self.classes_[1]).astype(int)
+        if how.law is None:
+            self._store(logistic_regression(made.x, target), (NonPrivate(),))
+            return self
+        options: dict[str, Any] = {"noise": self._noise(), "signed": made.signed, "epsilon": self.epsilon}
+        options["delta"] = self.delta if how.law == "gaussian" else 0.0
+        column = self._column(frame, self.attribute)
+        if column is not None:
+            if column not in made.attributes:
+                raise InputError(
+                    f"attribute {self.attribute!r} must be a feature, and norm 'max', to get its own noise"
+                )
+            options |= {"attribute": made.attributes[column], "ratio": self.ratio}
+        statistics = Statistics.of(made.x, target, z, groups)
+        if self.as_printed:
+            warnings.warn(
+                f"{self.method} runs as printed: its guarantee is not proved there; epsilon_ is the proved cost",
+                UserWarning, stacklevel=2,
+            )  # fmt: skip
+            out = release_as_printed(statistics, self.method, **options)
+        else:
+            out = release(statistics, self.method, shares=self.shares, **options)
+        self._store(out.weights(self.penalty), out.events)
+        self.account_, self.epsilon_, self.delta_ = out.account, out.account.epsilon, out.account.delta
+        self.claimed_epsilon_, self.attribute_account_, self.group_share_ = out.claim, out.attribute, out.share
+        self.release_ = out
+        return self
+
+    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Scores xᵀw: positive means the second class."""
+        check_is_fitted(self)
+        frame, _ = self._frame(X, None)
+        return self._features(frame).x @ self.coef_[0]
+
+    def predict(self, X: ArrayLike) -> NDArray:
+        """Decisions, as labels."""
+        return self.classes_[(self.decision_function(X) > 0).astype(int)]
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """The logistic model's probabilities of both classes (of a quadratic fit: a rough calibration)."""
+        p = 1 / (1 + np.exp(-np.clip(self.decision_function(X), -700, 700)))
+        return np.column_stack([1 - p, p])
+
+    def _frame(self, X: ArrayLike, y: ArrayLike | None) -> tuple[pd.DataFrame, NDArray]:
+        """X as a data frame. Tables of text keep their columns, everything else passes scikit-learn's checks."""
+        text = isinstance(X, pd.DataFrame) and not all(pd.api.types.is_numeric_dtype(t) for t in X.dtypes)
+        reset = y is not None
+        if text or isinstance(self.bounds, dict):
+            checked = validate_data(self, X, skip_check_array=True, reset=reset)
+            frame = pd.DataFrame(checked)
+            if reset:
+                y = np.asarray(y)
+                check_classification_targets(y)
+        elif reset:
+            array, y = validate_data(self, X, y, dtype=np.float64)
+            check_classification_targets(y)
+            frame = pd.DataFrame(array, columns=getattr(self, "feature_names_in_", None))
+        else:
+            array = validate_data(self, X, dtype=np.float64, reset=False)
+            frame = pd.DataFrame(array, columns=getattr(self, "feature_names_in_", None))
+        return frame, np.asarray(y)
+
+    def _labels(self, y: NDArray) -> NDArray:
+        found = np.unique(y)
+        labels = found if self.classes is None else np.asarray(self.classes)
+        if len(labels) != 2:
+            raise InputError(
+                f"Only binary classification is supported: expected 2 classes, got {len(labels)} class(es) {labels[:5]}"
+            )
+        if not np.isin(found, labels).all():
+            raise InputError(f"label {found[~np.isin(found, labels)][0]!r} is not one of the classes {labels.tolist()}")
+        return labels
+
+    def _column(self, frame: pd.DataFrame, which: Any) -> Any:
+        """The column that a user names or numbers, or None."""
+        if which is None or which in frame.columns:
+            return which
+        if isinstance(which, int | np.integer) and 0 <= which < frame.shape[1]:
+            return frame.columns[which]
+        raise InputError(f"column {which!r} is not in X, which has {list(frame.columns)[:20]}")
+
+    def _protected(
+        self, frame: pd.DataFrame, book: dict, given: ArrayLike | None, needed: bool
+    ) -> tuple[NDArray | None, int]:
+        if given is not None:
+            return np.asarray(given), self.groups
+        column = self._column(frame, self.sensitive_feature)
+        if column is None:
+            if needed:
+                raise InputError(
+                    f"{self.method} needs a protected attribute: give sensitive_feature=column, or "
+                    "fit(…, sensitive_features=groups)"
+                )
+            return None, 2
+        rule = book[column]
+        if isinstance(rule, Category):
+            codes = pd.Index(rule.levels).get_indexer(pd.Index(frame[column].astype(str).str.strip()))
+            if (codes < 0).any():
+                bad = frame[column][codes < 0].iloc[0]
+                raise InputError(f"protected attribute {column!r} has the unknown value {bad!r}")
+            return codes, max(2, len(rule.levels))
+        return (frame[column].to_numpy(float) > (rule.low + rule.high) / 2).astype(int), 2
+
+    def _features(self, frame: pd.DataFrame) -> Features:
+        return features(frame, self._book, norm=self.norm)
+
+    def _noise(self) -> Noise:
+        if self.secure:
+            if self.random_state is not None:
+                raise InputError(f"secure noise takes no seed: random_state must be None, got {self.random_state!r}")
+            return Grid()
+        if self.random_state is None:
+            return Seeded(np.random.default_rng())
+        return Seeded(np.random.default_rng(check_random_state(self.random_state).randint(2**31)))
+
+    def _store(self, weights: NDArray, events: tuple) -> None:
+        self.coef_ = weights[None]
+        self.events_ = events
+        self.account_ = account(events, 0.0) if isinstance(events[0], NonPrivate) else None
+        self.epsilon_, self.delta_ = np.inf, 0.0
+        self.claimed_epsilon_ = self.attribute_account_ = self.group_share_ = None
+
+
+def logistic_regression(x: NDArray, y: NDArray) -> NDArray[np.float64]:
+    """Weights of logistic regression without privacy (ridge 1e-4 of the whole sum, so that it exists), L-BFGS."""
+    if len(np.unique(y)) < 2:
+        raise InputError("logistic regression needs records of both classes")
+    model = LogisticRegression(C=1e4, fit_intercept=False, tol=1e-6, max_iter=5000)
+    return model.fit(x, y).coef_[0]

@@ -1,0 +1,259 @@
+r"""Private releases of the objective: one stage for the group shares, one for the coefficients, one for the covariance.
+
+    stage 0   group counts                     -> shares p̂, clipped to [0.01, 0.99]
+    stage 1   b and A                          -> b̂, Â (distinct monomials once, then made symmetric)
+    stage 2   V = Σ u_z xᵀ given p̂             -> V̂, whose sensitivity depends on p̂ only, which is public by then
+
+`fm`, `pdfc`, `pflr-star` use Laplace noise and are pure ε-DP, ε = Σ ε_i; `relaxed-fm` and `adfc` use Gaussian noise,
+μ² = Σ μ_i² and (ε, δ) by the exact Gaussian curve. `shares` divides ε (Laplace) or μ² (Gaussian) over the stages; a
+stage with share 0 is left out. In stage 1 Gaussian noise on svec A is √8 smaller than on b, which costs nothing.
+
+Group-wise noise: the noise on every monomial that contains a feature of one chosen attribute is `ratio` ≥ 1 times as
+large. For a record this changes nothing (the worst one has zeros there); neighbours that differ only in that attribute
+get the stronger guarantee `Release.attribute`, reported beside. ratio < 1 would break the record's guarantee.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import InputError
+from coterie.fair import polynomial as poly
+from coterie.fair.methods import METHODS
+from coterie.fair.noise import Law, Noise
+from coterie.fair.polynomial import Statistics
+from coterie.fair.solve import minimise, ridge_for
+from coterie.privacy.accountants import Account, account
+from coterie.privacy.calibration import calibrate
+from coterie.privacy.events import Event, NonPrivate
+
+__all__ = ["Attribute", "Levels", "Release", "levels_for", "noisy_coefficients", "noisy_covariance", "noisy_shares",
+           "release"]  # fmt: skip
+
+Floats = NDArray[np.float64]
+FAIR_SHARES = (0.05, 0.65, 0.30)
+PLAIN_SHARES = (0.0, 1.0, 0.0)
+CLIP = 0.01  # shares of groups are kept in [CLIP, 1 − CLIP]
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """The features that carry one attribute, and a public bound on their norm within a record."""
+
+    indices: tuple[int, ...]
+    radius: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """Everything that left the holder, what it cost, and what it is good for."""
+
+    method: str
+    linear: Floats
+    quadratic: Floats
+    ridge: Floats
+    events: tuple[Event, ...]
+    account: Account
+    penalties: Floats | None = None  # V̂, one row for each penalty
+    share: Floats | None = None  # p̂ of the protected groups
+    attribute: Account | None = None  # neighbours that differ in the chosen attribute only
+    claim: float | None = None  # ε that the paper would print (as_printed only)
+
+    def weights(self, penalty: float = np.inf) -> Floats:
+        """The minimiser of the repaired objective with covariance penalty α (∞: released covariance exactly 0)."""
+        return minimise(self.quadratic + np.diag(self.ridge), self.linear, self.penalties, penalty)
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Noise of the three stages as multiples of their sensitivities (0: no noise; None: not released)."""
+
+    law: Law
+    stages: tuple[float | None, float | None, float | None]
+    events: tuple[Event, ...]
+    account: Account
+
+
+def levels_for(
+    law: Law, d: int, groups: int, *, epsilon: float, delta: float, shares: Sequence[float], noise: Noise
+) -> Levels:
+    """Noise levels that spend exactly (ε, δ) (Laplace: pure ε); ε = ∞ means no noise, and no guarantee."""
+    shares = tuple(float(s) for s in shares)
+    if len(shares) != 3 or min(shares) < 0 or not np.isclose(sum(shares), 1.0):
+        raise InputError(f"shares must be three numbers >= 0 that sum to 1, got {list(shares)}")
+    if not epsilon > 0:
+        raise InputError(f"epsilon must be > 0, got {epsilon}")
+    used = [i for i in range(3) if shares[i] > 0]
+    if np.isinf(epsilon):
+        events: tuple[Event, ...] = (NonPrivate(),)
+        silent = tuple(0.0 if s > 0 else None for s in shares)
+        return Levels(law, silent, events, account(events, delta, fast=True))  # type: ignore[arg-type]
+    sizes = (1 if groups == 2 else groups, d + d * (d + 1) // 2, (1 if groups == 2 else groups) * d)
+
+    def multiplier(z: float, i: int) -> float:
+        return z / np.sqrt(shares[i]) if law == "gaussian" else z / shares[i]
+
+    def costs(z: float) -> list[Event]:
+        return [noise.event(multiplier(z, i), sizes[i], law) for i in used]
+
+    spend = delta if law == "gaussian" else 0.0
+    if law == "gaussian" and not 0 < delta < 1:
+        raise InputError(f"Gaussian noise needs delta in (0, 1), got {delta}")
+    z = 1 / epsilon if law == "laplace" and not noise.secure else calibrate(costs, epsilon, spend, upper=1e9)
+    stages = tuple(multiplier(z, i) if i in used else None for i in range(3))
+    total = account(costs(z), spend, fast=True)
+    return Levels(law, stages, tuple(costs(z)), total)  # type: ignore[arg-type]
+
+
+def release(
+    statistics: Statistics,
+    method: str,
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    noise: Noise,
+    signed: bool = True,
+    shares: Sequence[float] | None = None,
+    attribute: Attribute | None = None,
+    ratio: float = 1.0,
+) -> Release:
+    """Release the objective of one of the private methods, corrected; see `coterie.fair.printed` for what was printed.
+
+    `signed`: whether features may be negative (public). `attribute` and `ratio`: group-wise noise (`pdfc`, `adfc`).
+    """
+    how = METHODS.get(method)
+    if how is None or how.law is None:
+        private = ", ".join(slug for slug, m in METHODS.items() if m.law is not None)
+        raise InputError(f"no private release for method {method!r}: expected one of {private}")
+    if attribute is not None and not how.attribute:
+        raise InputError(f"method {method!r} has no group-wise noise: use pdfc or adfc")
+    split = shares if shares is not None else FAIR_SHARES if how.fair else PLAIN_SHARES
+    groups = len(statistics.groups)
+    levels = levels_for(how.law, statistics.dim, groups, epsilon=epsilon, delta=delta, shares=split, noise=noise)
+    share = noisy_shares(statistics, levels, noise)
+    linear, quadratic, ridge = noisy_coefficients(statistics, levels, noise, attribute, ratio)
+    penalties = None if share is None else noisy_covariance(statistics, share, levels, noise, signed)
+    inner = None
+    if attribute is not None and np.isfinite(epsilon):
+        inner = _attribute_account(attribute, ratio, statistics.dim, share, levels, noise, signed, delta)
+    return Release(
+        method, linear, quadratic, ridge, levels.events, levels.account, penalties, share, inner
+    )  # fmt: skip
+
+
+def noisy_shares(statistics: Statistics, levels: Levels, noise: Noise) -> Floats | None:
+    """Stage 0: shares of the protected groups; None where the stage is left out."""
+    counts = noisy_counts(statistics, levels, noise)
+    return None if counts is None else shares_of(counts, statistics.count)
+
+
+def noisy_counts(statistics: Statistics, levels: Levels, noise: Noise) -> Floats | None:
+    """Records in each protected group with noise (two groups: of the second alone)."""
+    if levels.stages[0] is None:
+        return None
+    scale = levels.stages[0] * poly.count_sensitivity(len(statistics.groups), 2 if levels.law == "gaussian" else 1)
+    return noise.add(counted(statistics), np.array(scale), levels.law)
+
+
+def counted(statistics: Statistics) -> Floats:
+    """The counts that stage 0 releases: with two groups and a public total, one is enough."""
+    return statistics.groups[1:] if len(statistics.groups) == 2 else statistics.groups
+
+
+def shares_of(counts: Floats, total: int) -> Floats:
+    """Shares from noisy counts, clipped to [CLIP, 1 − CLIP] and summing to 1."""
+    p = np.clip(counts / total, CLIP, 1 - CLIP)
+    return np.array([1 - p[0], p[0]]) if len(p) == 1 else p / p.sum()
+
+
+def noisy_coefficients(
+    statistics: Statistics, levels: Levels, noise: Noise, attribute: Attribute | None = None, ratio: float = 1.0
+) -> tuple[Floats, Floats, Floats]:
+    """Stage 1: b̂, Â, and the public ridge that goes with their noise."""
+    level, d = levels.stages[1], statistics.dim
+    if level is None:
+        raise InputError("the objective needs a share of the budget: shares[1] is 0")
+    values, scale = flat_objective(statistics, levels.law, level, attribute, ratio)
+    noisy = noise.add(values, scale, levels.law)
+    return noisy[:d], matrix_of(noisy[d:], levels.law, d), ridge_for(spread_of(scale, levels.law, d))
+
+
+def matrix_of(flat: Floats, law: Law, d: int) -> Floats:
+    """The symmetric matrix whose flat form is noised: svec for Gaussian noise, distinct monomials for Laplace."""
+    return poly.from_svec(flat, d) if law == "gaussian" else poly.from_monomials(flat, d)
+
+
+def spread_of(scale: Floats, law: Law, d: int) -> Floats:
+    """Standard deviation of the noise on every entry of A, from the scales of the flat form."""
+    return matrix_of(scale[d:] * (1.0 if law == "gaussian" else np.sqrt(2.0)), law, d)
+
+
+def flat_objective(
+    statistics: Statistics, law: Law, level: float, attribute: Attribute | None = None, ratio: float = 1.0
+) -> tuple[Floats, Floats]:
+    """(b, A) as one vector and the noise scale of each of its entries."""
+    d = statistics.dim
+    chosen = np.zeros(d, bool)
+    if attribute is not None:
+        if not ratio >= 1:
+            raise InputError(f"ratio must be >= 1 (less noise would break the record's guarantee), got {ratio}")
+        if not attribute.indices or min(attribute.indices) < 0 or max(attribute.indices) >= d:
+            raise InputError(f"attribute indices must lie in 0 … {d - 1}, got {list(attribute.indices)}")
+        chosen[list(attribute.indices)] = True
+    upper = np.triu_indices(d, 1)
+    pairs = np.concatenate([chosen, chosen[upper[0]] | chosen[upper[1]]])
+    if law == "gaussian":
+        values, base = poly.svec(statistics.quadratic), level * poly.L2_OBJECTIVE
+        quadratic = base / poly.QUADRATIC_GAIN
+    else:
+        values, base = poly.monomials(statistics.quadratic), level * poly.l1_objective(d)
+        quadratic = base
+    scale = np.concatenate([np.where(chosen, ratio, 1.0) * base, np.where(pairs, ratio, 1.0) * quadratic])
+    return np.concatenate([statistics.linear, values]), scale
+
+
+def noisy_covariance(
+    statistics: Statistics, share: Floats, levels: Levels, noise: Noise, signed: bool
+) -> Floats | None:
+    """Stage 2: V̂ for the released shares."""
+    level = levels.stages[2]
+    if level is None:
+        return None
+    codes = poly.codes_of(share)
+    exact = poly.covariance(statistics, codes)
+    return noise.add(exact, np.array(level * covariance_sensitivity(codes, exact.shape[1], levels.law, signed)),
+                     levels.law)  # fmt: skip
+
+
+def covariance_sensitivity(codes: Floats, d: int, law: Law, signed: bool) -> float:
+    """The sensitivity of V that fits the law of the noise."""
+    return poly.l2_covariance(codes, signed) if law == "gaussian" else poly.l1_covariance(codes, d, signed)
+
+
+def _attribute_account(
+    attribute: Attribute, ratio: float, d: int, share: Floats | None, levels: Levels, noise: Noise, signed: bool,
+    delta: float,
+) -> Account:  # fmt: skip
+    """The cost for neighbours whose records differ only in the features of the attribute (same label and group)."""
+    size = len(attribute.indices)
+    gaussian = levels.law == "gaussian"
+    if gaussian:
+        move, gap = poly.attribute_l2(attribute.radius, signed)
+        move /= poly.L2_OBJECTIVE
+    else:
+        move, gap = poly.attribute_l1(attribute.radius, size, d, signed)
+        move /= poly.l1_objective(d)
+    events = []
+    if levels.stages[1] is not None:
+        touched = size + size * (size + 1) // 2 + size * (d - size)
+        events.append(noise.event(levels.stages[1], touched, levels.law, move / ratio))
+    if levels.stages[2] is not None and share is not None:
+        codes = poly.codes_of(share)
+        largest = np.max(np.linalg.norm(codes, ord=2 if gaussian else 1, axis=1))
+        sensitivity = covariance_sensitivity(codes, d, levels.law, signed)
+        events.append(noise.event(levels.stages[2], codes.shape[1] * size, levels.law, largest * gap / sensitivity))
+    return account(events, delta if gaussian else 0.0, fast=True)

@@ -1,0 +1,129 @@
+r"""The covariance penalty for iterative algorithms: logistic loss plus a public, smooth α Σ_j h(v̂_jᵀw).
+
+The direction v̂ = (1/n) Σ u_z x is released once, with noise (`release_direction`); from then on the penalty is public and
+every iteration pays for the loss only. h is |·| with a quadratic corner of half-width c (Huber), so that gradients
+and curvature stay bounded:
+
+    a record's gradient    slope·x + p(w),  p = α Σ_j h'(v̂_jᵀw) v̂_j     ‖·‖ ≤ bound + α Σ‖v̂_j‖
+    a record's curvature                                                  ≤ ¼ bound² + (α/c)‖V̂‖²
+
+Clipping acts on the whole of a record's gradient, so sampled algorithms (where a record's absence also removes its
+copy of p) stay within their bound; its norm needs no per-record vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy.typing import NDArray
+
+from coterie.errors import InputError
+from coterie.fair.mechanisms import levels_for, noisy_covariance, noisy_shares
+from coterie.fair.noise import Noise
+from coterie.fair.polynomial import Statistics
+from coterie.privacy.accountants import Account
+from coterie.privacy.events import Event
+from coterie.problems.base import clip_factor
+from coterie.problems.glm import Linear
+
+__all__ = ["CovariancePenalised", "Direction", "release_direction"]
+
+
+@dataclass(frozen=True, eq=False)
+class Direction:
+    """The released covariance of features and groups, per record, with its price."""
+
+    rows: NDArray[np.float64]  # (penalties, d)
+    share: NDArray[np.float64]
+    events: tuple[Event, ...]
+    account: Account
+
+
+def release_direction(
+    statistics: Statistics, *, epsilon: float, delta: float, noise: Noise, signed: bool = True, of_shares: float = 0.1
+) -> Direction:
+    """Release the group shares and V̂/n with Gaussian noise; `of_shares` is the part of μ² that the shares get."""
+    split = (of_shares, 0.0, 1 - of_shares)
+    groups = len(statistics.groups)
+    levels = levels_for(
+        "gaussian", statistics.dim, groups, epsilon=epsilon, delta=delta, shares=split, noise=noise
+    )  # fmt: skip
+    share = noisy_shares(statistics, levels, noise)
+    if share is None:
+        raise InputError(f"of_shares must be in (0, 1), got {of_shares}")
+    rows = noisy_covariance(statistics, share, levels, noise, signed)
+    assert rows is not None
+    return Direction(rows / statistics.count, share, levels.events, levels.account)
+
+
+class CovariancePenalised(Linear):
+    """A linear model whose every record's loss carries the public penalty α Σ_j h(v̂_jᵀw); build it with `make`."""
+
+    directions: Float[Array, "k d"] = eqx.field(kw_only=True)
+    alpha: float = eqx.field(static=True, kw_only=True)
+    corner: float = eqx.field(static=True, kw_only=True)
+    reach: float = eqx.field(static=True, kw_only=True)  # Σ‖v̂_j‖
+    bend: float = eqx.field(static=True, kw_only=True)  # ‖V̂‖²
+
+    @classmethod
+    def make(cls, base: Linear, directions: NDArray, alpha: float = 1.0, corner: float = 0.01) -> CovariancePenalised:
+        """`base` (logistic or hinge) with penalties along the rows of `directions` (released, hence public)."""
+        directions = np.asarray(directions, float)
+        if directions.ndim != 2 or directions.shape[1] != base.dim:
+            raise InputError(f"directions must have shape (penalties, {base.dim}), got {directions.shape}")
+        if not alpha >= 0 or not np.isfinite(alpha):
+            raise InputError(f"alpha must be >= 0 and finite, got {alpha}")
+        if not corner > 0:
+            raise InputError(f"corner must be > 0, got {corner}")
+        return cls(
+            base.dim, base.loss, base.bound, base.width, base.constraint,
+            directions=jnp.asarray(directions), alpha=float(alpha), corner=float(corner),
+            reach=float(np.linalg.norm(directions, axis=1).sum()), bend=float(np.linalg.norm(directions, 2) ** 2),
+        )  # fmt: skip
+
+    @property
+    def lipschitz(self) -> float:
+        return super().lipschitz + self.alpha * self.reach
+
+    @property
+    def smoothness(self) -> float:
+        return super().smoothness + self.alpha / self.corner * self.bend
+
+    @property
+    def monotone(self) -> bool:
+        """The penalty's slope has both signs, so theorem (A) is not claimed."""
+        return False
+
+    def penalty(self, x: Float[Array, " d"]) -> Float[Array, ""]:
+        """α Σ_j h(v̂_jᵀx)."""
+        u = jnp.abs(self.directions.astype(x.dtype) @ x)
+        return self.alpha * jnp.sum(jnp.where(u <= self.corner, u**2 / (2 * self.corner), u - self.corner / 2))
+
+    def pull(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
+        """The penalty's gradient."""
+        v = self.directions.astype(x.dtype)
+        return self.alpha * jnp.clip(v @ x / self.corner, -1.0, 1.0) @ v
+
+    def losses(self, x: Float[Array, " d"], features: Array, targets: Array) -> Float[Array, " rows"]:
+        return self.at(x, features, targets).value + self.penalty(x)
+
+    def weighted_gradient(
+        self, x: Float[Array, " d"], features: Array, targets: Array, weights: Array, clip: Array | float | None = None
+    ) -> Float[Array, " d"]:
+        slope, p = self.at(x, features, targets).slope, self.pull(x)
+        if clip is not None:
+            square = slope**2 * jnp.sum(features**2, axis=1) + 2 * slope * (features @ p) + p @ p
+            weights = weights * clip_factor(jnp.sqrt(jnp.maximum(square, 0.0)), clip)
+        return (weights * slope) @ features + jnp.sum(weights) * p
+
+    def weighted_hessian(
+        self, x: Float[Array, " d"], features: Array, targets: Array, weights: Array
+    ) -> Float[Array, "d d"]:
+        v = self.directions.astype(x.dtype)
+        inside = (jnp.abs(v @ x) <= self.corner).astype(x.dtype)
+        penalty = self.alpha / self.corner * (v.T * inside) @ v
+        return super().weighted_hessian(x, features, targets, weights) + jnp.sum(weights) * penalty
