@@ -37,7 +37,7 @@ def pooled(layout: Layout, how: Settings | None = None) -> np.ndarray:
         if problem.constraint is not None:
             weight = jnp.max(place.unit * place.count)
             smooth = weight * problem.smoothness + place.ridge
-            return projected(lambda v: mean("slope", v), problem.project, smooth, solver, how).x
+            return projected(lambda v: mean("slope", v), problem.project, smooth, solver, how, problem.bounded).x
         if problem.keeps_factor:
             return newton_like(lambda v: mean("slope", v), lambda v: mean("hessian", v), solver, how).x
         return quasi_newton(lambda v: (mean("value", v), mean("slope", v)), solver, how).x

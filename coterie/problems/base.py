@@ -129,6 +129,11 @@ class Problem(eqx.Module):
         return x if self.constraint is None else self.constraint.project(x)
 
     @property
+    def bounded(self) -> bool:
+        """Whether the curvature of a record's loss has a public bound."""
+        return bool(np.isfinite(self.smoothness))
+
+    @property
     def keeps_factor(self) -> bool:
         """Whether `argmin` keeps a dense factor between rounds."""
         return self.convex and self.constraint is None and self.dim <= DENSE_HESSIAN
@@ -204,7 +209,7 @@ class Shard(eqx.Module):
 
         if self.problem.constraint is not None:
             smooth = self.unit * self.count * self.problem.smoothness + self.ridge + curvature
-            solver = projected(gradient, self.problem.project, smooth, solver, self.how)
+            solver = projected(gradient, self.problem.project, smooth, solver, self.how, self.problem.bounded)
         elif self.problem.keeps_factor:
             eye = jnp.eye(linear.shape[0], dtype=linear.dtype)
             solver = newton_like(gradient, lambda x: self.hessian(x) + curvature * eye, solver, self.how)

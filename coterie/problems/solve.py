@@ -20,10 +20,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from coterie.errors import InputError
+
 __all__ = ["Settings", "Solver", "newton_like", "projected", "quasi_newton"]
 
 Vector = Float[Array, " d"]
 MEMORY = 4  # pairs kept by L-BFGS
+LENGTHS = 5  # step lengths 1, ¼, … that L-BFGS tries at once in fixed mode
 
 
 class Settings(eqx.Module):
@@ -86,7 +89,9 @@ def newton_like(
     identity = jnp.eye(solver.x.shape[0], dtype=solver.x.dtype)
 
     def invert(h: Array) -> Array:
-        return jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(h), True), identity)
+        trace = jnp.trace(h)  # a shift of rounding size keeps the factor of a singular Hessian finite
+        shift = jnp.where(trace > 0, 10 * jnp.finfo(h.dtype).eps * trace, 1.0)
+        return jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(h + shift * identity), True), identity)
 
     if how.fixed:  # a fixed amount of work: Hessian, four step lengths, keep the best
         lengths = 0.5 ** jnp.arange(4, dtype=solver.x.dtype)
@@ -171,10 +176,17 @@ def quasi_newton(value_and_gradient: Callable[[Vector], tuple[Array, Vector]], s
             x2 = x - length * direction
             return (x2, *value_and_gradient(x2), length, b[4] + 1)
 
-        x1 = x - first * direction
-        start = (x1, *value_and_gradient(x1), first, jnp.array(1))
-        keep_on = lambda b: ~good(b[1], b[2], b[3]) & (b[4] < 25)  # noqa: E731
-        x2, f2, g2, length, tries = jax.lax.while_loop(keep_on, shorter, start)
+        if how.fixed:  # all lengths at once, keep the lowest
+            lengths = first * 0.25 ** jnp.arange(LENGTHS, dtype=x.dtype)
+            tried = x - lengths[:, None] * direction
+            values, slopes = jax.vmap(value_and_gradient)(tried)
+            best = jnp.argmin(jnp.where(jnp.isfinite(values), values, jnp.inf))
+            x2, f2, g2, length, tries = tried[best], values[best], slopes[best], lengths[best], jnp.array(LENGTHS)
+        else:
+            x1 = x - first * direction
+            start = (x1, *value_and_gradient(x1), first, jnp.array(1))
+            keep_on = lambda b: ~good(b[1], b[2], b[3]) & (b[4] < 25)  # noqa: E731
+            x2, f2, g2, length, tries = jax.lax.while_loop(keep_on, shorter, start)
         ok = good(f2, g2, length)
         pairs = _remember(pairs, jnp.where(ok, x2 - x, 0), jnp.where(ok, g2 - g, 0))
         return jnp.where(ok, x2, x), jnp.where(ok, f2, f), jnp.where(ok, g2, g), n + tries, pairs, ok
@@ -194,28 +206,38 @@ def projected(
     smooth: Array | float,
     solver: Solver,
     how: Settings,
+    bounded: bool = True,
 ) -> Solver:
-    """Minimise over a convex set; `smooth` bounds the curvature. Residual: norm of the gradient mapping."""
+    """Minimise over a convex set; `smooth` bounds the curvature. Residual: norm of the gradient mapping.
+
+    Where no bound is known (`bounded` = False) it is found by doubling, which takes as long as the data say.
+    """
+    if how.fixed and not bounded:
+        raise InputError("a constrained problem without a curvature bound cannot be solved in a fixed number of steps")
 
     def step(c: Any) -> Any:
-        x, y, momentum, _, n = c
-        new = project(y - gradient(y) / smooth)
-        residual = smooth * jnp.linalg.norm(new - y)
+        x, y, momentum, _, n, bend = c
+        g = gradient(y)
+
+        def too_flat(bend: Array) -> Bool[Array, ""]:
+            move = project(y - g / bend) - y
+            return jnp.dot(gradient(y + move) - g, move) > bend * jnp.dot(move, move)
+
+        if not bounded:
+            bend = jax.lax.while_loop(too_flat, lambda b: 2 * b, bend)
+        new = project(y - g / bend)
+        residual = bend * jnp.linalg.norm(new - y)
         restart = jnp.dot(y - new, new - x) > 0
         m = jnp.where(restart, 1.0, momentum)
         following = (1 + jnp.sqrt(1 + 4 * m**2)) / 2
         ahead = jnp.where(restart, new, new + (m - 1) / following * (new - x))
-        return new, ahead, following, residual, n + 1
+        return new, ahead, following, residual, n + 1, bend
 
-    start = (
-        project(solver.x),
-        project(solver.x),
-        jnp.ones((), solver.x.dtype),
-        jnp.full((), jnp.inf, solver.x.dtype),
-    )
+    x, one = project(solver.x), jnp.ones((), solver.x.dtype)
+    start = (x, x, one, jnp.inf * one, jnp.array(0), smooth * one if bounded else one)
     if how.fixed:
-        end = jax.lax.fori_loop(0, how.fixed, lambda _, c: step(c), (*start, jnp.array(0)))
+        end = jax.lax.fori_loop(0, how.fixed, lambda _, c: step(c), start)
     else:
         unfinished = lambda c: (c[3] > how.tolerance) & (c[4] < 50 * how.max_steps)  # noqa: E731
-        end = jax.lax.while_loop(unfinished, step, (*start, jnp.array(0)))
+        end = jax.lax.while_loop(unfinished, step, start)
     return Solver(end[0], solver.inverse, solver.ready, end[3], solver.steps + end[4])
