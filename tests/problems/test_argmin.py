@@ -1,0 +1,280 @@
+"""`shard.argmin` against SciPy and the optimality conditions; its residual, warm start and fixed amount of work."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from coterie.errors import InputError
+from coterie.problems import Ball, Box, Custom, Linear, Perceptron, Problem, Settings, Shard, Softmax, Solver
+from tests.problems.cases import FEATURES, PROBLEMS, Case, case, shard
+
+EXACT = ["logistic", "hinge", "squared", "softmax"]
+ITERATED = ["custom", "sigmoid-net"]
+CURVATURE = 0.2
+
+
+def linear_term(dim: int) -> np.ndarray:
+    return 0.3 * np.random.default_rng(5).standard_normal(dim)
+
+
+@eqx.filter_jit
+def _argmin(s: Shard, linear: jax.Array, curvature: jax.Array, solver: Solver) -> Solver:
+    return s.argmin(linear, curvature, solver)[1]
+
+
+def solve(s: Shard, linear: np.ndarray, curvature: float = CURVATURE, solver: Solver | None = None) -> Solver:
+    """argmin, compiled once per kind of shard."""
+    with jax.enable_x64(True):
+        solver = s.solver(jnp.zeros(s.problem.dim)) if solver is None else solver
+        return _argmin(s, jnp.asarray(linear), jnp.asarray(curvature, jnp.float64), solver)
+
+
+@eqx.filter_jit
+def _slope(s: Shard, x: jax.Array, linear: jax.Array, curvature: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def total(v: jax.Array) -> jax.Array:
+        return s.value(v) + jnp.dot(linear, v) + curvature / 2 * jnp.dot(v, v)
+
+    return jax.value_and_grad(total)(x)
+
+
+def slope(s: Shard, x: np.ndarray, linear: np.ndarray, curvature: float = CURVATURE) -> tuple[float, np.ndarray]:
+    """Value and gradient of the subproblem, by automatic differentiation of its value."""
+    with jax.enable_x64(True):
+        value, grad = _slope(s, jnp.asarray(x), jnp.asarray(linear), jnp.asarray(curvature, jnp.float64))
+    return float(value), np.asarray(grad)
+
+
+@cache
+def problem_shard(name: str, seed: int = 1, **how: float) -> Shard:
+    return shard(case(name, rows=60, seed=seed), ridge=0.05, how=Settings(**{"tolerance": 1e-11, **how}), padding=4)
+
+
+# -- without constraints -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*EXACT, "custom"])
+def test_reaches_the_minimiser_to_1e_10(name: str) -> None:
+    s, linear = problem_shard(name), linear_term(PROBLEMS[name].dim)
+    got = solve(s, linear)
+    value, gradient = slope(s, got.x, linear)
+    assert np.linalg.norm(gradient) <= 1e-10
+    assert float(got.residual) == pytest.approx(np.linalg.norm(gradient), abs=1e-13)
+    peer = minimize(
+        lambda v: slope(s, v, linear), np.zeros(len(linear)), jac=True, method="BFGS", options={"gtol": 1e-9}
+    )
+    np.testing.assert_allclose(got.x, peer.x, atol=1e-7)
+    assert value <= peer.fun + 1e-14
+
+
+def test_squared_loss_has_the_normal_equations() -> None:
+    c = case("squared", rows=60)
+    linear = linear_term(FEATURES)
+    matrix = c.features.T @ c.features / 60 + (0.05 + CURVATURE) * np.eye(FEATURES)
+    want = np.linalg.solve(matrix, c.features.T @ c.targets / 60 - linear)
+    np.testing.assert_allclose(solve(problem_shard("squared"), linear).x, want, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ITERATED)
+def test_large_and_non_convex_problems_reach_a_local_minimum(name: str) -> None:
+    s, problem = problem_shard(name, max_steps=2000, tolerance=1e-9), PROBLEMS[name]
+    start = problem.start(0)
+    with jax.enable_x64(True):
+        fresh = s.solver(jnp.asarray(start))
+    assert fresh.inverse.shape == (0, 0)
+    got = solve(s, np.zeros(problem.dim), solver=fresh)
+    value, gradient = slope(s, got.x, np.zeros(problem.dim))
+    assert np.linalg.norm(gradient) <= 1e-9
+    assert float(got.residual) == pytest.approx(np.linalg.norm(gradient), abs=1e-13)
+    assert value < slope(s, start, np.zeros(problem.dim))[0]
+
+
+def test_beyond_the_dense_limit_softmax_is_solved_without_a_factor() -> None:
+    rng, d, classes = np.random.default_rng(0), 70, 10
+    problem = Softmax(d, classes)
+    assert not problem.keeps_factor
+    features = rng.standard_normal((80, d))
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    c = Case(problem, features, rng.integers(0, classes, 80).astype(np.int32), np.zeros(problem.dim))
+    with jax.enable_x64(True):
+        s = Shard(
+            problem, jnp.asarray(c.features), jnp.asarray(c.targets), jnp.asarray(80, jnp.int32), jnp.asarray(1 / 80),
+            jnp.asarray(1e-3), Settings(tolerance=1e-10, max_steps=1000),
+        )  # fmt: skip
+    got = solve(s, np.zeros(problem.dim), 0.0)
+    assert np.linalg.norm(slope(s, got.x, np.zeros(problem.dim), 0.0)[1]) <= 1e-10
+
+
+@pytest.mark.parametrize("name", ["logistic", "softmax", "custom"])
+def test_a_warm_start_takes_fewer_steps(name: str) -> None:
+    """The next round's subproblem differs a little: the kept point and factor save work and reach the same answer."""
+    s, linear = problem_shard(name), linear_term(PROBLEMS[name].dim)
+    first = solve(s, linear)
+    following = linear + 1e-3
+    warm, cold = solve(s, following, solver=first), solve(s, following)
+    np.testing.assert_allclose(warm.x, cold.x, atol=1e-9)
+    assert int(warm.steps) - int(first.steps) < int(cold.steps)
+    again = solve(s, linear, solver=first)
+    assert int(again.steps) - int(first.steps) == 1  # one look is enough to see that it is solved
+
+
+def test_a_stale_factor_costs_steps_but_never_accuracy() -> None:
+    """A warm start from quite another problem (its labels flipped, its curvature a thousandth)."""
+    c = case("logistic", rows=60)
+    other = shard(c._replace(targets=-c.targets, features=0.01 * c.features), ridge=0.05, padding=4)
+    stale = solve(other, 40 * linear_term(FEATURES), 1e-3)
+    s, linear = problem_shard("logistic"), linear_term(FEATURES)
+    got = solve(s, linear, solver=stale)
+    assert np.linalg.norm(slope(s, got.x, linear)[1]) <= 1e-10
+
+
+@pytest.mark.parametrize("strength", [0.0, 20.0, 1e4])
+def test_hard_logistic_subproblems(strength: float) -> None:
+    """Separable records, next to no regularizer, and a linear term that drives the answer far out."""
+    features = np.eye(FEATURES)
+    c = Case(Linear(FEATURES), features, np.ones(FEATURES), np.zeros(FEATURES))
+    s = shard(c, ridge=1e-6, how=Settings(tolerance=1e-10))
+    linear = -strength * 1e-6 * np.ones(FEATURES)
+    got = solve(s, linear, 0.0)
+    assert np.linalg.norm(slope(s, got.x, linear, 0.0)[1]) <= 1e-10
+
+
+# -- a fixed amount of work --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["logistic", "custom", "sigmoid-net", "logistic-ball"])
+def test_fixed_mode_works_the_same_whatever_the_data(name: str) -> None:
+    linear = linear_term(PROBLEMS[name].dim)
+    counts, residuals = set(), []
+    for seed in (1, 2):
+        for factor in (1.0, 30.0):
+            s = problem_shard(name, seed=seed, fixed=8)
+            got = solve(s, factor * linear)
+            counts.add(int(got.steps))
+            residuals.append(float(got.residual))
+    assert len(counts) == 1
+    assert np.isfinite(residuals).all()
+    free = {int(solve(problem_shard(name, seed=s), f * linear).steps) for s in (1, 2) for f in (1.0, 30.0)}
+    assert len(free) > 1, "the free mode must depend on the data, or this test could not fail"
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_fixed_mode_converges_too(name: str) -> None:
+    s, linear = problem_shard(name, fixed=12), linear_term(PROBLEMS[name].dim)
+    got = solve(s, linear)
+    assert np.linalg.norm(slope(s, got.x, linear)[1]) <= 1e-10
+    assert float(got.residual) <= 1e-10
+
+
+# -- with constraints: KKT and SciPy -----------------------------------------------------------------------------------
+
+
+def test_ball() -> None:
+    """At the sphere the negative gradient points outward along x: x = −r g/‖g‖; inside, it vanishes."""
+    s, linear = problem_shard("logistic-ball"), linear_term(FEATURES)
+    got = solve(s, linear)
+    gradient = slope(s, got.x, linear)[1]
+    assert np.linalg.norm(got.x) == pytest.approx(0.4, abs=1e-12)
+    np.testing.assert_allclose(got.x, -0.4 * gradient / np.linalg.norm(gradient), atol=1e-9)
+    strong = solve(s, 0.01 * linear, 50.0)  # a minimiser inside
+    assert np.linalg.norm(strong.x) < 0.1
+    assert np.linalg.norm(slope(s, strong.x, 0.01 * linear, 50.0)[1]) <= 1e-9
+
+
+def test_box() -> None:
+    """Zero slope inside, inward slope at a bound; the same point as SciPy's bounded solver."""
+    s, linear = problem_shard("logistic-box"), np.array([0.3, -0.02, 0.01, -0.2])
+    got = solve(s, linear)
+    x, gradient = np.asarray(got.x), slope(s, got.x, linear)[1]
+    low, high = x <= -0.3 + 1e-12, x >= 0.25 - 1e-12
+    assert (low | high).any()
+    assert not (low | high).all()
+    assert (gradient[low] > -1e-9).all()
+    assert (gradient[high] < 1e-9).all()
+    assert np.abs(gradient[~low & ~high]).max() < 1e-9
+    peer = minimize(
+        lambda v: slope(s, v, linear), np.zeros(FEATURES), jac=True, method="L-BFGS-B", bounds=[(-0.3, 0.25)] * 4,
+        options={"ftol": 1e-16, "gtol": 1e-12},
+    )  # fmt: skip
+    np.testing.assert_allclose(x, peer.x, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["logistic-ball", "logistic-box"])
+def test_the_constrained_residual_bounds_the_error(name: str) -> None:
+    """‖x − x*‖ ≤ residual / m after any number of steps, which is what solver error is charged by."""
+    s, linear = problem_shard(name), linear_term(FEATURES)
+    exact = np.asarray(solve(s, linear).x)
+    for steps in (1, 9):
+        got = solve(problem_shard(name, fixed=steps), linear)
+        assert np.linalg.norm(np.asarray(got.x) - exact) <= float(got.residual) / (0.05 + CURVATURE) + 1e-12
+
+
+@pytest.mark.parametrize("name", ["logistic", "custom"])
+def test_the_residual_bounds_the_error(name: str) -> None:
+    s, linear = problem_shard(name), linear_term(PROBLEMS[name].dim)
+    exact = np.asarray(solve(s, linear).x)
+    for steps in (1, 3):
+        got = solve(problem_shard(name, fixed=steps), linear)
+        true = np.linalg.norm(slope(s, got.x, linear)[1])
+        assert float(got.residual) == pytest.approx(true, rel=1e-9, abs=1e-13)
+        assert np.linalg.norm(np.asarray(got.x) - exact) <= true / (0.05 + CURVATURE) + 1e-12
+
+
+def test_mean_over_the_box() -> None:
+    s = problem_shard("mean")
+    data = case("mean", rows=60).features.mean(0)
+    linear = np.array([0.0, 5.0, -5.0, 0.01])
+    want = np.clip((data - linear) / (1 + 0.05 + CURVATURE), -1, 1)
+    np.testing.assert_allclose(solve(s, linear).x, want, atol=1e-10)
+
+
+@pytest.mark.parametrize("shape", [Ball(0.5), Box(-0.2, 0.2)])
+@pytest.mark.parametrize("kind", ["net", "custom"])
+def test_constrained_problems_without_a_curvature_bound(kind: str, shape: Ball | Box) -> None:
+    """No public smoothness: the step must be found. A stationary point of the constrained problem, not the start."""
+    c = case("custom" if kind == "custom" else "tanh-net", rows=30)
+    problem: Problem = Perceptron((FEATURES, 5, 3), "tanh", constraint=shape)
+    if kind == "custom":
+        problem = Custom.make(PROBLEMS["custom"].loss, {"w": np.zeros(FEATURES), "b": 0.0}, constraint=shape)
+    s = shard(c._replace(problem=problem), ridge=0.05, how=Settings(tolerance=1e-7, max_steps=400))
+    linear = linear_term(problem.dim)
+    with jax.enable_x64(True):
+        start = s.solver(problem.project(jnp.asarray(problem.start(0))))
+        got = solve(s, linear, solver=start)
+        x = np.asarray(got.x)
+        value, gradient = slope(s, x, linear)
+        step = np.asarray(problem.project(jnp.asarray(x - 0.1 * gradient)))
+    assert np.linalg.norm(step - x) <= 1e-6
+    assert float(got.residual) <= 1e-7
+    assert value < slope(s, np.asarray(start.x), linear)[0] - 1e-3
+
+
+def test_single_precision_stays_single() -> None:
+    c = case("logistic", rows=30)
+    s = jax.tree.map(lambda v: v.astype(jnp.float32) if v.dtype == np.float64 else v, shard(c))
+    s = eqx.tree_at(lambda s: s.how, s, Settings(tolerance=1e-5))
+    x, solver = eqx.filter_jit(s.argmin)(jnp.zeros(FEATURES), jnp.float32(0.2), s.solver(jnp.zeros(FEATURES)))
+    assert x.dtype == jnp.float32
+    assert float(solver.residual) <= 1e-5
+
+
+def test_fewer_records_than_features_and_no_regularizer() -> None:
+    """The minimiser is not unique and the Hessian singular; still a minimiser is found, and the residual is honest."""
+    c = case("squared", rows=2, seed=4)
+    c = c._replace(features=case("squared", rows=9).features[:2])
+    got = solve(shard(c, ridge=0.0, how=Settings(tolerance=1e-9)), np.zeros(FEATURES), 0.0)
+    np.testing.assert_allclose(c.features @ np.asarray(got.x), c.targets, atol=1e-7)
+    assert float(got.residual) <= 1e-9
+
+
+def test_a_fixed_amount_of_work_needs_a_curvature_bound() -> None:
+    problem = Perceptron((FEATURES, 3), constraint=Ball(1.0))
+    s = shard(case("tanh-net")._replace(problem=problem), how=Settings(fixed=3))
+    with pytest.raises(InputError, match="curvature bound"):
+        solve(s, np.zeros(problem.dim))
