@@ -45,7 +45,7 @@ class Config(BaseConfig):
     variant: Literal["decentralised", "star"] = Field("decentralised", description="star: the paper's, hub = agent 0")
     penalty: float | None = Field(None, gt=0, description="η; None: see `tune`")
     step: float | None = Field(None, gt=0, description="first step size; None: see `tune`")
-    decay: float = Field(0.5, ge=0, le=1, description="step size ∝ k^−decay; the paper's is .5")
+    decay: float = Field(0.0, ge=0, le=1, description="step size ∝ k^−decay; the paper's is .5")
     clip: float | None = Field(None, gt=0, description="bound on a record's gradient; None: the loss's own")
     tail: float = Field(0.5, ge=0, le=1, description="share of the rounds whose releases the answer averages; 0: last")
 
@@ -74,16 +74,20 @@ class Message(eqx.Module):
 
 
 def tune(cfg: Config, public: Public) -> Config:
-    """step = 1/(smoothness + ridge) where there is a bound, else .2; η by `theory.private_penalty`."""
+    """step = 2/(smoothness + ridge), the largest that is stable on any data, or .2 without such a bound.
+
+    η: the larger of `theory.private_penalty` and 1/(8 |V| step), which keeps the pull to the neighbours at a quarter
+    of the pull to the last point.
+    """
     star = public.degree_min == 1 and public.degree_max == public.agents - 1
     if cfg.variant == "star" and not (star and public.agents > 2):
         raise InputError("variant 'star' needs a star graph of at least 3 agents; use variant 'decentralised'")
-    if cfg.step is None:
-        smooth = public.smoothness + public.ridge
-        cfg = cfg.replace(step=1 / smooth if smooth < float("inf") else 0.2)
-    if cfg.penalty is None:
-        cfg = cfg.replace(penalty=theory.private_penalty(public))
-    return cfg
+    smooth = public.smoothness + public.ridge
+    step = cfg.step if cfg.step is not None else 2 / smooth if smooth < float("inf") else 0.2
+    penalty = cfg.penalty
+    if penalty is None:
+        penalty = max(theory.private_penalty(public), 1 / (8 * public.degree_max * step))
+    return cfg.replace(step=step, penalty=penalty)
 
 
 def init(cfg: Config, place: Place) -> State:

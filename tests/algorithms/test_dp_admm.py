@@ -22,7 +22,8 @@ from tests.support import agent, network
 
 __all__ = ["double"]
 
-RING, STAR = alg.EXAMPLE, alg.Config(variant="star", penalty=0.2, step=3.0)
+RING = alg.Config(penalty=0.1, step=3.0, decay=0.5)
+STAR = alg.Config(variant="star", penalty=0.2, step=3.0, decay=0.5)
 ROUNDS, NOISE = 4000, 0.3
 LAYOUTS = {"decentralised": network(rounds=ROUNDS), "star": network(rounds=ROUNDS, graph="star")}
 
@@ -125,5 +126,18 @@ def test_star_wants_a_star() -> None:
     with pytest.raises(InputError, match="star graph"):
         alg.tune(alg.Config(variant="star"), Public(**public()))
     tuned = alg.tune(alg.Config(variant="star"), Public(**public(degree_min=1, degree_max=4)))
-    assert tuned.step == pytest.approx(1 / 0.3)
-    assert tuned.penalty > 0
+    assert tuned.step == pytest.approx(2 / 0.3)
+    assert tuned.penalty >= 0.15 / 8 / 4
+
+
+def test_the_default_step_is_the_largest_stable_one() -> None:
+    """All records alike and labels nearly balanced: curvature close to its bound, so a larger step must diverge."""
+    rng = np.random.default_rng(0)
+    x, y = np.tile([1.0, 0.0], (200, 1)), np.where(rng.uniform(size=200) < 0.55, 1.0, -1.0)
+    layout = network(d=2, data=(x, y), rounds=300, ridge=0.001)
+    step = alg.tune(alg.Config(), Public(**public(ridge=0.001, epsilon=None))).step
+    runs = [Run(0, alg.Config(penalty=0.003, step=step * over, tail=0.0)) for over in (1.0, 1.1)]
+    found = simulate(find("dp-admm"), layout, runs, rounds=300, every=300).points
+    error = np.abs(found - pooled(layout)).max(axis=(1, 2))
+    assert error[0] < 2e-3
+    assert error[1] > 0.1
