@@ -76,7 +76,7 @@ def fit_by_consensus(
     noise: Noise,
     rounds: int = 50,
     signed: bool = True,
-    penalty: float = np.inf,
+    penalty: float = 1.0,
     shares: Sequence[float] | None = None,
 ) -> FairNetwork:
     """Noisy local coefficients, averaged over the graph for `rounds` rounds; every holder solves what it then holds.
@@ -94,7 +94,7 @@ def fit_by_consensus(
     total = sum(h.count for h in holders)
     share: Floats | None = None
     if levels.stages[0] is not None:
-        local = np.stack([mech.noisy_counts(h, levels, noise) for h in holders])  # type: ignore[arg-type]
+        local = np.stack([c for h in holders if (c := mech.noisy_counts(h, levels, noise)) is not None])
         share = np.stack([mech.shares_of(n * row, total) for row in walk @ local])
     linear, quadratic, penalties = [], [], []
     for i, holder in enumerate(holders):
@@ -148,9 +148,7 @@ class _Shared:
         for part in parts:
             units = np.rint(part / step)
             if np.abs(units).max(initial=0.0) >= 2**62 / len(parts):
-                raise InputError(
-                    "a coefficient is too large for the integer grid: there is too little noise to use one"
-                )
+                raise InputError("a coefficient is too large for the integer grid: the noise is too small")
             vectors.append(units.astype(np.int64) + self._units(part.shape))
         return step * sum_shares(vectors)
 
@@ -170,10 +168,10 @@ def fit_by_secret_sum(
     colluding: int = 0,
     random_state: int | None = None,
     signed: bool = True,
-    penalty: float = np.inf,
+    penalty: float = 1.0,
     shares: Sequence[float] | None = None,
 ) -> FairNetwork:
-    """One secret-shared sum for each stage: the noise of a single holder with all records, and no one trusted with them.
+    """One secret-shared sum for each stage: the noise of a single holder with all records, none of which has left home.
 
     `colluding` holders may pool what they know (each holder's noise grows to make up for theirs). Noise comes from the
     operating system; an integer `random_state` makes a reproducible run, for study only. Gaussian methods only.

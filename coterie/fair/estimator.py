@@ -50,7 +50,8 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
     bounds : (low, high), list of pairs, or dictionary
         Public range of the columns, (low, high), or public list of categories (data frames). Required.
     penalty : float
-        Weight α of the covariance penalty; inf makes the released covariance exactly 0, 0 ignores fairness.
+        Weight α of the covariance penalty: 0 ignores fairness, inf makes the released covariance exactly 0. With inf a
+        covariance that is mostly noise costs a whole direction of the features; 1 bounds that loss.
     attribute, ratio : column, float
         Group-wise noise: `ratio` ≥ 1 times as much on everything that involves this column (pdfc, adfc).
     shares : three floats, optional
@@ -79,7 +80,7 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
     Examples
     --------
     >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-1, 1, (5000, 3)); X[:, 0] = X[:, 0] > 0
+    >>> X = rng.uniform(-1, 1, (20000, 3)); X[:, 0] = X[:, 0] > 0
     >>> y = (X[:, 1] + 0.5 * X[:, 0] > 0.2).astype(int)
     >>> model = PrivateFairClassifier(epsilon=1.0, delta=1e-5, sensitive_feature=0,
     ...     bounds=[(0, 1), (-1, 1), (-1, 1)], random_state=0).fit(X, y)
@@ -96,7 +97,7 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
         *,
         groups: int = 2,
         bounds: Bounds | None = None,
-        penalty: float = np.inf,
+        penalty: float = 1.0,
         attribute: Any = None,
         ratio: float = 1.0,
         shares: Sequence[float] | None = None,
@@ -144,6 +145,7 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
         target = (np.asarray(y) == self.classes_[1]).astype(int)
         if how.law is None:
             self._store(logistic_regression(made.x, target), (NonPrivate(),))
+            self.account_ = account(self.events_, 0.0)
             return self
         options: dict[str, Any] = {"noise": self._noise(), "signed": made.signed, "epsilon": self.epsilon}
         options["delta"] = self.delta if how.law == "gaussian" else 0.0
@@ -151,7 +153,7 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
         if column is not None:
             if column not in made.attributes:
                 raise InputError(
-                    f"attribute {self.attribute!r} must be a feature, and norm 'max', to get its own noise"
+                    f"attribute {self.attribute!r} must be a feature (and norm 'max') for noise of its own"
                 )
             options |= {"attribute": made.attributes[column], "ratio": self.ratio}
         statistics = Statistics.of(made.x, target, z, groups)
@@ -219,7 +221,7 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
         if which is None or which in frame.columns:
             return which
         if isinstance(which, int | np.integer) and 0 <= which < frame.shape[1]:
-            return frame.columns[which]
+            return frame.columns[int(which)]
         raise InputError(f"column {which!r} is not in X, which has {list(frame.columns)[:20]}")
 
     def _protected(
@@ -259,7 +261,6 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
     def _store(self, weights: NDArray, events: tuple) -> None:
         self.coef_ = weights[None]
         self.events_ = events
-        self.account_ = account(events, 0.0) if isinstance(events[0], NonPrivate) else None
         self.epsilon_, self.delta_ = np.inf, 0.0
         self.claimed_epsilon_ = self.attribute_account_ = self.group_share_ = None
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -25,8 +24,8 @@ __all__ = ["Bounds", "Features", "book_of", "features"]
 
 Bounds = tuple[float, float] | Sequence[tuple[float, float]] | Mapping
 HOW = (
-    "give bounds=(low, high) for all columns, a list of such pairs, or a dictionary from column to (low, high) or to the "
-    "list of its categories; they must be public knowledge, never the minimum and maximum of these records"
+    "give bounds=(low, high) for all columns, a list of such pairs, or a dictionary from column to (low, high) or to "
+    "the list of its categories; they must be public knowledge, never the minimum and maximum of these records"
 )
 
 
@@ -123,6 +122,3 @@ def _rule(column: object, rule: object) -> Number | Category:
         except (TypeError, ValueError) as error:
             raise InputError(f"bound of column {column!r}: {error}") from None
     raise InputError(f"bound of column {column!r} is {rule!r}: expected (low, high) or a list of category names")
-
-
-Coding = Literal["onehot", "ordinal"]

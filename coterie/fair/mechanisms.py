@@ -63,7 +63,7 @@ class Release:
     attribute: Account | None = None  # neighbours that differ in the chosen attribute only
     claim: float | None = None  # ε that the paper would print (as_printed only)
 
-    def weights(self, penalty: float = np.inf) -> Floats:
+    def weights(self, penalty: float = 1.0) -> Floats:
         """The minimiser of the repaired objective with covariance penalty α (∞: released covariance exactly 0)."""
         return minimise(self.quadratic + np.diag(self.ridge), self.linear, self.penalties, penalty)
 

@@ -50,8 +50,8 @@ _COMPOSE_L1 = Erratum(
 _COMPOSE_L2 = Erratum(
     "Theorem 20",
     "the same formula, from ‖B'‖ ≤ Δ₂/d",
-    "μ² = sup Σ_g ‖Δλ_g‖²/σ_g²; ‖B'‖ ≤ Δ₂/d fails at x = e_s. With tight sensitivities and ε_s = 10 ε_n up to 4.6 times "
-    "too small; δ = 1 − (1 − δ_s)(1 − δ_n) is not needed",
+    "μ² = sup Σ_g ‖Δλ_g‖²/σ_g²; ‖B'‖ ≤ Δ₂/d fails at x = e_s. With tight sensitivities and ε_s = 10 ε_n up to 4.6 "
+    "times too small; δ = 1 − (1 − δ_s)(1 − δ_n) is not needed",
     "privacy",
 )
 _CHOICE = Erratum(
@@ -102,7 +102,8 @@ _ALL = (
     ),
     Method(
         "pflr-star", "Functional mechanism with a private covariance penalty, Laplace noise; pure ε.",
-        f"D. Xu, S. Yuan, X. Wu, Achieving Differential Privacy and Fairness in Logistic Regression (2019), after {_DING}",
+        "D. Xu, S. Yuan, X. Wu, Achieving Differential Privacy and Fairness in Logistic Regression (2019), as "
+        f"described in {_DING}",
         "laplace", fair=True, errata=(_SHIFT, _OBJECTIVE, _ZBAR),
     ),
     Method(

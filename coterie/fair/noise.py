@@ -56,7 +56,7 @@ class Seeded:
 
 
 class Grid:
-    """Integer noise from the operating system (`coterie.privacy.secure.grid_noise`): no seed, no floating-point noise."""
+    """Integer noise from the operating system (`coterie.privacy.secure.grid_noise`): no seed, no floating point."""
 
     secure = True
 

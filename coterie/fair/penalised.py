@@ -1,7 +1,7 @@
 r"""The covariance penalty for iterative algorithms: logistic loss plus a public, smooth α Σ_j h(v̂_jᵀw).
 
-The direction v̂ = (1/n) Σ u_z x is released once, with noise (`release_direction`); from then on the penalty is public and
-every iteration pays for the loss only. h is |·| with a quadratic corner of half-width c (Huber), so that gradients
+The direction v̂ = (1/n) Σ u_z x is released once, with noise (`release_direction`); from then on the penalty is public
+and every iteration pays for the loss only. h is |·| with a quadratic corner of half-width c (Huber), so that gradients
 and curvature stay bounded:
 
     a record's gradient    slope·x + p(w),  p = α Σ_j h'(v̂_jᵀw) v̂_j     ‖·‖ ≤ bound + α Σ‖v̂_j‖

@@ -34,10 +34,10 @@ def ridge_for(spread: Floats) -> Floats:
     return np.maximum(4 * own, 2 * np.sqrt((spread**2).sum(1)) + 2 * own)
 
 
-def minimise(quadratic: Floats, linear: Floats, penalties: Floats | None = None, alpha: float = np.inf) -> Floats:
+def minimise(quadratic: Floats, linear: Floats, penalties: Floats | None = None, alpha: float = 1.0) -> Floats:
     """The minimiser of wᵀAw + bᵀw + α Σ_j |penalties_j ᵀw|, in the span of A's positive eigenvectors.
 
-    >>> minimise(np.eye(2), np.array([-2.0, -2.0]), np.array([[1.0, 0.0]]))
+    >>> minimise(np.eye(2), np.array([-2.0, -2.0]), np.array([[1.0, 0.0]]), np.inf)
     array([0., 1.])
     """
     if not alpha >= 0:
