@@ -135,10 +135,10 @@ def laplace_uniform(rate: float, width: float, shift: float) -> Profile:
 def sampled_gaussian(noise_multiplier: float, rate: float) -> Profile:
     """Fixed-size batches without replacement, replace-one, ν = noise std over the L2 sensitivity of the batch query.
 
-    The two laws are (1−q)A + qB and (1−q)A + qB', and every two of A, B, B' are one replacement apart, so advanced joint
-    convexity gives δ(ε) ≤ q δ_G(1/ν; ln(1 + (e^ε − 1)/q)) in both directions, attained for one round. The symmetric pair
-    with this profile dominates and therefore composes; the remove pair alone, without symmetrising, does not (Balle,
-    Barthe, Gaboardi 2018, Thm 2; Zhu, Dong, Wang 2022, Thm 10; Lebeda, Regehr, Kamath, Steinke 2024).
+    The two laws are (1−q)A + qB and (1−q)A + qB', and every two of A, B, B' are one replacement apart, so advanced
+    joint convexity gives δ(ε) ≤ q δ_G(1/ν; ln(1 + (e^ε − 1)/q)) in both directions, attained for one round. The
+    symmetric pair with this profile dominates and therefore composes; the remove pair alone, without symmetrising,
+    does not (Balle, Barthe, Gaboardi 2018, Thm 2; Zhu, Dong, Wang 2022, Thm 10; Lebeda, Regehr, Kamath, Steinke 2024).
     """
 
     def delta(eps: Floats) -> Floats:
