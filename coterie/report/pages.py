@@ -13,6 +13,7 @@ of the checkout it runs in; `--check` writes nothing and names the pages that ar
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
 import io
 import os
@@ -28,6 +29,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+import coterie
 from coterie.algorithms.base import all_algorithms
 from coterie.drivers.references import REFERENCES
 from coterie.errors import InputError
@@ -185,6 +187,32 @@ def console(command: str) -> str:
     return f"```console\n$ {command}\n{shown}\n```"
 
 
+# ---- the checkout ----------------------------------------------------------------------------------------------------
+
+SAYS_NOTHING = {  # packages whose __init__ has no docstring
+    "algorithms": "What an algorithm is (base.py), then one file each, found by walking the package.",
+    "drivers": "The simulation: one compiled program for all agents, rounds and seeds.",
+    "privacy": "Events, accountants, calibration, schedules, ledger, samplers.",
+    "report": "result.json, pictures, and the generated parts of these pages.",
+}
+BESIDE = {
+    "tests/": "Mirrors coterie/; tests/conformance holds what every algorithm inherits.",
+    "examples/": "Small studies to read and run.",
+    "benchmarks/": "Ratios to peers measured in the same run.",
+    "docs/": "What you are reading.",
+}
+
+
+def layout() -> str:
+    """Folders of the checkout and what is in them, packages in the words of their own docstrings."""
+    rows = {}
+    for package in sorted(Path(coterie.__file__).parent.glob("*/__init__.py")):
+        words = (ast.get_docstring(ast.parse(package.read_text("utf-8"))) or "").split("\n\n")[0]
+        name = package.parent.name
+        rows[f"coterie/{name}/"] = " ".join(words.split()) or SAYS_NOTHING[name]
+    return table(("folder", "what is in it"), [(code(k), v) for k, v in (rows | BESIDE).items()])
+
+
 # ---- pages -----------------------------------------------------------------------------------------------------------
 
 GENERATORS: dict[str, Callable[..., str]] = {
@@ -193,6 +221,7 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "commands": commands,
     "console": console,
     "errata": errata,
+    "layout": layout,
     "plan": plan,
     **EPSILON_TABLES,
 }

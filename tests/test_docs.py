@@ -1,0 +1,284 @@
+"""The pages say what is true: generated blocks are fresh, examples run, links lead somewhere, numbers are right."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import BaseModel
+
+import coterie.algorithms
+from coterie import cli
+from coterie.algorithms.base import Algorithm, all_algorithms, find
+from coterie.data.loaders import LOADERS
+from coterie.errors import InputError
+from coterie.plan import Plan, validate
+from coterie.report import pages
+from coterie.report.result import SCHEMA
+
+ROOT = Path(__file__).parents[1]
+PAGES = pages.pages(ROOT)
+README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
+names = pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """Code blocks of a page in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def file_on(page: Path, name: str) -> str:
+    """The file that a page prints after `<!-- file: name -->`."""
+    found = re.search(rf"<!-- file: {re.escape(name)} -->\n```python\n(.*?)^```", page.read_text("utf-8"), re.S | re.M)
+    assert found, f"{page.name} does not print {name}"
+    return found[1]
+
+
+# ---- generated blocks ------------------------------------------------------------------------------------------------
+
+
+@names
+def test_generated_blocks_are_fresh(page: Path) -> None:
+    text = page.read_text("utf-8")
+    assert pages.refresh(text) == text, f"{page.name} is out of date: make docs"
+
+
+def test_plan_page_has_every_key_of_the_models() -> None:
+    text = (ROOT / "docs" / "plan.md").read_text("utf-8")
+    for table, field in Plan.model_fields.items():
+        kinds = [k for k in (field.annotation, *getattr(field.annotation, "__args__", ())) if inspect.isclass(k)]
+        for model in (k for k in kinds if issubclass(k, BaseModel)):
+            section = text.split(f"## [{table}]")[1].split("\n## ")[0]
+            for key in model.model_fields:
+                assert f"| `{key}` |" in section, f"{table}.{key}"
+
+
+# ---- links, names, paths ---------------------------------------------------------------------------------------------
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of a page's headings, as they are made when it is shown."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def broken_links(page: Path, text: str) -> list[str]:
+    """Relative links that lead nowhere."""
+    bad = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if link.startswith("http"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path) if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            bad.append(link)
+    return bad
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert broken_links(page, page.read_text("utf-8")) == []
+
+
+def test_broken_links_are_noticed() -> None:
+    text = "[a](docs/nowhere.md) [b](docs/plan.md#no-such-heading) [c](docs/plan.md)"
+    assert broken_links(README, text) == ["docs/nowhere.md", "docs/plan.md#no-such-heading"]
+
+
+@names
+def test_commands_targets_and_files_on_pages_exist(page: Path) -> None:
+    text = page.read_text("utf-8")
+    commands = {c.name or c.callback.__name__ for c in cli.app.registered_commands if c.callback}
+    assert set(re.findall(r"`coterie ([a-z]+)", text)) <= commands
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)) | {"docs"}
+    assert set(re.findall(r"`make ([a-z-]+)`", text)) <= targets
+    for path in re.findall(r"`((?:coterie|tests|benchmarks|docs)/[\w/.]+)`", text):
+        assert (ROOT / path).exists() or path.endswith("noisy_diffusion.py"), path
+
+
+def test_data_page_names_every_option() -> None:
+    text = (ROOT / "docs" / "data.md").read_text("utf-8")
+    rows = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("| `")}
+    for name, loader in LOADERS.items():
+        row = next(line for first, line in rows.items() if f"`{name}`" in first)
+        if "see below" in row:
+            row = text.split("## Your own table")[1].split("\n## ")[0]
+        for option, parameter in inspect.signature(loader).parameters.items():
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                assert f"`{option}`" in row, f"{name}: {option}"
+
+
+# ---- the README's examples -------------------------------------------------------------------------------------------
+
+
+def test_readme_python_runs_as_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = blocks(README, "python")
+    assert len(example.splitlines()) <= 12
+    exec(compile(example, "README.md", "exec"), {})
+    epsilon, accuracy = re.search(r"ε = ([\d.]+).*\naccuracy ([\d.]+)", capsys.readouterr().out).groups()
+    assert float(epsilon) == pytest.approx(1.0, abs=2e-3)
+    assert float(accuracy) > 0.7
+
+
+def test_plans_on_pages_are_valid() -> None:
+    for page in PAGES:
+        for text in blocks(page, "toml"):
+            tree = tomllib.loads(text)
+            if "data" in tree:
+                assert validate(tree).data.source == tree["data"]["source"]
+    with pytest.raises(InputError, match="epsilonn"):
+        validate(tomllib.loads(blocks(README, "toml")[0].replace("epsilon", "epsilonn")))
+
+
+# ---- the algorithm of CONTRIBUTING -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def package_folder(folder: Path) -> Iterator[Callable[[str], Algorithm]]:
+    """A folder on the package's path; the function puts a file there as a contributor would. Gone afterwards."""
+
+    def add(text: str) -> Algorithm:
+        forget()
+        (folder / "noisy_diffusion.py").write_text(text, "utf-8")
+        importlib.invalidate_caches()
+        return find("noisy-diffusion")
+
+    def forget() -> None:
+        all_algorithms.cache_clear()
+        sys.modules.pop("coterie.algorithms.noisy_diffusion", None)
+        vars(coterie.algorithms).pop("noisy_diffusion", None)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coterie.algorithms, "__path__", [*coterie.algorithms.__path__, str(folder)])
+        patch.setattr(sys, "dont_write_bytecode", True)  # two versions of a file within one second
+        yield add
+        forget()
+
+
+@pytest.fixture
+def added(tmp_path: Path) -> Iterator[Callable[[str], Algorithm]]:
+    """Adds an algorithm to the package."""
+    with package_folder(tmp_path) as add:
+        yield add
+
+
+EXAMPLE = "coterie/algorithms/noisy_diffusion.py"
+
+
+def sensitivity_test() -> Any:
+    """The test that the page prints, made anew so that it sees the module as it is now."""
+    space: dict[str, Any] = {}
+    exec(compile(file_on(CONTRIBUTING, "tests/algorithms/test_noisy_diffusion.py"), "page", "exec"), space)
+    return space["test_sensitivity"]
+
+
+def test_example_is_found_conforms_and_has_its_sensitivity(added: Callable[[str], Algorithm]) -> None:
+    from tests.conformance import test_algorithms as suite
+
+    algorithm = added(file_on(CONTRIBUTING, EXAMPLE))
+    assert algorithm.private
+    assert "noisy-diffusion" in all_algorithms()
+    for name, check in vars(suite).items():
+        if name.startswith("test_") and list(inspect.signature(check).parameters) == ["slug"]:
+            check("noisy-diffusion")
+    suite.recorded.cache_clear()
+    sensitivity_test()()
+
+
+def test_example_runs_and_is_drawn(results: SimpleNamespace) -> None:
+    result = results.private
+    assert result["algorithm"]["name"] == "noisy-diffusion"
+    assert result["privacy"]["epsilon"] == pytest.approx(1.0, rel=1e-6)
+    assert result["metrics"]["test_accuracy"]["mean"] > result["references"]["alone"]["test_accuracy"]
+    assert results.picture > 10_000
+
+
+def test_the_printed_test_rejects_a_halved_sensitivity(added: Callable[[str], Algorithm]) -> None:
+    text = file_on(CONTRIBUTING, EXAMPLE)
+    broken = text.replace("return 2 * cfg.step", "return cfg.step")
+    assert broken != text
+    added(broken)
+    with pytest.raises(AssertionError):
+        sensitivity_test()()
+
+
+def test_example_is_short_and_clean(tmp_path: Path) -> None:
+    text = file_on(CONTRIBUTING, EXAMPLE)
+    code = re.sub(r'""".*?"""', "", text, flags=re.DOTALL)
+    assert sum(bool(line.strip()) for line in code.splitlines()) <= 40
+    (tmp_path / "noisy_diffusion.py").write_text(text, "utf-8")
+    for check in (["check"], ["format", "--check"]):
+        command = [sys.executable, "-m", "ruff", *check, "--config", str(ROOT / "pyproject.toml"), str(tmp_path)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+# ---- the page on result.json -----------------------------------------------------------------------------------------
+
+FREE = ("plan", "algorithm.settings", "privacy.all_accountants")  # tables whose keys vary
+
+
+def flat(tree: dict[str, Any], prefix: str = "") -> set[str]:
+    """Dotted keys of nested tables, those with free keys not opened."""
+    found = set()
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        opened = isinstance(value, dict) and name not in FREE
+        found |= flat(value, f"{name}.") if opened else {name}
+    return found
+
+
+def documented() -> set[str]:
+    """Keys on the page, SCORE and METRIC spelt out for a classifier."""
+    keys = re.findall(r"^\| `([\w.]+)` \|", (ROOT / "docs" / "result.md").read_text("utf-8").split("| key |")[1], re.M)
+    spelt = [key.replace("SCORE", "test_accuracy") for key in keys]
+    metrics = ("train_loss", "test_accuracy", "consensus_gap")
+    return {key.replace("METRIC", m) for key in spelt for m in (metrics if "METRIC" in key else ("",))}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """A private result, of the algorithm that CONTRIBUTING adds, and one without privacy, as written."""
+    out = tmp_path_factory.mktemp("runs")
+    private, free = out / "private", out / "free"
+    with package_folder(out) as add:
+        add(file_on(CONTRIBUTING, EXAMPLE))
+        change = ["--set", "algorithm.name=noisy-diffusion", "--set", "run.rounds=40"]
+        assert cli.main(["run", "--quiet", *change, "--seeds", "2", "--out", str(private)]) == 0
+    plan = out / "free.toml"
+    plan.write_text('algorithm.name = "dgd"\nrun.rounds = 4\n')
+    assert cli.main(["run", str(plan), "--quiet", "--out", str(free)]) == 0
+    read = lambda folder: json.loads((folder / "result.json").read_text("utf-8"))  # noqa: E731
+    picture = (private / "curves.png").stat().st_size
+    return SimpleNamespace(private=read(private), free=read(free), model=np.load(free / "model.npz"), picture=picture)
+
+
+def test_result_page_lists_exactly_what_is_written(results: SimpleNamespace) -> None:
+    keys = documented()
+    assert flat(results.private) == keys - {"privacy"}
+    assert flat(results.free) == {k for k in keys if not k.startswith("privacy.")}
+    text = (ROOT / "docs" / "result.md").read_text("utf-8")
+    assert f"schema **{SCHEMA}**" in text
+    assert results.private["schema"] == SCHEMA
+    model = text.split("| `model.npz` |")[1].splitlines()[0]
+    assert all(f"`{name}`" in model for name in results.model.files)
+
+
+def test_the_threat_model_quotes_the_result(results: SimpleNamespace) -> None:
+    text = " ".join((ROOT / "docs" / "threat-model.md").read_text("utf-8").split())
+    assert results.private["privacy"]["adjacency"] in text
+    assert "simulation" in results.private["noise_source"]
+    for key in re.findall(r"`(privacy\.\w+)`", text):
+        assert key in documented() or key == "privacy.tuned_on_private_data", key
