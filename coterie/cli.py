@@ -159,6 +159,22 @@ def _numbers(option: str, text: str) -> list[float]:
         raise InputError(f"{option} needs numbers such as 0.1,1,10, got {text!r}") from None
 
 
+@app.command()
+def fair(
+    plan: Annotated[Path | None, typer.Argument(metavar="[PLAN.toml]", help="default: Adult, sex protected")] = None,
+    out: Annotated[Path | None, typer.Option(help="folder for fair.json, fair.csv and pictures")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="independent repetitions")] = None,
+    set_: SetOption = None,
+) -> None:
+    """Private and fair classification: accuracy, fairness and ε of every method, beside what was printed.
+
+    Example: coterie fair --seeds 10 --out runs/fair
+    """
+    from coterie.commands import fair as command
+
+    command.run(plan, out, seeds, set_ or [], out_console)
+
+
 def progress_bar(console: Console) -> Progress:
     """A bar with rounds and the time that is left."""
     return Progress(

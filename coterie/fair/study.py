@@ -1,0 +1,323 @@
+r"""A fairness study: methods × budgets × seeds on one table, described by a TOML plan; `coterie fair` runs it.
+
+Records become `Statistics` once for each coding and split; every release, whatever its method and budget, is made from
+those. Metrics are of held-out records and for evaluation only: publishing them would be a release of its own.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from importlib import resources
+from operator import add
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from pydantic import Field, ValidationError, model_validator
+
+from coterie.data import load
+from coterie.data.adult import BOOK
+from coterie.data.encode import Book, Category, Number, class_indices
+from coterie.data.tables import read_table
+from coterie.errors import InputError
+from coterie.fair.decentralised import fit_by_consensus, fit_by_secret_sum
+from coterie.fair.estimator import logistic_regression
+from coterie.fair.features import Features, book_of, features
+from coterie.fair.mechanisms import release
+from coterie.fair.methods import METHODS
+from coterie.fair.metrics import evaluate
+from coterie.fair.noise import Seeded
+from coterie.fair.polynomial import Statistics
+from coterie.fair.printed import release_as_printed
+from coterie.graphs import make_graph, mixing
+from coterie.plan import Positive, Section, _apply, _one_line
+from coterie.privacy.accountants import Account
+
+__all__ = ["METRICS", "FairPlan", "Study", "prepare", "read_fair_plan", "run"]
+
+METRICS = ("accuracy", "risk_difference", "disparate_impact", "equalized_odds_gap", "positive_rate")
+
+
+class FairData(Section):
+    """[data] Which table, which attribute is protected."""
+
+    source: Literal["adult", "csv", "parquet"] = "adult"
+    path: Path | None = Field(None, description="the table; for adult: where its files lie")
+    label: str | None = Field(None, description="label column of a table (adult: income)")
+    classes: list[str] | None = Field(None, description="the two labels, the second is the good outcome")
+    protected: str = Field("sex", description="the protected attribute")
+    bounds: dict[str, list] = Field(
+        default_factory=dict, description="public bounds: column = [low, high] or column = [category, …]"
+    )
+    test_fraction: float = Field(0.2, gt=0, lt=1)
+
+
+class CodingPlan(Section):
+    """[codings.NAME] How columns become features."""
+
+    coding: Literal["onehot", "ordinal"] = "onehot"
+    norm: Literal["max", "unit"] = "max"
+    centre: bool = True
+    constant: bool = True
+    leave_out: list[str] = Field(default_factory=list, description="columns that are not features")
+    log: list[str] = Field(default_factory=list, description="numbers scaled by their logarithm")
+
+
+class RunPlan(Section):
+    """[[runs]] One line of a table: a method with its settings, at every budget."""
+
+    panel: str = Field("methods", description="table and picture in which it appears")
+    label: str | None = None
+    method: str = "adfc"
+    coding: str = "ours"
+    as_printed: bool = False
+    attribute: str | None = Field(None, description="column that gets `ratio` times the noise")
+    ratio: float = Field(1.0, ge=1)
+    penalty: float = Field(1.0, ge=0, description="α of the covariance penalty")
+    over: Literal["one", "secret-sum", "consensus"] = Field("one", description="who holds the records")
+    epsilons: list[Positive] | None = None
+    deltas: list[float] | None = None
+    printed: dict[str, list[float]] = Field(
+        default_factory=dict, description="risk difference that the source prints: ε = [mean, std]"
+    )
+
+    @model_validator(mode="after")
+    def _known(self) -> RunPlan:
+        if self.method not in METHODS:
+            raise ValueError(f"unknown method {self.method!r}: expected one of {', '.join(METHODS)}")
+        if self.over != "one" and (self.as_printed or self.attribute):
+            raise ValueError(f"over = {self.over!r} goes with neither as_printed nor attribute")
+        return self
+
+    @property
+    def name(self) -> str:
+        """What tables and pictures call it."""
+        parts = [self.method, *([f"x_s = {self.attribute}"] if self.attribute else [])]
+        return self.label or ", ".join([*parts, *(["as printed"] if self.as_printed else [])])
+
+
+class FairPlan(Section):
+    """A whole fairness study."""
+
+    name: str = "unnamed"
+    data: FairData = Field(default_factory=FairData)
+    codings: dict[str, CodingPlan] = Field(default_factory=lambda: {"ours": CodingPlan()})
+    epsilons: list[Positive] = Field([0.1, 1.0, 10.0])
+    delta: float = Field(1e-5, gt=0, lt=1)
+    seeds: int = Field(10, ge=1)
+    seed: int = Field(0, ge=0)
+    holders: int = Field(5, ge=2, description="who shares the records in runs over several")
+    runs: list[RunPlan] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _named(self) -> FairPlan:
+        for r in self.runs:
+            if r.coding not in self.codings:
+                raise ValueError(f"run {r.name!r}: unknown coding {r.coding!r}, expected {', '.join(self.codings)}")
+        return self
+
+
+def read_fair_plan(path: Path | None, changes: list[str]) -> FairPlan:
+    """Read and check a plan (the embedded Adult study without a path)."""
+    where = "the Adult study" if path is None else str(path)
+    try:
+        embedded = resources.files("coterie").joinpath("plans/fair.toml")
+        tree = tomllib.loads((embedded if path is None else path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read plan {path}: {error.strerror or error}") from None
+    except ValueError as error:  # TOML and Unicode errors
+        raise InputError(f"{where} is not valid TOML: {error}") from None
+    for change in changes:
+        _apply(tree, change)
+    try:
+        return FairPlan.model_validate(tree)
+    except ValidationError as error:
+        raise InputError(f"{where}: {_one_line(error, FairPlan)}") from None
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """The records of a plan, encoded by each of its codings."""
+
+    plan: FairPlan
+    codings: dict[str, Features]
+    targets: np.ndarray
+    groups: np.ndarray
+    levels: tuple[str, ...]  # names of the protected groups
+
+
+def prepare(plan: FairPlan) -> Study:
+    """Load and encode the table."""
+    data = plan.data
+    if data.source == "adult":
+        adult = load("adult", path=data.path, missing="keep")
+        frame, targets, book = pd.DataFrame(dict(adult.columns)), adult.targets, dict(BOOK)
+    else:
+        frame, targets, book = _table(data)
+    if data.protected not in book:
+        raise InputError(f"data.protected = {data.protected!r} is not a column with public levels: {', '.join(book)}")
+    groups, levels = _groups(frame[data.protected], data.protected, book.pop(data.protected))
+    made = {name: _encode(frame, book, coding) for name, coding in plan.codings.items()}
+    return Study(plan, made, targets, groups, levels)
+
+
+def _table(data: FairData) -> tuple[pd.DataFrame, np.ndarray, dict[str, Number | Category]]:
+    if data.path is None or data.label is None or data.classes is None or len(data.classes) != 2:
+        raise InputError(f"data.source = {data.source!r} needs data.path, data.label and data.classes = [bad, good]")
+    frame = read_table(data.path)
+    columns = [str(c) for c in frame.columns if c != data.label]
+    if data.label not in frame:
+        raise InputError(f"{data.path} has no column {data.label!r}: it has {', '.join(columns)}")
+    book = book_of(data.bounds, columns)
+    return frame, class_indices(frame[data.label].astype("string"), data.label, data.classes), book
+
+
+def _groups(values: pd.Series, name: str, rule: Number | Category) -> tuple[np.ndarray, tuple[str, ...]]:
+    if isinstance(rule, Category):
+        return class_indices(values, name, rule.levels), rule.levels
+    middle = (rule.low + rule.high) / 2
+    return (values.to_numpy(float) > middle).astype(int), (f"≤ {middle:g}", f"> {middle:g}")
+
+
+def _encode(frame: pd.DataFrame, book: Book, coding: CodingPlan) -> Features:
+    for name in (*coding.leave_out, *coding.log):
+        if name not in book:
+            raise InputError(f"coding names the column {name!r}, but there are {', '.join(book)}")
+    kept = {c: rule for c, rule in book.items() if c not in coding.leave_out}
+    for name in coding.log:
+        rule = kept.get(name)
+        if not isinstance(rule, Number):
+            raise InputError(f"only numbers have a logarithm: {name!r} is a category or left out")
+        kept[name] = Number(rule.low, rule.high, log=True)
+    return features(
+        frame, kept, coding=coding.coding, centre=coding.centre, norm=coding.norm, constant=coding.constant
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Split:
+    """One seed's training statistics (by holder) and held-out rows."""
+
+    holders: list[Statistics]
+    train: np.ndarray
+    test: np.ndarray
+
+    @property
+    def whole(self) -> Statistics:
+        return reduce(add, self.holders)
+
+
+def run(study: Study, tell: Callable[[str], None] = lambda line: None) -> list[dict[str, Any]]:
+    """Every cell of the study: one for each run, ε and δ, with metrics over the seeds."""
+    plan = study.plan
+    cells: list[dict[str, Any]] = []
+    splits: dict[tuple[str, int], _Split] = {}
+    reference: dict[tuple[str, int], np.ndarray] = {}
+    for number, r in enumerate(plan.runs):
+        made = study.codings[r.coding]
+        if r.attribute is not None and r.attribute not in made.attributes:
+            raise InputError(f"run {r.name!r}: attribute {r.attribute!r} is not a feature of coding {r.coding!r}")
+        for epsilon, delta in _budgets(plan, r):
+            scores, last = [], None
+            for k in range(plan.seeds):
+                seed = plan.seed + k
+                key = (r.coding, seed)
+                if key not in splits:
+                    splits[key] = _split(study, made, seed)
+                here = splits[key]
+                if METHODS[r.method].law is None:
+                    if key not in reference:
+                        reference[key] = logistic_regression(made.x[here.train], study.targets[here.train])
+                    weights = reference[key]
+                else:
+                    weights, last = _train(plan, r, made, here, epsilon, delta, [seed, number, len(cells)])
+                decisions = made.x[here.test] @ weights > 0
+                scores.append(evaluate(study.targets[here.test], decisions, study.groups[here.test], len(study.levels)))
+            cells.append(_cell(r, epsilon, delta, scores, last, study.levels))
+        tell(f"{r.panel}: {r.name}")
+    return cells
+
+
+def _budgets(plan: FairPlan, r: RunPlan) -> list[tuple[float | None, float]]:
+    if METHODS[r.method].law is None:
+        return [(None, plan.delta)]
+    return [(e, d) for e in r.epsilons or plan.epsilons for d in r.deltas or [plan.delta]]
+
+
+def _split(study: Study, made: Features, seed: int) -> _Split:
+    """A random split, the same for every coding; the training records are dealt to the holders."""
+    plan, n = study.plan, len(study.targets)
+    order = np.random.default_rng(seed).permutation(n)
+    cut = round(plan.data.test_fraction * n)
+    test, train = order[:cut], order[cut:]
+    levels = len(study.levels)
+    holders = [
+        Statistics.of(made.x[rows], study.targets[rows], study.groups[rows], levels)
+        for rows in np.array_split(train, plan.holders)
+    ]
+    return _Split(holders, train, test)
+
+
+def _train(
+    plan: FairPlan, r: RunPlan, made: Features, here: _Split, epsilon: float | None, delta: float, key: list[int]
+) -> tuple[np.ndarray, dict[str, Any]]:
+    assert epsilon is not None
+    rng = np.random.default_rng(key)
+    budget: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "signed": made.signed}
+    if r.over == "secret-sum":
+        net = fit_by_secret_sum(
+            here.holders, r.method, random_state=int(rng.integers(2**31)), penalty=r.penalty, **budget
+        )  # fmt: skip
+        return net.weights[0], {"account": net.claim.account, "claim": net.claim.name, "adversary": net.claim.adversary}
+    if r.over == "consensus":
+        ring = mixing(make_graph("ring" if plan.holders > 2 else "path", plan.holders))
+        net = fit_by_consensus(here.holders, ring, r.method, noise=Seeded(rng), penalty=r.penalty, **budget)
+        return net.weights[0], {"account": net.claim.account, "claim": net.claim.name, "adversary": net.claim.adversary}
+    if r.attribute is not None:
+        budget |= {"attribute": made.attributes[r.attribute], "ratio": r.ratio}
+    make = release_as_printed if r.as_printed else release
+    out = make(here.whole, r.method, noise=Seeded(rng), **budget)
+    return out.weights(r.penalty), {"account": out.account, "printed": out.claim, "attribute": out.attribute}
+
+
+def _number(x: float | None) -> float | None:
+    return float(x) if x is not None and np.isfinite(x) else None
+
+
+def _spread(values: list[float]) -> dict[str, float | None]:
+    return {"mean": _number(float(np.mean(values))), "std": _number(float(np.std(values)))}
+
+
+def _cell(
+    r: RunPlan, epsilon: float | None, delta: float, scores: list, last: dict[str, Any] | None, levels: tuple[str, ...]
+) -> dict[str, Any]:
+    spent: Account | None = None if last is None else last["account"]
+    inner: Account | None = None if last is None else last.get("attribute")
+    cell: dict[str, Any] = {
+        "panel": r.panel,
+        "label": r.name,
+        "method": r.method,
+        "coding": r.coding,
+        "as_printed": r.as_printed,
+        "attribute": r.attribute,
+        "ratio": r.ratio,
+        "penalty": _number(r.penalty),
+        "over": r.over,
+        "epsilon": _number(epsilon),
+        "delta": delta if spent is None else spent.delta,
+        "wanted_delta": delta,
+        "spent_epsilon": None if spent is None else _number(spent.epsilon),
+        "claimed_epsilon": None if last is None else last.get("printed"),
+        "attribute_epsilon": None if inner is None else _number(inner.epsilon),
+        "claim": None if last is None else last.get("claim", "one holder"),
+        "adversary": None if last is None else last.get("adversary"),
+        "evaluation_only": True,
+        "printed": r.printed.get(f"{epsilon:g}") if epsilon is not None else r.printed.get("any"),
+    }
+    cell |= {name: _spread([getattr(s, name) for s in scores]) for name in METRICS}
+    cell["group_accuracy"] = {g: _spread([s.group_accuracy[i] for s in scores]) for i, g in enumerate(levels)}
+    return cell
