@@ -35,7 +35,7 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import equinox as eqx
@@ -197,22 +197,22 @@ class Inbox(eqx.Module):
 
     def reduce(self, f: Callable[[Any, Array, Any], Any], op: Literal["sum", "min", "max"] = "sum") -> Any:
         """Σ (or min, max) over neighbours of f(message, weight, memory of that edge)."""
-        ways: dict[str, tuple[float, Callable, Callable]] = {
-            "sum": (0.0, jnp.add, jnp.sum),
-            "min": (jnp.inf, jnp.minimum, jnp.min),
-            "max": (-jnp.inf, jnp.maximum, jnp.max),
+        ways: dict[str, tuple[Callable, Callable, Callable]] = {
+            "sum": (jnp.zeros_like, jnp.add, jnp.sum),
+            "min": (lambda x: jnp.full_like(x, _limits(x).max), jnp.minimum, jnp.min),
+            "max": (lambda x: jnp.full_like(x, _limits(x).min), jnp.maximum, jnp.max),
         }
         empty, join, fold = ways[op]
 
         def step(total: Any, slots: Any) -> tuple[Any, None]:
             index, weight, here, memory = slots
             got = jax.vmap(f)(jax.tree.map(lambda m: m[index], self.messages), weight, memory)
-            part = jax.tree.map(lambda g: fold(jnp.where(_like(here, g), g, empty), axis=0), got)
+            part = jax.tree.map(lambda g: fold(jnp.where(_like(here, g), g, empty(g)), axis=0).astype(g.dtype), got)
             return jax.tree.map(join, total, part), None
 
         slots = self._chunks()
         shapes = jax.eval_shape(lambda s: _at(f, self.messages, s), jax.tree.map(lambda x: x[0, 0], slots))
-        start = jax.tree.map(lambda s: jnp.full(s.shape, empty, s.dtype), shapes)
+        start = jax.tree.map(empty, shapes)
         length = jax.tree.leaves(slots)[0].shape[0]
         return jax.lax.scan(step, start, slots, unroll=min(8, length))[0]
 
@@ -245,6 +245,13 @@ def _at(f: Callable, messages: Any, slot: Any) -> Any:
     return f(jax.tree.map(lambda m: m[index], messages), weight, memory)
 
 
+def _limits(x: Array) -> Any:
+    """The values that no minimum and no maximum can be beyond."""
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        return SimpleNamespace(min=-jnp.inf, max=jnp.inf)
+    return jnp.iinfo(x.dtype)
+
+
 def _like(mask: Array, x: Array) -> Array:
     return mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim))
 
@@ -267,6 +274,8 @@ class Algorithm:
     module: ModuleType
 
     def __getattr__(self, name: str) -> Any:
+        if name == "module" or name.startswith("__"):  # asked for before there is one, as by `copy`
+            raise AttributeError(name)
         return getattr(self.module, name)
 
     def has(self, name: str) -> bool:
