@@ -225,12 +225,11 @@ def _group(
     size = len(members)
     counts = np.array([len(parts[i]) for i in members])
     longest = int(counts.max())
-    take = np.zeros((size, longest), dtype=np.int64)  # padding repeats record 0; `count` keeps it out of every result
-    real = np.arange(longest) < counts[:, None]
-    take[real] = np.concatenate([parts[i] for i in members])
+    # Padding repeats the agent's own first record, so that whatever is finite on records is finite on padding (0 times
+    # it is 0); `count` keeps it out of every result.
+    take = np.repeat([parts[i][0] for i in members], longest).reshape(size, longest)
+    take[np.arange(longest) < counts[:, None]] = np.concatenate([parts[i] for i in members])
     block = features[take].astype(np.dtype(dtype), copy=False)
-    if not real.all():
-        block[~real] = 0
     kind = dtype if targets.dtype.kind == "f" else jnp.int32
 
     degrees = np.asarray(graph.degrees)[members]
