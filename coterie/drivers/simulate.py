@@ -121,7 +121,10 @@ class _Program:
         sums = None
         if arrays.adjacency is not None:
             ones, weights = arrays.adjacency
-            sums = tuple(jax.tree.map(lambda m: _product(a, m), message) for a in (ones, weights))  # noqa: B023
+            sums = (
+                jax.tree.map(lambda m: _product(ones, m).astype(m.dtype), message),
+                jax.tree.map(lambda m: _product(weights, m), message),
+            )
         with_edges = self.algorithm.has("edge")
         parts, memories = [], []
         for k, group in enumerate(arrays.groups):
@@ -230,7 +233,7 @@ class _Program:
         low: Array,
         high: Array,
     ) -> _Carry:
-        """Steps low … high − 1. Step t reads round t − 1's messages, measures, and emits round t's (but for the last)."""
+        """Steps low … high − 1. Step t reads round t − 1's messages, measures, and emits round t's (not the last)."""
 
         def speak(t: Array, c: _Carry) -> _Carry:
             draw = self.draw(cfg, arrays, key, t) if replay is None else jax.tree.map(lambda d: d[t], replay)
@@ -280,8 +283,12 @@ def simulate(
     """
     if rounds < 1:
         raise InputError(f"rounds must be at least 1, got {rounds}")
+    if every < 1:
+        raise InputError(f"every must be at least 1, got {every}")
     if not runs:
         raise InputError("there is nothing to run: the list of seeds is empty")
+    if bad := [r.seed for r in runs if not 0 <= r.seed < 1 << 32]:
+        raise InputError(f"seed must be from 0 to {(1 << 32) - 1}, got {bad[0]}")
     dtype = layout.arrays.place.start.dtype
     with jax.enable_x64(dtype == jnp.float64):
         program = _Program(algorithm, layout, rounds, every, record, test)
