@@ -1,0 +1,280 @@
+"""The simulation driver against a plain NumPy loop, and its promises: batching, silence, curves, Ctrl-C, no leaks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from functools import cache
+from types import ModuleType
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from coterie.algorithms import dgd, dsgd
+from coterie.algorithms.base import Algorithm, Config, Inbox, Maybe, Place, Uniform, find
+from coterie.drivers.layout import Layout
+from coterie.drivers.references import pooled
+from coterie.drivers.simulate import Run, Test, Trace, simulate
+from coterie.errors import InputError
+from coterie.graphs import make_graph, mixing
+from coterie.privacy.events import NonPrivate
+from coterie.problems import Shard
+from tests.support import logistic_data, network, run
+
+SIZES = [5, 9, 3, 7, 4, 6, 8, 2, 5, 3]
+DIM, RIDGE, ROUNDS = 3, 0.05, 7
+
+
+@cache
+def small() -> Layout:
+    """Ten unlike agents on a ring: too few edges for the matrix product, so messages walk over edges."""
+    layout = network(len(SIZES), SIZES, DIM, rounds=ROUNDS, ridge=RIDGE)
+    assert layout.arrays.adjacency is None
+    return layout
+
+
+@cache
+def descent() -> Trace:
+    held_out = Test(*logistic_data(30, DIM, seed=9))
+    return run("dgd", dgd.Config(step=0.5, decay=0.3), small(), every=3, test=held_out)
+
+
+@cache
+def by_hand() -> np.ndarray:
+    """(rounds + 1, agents, dim): decentralized gradient descent as a NumPy loop over a dense mixing matrix."""
+    x, y = logistic_data(sum(SIZES), DIM)
+    parts = np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])
+    weights = mixing(make_graph("ring", len(SIZES))).dense()
+    points = [np.zeros((len(SIZES), DIM))]
+    for t in range(ROUNDS):
+        step = 0.5 / (1 + t) ** 0.3
+        slopes = [
+            -((y[p] / (1 + np.exp(y[p] * (x[p] @ v)))) @ x[p]) / len(p) + RIDGE * v
+            for p, v in zip(parts, points[-1], strict=True)
+        ]
+        points.append(weights @ points[-1] - step * np.array(slopes))
+    return np.array(points)
+
+
+def objective(v: np.ndarray) -> float:
+    x, y = logistic_data(sum(SIZES), DIM)
+    parts = np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])
+    return float(np.mean([np.log1p(np.exp(-y[p] * (x[p] @ v))).mean() for p in parts]) + RIDGE / 2 * v @ v)
+
+
+def test_a_run_is_what_the_formulas_say() -> None:
+    trace, want = descent(), by_hand()
+    np.testing.assert_allclose(trace.points[0], want[-1], atol=1e-12)
+    np.testing.assert_allclose(trace.messages.x[0], want[:-1], atol=1e-12)  # round t sends x_t
+    assert trace.completed == ROUNDS
+    assert trace.sent.tolist() == [[ROUNDS] * len(SIZES)]
+    assert trace.bytes.tolist() == [[ROUNDS * DIM * 8.0] * len(SIZES)]
+    assert trace.draws == {}
+
+
+def test_curves_are_measured_when_they_say() -> None:
+    """every = 3 does not divide 7 rounds: the start, rounds 3 and 6, and the end."""
+    trace, points = descent(), by_hand()
+    assert trace.rounds.tolist() == [0, 3, 6, 7]
+    losses = [np.mean([objective(v) for v in points[t]]) for t in trace.rounds]
+    np.testing.assert_allclose(trace.curves["train_loss"][0], losses, atol=1e-12)
+    spread = points - points.mean(1, keepdims=True)
+    gaps = np.sqrt((spread**2).sum(2).mean(1))
+    np.testing.assert_allclose(trace.curves["consensus_gap"][0], gaps[trace.rounds], atol=1e-12)
+    x, y = logistic_data(30, DIM, seed=9)
+    right = [np.mean([(np.where(x @ v > 0, 1, -1) == y).mean() for v in points[t]]) for t in trace.rounds]
+    np.testing.assert_allclose(trace.curves["test_score"][0], right, atol=1e-12)
+
+
+@pytest.mark.parametrize(("rounds", "every", "at"), [(1, 1, [0, 1]), (1, 5, [0, 1]), (6, 3, [0, 3, 6])])
+def test_slots_of_short_and_divisible_runs(rounds: int, every: int, at: list[int]) -> None:
+    trace = run("dgd", dgd.Config(step=0.5, decay=0.3), small(), rounds, every=every, record=False)
+    assert trace.rounds.tolist() == at
+    want = [np.mean([objective(v) for v in by_hand()[t]]) for t in at]
+    np.testing.assert_allclose(trace.curves["train_loss"][0], want, atol=1e-12)
+
+
+# -- batches and seeds -------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_of_seeds_and_settings_equals_single_runs() -> None:
+    slow, fast = dsgd.Config(step=0.1, batch=4), dsgd.Config(step=0.5, batch=4)
+    algorithm, layout = find("dsgd"), small()
+    runs = [Run(0, slow), Run(0, fast), Run(3, fast)]
+    batch = simulate(algorithm, layout, runs, rounds=ROUNDS, record=True)
+    for k in (1, 2):
+        alone = simulate(algorithm, layout, [runs[k]], rounds=ROUNDS, record=True)
+        np.testing.assert_array_equal(batch.draws["batch"][k], alone.draws["batch"][0])
+        np.testing.assert_allclose(batch.points[k], alone.points[0], atol=1e-12)
+        np.testing.assert_allclose(batch.curves["train_loss"][k], alone.curves["train_loss"][0], atol=1e-12)
+    np.testing.assert_array_equal(batch.draws["batch"][0], batch.draws["batch"][1])
+    assert not np.allclose(batch.points[0], batch.points[1])
+    assert not np.array_equal(batch.draws["batch"][1], batch.draws["batch"][2])
+    drawn = batch.draws["batch"][0].reshape(-1, 4)
+    assert len(np.unique(drawn)) == drawn.size  # no two agents and no two rounds share a draw
+
+
+def test_replayed_draws_give_the_same_run_under_another_seed() -> None:
+    cfg, algorithm, layout = dsgd.Config(step=0.5, batch=4), find("dsgd"), small()
+    first = simulate(algorithm, layout, [Run(5, cfg)], rounds=ROUNDS, record=True)
+    same = simulate(algorithm, layout, [Run(5, cfg)], rounds=ROUNDS)
+    np.testing.assert_array_equal(first.points, same.points)
+    again = simulate(algorithm, layout, [Run(6, cfg)], rounds=ROUNDS, replay={"batch": first.draws["batch"][0]})
+    np.testing.assert_allclose(again.points, first.points, atol=1e-12)
+
+
+def test_noise_is_per_run_and_per_agent_in_the_plans_order() -> None:
+    layout = small()
+    noise = np.arange(10.0)
+    seen = simulate(echo(), layout, [Run(0, Nothing(), 2.0), Run(0, Nothing(), noise)], rounds=1)
+    np.testing.assert_array_equal(seen.points[0, :, 0], 2.0)
+    np.testing.assert_array_equal(seen.points[1, :, 0], noise)
+
+
+@pytest.mark.parametrize(
+    ("runs", "options", "words"),
+    [
+        ([], {}, "seeds is empty"),
+        ([Run(0, dgd.EXAMPLE)], {"rounds": 0}, "rounds must be at least 1, got 0"),
+        ([Run(0, dgd.EXAMPLE)], {"every": 0}, "every must be at least 1, got 0"),
+        ([Run(1 << 32, dgd.EXAMPLE)], {}, "seed must be from 0 to 4294967295, got 4294967296"),
+        ([Run(-1, dgd.EXAMPLE)], {}, "seed must be .*got -1"),
+        ([Run(0, dgd.EXAMPLE), Run(0, dgd.Config())], {}, "differ in numbers only"),
+    ],
+)
+def test_what_cannot_run_is_refused(runs: list[Run], options: dict, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        simulate(find("dgd"), small(), runs, **{"rounds": 3, **options})
+
+
+# -- silence and memory on edges: a small algorithm made here ----------------------------------------------------------
+
+
+class Nothing(Config):
+    """No settings."""
+
+
+class Word(eqx.Module):
+    """One number."""
+
+    value: jax.Array
+
+
+class Heard(eqx.Module):
+    """What an agent has heard."""
+
+    total: jax.Array
+    account: jax.Array
+
+
+def make(name: str, **functions: object) -> Algorithm:
+    """An algorithm from bare functions, as if it were a module."""
+    module = ModuleType(name, "A test algorithm.")
+    parts = {
+        "Config": Nothing,
+        "EXAMPLE": Nothing(),
+        "draws": lambda cfg, place: {},
+        "cost": lambda cfg, place, t, message: NonPrivate(),
+    }
+    for key, value in {**parts, **functions}.items():
+        setattr(module, key, value)
+    return Algorithm(name, module)
+
+
+@cache
+def echo() -> Algorithm:
+    """Says nothing of interest; its estimate is the noise multiplier of the agent's place."""
+    return make(
+        "echo",
+        init=lambda cfg, place: place.noise,
+        emit=lambda cfg, place, t, state, shard, draw: (state, Word(state)),
+        absorb=lambda cfg, place, t, state, inbox: state,
+        estimate=lambda cfg, place, state: state * jnp.ones(DIM),
+    )
+
+
+@cache
+def whisper() -> Algorithm:
+    """Agents with an odd number of records speak in every third round only; edges add up what passed over them."""
+
+    def emit(cfg: Config, place: Place, t: jax.Array, state: Heard, shard: Shard, draw: dict) -> tuple[Heard, Maybe]:
+        return state, Maybe(Word(10.0 * t + place.count), (place.count % 2 == 0) | (t % 3 == 1))
+
+    def absorb(cfg: Config, place: Place, t: jax.Array, state: Heard, inbox: Inbox) -> tuple[Heard, jax.Array]:
+        memory = inbox.map(lambda m, w, e: e + m.value)
+        account = inbox.reduce(lambda m, w, e: e)  # before this round
+        return Heard(inbox.total.value, account), memory
+
+    return make(
+        "whisper",
+        init=lambda cfg, place: Heard(jnp.zeros_like(place.count), jnp.zeros_like(place.count)),
+        draws=lambda cfg, place: {"coin": Uniform()},
+        greeting=lambda cfg, place: Word(-place.count),
+        edge=lambda cfg, place: jnp.full_like(place.count, 0.5),
+        emit=emit,
+        absorb=absorb,
+        estimate=lambda cfg, place, state: jnp.stack([state.total, state.account, state.total]),
+    )
+
+
+def test_silence_keeps_the_last_message_and_edges_remember() -> None:
+    trace = simulate(whisper(), small(), [Run(0, Nothing())], rounds=ROUNDS, record=True)
+    count, n = np.array(SIZES, float), len(SIZES)
+    near = (make_graph("ring", n).laplacian().toarray() < 0).astype(float)
+    last, account = -count, np.full((n, n), 0.5)
+    for t in range(ROUNDS):
+        speaks = (count % 2 == 0) | (t % 3 == 1)
+        np.testing.assert_array_equal(trace.extras["sent"][0, t], speaks)
+        last = np.where(speaks, 10.0 * t + count, last)
+        np.testing.assert_array_equal(trace.messages.value[0, t], last)
+        before, account = account, account + last
+    np.testing.assert_allclose(trace.points[0, :, 0], near @ last)
+    np.testing.assert_allclose(trace.points[0, :, 1], (near * before).sum(1))
+    spoken = np.where(count % 2 == 0, ROUNDS, 2)
+    np.testing.assert_array_equal(trace.sent[0], spoken)
+    np.testing.assert_array_equal(trace.bytes[0], 8 * spoken)
+    np.testing.assert_allclose(trace.states.total[0], near @ last)
+
+
+# -- stopping, and what a run must leave alone -------------------------------------------------------------------------
+
+
+def test_ctrl_c_leaves_a_usable_partial_trace() -> None:
+    """SIGINT from another thread while the compiled loop runs; ten million rounds would take minutes."""
+    rounds, before, seen = 10_000_000, signal.getsignal(signal.SIGINT), []
+
+    def progress(done: int) -> None:
+        if not seen:
+            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        seen.append(done)
+
+    trace = simulate(find("dgd"), small(), [Run(0, dgd.EXAMPLE)], rounds=rounds, every=2, progress=progress)
+    assert 0 < trace.completed < rounds
+    assert trace.completed == seen[-1]
+    assert np.isfinite(trace.points).all()
+    assert trace.points.any()
+    assert len(trace.rounds) == trace.curves["train_loss"].shape[1] == -(-trace.completed // 2)
+    assert trace.rounds[-1] < trace.completed
+    assert trace.curves["train_loss"][0, -1] < trace.curves["train_loss"][0, 0]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_progress_ends_at_the_last_round() -> None:
+    seen: list[int] = []
+    run("dgd", dgd.EXAMPLE, small(), 20, record=False, progress=seen.append)
+    assert seen == sorted(set(seen))
+    assert seen[-1] == 20
+
+
+def test_double_precision_does_not_leak() -> None:
+    before = jax.config.jax_enable_x64
+    trace = descent()
+    assert trace.points.dtype == np.float64
+    assert jax.config.jax_enable_x64 == before
+    assert jnp.ones(1).dtype == jnp.float32
+    pooled(small())
+    assert jnp.ones(1).dtype == jnp.float32
