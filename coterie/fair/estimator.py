@@ -66,7 +66,7 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
         Integer noise on a grid from the operating system (`coterie.privacy.secure`). False: floating-point noise, for
         study; even unseeded (`random_state=None`: from the operating system's entropy) it protects nobody whose
         weights are published in full precision.
-    random_state : int, Generator seed or None
+    random_state : int, RandomState or None
         Seed of floating-point noise; must be None with `secure=True`. Whoever knows the seed can subtract the noise.
 
     Attributes
@@ -127,7 +127,7 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         tags.classifier_tags.poor_score = True  # noise and fairness both cost accuracy, as asked
-        tags.non_deterministic = self.random_state is None
+        tags.non_deterministic = self.random_state is None and self.method != "lr"
         return tags
 
     def fit(self, X: ArrayLike, y: ArrayLike, *, sensitive_features: ArrayLike | None = None) -> PrivateFairClassifier:
@@ -174,36 +174,33 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
         """Scores xᵀw: positive means the second class."""
         check_is_fitted(self)
-        frame, _ = self._frame(X, None)
+        frame, _ = self._frame(X)
         return self._features(frame).x @ self.coef_[0]
 
     def predict(self, X: ArrayLike) -> NDArray:
         """Decisions, as labels."""
-        return self.classes_[(self.decision_function(X) > 0).astype(int)]
+        positive = self.decision_function(X) > 0
+        return self.classes_[positive.astype(int)]
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """The logistic model's probabilities of both classes (of a quadratic fit: a rough calibration)."""
         p = 1 / (1 + np.exp(-np.clip(self.decision_function(X), -700, 700)))
         return np.column_stack([1 - p, p])
 
-    def _frame(self, X: ArrayLike, y: ArrayLike | None) -> tuple[pd.DataFrame, NDArray]:
+    def _frame(self, X: ArrayLike, y: Any = "no_validation") -> tuple[pd.DataFrame, NDArray]:
         """X as a data frame. Tables of text keep their columns, everything else passes scikit-learn's checks."""
+        fitting = not isinstance(y, str)
         text = isinstance(X, pd.DataFrame) and not all(pd.api.types.is_numeric_dtype(t) for t in X.dtypes)
-        reset = y is not None
         if text or isinstance(self.bounds, dict):
-            checked = validate_data(self, X, skip_check_array=True, reset=reset)
-            frame = pd.DataFrame(checked)
-            if reset:
-                y = np.asarray(y)
-                check_classification_targets(y)
-        elif reset:
-            array, y = validate_data(self, X, y, dtype=np.float64)
-            check_classification_targets(y)
-            frame = pd.DataFrame(array, columns=getattr(self, "feature_names_in_", None))
+            frame = pd.DataFrame(validate_data(self, X, skip_check_array=True, reset=fitting))
         else:
-            array = validate_data(self, X, dtype=np.float64, reset=False)
+            array = validate_data(self, X, y, dtype=np.float64, reset=fitting)
+            array, y = array if fitting else (array, y)
             frame = pd.DataFrame(array, columns=getattr(self, "feature_names_in_", None))
-        return frame, np.asarray(y)
+        if fitting:
+            y = np.asarray(y)
+            check_classification_targets(y)
+        return frame, y
 
     def _labels(self, y: NDArray) -> NDArray:
         found = np.unique(y)
@@ -266,8 +263,8 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
 
 
 def logistic_regression(x: NDArray, y: NDArray) -> NDArray[np.float64]:
-    """Weights of logistic regression without privacy (ridge 1e-4 of the whole sum, so that it exists), L-BFGS."""
+    """Weights of logistic regression without privacy (ridge 1e-4 on the whole sum, so that it exists), by Newton."""
     if len(np.unique(y)) < 2:
         raise InputError("logistic regression needs records of both classes")
-    model = LogisticRegression(C=1e4, fit_intercept=False, tol=1e-6, max_iter=5000)
+    model = LogisticRegression(C=1e4, fit_intercept=False, solver="newton-cholesky", tol=1e-8, max_iter=200)
     return model.fit(x, y).coef_[0]
