@@ -62,6 +62,8 @@ def execute(plan: Plan, out: Path | None, console: Console, quiet: bool = True) 
             task = bar.add_task("training", total=priced.rounds)
             trace = experiment.run(priced, seeds, lambda done: bar.update(task, completed=done))
     result = build_result(experiment, priced, trace, seeds, experiment.references())
+    for warning in result["warnings"][len(priced.warnings) :]:
+        console.print(f"[yellow]warning:[/] {escape(warning)}")
     files = [] if out is None else write_run(out, result, trace, experiment)
     return result, files
 
@@ -102,7 +104,7 @@ def notes(result: dict[str, Any]) -> list[str]:
     else:
         claim = "" if privacy["paper_claim"] is None else f"; the paper would print ε = {privacy['paper_claim']:.3g}"
         lines.append(
-            f"privacy: (ε, δ) = ({privacy['epsilon']:.4g}, {privacy['delta']:.0e}) per record, {privacy['adjacency']}, "
+            f"privacy: (ε, δ) = ({privacy['epsilon']:.4g}, {privacy['delta']:g}) per record, {privacy['adjacency']}, "
             f"by {privacy['accountant']}{claim}; the adversary {privacy['adversary']}"
         )
     gap, timing = result["metrics"]["consensus_gap"]["mean"], result["timing"]

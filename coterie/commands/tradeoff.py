@@ -69,7 +69,7 @@ def run(
              "max_loss": "where the loss reaches --max-loss"}[chosen.binding]  # fmt: skip
     console.print(
         f"chosen level α* = {chosen.alpha:.4g} per round ({limit}); over {priced.rounds} rounds that is "
-        f"ε = {total.epsilon:.4g} at δ = {total.delta:.0e} by {total.accountant}"
+        f"ε = {total.epsilon:.4g} at δ = {total.delta:g} by {total.accountant}"
     )
     console.print(
         "[yellow]the losses were measured on the data: a level chosen this way on private data is not free[/]"

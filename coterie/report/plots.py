@@ -59,7 +59,7 @@ def curves(result: dict[str, Any], path: Path) -> None:
     elif privacy["epsilon"] is None:
         guarantee = "NOT private (ε = ∞)"
     else:
-        guarantee = f"ε = {privacy['epsilon']:.3g}, δ = {privacy['delta']:.0e}"
+        guarantee = f"ε = {privacy['epsilon']:.3g}, δ = {privacy['delta']:g}"
     figure.suptitle(f"{result['plan'].get('name', '')}: {result['algorithm']['name']}, {guarantee}", color=INK)
     figure.savefig(path, dpi=130, format="png")
     plt.close(figure)

@@ -34,6 +34,13 @@ def build_result(
     experiment: Experiment, priced: Priced, trace: Trace, seeds: list[int], references: dict[str, dict[str, float]]
 ) -> dict[str, Any]:
     """The content of result.json as plain data."""
+    with np.errstate(invalid="ignore", over="ignore"):  # a run that diverged has a result too
+        return _content(experiment, priced, trace, seeds, references)
+
+
+def _content(
+    experiment: Experiment, priced: Priced, trace: Trace, seeds: list[int], references: dict[str, dict[str, float]]
+) -> dict[str, Any]:
     problem, degrees = experiment.network.problem, experiment.network.graph.degrees
     score = "test_accuracy" if problem.metric == "accuracy" else "test_score"
     rename = {"test_score": score}
@@ -64,8 +71,14 @@ def build_result(
         "timing": trace.timing,
         "bytes_sent": float((trace.bytes * degrees).sum(1).mean()),
         "noise_source": "simulation: seeded floating-point noise, for study only; nothing here protects anybody",
-        "warnings": priced.warnings,
+        "warnings": priced.warnings + _diverged(trace),
     }
+
+
+def _diverged(trace: Trace) -> list[str]:
+    if np.isfinite(trace.points).all():
+        return []
+    return ["the run diverged: its numbers are not finite; use smaller steps"]
 
 
 def privacy_block(budget: Any, priced: Priced) -> dict[str, Any] | None:
@@ -103,6 +116,8 @@ def check_out(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file; expected a folder")
     parent = next(p for p in (out, *out.absolute().parents) if p.exists())
+    if not parent.is_dir():
+        raise InputError(f"--out {out} cannot be made: {parent} is a file")
     if not os.access(parent, os.W_OK):
         raise InputError(f"--out {out} cannot be written")
 
@@ -122,8 +137,17 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write plain data as JSON, atomically."""
-    write_atomically(path, lambda p: p.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", "utf-8"))
+    """Write plain data as JSON, atomically; numbers that JSON lacks (a run that diverged) become null."""
+    text = json.dumps(_plain(content), indent=1, allow_nan=False) + "\n"
+    write_atomically(path, lambda p: p.write_text(text, "utf-8"))
+
+
+def _plain(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _plain(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_plain(value) for value in content]
+    return None if isinstance(content, float) and not np.isfinite(content) else content
 
 
 def write_run(out: Path, result: dict[str, Any], trace: Trace, experiment: Experiment) -> list[Path]:
