@@ -199,7 +199,9 @@ def make_problem(plan: Plan, dataset: Dataset) -> Problem:
     """The problem of a plan for a data set's dimensions and classes."""
     classes = None if dataset.classes is None else len(dataset.classes)
     loss = plan.problem.loss or ("squared" if classes is None else "logistic" if classes == 2 else "softmax")
-    if loss not in ("mean", "mlp"):
+    if loss == "mean":
+        _boxed(dataset, plan.problem.radius or 1.0)
+    elif loss != "mlp":
         _bounded(dataset)
     if loss in ("softmax", "mlp") and classes is None:
         raise InputError(f"problem.loss = {loss!r} needs classes, but the label of {dataset.name!r} is a number")
@@ -226,6 +228,13 @@ def _bounded(dataset: Dataset) -> None:
             f"records of {dataset.name!r} have norms up to {largest:.3g}; expected at most 1: "
             "give public bounds, so that the loader can scale them"
         )
+
+
+def _boxed(dataset: Dataset, radius: float) -> None:
+    """The price of a mean rests on records in [−radius, radius]^d."""
+    largest = float(np.max(np.abs(dataset.features)))
+    if largest > radius * (1 + 1e-9):
+        raise InputError(f"records of {dataset.name!r} reach {largest:.3g}; expected at most problem.radius = {radius}")
 
 
 def _graph(plan: Plan, size: int) -> tuple[Graph, Mixing]:

@@ -21,12 +21,13 @@ __all__ = ["AlgorithmPlan", "DataPlan", "GraphPlan", "PartitionPlan", "Plan", "P
            "default_plan", "read_plan", "validate"]  # fmt: skip
 
 Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
 
 
 class Section(BaseModel):
     """A table of the plan: unknown keys are errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class DataPlan(Section):
@@ -49,7 +50,7 @@ class PartitionPlan(Section):
     kind: Literal["iid", "site", "dirichlet"] = Field("site", description="how records are split over agents")
     agents: int | None = Field(None, ge=2, description="number of agents; by site: all sites")
     records: int | None = Field(None, ge=1, description="records per agent (iid); default: all of them")
-    sizes: list[int] | None = Field(None, description="records of each agent: sizes are public and fix the noise")
+    sizes: list[Count] | None = Field(None, description="records of each agent: sizes are public and fix the noise")
     concentration: Positive = Field(0.5, description="Dirichlet concentration: smaller = more unlike agents")
 
 
@@ -86,7 +87,7 @@ class ProblemPlan(Section):
     ridge: float = Field(1e-3, ge=0, description="ridge/2 ‖x‖² added to every agent's objective")
     weighting: Literal["agents", "records"] = Field("agents", description="what counts equally: agents or records")
     width: Positive = Field(0.5, description="half-width of the smoothed corner of the hinge")
-    hidden: list[int] = Field([50], description="hidden layers of the mlp")
+    hidden: list[Count] = Field([50], description="hidden layers of the mlp")
     activation: Literal["sigmoid", "tanh", "relu"] = "tanh"
     radius: Positive | None = Field(None, description="keep the point in a ball (mean: box) of this radius")
     tolerance: Positive = Field(1e-8, description="gradient norm to which subproblems are solved")
@@ -115,7 +116,9 @@ class AlgorithmPlan(BaseModel):
 class PrivacyPlan(Section):
     """[privacy] At which price. A budget, never a noise level."""
 
-    epsilon: Positive | list[Positive] = Field(1.0, description="ε of the whole run; a list gives each agent its own")
+    epsilon: Positive | Annotated[list[Positive], Field(min_length=1)] = Field(
+        1.0, description="ε of the whole run; a list gives each agent its own"
+    )
     delta: float = Field(1e-5, gt=0, lt=1, description="δ of the whole run")
     schedule: Literal["uniform", "periodic", "iteration", "power", "optimal"] = Field(
         "uniform", description="how the budget is spread over rounds"
