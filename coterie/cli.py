@@ -189,11 +189,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         code = app(args=arguments, standalone_mode=False)
         return int(code or 0)
-    except InputError as error:
-        errors.print(f"[bold red]error:[/] {escape(' '.join(str(error).split()))}", highlight=False)
-        return 2
-    except USAGE_ERROR as error:
-        errors.print(f"[bold red]error:[/] {escape(str(getattr(error, 'message', error)))}", highlight=False)
+    except (InputError, USAGE_ERROR) as error:
+        text = str(error) if isinstance(error, InputError) else error.format_message()  # type: ignore[attr-defined]
+        if text.strip():  # empty where `coterie` alone has shown its help
+            errors.print(f"[bold red]error:[/] {escape(' '.join(text.split()))}", highlight=False)
         return 2
     except (KeyboardInterrupt, typer.Abort):
         errors.print("interrupted: nothing was written")
