@@ -29,6 +29,12 @@ lint: $(READY)
 
 bench: $(READY)          ## ratios to peers measured in the same run
 	$(BIN)/python -m benchmarks.engine
+	$(BIN)/python -m benchmarks.accounting
+	$(BIN)/python -m benchmarks.samplers
+	$(BIN)/python -m benchmarks.per_example
+
+docs: $(READY)           ## rewrite the generated parts of README and docs/ from the code
+	$(BIN)/python -m coterie.report.pages
 
 clean:
 	rm -rf $(VENV) runs site build

@@ -71,7 +71,8 @@ __all__ = [
 
 
 if TYPE_CHECKING:
-    Auto = AutoInt = Any  # a number by the time an algorithm sees it
+    Auto = Any  # a number by the time an algorithm sees it
+    AutoInt = Any
 else:  # annotations of a setting that `tune` fills in where the user left it out
     Auto = float | None
     AutoInt = int | None

@@ -1,1 +1,1 @@
-
+"""What a message costs: events, accountants, calibration, schedules, samplers, ledger."""

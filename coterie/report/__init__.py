@@ -1,1 +1,1 @@
-
+"""What a run leaves for people: results, pictures, generated pages."""
