@@ -13,7 +13,7 @@ is what a generalised linear model gives: a scalar score per record.
   about √d times shorter than gamma noise, whose rounds compose as pure mechanisms.
 
 The determinants' part ln(1 + κ) does not shrink with noise, only with curvature. Where it would take more than half of
-α (gamma), or 1/(4 z_t √T) with z_t the noise multiplier (gaussian: Σ ln(1 + κ) ≤ μ/4 of the run, by Cauchy-Schwarz),
+α (gamma), or 1/(z_t √T) with z_t the noise multiplier (gaussian: Σ ln(1 + κ) ≤ μ of the run, by Cauchy-Schwarz),
 the ridge Φ is raised until it takes just that: Zhang-Zhu's device. So every budget can be met, at the price of bias.
 
 x is solved to gradient norm β only, which moves it by up to β/Λ in each world: e is noise of the same kind for the
@@ -30,7 +30,7 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from coterie import theory
-from coterie.algorithms._admm import Standing, dual_step
+from coterie.algorithms._admm import Number, Standing, dual_step
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.algorithms.base import Inbox, L2Laplace, Law, Normal, Place, Public, add
 from coterie.algorithms.pr_admm import tail_mean
@@ -47,7 +47,7 @@ C = TypeVar("C", bound="Config")
 class Config(BaseConfig):
     """The hyper-parameters that the family shares."""
 
-    penalty: float | None = Field(None, gt=0, description="η; None: `theory.private_penalty`")
+    penalty: float | None = Field(None, gt=0, description="η; None: see `tune`")
     noise: Literal["gamma", "gaussian"] | None = Field(
         None, description="law of b; None: gaussian, or gamma where the budget has delta = 0"
     )
@@ -85,12 +85,17 @@ def gap(place: Place) -> Array:
     return 2 * place.lipschitz * place.unit
 
 
-def fill(cfg: C, public: Public) -> C:
-    """`penalty` by `theory.private_penalty`; `noise` gaussian unless δ = 0 asks for a pure guarantee."""
-    if cfg.penalty is None:
-        cfg = cfg.replace(penalty=theory.private_penalty(public))
+def fill(cfg: C, public: Public, releases: int | None = None) -> C:
+    """`noise`: gaussian unless δ = 0 asks for a pure guarantee. `penalty`: the larger of two rules.
+
+    `theory.private_penalty` balances noise and progress; `theory.jacobian_penalty` keeps the determinants' part of the
+    budget small, so that Φ, which biases the answer, is rarely needed. `releases`: how many rounds read the data.
+    """
     if cfg.noise is None:
         cfg = cfg.replace(noise="gamma" if public.delta == 0 else "gaussian")
+    if cfg.penalty is None:
+        rules = theory.private_penalty, theory.jacobian_penalty
+        cfg = cfg.replace(penalty=max(rule(public, releases) for rule in rules))
     return cfg
 
 
@@ -113,7 +118,7 @@ def tilt(cfg: Config, place: Place, convexity: Array, z: Array) -> Tilt:
     """
     move = 2 * cfg.tolerance / convexity
     if cfg.noise != "gamma":
-        ridge, _ = _capped(place, convexity, 4 * z * place.rounds**0.5)
+        ridge, _ = _capped(place, convexity, z * place.rounds**0.5)
         return Tilt(gap(place) * z / jnp.sqrt(1 - cfg.share), ridge, move * z / jnp.sqrt(cfg.share))
     inverse = z / (1 - cfg.share)  # 1/α of the objective's part of the budget
     ridge, lost = _capped(place, convexity, 2 * inverse)
@@ -150,7 +155,7 @@ def need_glm(problem: Problem) -> None:
 
 
 def solve(
-    scale: Tilt, place: Place, penalty: Array | float, state: Standing, shard: Shard, draw: dict
+    scale: Tilt, place: Place, penalty: Number, state: Standing, shard: Shard, draw: dict
 ) -> tuple[Vector, Solver]:
     """The perturbed subproblem's minimiser with the noise that hides the solver's error, and the solver after it."""
     need_glm(shard.problem)
@@ -159,7 +164,7 @@ def solve(
     return add(x, draw["output"], scale.output), solver
 
 
-def hear(cfg: Config, place: Place, t: Array, step: Array | float, state: State, inbox: Inbox) -> State:
+def hear(cfg: Config, place: Place, t: Array, step: Number, state: State, inbox: Inbox) -> State:
     """Move the dual by `step` times the disagreement; average what was released into the answer."""
     near = inbox.total.x
     dual = dual_step(step, place, state.dual, state.x, near)

@@ -12,6 +12,7 @@ Where Φ > 0 the recycled gradient includes it: the step then recycles the gradi
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,7 +21,7 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from coterie.algorithms import _objective as objective
-from coterie.algorithms._admm import convexity
+from coterie.algorithms._admm import Number, convexity
 from coterie.algorithms._objective import Message, Tilt
 from coterie.algorithms.base import Inbox, Place
 from coterie.privacy.events import Event
@@ -59,9 +60,9 @@ def init(cfg: Config, place: Place) -> State:
 
 
 def recycle(
-    penalty: Array | float,
-    step: Array | float,
-    damping: Array | float,
+    penalty: Number,
+    step: Number,
+    damping: Number,
     degree: Array,
     now: tuple[Array, Array],
     before: tuple[Array, Array],
@@ -72,13 +73,13 @@ def recycle(
     return x - move / (2 * penalty * degree + damping)
 
 
-def perturbation(cfg: Config, place: Place, t: Array, penalty: Array) -> Tilt:
+def perturbation(cfg: Config, place: Place, t: Array, penalty: Number) -> Tilt:
     """Scale of b, Φ and scale of e in data round t."""
     return objective.tilt(cfg, place, convexity(penalty, place), place.noise_at(t))
 
 
 def emit(
-    cfg: Config, place: Place, t: Array, penalty: Array, state: State, shard: Shard, draw: dict
+    cfg: Config, place: Place, t: Array, penalty: Number, state: State, shard: Shard, draw: dict
 ) -> tuple[State, Message]:
     """A data round solves the tilted subproblem; a recycled one moves on without looking at the data."""
     objective.need_glm(shard.problem)
@@ -97,14 +98,14 @@ def emit(
     return state, Message(state.x)
 
 
-def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> State:
+def absorb(cfg: Any, place: Place, t: Array, state: State, inbox: Inbox) -> State:
     """Read the neighbours; move the dual after a data round only."""
     base = objective.State(state.x, state.dual, state.near, state.mean, state.solver)
     heard = objective.hear(cfg, place, t, jnp.where(reads_data(t), cfg.penalty, 0.0), base, inbox)
     return State(state.x, heard.dual, heard.near, state.old_x, state.old_near, heard.mean, state.solver)
 
 
-def cost(cfg: Config, place: Place, t: Array, penalty: Array) -> Event:
+def cost(cfg: Config, place: Place, t: Array, penalty: Number) -> Event:
     """A data round's objective perturbation, charged in data rounds only."""
     times = jnp.where(reads_data(t), 1, 0)
     return objective.event(cfg, place, convexity(penalty, place), place.noise_at(t), times)

@@ -65,7 +65,7 @@ ERRATA = (
 
 
 def tune(cfg: Config, public: Public) -> Config:
-    """`penalty` by `theory.private_penalty`; `noise` gaussian unless δ = 0 asks for a pure guarantee."""
+    """`penalty` by `theory.private_penalty` and `jacobian_penalty`; `noise` gaussian unless δ = 0 asks for pure."""
     return objective.fill(cfg, public)
 
 

@@ -17,6 +17,8 @@ Replace-one, sizes public, every message seen; a generalised linear model with b
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -60,7 +62,7 @@ ERRATA = (
 
 
 def tune(cfg: Config, public: Public) -> Config:
-    """`penalty` by `theory.private_penalty`; `noise` gaussian unless δ = 0 asks for a pure guarantee."""
+    """`penalty` by `theory.private_penalty` and `jacobian_penalty`; `noise` gaussian unless δ = 0 asks for pure."""
     return objective.fill(cfg, public)
 
 
@@ -74,7 +76,7 @@ def draws(cfg: Config, place: Place) -> dict[str, Law]:
     return objective.draws(cfg, place)
 
 
-def penalty_at(cfg: Config, t: Array) -> Array:
+def penalty_at(cfg: Any, t: Array) -> Array:
     """η_t."""
     return cfg.penalty * jnp.minimum(cfg.growth**t, cfg.limit)
 

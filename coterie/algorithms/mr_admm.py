@@ -17,6 +17,8 @@ every message seen; a generalised linear model with bounded slope.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 from pydantic import Field
@@ -50,8 +52,8 @@ ERRATA = (
 
 
 def tune(cfg: Config, public: Public) -> Config:
-    """`penalty` by `theory.private_penalty`; `noise` gaussian unless δ = 0 asks for a pure guarantee."""
-    return objective.fill(cfg, public)
+    """`penalty` by `theory.private_penalty` and `jacobian_penalty`; `noise` gaussian unless δ = 0 asks for pure."""
+    return objective.fill(cfg, public, (public.rounds + 1) // 2)
 
 
 def init(cfg: Config, place: Place) -> State:
@@ -64,7 +66,7 @@ def draws(cfg: Config, place: Place) -> dict[str, Law]:
     return objective.draws(cfg, place)
 
 
-def penalty_at(cfg: Config, t: Array) -> Array:
+def penalty_at(cfg: Any, t: Array) -> Array:
     """η_t."""
     return cfg.penalty * jnp.minimum(cfg.growth ** (t // 2), cfg.limit)
 

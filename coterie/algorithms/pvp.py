@@ -25,7 +25,7 @@ seen; a generalised linear model with bounded slope.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -34,6 +34,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field
 
+from coterie import theory
 from coterie.algorithms import _objective as objective
 from coterie.algorithms._admm import convexity
 from coterie.algorithms._objective import Message, Tilt
@@ -90,7 +91,9 @@ class State(eqx.Module):
 
 
 def tune(cfg: Config, public: Public) -> Config:
-    """`penalty` by `theory.private_penalty`; `noise` gaussian unless δ = 0 asks for a pure guarantee."""
+    """`penalty` by `theory.private_penalty`: one round only has a Jacobian; `noise` gaussian unless δ = 0."""
+    if cfg.penalty is None:
+        cfg = cfg.replace(penalty=theory.private_penalty(public))
     return objective.fill(cfg, public)
 
 
@@ -105,7 +108,7 @@ def draws(cfg: Config, place: Place) -> dict[str, Law]:
     return objective.draws(cfg, place)
 
 
-def sensitivity(cfg: Config, place: Place, t: Array) -> Array:
+def sensitivity(cfg: Any, place: Place, t: Array) -> Array:
     """Δ of the point made in round t: a geometric sum of what one record moves in rounds 0 … t."""
     once = (objective.gap(place) + 2 * cfg.tolerance) / convexity(cfg.penalty, place)
     if cfg.centre == "released":
@@ -118,10 +121,12 @@ def sensitivity(cfg: Config, place: Place, t: Array) -> Array:
 
 def last_round(cfg: Config, place: Place) -> Tilt:
     """Scale of b, Φ and scale of the noise that hides the solver's error in the last round."""
-    return objective.tilt(cfg, place, convexity(cfg.penalty, place), place.noise_at(place.rounds - 1) / cfg.final)
+    return objective.tilt(
+        cfg, place, convexity(cfg.penalty, place), place.noise_at(jnp.asarray(place.rounds - 1)) / cfg.final
+    )
 
 
-def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
+def emit(cfg: Any, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
     """Solve and send with noise on the point; in the last round tilt the objective instead."""
     objective.need_glm(shard.problem)
     end, wide = last_round(cfg, place), cfg.penalty * place.degree

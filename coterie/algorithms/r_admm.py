@@ -49,8 +49,8 @@ ERRATA = (
 
 
 def tune(cfg: Config, public: Public) -> Config:
-    """`penalty` by `theory.private_penalty`; `noise` gaussian unless δ = 0 asks for a pure guarantee."""
-    return objective.fill(cfg, public)
+    """`penalty` by `theory.private_penalty` and `jacobian_penalty`; `noise` gaussian unless δ = 0 asks for pure."""
+    return objective.fill(cfg, public, (public.rounds + 1) // 2)
 
 
 def init(cfg: Config, place: Place) -> State:

@@ -251,6 +251,13 @@ def test_the_published_steps_are_flagged_on_a_large_complete_graph_and_do_diverg
 def test_the_default_steps_converge():
     layout = network(8, 20, 3, graph="star", rounds=400, ridge=1.0)
     cfg = ldp_admm.tune(ldp_admm.Config(tail=0.0), public("star", 8))
-    assert cfg.inverse_step == pytest.approx(5.0)
+    assert cfg.inverse_step == pytest.approx(2.5)
     trace = simulate(find("ldp-admm"), layout, [Run(0, cfg, 0.0)], rounds=400, every=400)
     assert np.abs(trace.points[0] - pooled(layout)).max() < 1e-6
+
+
+def test_a_larger_budget_pays_for_more_rounds():
+    facts = public("ring", 10).__dict__ | {"count_min": 3000}
+    rounds = [ldp_admm.suggest_rounds(Public(**facts | {"epsilon": eps})) for eps in (0.01, 0.3, 1.0, 50.0)]
+    assert rounds[0] == 100 < rounds[1] < rounds[2] <= rounds[3] == 1000
+    assert ldp_admm.suggest_rounds(Public(**facts | {"epsilon": None})) == 100
