@@ -42,8 +42,8 @@ from coterie.algorithms._sampling import (
     poisson_overflow,
     speed,
 )
+from coterie.algorithms.base import Auto, Inbox, Law, Place, Public, Uniform
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Inbox, Law, Place, Public, Uniform
 from coterie.exchange.quantize import dithered, pack_integers, packed_bits, saturate, unpack_integers
 from coterie.privacy.events import Event, SampledGaussian
 from coterie.problems import Shard
@@ -55,10 +55,8 @@ BASELINE_BITS = 16  # the dissertation's clock: T_c is the time of a message wit
 class Config(BaseConfig):
     """Hyper-parameters of the family; None is filled by `tune`."""
 
-    step: float | None = Field(None, ge=0, description="α; None: .3 / rounds^(1/6)")
-    averaging: float | None = Field(
-        None, gt=0, le=1, description="h; None: the smaller of 11/√rounds and 1/(2 − spectral gap)"
-    )
+    step: Auto = Field(None, ge=0, description="α; None: .3 / rounds^(1/6)")
+    averaging: Auto = Field(None, gt=0, le=1, description="h; None: the smaller of 11/√rounds and 1/(2 − spectral gap)")
     batch: int = Field(20, ge=1, description="B: records per round, on average if a deadline decides")
     scheme: Literal["deadline", "fixed", "poisson"] = Field("deadline", description="how a batch comes about")
     link: float = Field(3.0, ge=0, description="T_c: virtual seconds that a message with 16 bits per number takes")
@@ -68,7 +66,7 @@ class LowBit(Config):
     """With messages of `bits` bits per number on a grid over ±`range`."""
 
     bits: int = Field(3, ge=1, le=32, description="s: bits per number of a message")
-    range: float | None = Field(
+    range: Auto = Field(
         None, gt=0, description="R: the grid covers ±R in steps of 2R/2^bits; None: 1 for networks, 8 for linear models"
     )
 
@@ -89,13 +87,18 @@ def tuned_failure(cfg: Any, public: Public) -> float:
     """β of the dither lemma: δ/(100 q rounds), so that all rounds together take 3 % of δ (1e-9 without a budget)."""
     if cfg.failure is not None:
         return float(cfg.failure)
-    rate = min(1.0, cfg.batch / public.count_min)
-    return 1e-9 if public.delta is None else public.delta / (100 * rate * max(public.rounds, 1))
+    share = min(1.0, cfg.batch / public.count_min)
+    return 1e-9 if public.delta is None else public.delta / (100 * share * max(public.rounds, 1))
 
 
 def resolution(cfg: LowBit) -> Any:
     """η: the step of the grid that messages live on."""
     return 2 * cfg.range / 2**cfg.bits
+
+
+def rate(cfg: Any) -> Any:
+    """α h: what a gradient is multiplied by."""
+    return cfg.step * cfg.averaging
 
 
 def own_weight(cfg: Config, place: Place) -> Array:
@@ -166,9 +169,9 @@ def batch_cost(
     """
     nu, count = place.noise_at(t), place.count
     if cfg.scheme == "poisson":
-        rate = jnp.minimum(float(cfg.batch), count) / count
-        tv = poisson_overflow(count, rate, poisson_cap(cfg.batch, place.rows))
-        return SampledGaussian(nu, rate, keep, scheme="poisson", discrete=discrete, slack=rate * failure, tv=tv)
+        share = jnp.minimum(float(cfg.batch), count) / count
+        tv = poisson_overflow(count, share, poisson_cap(cfg.batch, place.rows))
+        return SampledGaussian(nu, share, keep, scheme="poisson", discrete=discrete, slack=share * failure, tv=tv)
     if message is None and cfg.scheme == "deadline":
         # E b ≤ B, and b ≤ n
         slack = 3 * failure * jnp.minimum(float(cfg.batch), count) / count
@@ -185,7 +188,7 @@ def batch_cost(
 def seconds(cfg: Config, draw: dict, bits: Array | float) -> Array:
     """Virtual time of a round: until the deadline, or until all B records are done, then the message's T_c bits/16."""
     work = deadline(cfg.batch) if cfg.scheme == "deadline" else cfg.batch / speed(draw["speed"])
-    return work + cfg.link * bits / BASELINE_BITS
+    return jnp.asarray(work + cfg.link * bits / BASELINE_BITS)
 
 
 def message_bits(dim: int, bits: Array | int) -> Any:

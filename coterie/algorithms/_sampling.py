@@ -42,7 +42,7 @@ __all__ = [
 
 Batch = tuple[Int[Array, " width"], Bool[Array, " width"]]
 SLOWEST, FASTEST = 10.0, 90.0  # records per virtual second
-CLASSES = 4  # of batch sizes that the slow Rényi bound of discrete noise is evaluated for
+CLASSES = {False: 8, True: 4}  # of batch sizes that Rényi bounds are evaluated for; those of discrete noise are slow
 
 
 def first_of_permutation(coins: Float[Array, " rows"], count: Array | float, size: Array | float, width: int) -> Batch:
@@ -165,8 +165,8 @@ class DeadlineGaussian(Event):
         parts = self._parts(row)
         if any(nu == 0 for _, nu, _ in parts):
             return np.full(orders.size, np.inf)
-        if self.discrete and not self.constant:  # a larger batch costs more: few classes, each at its largest size
-            groups = [g for g in np.array_split(np.array(parts), min(CLASSES, len(parts))) if len(g)]
+        if not self.constant and parts:  # a larger batch costs more: few classes, each at its largest size
+            groups = np.array_split(np.array(parts), min(CLASSES[self.discrete], len(parts)))
             parts = [(float(g[:, 0].sum()), float(g[0, 1]), float(g[-1, 2])) for g in groups]
         total = np.zeros(orders.size)
         for chance, nu, rate in parts:
@@ -183,4 +183,5 @@ class DeadlineGaussian(Event):
         if self.discrete or any(nu == 0 for _, nu, _ in parts):
             return None
         pairs = [(p, profiles.gaussian(1 / v) if q == 1 else profiles.sampled_gaussian(v, q)) for p, v, q in parts]
-        return profiles.Profile(lambda eps: sum(p * pair.delta(eps) for p, pair in pairs), np.inf if pairs else 0.0)
+        total = lambda eps: sum((p * pair.delta(eps) for p, pair in pairs), np.zeros(np.shape(eps)))  # noqa: E731
+        return profiles.Profile(total, np.inf if pairs else 0.0)

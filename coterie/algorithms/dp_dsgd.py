@@ -22,7 +22,8 @@ record's curvature and gradient, μ for the Gaussian parameter of (ε, δ), n re
     T = √(8 travel L)                   gradient rounds (`suggest_rounds`); then 1 − β = 16/T
     γ = 2/L, 1 − β = γ T/travel in [6/T, 1]; where even β = 0 goes too far, γ = travel/T
     k = the least even number with |λ₂(W)|^k ≤ .3, at most 10; 1 where |λ₂| ≤ .3 already
-Even k make W^k positive semi-definite, which keeps heavy-ball stable in every disagreement direction.
+Networks, which have no such bounds: C = γ = .5, β = .9, T = 100. Even k make W^k positive semi-definite, which keeps
+heavy-ball stable in every disagreement direction.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from coterie.algorithms._sampling import first_of_permutation, poisson, poisson_cap, poisson_overflow
+from coterie.algorithms.base import Auto, AutoInt, Inbox, Law, Normal, Place, Public, Uniform, add
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Inbox, Law, Normal, Place, Public, Uniform, add
 from coterie.privacy import gdp
 from coterie.privacy.events import Event, Gaussian, SampledGaussian
 from coterie.problems import Shard
@@ -52,10 +53,10 @@ REFERENCE = (
 class Config(BaseConfig):
     """Hyper-parameters; None is filled by the rule in the module's docstring."""
 
-    step: float | None = Field(None, gt=0, description="γ; None: 2/smoothness, less where that would go too far")
-    momentum: float | None = Field(None, ge=0, lt=1, description="β; None: by the budget")
-    clip: float | None = Field(None, gt=0, description="C, bound on a record's gradient norm; None: half its bound")
-    mixing: int | None = Field(None, ge=1, description="rounds per gradient round; None: by the graph's spectral gap")
+    step: Auto = Field(None, gt=0, description="γ; None: 2/smoothness, less where that would go too far")
+    momentum: Auto = Field(None, ge=0, lt=1, description="β; None: by the budget")
+    clip: Auto = Field(None, gt=0, description="C, bound on a record's gradient norm; None: half its bound")
+    mixing: AutoInt = Field(None, ge=1, description="rounds per gradient round; None: by the graph's spectral gap")
     tail: float = Field(0.5, ge=0, le=1, description="share of the last rounds that the answer averages; 0: last point")
     batch: int | None = Field(None, ge=1, description="records per gradient round (expected, if Poisson); None: all")
     scheme: Literal["without-replacement", "poisson"] = Field(
@@ -65,7 +66,7 @@ class Config(BaseConfig):
 
 EXAMPLE = Config(step=1.0, momentum=0.5, clip=1.0, mixing=2)
 
-NETWORK_CLIP, NETWORK_STEP = 0.5, 0.5  # where no bounds on gradient and curvature are known
+NETWORK = {"clip": 0.5, "step": 0.5, "momentum": 0.9, "rounds": 100}  # without bounds on gradient and curvature
 MOST_MIXING, LEAST_ROUNDS, MOST_ROUNDS = 10, 10, 1000
 
 
@@ -106,7 +107,8 @@ def suggest_mixing(public: Public) -> int:
 
 def suggest_rounds(public: Public, mixing: int | None = None) -> int:
     """Rounds in all: √(8 travel L) gradient rounds (10 to 1000) and their mixing rounds; reads no `public.rounds`."""
-    gradient_rounds = math.sqrt(8 * 0.45 * signal_to_noise(public) ** 1.5)
+    known = math.isfinite(public.smoothness)
+    gradient_rounds = math.sqrt(8 * 0.45 * signal_to_noise(public) ** 1.5) if known else NETWORK["rounds"]
     return (mixing or suggest_mixing(public)) * round(min(max(gradient_rounds, LEAST_ROUNDS), MOST_ROUNDS))
 
 
@@ -114,13 +116,14 @@ def tune(cfg: Config, public: Public) -> Config:
     """Clip, mixing, step and momentum by the rule in the module's docstring."""
     mixing = cfg.mixing or suggest_mixing(public)
     share = 0.5 if public.epsilon is not None else 1.0  # clip for the noise's sake only
-    clip = cfg.clip or (share * public.lipschitz if math.isfinite(public.lipschitz) else NETWORK_CLIP)
+    clip = cfg.clip or (share * public.lipschitz if math.isfinite(public.lipschitz) else NETWORK["clip"])
     rounds = max(1, math.ceil(public.rounds / mixing))
     smoothness = public.smoothness + public.ridge
     known = math.isfinite(smoothness)
     travel = 0.45 * signal_to_noise(public) ** 1.5 / smoothness if known else math.inf
-    step = cfg.step or (min(2 / smoothness, travel / rounds) if known else NETWORK_STEP)
-    momentum = cfg.momentum if cfg.momentum is not None else 1 - min(max(step * rounds / travel, 6 / rounds), 1.0)
+    step = cfg.step or (min(2 / smoothness, travel / rounds) if known else NETWORK["step"])
+    rest = min(max(step * rounds / travel, 6 / rounds), 1.0) if known else 1 - NETWORK["momentum"]  # 1 − β
+    momentum = cfg.momentum if cfg.momentum is not None else 1 - rest
     return cfg.replace(clip=clip, mixing=mixing, step=step, momentum=momentum)
 
 
@@ -145,7 +148,7 @@ def _size(cfg: Config, place: Place) -> Array:
 
 def sensitivity(cfg: Config, place: Place, t: Array) -> Array:
     """How far one record can move a gradient round's message."""
-    reach = cfg.step * cfg.clip * place.unit * place.count / _size(cfg, place)
+    reach = place.unit * cfg.step * cfg.clip * place.count / _size(cfg, place)
     return reach if _is_poisson(cfg) else 2 * reach
 
 

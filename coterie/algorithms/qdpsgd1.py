@@ -98,7 +98,7 @@ def draws(cfg: Config, place: Place) -> dict[str, Law]:
 def sensitivity(cfg: Config, place: Place, t: Array, size: Array | None = None) -> Array:
     """How far one record can move v_i with a batch of `size`, the smallest possible one if not given."""
     size = q.smallest_batch(cfg, place) if size is None else size
-    return cfg.step * cfg.averaging * q.reach(cfg, place, size)
+    return q.rate(cfg) * q.reach(cfg, place, size)
 
 
 def sigma(cfg: Config, place: Place, t: Array, size: Array | None = None) -> Array:
@@ -114,7 +114,7 @@ def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: 
     """Send the rounded point; make the noisy step to take from the exact one."""
     total, size = q.batch_sum(cfg, place, shard, state.x, draw, cfg.clip)
     slope = q.weight(place, size) * total + place.ridge * state.x
-    move = add(cfg.step * cfg.averaging * slope, draw["noise"], sigma(cfg, place, t, size))
+    move = add(q.rate(cfg) * slope, draw["noise"], sigma(cfg, place, t, size))
     return q.send(cfg, state, move, size, draw)
 
 

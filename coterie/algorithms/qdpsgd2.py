@@ -22,15 +22,17 @@ be charged is a discrete Gaussian with S(Δ_t, η, p, β) every round, without a
 
 from __future__ import annotations
 
+from typing import Self
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from coterie.algorithms import _quantized as q
-from coterie.algorithms.base import Erratum, Inbox, Law, Normal, Place, Public, Uniform
+from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Normal, Place, Public, Uniform
 from coterie.exchange.quantize import common_dither, released, width_of
 from coterie.privacy.claims import qdpsgd_epsilon
 from coterie.privacy.events import DiscreteGaussian, Event
@@ -43,11 +45,17 @@ class Config(q.Config):
     """Hyper-parameters."""
 
     clip: float = Field(0.5, gt=0, description="K: bound on a record's gradient norm")
-    grid: float | None = Field(None, gt=0, description="η: step of the grid; None: 2 α h K / (batch √dim)")
-    range: float | None = Field(None, gt=0, description="R; messages are cut at R + 6 std; None: 1, linear models 64")
-    failure: float | None = Field(None, ge=0, lt=1, description="β of the dither lemma; None: δ/(100 q rounds)")
+    grid: Auto = Field(None, gt=0, description="η: step of the grid; None: 2 α h K / (batch √dim)")
+    range: Auto = Field(None, gt=0, description="R; messages are cut at R + 6 std; None: 1, linear models 64")
+    failure: Auto = Field(None, ge=0, lt=1, description="β of the dither lemma; None: δ/(100 q rounds)")
     as_printed: bool = Field(False, description="the paper's version: not private as claimed")
     convex: bool = Field(False, description="as_printed: the loss is a generalised linear model")
+
+    @model_validator(mode="after")
+    def _batches(self) -> Self:
+        if self.as_printed and self.scheme == "poisson":
+            raise ValueError("as_printed has batches without replacement: scheme must be 'deadline' or 'fixed'")
+        return self
 
 
 EXAMPLE = Config(step=0.5, averaging=0.5, batch=10, clip=1.0, grid=0.02, range=64.0, failure=1e-9)
@@ -88,7 +96,7 @@ class Message(eqx.Module):
 def tune(cfg: Config, public: Public) -> Config:
     """As the family; η = Δ/√dim at a batch of B, β so small that it takes about 3 % of δ."""
     cfg = q.tune(cfg, public)
-    reach = (1 if cfg.scheme == "poisson" else 2) * cfg.step * cfg.averaging * cfg.clip / cfg.batch
+    reach = (1 if cfg.scheme == "poisson" else 2) * q.rate(cfg) * cfg.clip / cfg.batch
     linear = public.smoothness < float("inf")
     return cfg.replace(
         grid=cfg.grid or reach / public.dim**0.5,
@@ -113,7 +121,7 @@ def sensitivity(cfg: Config, place: Place, t: Array, size: Array | None = None) 
     if cfg.as_printed:
         return common_dither(drift(cfg, place, t), cfg.grid, place.dim, cfg.failure)
     size = q.smallest_batch(cfg, place) if size is None else size
-    shift = cfg.step * cfg.averaging * q.reach(cfg, place, size)
+    shift = q.rate(cfg) * q.reach(cfg, place, size)
     return common_dither(shift, cfg.grid, place.dim, cfg.failure)
 
 
@@ -122,13 +130,13 @@ def sigma(cfg: Config, place: Place, t: Array, size: Array | None = None) -> Arr
     if not cfg.as_printed:
         return place.noise_at(t) * sensitivity(cfg, place, t, size)
     usual = jnp.minimum(float(cfg.batch), place.count)
-    return place.noise_at(t) * (cfg.step * cfg.averaging * q.reach(cfg, place, usual) + 2 * cfg.grid * place.dim**0.5)
+    return place.noise_at(t) * (q.rate(cfg) * q.reach(cfg, place, usual) + 2 * cfg.grid * place.dim**0.5)
 
 
 def drift(cfg: Config, place: Place, t: Array | int) -> Array:
     """Δ_t of the printed algorithm: how far one record can have moved the un-noised state before round t's message."""
-    rate, curvature = cfg.step * cfg.averaging, place.unit * place.count * place.smoothness
-    own = q.own_weight(cfg, place) - cfg.step * cfg.averaging * place.ridge
+    rate, curvature = q.rate(cfg), place.unit * place.count * place.smoothness
+    own = q.own_weight(cfg, place) - rate * place.ridge
     once = rate * q.reach(cfg, place, q.smallest_batch(cfg, place))
     most = rate * 2 * cfg.clip * place.unit * place.count  # two means of clipped gradients are no farther apart
     if cfg.convex:
@@ -148,8 +156,7 @@ def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: 
     point = state.x if cfg.as_printed else state.z
     total, size = q.batch_sum(cfg, place, shard, point, draw, cfg.clip)
     slope = q.weight(place, size) * total + place.ridge * point
-    rate = cfg.step * cfg.averaging
-    x = q.own_weight(cfg, place) * point - rate * slope  # what the neighbours add comes below, or in `absorb`
+    x = q.own_weight(cfg, place) * point - q.rate(cfg) * slope  # what the neighbours add comes below, or in `absorb`
     value = point if cfg.as_printed else x + cfg.averaging * state.near
     scale = sigma(cfg, place, t, size)
     z = released(value, draw["dither"], draw["noise"], cfg.grid, scale)

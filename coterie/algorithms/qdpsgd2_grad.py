@@ -21,7 +21,7 @@ from pydantic import Field
 
 from coterie.algorithms import _quantized as q
 from coterie.algorithms._quantized import Message, State, absorb, bits, duration, estimate, init, pack, unpack
-from coterie.algorithms.base import Law, Normal, Place, Public, Uniform
+from coterie.algorithms.base import Auto, Law, Normal, Place, Public, Uniform
 from coterie.exchange.quantize import common_dither, released
 from coterie.privacy.events import Event
 from coterie.problems import Shard
@@ -54,8 +54,8 @@ class Config(q.LowBit):
     """Hyper-parameters."""
 
     clip: float = Field(0.5, gt=0, description="K: bound on a record's gradient norm")
-    grid: float | None = Field(None, gt=0, description="γ: step of the gradient's grid; None: 2K/√dim")
-    failure: float | None = Field(None, ge=0, lt=1, description="β of the dither lemma; None: δ/(100 q rounds)")
+    grid: Auto = Field(None, gt=0, description="γ: step of the gradient's grid; None: 2K/√dim")
+    failure: Auto = Field(None, ge=0, lt=1, description="β of the dither lemma; None: δ/(100 q rounds)")
 
 
 EXAMPLE = Config(step=0.5, averaging=0.5, batch=10, bits=10, range=8.0, clip=1.0, grid=0.5, failure=1e-9)
@@ -89,7 +89,7 @@ def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: 
     total, size = q.batch_sum(cfg, place, shard, state.x, draw, cfg.clip)
     total = released(total, draw["gradient_dither"], draw["noise"], cfg.grid, sigma(cfg, place, t))
     slope = q.weight(place, size) * total + place.ridge * state.x
-    return q.send(cfg, state, cfg.step * cfg.averaging * slope, size, draw)
+    return q.send(cfg, state, q.rate(cfg) * slope, size, draw)
 
 
 def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) -> Event:

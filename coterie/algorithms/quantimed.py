@@ -56,7 +56,7 @@ def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: 
     """Send the rounded point; compute the step to take from the exact one."""
     total, size = q.batch_sum(cfg, place, shard, state.x, draw, cfg.clip)
     slope = q.weight(place, size) * total + place.ridge * state.x
-    move = cfg.step * cfg.averaging * slope
+    move = q.rate(cfg) * slope
     return q.send(cfg, state, move, size, draw)
 
 

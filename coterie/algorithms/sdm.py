@@ -27,8 +27,8 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from coterie.algorithms import _quantized as q
+from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Normal, Place, Public, Uniform, add
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Erratum, Inbox, Law, Normal, Place, Public, Uniform, add
 from coterie.exchange.quantize import pack_sparse, sparse_bits, unpack_sparse
 from coterie.privacy.claims import zcdp_epsilon
 from coterie.privacy.events import Event, MaskedGaussian
@@ -40,8 +40,8 @@ REFERENCE = "Zhang, Fang, Liu, Zhu (2020), SDM-DSGD; Ding dissertation (2022) ch
 class Config(BaseConfig):
     """Hyper-parameters; None is filled by `tune`."""
 
-    step: float | None = Field(None, gt=0, description="α; None: 1 / (smoothness + ridge), .2 for networks")
-    mixing: float | None = Field(None, gt=0, le=1, description="θ; None: .6, less where that would not be stable")
+    step: Auto = Field(None, gt=0, description="α; None: 1 / (smoothness + ridge), .2 for networks")
+    mixing: Auto = Field(None, gt=0, le=1, description="θ; None: .6, less where that would not be stable")
     keep: float = Field(0.3, gt=0, le=1, description="c: chance that a coordinate is sent")
     clip: float = Field(0.5, gt=0, description="K: bound on a record's gradient norm")
     batch: int | None = Field(20, ge=1, description="B: records per round (expected, if Poisson); None: all")
@@ -100,7 +100,7 @@ def sensitivity(cfg: Config, place: Place, t: Array) -> Array:
     """How far one record can move y_i."""
     size = place.count if cfg.batch is None else jnp.minimum(float(cfg.batch), place.count)
     whole = (2.0 if cfg.batch is None or cfg.scheme == "fixed" else 1.0) * cfg.clip * q.weight(place, size)
-    return cfg.mixing * cfg.step * whole
+    return whole * cfg.mixing * cfg.step
 
 
 def sigma(cfg: Config, place: Place, t: Array) -> Array:

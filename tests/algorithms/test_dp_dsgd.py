@@ -189,7 +189,9 @@ def test_defaults_follow_the_documented_rule():
     free = dp_dsgd.tune(Config(), dataclasses.replace(ADULT, epsilon=None, delta=None, rounds=100))
     assert (free.clip, free.step, free.momentum) == (1.0, 8.0, pytest.approx(0.94))
     network_like = dataclasses.replace(ADULT, lipschitz=np.inf, smoothness=np.inf, rounds=100)
-    assert np.isfinite(jax.tree.leaves(dp_dsgd.tune(Config(), network_like))).all()
+    unknown = dp_dsgd.tune(Config(), network_like)
+    assert (unknown.clip, unknown.step, unknown.momentum) == (0.5, 0.5, 0.9)
+    assert dp_dsgd.suggest_rounds(network_like) == 100
 
 
 @pytest.mark.slow

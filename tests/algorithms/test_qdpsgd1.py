@@ -207,7 +207,7 @@ def test_cost_before_the_run_is_the_average_over_all_sequences_of_sizes(constant
 def test_renyi_curve_of_a_random_batch_dominates_its_loss_distribution():
     event = _sampling.DeadlineGaussian(2.9435, 1000.0, 20, times=1000)
     found = account([event], 1e-5).all
-    assert found["pld"] <= 1.0 + 1e-4 < found["rdp"] < 1.15  # spread of b included: 2.76 for a fixed b = 20
+    assert found["pld"] <= 1.0 + 1e-4 < found["rdp"] < 1.25  # spread of b included: 2.76 for a fixed b = 20
     worst = account([SampledGaussian(2.9435, 0.035, times=1000)], 1e-5, fast=True).epsilon
     assert found["pld"] < 0.65 * worst
 

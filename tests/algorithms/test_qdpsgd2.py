@@ -193,3 +193,8 @@ def test_printed_run_hands_out_noisy_points_only():
     trace = run("qdpsgd2", cfg, layout, noise=2.0)
     np.testing.assert_array_equal(trace.points[0], trace.messages.z[0, -1])
     assert np.abs(trace.states.x - trace.states.z).max() > 0.01
+
+
+def test_printed_version_has_no_poisson_batches():
+    with pytest.raises(ValueError, match="without replacement"):
+        Config(as_printed=True, scheme="poisson")
