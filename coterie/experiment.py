@@ -6,6 +6,7 @@ then does a driver see data.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,9 +28,9 @@ from coterie.privacy import schedules
 from coterie.privacy.budget import Spending, calibrate_agents, spending
 from coterie.problems import Ball, Linear, Mean, Perceptron, Problem, Settings, Softmax
 
-__all__ = ["Experiment", "Network", "Priced", "prepare", "price", "public_network", "public_sizes"]
+__all__ = ["Experiment", "Network", "Priced", "prepare", "price", "needs_dimension", "public_network", "public_sizes"]
 
-DEFAULT_ROUNDS = 100
+DEFAULT_ROUNDS = 50
 
 
 @dataclass(frozen=True)
@@ -189,10 +190,17 @@ def public_network(plan: Plan) -> Network:
         )
     if plan.problem.loss is None:
         raise InputError("accounting reads no data, so the plan must state problem.loss")
-    dim = plan.data.options.get("features", 1)  # no additive mechanism's price depends on the dimension's value
-    problem = _problem(plan, plan.problem.loss, int(dim), 2)
+    problem = _problem(plan, plan.problem.loss, plan.problem.dim or 1, 2)
     graph, mix = _graph(plan, len(sizes))
     return Network(graph, mix, problem, sizes, tuple(f"agent {i}" for i in range(len(sizes))))
+
+
+def needs_dimension(plan: Plan, network: Network) -> bool:
+    """Whether the price depends on the number of parameters, which a plan without data need not state."""
+    if plan.problem.dim is not None or plan.data.source == "clinics":
+        return False
+    other = dataclasses.replace(network, problem=_problem(plan, plan.problem.loss or "logistic", 7, 2))
+    return not np.allclose(price(plan, network).noise, price(plan, other).noise, rtol=1e-6)
 
 
 def make_problem(plan: Plan, dataset: Dataset) -> Problem:

@@ -86,9 +86,10 @@ class ProblemPlan(Section):
     )
     ridge: float = Field(1e-3, ge=0, description="ridge/2 ‖x‖² added to every agent's objective")
     weighting: Literal["agents", "records"] = Field("agents", description="what counts equally: agents or records")
+    dim: Count | None = Field(None, description="number of features, where accounting without data needs it")
     width: Positive = Field(0.5, description="half-width of the smoothed corner of the hinge")
     hidden: list[Count] = Field([50], description="hidden layers of the mlp")
-    activation: Literal["sigmoid", "tanh", "relu"] = "tanh"
+    activation: Literal["sigmoid", "tanh", "relu"] = Field("tanh", description="of the mlp's hidden layers")
     radius: Positive | None = Field(None, description="keep the point in a ball (mean: box) of this radius")
     tolerance: Positive = Field(1e-8, description="gradient norm to which subproblems are solved")
 
@@ -97,7 +98,7 @@ class AlgorithmPlan(BaseModel):
     """[algorithm] How. `name` and the algorithm's own keys (see `coterie algorithms`)."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
-    name: str = "dp-dsgd"
+    name: str = Field("dp-dsgd", description="see `coterie algorithms`")
 
     def config(self) -> Config:
         """The algorithm's own configuration, validated by it."""
@@ -124,7 +125,9 @@ class PrivacyPlan(Section):
         "uniform", description="how the budget is spread over rounds"
     )
     schedule_options: dict[str, float] = Field(default_factory=dict, description="e.g. rate, period, contraction")
-    claim: Literal["tight", "paper"] = Field("tight", description="'paper': also what the paper would have printed")
+    claim: Literal["tight", "paper"] = Field(
+        "tight", description="'paper': also show what the paper would have printed for the same noise"
+    )
     tuned_on_private_data: bool = Field(False, description="say so if settings were chosen by looking at the data")
 
 
@@ -141,7 +144,7 @@ class RunPlan(Section):
 class Plan(Section):
     """A whole plan."""
 
-    name: str = "unnamed"
+    name: str = Field("unnamed", description="shown in reports")
     data: DataPlan = Field(default_factory=DataPlan)
     partition: PartitionPlan = Field(default_factory=PartitionPlan)
     graph: GraphPlan = Field(default_factory=GraphPlan)

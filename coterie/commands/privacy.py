@@ -17,11 +17,14 @@ __all__ = ["account_plan", "calibrate"]
 
 def account_plan(path: Path | None, changes: list[str], as_json: bool, console: Console) -> None:
     """What every agent spends, by every valid accountant."""
-    from coterie.experiment import price, public_network
+    from coterie.experiment import needs_dimension, price, public_network
     from coterie.report.result import privacy_block
 
     plan = read_plan(path, changes)
-    priced = price(plan, public_network(plan))
+    network = public_network(plan)
+    if needs_dimension(plan, network):
+        raise InputError(f"the price of {plan.algorithm.name} depends on the dimension: state problem.dim in the plan")
+    priced = price(plan, network)
     block = privacy_block(plan.privacy, priced)
     if block is None:
         raise InputError(f"{priced.algorithm.slug} is not private: there is nothing to account for")
@@ -31,7 +34,9 @@ def account_plan(path: Path | None, changes: list[str], as_json: bool, console: 
         return
     shown = Table(box=None, show_header=False)
     for key in ("algorithm", "rounds", "epsilon", "delta", "accountant", "adjacency", "adversary", "paper_claim"):
-        shown.add_row(key.replace("_", " "), str(block[key]))
+        value = block[key]
+        text = "none" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+        shown.add_row(key.replace("_", " "), text)
     for name, value in block["all_accountants"].items():
         shown.add_row(f"  by {name}", "∞" if value is None else f"{value:.6g}")
     epsilons = block["per_agent"]

@@ -102,7 +102,8 @@ def notes(result: dict[str, Any]) -> list[str]:
     elif not privacy["private"]:
         lines.append("privacy: [red]none that can be claimed[/]; this is what was printed, not what is true")
     else:
-        claim = "" if privacy["paper_claim"] is None else f"; the paper would print ε = {privacy['paper_claim']:.3g}"
+        asked = result["plan"].get("privacy", {}).get("claim") == "paper" and privacy["paper_claim"] is not None
+        claim = f"; the paper would print ε = {privacy['paper_claim']:.3g}" if asked else ""
         lines.append(
             f"privacy: (ε, δ) = ({privacy['epsilon']:.4g}, {privacy['delta']:g}) per record, {privacy['adjacency']}, "
             f"by {privacy['accountant']}{claim}; the adversary {privacy['adversary']}"

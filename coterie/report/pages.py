@@ -189,12 +189,6 @@ def console(command: str) -> str:
 
 # ---- the checkout ----------------------------------------------------------------------------------------------------
 
-SAYS_NOTHING = {  # packages whose __init__ has no docstring
-    "algorithms": "What an algorithm is (base.py), then one file each, found by walking the package.",
-    "drivers": "The simulation: one compiled program for all agents, rounds and seeds.",
-    "privacy": "Events, accountants, calibration, schedules, ledger, samplers.",
-    "report": "result.json, pictures, and the generated parts of these pages.",
-}
 BESIDE = {
     "tests/": "Mirrors coterie/; tests/conformance holds what every algorithm inherits.",
     "examples/": "Small studies to read and run.",
@@ -209,7 +203,7 @@ def layout() -> str:
     for package in sorted(Path(coterie.__file__).parent.glob("*/__init__.py")):
         words = (ast.get_docstring(ast.parse(package.read_text("utf-8"))) or "").split("\n\n")[0]
         name = package.parent.name
-        rows[f"coterie/{name}/"] = " ".join(words.split()) or SAYS_NOTHING[name]
+        rows[f"coterie/{name}/"] = " ".join(words.split())
     return table(("folder", "what is in it"), [(code(k), v) for k, v in (rows | BESIDE).items()])
 
 

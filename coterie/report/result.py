@@ -5,7 +5,7 @@ Schema of result.json, version 1 (docs/result.md):
     metrics.{train_loss, test_accuracy | test_score, consensus_gap}.{mean, std, per_seed},
     curves.{round, train_loss, …} (means over seeds), curves.std.{train_loss, …},
     references.{pooled, alone}.{train_loss, test_accuracy | test_score},
-    privacy (null for an algorithm without), timing.{compile_s, run_s}, bytes_sent, noise_source, warnings
+    privacy (null for an algorithm without), evaluation, timing.{compile_s, run_s}, bytes_sent, noise_source, warnings
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ def _content(
         "curves": curves,
         "references": {r: {rename.get(k, k): v for k, v in d.items()} for r, d in references.items()},
         "privacy": privacy_block(experiment.plan.privacy, priced),
+        "evaluation": "metrics, curves and references are computed on the data without noise: for study, not a release",
         "timing": trace.timing,
         "bytes_sent": float((trace.bytes * degrees).sum(1).mean()),
         "noise_source": "simulation: seeded floating-point noise, for study only; nothing here protects anybody",
