@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from coterie.errors import InputError
 from coterie.fair import polynomial as poly
 from coterie.fair.methods import METHODS
-from coterie.fair.noise import Law, Noise
+from coterie.fair.noise import Law, Noise, laplace_multiplier, total
 from coterie.fair.polynomial import Statistics
 from coterie.fair.solve import minimise, ridge_for
 from coterie.privacy.accountants import Account, account
@@ -100,13 +100,14 @@ def levels_for(
     def costs(z: float) -> list[Event]:
         return [noise.event(multiplier(z, i), sizes[i], law) for i in used]
 
-    spend = delta if law == "gaussian" else 0.0
-    if law == "gaussian" and not 0 < delta < 1:
+    if law == "laplace":
+        z = laplace_multiplier(epsilon, [sizes[i] for i in used], noise)
+    elif 0 < delta < 1:
+        z = calibrate(costs, epsilon, delta, upper=1e9)
+    else:
         raise InputError(f"Gaussian noise needs delta in (0, 1), got {delta}")
-    z = 1 / epsilon if law == "laplace" and not noise.secure else calibrate(costs, epsilon, spend, upper=1e9)
     stages = tuple(multiplier(z, i) if i in used else None for i in range(3))
-    total = account(costs(z), spend, fast=True)
-    return Levels(law, stages, tuple(costs(z)), total)  # type: ignore[arg-type]
+    return Levels(law, stages, tuple(costs(z)), total(costs(z), law, delta))  # type: ignore[arg-type]
 
 
 def release(
@@ -256,4 +257,4 @@ def _attribute_account(
         largest = np.max(np.linalg.norm(codes, ord=2 if gaussian else 1, axis=1))
         sensitivity = covariance_sensitivity(codes, d, levels.law, signed)
         events.append(noise.event(levels.stages[2], codes.shape[1] * size, levels.law, largest * gap / sensitivity))
-    return account(events, delta if gaussian else 0.0, fast=True)
+    return total(events, levels.law, delta)

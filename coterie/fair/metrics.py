@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from coterie.errors import InputError
-from coterie.fair.noise import Law, Noise
-from coterie.privacy.accountants import Account, account
+from coterie.fair.noise import Law, Noise, laplace_multiplier, total
+from coterie.privacy.accountants import Account
 from coterie.privacy.calibration import calibrate
 from coterie.privacy.events import Event, NonPrivate
 
@@ -66,7 +66,7 @@ def _spread(rates: NDArray) -> float:
 
 
 def report_of(table: NDArray, *, evaluation_only: bool = True, events: tuple[Event, ...] = (NonPrivate(),),
-              total: Account | None = None) -> FairnessReport:  # fmt: skip
+              spent: Account | None = None) -> FairnessReport:  # fmt: skip
     """Every metric of a table of counts N[g, y, ŷ]."""
     selected = _rate(table[:, :, 1].sum(1), table.sum((1, 2)))
     given = _rate(table[:, :, 1], table.sum(2))  # P(ŷ = 1 | g, y)
@@ -81,7 +81,7 @@ def report_of(table: NDArray, *, evaluation_only: bool = True, events: tuple[Eve
         group_accuracy=tuple(_rate(table[:, 0, 0] + table[:, 1, 1], table.sum((1, 2))).tolist()),
         evaluation_only=evaluation_only,
         events=events,
-        account=total,
+        account=spent,
     )
 
 
@@ -104,11 +104,11 @@ def private_metrics(
     law: Law = "gaussian" if delta > 0 else "laplace"
     table = counts(labels, decisions, groups, number)
     cost = lambda z: [noise.event(z, table.size, law)]  # noqa: E731
-    z = 1 / epsilon if law == "laplace" and not noise.secure else calibrate(cost, epsilon, delta)
+    z = laplace_multiplier(epsilon, [table.size], noise) if law == "laplace" else calibrate(cost, epsilon, delta)
     sensitivity = np.sqrt(2.0) if law == "gaussian" else 2.0
     noisy = noise.add(table, np.array(z * sensitivity), law)
-    total = account(cost(z), delta, fast=True)
-    return report_of(noisy, evaluation_only=False, events=tuple(cost(z)), total=total)
+    spent = total(cost(z), law, delta)
+    return report_of(noisy, evaluation_only=False, events=tuple(cost(z)), spent=spent)
 
 
 def risk_difference(decisions: ArrayLike, groups: ArrayLike, number: int | None = None) -> float:

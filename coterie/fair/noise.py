@@ -8,15 +8,18 @@ over that sensitivity. Floating-point noise costs `Gaussian(1, ν)` or `Laplace(
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.privacy.events import DiscreteGaussian, Event, Gaussian, Laplace
+from coterie.errors import InputError
+from coterie.privacy.accountants import Account, account
+from coterie.privacy.events import DiscreteGaussian, Event, Gaussian, Laplace, flat
 from coterie.privacy.secure import GRID_LAPLACE_SCALE, GRID_VARIANCE, grid_noise
 
-__all__ = ["GRID_SIGMA", "Grid", "Law", "Noise", "Seeded"]
+__all__ = ["GRID_SIGMA", "Grid", "Law", "Noise", "Seeded", "laplace_multiplier", "total"]
 
 Law = Literal["gaussian", "laplace"]
 Floats = NDArray[np.float64]
@@ -74,3 +77,25 @@ class Grid:
             rounding = multiplier * np.sqrt(size) / GRID_SIGMA * _UP
             return DiscreteGaussian(sensitivity + rounding, multiplier)
         return Laplace(sensitivity + multiplier * size / GRID_LAPLACE_SCALE * _UP, 1 / multiplier)
+
+
+def total(events: Sequence[Event], law: Law, delta: float) -> Account:
+    """What the stages cost together: the exact curve for Gaussian noise; for Laplace noise the sum of pure ε, δ = 0."""
+    if law == "gaussian":
+        return account(events, delta, fast=True)
+    pure = sum(float(flat(event).pure().sum()) for event in events)
+    return Account(pure, 0.0, "basic", {"basic": pure}, "replace-one")
+
+
+def laplace_multiplier(epsilon: float, sizes: Sequence[int], noise: Noise) -> float:
+    """z such that stages with multipliers z/share cost ε in all: 1/ε, or more where a grid's rounding must be paid.
+
+    Rounding D numbers costs D/G of pure ε however much noise there is, so a small budget cannot hide many numbers.
+    """
+    floor = sum(sizes) / GRID_LAPLACE_SCALE * _UP if noise.secure else 0.0
+    if floor >= epsilon:
+        raise InputError(
+            f"budget too small: rounding {sum(sizes)} numbers to the Laplace grid alone costs epsilon {floor:.3g}, got "
+            f"{epsilon:g}; use a Gaussian method or fewer features"
+        )
+    return 1 / (epsilon - floor)

@@ -63,7 +63,7 @@ def release_direction(
 class CovariancePenalised(Linear):
     """A linear model whose every record's loss carries the public penalty α Σ_j h(v̂_jᵀw); build it with `make`."""
 
-    directions: Float[Array, "k d"] = eqx.field(kw_only=True)
+    directions: tuple[tuple[float, ...], ...] = eqx.field(static=True, kw_only=True)  # V̂; a shard's arrays are its own
     alpha: float = eqx.field(static=True, kw_only=True)
     corner: float = eqx.field(static=True, kw_only=True)
     reach: float = eqx.field(static=True, kw_only=True)  # Σ‖v̂_j‖
@@ -81,7 +81,7 @@ class CovariancePenalised(Linear):
             raise InputError(f"corner must be > 0, got {corner}")
         return cls(
             base.dim, base.loss, base.bound, base.width, base.constraint,
-            directions=jnp.asarray(directions), alpha=float(alpha), corner=float(corner),
+            directions=tuple(map(tuple, directions.tolist())), alpha=float(alpha), corner=float(corner),
             reach=float(np.linalg.norm(directions, axis=1).sum()), bend=float(np.linalg.norm(directions, 2) ** 2),
         )  # fmt: skip
 
@@ -98,14 +98,17 @@ class CovariancePenalised(Linear):
         """The penalty's slope has both signs, so theorem (A) is not claimed."""
         return False
 
+    def _rows(self, x: Array) -> Float[Array, "k d"]:
+        return jnp.asarray(np.array(self.directions), x.dtype)
+
     def penalty(self, x: Float[Array, " d"]) -> Float[Array, ""]:
         """α Σ_j h(v̂_jᵀx)."""
-        u = jnp.abs(self.directions.astype(x.dtype) @ x)
+        u = jnp.abs(self._rows(x) @ x)
         return self.alpha * jnp.sum(jnp.where(u <= self.corner, u**2 / (2 * self.corner), u - self.corner / 2))
 
     def pull(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
         """The penalty's gradient."""
-        v = self.directions.astype(x.dtype)
+        v = self._rows(x)
         return self.alpha * jnp.clip(v @ x / self.corner, -1.0, 1.0) @ v
 
     def losses(self, x: Float[Array, " d"], features: Array, targets: Array) -> Float[Array, " rows"]:
@@ -123,7 +126,7 @@ class CovariancePenalised(Linear):
     def weighted_hessian(
         self, x: Float[Array, " d"], features: Array, targets: Array, weights: Array
     ) -> Float[Array, "d d"]:
-        v = self.directions.astype(x.dtype)
+        v = self._rows(x)
         inside = (jnp.abs(v @ x) <= self.corner).astype(x.dtype)
         penalty = self.alpha / self.corner * (v.T * inside) @ v
         return super().weighted_hessian(x, features, targets, weights) + jnp.sum(weights) * penalty

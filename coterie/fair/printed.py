@@ -14,10 +14,9 @@ from coterie.errors import InputError
 from coterie.fair import polynomial as poly
 from coterie.fair.mechanisms import Attribute, Release
 from coterie.fair.methods import METHODS
-from coterie.fair.noise import Noise
+from coterie.fair.noise import Noise, total
 from coterie.fair.polynomial import Statistics
 from coterie.fair.solve import ridge_for
-from coterie.privacy.accountants import account
 from coterie.privacy.events import Event, Gaussian, Laplace
 
 __all__ = ["extended_gaussian", "release_as_printed"]
@@ -92,7 +91,7 @@ def release_as_printed(
     noisy = noise.add(np.concatenate([linear, poly.monomials(statistics.quadratic)]), scale, how.law)
     deviation = scale[d:] * (np.sqrt(2.0) if how.law == "laplace" else 1.0)
     ridge = ridge_for(poly.from_monomials(deviation, d))
-    total = account(events, delta if how.law == "gaussian" else 0.0, fast=True)
+    spent = total(events, how.law, delta)
     return Release(
-        method, noisy[:d], poly.from_monomials(noisy[d:], d), ridge, events, total, claim=epsilon
+        method, noisy[:d], poly.from_monomials(noisy[d:], d), ridge, events, spent, claim=epsilon
     )  # fmt: skip

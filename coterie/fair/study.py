@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from coterie.data import load
 from coterie.data.adult import BOOK
@@ -68,7 +68,9 @@ class CodingPlan(Section):
 
 
 class RunPlan(Section):
-    """[[runs]] One line of a table: a method with its settings, at every budget."""
+    """[[runs]] One line of a table: a method with its settings, at every budget (ε and α may be inf)."""
+
+    model_config = ConfigDict(allow_inf_nan=True)
 
     panel: str = Field("methods", description="table and picture in which it appears")
     label: str | None = None
