@@ -156,6 +156,7 @@ def _cell(method: Method, experiment: Experiment, priced: Priced, epsilon: float
         "rounds": trace.rounds.tolist(),
         "loss_curve": {"mean": curves["train_loss"].mean(0).tolist(), "std": curves["train_loss"].std(0).tolist()},
         "score_curve": {"mean": curves["test_score"].mean(0).tolist(), "std": curves["test_score"].std(0).tolist()},
+        "time_curve": curves["time"].mean(0).tolist() if "time" in curves else None,
         "bytes": float((trace.bytes[at] * experiment.network.graph.degrees).sum(1).mean()),
         "settings": priced.cfg.model_dump(mode="json"),
         "total_rounds": priced.rounds,

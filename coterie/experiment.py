@@ -28,7 +28,7 @@ from coterie.privacy import schedules
 from coterie.privacy.budget import Spending, calibrate_agents, spending
 from coterie.problems import Ball, Linear, Mean, Perceptron, Problem, Settings, Softmax
 
-__all__ = ["Experiment", "Network", "Priced", "prepare", "price", "needs_dimension", "public_network", "public_sizes"]
+__all__ = ["Experiment", "Network", "Priced", "needs_dimension", "prepare", "price", "public_network", "public_sizes"]
 
 DEFAULT_ROUNDS = 50
 

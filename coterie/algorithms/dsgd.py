@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from pydantic import Field
 
+from coterie.algorithms._sampling import speed
 from coterie.algorithms.base import Auto, Inbox, Law, Place, Public, Uniform
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.privacy.events import Event, NonPrivate
@@ -27,6 +28,7 @@ class Config(BaseConfig):
     decay: float = Field(0.0, ge=0, le=1, description="γ_t = step / (1 + t/hold)^decay")
     hold: float = Field(1.0, gt=0, description="rounds before the step size starts to fall")
     batch: int = Field(20, ge=1, description="records per agent and round")
+    link: float = Field(3.0, ge=0, description="T_c: virtual seconds that a message of 16-bit numbers takes")
 
 
 EXAMPLE = Config(step=0.5, batch=8)
@@ -59,8 +61,8 @@ def init(cfg: Config, place: Place) -> State:
 
 
 def draws(cfg: Config, place: Place) -> dict[str, Law]:
-    """Which records the batch holds."""
-    return {"batch": Uniform(cfg.batch)}
+    """Which records the batch holds, and how fast the machine is this round."""
+    return {"batch": Uniform(cfg.batch), "speed": Uniform()}
 
 
 def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
@@ -75,6 +77,11 @@ def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> S
     """Average with the neighbours, then step."""
     mixed = place.self_weight * state.x + inbox.mixed.x
     return State(mixed - state.move, state.move)
+
+
+def duration(cfg: Config, place: Place, t: Array, draw: dict) -> Array:
+    """B/V + T_c virtual seconds: every agent finishes its batch, and the slowest decides."""
+    return cfg.batch / speed(draw["speed"]) + cfg.link
 
 
 def estimate(cfg: Config, place: Place, state: State) -> Float[Array, " d"]:

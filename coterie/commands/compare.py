@@ -45,6 +45,8 @@ def run(
         "loss-vs-round.png": plots.loss_against_round,
         "score-vs-bytes.png": plots.score_against_bytes,
     }
+    if any(c["time_curve"] for c in cells):
+        pictures["loss-vs-time.png"] = plots.loss_against_time
     for name, draw in pictures.items():
         write_atomically(out / name, partial(draw, cells, references))
     console.print(f"wrote comparison.json, comparison.csv, {', '.join(pictures)} to {out}", highlight=False)

@@ -290,7 +290,8 @@ def simulate(
     if bad := [r.seed for r in runs if not 0 <= r.seed < 1 << 32]:
         raise InputError(f"seed must be from 0 to {(1 << 32) - 1}, got {bad[0]}")
     dtype = layout.arrays.place.start.dtype
-    with jax.enable_x64(dtype == jnp.float64):
+    # A GPU would multiply float32 matrices in TF32, whose error no sensitivity bound covers.
+    with jax.enable_x64(dtype == jnp.float64), jax.default_matmul_precision("highest"):
         program = _Program(algorithm, layout, rounds, every, record, test)
         arrays = layout.arrays
         keys = jax.vmap(jax.random.key)(jnp.asarray([r.seed for r in runs], jnp.uint32))

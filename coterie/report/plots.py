@@ -163,6 +163,22 @@ def loss_against_round(cells: list[dict[str, Any]], references: dict[str, dict[s
     _finish(figure, axis, path)
 
 
+def loss_against_time(cells: list[dict[str, Any]], references: dict[str, dict[str, float]], path: Path) -> None:
+    """Train loss against virtual time (computing and sending), for algorithms that keep time."""
+    figure, axis = plt.subplots(figsize=(8.5, 4.6), layout="constrained")
+    colours = _colours(list(dict.fromkeys(c["method"] for c in cells)))
+    budgets = sorted({c["epsilon"] for c in cells if c["epsilon"] is not None})
+    for c in (c for c in cells if c["time_curve"]):
+        name = c["method"] if c["epsilon"] is None else f"{c['method']}, ε = {c['epsilon']:g}"
+        dash = "-" if c["epsilon"] is None else ("-", "--", ":", "-.")[budgets.index(c["epsilon"]) % 4]
+        mean, std = np.array(c["loss_curve"]["mean"]), np.array(c["loss_curve"]["std"])
+        axis.plot(c["time_curve"], mean, dash, label=name, color=colours[c["method"]])
+        axis.fill_between(c["time_curve"], mean - std, mean + std, color=colours[c["method"]], alpha=0.15, linewidth=0)
+    axis.set_xlabel("virtual time (s): computing and sending")
+    axis.set_ylabel("train loss (mean over agents)")
+    _finish(figure, axis, path)
+
+
 def score_against_bytes(cells: list[dict[str, Any]], references: dict[str, dict[str, float]], path: Path) -> None:
     """Score against traffic, one point per method and budget."""
     figure, axis = plt.subplots(figsize=(8.5, 4.6), layout="constrained")
