@@ -1,57 +1,32 @@
-"""Attack one algorithm: worst neighbouring records, hostile neighbours, thousands of transcripts, a bound.
+"""Attack one algorithm: thousands of transcripts in two worlds, the best score there is, and a bound that holds.
 
-The worlds differ in one record of a shard whose other records are zero vectors, which add neither gradient nor
-curvature. Two canaries are tried (spec 06 §4, 01 §0): the *antipodal* pair ±cos θ·e₁ + sin θ·e₂, whose margins are both
-very negative at points −M·e₂, where the gradients differ by 2 cos θ and the loss has no curvature left; and the *flip*
-of one label, which is all that a clipped algorithm needs. Neighbours answer with −M·e₂, or echo. Which pair and
-environment to use, and the threshold, are fixed on a pilot with other seeds before the trials that count.
+Which attack to use and the threshold are fixed on a pilot with other seeds before the trials that count. Where the
+transcripts can be explained the score is their log-likelihood ratio; else it is a direction in the space of all
+messages, learned from the pilot (Fisher's discriminant, which is the likelihood ratio of Gaussian transcripts).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from coterie.algorithms.base import Algorithm, Config, Place, Public
 from coterie.audit import bounds
-from coterie.audit.transcripts import NEIGHBOURS, Environment, Explanation, explain, play, projection
-from coterie.drivers.layout import make_places, rows
+from coterie.audit.setting import Attack, Setting, attacks_on
+from coterie.audit.transcripts import IMPOSSIBLE, Explanation, Transcripts, explain, explainable, features, play
 from coterie.errors import InputError
-from coterie.graphs import make_graph, mixing
-from coterie.privacy.accountants import account, delta_of, total_mu
+from coterie.privacy.accountants import delta_of
 from coterie.privacy.base import flat
-from coterie.privacy.budget import calibrate_agents, run_events
-from coterie.privacy.events import Event, NonPrivate
-from coterie.problems import Linear, Settings, Shard
+from coterie.privacy.events import Event
 
-__all__ = ["Setting", "Verdict", "audit", "make_setting"]
+__all__ = ["Verdict", "audit", "find_attack", "watch"]
 
-ANGLE, FAR = 0.05, 400.0
-PIECE = 250  # transcripts per compiled call; one piece is the pilot
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One agent with its price: everything of an audit but the records."""
-
-    algorithm: Algorithm
-    cfg: Config
-    place: Place
-    epsilon: float  # what is claimed for the whole run
-    delta: float
-    events: list[Event]  # the claim, as events
-    records: int
-    claimed_by: str
-
-    @property
-    def mu(self) -> float | None:
-        """μ of the claim, if it is Gaussian."""
-        return None if any(isinstance(e, NonPrivate) for e in self.events) else total_mu(self.events)
+PIECE = 250  # transcripts per compiled call; one piece of each world is a pilot
+EXACT = 1e-6  # how far from the draws the noise that was found may be
+SHIFT = 1_000_003  # from the seed of the trials to that of the pilot
 
 
 @dataclass(frozen=True)
@@ -69,147 +44,200 @@ class Verdict:
     confidence: float
     trials: int
     exact: bool  # the score was the exact likelihood ratio
-    largest_ratio: float  # largest |log-likelihood ratio| seen
+    error: float  # how far the noise that explains transcripts was from the draws, at most (nan: not explained)
+    largest_ratio: float  # largest |log-likelihood ratio| seen, if exact
     pure_limit: float  # what a pure claim allows it to be
     attack: str
     violated: bool
     reasons: list[str] = field(default_factory=list)
     scores: Any = None  # (first world, second world), for plots
 
-
-def make_setting(
-    algorithm: Algorithm,
-    cfg: Config | None = None,
-    *,
-    epsilon: float = 1.0,
-    delta: float = 1e-5,
-    rounds: int = 6,
-    records: int = 4,
-    as_printed: bool = False,
-    noise: float | None = None,
-) -> Setting:
-    """Price one agent of a small network for a budget (or at a given noise multiplier)."""
-    if not algorithm.private:
-        raise InputError(f"{algorithm.slug} makes no privacy claim: there is nothing to audit")
-    cfg = cfg or getattr(algorithm.module, "AUDIT", None) or algorithm.EXAMPLE
-    kind = getattr(algorithm.module, "GRAPHS", ("ring",))[0]
-    graph = make_graph(kind, NEIGHBOURS + 1)  # agent 0 has two neighbours in every kind
-    weights = mixing(graph, "metropolis")
-    problem = Linear(2)
-    sizes = np.full(3, records)
-    public = Public(
-        agents=3, rounds=rounds, dim=2, count_min=records, count_max=records, degree_min=int(graph.degrees.min()),
-        degree_max=int(graph.degrees.max()), laplacian_max=float(graph.laplacian_extremes[1]),
-        mixing_gap=weights.spectrum().gap, ridge=0.05, lipschitz=problem.lipschitz, smoothness=problem.smoothness,
-        epsilon=epsilon, delta=delta,
-    )  # fmt: skip
-    if algorithm.has("tune"):
-        cfg = algorithm.tune(cfg, public)
-    if as_printed and "as_printed" not in type(cfg).model_fields:
-        raise InputError(f"{algorithm.slug} has no printed version that differs")
-    with jax.enable_x64(True):
-        places = make_places(problem, sizes, graph, weights, rounds=rounds, ridge=0.05)
-        start = jnp.asarray([0.0, -FAR])
-        places = eqx.tree_at(lambda p: p.start, places, start)
-        if noise is None:
-            noise = float(calibrate_agents(algorithm, cfg, places, epsilon, delta)[0])
-        place = eqx.tree_at(lambda p: p.noise, rows(places, 0), jnp.asarray(noise))
-        claimed_by = "accountant"
-        if as_printed:
-            cfg = cfg.replace(as_printed=True)
-            claimed_by = "paper"
-            epsilon = float(algorithm.claim(cfg, place, delta)) if algorithm.has("claim") else epsilon
-            events = run_events(algorithm, cfg.replace(as_printed=False), place)
-        else:
-            events = run_events(algorithm, cfg, place)
-            epsilon = account(events, delta).epsilon
-    return Setting(algorithm, cfg, place, epsilon, delta, events, records, claimed_by)
-
-
-def _shards(records: int, pair: str) -> tuple[Shard, Shard]:
-    canaries = {
-        "antipodal": ([np.cos(ANGLE), np.sin(ANGLE)], [-np.cos(ANGLE), np.sin(ANGLE)]),
-        "flip": ([1.0, 0.0], [-1.0, 0.0]),
-    }[pair]
-    out = []
-    for canary in canaries:
-        features = np.zeros((records, 2))
-        features[0] = canary
-        numbers = jnp.ones(records), jnp.asarray(records), jnp.asarray(1.0 / records), jnp.asarray(0.05)
-        out.append(Shard(Linear(2), jnp.asarray(features), *numbers, Settings(tolerance=1e-11, max_steps=100)))
-    return out[0], out[1]
-
-
-ATTACKS: dict[str, tuple[str, float, bool]] = {  # name -> (pair, how far away the neighbours are, whether they echo)
-    "antipodal records, neighbours far away": ("antipodal", FAR, False),
-    "flipped label, neighbours far away": ("flip", FAR, False),
-    "antipodal records, neighbours echo": ("antipodal", 0.0, True),
-    "flipped label, neighbours at zero": ("flip", 0.0, False),
-}
+    def as_json(self) -> dict[str, Any]:
+        """Everything but the scores; infinite and undefined numbers are None."""
+        out = {k: v for k, v in vars(self).items() if k != "scores"}
+        return {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in out.items()}
 
 
 @dataclass(frozen=True)
-class _Scored:
-    first: np.ndarray  # scores of the first world's transcripts, larger = more like the second world
-    second: np.ndarray
-    exact: bool
-    gap: float  # how far apart the worlds' noise explanations are: the power of the attack, free of sampling error
+class Watched:
+    """One piece of transcripts of one world and, where possible, how both worlds explain them."""
+
+    seen: Transcripts
+    told: tuple[Explanation, Explanation] | None
+
+    @property
+    def ratio(self) -> np.ndarray:
+        """Log-likelihood ratio of each transcript, larger = more like the second world."""
+        assert self.told is not None
+        return self.told[1].log_likelihood - self.told[0].log_likelihood
+
+    @property
+    def apart(self) -> np.ndarray:
+        """By how much the noises differ that explain each message in the two worlds: (transcript, round, number)."""
+        assert self.told is not None
+        return np.asarray(self.told[1].noise) - np.asarray(self.told[0].noise)
 
 
-def _score(setting: Setting, attack: str, trials: int, seed: int) -> _Scored:
-    """Score transcripts of both worlds, in pieces of one compiled shape."""
-    pair, away, echo = ATTACKS[attack]
-    shards = _shards(setting.records, pair)
-    environment = Environment(jnp.asarray([0.0, -away]), jnp.asarray(echo))
-    args = (setting.algorithm, setting.cfg, setting.place)
-    lean = projection(np.array([-1.0, 0.0]))
-    scores: tuple[list, list] = [], []
-    gaps, exact = [], True
-    for world in (0, 1):
-        for piece in range(-(-trials // PIECE)):
-            keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 2 * piece + world), PIECE)
-            seen = play(*args, shards[world], environment, keys)
-            told: list[Explanation | None] = [explain(*args, s, environment, seen) for s in shards]
-            if told[0] is None or told[1] is None:
-                exact = False
-                scores[world].append(lean(seen))
-            else:
-                scores[world].append(np.asarray(told[1].log_likelihood - told[0].log_likelihood))
-                apart = np.asarray(told[1].noise - told[0].noise).reshape(PIECE, -1)
-                gaps.append(np.sqrt(np.mean(np.sum(apart**2, axis=1))))
-    first, second = (np.concatenate(s)[:trials] for s in scores)
-    if not exact:
-        spread = np.sqrt((first.var() + second.var()) / 2) + 1e-300
-        gaps = [abs(second.mean() - first.mean()) / spread]
-    return _Scored(first, second, exact, float(np.nan_to_num(np.mean(gaps), nan=-1.0, posinf=-1.0)))
-
-
-def audit(setting: Setting, trials: int = 1000, *, confidence: float = 0.99, seed: int = 0) -> Verdict:
-    """Attack the setting with `trials` transcripts per world and compare what they prove with what is claimed."""
+def watch(setting: Setting, attack: Attack, world: int, piece: int = 0, seed: int = 0) -> Watched:
+    """Play one piece of transcripts and explain it."""
     with jax.enable_x64(True):
-        pilots = {name: _score(setting, name, PIECE, seed + 1_000_003) for name in ATTACKS}
-        best = max(pilots, key=lambda name: pilots[name].gap)
-        pilot = pilots[best]
-        threshold = 0.0 if pilot.exact else float((pilot.first.mean() + pilot.second.mean()) / 2)
-        sign = 1.0 if pilot.second.mean() >= pilot.first.mean() else -1.0
-        scored = _score(setting, best, trials, seed)
-    first, second = sign * scored.first, sign * scored.second
-    r = bounds.rates(first, second, sign * threshold, confidence)
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 2 * piece + world), PIECE)
+        shards, environment = attack.worlds(setting), attack.environment()
+        args = (setting.algorithm, setting.cfg, attack.place(setting))
+        seen = play(*args, shards[world], environment, keys)
+        if setting.slip or not explainable(*args, shards[0]):
+            return Watched(seen, None)
+        told = tuple(explain(*args, s, environment, seen) for s in shards)
+        return Watched(seen, told)  # type: ignore[arg-type]
+
+
+def error_of(setting: Setting, watched: Watched, world: int) -> float:
+    """How far the noise that explains this world's transcripts in it is from what was drawn, at most."""
+    if watched.told is None:
+        return float("nan")
+    told, draws = watched.told[world], watched.seen.draws
+    noise, scale, width = (np.asarray(x) for x in (told.noise, told.scale, told.width))
+    entered = scale != 0
+    blur = np.asarray(draws["weight"]).reshape(noise.shape) * width if "weight" in draws else 0.0
+    apart = []
+    for drawn in draws.values():
+        if np.size(drawn) == noise.size:
+            off = np.abs(noise - np.asarray(drawn).reshape(noise.shape) - blur / np.where(entered, scale, 1.0))
+            apart.append(np.max(np.where(entered, off, 0.0), axis=2))
+    return float(np.max(np.min(apart, axis=0)))
+
+
+def _power(setting: Setting, pilot: tuple[Watched, Watched]) -> float:
+    """How far apart the worlds are: distance of their noise explanations, or of the discriminant's means."""
+    if pilot[0].told is None:
+        first, second = (features(w.seen) for w in pilot)
+        score, _ = _discriminant(first, second)
+        a, b = score(first), score(second)
+        return float(abs(b.mean() - a.mean()) / (np.sqrt((a.var() + b.var()) / 2) + 1e-300))
+    ratios = np.concatenate([w.ratio for w in pilot])
+    if not np.all(np.isfinite(ratios)):
+        return -1.0
+    if np.any(np.abs(ratios) > IMPOSSIBLE / 2):
+        return np.inf
+    apart = np.abs(np.concatenate([w.apart for w in pilot]))
+    apart = apart.reshape(len(apart), -1)
+    return float(np.mean(apart.sum(1) if "laplace" in setting.laws else np.sqrt((apart**2).sum(1))))
+
+
+Score = Callable[[np.ndarray], np.ndarray]
+
+
+def _discriminant(first: np.ndarray, second: np.ndarray) -> tuple[Score, float]:
+    """Fisher's direction between two clouds and the midpoint; numbers that are sure in both worlds decide at once."""
+    gap = second.mean(0) - first.mean(0)
+    spread = (np.cov(first.T) + np.cov(second.T)).reshape(len(gap), len(gap)) / 2
+    scale = np.sqrt(np.diag(spread))
+    sure = scale <= 1e-9 * (1 + np.abs(first.mean(0)))
+    tells = sure & (np.abs(gap) > 1e-6 * (1 + np.abs(first.mean(0))))
+    if tells.any():
+        direction = np.where(tells, gap, 0.0)
+    else:
+        some = np.where(sure, 1.0, scale)
+        even = spread / np.outer(some, some) * np.outer(~sure, ~sure) + np.diag(0.01 + sure)
+        direction = np.linalg.solve(even, gap / some * ~sure) / some
+    score = lambda x: x @ direction  # noqa: E731
+    return score, float((score(first).mean() + score(second).mean()) / 2)
+
+
+def find_attack(setting: Setting, seed: int = 0) -> tuple[Attack, tuple[Watched, Watched]]:
+    """The attack with the most power, and a pilot of it (transcripts of both worlds)."""
+    pilots = {a: (watch(setting, a, 0, seed=seed), watch(setting, a, 1, seed=seed)) for a in attacks_on(setting)}
+    best = max(pilots, key=lambda a: _power(setting, pilots[a]))
+    return best, pilots[best]
+
+
+def audit(
+    setting: Setting,
+    trials: int = 1000,
+    *,
+    confidence: float = 0.99,
+    seed: int = 0,
+    attack: Attack | None = None,
+    progress: Callable[[float], None] = lambda _: None,
+) -> Verdict:
+    """Attack the setting with `trials` transcripts per world and compare what they prove with what is claimed.
+
+    `progress` hears the share of the work that is done.
+    """
+    if trials < 1:
+        raise InputError(f"trials must be >= 1, got {trials}")
+    if attack is None:
+        attack, pilot = find_attack(setting, seed + SHIFT)
+    else:
+        pilot = (watch(setting, attack, 0, seed=seed + SHIFT), watch(setting, attack, 1, seed=seed + SHIFT))
+    progress(0.2)
+    error = max(error_of(setting, w, k) for k, w in enumerate(pilot))
+    decides = "test" in setting.algorithm.draws(setting.cfg, setting.place)  # silence has a likelihood of its own
+    exact = bool(error <= EXACT) and not decides
+    count = -(-trials // PIECE)
+    if pilot[0].told is None:
+        extra = 1 if setting.claimed_by == "accountant" else count
+        more = [[pilot[k], *(watch(setting, attack, k, p, seed + SHIFT) for p in range(1, extra + 1))] for k in (0, 1)]
+        rows = [np.concatenate([features(w.seen) for w in world]) for world in more]
+        score, middle = _discriminant(*rows)
+        of = lambda w: score(features(w.seen))  # noqa: E731
+        tried = [score(x) for x in rows]
+    else:
+        of, middle = lambda w: w.ratio, 0.0
+        tried = [w.ratio for w in pilot]
+        if setting.claimed_by == "paper":
+            for k in (0, 1):
+                more_ = [watch(setting, attack, k, p, seed + SHIFT).ratio for p in range(1, count)]
+                tried[k] = np.concatenate([tried[k], *more_])
+    threshold = middle if setting.claimed_by == "accountant" else _threshold(*tried, setting.delta, confidence)
+    progress(0.4)
+    scores = []
+    for world in (0, 1):
+        parts = []
+        for piece in range(count):
+            parts.append(of(watch(setting, attack, world, piece, seed)))
+            progress(0.4 + 0.6 * (world * count + piece + 1) / (2 * count))
+        scores.append(np.concatenate(parts)[:trials])
+    return _judge(setting, scores[0], scores[1], threshold, confidence, exact, error, attack.name)
+
+
+def _threshold(first: np.ndarray, second: np.ndarray, delta: float, confidence: float) -> float:
+    """The threshold at which the pilot proves most."""
+    pooled = np.concatenate([first, second])
+    grid = np.unique(np.quantile(pooled, np.concatenate([np.geomspace(1e-4, 0.5, 60), 1 - np.geomspace(1e-4, 0.5, 60)])))
+    grid = np.concatenate([grid, [0.0]])
+    proved = [bounds.epsilon_bound(bounds.rates(first, second, t, confidence), delta) for t in grid]
+    return float(grid[int(np.argmax(proved))])
+
+
+def pure_limit(events: list[Event]) -> float:
+    """Σ pure ε of all events (∞ where one has none)."""
+    return float(sum(np.sum(flat(e).pure() * flat(e).times) for e in events)) if events else np.inf
+
+
+def _judge(
+    setting: Setting, first: np.ndarray, second: np.ndarray, threshold: float, confidence: float, exact: bool,
+    error: float, attack: str,
+) -> Verdict:  # fmt: skip
+    """Compare what the scores prove with what is claimed."""
+    r = bounds.rates(first, second, threshold, confidence)
     mu_low = bounds.mu_bound(r)
-    ratio = float(np.max(np.abs(np.concatenate([first, second])))) if scored.exact else float("nan")
-    pure = float(sum(np.sum(flat(e).pure() * flat(e).times) for e in setting.events)) if setting.events else np.inf
+    ratio = float(np.max(np.abs(np.concatenate([first, second])))) if exact else float("nan")
+    ratio = np.inf if ratio > IMPOSSIBLE / 2 else ratio
     reasons = []
-    if setting.mu is not None:
-        lower = bounds.epsilon_of_mu(mu_low, setting.delta)
-        if setting.claimed_by == "accountant" and mu_low > setting.mu:
+    if setting.claimed_by == "paper":
+        pure = setting.epsilon if setting.delta == 0 else np.inf
+        lower = bounds.epsilon_bound(r, setting.delta)
+    elif setting.mu is not None:
+        pure, lower = np.inf, bounds.epsilon_of_mu(mu_low, setting.delta)
+        if mu_low > setting.mu:
             reasons.append(f"the attack needs μ ≥ {mu_low:.3f}, the claim is {setting.mu:.3f}")
     else:
-        lower = bounds.epsilon_bound(r, setting.delta)
-        if setting.claimed_by == "accountant" and bounds.violates(r, lambda e: delta_of(setting.events, e, fast=True)):
+        pure, lower = pure_limit(setting.events), bounds.epsilon_bound(r, setting.delta)
+        if bounds.violates(r, lambda e: delta_of(setting.events, e, fast=True)):
             reasons.append("the attack is better than the claimed trade-off curve allows at some ε")
-        if scored.exact and np.isfinite(pure) and ratio > pure * (1 + 1e-6) + 1e-9:
-            reasons.append(f"a transcript has log-likelihood ratio {ratio:.4g}, a pure claim allows {pure:.4g}")
-            lower = max(lower, ratio if setting.delta == 0 else lower)
+    if exact and np.isfinite(pure) and ratio > pure * (1 + 1e-6) + 1e-9:
+        reasons.append(f"a transcript has log-likelihood ratio {ratio:.4g}, a pure claim allows {pure:.4g}")
     if lower > setting.epsilon:
         reasons.append(f"ε ≥ {lower:.3g} is needed, {setting.epsilon:.3g} is claimed")
     return Verdict(
@@ -222,12 +250,13 @@ def audit(setting: Setting, trials: int = 1000, *, confidence: float = 0.99, see
         mu=setting.mu,
         mu_bound=mu_low,
         confidence=confidence,
-        trials=trials,
-        exact=scored.exact,
+        trials=len(first),
+        exact=exact,
+        error=error,
         largest_ratio=ratio,
         pure_limit=pure,
-        attack=best,
+        attack=attack,
         violated=bool(reasons),
         reasons=reasons,
-        scores=(first, second),
+        scores=(first - threshold, second - threshold),
     )

@@ -6,11 +6,15 @@ worlds. A transcript's likelihood is exact: the agent's own `emit` is run again 
 message. That draw is found without knowing the algorithm:
 
 - additive noise: the message with zero noise and the scale at which the noise enters give it by subtraction;
-- noise inside an objective: a probe stands in for the shard, hands the recorded message to `argmin` as the answer and
-  sees the linear term that was asked for; the optimality condition gives the noise, and the Hessian its Jacobian.
+- noise inside an objective: a probe stands in for the shard and answers `argmin` with the linear term that it was
+  asked for, which so becomes the message; the optimality condition at the recorded message gives the noise, and the
+  Hessian its Jacobian;
+- Laplace noise on a point blurred by a secret uniform weight: the density of their sum has a closed form;
+- no noise at all: a message that one world cannot have produced has no likelihood there.
 
-Secret coins that the transcript does not determine (batches, dither, masks) are set to zero in the explanation: the
-score is then not the likelihood, but still a valid score.
+Two draws are read off the transcript by name: a `mask` says which coordinates were sent, a `test` whether the agent
+spoke. Other secret coins (batches, dither) have no explanation here; `audit` then scores transcripts by a direction
+learned from others.
 """
 
 from __future__ import annotations
@@ -27,10 +31,12 @@ from jaxtyping import Array, Bool, Float, Key
 from coterie.algorithms.base import Algorithm, Config, Inbox, Law, Maybe, Place
 from coterie.problems import Shard, Solver
 
-__all__ = ["Environment", "Explanation", "Transcripts", "explain", "play"]
+__all__ = ["Environment", "Explanation", "Transcripts", "explain", "explainable", "features", "play"]
 
 NOISES = ("normal", "laplace", "l2-laplace")
 NEIGHBOURS = 2  # of the agent under attack
+IMPOSSIBLE = 1e9  # what a message that a world cannot have produced takes off its log-likelihood
+LOUD = 1e9  # a draw that decides a test
 
 
 class Environment(eqx.Module):
@@ -51,36 +57,44 @@ class Environment(eqx.Module):
 
 
 class Transcripts(eqx.Module):
-    """What the adversary saw: messages with axes (transcript, round, …) and who spoke."""
+    """What the adversary saw: messages with axes (transcript, round, …), who spoke, and the answer handed out."""
 
     messages: Any
     sent: Array
+    estimate: Array
     draws: dict[str, Array]  # what really happened; for checks, never for the attack
 
 
 class Explanation(eqx.Module):
-    """Log-likelihood of each transcript in one world, and the noise that explains it (transcript, round, …)."""
+    """What one world says about each transcript; axes (transcript, round, …), messages as flat vectors."""
 
-    log_likelihood: Float[Array, " transcripts"]
-    noise: Array
+    weight: Float[Array, "transcripts rounds"]  # log-likelihood of each message given the past
+    noise: Float[Array, "transcripts rounds size"]  # the standard draw that explains it, 0 where none entered
+    scale: Float[Array, "transcripts rounds size"]  # at which it entered, the message or the objective's gradient
+    width: Float[Array, "transcripts rounds size"]  # of the uniform blur beside it
+    inside: Bool[Array, "transcripts rounds"]  # whether it entered the objective
+    estimate: Array  # the answer that this world's agent would hand out after the same messages
+
+    @property
+    def log_likelihood(self) -> np.ndarray:
+        """Of the whole transcript."""
+        return np.asarray(self.weight).sum(1)
 
 
 class _Probe(Shard):
-    """A shard whose `argmin` answers with a given point and notes what was asked."""
+    """A shard whose `argmin` answers with a given point, or with what it was asked."""
 
     answer: Array = eqx.field(kw_only=True)
-    box: Any = eqx.field(static=True, kw_only=True)
+    reply: str = eqx.field(static=True, kw_only=True)
 
     def argmin(self, linear: Array, curvature: Any, solver: Solver) -> tuple[Array, Solver]:
-        self.box.append((linear, curvature))
-        return self.answer, Solver(
-            self.answer, solver.inverse, solver.ready, jnp.zeros_like(solver.residual), solver.steps
-        )
+        x = {"answer": self.answer, "linear": linear, "curvature": jnp.full_like(linear, curvature)}[self.reply]
+        return x, Solver(x, solver.inverse, solver.ready, jnp.zeros_like(solver.residual), solver.steps)
 
 
-def _probe(shard: Shard, answer: Array, box: list) -> _Probe:
+def _probe(shard: Shard, answer: Array, reply: str = "answer") -> _Probe:
     parts = {n: getattr(shard, n) for n in ("problem", "features", "targets", "count", "unit", "ridge", "how")}
-    return _Probe(**parts, answer=answer, box=box)
+    return _Probe(**parts, answer=answer, reply=reply)
 
 
 def _emit(algorithm: Algorithm, *args: Any) -> tuple[Any, Any, Array]:
@@ -93,7 +107,10 @@ def _hear(
 ) -> tuple[Any, Any]:
     degree = jax.tree.leaves(said)[0].shape[0]
     weight = jnp.full(degree, (1 - place.self_weight) / degree)
-    inbox = Inbox(said, jnp.arange(degree), weight, jnp.ones(degree, bool), memory)
+    # the agent is number 0, its neighbours follow
+    index = 1 + jnp.arange(degree)
+    messages = jax.tree.map(lambda x: jnp.concatenate([x[:1], x]), said)
+    inbox = Inbox(messages, index, weight, jnp.ones(degree, bool), memory)
     out = algorithm.absorb(cfg, place, t, state, inbox)
     return out if algorithm.has("edge") else (out, None)
 
@@ -103,6 +120,12 @@ def _begin(algorithm: Algorithm, cfg: Config, place: Place, degree: int) -> tupl
     if algorithm.has("edge"):
         memory = jax.tree.map(lambda x: jnp.broadcast_to(x, (degree, *jnp.shape(x))), algorithm.edge(cfg, place))
     return algorithm.init(cfg, place), memory
+
+
+def draw_round(laws: dict[str, Law], key: Array, t: Array) -> dict[str, Array]:
+    """A round's draws of one agent, fresh for every round and name."""
+    own = jax.random.fold_in(key, t)
+    return {n: law.sample(jax.random.fold_in(own, k), jnp.float64) for k, (n, law) in enumerate(laws.items())}
 
 
 @eqx.filter_jit
@@ -116,8 +139,7 @@ def play(
     def one(key: Array) -> Transcripts:
         def step(carry: tuple, t: Array) -> tuple[tuple, tuple]:
             state, memory, last = carry
-            own = jax.random.fold_in(key, t)
-            draw = {n: law.sample(jax.random.fold_in(own, k), jnp.float64) for k, (n, law) in enumerate(laws.items())}
+            draw = draw_round(laws, key, t)
             state, message, sent = _emit(algorithm, cfg, place, t, state, shard, draw)
             message = jax.tree.map(lambda new, old: jnp.where(sent, new, old), message, last)
             state, memory = _hear(algorithm, cfg, place, t, state, memory, environment.answer(message, degree))
@@ -125,8 +147,8 @@ def play(
 
         state, memory = _begin(algorithm, cfg, place, degree)
         start = (state, memory, _first(algorithm, cfg, place, shard, laws))
-        _, (messages, sent, draws) = jax.lax.scan(step, start, jnp.arange(place.rounds))
-        return Transcripts(messages, sent, draws)
+        (state, _, _), (messages, sent, draws) = jax.lax.scan(step, start, jnp.arange(place.rounds))
+        return Transcripts(messages, sent, algorithm.estimate(cfg, place, state), draws)
 
     return jax.vmap(one)(keys)
 
@@ -135,98 +157,190 @@ def _first(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard, laws: 
     """The message that stands before the first one."""
     if algorithm.has("greeting"):
         return algorithm.greeting(cfg, place)
-    zero = {n: jnp.zeros(law.shape) for n, law in laws.items()}
-    state = algorithm.init(cfg, place)
-    shape = jax.eval_shape(lambda: _emit(algorithm, cfg, place, jnp.array(0), state, shard, zero)[1])
+    shape = jax.eval_shape(lambda: _blank_message(algorithm, cfg, place, shard, laws))
     return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shape)
 
 
-def noise_names(laws: dict[str, Law], size: int) -> list[str]:
+def _blank_message(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard, laws: dict[str, Law]) -> Any:
+    zero = {n: jnp.zeros(law.shape) for n, law in laws.items()}
+    return _emit(algorithm, cfg, place, jnp.array(0), algorithm.init(cfg, place), shard, zero)[1]
+
+
+def _noise_names(laws: dict[str, Law], size: int) -> list[str]:
     """The draws that may noise a message of this size."""
     return [n for n, law in laws.items() if law.name in NOISES and int(np.prod(law.shape)) == size]
 
 
-@eqx.filter_jit
+def explainable(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard) -> bool:
+    """Whether `explain` knows how to: one vector of numbers per message, noised by draws of its size, no batches."""
+    laws = algorithm.draws(cfg, place)
+    leaves = jax.tree.leaves(jax.eval_shape(lambda: _blank_message(algorithm, cfg, place, shard, laws)))
+    if len(leaves) != 1 or not jnp.issubdtype(leaves[0].dtype, jnp.floating):
+        return False
+    names = _noise_names(laws, leaves[0].size)
+    known = {*names, "weight", "mask", "test", "bar", "speed"}  # `speed` only keeps the virtual clock
+    return bool(names) and set(laws) <= known
+
+
 def explain(
     algorithm: Algorithm, cfg: Config, place: Place, shard: Shard, environment: Environment, seen: Transcripts
-) -> Explanation | None:
-    """How likely this shard makes the transcripts; None where no draw can be told from a message (call inside x64).
+) -> Explanation:
+    """How likely this shard makes the transcripts (call inside x64, where `explainable`).
 
     Where noise enters both the objective and the point (the latter to hide the solver's error), the second is taken
-    to be zero: the score is then off by that error.
+    to be zero: the noise that is found is then off by that error.
     """
-    degree = NEIGHBOURS
+    size = jax.tree.leaves(seen.messages)[0][0, 0].size
+    solves = "argmin" in getattr(algorithm.module, "NEEDS", ()) and size == place.dim
+    bare = solves and bool(_needs_solution(algorithm, cfg, place, shard))
+    return _explain(algorithm, cfg, place, shard, environment, seen, solves, bare)
+
+
+class _Entry(eqx.Module):
+    """How a round's noise enters: what the probes say."""
+
+    fixed: Array  # the message with no noise, if `argmin` answers y
+    solved: Array  # whether the message has `argmin`'s answer in it
+    linear: Array  # the linear term asked for
+    curvature: Array
+    outside: dict[str, Array]  # name -> scale on the message
+    inside: dict[str, Array]  # name -> scale in the objective's linear term
+
+
+def _enter(
+    say: Callable[[dict, Shard], Array], shard: Shard, y: Array, base: dict, laws: dict[str, Law], solves: bool
+) -> _Entry:
+    names = _noise_names(laws, y.size)
+    ones = {n: {**base, n: jnp.ones(laws[n].shape)} for n in names}
+    if not solves:
+        fixed = say(base, shard)
+        outside = {n: say(ones[n], shard) - fixed for n in names}
+        return _Entry(fixed, jnp.array(False), y, jnp.zeros(()), outside, {n: 0 * y for n in names})
+    answer, linear = _probe(shard, y), _probe(shard, y, "linear")
+    fixed, asked = say(base, answer), say(base, linear)
+    solved = jnp.any(say(base, _probe(shard, y + 1)) != fixed)
+    outside = {n: say(ones[n], answer) - fixed for n in names}
+    inside = {n: jnp.where(solved, say(ones[n], linear) - asked - outside[n], 0.0) for n in names}
+    # a difference of two large numbers: what is left of nothing is rounding
+    inside = {n: jnp.where(jnp.abs(s) > 1e-12 * (1 + jnp.abs(asked)), s, 0.0) for n, s in inside.items()}
+    return _Entry(fixed, solved, asked, say(base, _probe(shard, y, "curvature"))[0], outside, inside)
+
+
+@eqx.filter_jit
+def _needs_solution(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard) -> Array:
+    """Whether some round sends a solution that was not made random inside: its noise-free value must be computed."""
     laws = algorithm.draws(cfg, place)
-    leaves, structure = jax.tree.flatten(seen.messages)
-    if len(leaves) != 1 or not jnp.issubdtype(leaves[0].dtype, jnp.floating) or leaves[0].ndim != 3:
-        return None
-    names = noise_names(laws, leaves[0].shape[2])
-    if not names:
-        return None
-    zero = {n: jnp.zeros(law.shape) for n, law in laws.items()}
+    size = jax.eval_shape(lambda: _flat(_blank_message(algorithm, cfg, place, shard, laws))).size
+    base = _steered(laws, jnp.ones(size), jnp.array(True))
+    state = algorithm.init(cfg, place)
 
-    def safe(scale: Array) -> Array:
-        return jnp.where(scale == 0, 1.0, scale)
+    def one(t: Array) -> Array:
+        say = lambda draw, holder: _flat(_emit(algorithm, cfg, place, t, state, holder, draw)[1])  # noqa: E731
+        entry = _enter(say, shard, jnp.ones(size), base, laws, True)
+        tilted = jnp.any(jnp.stack([jnp.any(s != 0) for s in entry.inside.values()]))
+        return entry.solved & ~tilted
 
-    def draw_of(t: Array, state: Any, y: Array) -> tuple[dict[str, Array], Array, Array]:
-        """The draws that explain message y, log |d noise / d y|, and what `argmin` must have answered."""
+    return jnp.any(jax.vmap(one)(jnp.arange(place.rounds)))
 
-        def asked(draw: dict[str, Array]) -> tuple[Array, Array, Array]:
-            box: list[tuple] = []
-            message = jax.tree.leaves(_emit(algorithm, cfg, place, t, state, _probe(shard, y, box), draw)[1])[0]
-            return (message, *box[0]) if box else (message, jnp.zeros_like(y), jnp.zeros(()))
 
-        message, linear, curvature = asked(zero)
-        bare = jax.tree.leaves(_emit(algorithm, cfg, place, t, state, shard, zero)[1])[0]
-        hessian = shard.hessian(y) + curvature * jnp.eye(y.shape[0])
-        gradient = shard.slope(y) + curvature * y + linear
-        draws, total, answer, found = dict(zero), jnp.zeros(()), y, jnp.array(False)
-        for inside in (True, False):  # noise in an objective first: it drowns the little that goes on the point
+def _flat(message: Any) -> Array:
+    return jax.tree.leaves(message)[0].reshape(-1)
+
+
+def _steered(laws: dict[str, Law], y: Array, spoke: Array) -> dict[str, Array]:
+    """Draws with no noise that let the agent speak, or not, and send the coordinates that were sent."""
+    base = {n: jnp.zeros(law.shape) for n, law in laws.items()}
+    if "mask" in base:
+        base["mask"] = jnp.where(y != 0, 0.0, 1.0)
+    if "test" in base:
+        base["test"] = jnp.where(spoke, LOUD, -LOUD)
+    return base
+
+
+@eqx.filter_jit
+def _explain(
+    algorithm: Algorithm, cfg: Config, place: Place, shard: Shard, environment: Environment, seen: Transcripts,
+    solves: bool, bare: bool,
+) -> Explanation:  # fmt: skip
+    laws = algorithm.draws(cfg, place)
+    structure = jax.tree.structure(seen.messages)
+    shape = jax.tree.leaves(seen.messages)[0].shape[2:]
+    size = int(np.prod(shape))
+    names = _noise_names(laws, size)
+
+    def draw_of(t: Array, state: Any, y: Array, spoke: Array) -> tuple[dict[str, Array], Array, tuple]:
+        """The draws that explain message y, what `argmin` must have answered, and the round of an Explanation."""
+        say = lambda draw, holder: _flat(_emit(algorithm, cfg, place, t, state, holder, draw)[1])  # noqa: E731
+        base = _steered(laws, y, spoke)
+        entry = _enter(say, shard, y, base, laws, solves)
+        quiet = jnp.where(entry.solved, say(base, shard), entry.fixed) if bare else entry.fixed
+        width = jnp.zeros(size)
+        if "weight" in laws:
+            width = say({**base, "weight": jnp.ones(laws["weight"].shape)}, shard) - quiet
+        draws, answer = dict(base), quiet
+        found, tilted = jnp.array(False), jnp.array(False)
+        noise, scale = jnp.zeros(size), jnp.zeros(size)
+        # nothing random: only one message is possible, up to the solver's tolerance
+        weight = -IMPOSSIBLE * jnp.any(jnp.abs(y - quiet) > 1e-6 * (1 + jnp.abs(y)))
+        for inside in (True, False) if solves else (False,):  # noise in an objective drowns the little on the point
             for name in names:
-                high = asked({**zero, name: jnp.ones(laws[name].shape)})
-                scale = high[1] - linear if inside else high[0] - message
-                noise = (-gradient if inside else y - bare) / safe(scale)
-                weight = laws[name].log_density(noise) - jnp.sum(jnp.log(jnp.abs(safe(scale))))
-                weight = weight + jnp.linalg.slogdet(hessian)[1] if inside else weight
-                here = ~found & jnp.any(scale != 0)
-                draws[name] = jnp.where(here, noise, draws[name])
-                total = jnp.where(here, weight, total)
-                answer = jnp.where(here & (not inside), bare, answer)
-                found = found | here
-        return draws, total, answer
+                by = entry.inside[name] if inside else entry.outside[name]
+                some = jnp.where(by == 0, 1.0, by)
+                if inside:
+                    residual = -(shard.slope(y) + entry.curvature * y + entry.linear)
+                    hessian = shard.hessian(y) + entry.curvature * jnp.eye(size)
+                    extra = jnp.linalg.slogdet(hessian)[1]
+                else:
+                    residual, extra = y - quiet, jnp.zeros(())
+                value = jnp.where(by == 0, 0.0, residual / some)
+                law = laws[name]
+                density = _blurred(value, width / some) if "weight" in laws else law.log_density(_as(value, law))
+                off = jnp.any((by == 0) & (jnp.abs(residual) > 1e-6 * (1 + jnp.abs(y))))
+                likely = density - jnp.sum(jnp.log(jnp.abs(some))) + extra - IMPOSSIBLE * off
+                here = ~found & jnp.any(by != 0)
+                draws[name] = jnp.where(here, _as(value, law), draws[name])
+                noise, scale = jnp.where(here, value, noise), jnp.where(here, by, scale)
+                weight = jnp.where(here, likely, weight)
+                answer = jnp.where(here & inside, y, answer)
+                found, tilted = found | here, tilted | (here & inside)
+        keep = lambda x: jnp.where(spoke, x, jnp.zeros_like(x))  # noqa: E731
+        return draws, answer, (keep(weight), keep(noise), keep(scale), keep(width), tilted)
 
-    def one(messages: Any, sent: Array) -> tuple[Array, Array]:
-        def step(carry: tuple, now: tuple) -> tuple[tuple, Array]:
-            state, memory, total = carry
+    def one(messages: Any, sent: Array) -> Explanation:
+        def step(carry: tuple, now: tuple) -> tuple[tuple, tuple]:
+            state, memory = carry
             t, message, spoke = now
-            y = jax.tree.leaves(message)[0]
-            draw, weight, answer = draw_of(t, state, y)
-            state = _emit(algorithm, cfg, place, t, state, _probe(shard, answer, []), draw)[0]
-            heard = environment.answer(jax.tree.unflatten(structure, [y]), degree)
-            state, memory = _hear(algorithm, cfg, place, t, state, memory, heard)
-            noise = jnp.concatenate([draw[n].reshape(-1) for n in names])
-            return (state, memory, total + jnp.where(spoke, weight, 0.0)), noise
+            y = _flat(message)
+            draw, answer, row = draw_of(t, state, y, spoke)
+            state = _emit(algorithm, cfg, place, t, state, _probe(shard, answer) if solves else shard, draw)[0]
+            heard = environment.answer(jax.tree.unflatten(structure, [y.reshape(shape)]), NEIGHBOURS)
+            return _hear(algorithm, cfg, place, t, state, memory, heard), row
 
-        state, memory = _begin(algorithm, cfg, place, degree)
-        times = jnp.arange(place.rounds)
-        (_, _, total), noise = jax.lax.scan(step, (state, memory, jnp.zeros(())), (times, messages, sent))
-        return total, noise
+        begin = _begin(algorithm, cfg, place, NEIGHBOURS)
+        (state, _), rounds = jax.lax.scan(step, begin, (jnp.arange(place.rounds), messages, sent))
+        return Explanation(*rounds, algorithm.estimate(cfg, place, state))
 
-    total, noise = jax.vmap(one)(seen.messages, seen.sent)
-    return Explanation(total, noise)
+    return jax.vmap(one)(seen.messages, seen.sent)
 
 
-Score = Callable[[Transcripts], np.ndarray]
+def _as(value: Array, law: Law) -> Array:
+    return value.reshape(law.shape)
 
 
-def projection(direction: np.ndarray) -> Score:
-    """A score for algorithms whose transcripts have no exact explanation: how far the messages lean in a direction."""
+def _blurred(value: Array, width: Array) -> Array:
+    """Log-density of a Laplace variable of scale 1 plus U(0, width), coordinate by coordinate, summed."""
+    high, low = jnp.maximum(value, value - width), jnp.minimum(value, value - width)
+    h = high - low
+    wide = h > 1e-9
+    safe = jnp.where(wide, h, 1.0)
+    # both ends on one side of 0: ½ e^{−near} (1 − e^{−h})/h; else what is left of 1 beyond each end
+    near = jnp.minimum(jnp.abs(high), jnp.abs(low))
+    same = jnp.log(-jnp.expm1(-safe) / 2) - near - jnp.log(safe)
+    across = jnp.log(jnp.maximum((-jnp.expm1(-jnp.abs(high)) - jnp.expm1(-jnp.abs(low))) / 2, 1e-300) / safe)
+    return jnp.sum(jnp.where(wide, jnp.where(high * low > 0, same, across), -jnp.abs(value) - jnp.log(2.0)))
 
-    def score(seen: Transcripts) -> np.ndarray:
-        total = 0.0
-        for leaf in jax.tree.leaves(seen.messages):
-            if leaf.ndim >= 3 and leaf.shape[-1] == len(direction):
-                total = total + np.asarray(leaf @ jnp.asarray(direction)).reshape(len(leaf), -1).sum(1)
-        return np.asarray(total)
 
-    return score
+def features(seen: Transcripts) -> np.ndarray:
+    """Everything that the adversary saw of each transcript, as one row of numbers."""
+    parts = [*jax.tree.leaves(seen.messages), seen.sent]
+    return np.concatenate([np.asarray(p, float).reshape(len(p), -1) for p in parts], axis=1)
