@@ -137,7 +137,8 @@ def draw(cells: list[dict[str, Any]], panel: str, path: Path) -> None:
         paper = [c for c in private if c["printed"]]
         if paper:
             axes[1].plot([c[axis] for c in paper], [c["printed"][0] for c in paper], "x", color=colour)
-    for place, metric in zip(axes, ("test accuracy", "risk difference (×: as the paper prints)"), strict=False):
+    crosses = " (×: as the paper prints)" if any(c["printed"] for c in cells) else ""
+    for place, metric in zip(axes, ("test accuracy", f"risk difference{crosses}"), strict=False):
         place.set_xscale("log")
         place.set_xlabel("ε" if axis == "epsilon" else "δ")
         place.set_ylabel(metric)
