@@ -62,6 +62,8 @@ def load_table(
     for name in used:
         if gaps := int(frame[name].isna().sum()):
             raise InputError(f"{path}: column {name!r} is missing in {gaps} rows; missing = 'drop' leaves them out")
+        if pd.api.types.is_float_dtype(frame[name]) and (wild := int(np.isinf(frame[name]).sum())):
+            raise InputError(f"{path}: column {name!r} is infinite in {wild} rows")
     if frame.empty or not chosen:
         raise InputError(f"{path} has {len(frame)} complete records and {len(chosen)} feature columns")
     blocks, names, notes, leaks, bounded = [], [], [], [], True
