@@ -15,7 +15,8 @@ from pydantic import ValidationError
 
 from coterie.algorithms.base import Law, all_algorithms, find
 from coterie.drivers.layout import Layout, rows
-from coterie.drivers.simulate import Run, _Program, simulate
+from coterie.drivers.program import Program
+from coterie.drivers.simulate import Run, simulate
 from coterie.privacy.accountants import account
 from coterie.privacy.budget import calibrate_agents, run_events
 from coterie.privacy.events import Event, NonPrivate
@@ -118,7 +119,7 @@ def test_same_draws_same_messages_whatever_the_batch_and_the_padding(slug: str) 
 @pytest.mark.parametrize("slug", SLUGS)
 def test_single_precision_stays_single(slug: str) -> None:
     algorithm, cfg, layout = find(slug), config_for(slug), layout_for(slug, np.float32)
-    program = _Program(algorithm, layout, ROUNDS, 1, True, None)
+    program = Program(algorithm, layout, ROUNDS, 1, True, None)
     cfg = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), cfg)
 
     def whole(key: jax.Array) -> object:
@@ -185,7 +186,7 @@ def test_other_agents_first_messages_ignore_my_data(slug: str) -> None:
         place = arrays.place
         place = eqx.tree_at(lambda p: p.noise, place, jnp.asarray(layout.arrange(r.noise)))
         arrays = eqx.tree_at(lambda a: a.place, arrays, place)
-        program = _Program(r.algorithm, layout, ROUNDS, 1, False, None)
+        program = Program(r.algorithm, layout, ROUNDS, 1, False, None)
         state = program.begin(r.cfg, arrays).state
         draw = {k: jnp.asarray(layout.arrange(v[0])) for k, v in draws.items()}
         _, message, _ = jax.jit(lambda s, d: program.emit(r.cfg, arrays, jnp.int32(0), s, d))(state, draw)

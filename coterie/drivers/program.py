@@ -1,0 +1,254 @@
+"""The compiled loop: one round of all agents at once, measured on the fly.
+
+A step is `absorb` of the last round's messages, then `emit` of the next: the loop carries the messages, because a
+compiler that saw them made and read in the same pass would recompute every message's noise once per reader. The first
+and the last step are half steps, chosen by a branch on the round number, so there is one program to compile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from coterie.algorithms.base import Algorithm, Config, Inbox, Maybe, Place
+from coterie.drivers.layout import Arrays, Group, Layout, axes, rows
+
+__all__ = ["Carry", "Program", "Test"]
+
+SMALL = 16  # in networks up to this size every agent's own model is scored on the fly …
+JUDGES = 4  # … in larger ones only these, evenly spaced
+
+
+@dataclass(frozen=True)
+class Test:
+    """Held-out records, in the problem's coding."""
+
+    __test__ = False  # not a pytest class
+    features: np.ndarray
+    targets: np.ndarray
+
+
+class Carry(eqx.Module):
+    state: Any
+    message: Any
+    memory: list[Any]
+    sent: Int[Array, " agents"]
+    bits: Float[Array, " agents"]  # sent so far by each agent to one neighbour
+    clock: Float[Array, ""]  # virtual seconds, if the algorithm keeps time
+    curves: dict[str, Float[Array, " slots"]]
+    recorded: dict[str, Any]
+
+
+class Program:
+    """The compiled loop of one algorithm over one layout, for a batch of runs of one static structure."""
+
+    def __init__(self, algorithm: Algorithm, layout: Layout, rounds: int, every: int, record: bool, test: Test | None):
+        self.algorithm, self.rounds, self.every, self.record = algorithm, rounds, every, record
+        self.dtype = layout.arrays.place.start.dtype
+        self.test = None if test is None else (jnp.asarray(test.features, self.dtype), jnp.asarray(test.targets))
+        self.slots = -(-rounds // every) + 1
+        n = layout.arrays.place.agents
+        self.judges = np.unique(np.linspace(0, n - 1, n if n <= SMALL else JUDGES).astype(int))
+
+    # -- one round ------------------------------------------------------------------------------------------------
+
+    def draw(self, cfg: Config, arrays: Arrays, key: Key[Array, ""], t: Array) -> dict[str, Array]:
+        """This round's draws of all agents, keyed by (seed, round, agent, name): the same whatever the batching."""
+        laws = self.algorithm.draws(cfg, arrays.place)
+        round_key = jax.random.fold_in(key, t)
+
+        def one(agent: Array) -> dict[str, Array]:
+            own = jax.random.fold_in(round_key, agent)
+            return {n: law.sample(jax.random.fold_in(own, k), self.dtype) for k, (n, law) in enumerate(laws.items())}
+
+        return jax.vmap(one)(arrays.agent_ids)
+
+    def emit(self, cfg: Config, arrays: Arrays, t: Array, state: Any, draw: dict[str, Array]) -> tuple:
+        """Everybody's next state and message, and who spoke."""
+
+        def one(place: Place, state: Any, shard: Any, draw: Any) -> tuple:
+            state, out = self.algorithm.emit(cfg, place, t, state, shard, draw)
+            return (state, out.message, out.sent) if isinstance(out, Maybe) else (state, out, jnp.array(True))
+
+        parts = []
+        for group in arrays.groups:
+            place, own, dice = (rows(tree, slice(group.low, group.high)) for tree in (arrays.place, state, draw))
+            parts.append(_over_agents(one, (place, own, group.shards, dice), group))
+        return _join(parts)
+
+    def absorb(self, cfg: Config, arrays: Arrays, t: Array, state: Any, message: Any, memory: list[Any]) -> tuple:
+        """Everybody reads the last messages of its neighbours."""
+        sums = None
+        if arrays.adjacency is not None:
+            ones, weights = arrays.adjacency
+            sums = (
+                jax.tree.map(lambda m: _product(ones, m).astype(m.dtype), message),
+                jax.tree.map(lambda m: _product(weights, m), message),
+            )
+        with_edges = self.algorithm.has("edge")
+        parts, memories = [], []
+        for k, group in enumerate(arrays.groups):
+            chunk = group.chunk
+
+            def one(place: Place, state: Any, index: Any, weight: Any, here: Any, edge: Any, sums: Any) -> Any:
+                inbox = Inbox(message, index, weight, here, edge, sums, chunk)  # noqa: B023
+                return self.algorithm.absorb(cfg, place, t, state, inbox)
+
+            place, own, neat = (rows(tree, slice(group.low, group.high)) for tree in (arrays.place, state, sums))
+            out = jax.vmap(one, (axes(place), 0, 0, 0, 0, 0, 0))(
+                place, own, group.index, group.weight, group.here, memory[k], neat
+            )
+            parts.append(out[0] if with_edges else out)
+            memories.append(out[1] if with_edges else None)
+        return _join(parts), memories
+
+    def bits(self, cfg: Config, arrays: Arrays, message: Any) -> Array:
+        """Size of each agent's message on the wire."""
+        if self.algorithm.has("bits"):
+            return jax.vmap(lambda p, m: self.algorithm.bits(cfg, p, m), (axes(arrays.place), 0))(arrays.place, message)
+        numbers = [x.dtype.itemsize * 8 * x[0].size for x in jax.tree.leaves(message)]
+        return jnp.full(arrays.place.agents, float(sum(numbers)), self.dtype)
+
+    def duration(self, cfg: Config, arrays: Arrays, t: Array, draw: dict[str, Array]) -> Array:
+        """Virtual seconds until the slowest agent is done with the round (0 where the algorithm keeps no time)."""
+        if not self.algorithm.has("duration"):
+            return jnp.zeros((), self.dtype)
+        one = lambda p, d: self.algorithm.duration(cfg, p, t, d)  # noqa: E731
+        return jnp.max(jax.vmap(one, (axes(arrays.place), 0))(arrays.place, draw))
+
+    # -- measuring ------------------------------------------------------------------------------------------------
+
+    def estimates(self, cfg: Config, arrays: Arrays, state: Any) -> Float[Array, "agents dim"]:
+        """Every agent's answer."""
+        return jax.vmap(lambda p, s: self.algorithm.estimate(cfg, p, s), (axes(arrays.place), 0))(arrays.place, state)
+
+    def measure(self, cfg: Config, arrays: Arrays, state: Any) -> dict[str, Array]:
+        """Train loss and test score, averaged over the judged agents' own models, and the disagreement of all."""
+        points = self.estimates(cfg, arrays, state)
+        judged = points[self.judges]
+        problem = arrays.groups[0].shards.problem
+
+        def objective(x: Array) -> Array:
+            total = jnp.zeros((), x.dtype)
+            for group in arrays.groups:
+                total += jnp.sum(_over_agents(lambda s: s.value(x), (group.shards,), group))
+            return total / arrays.place.agents
+
+        records = sum(g.shards.targets.size for g in arrays.groups)
+        loss = jax.vmap(objective)(judged) if records < 1 << 20 else jax.lax.map(objective, judged)
+        gap = jnp.sqrt(jnp.mean(jnp.sum((points - points.mean(0)) ** 2, axis=1)))
+        out = {"train_loss": jnp.mean(loss), "consensus_gap": gap}
+        if self.test is not None:
+            features, targets = self.test
+            out["test_score"] = jnp.mean(jax.vmap(lambda x: problem.score(x, features, targets))(judged))
+        return out
+
+    # -- the loop -------------------------------------------------------------------------------------------------
+
+    def begin(self, cfg: Config, arrays: Arrays) -> Carry:
+        """Everything before the first round: data-free states and the public messages that stand before any is sent."""
+        place, n = arrays.place, arrays.place.agents
+        per_agent = (axes(place),)
+        state = jax.vmap(lambda p: self.algorithm.init(cfg, p), per_agent)(place)
+        if self.algorithm.has("greeting"):
+            message = jax.vmap(lambda p: self.algorithm.greeting(cfg, p), per_agent)(place)
+        else:
+            t = jnp.array(0, jnp.int32)
+            draw = jax.eval_shape(lambda k: self.draw(cfg, arrays, k, t), jax.random.key(0))
+            shape = jax.eval_shape(lambda s, d: self.emit(cfg, arrays, t, s, d)[1], state, draw)
+            message = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shape)
+        memory: list[Any] = [None] * len(arrays.groups)
+        if self.algorithm.has("edge"):
+            for k, g in enumerate(arrays.groups):
+                edge = lambda p, slots: jax.vmap(lambda _: self.algorithm.edge(cfg, p))(slots)  # noqa: E731
+                own = rows(place, slice(g.low, g.high))
+                memory[k] = jax.vmap(edge, (axes(own), 0))(own, g.index)
+        curves = {
+            k: jnp.zeros(self.slots, v.dtype)
+            for k, v in jax.eval_shape(lambda s: self.measure(cfg, arrays, s), state).items()
+        }
+        if self.algorithm.has("duration"):
+            curves["time"] = jnp.zeros(self.slots, self.dtype)
+        recorded: dict[str, Any] = {}
+        if self.record:
+            draw = jax.eval_shape(lambda k: self.draw(cfg, arrays, k, jnp.array(0)), jax.random.key(0))
+            room = lambda s: jnp.zeros((self.rounds, *s.shape), s.dtype)  # noqa: E731
+            recorded = {
+                "messages": jax.tree.map(room, message),
+                "draws": jax.tree.map(room, draw),
+                "sent": jnp.zeros((self.rounds, n), bool),
+            }
+        nothing = jnp.zeros(n, self.dtype)
+        return Carry(
+            state, message, memory, nothing.astype(jnp.int32), nothing, jnp.zeros((), self.dtype), curves, recorded
+        )
+
+    def advance(
+        self,
+        carry: Carry,
+        cfg: Config,
+        arrays: Arrays,
+        key: Key[Array, ""],
+        replay: Any,
+        low: Array,
+        high: Array,
+    ) -> Carry:
+        """Steps low … high − 1. Step t reads round t − 1's messages, measures, and emits round t's (not the last)."""
+
+        def speak(t: Array, c: Carry) -> Carry:
+            draw = self.draw(cfg, arrays, key, t) if replay is None else jax.tree.map(lambda d: d[t], replay)
+            state, message, sent = self.emit(cfg, arrays, t, c.state, draw)
+            message = jax.tree.map(lambda new, old: jnp.where(_as(sent, new), new, old), message, c.message)
+            recorded = c.recorded
+            if self.record:
+                new = {"messages": message, "draws": draw, "sent": sent}
+                recorded = jax.tree.map(lambda room, x: room.at[t].set(x), recorded, new)
+            bits = c.bits + sent * self.bits(cfg, arrays, message)
+            clock = c.clock + self.duration(cfg, arrays, t, draw)
+            return Carry(state, message, c.memory, c.sent + sent, bits, clock, c.curves, recorded)
+
+        def step(t: Array, c: Carry) -> Carry:
+            listen = lambda s, m: self.absorb(cfg, arrays, t - 1, s, c.message, m)  # noqa: E731
+            state, memory = jax.lax.cond(t > 0, listen, lambda s, m: (s, m), c.state, c.memory)
+            slot = (t + self.every - 1) // self.every
+
+            def note(curves: dict[str, Array]) -> dict[str, Array]:
+                now = {**self.measure(cfg, arrays, state), "time": c.clock}
+                return {k: curves[k].at[slot].set(now[k]) for k in curves}
+
+            due = (t % self.every == 0) | (t == self.rounds)
+            curves = jax.lax.cond(due, note, lambda x: x, c.curves)
+            c = eqx.tree_at(lambda c: (c.state, c.memory, c.curves), c, (state, memory, curves), is_leaf=_is_none)
+            return jax.lax.cond(t < self.rounds, lambda c: speak(t, c), lambda c: c, c)
+
+        return jax.lax.fori_loop(low, high, step, carry)
+
+
+def _over_agents(f: Callable, args: tuple, group: Group) -> Any:
+    """f over the agents of a group: batched, or one after the other where that is faster."""
+    if not group.one_by_one:
+        return jax.vmap(f, tuple(axes(a) for a in args))(*args)
+    return jax.lax.map(lambda i: f(*(rows(a, i) for a in args)), jnp.arange(group.high - group.low))
+
+
+def _join(parts: list[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
+
+
+def _as(mask: Array, x: Array) -> Array:
+    return mask.reshape(mask.shape + (1,) * (x.ndim - 1))
+
+
+def _product(matrix: Array, m: Array) -> Array:
+    return (matrix @ m.reshape(m.shape[0], -1).astype(matrix.dtype)).reshape(m.shape)
+
+
+def _is_none(x: Any) -> bool:
+    return x is None
