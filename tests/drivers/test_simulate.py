@@ -123,7 +123,8 @@ def test_replayed_draws_give_the_same_run_under_another_seed() -> None:
     first = simulate(algorithm, layout, [Run(5, cfg)], rounds=ROUNDS, record=True)
     same = simulate(algorithm, layout, [Run(5, cfg)], rounds=ROUNDS)
     np.testing.assert_array_equal(first.points, same.points)
-    again = simulate(algorithm, layout, [Run(6, cfg)], rounds=ROUNDS, replay={"batch": first.draws["batch"][0]})
+    draws = {k: v[0] for k, v in first.draws.items()}
+    again = simulate(algorithm, layout, [Run(6, cfg)], rounds=ROUNDS, replay=draws)
     np.testing.assert_allclose(again.points, first.points, atol=1e-12)
 
 
