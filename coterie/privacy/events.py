@@ -227,9 +227,11 @@ class Laplace(Event):
     def _worst(self, curve: Any) -> Floats:
         one, largest, two = self._norms()
         full = np.where(largest > 0, np.floor(_over(one, largest) * (1 + 1e-12)), 0.0)
-        rest = np.clip(one - full * largest, 0.0, None)
-        full_, even = full[:, None], np.sqrt(self.dim)
-        return np.minimum(full_ * curve(largest) + curve(rest), self.dim * curve(two / even))
+        with np.errstate(invalid="ignore"):  # without noise (rate ∞) all of this is ∞, said below
+            rest = np.clip(one - full * largest, 0.0, None)
+            full_, even = full[:, None], np.sqrt(self.dim)
+            bound = np.minimum(full_ * curve(largest) + curve(rest), self.dim * curve(two / even))
+        return np.where(np.isinf(one)[:, None], np.inf, bound)
 
     def pure(self) -> Floats:
         return self._norms()[0]
