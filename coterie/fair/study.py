@@ -14,6 +14,7 @@ from importlib import resources
 from operator import add
 from pathlib import Path
 from typing import Any, Literal
+from zlib import crc32
 
 import numpy as np
 import pandas as pd
@@ -219,12 +220,13 @@ def run(study: Study, tell: Callable[[str], None] = lambda line: None) -> list[d
     cells: list[dict[str, Any]] = []
     splits: dict[tuple[str, int], _Split] = {}
     reference: dict[tuple[str, int], np.ndarray] = {}
-    for number, r in enumerate(plan.runs):
+    for r in plan.runs:
         made = study.codings[r.coding]
         if r.attribute is not None and r.attribute not in made.attributes:
             raise InputError(f"run {r.name!r}: attribute {r.attribute!r} is not a feature of coding {r.coding!r}")
         for epsilon, delta in _budgets(plan, r):
             scores, last = [], None
+            stream = crc32(f"{r.panel}|{r.name}|{r.coding}|{epsilon}|{delta}".encode())  # whatever else the plan holds
             for k in range(plan.seeds):
                 seed = plan.seed + k
                 key = (r.coding, seed)
@@ -236,7 +238,7 @@ def run(study: Study, tell: Callable[[str], None] = lambda line: None) -> list[d
                         reference[key] = logistic_regression(made.x[here.train], study.targets[here.train])
                     weights = reference[key]
                 else:
-                    weights, last = _train(plan, r, made, here, epsilon, delta, [seed, number, len(cells)])
+                    weights, last = _train(plan, r, made, here, epsilon, delta, [seed, stream])
                 decisions = made.x[here.test] @ weights > 0
                 scores.append(evaluate(study.targets[here.test], decisions, study.groups[here.test], len(study.levels)))
             cells.append(_cell(r, epsilon, delta, scores, last, study.levels))
