@@ -200,8 +200,8 @@ class Inbox(eqx.Module):
         """Σ (or min, max) over neighbours of f(message, weight, memory of that edge)."""
         ways: dict[str, tuple[Callable, Callable, Callable]] = {
             "sum": (jnp.zeros_like, jnp.add, jnp.sum),
-            "min": (lambda x: jnp.full_like(x, _limits(x).max), jnp.minimum, jnp.min),
-            "max": (lambda x: jnp.full_like(x, _limits(x).min), jnp.maximum, jnp.max),
+            "min": (lambda x: jnp.full_like(x, _limits(x.dtype).max), jnp.minimum, jnp.min),
+            "max": (lambda x: jnp.full_like(x, _limits(x.dtype).min), jnp.maximum, jnp.max),
         }
         empty, join, fold = ways[op]
 
@@ -246,11 +246,11 @@ def _at(f: Callable, messages: Any, slot: Any) -> Any:
     return f(jax.tree.map(lambda m: m[index], messages), weight, memory)
 
 
-def _limits(x: Array) -> Any:
+def _limits(dtype: Any) -> Any:
     """The values that no minimum and no maximum can be beyond."""
-    if jnp.issubdtype(x.dtype, jnp.floating):
+    if jnp.issubdtype(dtype, jnp.floating):
         return SimpleNamespace(min=-jnp.inf, max=jnp.inf)
-    return jnp.iinfo(x.dtype)
+    return jnp.iinfo(dtype)
 
 
 def _like(mask: Array, x: Array) -> Array:
