@@ -22,8 +22,6 @@ be charged is a discrete Gaussian with S(Δ_t, η, p, β) every round, without a
 
 from __future__ import annotations
 
-from typing import Self
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -52,7 +50,7 @@ class Config(q.Config):
     convex: bool = Field(False, description="as_printed: the loss is a generalised linear model")
 
     @model_validator(mode="after")
-    def _batches(self) -> Self:
+    def _batches(self) -> Config:
         if self.as_printed and self.scheme == "poisson":
             raise ValueError("as_printed has batches without replacement: scheme must be 'deadline' or 'fixed'")
         return self
