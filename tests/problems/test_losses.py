@@ -330,7 +330,7 @@ def test_starting_points_are_public_and_break_symmetry_in_networks() -> None:
     net = Perceptron((6, 5, 3))
     np.testing.assert_array_equal(net.start(3), net.start(3))
     assert not np.array_equal(net.start(3), net.start(4))
-    weights, bias = net.layers(net.start(3))[0]
+    weights, bias = net.layers(jnp.asarray(net.start(3), jnp.float32))[0]
     assert weights.shape == (6, 5)
     assert np.unique(weights).size == 30
     assert np.abs(weights).max() <= (6 / 11) ** 0.5
