@@ -26,6 +26,7 @@ __all__ = ["Settings", "Solver", "newton_like", "projected", "quasi_newton"]
 
 Vector = Float[Array, " d"]
 MEMORY = 4  # pairs kept by L-BFGS
+PATIENCE = 80  # steps at the present pace that cost as much as a new Hessian: many, as a batch renews all or none
 LENGTHS = 5  # step lengths 1, ¼, … that L-BFGS tries at once in fixed mode
 
 
@@ -108,14 +109,14 @@ def newton_like(
         return (norm(c[1]) > how.tolerance) & (c[2] < how.max_steps) & ~c[5]
 
     def coast(carry: tuple) -> tuple:
-        """L-BFGS steps with the kept inverse, for as long as each cuts the gradient to 0.6 or less."""
+        """L-BFGS steps with the kept inverse, for as long as few enough of them are in sight."""
 
         def step(c: tuple) -> tuple:
             (x, g, n, inverse, _, stuck), pairs, _ = c
             new_x = x - _two_loop(g, pairs, lambda v: inverse @ v)
             new_g = gradient(new_x)
             better = norm(new_g) < norm(g)
-            fast = norm(new_g) < 0.6 * norm(g)
+            fast = norm(g) / how.tolerance < (norm(g) / norm(new_g)) ** PATIENCE
             pairs = _remember(pairs, new_x - x, new_g - g)
             kept = jnp.where(better, new_x, x), jnp.where(better, new_g, g)
             return (*kept, n + 1, inverse, jnp.array(True), stuck), pairs, fast
