@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from coterie.algorithms.base import Place
 from coterie.problems import Shard, Solver
 
-__all__ = ["Number", "Standing", "convexity", "dual_step", "solve"]
+__all__ = ["Number", "Standing", "convexity", "dual_step", "solve", "tail_mean"]
 
 Vector = Float[Array, " d"]
 Number = Any  # a float or a traced scalar; None only in a configuration that `tune` has not seen
@@ -59,3 +60,9 @@ def solve(penalty: Number, place: Place, state: Standing, shard: Shard, extra: N
 def dual_step(penalty: Number, place: Place, dual: Vector, x: Vector, near: Vector) -> Vector:
     """α + η (|V_i| x_i − Σ_j x_j), near = Σ_j x_j; over all agents the duals keep summing to zero."""
     return dual + penalty * (place.degree * x - near)
+
+
+def tail_mean(tail: Number, place: Place, t: Array, mean: Array, new: Array) -> Array:
+    """Mean of the last ⌈tail · rounds⌉ values (at least one), updated at round t; before those, the newest value."""
+    first = place.rounds - jnp.ceil(tail * place.rounds)
+    return mean + (new - mean) / jnp.maximum(1, t - first + 1)

@@ -30,10 +30,9 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from coterie import theory
-from coterie.algorithms._admm import Number, Standing, dual_step
+from coterie.algorithms._admm import Number, Standing, dual_step, tail_mean
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.algorithms.base import Inbox, L2Laplace, Law, Normal, Place, Public, add
-from coterie.algorithms.pr_admm import tail_mean
 from coterie.errors import InputError
 from coterie.privacy.events import Event, ObjectivePerturbation, Pure
 from coterie.problems import Problem, Shard, Solver
@@ -146,7 +145,9 @@ def event(cfg: Config, place: Place, convexity: Array, z: Array, times: Array | 
 
 
 def need_glm(problem: Problem) -> None:
-    """Refuse losses for which the proof does not hold: more than one score per record, or a slope without bound."""
+    """Refuse what the proof does not cover: several scores per record, a slope without bound, a constraint set."""
+    if problem.constraint is not None:
+        raise InputError("objective perturbation needs an unconstrained problem: remove problem.radius")
     if not getattr(problem, "monotone", False):
         raise InputError(
             f"objective perturbation needs a linear model with logistic or hinge loss, got {type(problem).__name__}"

@@ -27,10 +27,9 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from coterie import theory
-from coterie.algorithms._admm import Number, dual_step
+from coterie.algorithms._admm import Number, dual_step, tail_mean
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.algorithms.base import Erratum, Inbox, Law, Maybe, Normal, Place, Public, add
-from coterie.algorithms.pr_admm import tail_mean
 from coterie.errors import InputError
 from coterie.privacy.claims import zcdp_epsilon
 from coterie.privacy.events import Event, Gaussian

@@ -29,9 +29,9 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from coterie import theory
+from coterie.algorithms._admm import tail_mean
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.algorithms.base import Erratum, Inbox, Laplace, Law, Place, Public, Uniform, add
-from coterie.algorithms.pr_admm import tail_mean
 from coterie.privacy import events, gdp
 from coterie.privacy.events import Event, LaplaceUniform
 from coterie.privacy.realised import reduction

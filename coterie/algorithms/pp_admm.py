@@ -28,13 +28,13 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from coterie import theory
-from coterie.algorithms._admm import Number, Standing, convexity, dual_step, solve
+from coterie.algorithms._admm import Number, Standing, convexity, dual_step, solve, tail_mean
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.algorithms.base import Erratum, Inbox, Law, Normal, Place, Public, add
-from coterie.algorithms.pr_admm import tail_mean
+from coterie.errors import InputError
 from coterie.privacy.claims import classic_gaussian, zcdp_rho
 from coterie.privacy.events import Event, ObjectivePerturbation
-from coterie.problems import Shard, Solver
+from coterie.problems import Linear, Shard, Solver
 
 REFERENCE = "Ding dissertation (2022) ch. 3, PP-ADMM, Alg. 2"
 NEEDS = ("argmin",)
@@ -137,6 +137,8 @@ def release(
     cfg: Any, place: Place, multiplier: Number, state: Standing, shard: Shard, draw: dict
 ) -> tuple[Array, Solver]:
     """The perturbed subproblem's approximate minimiser with noise on it."""
+    if not isinstance(shard.problem, Linear) or shard.problem.constraint is not None:
+        raise InputError("objective perturbation needs an unconstrained linear model: its proof covers no other")
     objective, output = scales(cfg, place, multiplier)
     tilt = add(0 * state.x, draw["objective"], objective)
     x, solver = solve(cfg.penalty, place, state, shard, tilt)

@@ -29,7 +29,7 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from coterie import theory
-from coterie.algorithms._admm import Number, convexity, dual_step, solve
+from coterie.algorithms._admm import Number, convexity, dual_step, solve, tail_mean
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.algorithms.base import Erratum, Inbox, Law, Normal, Place, Public, add
 from coterie.privacy.claims import zcdp_epsilon
@@ -184,12 +184,6 @@ def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> t
         return jnp.where(strayed(message, weight, far) > limit, state.x, message.x)
 
     return eqx.tree_at(lambda s: s.near, heard, inbox.reduce(trusted)), inbox.map(strayed)
-
-
-def tail_mean(tail: Number, place: Place, t: Array, mean: Array, new: Array) -> Array:
-    """Mean of the last ⌈tail · rounds⌉ values (at least one), updated at round t; before those, the newest value."""
-    first = place.rounds - jnp.ceil(tail * place.rounds)
-    return mean + (new - mean) / jnp.maximum(1, t - first + 1)
 
 
 def estimate(cfg: Config, place: Place, state: State) -> Float[Array, " d"]:

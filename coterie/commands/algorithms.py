@@ -11,6 +11,7 @@ from rich.table import Table
 
 from coterie.algorithms.base import Algorithm, all_algorithms, find
 from coterie.drivers.references import REFERENCES
+from coterie.fair import METHODS
 
 __all__ = ["describe", "show"]
 
@@ -46,15 +47,20 @@ def show(name: str | None, as_json: bool, console: Console) -> None:
             _detail(one, find(name).module.__doc__ or "", console)
         return
     entries = [describe(a) for a in all_algorithms().values()]
+    fair = [
+        {"name": m.slug, "summary": m.summary, "private": m.private, "reference": m.reference} for m in METHODS.values()
+    ]
     if as_json:
         references = [{"name": k, "summary": v, "private": False, "reference": ""} for k, v in REFERENCES.items()]
-        console.print_json(json.dumps(entries + references, default=str))
+        console.print_json(json.dumps(entries + fair + references, default=str))
         return
     shown = Table(box=None, header_style="bold")
     for column in ("name", "private", "what it is"):
         shown.add_column(column, no_wrap=column == "name")
     for e in entries:
         shown.add_row(e["name"], "yes" if e["private"] else "no", escape(e["summary"]))
+    for m in fair:
+        shown.add_row(m["name"], "yes" if m["private"] else "no", f"(coterie fair) {escape(m['summary'])}")
     for k, v in REFERENCES.items():
         shown.add_row(k, "no", f"(reference) {escape(v)}")
     console.print(shown)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from coterie.algorithms.base import Algorithm, Erratum, all_algorithms
+from coterie.fair import METHODS, Method
 from coterie.report.markdown import code, table
 
 __all__ = ["MEANING", "Entry", "collect", "errata"]
@@ -31,7 +32,7 @@ class Entry:
     algorithms: tuple[str, ...]
 
 
-def collect(algorithms: Sequence[Algorithm]) -> list[Entry]:
+def collect(algorithms: Sequence[Algorithm | Method]) -> list[Entry]:
     """Every erratum once, however many modules declare it."""
     found: dict[Erratum, list[str]] = {}
     for algorithm in algorithms:
@@ -40,9 +41,9 @@ def collect(algorithms: Sequence[Algorithm]) -> list[Entry]:
     return [Entry(erratum, tuple(slugs)) for erratum, slugs in found.items()]
 
 
-def errata(algorithms: Sequence[Algorithm] | None = None) -> str:
+def errata(algorithms: Sequence[Algorithm | Method] | None = None) -> str:
     """Markdown: how many errors of each kind, then, for each algorithm, where, printed, true, severity."""
-    every = list(all_algorithms().values()) if algorithms is None else list(algorithms)
+    every = [*all_algorithms().values(), *METHODS.values()] if algorithms is None else list(algorithms)
     entries = collect(every)
     counts = {kind: sum(e.erratum.severity == kind for e in entries) for kind in MEANING}
     lines = [
@@ -56,7 +57,7 @@ def errata(algorithms: Sequence[Algorithm] | None = None) -> str:
         if not mine and not shared:
             continue
         lines += ["", f"## {algorithm.slug}", "", f"{algorithm.reference.rstrip('.')}.", ""]
-        if "as_printed" in algorithm.Config.model_fields:
+        if isinstance(algorithm, Algorithm) and "as_printed" in algorithm.Config.model_fields:
             lines += ["`as_printed = true` runs the printed method, warns, and reports what it really costs.", ""]
         if shared:
             where = ", ".join(f"{e.erratum.where} (under {code(e.algorithms[0])})" for e in shared)
