@@ -204,7 +204,9 @@ def audit(
 def _threshold(first: np.ndarray, second: np.ndarray, delta: float, confidence: float) -> float:
     """The threshold at which the pilot proves most."""
     pooled = np.concatenate([first, second])
-    grid = np.unique(np.quantile(pooled, np.concatenate([np.geomspace(1e-4, 0.5, 60), 1 - np.geomspace(1e-4, 0.5, 60)])))
+    grid = np.unique(
+        np.quantile(pooled, np.concatenate([np.geomspace(1e-4, 0.5, 60), 1 - np.geomspace(1e-4, 0.5, 60)]))
+    )
     grid = np.concatenate([grid, [0.0]])
     proved = [bounds.epsilon_bound(bounds.rates(first, second, t, confidence), delta) for t in grid]
     return float(grid[int(np.argmax(proved))])

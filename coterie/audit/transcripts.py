@@ -20,6 +20,7 @@ learned from others.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -122,35 +123,46 @@ def _begin(algorithm: Algorithm, cfg: Config, place: Place, degree: int) -> tupl
     return algorithm.init(cfg, place), memory
 
 
-def draw_round(laws: dict[str, Law], key: Array, t: Array) -> dict[str, Array]:
-    """A round's draws of one agent, fresh for every round and name."""
-    own = jax.random.fold_in(key, t)
-    return {n: law.sample(jax.random.fold_in(own, k), jnp.float64) for k, (n, law) in enumerate(laws.items())}
+@partial(jax.jit, static_argnums=(0, 2))
+def _drawn(laws: tuple[tuple[str, type, tuple[int, ...]], ...], keys: Array, rounds: int) -> dict[str, Array]:
+    """Fresh draws for every key and round, apart from any algorithm so that all of them share the compiled sampler."""
+
+    def one(key: Array, t: Array) -> dict[str, Array]:
+        own = jax.random.fold_in(key, t)
+        return {n: kind(*s).sample(jax.random.fold_in(own, k), jnp.float64) for k, (n, kind, s) in enumerate(laws)}
+
+    return jax.vmap(jax.vmap(one, (None, 0)), (0, None))(keys, jnp.arange(rounds))
 
 
-@eqx.filter_jit
 def play(
     algorithm: Algorithm, cfg: Config, place: Place, shard: Shard, environment: Environment, keys: Key[Array, " n"]
 ) -> Transcripts:
     """One transcript per key of an agent with this shard among these neighbours (call inside x64)."""
-    degree = NEIGHBOURS
-    laws = algorithm.draws(cfg, place)
+    laws = tuple((n, type(law), law.shape) for n, law in algorithm.draws(cfg, place).items())
+    return _play(algorithm, cfg, place, shard, environment, _drawn(laws, keys, place.rounds))
 
-    def one(key: Array) -> Transcripts:
-        def step(carry: tuple, t: Array) -> tuple[tuple, tuple]:
+
+@eqx.filter_jit
+def _play(
+    algorithm: Algorithm, cfg: Config, place: Place, shard: Shard, environment: Environment, draws: dict[str, Array]
+) -> Transcripts:
+    degree = NEIGHBOURS
+
+    def one(draws: dict[str, Array]) -> Transcripts:
+        def step(carry: tuple, now: tuple) -> tuple[tuple, tuple]:
             state, memory, last = carry
-            draw = draw_round(laws, key, t)
+            t, draw = now
             state, message, sent = _emit(algorithm, cfg, place, t, state, shard, draw)
             message = jax.tree.map(lambda new, old: jnp.where(sent, new, old), message, last)
             state, memory = _hear(algorithm, cfg, place, t, state, memory, environment.answer(message, degree))
-            return (state, memory, message), (message, sent, draw)
+            return (state, memory, message), (message, sent)
 
         state, memory = _begin(algorithm, cfg, place, degree)
-        start = (state, memory, _first(algorithm, cfg, place, shard, laws))
-        (state, _, _), (messages, sent, draws) = jax.lax.scan(step, start, jnp.arange(place.rounds))
+        start = (state, memory, _first(algorithm, cfg, place, shard, algorithm.draws(cfg, place)))
+        (state, _, _), (messages, sent) = jax.lax.scan(step, start, (jnp.arange(place.rounds), draws))
         return Transcripts(messages, sent, algorithm.estimate(cfg, place, state), draws)
 
-    return jax.vmap(one)(keys)
+    return jax.vmap(one)(draws)
 
 
 def _first(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard, laws: dict[str, Law]) -> Any:
@@ -215,7 +227,7 @@ def _enter(
     if not solves:
         fixed = say(base, shard)
         outside = {n: say(ones[n], shard) - fixed for n in names}
-        return _Entry(fixed, jnp.array(False), y, jnp.zeros(()), outside, {n: 0 * y for n in names})
+        return _Entry(fixed, jnp.array(False), y, jnp.zeros(()), outside, dict.fromkeys(names, 0 * y))
     answer, linear = _probe(shard, y), _probe(shard, y, "linear")
     fixed, asked = say(base, answer), say(base, linear)
     solved = jnp.any(say(base, _probe(shard, y + 1)) != fixed)
