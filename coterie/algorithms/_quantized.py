@@ -185,7 +185,7 @@ def batch_cost(
 # ---- clock and wire --------------------------------------------------------------------------------------------------
 
 
-def seconds(cfg: Config, draw: dict, bits: Array | float) -> Array:
+def seconds(cfg: Config, draw: dict, bits: Array | float | int) -> Array:
     """Virtual time of a round: until the deadline, or until all B records are done, then the message's T_c bits/16."""
     work = deadline(cfg.batch) if cfg.scheme == "deadline" else cfg.batch / speed(draw["speed"])
     return jnp.asarray(work + cfg.link * bits / BASELINE_BITS)

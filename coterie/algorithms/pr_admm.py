@@ -124,7 +124,7 @@ def tune(cfg: Config, public: Public) -> Config:
     return cfg
 
 
-def init(cfg: Config, place: Place) -> State:
+def init(cfg: Any, place: Place) -> State:
     """All agents start at the same public point."""
     zero = jnp.zeros_like(place.start)
     return State(place.start, zero, place.degree * place.start, place.start, place.solver())
@@ -135,7 +135,7 @@ def edge(cfg: Config, place: Place) -> Float[Array, ""]:
     return jnp.zeros((), place.start.dtype)
 
 
-def draws(cfg: Config, place: Place) -> dict[str, Law]:
+def draws(cfg: Any, place: Place) -> dict[str, Law]:
     """One standard normal vector."""
     return {"noise": Normal(place.dim)}
 
@@ -186,7 +186,7 @@ def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> t
     return eqx.tree_at(lambda s: s.near, heard, inbox.reduce(trusted)), inbox.map(strayed)
 
 
-def estimate(cfg: Config, place: Place, state: State) -> Float[Array, " d"]:
+def estimate(cfg: Any, place: Place, state: State) -> Float[Array, " d"]:
     """Average of the releases that the agent has seen, its own and its neighbours', over the last rounds."""
     return state.mean
 
