@@ -47,7 +47,7 @@ def show(name: str | None, as_json: bool, console: Console) -> None:
             _detail(one, find(name).module.__doc__ or "", console)
         return
     entries = [describe(a) for a in all_algorithms().values()]
-    fair = [
+    fair: list[dict[str, Any]] = [
         {"name": m.slug, "summary": m.summary, "private": m.private, "reference": m.reference} for m in METHODS.values()
     ]
     if as_json:
