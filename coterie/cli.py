@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +15,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from coterie.errors import InputError
 
 __all__ = ["app", "main"]
+
+# Compiled programs are kept between runs, so that only the first one of a shape waits for the compiler.
+_caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_caches / "coterie" / "jax"))
 
 app = typer.Typer(
     help="Train one model over data that stays where it is: parties on a graph, no server, every message paid for.",

@@ -126,7 +126,9 @@ class Place(eqx.Module):
     shape: Float[Array, " rounds"]  # the schedule: relative noise of each round
     start: Float[Array, " dim"]  # the public starting point
     ridge: Float[Array, ""]  # strong convexity of f_i that the regularizer gives
-    lipschitz: Float[Array, ""]  # bound on a record's gradient norm
+    lipschitz: Float[
+        Array, ""
+    ]  # bound on a record's gradient norm: half of what replacing it can change (`Mean`: that half)
     smoothness: Float[Array, ""]  # bound on a record's curvature
     dim: int = eqx.field(static=True)
     rounds: int = eqx.field(static=True)

@@ -122,7 +122,7 @@ def simulate(
                 piece = int(np.clip(piece * PIECE_SECONDS / max(seconds, 1e-6), 1, 8 * piece))
                 done = stop
                 if progress is not None:
-                    progress(min(done, rounds))
+                    progress(done - 1)
         run_s = time.perf_counter() - started
 
         points = jax.jit(jax.vmap(lambda c, s, z: program.estimates(c, _noisy(arrays, z), s)))(cfg, carry.state, noise)
@@ -150,7 +150,7 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 
 
 def _trace(program: Program, layout: Layout, carry: Carry, points: Array, done: int, timing: dict) -> Trace:
-    completed = min(done, program.rounds)
+    completed = max(0, done - 1)  # step t reads round t − 1: the last message sent may not have been heard yet
     due = [t for t in range(program.rounds + 1) if t % program.every == 0 or t == program.rounds]
     slots = [k for k, t in enumerate(due) if t < done]
     put = lambda x, axis: layout.restore(np.asarray(x), axis)  # noqa: E731

@@ -155,6 +155,7 @@ def write_run(out: Path, result: dict[str, Any], trace: Trace, experiment: Exper
     """Write a run's files; pictures first, `result.json` last, so that its presence means all is there."""
     from coterie.report import plots
 
+    (out / "result.json").unlink(missing_ok=True)  # never beside another run's files
     model = {"points": trace.points, "average": trace.points.mean(1), "seeds": np.array(result["seeds"])}
     names = np.array(experiment.dataset.feature_names)
 
