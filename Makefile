@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
+# every array's shape and type is checked at run time in the tests of the agent interface, problems and drivers
+TYPED := tests/conformance tests/problems tests/drivers
+CHECKED := --jaxtyping-packages=coterie.problems,coterie.drivers,coterie.algorithms,beartype.beartype
 
 .PHONY: run test test-all lint bench docs clean
 .DEFAULT_GOAL := run
@@ -17,10 +20,12 @@ run: $(READY)            ## five parties train one model on embedded data; write
 	$(BIN)/coterie run --out runs/default
 
 test: $(READY) lint      ## what CI runs: lint, types, and every test that is not marked slow
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" $(TYPED) $(CHECKED)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" $(TYPED:%=--ignore=%)
 
 test-all: $(READY) lint  ## everything, the slow checks included
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) $(TYPED) $(CHECKED)
+	$(BIN)/python -m pytest -n $(WORKERS) $(TYPED:%=--ignore=%)
 
 lint: $(READY)
 	$(BIN)/ruff check .

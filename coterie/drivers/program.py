@@ -60,7 +60,7 @@ class Program:
     # -- one round ------------------------------------------------------------------------------------------------
 
     def draw(self, cfg: Config, arrays: Arrays, key: Key[Array, ""], t: Array) -> dict[str, Array]:
-        """All agents' draws of round t, keyed by (seed, round, agent, place in `draws`): the same whatever the batching."""
+        """Round t's draws of all agents, keyed by (seed, round, agent, place in `draws`), whatever the batching."""
         laws = self.algorithm.draws(cfg, arrays.place)
         round_key = jax.random.fold_in(key, t)
 
