@@ -180,6 +180,29 @@ def fair(
     command.run(plan, out, seeds, set_ or [], out_console)
 
 
+@app.command()
+def audit(
+    targets: Annotated[
+        list[str] | None, typer.Argument(metavar="[ALGORITHM | PLAN.toml]...", help="default: every private algorithm")
+    ] = None,
+    epsilons: Annotated[str, typer.Option(help="comma-separated budgets of the algorithms")] = "1,8",
+    delta: Annotated[float, typer.Option(help="δ of these budgets")] = 1e-5,
+    trials: Annotated[int | None, typer.Option(min=1, help="transcripts per world; default 1000")] = None,
+    as_printed: Annotated[bool, typer.Option("--as-printed", help="test what the papers printed and claimed")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
+    out: Annotated[Path | None, typer.Option(help="folder for audit.json and tradeoff.png")] = None,
+) -> None:
+    """Attack our own implementation: what it must spend at least, beside what it claims. Exit code 1: refuted.
+
+    Example: coterie audit pr-admm dvp --epsilons 1,8 --trials 5000 --out runs/audit
+    """
+    from coterie.commands import audit as command
+
+    budgets = _numbers("--epsilons", epsilons)
+    if command.run(targets or [], budgets, delta, trials, as_printed, as_json, out, out_console):
+        raise typer.Exit(1)
+
+
 def progress_bar(console: Console) -> Progress:
     """A bar with rounds and the time that is left."""
     return Progress(

@@ -189,7 +189,9 @@ def audit(
             for k in (0, 1):
                 more_ = [watch(setting, attack, k, p, seed + SHIFT).ratio for p in range(1, count)]
                 tried[k] = np.concatenate([tried[k], *more_])
-    threshold = middle if setting.claimed_by == "accountant" else _threshold(*tried, setting.delta, confidence)
+    threshold = (
+        middle if setting.claimed_by == "accountant" else _threshold(tried[0], tried[1], setting.delta, confidence)
+    )
     progress(0.4)
     scores = []
     for world in (0, 1):

@@ -32,7 +32,9 @@ __all__ = ["ATTACKS", "Attack", "Setting", "make_setting"]
 
 ANGLE, FAR, RIDGE = 0.05, 400.0, 0.05
 TOLERANCE = 1e-11  # of the solver; what is declared must not be smaller
-WHOLE = {  # settings under which every record is used in every round, and grids too fine to matter
+WHOLE: dict[
+    str, dict[str, Any]
+] = {  # settings under which every record is used in every round, and grids too fine to matter
     "sdm": {"batch": None},
     "qdpsgd1": {"scheme": "fixed", "batch": 4, "bits": 28, "range": 1024.0},
     "qdpsgd2": {"scheme": "fixed", "batch": 4, "range": 4096.0},
@@ -125,10 +127,9 @@ def _shard(setting: Setting, canary: np.ndarray, side: np.ndarray) -> Shard:
     features = np.zeros((n, 2))
     features[0] = canary
     how = Settings(tolerance=TOLERANCE, max_steps=100)
-    parts: tuple = (Linear(2), jnp.asarray(features), jnp.ones(n), jnp.asarray(n), setting.place.unit)
-    if not setting.slip:
-        return Shard(*parts, setting.place.ridge, how)
-    return _Sloppy(*parts, setting.place.ridge, how, push=jnp.asarray(setting.slip * side))
+    parts: dict[str, Any] = {"problem": Linear(2), "features": jnp.asarray(features), "targets": jnp.ones(n)}
+    parts |= {"count": jnp.asarray(n), "unit": setting.place.unit, "ridge": setting.place.ridge, "how": how}
+    return _Sloppy(**parts, push=jnp.asarray(setting.slip * side)) if setting.slip else Shard(**parts)
 
 
 def attacks_on(setting: Setting) -> tuple[Attack, ...]:
@@ -151,6 +152,7 @@ def make_setting(
     shape: np.ndarray | None = None,
     self_weight: float | None = None,
     slip: float = 0.0,
+    dim: int = 2,
 ) -> Setting:
     """Price one agent of a small network.
 
@@ -168,6 +170,7 @@ def make_setting(
         shape: the schedule.
         self_weight: w_ii; by default that of the network.
         slip: gradient norm at which a hostile solver stops (the agent must declare at least as much).
+        dim: of the problem; the attacks here are made for 2.
     """
     if not algorithm.private:
         raise InputError(f"{algorithm.slug} makes no privacy claim: there is nothing to audit")
@@ -183,9 +186,9 @@ def make_setting(
     kind = getattr(algorithm.module, "GRAPHS", ("ring",))[0]
     graph = make_graph(kind, NEIGHBOURS + 1)  # agent 0 has two neighbours in every kind
     weights = mixing(graph, "metropolis")
-    problem = Linear(2)
+    problem = Linear(dim)
     public = Public(
-        agents=NEIGHBOURS + 1, rounds=rounds, dim=2, count_min=records, count_max=records,
+        agents=NEIGHBOURS + 1, rounds=rounds, dim=dim, count_min=records, count_max=records,
         degree_min=int(graph.degrees.min()), degree_max=int(graph.degrees.max()),
         laplacian_max=float(graph.laplacian_extremes[1]), mixing_gap=weights.spectrum().gap, ridge=ridge,
         lipschitz=problem.lipschitz, smoothness=problem.smoothness, epsilon=epsilon, delta=delta,

@@ -330,7 +330,8 @@ def _explain(
 
         begin = _begin(algorithm, cfg, place, NEIGHBOURS)
         (state, _), rounds = jax.lax.scan(step, begin, (jnp.arange(place.rounds), messages, sent))
-        return Explanation(*rounds, algorithm.estimate(cfg, place, state))
+        weight, noise, scale, width, inside = rounds
+        return Explanation(weight, noise, scale, width, inside, algorithm.estimate(cfg, place, state))
 
     return jax.vmap(one)(seen.messages, seen.sent)
 

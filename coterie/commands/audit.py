@@ -1,0 +1,181 @@
+"""`coterie audit`: attack our own implementation and show what it must spend, at least, beside what it claims."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from coterie.audit.audit import Verdict
+from coterie.audit.setting import Setting
+from coterie.errors import InputError
+
+__all__ = ["Found", "run"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """One audited claim, and the checks that it failed."""
+
+    what: str  # where a claim as printed comes from; else empty
+    setting: Setting
+    verdict: Verdict
+    failed: list[str]
+    checked: bool
+
+    @property
+    def violated(self) -> bool:
+        """Whether the claim is refuted."""
+        return self.verdict.violated or bool(self.failed)
+
+    def as_json(self) -> dict[str, Any]:
+        """The verdict with the checks."""
+        failed = self.failed if self.checked else None
+        return {**self.verdict.as_json(), "where": self.what or None, "failed_checks": failed, "refuted": self.violated}
+
+
+def run(
+    targets: list[str], epsilons: list[float], delta: float, trials: int | None, as_printed: bool, as_json: bool,
+    out: Path | None, console: Console,
+) -> int:  # fmt: skip
+    """Audit what is named (all private algorithms if nothing is); the exit code, 1 if a claim is refuted."""
+    from coterie.audit.picture import tradeoff_curves
+    from coterie.report.result import check_out, write_atomically, write_json
+
+    if not epsilons or min(epsilons) <= 0 or not all(map(math.isfinite, epsilons)):
+        raise InputError(f"--epsilons needs positive numbers such as 1,8, got {epsilons}")
+    if not 0 < delta < 1:
+        raise InputError(f"--delta must be in (0, 1), got {delta}")
+    if out is not None:
+        check_out(out)
+    jobs = _printed(targets, trials) if as_printed else _claims(targets, epsilons, delta, trials)
+    found = []
+    with _progress(Console(quiet=True) if as_json else console) as step:
+        for name, work, count in jobs:
+            found.append(work(partial(step, name, count)))
+    if as_json:
+        console.print_json(json.dumps([f.as_json() for f in found]))
+    else:
+        console.print(table(found))
+        for f in found:
+            for reason in [*f.verdict.reasons, *f.failed]:
+                console.print(f"  {f.verdict.algorithm}: {reason}", highlight=False, markup=False)
+    if out is not None:
+        write_json(out / "audit.json", [f.as_json() for f in found])
+        write_atomically(out / "tradeoff.png", partial(tradeoff_curves, [(f.setting, f.verdict) for f in found]))
+        if not as_json:
+            console.print(f"wrote audit.json and tradeoff.png to {out}", highlight=False)
+    return int(any(f.violated for f in found))
+
+
+def table(found: list[Found]) -> Table:
+    """Claim, bound, confidence and verdict of every audit."""
+    shown = Table(header_style="bold", title="what transcripts prove, at least", title_justify="left")
+    shown.add_column("algorithm", overflow="fold", min_width=15)
+    for name in ("claimed ε", "δ", "ε ≥", "sure", "per world"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    shown.add_column("score", no_wrap=True)
+    shown.add_column("verdict", no_wrap=True)
+    for f in found:
+        v = f.verdict
+        name = f"{v.algorithm}, {f.what}" if f.what else v.algorithm
+        verdict = "[bold red]REFUTED[/]" if f.violated else "holds"
+        shown.add_row(name, f"{v.epsilon:.4g}", f"{v.delta:g}", f"{v.lower_bound:.3f}", f"{v.confidence:.0%}",
+                      str(v.trials), "exact" if v.exact else "learned", verdict)  # fmt: skip
+    return shown
+
+
+def _claims(targets: list[str], epsilons: list[float], delta: float, trials: int | None) -> list[tuple]:
+    """Our own claims: each algorithm at each ε, and each plan at its own."""
+    from coterie.algorithms.base import all_algorithms, find
+    from coterie.audit import audit, checks, make_setting
+
+    count = trials or 1000
+
+    def work(make: Any, report: Any) -> Found:
+        setting = make()
+        verdict = audit(setting, count, progress=report)
+        evidence = checks.gather(setting)
+        failed = [f"{r.check}: {r.detail}" for check in checks.CHECKS.values() if not (r := check(evidence)).passed]
+        return Found("", setting, verdict, failed, True)
+
+    jobs = []
+    for target in targets or [s for s, a in all_algorithms().items() if a.private]:
+        if Path(target).suffix == ".toml":
+            jobs.append((target, partial(work, partial(_of_plan, Path(target))), count))
+            continue
+        algorithm = find(target)
+        if not algorithm.private:
+            raise InputError(f"{algorithm.slug} makes no privacy claim: there is nothing to audit")
+        for epsilon in epsilons:
+            make = partial(make_setting, algorithm, epsilon=epsilon, delta=delta)
+            jobs.append((f"{target} at ε = {epsilon:g}", partial(work, make), count))
+    return jobs
+
+
+def _of_plan(path: Path) -> Setting:
+    """The plan's algorithm, settings, schedule, rounds and budget, at the agent with the fewest records."""
+    import numpy as np
+
+    from coterie.audit import make_setting
+    from coterie.experiment import prepare, price, public_network, public_sizes
+    from coterie.plan import read_plan
+
+    plan = read_plan(path, [])
+    if plan.privacy is None:
+        raise InputError(f"{path} has no [privacy]: there is no claim to audit")
+    network = prepare(plan).network if public_sizes(plan) is None else public_network(plan)
+    priced = price(plan, network)
+    cfg = priced.cfg
+    printed = bool(getattr(cfg, "as_printed", False))
+    return make_setting(
+        priced.algorithm, cfg, epsilon=float(np.max(plan.privacy.epsilon)), delta=plan.privacy.delta,
+        rounds=priced.rounds, records=int(np.min(network.sizes)), ridge=plan.problem.ridge, shape=priced.shape,
+        as_printed=printed,
+    )  # fmt: skip
+
+
+def _printed(targets: list[str], trials: int | None) -> list[tuple]:
+    """The papers' claims."""
+    from coterie.audit import audit
+    from coterie.audit.printed import CASES, Case
+
+    known = list(dict.fromkeys(c.algorithm for c in CASES))
+    for target in targets:
+        if target not in known:
+            raise InputError(f"no erratum of {target!r} is measured; there are {', '.join(known)}")
+
+    def work(case: Case, report: Any) -> Found:
+        setting = case.setting()
+        return Found(case.where, setting, audit(setting, trials or case.trials, progress=report), [], False)
+
+    chosen = [c for c in CASES if not targets or c.algorithm in targets]
+    return [(f"{c.algorithm}, {c.where}", partial(work, c), trials or c.trials) for c in chosen]
+
+
+@contextmanager
+def _progress(console: Console) -> Iterator[Any]:
+    """A bar per audit."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=1.0)
+
+        def step(name: str, count: int, share: float) -> None:
+            bar.update(task, description=f"{name}, 2 × {count}", completed=share)
+
+        yield step
