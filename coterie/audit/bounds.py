@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq
+from scipy.special import ndtr, ndtri
 from scipy.stats import beta, binom, norm
 
 from coterie.errors import InputError
@@ -106,7 +107,7 @@ def one_run_mu(canaries: int, guesses: int, right: int, confidence: float = 0.99
     def refuted(mu: float) -> bool:
         r, h = alpha * right / canaries, alpha * (guesses - right) / canaries
         for i in range(right - 1, -1, -1):
-            following = max(h, float(norm.cdf(norm.ppf(min(r, 1.0)) - mu)))
+            following = max(h, float(ndtr(ndtri(min(r, 1.0)) - mu)))
             r += i / (guesses - i) * (following - h)
             h = following
         return r + h > guesses / canaries

@@ -1,0 +1,50 @@
+"""Every seeded fault is found by its check, which has nothing to say about the real module."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from coterie.audit.checks import CHECKS, Finding
+from coterie.audit.faults import FAULTS, Fault, hunt, plant
+from coterie.errors import InputError
+
+EVERYDAY = {
+    "half the noise", "noise 5 % short", "one draw for all coordinates", "float32 noise",
+    "the same draw in every round", "last message without noise", "a label count in the message's header", "silence where the gradient is small",
+    "sensitivity without the factor 2", "the mean is clipped, not every record",
+    "the point before its noise is carried on", "the answer is the point before its noise", "a dropped charge",
+    "one round too few is charged", "a fresh draw for a message sent again, not charged", "batches in a fixed order",
+    "all agents draw the same noise",
+}  # fmt: skip
+
+
+def marked(fault: Fault) -> object:
+    return pytest.param(fault, id=fault.name, marks=() if fault.name in EVERYDAY else pytest.mark.slow)
+
+
+@cache
+def _clean(index: int) -> Finding:
+    return hunt(FAULTS[index], planted=False)
+
+
+@pytest.mark.parametrize("fault", [marked(f) for f in FAULTS])
+def test_fault_is_killed_and_the_real_code_is_not(fault: Fault) -> None:
+    found = hunt(fault)
+    assert found.check == fault.check
+    assert not found.passed, found.detail
+    clean = _clean(FAULTS.index(fault))
+    assert clean.passed, clean.detail
+
+
+def test_the_list() -> None:
+    assert len(FAULTS) >= 25
+    assert len({f.name for f in FAULTS}) == len(FAULTS)
+    assert {f.check for f in FAULTS} == {*CHECKS, "driver", "audit"}
+    assert {f.name for f in FAULTS} >= EVERYDAY
+
+
+def test_a_patch_that_no_longer_applies_is_an_error() -> None:
+    with pytest.raises(InputError, match="expected 1"):
+        plant(Fault("gone", "gauss-avg-gd", "noise", (("no such line", ""),)))

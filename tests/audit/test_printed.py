@@ -1,0 +1,86 @@
+"""What the papers printed is caught, with the numbers of the specification."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from coterie.algorithms.base import find
+from coterie.audit import audit, make_setting
+from coterie.audit.audit import watch
+from coterie.audit.printed import CASES, Case, carried_state_epsilon, measure, row
+from coterie.audit.setting import ATTACKS
+from coterie.errors import InputError
+
+
+def case(slug: str, where: str = "") -> Case:
+    """The first case of an algorithm, from a place in its paper."""
+    return next(c for c in CASES if c.algorithm == slug and where in c.where)
+
+
+@pytest.mark.parametrize(
+    ("claimed", "rounds", "expected"),
+    [(1.0, 1000, (1.46, 2.52, 4.70)), (1.0, 5000, (3.5, 6.2, 11.7)), (1.5, 1000, (2.3, 4.1, 7.9))],
+)
+def test_carried_state_spends_what_the_specification_says(claimed: float, rounds: int, expected: tuple) -> None:
+    got = [carried_state_epsilon(claimed, rounds, w) for w in (0.2, 0.5, 0.7)]
+    np.testing.assert_allclose(got, expected, rtol=0.02)
+
+
+def test_the_closed_form_is_that_of_the_module() -> None:
+    # Σ_t z_t of the printed algorithm, batches of 1 of 4: mean gap Σ c_τ/4, variance of the noise and of the batches
+    cfg = find("qdpsgd2").EXAMPLE.replace(scheme="fixed", batch=1, grid=1e-6, range=4096.0, step=0.5, averaging=0.4)
+    rounds, own = 12, 0.5
+    setting = make_setting(find("qdpsgd2"), cfg, as_printed=True, noise=0.3, rounds=rounds, self_weight=own, ridge=0.0)
+    first, second = (
+        np.concatenate([np.asarray(watch(setting, ATTACKS[0], k, p).seen.messages.z)[:, :, 0].sum(1) for p in range(8)])
+        for k in (0, 1)
+    )
+    keep = 1 - 0.4 + 0.4 * own
+    moves = 2 * np.cos(0.05) * 0.5 * 0.4 * (1 - keep ** (rounds - 1 - np.arange(rounds))) / (1 - keep)
+    noise = rounds * (0.3 * 2 * 0.5 * 0.4) ** 2
+    spread = noise + 3 / 16 * np.sum((moves / 2) ** 2)
+    error = np.sqrt(2 * spread / len(first))
+    assert abs((first.mean() - second.mean()) - moves.sum() / 4) < 4 * error
+    assert first.var() == pytest.approx(spread, rel=0.12)
+
+
+def test_printed_last_message_of_consensus_descent_is_caught() -> None:
+    found = audit(case("dp-consensus-gd").setting(), 250)
+    assert found.violated
+    assert found.lower_bound > 3
+    assert np.isinf(found.largest_ratio)
+
+
+def test_per_coordinate_claim_of_ldp_admm_is_caught() -> None:
+    found = audit(case("ldp-admm").setting(), 1000)
+    assert found.violated
+    assert found.lower_bound > 1.5
+    assert found.largest_ratio == pytest.approx(2 * np.sqrt(2) * np.cos(0.05), rel=1e-4)  # 2√d times the claim
+
+
+def test_printed_noise_of_dvp_is_half_of_what_it_must_be() -> None:
+    found = audit(case("dvp", "Alg. 2").setting(), 2000)
+    assert found.exact
+    assert found.violated
+    assert found.epsilon == pytest.approx(0.3)
+    assert found.largest_ratio == pytest.approx(0.555, abs=2e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("one", CASES, ids=lambda c: f"{c.algorithm}-{c.where}")
+def test_every_erratum_is_caught_and_its_correction_is_not(one: Case) -> None:
+    found = measure(one)
+    assert found.printed.violated
+    assert found.printed.lower_bound > one.epsilon  # at 99 % confidence, not only by one transcript's ratio
+    assert not found.corrected.violated
+    assert row(found)[-1] == "caught"
+
+
+def test_printed_versions_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(InputError, match="printed"):
+        make_setting(find("gauss-avg-gd"), as_printed=True)
+    with pytest.raises(InputError, match="claim"):
+        make_setting(find("gauss-avg-gd"), claim="paper")
+    with pytest.raises(InputError, match="nothing to audit"):
+        make_setting(find("dgd"))
