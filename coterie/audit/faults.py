@@ -25,8 +25,13 @@ from coterie.errors import InputError
 __all__ = ["FAULTS", "Fault", "hunt", "plant"]
 
 
+_PLANTED: dict[str, ModuleType] = {}  # by the fault's name, so that what was compiled for it stays
+
+
 def plant(fault: Fault) -> ModuleType:
     """The fault's module with its lines changed, under a name of its own."""
+    if fault.name in _PLANTED:
+        return _PLANTED[fault.name]
     package = "coterie." if "." in fault.algorithm else "coterie.algorithms."
     real = importlib.import_module(package + fault.algorithm.replace("-", "_"))
     text = inspect.getsource(real)
@@ -36,10 +41,11 @@ def plant(fault: Fault) -> ModuleType:
                 f"fault {fault.name!r}: {text.count(old)} lines of {real.__name__} read {old!r}, expected 1"
             )
         text = text.replace(old, new)
-    module = ModuleType(f"{real.__name__}__broken_{abs(hash(fault.name))}")
+    module = ModuleType(f"{real.__name__}__broken_{len(_PLANTED)}")
     module.__package__ = real.__package__
     sys.modules[module.__name__] = module  # annotations are looked up there
     exec(compile(text, f"{real.__name__} with {fault.name}", "exec"), module.__dict__)
+    _PLANTED[fault.name] = module
     return module
 
 

@@ -116,11 +116,14 @@ def carried_state_epsilon(
     mean = rate * moves.sum()
     spread = np.sqrt(1 + rate * np.sum(moves**2))
     half = mean + 14 * spread  # in units of the noise of Σ z_t
-    n = 1 << 14
+    n = 1 << 13
     x = np.linspace(-half, half, n, endpoint=False)
     omega = 2 * np.pi * np.fft.fftfreq(n, d=2 * half / n)
-    log_phi = -(omega**2) / 2 + np.sum(np.log1p(rate * np.expm1(1j * moves[:, None] * omega[None])), axis=0)
-    density = np.fft.fftshift(np.fft.fft(np.exp(log_phi)).real) / (2 * half)
+    near = np.abs(omega) < 9  # beyond, the noise's own characteristic function is below 1e-17
+    phases = np.log1p(rate * np.expm1(1j * moves[:, None] * omega[None, near]))
+    phi = np.zeros(n, complex)
+    phi[near] = np.exp(-(omega[near] ** 2) / 2 + phases.sum(axis=0))
+    density = np.fft.fftshift(np.fft.fft(phi).real) / (2 * half)
     other = np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)
     density = np.clip(density, 0.0, None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from coterie.audit.checks import repeats
 from coterie.audit.one_run import one_run
 from coterie.audit.picture import allowed
 from coterie.errors import InputError
-from coterie.privacy.events import Gaussian
+from coterie.privacy.events import Event, Gaussian
 
 
 def test_claims_that_hold(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -94,9 +95,7 @@ def test_one_run_holds_on_correct_code_and_catches_missing_noise() -> None:
     assert setting.mu is not None
     assert 0 < found.mu_bound < setting.mu
     # the same noise under a claim of an eighth of its μ
-    events = [Gaussian(e.sensitivity, 8 * e.sigma, times=e.times) for e in setting.events]  # type: ignore[attr-defined]
-    from dataclasses import replace
-
+    events: list[Event] = [Gaussian(e.sensitivity, 8 * e.sigma) for e in setting.events if isinstance(e, Gaussian)]
     assert one_run(replace(setting, events=events)).violated
     with pytest.raises(InputError, match="dim = records"):
         one_run(make_setting(find("gauss-avg-gd")))

@@ -6,18 +6,31 @@ from functools import cache
 
 import pytest
 
+from coterie.algorithms.base import Algorithm, find
+from coterie.audit import audit, make_setting
 from coterie.audit.checks import CHECKS, Finding
 from coterie.audit.faults import FAULTS, Fault, hunt, plant
 from coterie.errors import InputError
 
 EVERYDAY = {
-    "half the noise", "noise 5 % short", "one draw for all coordinates", "float32 noise",
-    "the same draw in every round", "last message without noise", "a label count in the message's header", "silence where the gradient is small",
-    "sensitivity without the factor 2", "the mean is clipped, not every record",
-    "the point before its noise is carried on", "the answer is the point before its noise", "a dropped charge",
-    "one round too few is charged", "a fresh draw for a message sent again, not charged", "batches in a fixed order",
+    "half the noise",
+    "noise 5 % short",
+    "one draw for all coordinates",
+    "float32 noise",
+    "the same draw in every round",
+    "last message without noise",
+    "a label count in the message's header",
+    "silence where the gradient is small",
+    "sensitivity without the factor 2",
+    "the mean is clipped, not every record",
+    "the point before its noise is carried on",
+    "the answer is the point before its noise",
+    "a dropped charge",
+    "one round too few is charged",
+    "a fresh draw for a message sent again, not charged",
+    "batches in a fixed order",
     "all agents draw the same noise",
-}  # fmt: skip
+}
 
 
 def marked(fault: Fault) -> object:
@@ -36,6 +49,15 @@ def test_fault_is_killed_and_the_real_code_is_not(fault: Fault) -> None:
     assert not found.passed, found.detail
     clean = _clean(FAULTS.index(fault))
     assert clean.passed, clean.detail
+
+
+def test_half_the_noise_at_epsilon_8_takes_80_transcripts_per_world() -> None:
+    (fault,) = [f for f in FAULTS if f.name == "half the noise"]
+    right = make_setting(find("gauss-avg-gd"), epsilon=8.0)
+    wrong = make_setting(Algorithm("gauss-avg-gd", plant(fault)), epsilon=8.0)
+    for seed in range(10):
+        assert audit(wrong, 80, attack=fault.attack, seed=seed).violated
+        assert not audit(right, 80, attack=fault.attack, seed=seed).violated
 
 
 def test_the_list() -> None:

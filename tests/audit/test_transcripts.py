@@ -22,7 +22,8 @@ def test_likelihood_ratio_of_averaged_descent_against_its_own_recursion() -> Non
     attack = ATTACKS[3]  # a flipped label, neighbours at zero: the gradient depends on the point
     watched = watch(setting, attack, 1)
     y = np.asarray(watched.seen.messages.x)  # (transcript, round, 2)
-    step, sigma = float(setting.cfg.step), float(setting.place.noise) * float(setting.cfg.step) * 2 / 4
+    step = 3.0  # the example's
+    sigma = float(setting.place.noise) * step * 2 / 4
     total = np.zeros(len(y))
     for sign, side in ((1.0, -1), (-1.0, 1)):  # first world, second world
         mean = np.broadcast_to([0.0, -400.0], (len(y), 2))
@@ -30,7 +31,7 @@ def test_likelihood_ratio_of_averaged_descent_against_its_own_recursion() -> Non
             margin = sign * mean[:, 0]
             slope = 0.05 * mean
             slope = slope + np.stack([-sign / (1 + np.exp(margin)) / 4, 0 * margin], axis=1)
-            total += side * norm.logpdf(y[:, t], mean - step * slope, sigma).sum(1)
+            total += side * np.sum(norm.logpdf(y[:, t], mean - step * slope, sigma), axis=1)
             mean = y[:, t] / 3  # the two neighbours stay at zero
     np.testing.assert_allclose(watched.ratio, total, rtol=1e-9, atol=1e-9)
 
