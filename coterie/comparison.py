@@ -126,7 +126,7 @@ def _run(method: Method, experiment: Experiment, epsilons: list[float], seeds: i
     for (rounds, _, _), members in batches.items():
         runs = [Run(first + s, priced[k].cfg, priced[k].noise) for k in members for s in range(seeds)]
         layout = experiment.layout(rounds, priced[members[0]].shape)
-        every = method.plan.run.every or max(1, rounds // 50)
+        every = method.plan.run.every or max(1, rounds // 20)
         trace = simulate(priced[members[0]].algorithm, layout, runs, rounds=rounds, every=every, test=experiment.test)
         if trace.completed < rounds:
             raise KeyboardInterrupt

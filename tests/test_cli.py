@@ -11,6 +11,7 @@ import pytest
 
 from coterie.algorithms.base import all_algorithms
 from coterie.cli import main
+from coterie.fair import METHODS
 from coterie.report.result import write_atomically
 
 ROUNDS = 7
@@ -325,7 +326,7 @@ def test_accounting_for_what_is_not_private(plan: str, tmp_path: Path, capsys: p
 def test_algorithms(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["algorithms", "--json"]) == 0
     listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
-    assert set(listed) == {*all_algorithms(), "pooled", "alone"}
+    assert set(listed) == {*all_algorithms(), *METHODS, "pooled", "alone"}
     assert listed["dgd"]["private"] is False
     assert listed["dp-dsgd"]["private"] is True
     assert listed["dgd"]["settings"]["decay"]["default"] == 0.0

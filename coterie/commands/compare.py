@@ -40,6 +40,7 @@ def run(
         return
     write_json(out / "comparison.json", {"cells": cells, "references": references})
     write_atomically(out / "comparison.csv", lambda p: p.write_text(as_csv(cells), "utf-8"))
+    write_atomically(out / "comparison.md", lambda p: p.write_text(as_markdown(cells, references), "utf-8"))
     pictures = {
         "score-vs-epsilon.png": plots.score_against_epsilon,
         "loss-vs-round.png": plots.loss_against_round,
@@ -49,7 +50,9 @@ def run(
         pictures["loss-vs-time.png"] = plots.loss_against_time
     for name, draw in pictures.items():
         write_atomically(out / name, partial(draw, cells, references))
-    console.print(f"wrote comparison.json, comparison.csv, {', '.join(pictures)} to {out}", highlight=False)
+    console.print(
+        f"wrote comparison.json, comparison.csv, comparison.md, {', '.join(pictures)} to {out}", highlight=False
+    )
 
 
 def table(cells: list[dict[str, Any]], references: dict[str, dict[str, float]]) -> Table:
@@ -70,6 +73,26 @@ def table(cells: list[dict[str, Any]], references: dict[str, dict[str, float]]) 
     for name, r in references.items():
         shown.add_row(f"({name})", *[""] * len(epsilons), f"{r['test_score']:.4f}", "")
     return shown
+
+
+def as_markdown(cells: list[dict[str, Any]], references: dict[str, dict[str, float]]) -> str:
+    """The same table for a page."""
+    epsilons = sorted({c["epsilon"] for c in cells if c["epsilon"] is not None})
+    head = ["method", *(f"ε = {e:g}" for e in epsilons), "no privacy", "rounds", "MB sent"]
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for label in dict.fromkeys(c["method"] for c in cells):
+        mine = {c["epsilon"]: c for c in cells if c["method"] == label}
+        scores = [
+            f"{mine[e]['score']['mean']:.4f} ± {mine[e]['score']['std']:.4f}" if e in mine else ""
+            for e in (*epsilons, None)
+        ]
+        rounds = sorted({c["total_rounds"] for c in mine.values()})
+        traffic = sorted(c["bytes"] / 1e6 for c in mine.values())
+        span = lambda v, f: f"{v[0]:{f}}" if v[0] == v[-1] else f"{v[0]:{f}}–{v[-1]:{f}}"  # noqa: E731
+        lines.append(f"| {label} | {' | '.join(scores)} | {span(rounds, 'd')} | {span(traffic, '.3g')} |")
+    for name, r in references.items():
+        lines.append(f"| ({name}) | {' | '.join([''] * len(epsilons))} | {r['test_score']:.4f} | | |")
+    return "\n".join(lines) + "\n"
 
 
 def as_csv(cells: list[dict[str, Any]]) -> str:
