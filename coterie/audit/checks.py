@@ -31,6 +31,7 @@ from coterie.privacy.events import (
     Laplace,
     MaskedGaussian,
     ObjectivePerturbation,
+    Pure,
     SampledGaussian,
     flat,
 )
@@ -109,7 +110,7 @@ def _distance(event: Event) -> float | None:
 
 
 def _pure(event: Event) -> float:
-    once = flat(jax.tree.map(lambda x: x, event))
+    once = flat(event)
     return float(np.sum(once.pure())) if once.times.size else 0.0
 
 
@@ -122,10 +123,19 @@ def _scale(event: Event) -> float | None:
     return None
 
 
-def _live(events: list[Event]) -> list[Event]:
-    """The events of a round that are charged; all, if none is (part of an epoch that was charged when it began)."""
-    paid = [e for e in events if np.any(np.asarray(e.times) > 0)]
-    return paid or events
+def _noising(events: list[Event], inside: bool) -> Event:
+    """The event of a round that stands for the noise on the message; for one inside an objective, that objective's.
+
+    An event that is not charged in this round counts only where no other does (part of an epoch that was charged when
+    it began, or a release booked earlier).
+    """
+    fit = [e for e in events if isinstance(e, ObjectivePerturbation | Pure) == inside] or events
+    return ([e for e in fit if np.any(np.asarray(e.times) > 0)] or fit)[0]
+
+
+def _inside(watched: Watched, t: int) -> bool:
+    assert watched.told is not None
+    return bool(np.any(watched.told[0].inside[:, t]))
 
 
 # ---- the checks ------------------------------------------------------------------------------------------------------
@@ -155,9 +165,10 @@ def replay(evidence: Evidence) -> Finding:
             t = int(np.argmax(np.abs(weights).max(0)))
             return Finding("replay", False, f"round {t}: a message that carries no noise tells the worlds apart")
         for t, events in enumerate(declared):
-            distances = [d for e in _live(events) if (d := _distance(e)) is not None]
-            limit = float(np.sqrt(np.sum(np.square(distances)))) if distances else sum(map(_pure, _live(events)))
-            seen = float(np.max(gaps[:, t] if distances else np.abs(weights[:, t])))
+            event = _noising(events, _inside(watched, t))
+            distance = _distance(event)
+            limit = _pure(event) if distance is None else distance
+            seen = float(np.max(np.abs(weights[:, t]) if distance is None else gaps[:, t]))
             largest = max(largest, seen / limit if limit > 0 else (0.0 if seen <= CLOSE else np.inf))
             if seen > limit * (1 + CLOSE) + CLOSE:
                 return Finding("replay", False, f"round {t}: the worlds are {seen:.4g} apart, declared {limit:.4g}")
@@ -199,8 +210,12 @@ def _bare(evidence: Evidence) -> int | None:
     if "mask" in watched.seen.draws:
         return None  # a message may have no coordinate at all
     for t, events in enumerate(charges(evidence.setting, watched.seen)):
-        charged = [e for e in events if np.any(np.asarray(e.times) > 0) and (_scale(e) or 0) > 0]
-        if charged and np.any(~entered[:, t] & np.asarray(watched.seen.sent)[:, t]):
+        event = _noising(events, _inside(watched, t))
+        if (
+            np.any(np.asarray(event.times) > 0)
+            and (_scale(event) or 0) > 0
+            and np.any(~entered[:, t] & np.asarray(watched.seen.sent)[:, t])
+        ):
             return t
     return None
 
@@ -215,12 +230,12 @@ def _standardised(evidence: Evidence) -> np.ndarray:
             value = value - blur / np.where(scale == 0, 1.0, scale)
         out = np.full(value.shape, np.nan)
         for t, events in enumerate(charges(evidence.setting, seen)):
-            declared = [s for e in _live(events) if (s := _scale(e)) is not None]
-            if not declared or declared[0] == 0:
+            declared = _scale(_noising(events, _inside(watched, t)))
+            if not declared:
                 continue
             keep = evidence.setting.cfg.keep if hasattr(evidence.setting.cfg, "keep") else 1.0  # sent divided by it
             entered = np.all(scale[:, t] != 0, axis=1) & np.asarray(seen.sent)[:, t]
-            out[entered, t] = (value * scale)[entered, t] * keep / declared[0]
+            out[entered, t] = (value * scale)[entered, t] * keep / declared
         parts.append(out)
     return np.concatenate(parts)
 
