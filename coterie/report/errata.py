@@ -43,7 +43,8 @@ def collect(algorithms: Sequence[Algorithm | Method]) -> list[Entry]:
 
 def errata(algorithms: Sequence[Algorithm | Method] | None = None) -> str:
     """Markdown: how many errors of each kind, then, for each algorithm, where, printed, true, severity."""
-    every = [*all_algorithms().values(), *METHODS.values()] if algorithms is None else list(algorithms)
+    known: Sequence[Algorithm | Method] = [*all_algorithms().values(), *METHODS.values()]
+    every = list(known if algorithms is None else algorithms)
     entries = collect(every)
     counts = {kind: sum(e.erratum.severity == kind for e in entries) for kind in MEANING}
     lines = [
