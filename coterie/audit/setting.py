@@ -25,7 +25,7 @@ from coterie.errors import InputError
 from coterie.graphs import make_graph, mixing
 from coterie.privacy.accountants import account, total_mu
 from coterie.privacy.budget import calibrate_agents, run_events
-from coterie.privacy.events import Event, NonPrivate
+from coterie.privacy.events import Event, Free, NonPrivate
 from coterie.problems import Linear, Settings, Shard
 
 __all__ = ["ATTACKS", "Attack", "Setting", "make_setting"]
@@ -64,6 +64,11 @@ class Setting:
         return total_mu(self.events)
 
     @property
+    def replaces(self) -> bool:
+        """Whether neighbours differ by replacing a record; else by leaving one out."""
+        return all(e.adjacency == "replace-one" for e in self.events if not isinstance(e, Free | NonPrivate))
+
+    @property
     def laws(self) -> set[str]:
         """The kinds of randomness that a round uses."""
         return {law.name for law in self.algorithm.draws(self.cfg, self.place).values()}
@@ -85,11 +90,12 @@ class Attack:
         return (np.array([half, half]), np.array([-half, half])) if self.diagonal else (np.eye(2)[0], np.eye(2)[1])
 
     def worlds(self, setting: Setting) -> tuple[Shard, Shard]:
-        """The two shards."""
+        """The two shards; in the second the record is replaced, or blanked where the claim is about leaving it out."""
         u, v = self.frame()
         tilt = np.sin(ANGLE) * v if self.pair == "antipodal" else 0 * v
         size = np.cos(ANGLE) if self.pair == "antipodal" else 1.0
-        return _shard(setting, size * u + tilt, u), _shard(setting, -size * u + tilt, -u)
+        other = tilt - size * u if setting.replaces else 0 * u
+        return _shard(setting, tilt + size * u, u), _shard(setting, other, -u)
 
     def environment(self) -> Environment:
         """The neighbours."""

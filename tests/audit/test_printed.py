@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -75,6 +77,16 @@ def test_every_erratum_is_caught_and_its_correction_is_not(one: Case) -> None:
     assert found.printed.lower_bound > one.epsilon  # at 99 % confidence, not only by one transcript's ratio
     assert not found.corrected.violated
     assert row(found)[-1] == "caught"
+
+
+def test_the_page_has_a_row_for_every_case() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text("utf-8")
+    for one in CASES:
+        start = f"| `{one.algorithm}` | {one.where} | {one.what} | {one.epsilon:g} |"
+        (line,) = [x for x in page.splitlines() if x.startswith(start)]
+        bound = float(line.split("|")[5].split()[0])
+        assert bound > one.epsilon
+        assert line.endswith("| caught |")
 
 
 def test_printed_versions_that_do_not_exist_are_refused() -> None:

@@ -61,6 +61,16 @@ def test_claims_with_random_batches_hold(slug: str) -> None:
         assert not verdict.exact
 
 
+def test_claims_about_leaving_a_record_out_are_tested_as_such() -> None:
+    cfg = find("dp-dsgd").EXAMPLE.replace(batch=2, scheme="poisson")
+    setting = make_setting(find("dp-dsgd"), cfg, epsilon=8.0)
+    assert not setting.replaces
+    verdict = audit(setting, 250)
+    assert not verdict.violated, verdict.reasons
+    assert verdict.lower_bound > 0.3
+    assert checks.sampling(checks.gather(setting, _attacks(setting)[0])).passed
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("slug", GAUSSIAN)
 def test_the_attack_is_sharp_on_gaussian_claims(slug: str) -> None:
