@@ -5,7 +5,7 @@ it; `evaluate` and `private_metrics` say how fair decisions are; `fit_by_secret_
 several holders; `CovariancePenalised` brings the penalty to the iterative algorithms.
 """
 
-from coterie.fair.decentralised import FairNetwork, exact_sum, fit_by_consensus, fit_by_secret_sum
+from coterie.fair.decentralised import FairNetwork, fit_by_consensus, fit_by_secret_sum
 from coterie.fair.estimator import PrivateFairClassifier
 from coterie.fair.features import Features, features
 from coterie.fair.mechanisms import Attribute, Release, release
@@ -30,7 +30,6 @@ __all__ = [
     "Seeded",
     "Statistics",
     "evaluate",
-    "exact_sum",
     "features",
     "fit_by_consensus",
     "fit_by_secret_sum",

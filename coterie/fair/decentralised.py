@@ -7,22 +7,21 @@ times that of one holder with all records.
 `fit_by_secret_sum`: holders round to a common grid, each adds discrete Gaussian noise of variance σ²/(N − colluding)
 and only the sum is opened. What the sum costs is a separate, named claim: it holds against those who see the sum (and
 what `colluding` holders know), not against those who see a holder's own vector. The sum itself is an argument,
-`sum_shares`; `exact_sum` adds in this process, a simulation of secret sharing that protects nobody. The sum of N
-discrete Gaussians of σ₀ ≥ 65,544 grid steps differs from one discrete Gaussian by less than e^(−10¹⁰) (Kairouz, Liu,
-Steinke 2021, Thm 1), so it is charged as one.
+`sum_shares`: additive secret sharing by default, with real shares but all holders in one process; confidential channels
+between machines are not there yet. The sum of N discrete Gaussians of σ₀ ≥ 65,544 grid steps differs from one discrete
+Gaussian by less than e^(−10¹⁰) (Kairouz, Liu, Steinke 2021, Thm 1), so it is charged as one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import InputError
+from coterie.exchange.secret_sum import secret_shared_sum
 from coterie.fair import mechanisms as mech
 from coterie.fair import polynomial as poly
 from coterie.fair.methods import METHODS
@@ -34,7 +33,7 @@ from coterie.privacy.accountants import Account
 from coterie.privacy.events import DiscreteGaussian, Event
 from coterie.privacy.secure import grid_noise
 
-__all__ = ["Claim", "FairNetwork", "SumShares", "exact_sum", "fit_by_consensus", "fit_by_secret_sum"]
+__all__ = ["Claim", "FairNetwork", "SumShares", "fit_by_consensus", "fit_by_secret_sum"]
 
 Floats = NDArray[np.float64]
 SumShares = Callable[[Sequence[NDArray[np.int64]]], NDArray[np.int64]]
@@ -118,11 +117,6 @@ def fit_by_consensus(
     return FairNetwork(weights, claim, None if share is None else share.mean(0), gap)
 
 
-def exact_sum(vectors: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """The sum of all vectors, computed here: stands in for secret-shared sums, protects nothing on the way."""
-    return reduce(add, vectors)
-
-
 class _Shared:
     """Noise source of a secret sum: each of `holders` adds its part on a common grid; cost as the sum's."""
 
@@ -164,7 +158,7 @@ def fit_by_secret_sum(
     *,
     epsilon: float,
     delta: float,
-    sum_shares: SumShares = exact_sum,
+    sum_shares: SumShares = secret_shared_sum,
     colluding: int = 0,
     random_state: int | None = None,
     signed: bool = True,
@@ -203,7 +197,7 @@ def fit_by_secret_sum(
         penalties = source.sum([poly.covariance(h, codes) for h in holders], level, sum_shares)
     ridge = ridge_for(mech.spread_of(scale, law, d))
     weights = minimise(poly.from_svec(flat[d:], d) + np.diag(ridge), flat[:d], penalties, penalty)
-    name = "secret-sum (simulated)" if sum_shares is exact_sum else "secret-sum"
+    name = "secret-sum (one process)" if sum_shares is secret_shared_sum else "secret-sum"
     who = "sees the opened sums" + (f" and all that {colluding} holders know" if colluding else "")
     claim = Claim(name, f"{who}, and knows every record but one; not a holder's own vector", levels.account)
     return FairNetwork(np.tile(weights, (len(holders), 1)), claim, share, 0.0)

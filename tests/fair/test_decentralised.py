@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from coterie.errors import InputError
+from coterie.exchange.secret_sum import secret_shared_sum
 from coterie.fair import decentralised as dec
 from coterie.fair.mechanisms import release
 from coterie.fair.noise import GRID_SIGMA, Seeded
@@ -47,7 +48,7 @@ def test_the_secret_sum_carries_the_noise_of_one_holder_and_local_noise_root_n_m
     def spy(name):
         def sum_shares(vectors):
             seen.setdefault(name, []).append([v.copy() for v in vectors])
-            return dec.exact_sum(vectors)
+            return secret_shared_sum(vectors)
 
         return sum_shares
 
@@ -60,14 +61,14 @@ def test_the_secret_sum_carries_the_noise_of_one_holder_and_local_noise_root_n_m
     assert objective.std() == pytest.approx(GRID_SIGMA, rel=0.02)
     assert objective.sum(0).std() == pytest.approx(np.sqrt(5) * GRID_SIGMA, rel=0.05)
     source = dec._Shared(5, 2, np.random.default_rng(0))
-    one = source.sum([np.zeros(20000)] * 5, np.array(3.0), dec.exact_sum)
+    one = source.sum([np.zeros(20000)] * 5, np.array(3.0), secret_shared_sum)
     assert one.std() == pytest.approx(3.0 * np.sqrt(5 / 3), rel=0.03)  # what two colluders know is made up for
 
 
 def test_what_the_sum_costs():
     holders = _holders()
     net = dec.fit_by_secret_sum(holders, epsilon=1.0, delta=1e-3, random_state=0)
-    assert net.claim.name == "secret-sum (simulated)"
+    assert net.claim.name == "secret-sum (one process)"
     assert "own vector" in net.claim.adversary
     assert 0.99 < net.claim.account.epsilon <= 1.0
     named = dec.fit_by_secret_sum(holders, epsilon=1.0, delta=1e-3, random_state=0, sum_shares=lambda v: sum(v))

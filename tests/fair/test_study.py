@@ -99,7 +99,7 @@ def test_a_study_runs_and_every_cell_says_what_it_cost(plan):
     assert printed["claimed_epsilon"] == 1.0
     assert 0 < printed["spent_epsilon"] < 1.0
     assert printed["printed"] == [0.1, 0.2]
-    assert by["holders", "adfc", 100.0]["claim"] in ("secret-sum (simulated)", "local noise")
+    assert by["holders", "adfc", 100.0]["claim"] in ("secret-sum (one process)", "local noise")
 
 
 def test_the_command_writes_tables_and_pictures(plan, tmp_path, capsys):
