@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 
 from coterie.algorithms.base import Algorithm, Config, Erratum, all_algorithms
 from coterie.errors import InputError
+from coterie.fair import METHODS
 from coterie.report import errata, pages
 
 ROOT = Path(__file__).parents[2]
@@ -87,8 +88,9 @@ def test_errata_are_counted_once_and_shown_worst_first() -> None:
 
 
 def test_every_declared_erratum_is_on_the_page() -> None:
-    declared = {e for a in all_algorithms().values() for e in a.errata}
-    entries = errata.collect(list(all_algorithms().values()))
+    every = [*all_algorithms().values(), *METHODS.values()]
+    declared = {e for a in every for e in a.errata}
+    entries = errata.collect(every)
     assert {e.erratum for e in entries} == declared
     assert len(entries) == len(declared)
     assert all(e.severity in errata.MEANING for e in declared)
