@@ -17,7 +17,7 @@ from coterie.algorithms.base import Config, find
 from coterie.drivers.references import REFERENCES
 from coterie.errors import InputError
 
-__all__ = ["AlgorithmPlan", "DataPlan", "GraphPlan", "PartitionPlan", "Plan", "PrivacyPlan", "ProblemPlan", "RunPlan",
+__all__ = ["AlgorithmPlan", "DataPlan", "DeployPlan", "GraphPlan", "PartyPlan", "PartitionPlan", "Plan", "PrivacyPlan", "ProblemPlan", "RunPlan",
            "default_plan", "read_plan", "validate"]  # fmt: skip
 
 Positive = Annotated[float, Field(gt=0)]
@@ -141,6 +141,32 @@ class RunPlan(Section):
     dtype: Literal["float64", "float32"] = Field("float64", description="float32 is faster and only for trials")
 
 
+class PartyPlan(Section):
+    """One party of a deployment, in the order of the graph's nodes."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,62}$", description="what the others call it; in its certificate")
+    address: str | None = Field(
+        None, pattern=r"^[^\s:]+:\d{1,5}$", description="host:port where it listens; without one it only dials out"
+    )
+
+
+class DeployPlan(Section):
+    """[deploy] Between whom, and what happens when a party is late. Simulation ignores it."""
+
+    parties: Annotated[list[PartyPlan], Field(min_length=2)] = Field(description="one per node of the graph")
+    bound: Positive = Field(1e3, description="largest absolute value of a number in a message; beyond it is refused")
+    deadline: Positive = Field(60.0, description="seconds a round waits for a neighbour that the algorithm can miss")
+    patience: Positive = Field(3600.0, description="seconds without a needed message after which the party gives up")
+    tick: float = Field(0.0, ge=0, description="seconds between sends: hides how long a computation took; 0: at once")
+
+    @model_validator(mode="after")
+    def _distinct(self) -> DeployPlan:
+        names = [p.name for p in self.parties]
+        if twice := next((n for n in names if names.count(n) > 1), None):
+            raise ValueError(f"deploy.parties names {twice!r} twice")
+        return self
+
+
 class Plan(Section):
     """A whole plan."""
 
@@ -152,6 +178,7 @@ class Plan(Section):
     algorithm: AlgorithmPlan = Field(default_factory=AlgorithmPlan)
     privacy: PrivacyPlan | None = None
     run: RunPlan = Field(default_factory=RunPlan)
+    deploy: DeployPlan | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Plan:

@@ -142,6 +142,8 @@ def kind(annotation: Any, metadata: list[Any] | tuple[Any, ...] = ()) -> str:
     if get_origin(annotation) is list:
         (inner,) = get_args(annotation)
         return f"list of {kind(inner).replace('number', 'numbers')}{tail}"
+    if _is_model(annotation):
+        return f"tables with {', '.join(annotation.model_fields)}"
     return f"{NAMES[get_origin(annotation) or annotation]}{tail}"
 
 
@@ -158,10 +160,13 @@ def commands() -> str:
     from coterie.cli import app
 
     rows = []
-    for command in app.registered_commands:
-        assert command.callback is not None
-        name = command.name or command.callback.__name__
-        rows.append((code(f"coterie {name}"), inspect.cleandoc(command.callback.__doc__ or "").splitlines()[0]))
+    groups = [("coterie", app), *((f"coterie {g.name}", g.typer_instance) for g in app.registered_groups)]
+    for prefix, group in groups:
+        for command in group.registered_commands if group is not None else ():
+            assert command.callback is not None
+            name = command.name or command.callback.__name__.replace("_", "-")
+            words = inspect.cleandoc(command.callback.__doc__ or "").splitlines()[0]
+            rows.append((code(f"{prefix} {name}"), words))
     return table(("command", "what it does"), rows)
 
 
