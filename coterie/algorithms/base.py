@@ -22,6 +22,8 @@ and, where they apply,
     edge(cfg, place)                    -> memory    what to remember per neighbour; `absorb` then returns it as well
     bits(cfg, place, message)           -> number    size on the wire, if it is not simply the message's numbers
     duration(cfg, place, t, draw)       -> seconds   virtual time of the round, for plots against time
+    wire(cfg, place, t)                 -> number    scale of the message's noise: the grid on which it is deployed
+    LATE                                             "reuse": a late neighbour's last message will do; default "wait"
     GRAPHS, NEEDS                                    kinds of graph it runs on; "argmin" if it solves subproblems
     REFERENCE, ERRATA                                the paper, and what it printed beside what is true
 

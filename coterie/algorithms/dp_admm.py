@@ -131,6 +131,9 @@ def sigma(cfg: Config, place: Place, t: Number) -> Array:
     return place.noise_at(t) * sensitivity(cfg, place, t)
 
 
+wire = sigma  # a deployed message travels on the grid of its noise
+
+
 def emit(cfg: Any, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message | Maybe]:
     """Take the linearised step and send it with noise; star: the leaves speak in even rounds, the hub in odd ones."""
     slope = place.unit * shard.gradient(state.x, clip=cfg.clip) + place.ridge * state.x

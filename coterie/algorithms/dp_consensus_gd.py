@@ -39,6 +39,8 @@ from coterie.problems import Shard
 
 REFERENCE = "Showkatbakhsh, Karakus, Diggavi, Differentially private consensus-based distributed optimization, Alg. 1"
 
+LATE = "reuse"  # averaging tolerates an old message of a late neighbour
+
 
 class Config(BaseConfig):
     """Hyper-parameters."""
@@ -144,6 +146,9 @@ def sigma(cfg: Config, place: Place, t: Array) -> Array:
     """M: noise std of round t; 0 in stage II, and in the last round of stage I as printed."""
     bare = cfg.as_printed & (t == stage_one(cfg, place) - 1)
     return jnp.where(bare, 0.0, place.noise_at(t) * sensitivity(cfg, place, t))
+
+
+wire = sigma  # a deployed message travels on the grid of its noise
 
 
 def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:

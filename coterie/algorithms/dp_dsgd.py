@@ -49,6 +49,8 @@ REFERENCE = (
     "exact Gaussian accounting (Dong, Roth, Su 2022)"
 )
 
+LATE = "reuse"  # averaging tolerates an old message of a late neighbour
+
 
 class Config(BaseConfig):
     """Hyper-parameters; None is filled by the rule in the module's docstring."""
@@ -155,6 +157,9 @@ def sensitivity(cfg: Config, place: Place, t: Array) -> Array:
 def sigma(cfg: Config, place: Place, t: Array) -> Array:
     """Noise std of a gradient round's message."""
     return place.noise_at(t) * sensitivity(cfg, place, t)
+
+
+wire = sigma  # a deployed message travels on the grid of its noise
 
 
 def _is_poisson(cfg: Config) -> bool:

@@ -29,6 +29,8 @@ from coterie.problems import Shard
 REFERENCE = "Xiao, Ye, Devadas, Local differential privacy in decentralized optimization, Thm 4.1, 4.2, App. J"
 GRAPHS = ("complete",)
 
+LATE = "reuse"  # averaging tolerates an old message of a late neighbour
+
 
 class Config(BaseConfig):
     """Hyper-parameters."""
@@ -82,6 +84,9 @@ def sensitivity(cfg: Config, place: Place, t: Array) -> Array:
 def sigma(cfg: Config, place: Place, t: Array) -> Array:
     """Noise std of round t."""
     return place.noise_at(t) * sensitivity(cfg, place, t)
+
+
+wire = sigma  # a deployed message travels on the grid of its noise
 
 
 def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:

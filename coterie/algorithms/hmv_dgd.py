@@ -32,6 +32,8 @@ from coterie.problems import Shard
 
 REFERENCE = "Huang, Mitra, Vaidya (2015), Differentially private distributed optimization"
 
+LATE = "reuse"  # averaging tolerates an old message of a late neighbour
+
 
 class Config(BaseConfig):
     """Hyper-parameters."""
@@ -103,6 +105,9 @@ def scale(cfg: Config, place: Place, t: Array) -> Array:
     fall = cfg.step_ratio / cfg.noise_ratio
     size = place.dim**0.5 * 2 * place.lipschitz * place.unit * cfg.step  # Δ of the first round
     return place.noise_at(t) * size * cfg.noise_ratio**t / (1 - fall)
+
+
+wire = scale  # a deployed message travels on the grid of its noise
 
 
 def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:

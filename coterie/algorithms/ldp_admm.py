@@ -171,6 +171,9 @@ def scale(cfg: Config, place: Place, t: Array) -> Array:
     return place.noise_at(t) * place.dim**0.5 * sensitivity(cfg, place, t)
 
 
+wire = scale  # a deployed message travels on the grid of its noise
+
+
 def emit(cfg: Any, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
     """Mix own point and neighbours' mean at random, step along the gradient, add noise."""
     w = draw["weight"]

@@ -156,6 +156,9 @@ def sigma(cfg: Any, place: Place, t: Number) -> Array:
     return place.noise_at(t) * declared
 
 
+wire = sigma  # a deployed message travels on the grid of its noise
+
+
 def emit(cfg: Any, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
     """Solve the subproblem and send the answer with noise on it."""
     exact, solver = solve(cfg.penalty, place, state, shard)

@@ -115,6 +115,9 @@ def sigma(cfg: Config, place: Place, t: Array) -> Array:
     return place.noise_at(t - t % place.dim) * sensitivity(cfg, place, t)
 
 
+wire = sigma  # a deployed message travels on the grid of its noise
+
+
 def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
     """The round's coordinate after a step along it, with noise on it."""
     if not isinstance(shard.problem, Linear | Mean):

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float, Int, Key
 
@@ -97,7 +98,7 @@ class L2Laplace(Law):
 class Grid(eqx.Module):
     """A deployed draw: whole numbers of grid steps whose standard scale is `unit` steps."""
 
-    steps: Int[Array, " ..."]
+    steps: Int[Array | np.ndarray, " ..."]
     unit: float = eqx.field(static=True)
 
 
