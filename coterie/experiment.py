@@ -28,7 +28,17 @@ from coterie.privacy import schedules
 from coterie.privacy.budget import Spending, calibrate_agents, spending
 from coterie.problems import Ball, Linear, Mean, Perceptron, Problem, Settings, Softmax
 
-__all__ = ["Experiment", "Network", "Priced", "needs_dimension", "prepare", "price", "public_network", "public_sizes"]
+__all__ = [
+    "Experiment",
+    "Network",
+    "Priced",
+    "needs_dimension",
+    "prepare",
+    "price",
+    "public_network",
+    "public_sizes",
+    "settle",
+]
 
 DEFAULT_ROUNDS = 50
 
@@ -271,8 +281,8 @@ def _settings(plan: Plan) -> Settings:
     return Settings(tolerance=tolerance)
 
 
-def price(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg: Config | None = None) -> Priced:
-    """Fill in the algorithm's settings by its public rules and fix the noise for the plan's budget."""
+def settle(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg: Config | None = None) -> Priced:
+    """Fill in the algorithm's settings by its public rules; noise is still 0 and nothing is spent."""
     algorithm = algorithm or find(plan.algorithm.name)
     _fits(algorithm, plan)
     cfg = cfg or plan.algorithm.config()
@@ -300,8 +310,15 @@ def price(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg:
             network.problem, network.sizes, network.graph, network.mixing,
             rounds=rounds, ridge=plan.problem.ridge, weighting=plan.problem.weighting, shape=shape,
         )  # fmt: skip
+    return Priced(algorithm, cfg, rounds, public, places, np.zeros(len(network.sizes)), shape, None, None, warnings)
+
+
+def price(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg: Config | None = None) -> Priced:
+    """Fill in the algorithm's settings by its public rules and fix the noise for the plan's budget."""
+    settled = settle(plan, network, algorithm, cfg)
+    algorithm, cfg, places = settled.algorithm, settled.cfg, settled.places
     if plan.privacy is None:
-        return Priced(algorithm, cfg, rounds, public, places, np.zeros(len(network.sizes)), shape, None, None, warnings)
+        return settled
     if algorithm.private and not getattr(cfg, "clip", None) and not np.isfinite(network.problem.lipschitz):
         raise InputError(
             f"{algorithm.slug} needs a loss with bounded gradients: this one has none, so use one that clips"
@@ -319,7 +336,7 @@ def price(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg:
     if algorithm.has("claim"):
         with jax.enable_x64(True):
             claim = float(algorithm.claim(cfg, rows(places, int(np.argmax(spent.per_agent))), delta))
-    return Priced(algorithm, cfg, rounds, public, places, noise, shape, spent, claim, warnings)
+    return dataclasses.replace(settled, places=places, noise=noise, spending=spent, claim=claim)
 
 
 def _public(plan: Plan, network: Network, rounds: int) -> Public:
