@@ -5,7 +5,7 @@ parameter set (`flat`), after `check` has looked at every value.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from coterie.errors import InputError
 from coterie.privacy import pld, profiles
 
-__all__ = ["Event", "check", "flat", "merge"]
+__all__ = ["Event", "check", "flat", "from_json", "merge", "to_json"]
 
 Floats = NDArray[np.float64]
 E = TypeVar("E", bound="Event")
@@ -145,3 +145,47 @@ def _grouped(events: Sequence[E]) -> E:
         table = np.insert(rows, at, times, axis=0)
     values: dict[str, Any] = dict(zip(names, table, strict=True))
     return dataclasses.replace(events[0], **(values | {"times": times.astype(np.int64)}))
+
+
+def to_json(event: Event) -> dict[str, Any]:
+    """The event as JSON values, exactly: numbers as hexadecimal floats (arrays as nested lists), counts as integers.
+
+    >>> from coterie.privacy.events import Gaussian
+    >>> to_json(Gaussian(0.5, 2.0, times=3))["sigma"], from_json(to_json(Gaussian(0.5, 2.0, times=3))).times
+    ('0x1.0000000000000p+1', 3)
+    """
+    check(event)
+    fields: dict[str, Any] = {"kind": type(event).__name__}
+    for name in _numeric(event):
+        fields[name] = _nested(np.asarray(getattr(event, name), float).tolist(), int if name == "times" else float.hex)
+    static = {name: getattr(event, name) for name in _fields(type(event))[1]}
+    return fields | {name: int(value) if isinstance(value, np.integer) else value for name, value in static.items()}
+
+
+def from_json(fields: Mapping[str, Any]) -> Event:
+    """The event that `to_json` wrote; an `InputError` if it is not one."""
+    try:
+        kind = _kinds()[fields["kind"]]
+        numeric, static = _fields(kind)
+        values: dict[str, Any] = {name: fields[name] for name in static}
+        for name in numeric:
+            if name in fields:
+                value = _nested(fields[name], int if name == "times" else float.fromhex)
+                values[name] = np.array(value) if isinstance(value, list) else value
+        if set(fields) - {"kind", *numeric, *static}:
+            raise KeyError("unknown field")
+        event = kind(**values)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise InputError(f"expected a privacy event in JSON, got {str(fields)[:80]!r}") from error
+    check(event)
+    return event
+
+
+def _nested(value: Any, convert: Any) -> Any:
+    return [_nested(item, convert) for item in value] if isinstance(value, list) else convert(value)
+
+
+def _kinds(kind: type[Event] = Event) -> dict[str, type[Event]]:
+    """Every class of events that has been defined, by name."""
+    found = {sub.__name__: sub for sub in kind.__subclasses__()}
+    return found | {name: sub for base in kind.__subclasses__() for name, sub in _kinds(base).items()}

@@ -17,7 +17,7 @@ import numpy as np
 
 from coterie.errors import InputError
 from coterie.privacy import pld, profiles, rdp
-from coterie.privacy.base import Event, Floats, check, flat, merge
+from coterie.privacy.base import Event, Floats, check, flat, from_json, merge, to_json
 
 __all__ = [
     "DiscreteGaussian",
@@ -35,7 +35,9 @@ __all__ = [
     "SparseVector",
     "check",
     "flat",
+    "from_json",
     "merge",
+    "to_json",
 ]
 
 

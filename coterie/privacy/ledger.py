@@ -14,7 +14,9 @@ after never releases what it cannot pay for. Two ways to keep within (ε, δ):
 The stop is final: after a refusal only free messages are accepted.
 """
 
+import dataclasses
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -24,7 +26,7 @@ from coterie.privacy.accountants import Account, account
 from coterie.privacy.events import Event, Free, Gaussian, flat, merge
 from coterie.privacy.filter import BudgetExceeded, Filter, Meter, Rule
 
-__all__ = ["Budget", "BudgetExceeded", "Entry", "Ledger", "MemoryLedger"]
+__all__ = ["Allowance", "Budget", "BudgetExceeded", "Entry", "Ledger", "MemoryLedger", "Taken", "prove"]
 
 _SAME = 1e-9  # a planned number may be recomputed in another order of operations
 
@@ -34,6 +36,13 @@ class Budget(NamedTuple):
 
     epsilon: float
     delta: float
+
+    def check(self) -> None:
+        """Raise an `InputError` unless 0 < ε < ∞ and 0 ≤ δ < 1."""
+        if not (self.epsilon > 0 and np.isfinite(self.epsilon)):
+            raise InputError(f"epsilon must be > 0 and finite, got {self.epsilon}")
+        if not 0 <= self.delta < 1:
+            raise InputError(f"delta must be in [0, 1), got {self.delta}")
 
 
 class Entry(NamedTuple):
@@ -45,7 +54,7 @@ class Entry(NamedTuple):
 
 
 class Ledger(Protocol):
-    """What an agent needs of a ledger; the durable one of a deployment has the same face."""
+    """What a simulated agent needs of a ledger; a deployed one pays and releases in one step (`coterie.deploy`)."""
 
     budget: Budget
 
@@ -81,18 +90,18 @@ class MemoryLedger:
     def __init__(
         self, budget: Budget, *, plan: Sequence[Event] | None = None, rule: Rule | None = None, reserve: float = 0.0
     ):
-        if not (budget.epsilon > 0 and np.isfinite(budget.epsilon)):
-            raise InputError(f"epsilon must be > 0 and finite, got {budget.epsilon}")
-        if not 0 <= budget.delta < 1:
-            raise InputError(f"delta must be in [0, 1), got {budget.delta}")
+        budget.check()
         self.budget = budget
         self.closed = False
         self._entries: list[Entry] = []
         self._reserve = reserve
         self._filter = None if rule is None else Filter(*budget, rule, reserve=reserve)
-        self._plan = None if plan is None else _Plan(plan, budget)
-        if self._plan is not None and rule is not None:
-            raise InputError("a ledger has a plan or a rule, not both")
+        self._plan = None
+        if plan is not None:
+            if rule is not None:
+                raise InputError("a ledger has a plan or a rule, not both")
+            prove(plan, budget)
+            self._plan = Allowance(plan, budget.delta)
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -117,7 +126,7 @@ class MemoryLedger:
             self.closed = True
             raise BudgetExceeded(f"round {round}: {stop}") from None
         self._filter = keeper if isinstance(keeper, Filter) else None
-        self._entries.append(Entry(round, event, keeper.spent))
+        self._entries.append(Entry(round, event, float(keeper.spent)))
 
     def spent(self, delta: float | None = None) -> float:
         """ε spent so far at δ: by the filter's own measure, or by the tightest accountant for what a plan has used."""
@@ -125,8 +134,7 @@ class MemoryLedger:
             return self._filter.epsilon(delta)
         if self._plan is None:
             return 0.0
-        events = [entry.event for entry in self._entries]
-        return account(events, self.budget.delta if delta is None else delta, fast=True).epsilon
+        return account(self._plan.used(), self.budget.delta if delta is None else delta, fast=True).epsilon
 
     def _first(self, event: Event) -> Filter:
         one = flat(event)
@@ -137,44 +145,91 @@ class MemoryLedger:
         return Filter(*self.budget, rule, reserve=self._reserve)
 
 
-class _Plan:
-    """Declared events, counted down as they are charged."""
+def prove(events: Sequence[Event], budget: Budget) -> Account:
+    """The total of declared events by the tightest accountant, or `BudgetExceeded` where it does not fit."""
+    total = account(events, budget.delta, fast=True)
+    if not total.epsilon <= budget.epsilon:
+        raise BudgetExceeded(
+            f"the plan costs epsilon {total.epsilon:.4g} at delta {budget.delta:g}, budget {budget.epsilon:g}"
+        )
+    return total
 
-    def __init__(self, events: Sequence[Event], budget: Budget):
-        self.total: Account = account(events, budget.delta, fast=True)
-        if not self.total.epsilon <= budget.epsilon:
-            raise BudgetExceeded(
-                f"the plan costs epsilon {self.total.epsilon:.4g} at delta {budget.delta:g}, budget {budget.epsilon:g}"
-            )
+
+class Taken(NamedTuple):
+    """What a charge takes from an `Allowance`: the counts left after it, and the exact total spent after it."""
+
+    left: list[np.ndarray]
+    spent: Fraction | float
+
+
+class Allowance:
+    """Declared events, counted down as they are charged.
+
+    Every declared row has a price in one additive measure (`meter`), a float and so an exact rational. A charge pays
+    the price of the row it takes, hence `spent` ≤ `limit` = Σ times·price holds exactly, whatever the order.
+    """
+
+    def __init__(self, events: Sequence[Event], delta: float):
         self.parts = merge(events)
         self.left = [part.times.copy() for part in self.parts]
         gaussian = all(isinstance(part, Gaussian | Free) for part in self.parts)
-        self.meter = Meter("pure") if budget.delta == 0 else Meter("gaussian") if gaussian else Meter("renyi", 8.0)
-        self.spent = 0.0
+        self.meter = Meter("pure") if delta == 0 else Meter("gaussian") if gaussian else Meter("renyi", 8.0)
+        self._prices = [[_exact(self.meter.cost(_row(part, i))) for i in range(part.times.size)] for part in self.parts]
+        self.limit: Fraction | float = sum(
+            (int(times) * price
+             for part, prices in zip(self.parts, self._prices, strict=True)
+             for times, price in zip(part.times, prices, strict=True)),
+            Fraction(0),
+        )  # fmt: skip
+        self.spent: Fraction | float = Fraction(0)
+
+    def price(self, events: Sequence[Event]) -> Taken:
+        """What charging all these events would take; raises `BudgetExceeded` if they are not all left in the plan."""
+        taken, spent = [counts.copy() for counts in self.left], self.spent
+        for event in events:
+            one = flat(event)
+            names = [name for name in vars(one) if isinstance(getattr(one, name), np.ndarray) and name != "times"]
+            for row in range(one.times.size):
+                for part, counts, prices in zip(self.parts, taken, self._prices, strict=True):
+                    at = _find(part, counts, one, row, names)
+                    if at is not None:
+                        counts[at] -= one.times[row]
+                        spent += int(one.times[row]) * prices[at]
+                        break
+                else:
+                    values = ", ".join(f"{name} {getattr(one, name)[row]:.6g}" for name in names)
+                    raise BudgetExceeded(f"{type(event).__name__} ({values}) is not in the plan, or is used up")
+        return Taken(taken, spent)
+
+    def take(self, taken: Taken) -> None:
+        """Make what `price` answered the new state."""
+        self.left, self.spent = taken
 
     def spend(self, event: Event) -> None:
         """Take the event from the plan, or raise and change nothing."""
-        taken = [counts.copy() for counts in self.left]
-        one = flat(event)
-        names = [name for name in vars(one) if isinstance(getattr(one, name), np.ndarray) and name != "times"]
-        for row in range(one.times.size):
-            if not any(
-                self._take(part, counts, one, row, names) for part, counts in zip(self.parts, taken, strict=True)
-            ):
-                values = ", ".join(f"{name} {getattr(one, name)[row]:.6g}" for name in names)
-                raise BudgetExceeded(f"{type(event).__name__} ({values}) is not in the plan, or is used up")
-        self.left = taken
-        self.spent += self.meter.cost(event)
+        self.take(self.price([event]))
 
-    @staticmethod
-    def _take(part: Event, counts: np.ndarray, one: Event, row: int, names: Sequence[str]) -> bool:
-        settings = [name for name in vars(one) if name not in names and name != "times"]
-        if type(part) is not type(one) or any(getattr(part, name) != getattr(one, name) for name in settings):
-            return False
-        same = counts >= one.times[row]
-        for name in names:
-            same &= np.isclose(getattr(part, name), getattr(one, name)[row], rtol=_SAME, atol=0.0)
-        if not same.any():
-            return False
-        counts[np.argmax(same)] -= one.times[row]
-        return True
+    def used(self) -> list[Event]:
+        """What has been taken so far, as flat events."""
+        pairs = zip(self.parts, self.left, strict=True)
+        return [dataclasses.replace(part, times=part.times - left) for part, left in pairs]
+
+
+def _row(part: Event, row: int) -> Event:
+    arrays = {name: value[row] for name, value in vars(part).items() if isinstance(value, np.ndarray)}
+    return dataclasses.replace(part, **(arrays | {"times": 1}))
+
+
+def _exact(price: float) -> Fraction | float:
+    return Fraction(price) if np.isfinite(price) else price
+
+
+def _find(part: Event, counts: np.ndarray, one: Event, row: int, names: Sequence[str]) -> int | None:
+    """The first declared row that equals the charged one and is left often enough."""
+    settings = [name for name in vars(one) if name not in names and name != "times"]
+    if type(part) is not type(one) or any(getattr(part, name) != getattr(one, name) for name in settings):
+        return None
+    same = counts >= one.times[row]
+    for name in names:
+        same &= np.isclose(getattr(part, name), getattr(one, name)[row], rtol=_SAME, atol=0.0)
+    return int(np.argmax(same)) if same.any() else None
