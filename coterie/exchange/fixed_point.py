@@ -1,0 +1,76 @@
+"""Numbers as integers modulo 2^64: fixed point with public bounds, so that a sum of all parties cannot wrap around.
+
+v becomes e = round(2^f v) in Z_2^64 (ties to even); the sum of N of them is read as a signed number of 64 bits and
+multiplied by 2^−f. Each party's rounding is off by at most 2^(−f−1), so the sum by at most N 2^(−f−1).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from coterie.errors import InputError
+
+__all__ = ["BOUND", "FRACTION_BITS", "FixedPoint", "Words"]
+
+Words = NDArray[np.uint64]
+
+FRACTION_BITS = 24
+BOUND = 2.0**20
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """The public encoding of a sum over `parties`: `fraction_bits` f, and `bound` ≥ |v| for every number.
+
+    `reach` is how far noise may move an encoded number, in grid steps of 2^−f. Settings under which a sum could leave
+    (−2^63, 2^63) are refused here, numbers beyond `bound` by `encode`: a wrap-around cannot happen unnoticed.
+
+    >>> code = FixedPoint(parties=3, fraction_bits=8, bound=100.0)
+    >>> total = code.encode([1.5]) + code.encode([-4.25]) + code.encode([0.5])
+    >>> code.decode(total)
+    array([-2.25])
+    """
+
+    parties: int
+    fraction_bits: int = FRACTION_BITS
+    bound: float = BOUND
+    reach: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.fraction_bits <= 62:
+            raise InputError(f"fraction_bits must be in 0..62, got {self.fraction_bits}")
+        if not (self.bound > 0 and math.isfinite(self.bound)):
+            raise InputError(f"bound must be a number > 0, got {self.bound}")
+        most = self.parties * (self.bound * 2.0**self.fraction_bits + 1 + self.reach)
+        if not most < 2.0**63:
+            raise InputError(
+                f"{self.parties} parties with numbers up to {self.bound:g} at {self.fraction_bits} fraction bits can "
+                f"reach 2^{math.log2(most):.2f} ≥ 2^63: lower bound or fraction_bits"
+            )
+
+    @property
+    def grid(self) -> float:
+        """The grid step 2^−f."""
+        return 2.0**-self.fraction_bits
+
+    @property
+    def error(self) -> float:
+        """How far a decoded sum can be from the exact one: N 2^(−f−1)."""
+        return self.parties * self.grid / 2
+
+    def encode(self, values: ArrayLike) -> Words:
+        """round(2^f v) modulo 2^64; an error where |v| > bound or v is not a number."""
+        values = np.asarray(values, np.float64)
+        good = np.abs(values) <= self.bound
+        if not good.all():
+            worst = values[~good].flat[0]
+            raise InputError(f"a number to be summed is {worst:g}; expected at most bound = {self.bound:g} in size")
+        return np.rint(np.ldexp(values, self.fraction_bits)).astype(np.int64).view(np.uint64)
+
+    def decode(self, total: Words) -> NDArray[np.float64]:
+        """A sum of encoded numbers, read as signed and put back to scale."""
+        return np.ldexp(total.view(np.int64).astype(np.float64), -self.fraction_bits)

@@ -1,0 +1,237 @@
+"""Secret sums that survive drop-outs: pairwise masks that cancel, self-masks, and Shamir shares of both.
+
+After Bonawitz et al. 2017, without a server. For every round party i makes an X25519 key and a self-mask seed b_i,
+and gives each other party one Shamir share of both (first message round). Its contribution to the sum is
+
+    y_i = e_i + PRG(b_i) + Σ_{j>i} PRG(k_ij) − Σ_{j<i} PRG(k_ij),   k_ij from the round keys of i and j,
+
+sent to everybody (second message round). Who has then answered is a survivor. At least t survivors hand out their
+shares of b_i for every survivor i and of the round key for everybody else (third message round): the self-masks, and
+the masks that nobody cancels, come off the sum. A party never hands out both shares of one owner, so a contribution
+that arrives late stays covered by its self-mask.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Iterable
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+
+from coterie.errors import InputError
+from coterie.exchange.channels import OVERHEAD, Envelope, Kind, Link, Rejected, derive
+from coterie.exchange.fixed_point import FixedPoint, Words
+from coterie.exchange.parties import SEED_BYTES, Aborted, Opened, Party, expand
+from coterie.exchange.shamir import SHARE_BYTES, Combiner, share_secret
+
+__all__ = ["ThresholdParty", "tolerated"]
+
+_ENTRY = struct.Struct(f"<IB{SHARE_BYTES}s")  # owner, whether the share is of its round key, the share
+_SHARE_LENGTH = 2 * SEED_BYTES + 2 * SHARE_BYTES
+
+
+def tolerated(parties: int, threshold: int | None) -> int:
+    """How many parties may pool what they see without learning more than the sum of the others.
+
+    Without a threshold N − 2. With one, colluders must not recover a secret alone (fewer than t), leave two honest
+    contributions in a sum of t (at most t − 2), and not profit when honest parties disagree about who survived: both
+    secrets of one owner need t shares each, of which colluders hold both and others give one, so fewer than 2t − N.
+    """
+    return parties - 2 if threshold is None else min(threshold - 2, 2 * threshold - parties - 1)
+
+
+class ThresholdParty(Party):
+    """A round succeeds as long as `threshold` parties answer in all three message rounds.
+
+    One round is `share` → `sums` → `unmask` → `result`. The threshold must leave room for a colluder: t ≥ N/2 + 1.
+    """
+
+    def __init__(self, link: Link, code: FixedPoint, size: int, threshold: int) -> None:
+        super().__init__(link, code, size)
+        if threshold > link.parties or tolerated(link.parties, threshold) < 1:
+            least = max(3, (link.parties + 3) // 2)
+            raise InputError(f"threshold must be in {least}..{link.parties} for {link.parties} parties, got {threshold}")
+        self.threshold = threshold
+        self._key = X25519PrivateKey.generate()
+        self._seed = b""
+        self._kept = b""  # the own share of the own seed
+        self._masked = np.zeros(size, np.uint64)
+        self._partners: frozenset[int] = frozenset()
+        self._survivors: frozenset[int] = frozenset()
+
+    @staticmethod
+    def bytes_sent(size: int, parties: int) -> int:
+        """What a party sends to one other in a round in which nobody is lost."""
+        listed = _bitmap_bytes(parties)
+        return 3 * OVERHEAD + _SHARE_LENGTH + listed + 8 * size + listed + parties * _ENTRY.size
+
+    def sums(self) -> list[Envelope]:
+        self._after("shared")
+        partners = frozenset(self._got(Kind.SHARE))
+        self._enough(len(partners) + 1, "shares")
+        total = self._masked + expand(self._seed, self.size)
+        for j in partners:
+            total += self._mask(self._key, self.me, j, self._public(j))
+        self._masked, self._partners, self.stage = total, partners, "summed"
+        body = _bitmap(partners, self.link.parties) + total.astype("<u8").tobytes()
+        return [self._seal(j, Kind.SUM, body) for j in self.others]
+
+    def unmask(self) -> list[Envelope]:
+        """Third message round: shares of the self-masks of those who answered, of the round keys of those who did not.
+
+        Given out once for a round, and only if at least `threshold` parties answered.
+        """
+        self._after("summed")
+        survivors = frozenset(self._got(Kind.SUM)) | {self.me}
+        self._enough(len(survivors), "sums")
+        lists = self._lists(survivors)
+        for i in survivors:
+            for j in survivors - {i}:
+                if j not in lists[i]:
+                    raise Aborted(
+                        f"round {self.round}: party {i} did not count in party {j}'s shares; nothing is opened"
+                    )
+        self._survivors, self.stage = survivors, "unmasked"
+        body = _bitmap(survivors, self.link.parties)
+        for owner in sorted(survivors | frozenset().union(*lists.values())):
+            gone = owner not in survivors
+            share = self._share_of(owner, gone)
+            body += b"" if share is None else _ENTRY.pack(owner, gone, share)
+        return [self._seal(j, Kind.UNMASK, body) for j in self.others]
+
+    def result(self) -> Opened:
+        self._after("unmasked")
+        survivors = self._survivors
+        lists = self._lists(survivors)
+        own = {(o, o not in survivors): self._share_of(o, o not in survivors) for o in range(self.link.parties)}
+        given: dict[int, dict] = {self.me: own}
+        for sender, body in self._got(Kind.UNMASK).items():
+            if _listed(body, self.link.parties) == survivors:  # who counts others as survivors is no help
+                given[sender] = {(owner, gone): share for owner, gone, share in self._entries(body)}
+        self._enough(len(given), "unmasking shares for the same survivors")
+        total, skip = self._masked.copy(), _bitmap_bytes(self.link.parties)
+        for j in survivors - {self.me}:
+            total += np.frombuffer(self._got(Kind.SUM)[j][skip:], "<u8")
+        combiners: dict[tuple[int, ...], Combiner] = {}
+        for owner in sorted(survivors):
+            seed = self._seed if owner == self.me else self._recover(owner, False, given, combiners)
+            total -= expand(seed, self.size)
+        for owner in sorted(frozenset().union(*lists.values()) - survivors):
+            key = X25519PrivateKey.from_private_bytes(self._recover(owner, True, given, combiners))
+            for j in survivors:
+                if owner in lists[j]:
+                    public = self._key.public_key().public_bytes_raw() if j == self.me else self._public(j)
+                    total += self._mask(key, owner, j, public)  # cancels what j added for the pair
+        return Opened(self.code.decode(total), total, tuple(sorted(survivors)))
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    def _share(self, words: Words) -> list[Envelope]:
+        self._key, self._seed = X25519PrivateKey.generate(), os.urandom(SEED_BYTES)
+        self._masked, self._partners, self._survivors = words.copy(), frozenset(), frozenset()
+        n, public = self.link.parties, self._key.public_key().public_bytes_raw() + self._commitment(self.me, self._seed)
+        keys = share_secret(self._key.private_bytes_raw(), self.threshold, n)
+        seeds = share_secret(self._seed, self.threshold, n)
+        self._kept = seeds[self.me]
+        return [self._seal(j, Kind.SHARE, public + keys[j] + seeds[j]) for j in self.others]
+
+    def _check(self, kind: Kind, sender: int, body: bytes) -> None:
+        listed = _bitmap_bytes(self.link.parties)
+        if kind is Kind.SHARE:
+            self._length(sender, kind, body, _SHARE_LENGTH)
+        elif kind is Kind.SUM:
+            self._length(sender, kind, body, listed + 8 * self.size)
+        else:
+            entries, rest = divmod(len(body) - listed, _ENTRY.size)
+            if rest or entries < 0:
+                raise Rejected(f"an UNMASK of party {sender} has {len(body)} bytes: it was truncated")
+            owners = [owner for owner, _, _ in self._entries(body)]
+            if len(set(owners)) < len(owners):
+                raise Rejected(f"an UNMASK of party {sender} brings two shares of one owner")
+
+    def _enough(self, count: int, what: str) -> None:
+        if count < self.threshold:
+            raise Aborted(
+                f"round {self.round}: {what} of {count} parties, fewer than the threshold {self.threshold}; the round "
+                "is aborted and nothing is opened"
+            )
+
+    def _commitment(self, owner: int, seed: bytes) -> bytes:
+        where = struct.pack("<II", self.round, owner)
+        return hashlib.sha256(b"coterie self-mask 1" + self.link.plan + where + seed).digest()
+
+    def _public(self, owner: int) -> bytes:
+        return self._got(Kind.SHARE)[owner][:SEED_BYTES]
+
+    def _mask(self, key: X25519PrivateKey, owner: int, other: int, public: bytes) -> Words:
+        """What `owner` adds for its pair with `other`; `other` adds the opposite."""
+        low, high = min(owner, other), max(owner, other)
+        secret = key.exchange(X25519PublicKey.from_public_bytes(public))
+        where = struct.pack("<III", self.round, low, high)
+        words = expand(derive(secret, self.link.plan, b"mask", where), self.size)
+        return words if owner == low else np.negative(words)
+
+    def _lists(self, survivors: frozenset[int]) -> dict[int, frozenset[int]]:
+        """Whose shares each survivor counted in."""
+        n, got = self.link.parties, self._got(Kind.SUM)
+        return {self.me: self._partners} | {j: _listed(got[j], n) for j in survivors - {self.me}}
+
+    def _share_of(self, owner: int, of_key: bool) -> bytes | None:
+        if owner == self.me:
+            return None if of_key else self._kept
+        body = self._got(Kind.SHARE).get(owner)
+        if body is None:
+            return None
+        keys, seeds = body[2 * SEED_BYTES :][:SHARE_BYTES], body[2 * SEED_BYTES + SHARE_BYTES :]
+        return keys if of_key else seeds
+
+    def _entries(self, body: bytes) -> Iterable[tuple[int, bool, bytes]]:
+        for owner, gone, share in _ENTRY.iter_unpack(body[_bitmap_bytes(self.link.parties) :]):
+            yield owner, bool(gone), share
+
+    def _recover(
+        self,
+        owner: int,
+        of_key: bool,
+        given: dict[int, dict],
+        combiners: dict[tuple[int, ...], Combiner],
+    ) -> bytes:
+        found = {i: share for i, shares in given.items() if (share := shares.get((owner, of_key))) is not None}
+        self._enough(len(found), f"shares of party {owner}'s {'round key' if of_key else 'self-mask'}")
+        holders = tuple(sorted(found)[: self.threshold])
+        combiner = combiners.setdefault(holders, Combiner(holders))
+        body = self._got(Kind.SHARE)[owner] if owner in self._got(Kind.SHARE) else None
+        try:
+            secret = combiner.recover({i: found[i] for i in holders})
+        except InputError:
+            secret = b""
+        if body is not None and secret:
+            if of_key:
+                good = X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw() == body[:SEED_BYTES]
+            else:
+                good = self._commitment(owner, secret) == body[SEED_BYTES : 2 * SEED_BYTES]
+            secret = secret if good else b""
+        if not secret:
+            raise Aborted(
+                f"round {self.round}: wrong shares of party {owner}: they do not give what it committed to; nothing "
+                "is opened"
+            )
+        return secret
+
+
+def _bitmap_bytes(parties: int) -> int:
+    return -(-parties // 8)
+
+
+def _bitmap(members: Iterable[int], parties: int) -> bytes:
+    return sum(1 << i for i in members).to_bytes(_bitmap_bytes(parties), "little")
+
+
+def _listed(body: bytes, parties: int) -> frozenset[int]:
+    bits = int.from_bytes(body[: _bitmap_bytes(parties)], "little")
+    return frozenset(i for i in range(parties) if bits >> i & 1)
+
+
