@@ -1,0 +1,104 @@
+"""Small files that matter: written whole or not at all, private keys never readable by others, errors in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from coterie.errors import InputError
+
+__all__ = ["make_folder", "private_pem", "read_bytes", "read_ecdsa", "read_ed25519", "read_json", "write_bytes",
+           "write_json"]  # fmt: skip
+
+
+def make_folder(folder: Path, *new: str) -> None:
+    """Make a folder that only its owner can enter; the files `new` must not exist in it yet."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise InputError(f"cannot make {folder}: {error.strerror}") from None
+    if found := next((n for n in new if (folder / n).exists()), None):
+        raise InputError(f"{folder / found} exists: keys are never overwritten; choose another folder for a new key")
+
+
+def read_bytes(path: Path, *, private: bool = False) -> bytes:
+    """A whole file; a private one that others can read is refused."""
+    try:
+        if private and path.stat().st_mode & 0o077:
+            raise InputError(f"{path} can be read by others: chmod 600 it, and replace the key if it may be known")
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+
+
+def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
+    """Write a whole file durably in one step; a private one is never readable by others, not for a moment."""
+    temporary: Path | None = None
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+        temporary = Path(name)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), 0o600 if private else 0o644)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def private_pem(key: ec.EllipticCurvePrivateKey | Ed25519PrivateKey) -> bytes:
+    """A private key as an unencrypted PEM file: agents start without a person at the keyboard."""
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def read_ed25519(path: Path) -> Ed25519PrivateKey:
+    """The Ed25519 key in a private file."""
+    key = _private_key(path)
+    if not isinstance(key, Ed25519PrivateKey):
+        raise InputError(f"{path} holds another kind of key: expected Ed25519")
+    return key
+
+
+def read_ecdsa(path: Path) -> ec.EllipticCurvePrivateKey:
+    """The ECDSA key in a private file."""
+    key = _private_key(path)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise InputError(f"{path} holds another kind of key: expected ECDSA P-256")
+    return key
+
+
+def _private_key(path: Path) -> Any:
+    content = read_bytes(path, private=True)
+    try:
+        return serialization.load_pem_private_key(content, None)
+    except (ValueError, TypeError):
+        raise InputError(f"{path} is not a private key") from None
+
+
+def write_json(path: Path, kind: str, content: dict[str, Any]) -> None:
+    """Write plain data with the kind of file it is."""
+    write_bytes(path, (json.dumps({"format": f"{kind} 1", **content}, indent=1, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path, kind: str) -> dict[str, Any]:
+    """Plain data of that kind of file."""
+    content = read_bytes(path)
+    try:
+        tree = json.loads(content)
+    except (ValueError, RecursionError):
+        tree = None
+    if not isinstance(tree, dict) or tree.get("format") != f"{kind} 1":
+        raise InputError(f"{path} is not a {kind} file of version 1")
+    return tree
