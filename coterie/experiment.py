@@ -191,16 +191,16 @@ def public_sizes(plan: Plan) -> np.ndarray | None:
 
 def public_network(plan: Plan) -> Network:
     """The public side of a plan without reading data: sizes from the plan (or made, for synthetic data)."""
-    if plan.data.source == "clinics":
-        return prepare(plan).network  # made here, so nobody's data is read
     sizes = public_sizes(plan)
+    if plan.data.source == "clinics" and (sizes is None or plan.problem.loss is None or plan.problem.dim is None):
+        return prepare(plan).network  # made here, so nobody's data is read
     if sizes is None:
         raise InputError(
             "accounting reads no data, so the plan must state partition.sizes, or agents and records (iid)"
         )
     if plan.problem.loss is None:
         raise InputError("accounting reads no data, so the plan must state problem.loss")
-    problem = _problem(plan, plan.problem.loss, plan.problem.dim or 1, 2)
+    problem = _problem(plan, plan.problem.loss, plan.problem.dim or 1, plan.problem.classes or 2)
     graph, mix = _graph(plan, len(sizes))
     return Network(graph, mix, problem, sizes, tuple(f"agent {i}" for i in range(len(sizes))))
 
@@ -223,6 +223,8 @@ def make_problem(plan: Plan, dataset: Dataset) -> Problem:
         _bounded(dataset)
     if loss in ("softmax", "mlp") and classes is None:
         raise InputError(f"problem.loss = {loss!r} needs classes, but the label of {dataset.name!r} is a number")
+    if plan.problem.classes not in (None, classes):
+        raise InputError(f"problem.classes = {plan.problem.classes}, but {dataset.name!r} has {classes}")
     return _problem(plan, loss, dataset.features.shape[1], classes or 1)
 
 

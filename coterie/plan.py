@@ -87,6 +87,7 @@ class ProblemPlan(Section):
     ridge: float = Field(1e-3, ge=0, description="ridge/2 ‖x‖² added to every agent's objective")
     weighting: Literal["agents", "records"] = Field("agents", description="what counts equally: agents or records")
     dim: Count | None = Field(None, description="number of features, where accounting without data needs it")
+    classes: int | None = Field(None, ge=2, description="number of classes, where no data is there to tell (softmax, mlp)")
     width: Positive = Field(0.5, description="half-width of the smoothed corner of the hinge")
     hidden: list[Count] = Field([50], description="hidden layers of the mlp")
     activation: Literal["sigmoid", "tanh", "relu"] = Field("tanh", description="of the mlp's hidden layers")
@@ -182,7 +183,7 @@ class Plan(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Plan:
-        if self.data.source in ("csv", "parquet") and (self.data.path is None):
+        if self.data.source in ("csv", "parquet") and self.data.path is None and self.deploy is None:
             raise ValueError(f"data.path is needed for data.source = {self.data.source!r}")
         if self.partition.sizes is not None and self.partition.agents not in (None, len(self.partition.sizes)):
             raise ValueError(

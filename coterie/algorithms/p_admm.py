@@ -77,6 +77,9 @@ def sigma(cfg: Config, place: Place, t: Array) -> Array:
     return pr_admm.sigma(cfg, _decayed(cfg, place), t)
 
 
+wire = sigma  # a deployed message travels on the grid of its noise
+
+
 def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) -> Event:
     """A Gaussian release of the subproblem's minimiser."""
     return pr_admm.cost(cfg, _decayed(cfg, place), t, message)

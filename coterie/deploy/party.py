@@ -1,0 +1,300 @@
+"""One party's half of every round, compiled: what it says, and what it makes of what it hears.
+
+The same `emit` and `absorb` as in a simulation, for a single agent, with whole numbers at the border: `turn` takes the
+integers that arrived and returns the integers that leave. No network, no ledger, no randomness of its own.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from coterie.algorithms.base import Inbox, Law, Maybe, Place, find
+from coterie.data import load
+from coterie.deploy.noise import Steps, check_deployable, grid_steps, on_grid
+from coterie.drivers.layout import rows
+from coterie.errors import InputError
+from coterie.experiment import Network, Priced, price, public_network
+from coterie.plan import Plan
+from coterie.privacy.budget import run_events
+from coterie.privacy.events import Event
+from coterie.problems import Settings, Shard
+from coterie.problems.solve import Solver
+
+__all__ = ["Carry", "Party", "Records", "Terms", "read_records", "write_records"]
+
+NEWTON_STEPS, DESCENT_STEPS = 15, 1000  # a fixed amount of work, so that its duration says nothing
+
+
+# ---- what everybody knows --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the plan fixes for every party: settings, noise, grid, sizes. Public, and the same at all of them."""
+
+    plan: Plan
+    network: Network
+    priced: Priced
+    steps: Steps
+
+    @classmethod
+    def of(cls, plan: Plan) -> Terms:
+        """Work the terms out from a plan; refuse one that cannot be deployed."""
+        check_deployable(plan)
+        if plan.deploy is None:
+            raise InputError("the plan has no [deploy] table: it says who the parties are")
+        if plan.problem.loss is None or plan.problem.dim is None:
+            raise InputError("a deployed plan states problem.loss and problem.dim, since nobody sees all data")
+        network = public_network(plan)
+        if len(network.sizes) != len(plan.deploy.parties):
+            raise InputError(
+                f"deploy.parties lists {len(plan.deploy.parties)} parties, but there are {len(network.sizes)} agents"
+            )
+        priced = price(plan, network, algorithm=on_grid(find(plan.algorithm.name)))
+        return cls(plan, network, priced, grid_steps(priced.algorithm, priced.cfg, _bare(priced), plan.deploy.bound))
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds there are."""
+        return self.priced.rounds
+
+    def place(self, node: int) -> Place:
+        """One party's place."""
+        with jax.enable_x64(True):
+            return rows(_bare(self.priced, self.network.problem.start(self.plan.data.seed)), node)
+
+    def charges(self, node: int) -> list[list[Event]]:
+        """What every round will cost a party."""
+        events = run_events(self.priced.algorithm, self.priced.cfg, self.place(node))
+        return [[jax.tree.map(lambda x: x[t], e) for e in events] for t in range(self.rounds)]  # noqa: B023
+
+    def draws(self, node: int) -> Mapping[str, Law]:
+        """The laws of a round's randomness."""
+        return self.priced.algorithm.draws(self.priced.cfg, self.place(node))
+
+
+def _bare(priced: Priced, start: np.ndarray | None = None) -> Place:
+    """All places, at the public start; the solver keeps no factor between rounds, as its work is fixed."""
+    with jax.enable_x64(True):
+        at = priced.places.start if start is None else jnp.asarray(start, priced.places.start.dtype)
+        return replace(priced.places, start=at, factor=False)
+
+
+# ---- one party's records ---------------------------------------------------------------------------------------------
+
+
+class Records(NamedTuple):
+    """One party's data: class indices with `classes`, or numbers without."""
+
+    features: np.ndarray
+    targets: np.ndarray
+    classes: tuple[str, ...] | None
+
+
+def read_records(plan: Plan, path: Path) -> Records:
+    """A party's own file: a table read with the plan's label, ranges and categories, or what `write_records` wrote."""
+    if path.suffix == ".npz":
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                classes = tuple(map(str, stored["classes"])) if "classes" in stored else None
+                return Records(stored["features"].astype(float), stored["targets"], classes)
+        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+            raise InputError(f"cannot read {path}: {error}") from None
+    if plan.data.label is None:
+        raise InputError("the plan must state data.label, the label column of every party's table")
+    options = dict(plan.data.options)
+    if plan.problem.loss not in ("squared", "mean") and "classes" not in options:
+        raise InputError("the plan must state data.options.classes: one party's labels do not tell all of them")
+    kind = "parquet" if path.suffix in (".parquet", ".pq") else "csv"
+    data = load(kind, path=path, label=plan.data.label, **options)
+    if data.leaks:
+        raise InputError(f"{path}: {data.leaks[0]}; declare it in data.options, so that the data decide nothing")
+    return Records(data.features, data.targets, data.classes)
+
+
+def write_records(path: Path, records: Records) -> None:
+    """Store records so that `read_records` finds them again."""
+    names = {} if records.classes is None else {"classes": np.array(records.classes)}
+    np.savez(path, features=records.features, targets=records.targets, **names)  # type: ignore[arg-type]
+
+
+# ---- one party -------------------------------------------------------------------------------------------------------
+
+
+class Carry(eqx.Module):
+    """What a party takes from round to round, and stores with every message so that it can go on after a crash."""
+
+    state: Any
+    memory: Any  # per neighbour, if the algorithm keeps any
+    heard: Int[Array, "neighbours count"]  # the last integers of every neighbour …
+    when: Int[Array, " neighbours"]  # … and their round; −1: nothing yet
+
+
+class Party:
+    """One node of the terms with its records, ready to take turns."""
+
+    def __init__(self, terms: Terms, node: int, records: Records):
+        self.terms, self.node = terms, node
+        network, priced = terms.network, terms.priced
+        self.neighbours = np.asarray(network.graph.neighbours(node))
+        with jax.enable_x64(True):
+            self._place = terms.place(node)
+            self._shard = _shard(terms, node, records, self._place)
+            low, high = network.graph.indptr[node : node + 2]
+            self._weights = jnp.asarray(network.mixing.edge_weights[low:high])
+            self._sizes = jnp.asarray(terms.steps.size)
+            self._limits = jnp.asarray(terms.steps.limit)
+            algorithm, cfg = priced.algorithm, priced.cfg
+            draw = {
+                n: jax.ShapeDtypeStruct(law.shape, jnp.float64) for n, law in algorithm.draws(cfg, self._place).items()
+            }
+            state = jax.eval_shape(lambda: algorithm.init(cfg, self._place))
+            emit = lambda s, d: algorithm.emit(cfg, self._place, jnp.array(0), s, self._shard, d)[1]  # noqa: E731
+            out = jax.eval_shape(emit, state, draw)
+            self._message = out.message if isinstance(out, Maybe) else out
+            leaves = jax.tree.leaves(self._message)
+            if any(not jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves):
+                raise InputError(f"{algorithm.slug} cannot be deployed: its messages are not all numbers on a grid")
+            self.count = sum(int(np.prod(leaf.shape)) for leaf in leaves)
+            self._greetings = self._greet()
+            self._turn = jax.jit(self._compute_turn)
+            self._listen = jax.jit(self._compute_listen)
+            self._layout = jax.eval_shape(self._compute_begin)
+
+    # -- public face ---------------------------------------------------------------------------------------------------
+
+    def begin(self) -> Carry:
+        """Everything before the first round: data-free."""
+        with jax.enable_x64(True):
+            return self._compute_begin()
+
+    def turn(self, t: int, carry: Carry, draw: Mapping[str, Any]) -> tuple[Carry, np.ndarray, bool]:
+        """Make up for round t − 1's messages (in `carry`) and speak in round t: integers, and whether to send them."""
+        with jax.enable_x64(True):
+            carry, numbers, sent, residual = self._turn(t, carry, dict(draw))
+            charged = self._shard.how.tolerance
+            if float(residual) > charged:
+                raise ArithmeticError(
+                    f"round {t}: subproblem solved to {float(residual):.2g}, charged for {charged:g}: nothing was sent"
+                )
+            return carry, np.asarray(numbers), bool(sent)
+
+    def answer(self, carry: Carry) -> Float[np.ndarray, " dim"]:
+        """The model after the last round's messages."""
+        with jax.enable_x64(True):
+            carry = self._listen(self.terms.rounds, carry)
+            priced = self.terms.priced
+            return np.asarray(priced.algorithm.estimate(priced.cfg, self._place, carry.state))
+
+    def heard(self, carry: Carry, slot: int, round: int, numbers: np.ndarray) -> Carry:
+        """The carry after a neighbour's message has arrived."""
+        hear, when = np.array(carry.heard), np.array(carry.when)
+        hear[slot], when[slot] = numbers, round
+        return eqx.tree_at(lambda c: (c.heard, c.when), carry, (hear, when))
+
+    def pack(self, carry: Carry) -> bytes:
+        """The carry as bytes of a fixed length."""
+        return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(carry))
+
+    def unpack(self, data: bytes) -> Carry:
+        """The carry in such bytes."""
+        leaves, structure = jax.tree.flatten(self._layout)
+        at, out = 0, []
+        for leaf in leaves:
+            size = leaf.dtype.itemsize * int(np.prod(leaf.shape))
+            out.append(np.frombuffer(data[at : at + size], leaf.dtype).reshape(leaf.shape))
+            at += size
+        if at != len(data):
+            raise InputError(f"the stored state has {len(data)} bytes, this plan's has {at}: made by another version?")
+        return jax.tree.unflatten(structure, out)
+
+    # -- compiled ------------------------------------------------------------------------------------------------------
+
+    def _compute_begin(self) -> Carry:
+        algorithm, cfg = self.terms.priced.algorithm, self.terms.priced.cfg
+        memory = None
+        if algorithm.has("edge"):
+            memory = jax.vmap(lambda _: algorithm.edge(cfg, self._place))(self._weights)
+        nobody = len(self.neighbours)
+        heard = jnp.zeros((nobody, self.count), jnp.int64)
+        return Carry(algorithm.init(cfg, self._place), memory, heard, jnp.full(nobody, -1))
+
+    def _compute_listen(self, t: Array, carry: Carry) -> Carry:
+        """Absorb round t − 1, if there was one."""
+        algorithm, cfg = self.terms.priced.algorithm, self.terms.priced.cfg
+
+        def absorb(c: Carry) -> Carry:
+            steps = self._sizes[self.neighbours, jnp.maximum(c.when, 0)]
+            values = jnp.where((c.when >= 0)[:, None], c.heard * steps[:, None], self._greetings)
+            messages = jax.vmap(self._unflatten)(values)
+            everybody = jnp.arange(len(self.neighbours))
+            inbox = Inbox(messages, everybody, self._weights, everybody >= 0, c.memory)
+            out = algorithm.absorb(cfg, self._place, t - 1, c.state, inbox)
+            state, memory = out if algorithm.has("edge") else (out, None)
+            return Carry(state, memory, c.heard, c.when)
+
+        return jax.lax.cond(t > 0, absorb, lambda c: c, carry)
+
+    def _compute_turn(self, t: Array, carry: Carry, draw: dict) -> tuple[Carry, Array, Array, Array]:
+        algorithm, cfg = self.terms.priced.algorithm, self.terms.priced.cfg
+        carry = self._compute_listen(t, carry)
+        state, out = algorithm.emit(cfg, self._place, t, carry.state, self._shard, draw)
+        message, sent = (out.message, out.sent) if isinstance(out, Maybe) else (out, jnp.array(True))
+        values = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(message)])
+        limit = self._limits[self.node, t]
+        # the noise is on already: to cut a number at the public bound is to process what is released
+        numbers = jnp.clip(jnp.round(values / self._sizes[self.node, t]), -limit, limit).astype(jnp.int64)
+        return Carry(state, carry.memory, carry.heard, carry.when), numbers, sent, _residual(state)
+
+    def _unflatten(self, values: Array) -> Any:
+        leaves, structure = jax.tree.flatten(self._message)
+        ends = np.cumsum([int(np.prod(leaf.shape)) for leaf in leaves])
+        parts = jnp.split(values, ends[:-1])
+        return jax.tree.unflatten(structure, [p.reshape(leaf.shape) for p, leaf in zip(parts, leaves, strict=True)])
+
+    def _greet(self) -> Array:
+        """What stands for a neighbour that has not spoken yet."""
+        algorithm, cfg = self.terms.priced.algorithm, self.terms.priced.cfg
+        if not algorithm.has("greeting"):
+            return jnp.zeros((len(self.neighbours), self.count))
+        theirs = [algorithm.greeting(cfg, self.terms.place(int(j))) for j in self.neighbours]
+        return jnp.stack([jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(g)]) for g in theirs])
+
+
+def _residual(state: Any) -> Array:
+    """How far the last subproblem was from solved; 0 where there is none."""
+    solvers = [x for x in jax.tree.leaves(state, is_leaf=lambda x: isinstance(x, Solver)) if isinstance(x, Solver)]
+    return jnp.max(jnp.stack([s.residual for s in solvers])) if solvers else jnp.zeros(())
+
+
+def _shard(terms: Terms, node: int, records: Records, place: Place) -> Shard:
+    problem, plan = terms.network.problem, terms.plan
+    count, width = records.features.shape
+    if count != terms.network.sizes[node]:
+        raise InputError(f"the plan says {terms.network.sizes[node]} records for this party, its file has {count}")
+    if width != plan.problem.dim:
+        raise InputError(f"the plan says {plan.problem.dim} features, the file has {width}")
+    reach = plan.problem.radius or 1.0 if plan.problem.loss == "mean" else 1.0
+    norm = np.max(np.abs(records.features) if plan.problem.loss == "mean" else np.linalg.norm(records.features, axis=1))
+    if not norm <= reach * (1 + 1e-9):
+        raise InputError(f"records reach {norm:.3g}, expected at most {reach:g}: the noise is priced for that bound")
+    targets = problem.encode(records.targets, records.classes)
+    fill = place.rows - count  # padding repeats the first record; `count` keeps it out of every result
+    pad = lambda x: np.concatenate([x, np.repeat(x[:1], fill, axis=0)])  # noqa: E731
+    kind = jnp.float64 if targets.dtype.kind == "f" else jnp.int32
+    steps = NEWTON_STEPS if problem.keeps_factor else DESCENT_STEPS
+    how = Settings(tolerance=plan.problem.tolerance, fixed=steps)
+    return Shard(
+        problem, jnp.asarray(pad(records.features)), jnp.asarray(pad(targets), kind),
+        jnp.asarray(count, jnp.int32), place.unit, place.ridge, how,
+    )  # fmt: skip
