@@ -7,13 +7,15 @@ Ctrl-C, without compiling again.
 
 from __future__ import annotations
 
+import copy
 import signal
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -28,6 +30,7 @@ from coterie.errors import InputError
 
 __all__ = ["Run", "Test", "Trace", "simulate"]
 
+KEEP = 32  # compiled programs kept for later runs of equal structure and shapes
 PIECE_SECONDS = 0.25  # how long the host lets the compiled loop run before it shows progress
 
 
@@ -96,19 +99,11 @@ def simulate(
         if replay is not None:
             again = {k: jnp.asarray(layout.arrange(np.asarray(v), axis=1)) for k, v in replay.items()}
 
-        def begin(cfg: Config, arrays: Arrays, noise: Array) -> Carry:
-            return _over_runs(lambda c, z: program.begin(c, _noisy(arrays, z)), cfg, noise)
-
-        def advance(
-            carry: Carry, cfg: Config, arrays: Arrays, noise: Array, keys: Array, low: Array, high: Array
-        ) -> Any:
-            one = lambda c, g, z, k: program.advance(c, g, _noisy(arrays, z), k, again, low, high)  # noqa: E731
-            return _over_runs(one, carry, cfg, noise, keys)
-
         started = time.perf_counter()
-        carry = jax.jit(begin)(cfg, arrays, noise)
+        compiled = _compiled(program, cfg, arrays, noise, keys, again)
+        carry = compiled.begin(cfg, arrays, noise, program.test)
         at = lambda t: jnp.asarray(t, jnp.int32)  # noqa: E731
-        go = jax.jit(advance, donate_argnums=0).lower(carry, cfg, arrays, noise, keys, at(0), at(0)).compile()
+        rest = (cfg, arrays, noise, keys, program.test, again)
         compile_s = time.perf_counter() - started
 
         started = time.perf_counter()
@@ -117,7 +112,7 @@ def simulate(
             while done < rounds + 1 and not (interrupted() and done):
                 piece_start = time.perf_counter()
                 stop = min(done + piece, rounds + 1)
-                carry = jax.block_until_ready(go(carry, cfg, arrays, noise, keys, at(done), at(stop)))
+                carry = jax.block_until_ready(compiled.advance(carry, *rest, at(done), at(stop)))
                 seconds = time.perf_counter() - piece_start
                 piece = int(np.clip(piece * PIECE_SECONDS / max(seconds, 1e-6), 1, 8 * piece))
                 done = stop
@@ -125,8 +120,74 @@ def simulate(
                     progress(done - 1)
         run_s = time.perf_counter() - started
 
-        points = jax.jit(jax.vmap(lambda c, s, z: program.estimates(c, _noisy(arrays, z), s)))(cfg, carry.state, noise)
+        points = compiled.estimates(cfg, arrays, noise, carry.state)
         return _trace(program, layout, carry, points, done, {"compile_s": compile_s, "run_s": run_s})
+
+
+class _Compiled(NamedTuple):
+    """The three compiled functions of a run, for arguments of one structure and of one set of shapes."""
+
+    begin: Callable[..., Carry]
+    advance: Callable[..., Carry]
+    estimates: Callable[..., Array]
+
+
+_KEPT: OrderedDict[Any, _Compiled] = OrderedDict()  # the last programs compiled, the latest at the end
+
+
+def _compiled(program: Program, cfg: Config, arrays: Arrays, noise: Array, keys: Array, again: Any) -> _Compiled:
+    """Compile, or find what an equal run compiled: same algorithm, same static structure, same shapes.
+
+    Whatever tracing reads is in the key or is an argument; functions and modules are told apart by identity, so a
+    changed copy of an algorithm is another algorithm. A structure that cannot be hashed is compiled each time.
+    """
+    leaves, structure = jax.tree.flatten((cfg, arrays, noise, keys, program.test, again))
+    code = (type(program), program.algorithm.module, program.rounds, program.every, program.record)
+    where = (jax.default_backend(), getattr(jax.config, "jax_default_device", None))
+    key = (*code, *where, structure, tuple(jax.typeof(leaf) for leaf in leaves))
+    try:
+        if key in _KEPT:
+            _KEPT.move_to_end(key)
+            return _KEPT[key]
+    except TypeError:
+        return _compile(program, cfg, arrays, noise, keys, again)
+    _KEPT[key] = _compile(program, cfg, arrays, noise, keys, again)
+    if len(_KEPT) > KEEP:
+        _KEPT.popitem(last=False)
+    return _KEPT[key]
+
+
+def _compile(program: Program, cfg: Config, arrays: Arrays, noise: Array, keys: Array, again: Any) -> _Compiled:
+    def with_test(test: Any) -> Program:  # its records are an argument: constants would tie the program to them
+        other = copy.copy(program)
+        other.test = test
+        return other
+
+    def begin(cfg: Config, arrays: Arrays, noise: Array, test: Any) -> Carry:
+        return _over_runs(lambda c, z: with_test(test).begin(c, _noisy(arrays, z)), cfg, noise)
+
+    def advance(
+        carry: Carry, cfg: Config, arrays: Arrays, noise: Array, keys: Array, test: Any, again: Any, *span: Array
+    ) -> Carry:
+        one = lambda c, g, z, k: with_test(test).advance(c, g, _noisy(arrays, z), k, again, *span)  # noqa: E731
+        return _over_runs(one, carry, cfg, noise, keys)
+
+    def estimates(cfg: Config, arrays: Arrays, noise: Array, state: Any) -> Array:
+        return jax.vmap(lambda c, s, z: program.estimates(c, _noisy(arrays, z), s))(cfg, state, noise)
+
+    test, program.test = program.test, None  # so that nothing kept for later holds anybody's records
+    try:
+        started = jax.jit(begin).lower(cfg, arrays, noise, test).compile()
+        carry = started.out_info
+        zero = jax.ShapeDtypeStruct((), jnp.int32)
+        ahead = jax.jit(advance, donate_argnums=0)
+        return _Compiled(
+            started,
+            ahead.lower(carry, cfg, arrays, noise, keys, test, again, zero, zero).compile(),
+            jax.jit(estimates).lower(cfg, arrays, noise, carry.state).compile(),
+        )
+    finally:
+        program.test = test
 
 
 @contextmanager

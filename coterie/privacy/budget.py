@@ -68,19 +68,21 @@ def spending(algorithm: Algorithm, cfg: Config, places: Place, delta: float, fas
 
 
 def _events_by_noise(algorithm: Algorithm, cfg: Config, place: Place) -> Callable[[float], list[Event]]:
-    """noise multiplier -> events, compiled once."""
-
-    @eqx.filter_jit
-    def at(noise: jax.Array) -> tuple[Event, ...]:
-        here = eqx.tree_at(lambda p: p.noise, place, noise)
-        out = jax.vmap(lambda t: algorithm.cost(cfg, here, t, None))(jnp.arange(place.rounds))
-        return out if isinstance(out, tuple) else (out,)
+    """noise multiplier -> events, compiled once for all places of equal shapes."""
 
     def events(noise: float) -> list[Event]:
         with jax.enable_x64(True):
-            return [jax.tree.map(lambda x: np.asarray(x), e) for e in at(jnp.asarray(noise, jnp.float64))]
+            here = eqx.tree_at(lambda p: p.noise, place, jnp.asarray(noise, jnp.float64))
+            return [jax.tree.map(lambda x: np.asarray(x), e) for e in _costs(algorithm, cfg, here)]
 
     return events
+
+
+@eqx.filter_jit
+def _costs(algorithm: Algorithm, cfg: Config, place: Place) -> tuple[Event, ...]:
+    """The events of all rounds at once; algorithm and settings are part of the compiled program."""
+    out = jax.vmap(lambda t: algorithm.cost(cfg, place, t, None))(jnp.arange(place.rounds))
+    return out if isinstance(out, tuple) else (out,)
 
 
 def _alike(places: Place, extra: np.ndarray) -> list[tuple[np.ndarray, Place]]:

@@ -279,3 +279,29 @@ def test_double_precision_does_not_leak() -> None:
     assert jnp.ones(1).dtype == jnp.float32
     pooled(small())
     assert jnp.ones(1).dtype == jnp.float32
+
+
+def test_an_equal_run_reuses_the_compiled_program_and_a_changed_algorithm_does_not() -> None:
+    """Kept programs are keyed by all that tracing reads."""
+    runs, rounds = [Run(0, dgd.EXAMPLE)], ROUNDS
+    first = simulate(find("dgd"), small(), runs, rounds=rounds)
+    again = simulate(find("dgd"), small(), runs, rounds=rounds)
+    assert again.timing["compile_s"] < 0.1 * first.timing["compile_s"]
+    np.testing.assert_array_equal(first.points, again.points)
+    module = ModuleType("dgd_twice")  # the same functions but one: nothing compiled for the first may be used
+    module.__dict__.update(vars(dgd))
+    module.estimate = lambda cfg, place, state: 2 * dgd.estimate(cfg, place, state)
+    twice = simulate(Algorithm("dgd", module), small(), runs, rounds=rounds)
+    np.testing.assert_allclose(twice.points, 2 * first.points, rtol=1e-12)
+
+
+def test_a_reused_program_reads_the_new_records_and_the_new_test_set() -> None:
+    points = []
+    for seed in (1, 2):
+        layout = network(len(SIZES), SIZES, DIM, rounds=ROUNDS, ridge=RIDGE, seed=seed)
+        test = Test(*logistic_data(40, DIM, seed=10 + seed))
+        trace = simulate(find("dgd"), layout, [Run(0, dgd.EXAMPLE)], rounds=ROUNDS, test=test)
+        right = [np.mean(np.where(test.features @ x > 0, 1.0, -1.0) == test.targets) for x in trace.points[0]]
+        assert trace.curves["test_score"][0, -1] == pytest.approx(np.mean(right))
+        points.append(trace.points[0])
+    assert not np.allclose(*points)
