@@ -1,0 +1,21 @@
+"""Agents with variables of their own, coupled by Σ A_i x_i = c: dispatch, allocation, sharing."""
+
+from coterie.coupled.admm import Config
+from coterie.coupled.solve import Answer, calibrate_coupled, coupled_events, solve, spending
+from coterie.problems.coupled import Agent, Coupled, Gap, Quadratic, Smooth, quadratic_agent, smooth_agent
+
+__all__ = [
+    "Agent",
+    "Answer",
+    "Config",
+    "Coupled",
+    "Gap",
+    "Quadratic",
+    "Smooth",
+    "calibrate_coupled",
+    "coupled_events",
+    "quadratic_agent",
+    "smooth_agent",
+    "solve",
+    "spending",
+]
