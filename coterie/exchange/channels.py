@@ -12,10 +12,8 @@ meets the same key twice. Plan, kind, round, sender, receiver and counter are au
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -24,56 +22,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from coterie.errors import InputError
+from coterie.exchange.wire import TAG, Envelope, Kind, Rejected
 
-__all__ = ["OVERHEAD", "Envelope", "Keys", "Kind", "Link", "PublicKeys", "Rejected", "derive"]
-
-_HEADER = struct.Struct("<IIIBQI")  # sender, receiver, round, kind, counter, length of the sealed body
-_TAG = 16
-OVERHEAD = _HEADER.size + _TAG
-"""Bytes that an envelope adds to what it carries."""
-
-
-class Rejected(Exception):
-    """A message that is not accepted: the reason in one line. The receiver's state is as before."""
-
-
-class Kind(IntEnum):
-    """What an envelope carries."""
-
-    SHARE = 1
-    SUM = 2
-    UNMASK = 3
-
-
-@dataclass(frozen=True)
-class Envelope:
-    """A sealed message. Everything but `sealed` is in the clear: relays need it, and the seal covers it."""
-
-    sender: int
-    receiver: int
-    round: int
-    kind: Kind
-    counter: int
-    sealed: bytes
-
-    def pack(self) -> bytes:
-        """As it travels."""
-        return self._header() + self.sealed
-
-    @classmethod
-    def unpack(cls, data: bytes) -> Envelope:
-        """What `pack` packed; a truncated or padded envelope is rejected."""
-        if len(data) < OVERHEAD:
-            raise Rejected(f"an envelope has at least {OVERHEAD} bytes, got {len(data)}: it was truncated")
-        sender, receiver, number, kind, counter, length = _HEADER.unpack_from(data)
-        if len(data) != _HEADER.size + length:
-            raise Rejected(f"an envelope says {length} sealed bytes but brings {len(data) - _HEADER.size}")
-        if kind not in set(Kind):
-            raise Rejected(f"an envelope of unknown kind {kind}")
-        return cls(sender, receiver, number, Kind(kind), counter, data[_HEADER.size :])
-
-    def _header(self) -> bytes:
-        return _HEADER.pack(self.sender, self.receiver, self.round, self.kind, self.counter, len(self.sealed))
+__all__ = ["Keys", "Link", "PublicKeys", "derive"]
 
 
 @dataclass(frozen=True)
@@ -106,9 +57,7 @@ class Keys:
     @property
     def public(self) -> PublicKeys:
         """What to give to the others."""
-        return PublicKeys(
-            self._identity.public_key().public_bytes_raw(), self._session.public_key().public_bytes_raw()
-        )
+        return PublicKeys(self._identity.public_key().public_bytes_raw(), self._session.public_key().public_bytes_raw())
 
     def agree(self, other: PublicKeys) -> bytes:
         """The secret that only these two parties, in these two sessions, can compute."""
@@ -151,8 +100,8 @@ class Link:
             raise InputError(f"party {self.me} has no channel to {receiver}")
         counter = self._sent[receiver]
         self._sent[receiver] += 1
-        bare = Envelope(self.me, receiver, number, kind, counter, bytes(len(body) + _TAG))
-        sealed = self._out[receiver].encrypt(counter.to_bytes(12, "big"), body, self.plan + bare._header())
+        bare = Envelope(self.me, receiver, number, kind, counter, bytes(len(body) + TAG))
+        sealed = self._out[receiver].encrypt(counter.to_bytes(12, "big"), body, self.plan + bare.header())
         return Envelope(self.me, receiver, number, kind, counter, sealed)
 
     def open(self, envelope: Envelope) -> bytes:
@@ -161,9 +110,11 @@ class Link:
         if envelope.receiver != self.me or sender not in self._in:
             raise Rejected(f"an envelope from {sender} to {envelope.receiver} is not for party {self.me}")
         if envelope.counter <= self._seen[sender]:
-            raise Rejected(f"envelope {envelope.counter} from party {sender} is a replay: {self._seen[sender]} was seen")
+            raise Rejected(
+                f"envelope {envelope.counter} from party {sender} is a replay: {self._seen[sender]} was seen"
+            )
         try:
-            nonce, known = envelope.counter.to_bytes(12, "big"), self.plan + envelope._header()
+            nonce, known = envelope.counter.to_bytes(12, "big"), self.plan + envelope.header()
             body = self._in[sender].decrypt(nonce, envelope.sealed, known)
         except InvalidTag:
             raise Rejected(

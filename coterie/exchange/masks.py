@@ -22,25 +22,14 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from coterie.errors import InputError
-from coterie.exchange.channels import OVERHEAD, Envelope, Kind, Link, Rejected, derive
+from coterie.exchange.channels import Link, derive
 from coterie.exchange.fixed_point import FixedPoint, Words
-from coterie.exchange.parties import SEED_BYTES, Aborted, Opened, Party, expand
-from coterie.exchange.shamir import SHARE_BYTES, Combiner, share_secret
+from coterie.exchange.parties import Aborted, Opened, Party, expand
+from coterie.exchange.shamir import Combiner, share_secret
+from coterie.exchange.statement import tolerated
+from coterie.exchange.wire import ENTRY, SEED_BYTES, SHARE_BODY, SHARE_BYTES, Envelope, Kind, Rejected, bitmap_bytes
 
-__all__ = ["ThresholdParty", "tolerated"]
-
-_ENTRY = struct.Struct(f"<IB{SHARE_BYTES}s")  # owner, whether the share is of its round key, the share
-_SHARE_LENGTH = 2 * SEED_BYTES + 2 * SHARE_BYTES
-
-
-def tolerated(parties: int, threshold: int | None) -> int:
-    """How many parties may pool what they see without learning more than the sum of the others.
-
-    Without a threshold N − 2. With one, colluders must not recover a secret alone (fewer than t), leave two honest
-    contributions in a sum of t (at most t − 2), and not profit when honest parties disagree about who survived: both
-    secrets of one owner need t shares each, of which colluders hold both and others give one, so fewer than 2t − N.
-    """
-    return parties - 2 if threshold is None else min(threshold - 2, 2 * threshold - parties - 1)
+__all__ = ["ThresholdParty"]
 
 
 class ThresholdParty(Party):
@@ -53,7 +42,9 @@ class ThresholdParty(Party):
         super().__init__(link, code, size)
         if threshold > link.parties or tolerated(link.parties, threshold) < 1:
             least = max(3, (link.parties + 3) // 2)
-            raise InputError(f"threshold must be in {least}..{link.parties} for {link.parties} parties, got {threshold}")
+            raise InputError(
+                f"threshold must be in {least}..{link.parties} for {link.parties} parties, got {threshold}"
+            )
         self.threshold = threshold
         self._key = X25519PrivateKey.generate()
         self._seed = b""
@@ -61,12 +52,6 @@ class ThresholdParty(Party):
         self._masked = np.zeros(size, np.uint64)
         self._partners: frozenset[int] = frozenset()
         self._survivors: frozenset[int] = frozenset()
-
-    @staticmethod
-    def bytes_sent(size: int, parties: int) -> int:
-        """What a party sends to one other in a round in which nobody is lost."""
-        listed = _bitmap_bytes(parties)
-        return 3 * OVERHEAD + _SHARE_LENGTH + listed + 8 * size + listed + parties * _ENTRY.size
 
     def sums(self) -> list[Envelope]:
         self._after("shared")
@@ -99,7 +84,7 @@ class ThresholdParty(Party):
         for owner in sorted(survivors | frozenset().union(*lists.values())):
             gone = owner not in survivors
             share = self._share_of(owner, gone)
-            body += b"" if share is None else _ENTRY.pack(owner, gone, share)
+            body += b"" if share is None else ENTRY.pack(owner, gone, share)
         return [self._seal(j, Kind.UNMASK, body) for j in self.others]
 
     def result(self) -> Opened:
@@ -112,7 +97,7 @@ class ThresholdParty(Party):
             if _listed(body, self.link.parties) == survivors:  # who counts others as survivors is no help
                 given[sender] = {(owner, gone): share for owner, gone, share in self._entries(body)}
         self._enough(len(given), "unmasking shares for the same survivors")
-        total, skip = self._masked.copy(), _bitmap_bytes(self.link.parties)
+        total, skip = self._masked.copy(), bitmap_bytes(self.link.parties)
         for j in survivors - {self.me}:
             total += np.frombuffer(self._got(Kind.SUM)[j][skip:], "<u8")
         combiners: dict[tuple[int, ...], Combiner] = {}
@@ -139,13 +124,13 @@ class ThresholdParty(Party):
         return [self._seal(j, Kind.SHARE, public + keys[j] + seeds[j]) for j in self.others]
 
     def _check(self, kind: Kind, sender: int, body: bytes) -> None:
-        listed = _bitmap_bytes(self.link.parties)
+        listed = bitmap_bytes(self.link.parties)
         if kind is Kind.SHARE:
-            self._length(sender, kind, body, _SHARE_LENGTH)
+            self._length(sender, kind, body, SHARE_BODY)
         elif kind is Kind.SUM:
             self._length(sender, kind, body, listed + 8 * self.size)
         else:
-            entries, rest = divmod(len(body) - listed, _ENTRY.size)
+            entries, rest = divmod(len(body) - listed, ENTRY.size)
             if rest or entries < 0:
                 raise Rejected(f"an UNMASK of party {sender} has {len(body)} bytes: it was truncated")
             owners = [owner for owner, _, _ in self._entries(body)]
@@ -189,7 +174,7 @@ class ThresholdParty(Party):
         return keys if of_key else seeds
 
     def _entries(self, body: bytes) -> Iterable[tuple[int, bool, bytes]]:
-        for owner, gone, share in _ENTRY.iter_unpack(body[_bitmap_bytes(self.link.parties) :]):
+        for owner, gone, share in ENTRY.iter_unpack(body[bitmap_bytes(self.link.parties) :]):
             yield owner, bool(gone), share
 
     def _recover(
@@ -222,16 +207,10 @@ class ThresholdParty(Party):
         return secret
 
 
-def _bitmap_bytes(parties: int) -> int:
-    return -(-parties // 8)
-
-
 def _bitmap(members: Iterable[int], parties: int) -> bytes:
-    return sum(1 << i for i in members).to_bytes(_bitmap_bytes(parties), "little")
+    return sum(1 << i for i in members).to_bytes(bitmap_bytes(parties), "little")
 
 
 def _listed(body: bytes, parties: int) -> frozenset[int]:
-    bits = int.from_bytes(body[: _bitmap_bytes(parties)], "little")
+    bits = int.from_bytes(body[: bitmap_bytes(parties)], "little")
     return frozenset(i for i in range(parties) if bits >> i & 1)
-
-

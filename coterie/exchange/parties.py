@@ -21,13 +21,12 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from numpy.typing import ArrayLike, NDArray
 
 from coterie.errors import InputError
-from coterie.exchange.channels import OVERHEAD, Envelope, Kind, Link, Rejected
+from coterie.exchange.channels import Link
 from coterie.exchange.fixed_point import FixedPoint, Words
+from coterie.exchange.wire import SEED_BYTES, Envelope, Kind, Rejected
 from coterie.privacy.secure import uniform_bits
 
-__all__ = ["SEED_BYTES", "Aborted", "AdditiveParty", "Opened", "Party", "expand"]
-
-SEED_BYTES = 32
+__all__ = ["Aborted", "AdditiveParty", "Opened", "Party", "expand"]
 
 
 class Aborted(Exception):
@@ -89,7 +88,9 @@ class Party(ABC):
             raise InputError(f"expected {self.size} numbers to sum, got shape {words.shape}")
         if noise is not None:
             if np.abs(noise).max(initial=0) > self.code.reach:
-                raise InputError(f"noise of {np.abs(noise).max()} steps, but the encoding has room for {self.code.reach}")
+                raise InputError(
+                    f"noise of {np.abs(noise).max()} steps, but the encoding has room for {self.code.reach}"
+                )
             words = words + noise.astype(np.int64).view(np.uint64)
         self.round, self.stage = number, "shared"
         self._inbox = {key: got for key, got in self._inbox.items() if key[0] >= number}
@@ -148,11 +149,6 @@ class AdditiveParty(Party):
         super().__init__(link, code, size)
         self.seeds = seeds
         self._own = np.zeros(size, np.uint64)
-
-    @staticmethod
-    def bytes_sent(size: int, seeds: bool = True) -> int:
-        """What a party sends to one other in a round."""
-        return 2 * OVERHEAD + (SEED_BYTES if seeds else 8 * size) + 8 * size
 
     def sums(self) -> list[Envelope]:
         self._after("shared")

@@ -14,10 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.csgraph import shortest_path
 
 from coterie.errors import InputError
-from coterie.exchange.channels import Envelope, Keys, Link
+from coterie.exchange.channels import Keys, Link
 from coterie.exchange.fixed_point import FixedPoint
 from coterie.exchange.masks import ThresholdParty
 from coterie.exchange.parties import Aborted, AdditiveParty, Opened, Party
+from coterie.exchange.wire import Envelope
 from coterie.graphs import Graph
 
 __all__ = ["Post", "Routes", "make_parties", "one_round"]

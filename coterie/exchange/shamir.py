@@ -10,12 +10,12 @@ import secrets
 from collections.abc import Iterable, Mapping
 
 from coterie.errors import InputError
+from coterie.exchange.wire import SHARE_BYTES
 
-__all__ = ["PRIME", "SECRET_BYTES", "SHARE_BYTES", "Combiner", "share_secret"]
+__all__ = ["PRIME", "SECRET_BYTES", "Combiner", "share_secret"]
 
 PRIME = 2**256 + 297
 SECRET_BYTES = 32
-SHARE_BYTES = 33
 
 
 def share_secret(secret: bytes, threshold: int, parties: int) -> list[bytes]:

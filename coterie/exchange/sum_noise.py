@@ -1,0 +1,109 @@
+r"""Noise that is as small as one trusted party's: every party adds its part before sharing, only the sum is opened.
+
+Each party rounds to the grid 2^−f and adds a discrete Gaussian of variance σ²/h in its own units, h = `honest`. If at
+least h parties do so honestly, the opened sum carries σ², however the others' parts are chosen. What that is worth:
+
+1. the sum of h discrete Gaussians of variance s² ≥ ½ is within log-ratio 10 Σ_{k<h} e^{−2π²s²k/(k+1)} of the
+   discrete Gaussian of variance hs², in each coordinate (Kairouz, Liu, Steinke 2021, Thm 1);
+2. a discrete Gaussian of variance v is within log-ratio ln((1 + 2q)/(1 − 2q)), q = Σ_m e^{−2π²r²m²}, of a normal of
+   variance v − r² rounded at random to the integers with weights e^{−(k−y)²/2r²} (Poisson summation). That rounding
+   commutes with whole shifts, so value + noise is a post-processing of a Gaussian release on the integers.
+
+So the opened sum costs what a Gaussian of std √(σ² − r²) costs at sensitivity 2^f Δ + √d (rounding moves a coordinate by
+at most one step), up to a total variation below 1e-30. The claim is central: it holds against those who see sums (and up
+to N − h parties' secrets), not against those who see a party's own message.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from coterie.errors import InputError
+from coterie.privacy.events import Gaussian
+from coterie.privacy.secure import DiscreteGaussianTable
+
+__all__ = ["SMOOTHING", "SumNoise", "log_ratio_of_rounding", "log_ratio_of_sum", "opened_event"]
+
+SMOOTHING = 3.0
+"""r of step 2, in grid steps; also the least noise of one party: both distances are then below 1e-37."""
+
+TABLE_ERROR = 2e-34
+"""More than the total variation of any `DiscreteGaussianTable`."""
+
+
+def log_ratio_of_sum(deviation: float, count: int) -> float:
+    """Bound 1: how far `count` discrete Gaussians of this standard parameter are from one, in log-ratio."""
+    k = np.arange(1, count)
+    return float(10 * np.sum(np.exp(-2 * (math.pi * deviation) ** 2 * k / (k + 1))))
+
+
+def log_ratio_of_rounding(smoothing: float) -> float:
+    """Bound 2: how far a discrete Gaussian is from a randomly rounded normal of variance smaller by smoothing²."""
+    q = sum(math.exp(-2 * (math.pi * smoothing * m) ** 2) for m in range(1, 20))
+    return math.log1p(4 * q / (1 - 2 * q)) if q < 0.5 else math.inf
+
+
+def opened_event(
+    sensitivity: ArrayLike, deviation: ArrayLike, honest: int, fraction_bits: int, dim: int, times: ArrayLike = 1
+) -> Gaussian:
+    """What opening sums costs a record of one party: L2 `sensitivity` and each party's noise `deviation` in own units.
+
+    Arrays have one entry per round. Where the noise of a party is below 3 grid steps there is no bound, so sigma is 0.
+    """
+    scale = 2.0**fraction_bits
+    shift, own = scale * np.asarray(sensitivity, float) + math.sqrt(dim), scale * np.asarray(deviation, float)
+    fine = own >= SMOOTHING
+    sigma = np.sqrt(np.where(fine, honest * own**2 - SMOOTHING**2, 0.0))
+    distance = log_ratio_of_sum(SMOOTHING, honest) + log_ratio_of_rounding(SMOOTHING) + honest * TABLE_ERROR
+    return Gaussian(shift, sigma, times=times, tv=dim * distance)
+
+
+@dataclass(frozen=True)
+class SumNoise:
+    """Noise of std `sigma` on the opened sum when at least `honest` parties add their part.
+
+    >>> noise = SumNoise(sigma=0.01, honest=4, fraction_bits=16)
+    >>> round(noise.deviation * 2**16, 2), noise.draw(3).shape  # a party's part, in grid steps
+    (327.68, (3,))
+    """
+
+    sigma: float
+    honest: int
+    fraction_bits: int
+
+    def __post_init__(self) -> None:
+        if self.honest < 1:
+            raise InputError(f"honest must be at least 1, got {self.honest}")
+        if not self.deviation * 2.0**self.fraction_bits >= SMOOTHING:
+            raise InputError(
+                f"a party's noise of {self.deviation:.3g} is less than {SMOOTHING:g} steps of 2^-{self.fraction_bits}: "
+                "use more fraction_bits"
+            )
+
+    @property
+    def deviation(self) -> float:
+        """Std of one party's part, in the units of the values."""
+        return self.sigma / math.sqrt(self.honest)
+
+    @cached_property
+    def _table(self) -> DiscreteGaussianTable:
+        return DiscreteGaussianTable.from_variance(Fraction(self.sigma) ** 2 * 4**self.fraction_bits / self.honest)
+
+    @property
+    def reach(self) -> int:
+        """The largest part that can be drawn, in grid steps: room that the encoding must leave."""
+        return self._table.reach
+
+    def draw(self, size: int) -> NDArray[np.int64]:
+        """One party's part, in grid steps, from the operating system's randomness."""
+        return self._table.sample(size)
+
+    def event(self, sensitivity: float, dim: int, times: int = 1) -> Gaussian:
+        """What `times` opened sums of `dim` numbers cost, if one record moves a party's vector by `sensitivity`."""
+        return opened_event(sensitivity, self.deviation, self.honest, self.fraction_bits, dim, times)

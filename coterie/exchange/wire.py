@@ -1,0 +1,88 @@
+"""Envelopes as they travel, and how many bytes a round of each protocol takes. No cryptography here."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+__all__ = [
+    "OVERHEAD",
+    "SEED_BYTES",
+    "TAG",
+    "Envelope",
+    "Kind",
+    "Rejected",
+    "additive_bytes",
+    "bitmap_bytes",
+    "threshold_bytes",
+]
+
+_HEADER = struct.Struct("<IIIBQI")  # sender, receiver, round, kind, counter, length of the sealed body
+TAG = 16
+OVERHEAD = _HEADER.size + TAG
+"""Bytes that an envelope adds to what it carries."""
+
+SEED_BYTES = 32
+SHARE_BYTES = 33  # of a Shamir share
+SHARE_BODY = 2 * SEED_BYTES + 2 * SHARE_BYTES  # round key, commitment, a share of each of the two secrets
+ENTRY = struct.Struct(f"<IB{SHARE_BYTES}s")  # owner, whether the share is of its round key, the share
+
+
+class Rejected(Exception):
+    """A message that is not accepted: the reason in one line. The receiver's state is as before."""
+
+
+class Kind(IntEnum):
+    """What an envelope carries."""
+
+    SHARE = 1
+    SUM = 2
+    UNMASK = 3
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A sealed message. Everything but `sealed` is in the clear: relays need it, and the seal covers it."""
+
+    sender: int
+    receiver: int
+    round: int
+    kind: Kind
+    counter: int
+    sealed: bytes
+
+    def pack(self) -> bytes:
+        """As it travels."""
+        return self.header() + self.sealed
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Envelope:
+        """What `pack` packed; a truncated or padded envelope is rejected."""
+        if len(data) < OVERHEAD:
+            raise Rejected(f"an envelope has at least {OVERHEAD} bytes, got {len(data)}: it was truncated")
+        sender, receiver, number, kind, counter, length = _HEADER.unpack_from(data)
+        if len(data) != _HEADER.size + length:
+            raise Rejected(f"an envelope says {length} sealed bytes but brings {len(data) - _HEADER.size}")
+        if kind not in set(Kind):
+            raise Rejected(f"an envelope of unknown kind {kind}")
+        return cls(sender, receiver, number, Kind(kind), counter, data[_HEADER.size :])
+
+    def header(self) -> bytes:
+        """All but the sealed body: what the seal authenticates."""
+        return _HEADER.pack(self.sender, self.receiver, self.round, self.kind, self.counter, len(self.sealed))
+
+
+def bitmap_bytes(parties: int) -> int:
+    """Length of a set of parties."""
+    return -(-parties // 8)
+
+
+def additive_bytes(size: int, *, seeds: bool = True) -> int:
+    """What a party of an additive sum of `size` numbers sends to one other in a round."""
+    return 2 * OVERHEAD + (SEED_BYTES if seeds else 8 * size) + 8 * size
+
+
+def threshold_bytes(size: int, parties: int) -> int:
+    """The same with a threshold, in a round in which nobody is lost."""
+    return 3 * OVERHEAD + SHARE_BODY + 2 * bitmap_bytes(parties) + 8 * size + parties * ENTRY.size
