@@ -69,13 +69,13 @@ def simulate(
     every: int = 1,
     test: Test | None = None,
     record: bool = False,
-    replay: dict[str, np.ndarray] | None = None,
+    replay: dict[str, Any] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Trace:
     """Run `rounds` rounds of every run at once and return what happened.
 
     `every`: measure the curves each so many rounds. `record`: keep all messages, draws and final states. `replay`:
-    use these draws (rounds, agents, ...) instead of drawing. Ctrl-C ends the run early with what is done so far.
+    use these draws (rounds, agents, ...), arrays or a deployment's `Grid`, instead of drawing. Ctrl-C ends the run early with what is done so far.
     """
     if rounds < 1:
         raise InputError(f"rounds must be at least 1, got {rounds}")
@@ -97,7 +97,7 @@ def simulate(
         noise = jnp.asarray(np.stack(multipliers), dtype)
         again = None
         if replay is not None:
-            again = {k: jnp.asarray(layout.arrange(np.asarray(v), axis=1)) for k, v in replay.items()}
+            again = jax.tree.map(lambda v: jnp.asarray(layout.arrange(np.asarray(v), axis=1)), replay)
 
         started = time.perf_counter()
         compiled = _compiled(program, cfg, arrays, noise, keys, again)
