@@ -75,7 +75,8 @@ def simulate(
     """Run `rounds` rounds of every run at once and return what happened.
 
     `every`: measure the curves each so many rounds. `record`: keep all messages, draws and final states. `replay`:
-    use these draws (rounds, agents, ...), arrays or a deployment's `Grid`, instead of drawing. Ctrl-C ends the run early with what is done so far.
+    use these draws (rounds, agents, ...), arrays or a deployment's `Grid`, instead of drawing. Ctrl-C ends the run
+    early with what is done so far.
     """
     if rounds < 1:
         raise InputError(f"rounds must be at least 1, got {rounds}")
