@@ -188,7 +188,7 @@ class ThresholdParty(Party):
         self._enough(len(found), f"shares of party {owner}'s {'round key' if of_key else 'self-mask'}")
         holders = tuple(sorted(found)[: self.threshold])
         combiner = combiners.setdefault(holders, Combiner(holders))
-        body = self._got(Kind.SHARE)[owner] if owner in self._got(Kind.SHARE) else None
+        body = self._got(Kind.SHARE).get(owner)
         try:
             secret = combiner.recover({i: found[i] for i in holders})
         except InputError:

@@ -25,8 +25,8 @@ def check_members(members: Collection[int], parties: int) -> None:
     """Refuse a sum over some of the parties only."""
     if set(members) != set(range(parties)):
         raise InputError(
-            f"only the sum over all {parties} parties may be opened, got a sum over {len(set(members))}: with overlapping "
-            "neighbourhoods the differences of such sums reveal individual parties"
+            f"only the sum over all {parties} parties may be opened, got a sum over {len(set(members))}: with "
+            "overlapping neighbourhoods the differences of such sums reveal individual parties"
         )
 
 
@@ -68,6 +68,6 @@ def check_opening(blocks: Sequence[ArrayLike]) -> None:
             victim = min(found)
             raise InputError(
                 f"opening Σ A_i x_i would show party {observer} values of party {victim} alone"
-                f"{f' (and of {len(found) - 1} more)' if len(found) > 1 else ''}: differences of the opened rows isolate "
-                "it, as for incidence products and neighbourhood sums; open the sum of all x_i instead"
+                f"{f' (and of {len(found) - 1} more)' if len(found) > 1 else ''}: differences of the opened rows "
+                "isolate it, as for incidence products and neighbourhood sums; open the sum of all x_i instead"
             )

@@ -186,9 +186,9 @@ class AdditiveParty(Party):
 
     def _all(self, kind: Kind) -> dict[int, bytes]:
         got = self._got(kind)
-        if missing := [j for j in self.others if j not in got]:
+        if missing := ", ".join(str(j) for j in self.others if j not in got):
             raise Aborted(
-                f"round {self.round}: no {kind.name} from part{'y' if len(missing) == 1 else 'ies'} {', '.join(map(str, missing))}; without a threshold everybody must "
-                "answer, so the round is aborted and nothing is opened"
+                f"round {self.round}: no {kind.name} from {missing}; without a threshold everybody must answer, so the "
+                "round is aborted and nothing is opened"
             )
         return got

@@ -10,6 +10,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.csgraph import shortest_path
 
@@ -35,7 +36,9 @@ class Routes:
     def __init__(self, graph: Graph) -> None:
         if not graph.connected:
             raise InputError(f"the {graph.kind} graph of {graph.size} nodes is not connected: shares cannot be relayed")
-        before = shortest_path(graph.laplacian() != 0, unweighted=True, return_predecessors=True)[1]
+        lengths = np.ones(len(graph.indices))
+        links = sp.csr_array((lengths, graph.indices, graph.indptr), shape=(graph.size, graph.size))
+        before = shortest_path(links, unweighted=True, return_predecessors=True)[1]
         self._next = before.T  # the graph is undirected: the last step of j → i reversed is the first of i → j
 
     def next_hop(self, at: int, to: int) -> int:

@@ -47,7 +47,8 @@ class Statement:
             return f"{self.exchange}: {self.revealed}. {self.sums}."
         words = (
             f"{self.exchange}: up to {self.colluders} honest-but-curious colluders learn {self.revealed}, and nothing "
-            f"else: the exchange itself costs ε = {self.epsilon:g}. {self.sums}. Assumed: {'; '.join(self.assumptions)}."
+            f"else: the exchange itself costs ε = {self.epsilon:g}. {self.sums}. "
+            f"Assumed: {'; '.join(self.assumptions)}."
         )
         if self.claim is not None:
             total = self.claim.account

@@ -9,9 +9,9 @@ least h parties do so honestly, the opened sum carries σ², however the others'
    variance v − r² rounded at random to the integers with weights e^{−(k−y)²/2r²} (Poisson summation). That rounding
    commutes with whole shifts, so value + noise is a post-processing of a Gaussian release on the integers.
 
-So the opened sum costs what a Gaussian of std √(σ² − r²) costs at sensitivity 2^f Δ + √d (rounding moves a coordinate by
-at most one step), up to a total variation below 1e-30. The claim is central: it holds against those who see sums (and up
-to N − h parties' secrets), not against those who see a party's own message.
+So the opened sum costs what a Gaussian of std √(σ² − r²) costs at sensitivity 2^f Δ + √d (rounding moves a coordinate
+by at most one step), up to a total variation below 1e-30. The claim is central: it holds against those who see sums
+(and up to N − h parties' secrets), not against those who see a party's own message.
 """
 
 from __future__ import annotations
