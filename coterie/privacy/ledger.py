@@ -209,6 +209,14 @@ class Allowance:
         """Take the event from the plan, or raise and change nothing."""
         self.take(self.price([event]))
 
+    @property
+    def denominator(self) -> int:
+        """The smallest power of two of which every price is a whole fraction; an `InputError` if one is infinite."""
+        prices = [price for prices in self._prices for price in prices]
+        if not all(isinstance(price, Fraction) for price in prices):
+            raise InputError(f"the plan has events without a finite cost in the {self.meter.rule} measure")
+        return max((price.denominator for price in prices if isinstance(price, Fraction)), default=1)
+
     def used(self) -> list[Event]:
         """What has been taken so far, as flat events."""
         pairs = zip(self.parts, self.left, strict=True)

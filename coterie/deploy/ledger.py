@@ -1,0 +1,347 @@
+r"""The durable ledger: one transaction = charge + exact bytes + resume state, before the socket is touched.
+
+`DurableLedger.release` checks the charge against the plan, writes it with the message and the state to resume from,
+and returns once all of it is on the disk. Only then may the message be sent. After a restart there are two cases: the
+round has a row, then the very same bytes are sent again (`frame`); or it has none, then nothing of it has left the
+process and a fresh draw is safe. Invariants of spec I1-I4: one payload per round, each payload on the wire has a row,
+Σ cost ≤ budget, and what is spent never decreases.
+
+**Budget.** The events of the whole run are declared when the ledger is made. Their total is proved once to fit; every
+later charge must be one of them (`coterie.privacy.ledger.Allowance`). The sum of exact prices is stored as a whole
+number of 2^-k units and compared with that of the plan inside the transaction too, by the database. A refused charge
+stops the ledger for good, durably.
+
+**Storage.** SQLite with a write-ahead log, synchronous=FULL, exclusive locking, one connection, no memory map, on a
+local file system. Any failure to write is final for the process (`LedgerFailure`): after a failed fsync nobody knows
+what the disk holds until the file is read again. The log is folded into the database only by `seal` and `close`; an
+object that is not closed leaves the files as a crash would.
+
+**Damage.** Rows form a SHA-256 chain from a genesis over plan, agent and budget; the file carries a seal over all of
+its bytes (`coterie.deploy.sealing`). On opening, any single flipped bit of the database file is refused, and so is any
+damage to the log that would drop a commit. Not covered: somebody who rewrites the whole file, and a whole file put
+back from a backup: both are consistent. A neighbour that holds a later or different message reveals them
+(`reconcile`), before anything is sent.
+
+Nothing here reads a clock to decide anything; `created` is a note.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import fcntl
+import hashlib
+import os
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from coterie.deploy import records
+from coterie.deploy.frames import Receipt, digest
+from coterie.deploy.records import Book
+from coterie.deploy.sealing import PAGE, Damaged, intact, is_sealed, overlaid, page_sum, scan_log, seal_of
+from coterie.deploy.storage import LedgerFailure, bytes_of, connect, create_file, disconnect, locked, refuse_network
+from coterie.errors import InputError
+from coterie.privacy.accountants import account
+from coterie.privacy.events import Event
+from coterie.privacy.ledger import Allowance, Budget, BudgetExceeded, Entry, prove
+
+__all__ = ["Damaged", "DurableLedger", "LedgerFailure", "RolledBack", "read"]
+
+_LOG_LIMIT = 1 << 28  # bytes; folding in takes a second or so then, and happens less than once in a hundred rounds
+
+
+class RolledBack(InputError):
+    """A neighbour holds a message that this ledger does not know: it was restored, or copied and used elsewhere."""
+
+
+class DurableLedger:
+    """One agent's ledger on disk; a context manager. One thread at a time may call it, from any thread.
+
+    Args:
+        path: the database file. Its log lies beside it, under the same name with "-wal".
+        budget: (ε, δ) of the agent.
+        plan_hash: what the parties agreed on; a ledger serves one agreement.
+        agent: whose ledger it is.
+        plan: the events of all rounds.
+        create: make the file if there is none. An existing file is opened and checked in any case.
+
+    Raises:
+        InputError: no such file, in use by another process, on a network file system, or for another plan, agent or
+            budget (`BudgetExceeded`: the plan costs more than the budget).
+        Damaged: the file is not what was written.
+
+    Attributes:
+        budget, agent, plan_hash: as given.
+        limit: what the whole plan costs in its additive measure, exactly. `total` is the part spent so far.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, budget: Budget, plan_hash: bytes, agent: str, plan: Sequence[Event],
+        create: bool = False,
+    ):  # fmt: skip
+        self.path = Path(path)
+        self.budget, self.plan_hash, self.agent = budget, bytes(plan_hash), agent
+        budget.check()
+        if not self.path.exists():
+            if not create:
+                raise InputError(f"no ledger at {self.path}")
+            refuse_network(self.path.parent)
+            proved = prove(plan, budget).epsilon
+            now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            create_file(self.path, records.Meta.new(self.plan_hash, agent, budget, proved, plan, now))
+        refuse_network(self.path)
+        self._lock, self._failed, self._open, self._pid = threading.RLock(), "", True, os.getpid()
+        self._fd = locked(self.path, os.O_RDWR, fcntl.LOCK_EX)
+        try:
+            log = self._read_log()
+            self._sums = intact(self._fd, log)
+            self._db = connect(self.path)
+            try:
+                self._book = records.load(self._db)
+                self._same(plan)
+            except InputError:
+                if not log:  # else SQLite would fold it in, unsealed: leave it to the end of the process
+                    disconnect(self._db)
+                raise
+        except InputError as error:
+            os.close(self._fd)
+            raise (Damaged(f"ledger {self.path}: {error}") if isinstance(error, Damaged) else error) from None
+        if log:  # a torn tail must not lie behind what is written next
+            self.seal()
+
+    @property
+    def limit(self) -> Fraction:
+        """What the whole plan costs in its additive measure."""
+        return Fraction(self._book.allowance.limit)
+
+    @property
+    def total(self) -> Fraction:
+        """The part of `limit` that is spent."""
+        return Fraction(self._book.allowance.spent)
+
+    @property
+    def last(self) -> int:
+        """The last round released; −1 if none."""
+        return len(self._book.rows) - 1
+
+    @property
+    def closed(self) -> str | None:
+        """Why the ledger was stopped for good, or None."""
+        return self._book.stopped
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """All charges so far, oldest first."""
+        return tuple(self._book.entries)
+
+    def spent(self, delta: float | None = None) -> float:
+        """ε spent so far at δ (the budget's own by default), by the tightest accountant."""
+        return account(self._book.allowance.used(), self.budget.delta if delta is None else delta, fast=True).epsilon
+
+    def release(
+        self, round: int, events: Sequence[Event], frame: bytes, state: bytes, held: Mapping[str, Receipt]
+    ) -> None:
+        """Pay for a round and keep its exact bytes; when this returns, and not before, the frame may be sent.
+
+        Args:
+            round: the one after `last`.
+            events: what the frame costs: part of the plan, or `Free`.
+            frame: the bytes to send.
+            state: all that is needed to go on from here after a crash.
+            held: the last message received and used from each neighbour.
+
+        Raises:
+            BudgetExceeded: the charge is not (or no longer) in the plan; the ledger is stopped, durably and for good.
+            InputError: not the next round; nothing was written.
+            LedgerFailure: the disk refused. Nothing may be sent and the process must end.
+        """
+        with self._lock:
+            self._usable()
+            if self.closed is not None:
+                raise BudgetExceeded(f"round {round}: refused, the budget was closed by an earlier stop: {self.closed}")
+            if round != self.last + 1:
+                raise InputError(f"the next round of ledger {self.path} is {self.last + 1}, got {round}")
+            book = self._book
+            charge = records.canonical([records.to_json(event) for event in events])
+            try:
+                taken = book.allowance.price(records.payable(events))
+            except BudgetExceeded as stop:
+                self._stop(f"round {round}: {stop}")
+                raise BudgetExceeded(f"round {round}: {stop}") from None
+            total, holds = book.meta.units(taken.spent), records.held_json(held)
+            state_hash, frame_hash = (hashlib.sha256(data).digest() for data in (state, frame))
+            own = records.link(book.head, round, charge, total, holds, state_hash, frame_hash)
+            self._write(
+                ("INSERT INTO release VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                 (round, charge, total, holds, state_hash, book.head, own, frame)),
+                ("INSERT INTO resume VALUES (0, ?) ON CONFLICT (id) DO UPDATE SET state = excluded.state", (state,)),
+            )  # fmt: skip
+            book.allowance.take(taken)
+            row = records.Row(round, list(events), Fraction(taken.spent), len(frame), frame_hash, own)
+            book.add(row, held)
+            if os.stat(self._log_path).st_size > _LOG_LIMIT:
+                self.seal()
+
+    def frame(self, round: int) -> bytes | None:
+        """The exact bytes released in a round, or None."""
+        with self._lock:
+            self._usable()
+            found = self._db.execute("SELECT frame FROM release WHERE round = ?", (round,)).fetchone()
+        return found and found[0]
+
+    def state(self) -> bytes | None:
+        """The state stored with the last release, or None before the first."""
+        with self._lock:
+            self._usable()
+            found = self._db.execute("SELECT state FROM resume").fetchone()
+        return found and found[0]
+
+    def held(self) -> dict[str, Receipt]:
+        """What had been received from each neighbour, as of the last release."""
+        return dict(self._book.held)
+
+    def reconcile(self, neighbour: str, receipt: Receipt) -> None:
+        """Raise `RolledBack` if a neighbour holds a message of ours that is not in this ledger.
+
+        The receipt must be proven (`Receipt.proven`): otherwise a hostile neighbour could stop us with an invention.
+        """
+        if receipt.round < 0:
+            return
+        if receipt.round > self.last:
+            raise RolledBack(
+                f"{neighbour} holds our message of round {receipt.round}, ledger {self.path} ends at {self.last}: it "
+                "was restored from an old copy, or another copy is in use"
+            )
+        ours = self.frame(receipt.round)
+        if ours is None or digest(ours) != receipt.digest:
+            raise RolledBack(
+                f"{neighbour} holds another message of round {receipt.round} than ledger {self.path}: another copy of "
+                "it is in use"
+            )
+
+    def seal(self) -> None:
+        """Fold the log into the database and seal it. Happens by itself when the log is large, and on `close`."""
+        with self._lock:
+            self._usable()
+            with self._final("seal"):
+                log = self._read_log()
+                if not log:
+                    return
+                pages = scan_log(log)
+                first = pages.page(1) if 1 in pages.newest else os.pread(self._fd, PAGE, 0)
+                sums = overlaid(self._sums, pages)
+                self._db.execute(f"PRAGMA user_version = {seal_of(sums, first)}")
+                busy, *_ = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                first = os.pread(self._fd, PAGE, 0)
+                sums[0] = page_sum(first, True)
+                if busy or self._read_log() or not is_sealed(first, sums, os.fstat(self._fd).st_size):
+                    raise sqlite3.OperationalError("the log could not be folded in")
+                self._sums = sums
+
+    def close(self) -> None:
+        """Seal and let go of the file. After a failure: leave everything as it is."""
+        with self._lock:
+            if not self._open or self._failed or self._pid != os.getpid():
+                return
+            self.seal()
+            self._open = False
+            disconnect(self._db)
+            os.close(self._fd)
+
+    def __enter__(self) -> DurableLedger:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def _log_path(self) -> str:
+        return f"{self.path}-wal"
+
+    def _read_log(self) -> bytes:
+        return bytes_of(self._log_path)
+
+    def _usable(self) -> None:
+        if self._failed:
+            raise LedgerFailure(f"ledger {self.path} failed before ({self._failed}): the process must end")
+        if self._pid != os.getpid():
+            raise LedgerFailure(f"ledger {self.path} belongs to process {self._pid}, not to its fork {os.getpid()}")
+        if not self._open:
+            raise InputError(f"ledger {self.path} is closed")
+
+    def _same(self, plan: Sequence[Event]) -> None:
+        """Refuse a file that was made for something else."""
+        meta = self._book.meta
+        for name, ours, theirs in (
+            ("plan hash", self.plan_hash.hex(), meta.plan_hash.hex()),
+            ("agent", self.agent, meta.agent),
+            ("epsilon", str(Fraction(self.budget.epsilon)), meta.epsilon),
+            ("delta", str(Fraction(self.budget.delta)), meta.delta),
+        ):
+            if ours != theirs:
+                raise InputError(f"ledger {self.path} was made for {name} {theirs}, not {ours}")
+        if records.canonical([records.to_json(event) for event in plan]) == meta.plan:
+            return
+        try:  # the numbers may have been computed anew, with another rounding
+            left = Allowance(meta.events(), self.budget.delta).price(plan).left
+        except BudgetExceeded as error:
+            raise InputError(f"ledger {self.path} was made for other events: {error}") from None
+        if any(counts.any() for counts in left):
+            raise InputError(f"ledger {self.path} was made for more events than these")
+
+    def _stop(self, reason: str) -> None:
+        """Close the budget, durably."""
+        after, before = self.last, self._book.head
+        own = records.link(before, after, reason)
+        self._write(("INSERT INTO stop VALUES (0, ?, ?, ?, ?)", (after, reason, before, own)))
+        self._book.head, self._book.stopped = own, reason
+
+    def _write(self, *statements: tuple[str, tuple[Any, ...]]) -> None:
+        """All statements in one transaction, on the disk when this returns."""
+        with self._final("commit"):
+            self._db.execute("BEGIN IMMEDIATE")
+            for sql, values in statements:
+                self._db.execute(sql, values)
+            self._db.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _final(self, what: str) -> Iterator[None]:
+        """Whatever goes wrong inside, an interrupt too, leaves an object that refuses everything."""
+        try:
+            yield
+        except (sqlite3.Error, OSError, Damaged) as error:
+            self._failed = f"{what}: {error}"
+            raise LedgerFailure(
+                f"ledger {self.path} cannot be written ({self._failed}): the process must end"
+            ) from error
+        except BaseException as error:
+            self._failed = f"{what}: interrupted by {type(error).__name__}"
+            raise
+
+
+def read(path: str | os.PathLike[str]) -> Book:
+    """Read and check a ledger that no agent uses now, without changing anything; `Damaged` names what is wrong."""
+    fd = locked(Path(path), os.O_RDONLY, fcntl.LOCK_SH)
+    log = bytes_of(f"{path}-wal")
+    try:
+        with tempfile.TemporaryDirectory(prefix="coterie-ledger-") as folder:
+            if log:  # reading a log needs a place to write
+                copy = Path(folder) / "ledger"
+                copy.write_bytes(bytes_of(path))
+                Path(f"{copy}-wal").write_bytes(log)
+                db = sqlite3.connect(copy, isolation_level=None)
+            else:
+                db = sqlite3.connect(f"{Path(path).absolute().as_uri()}?immutable=1", uri=True, isolation_level=None)
+            with contextlib.closing(db):
+                book = records.load(db)  # first: it can name the row
+            intact(fd, log)
+        return book
+    except Damaged as error:
+        raise Damaged(f"ledger {path}: {error}") from None
+    finally:
+        os.close(fd)

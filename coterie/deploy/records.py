@@ -1,0 +1,198 @@
+r"""What a durable ledger holds: tables, the hash chain over them, and reading them back with every check.
+
+Each row's hash is SHA-256 over its fields and the hash before it, the first over the genesis: format, plan, agent,
+budget. Large fields enter by their own SHA-256, so that the state of old rounds need not be kept. Fields are encoded
+with type and length, so that no two rows have the same encoding.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from coterie.deploy.frames import BadFrame, Receipt
+from coterie.deploy.sealing import Damaged
+from coterie.errors import InputError
+from coterie.privacy.events import Event, Free, from_json, to_json
+from coterie.privacy.ledger import Allowance, Budget, BudgetExceeded, Entry
+
+__all__ = ["FORMAT", "SCHEMA", "Book", "Meta", "Row", "canonical", "held_json", "link", "load", "payable"]
+
+FORMAT = 1
+# `total` and `allowed` are whole numbers of 1/denominator in hexadecimal, all of one length: text order is their order
+SCHEMA = (
+    """CREATE TABLE meta (id INTEGER PRIMARY KEY CHECK (id = 0), format INTEGER NOT NULL, plan_hash BLOB NOT NULL,
+ agent TEXT NOT NULL, epsilon TEXT NOT NULL, delta TEXT NOT NULL, proved TEXT NOT NULL, plan TEXT NOT NULL,
+ denominator TEXT NOT NULL, allowed TEXT NOT NULL, created TEXT NOT NULL, hash BLOB NOT NULL)""",
+    """CREATE TABLE release (round INTEGER PRIMARY KEY, charge TEXT NOT NULL, total TEXT NOT NULL, held TEXT NOT NULL,
+ state_hash BLOB NOT NULL, prev_hash BLOB NOT NULL, hash BLOB NOT NULL, frame BLOB NOT NULL)""",
+    "CREATE TABLE resume (id INTEGER PRIMARY KEY CHECK (id = 0), state BLOB NOT NULL)",
+    """CREATE TABLE stop (id INTEGER PRIMARY KEY CHECK (id = 0), after INTEGER NOT NULL, reason TEXT NOT NULL,
+ prev_hash BLOB NOT NULL, hash BLOB NOT NULL)""",
+    """CREATE TRIGGER guard BEFORE INSERT ON release BEGIN
+ SELECT RAISE(ABORT, 'not the next round') WHERE NEW.round IS NOT (SELECT coalesce(max(round), -1) + 1 FROM release);
+ SELECT RAISE(ABORT, 'the ledger is stopped') WHERE EXISTS (SELECT 1 FROM stop);
+ SELECT RAISE(ABORT, 'over the budget') WHERE length(NEW.total) <> (SELECT length(allowed) FROM meta)
+  OR NEW.total > (SELECT allowed FROM meta)
+  OR NEW.total < (SELECT total FROM release ORDER BY round DESC LIMIT 1); END""",
+    "CREATE TRIGGER keep_rows BEFORE DELETE ON release BEGIN SELECT RAISE(ABORT, 'rows are for ever'); END",
+    "CREATE TRIGGER keep_fields BEFORE UPDATE ON release BEGIN SELECT RAISE(ABORT, 'rows are for ever'); END",
+)
+
+
+def canonical(value: Any) -> str:
+    """JSON with one way to write each value."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def link(*fields: bytes | str | int) -> bytes:
+    """SHA-256 over the fields, each with its type and length."""
+    hasher = hashlib.sha256()
+    for field in fields:
+        kind, data = (
+            (b"b", field) if isinstance(field, bytes) else (type(field).__name__[:1].encode(), str(field).encode())
+        )
+        hasher.update(kind + len(data).to_bytes(8, "big") + data)
+    return hasher.digest()
+
+
+def payable(events: Iterable[Event]) -> list[Event]:
+    """The events that cost something."""
+    return [event for event in events if not isinstance(event, Free)]
+
+
+def held_json(held: Mapping[str, Receipt]) -> str:
+    """Receipts by neighbour as canonical JSON."""
+    return canonical({name: receipt.pack().hex() for name, receipt in held.items()})
+
+
+class Meta(NamedTuple):
+    """What a ledger is for; hashed into its chain."""
+
+    format: int
+    plan_hash: bytes
+    agent: str
+    epsilon: str  # exact rationals
+    delta: str
+    proved: str  # what the whole plan costs, ε at δ, as a hexadecimal float
+    plan: str  # the declared events
+    denominator: str  # of the prices, a power of two, in hexadecimal
+    allowed: str
+    created: str
+
+    @classmethod
+    def new(
+        cls, plan_hash: bytes, agent: str, budget: Budget, proved: float, plan: Iterable[Event], created: str
+    ) -> Meta:
+        """For a new ledger; `proved` is the ε of the whole plan."""
+        events = list(plan)
+        allowance = Allowance(events, budget.delta)
+        unit = allowance.denominator
+        epsilon, delta = (str(Fraction(number)) for number in budget)
+        text = canonical([to_json(event) for event in events])
+        allowed = f"{int(allowance.limit * unit):x}"
+        return cls(FORMAT, plan_hash, agent, epsilon, delta, float(proved).hex(), text, f"{unit:x}", allowed, created)
+
+    @property
+    def budget(self) -> Budget:
+        """(ε, δ)."""
+        return Budget(float(Fraction(self.epsilon)), float(Fraction(self.delta)))
+
+    def events(self) -> list[Event]:
+        """The declared events."""
+        return [from_json(fields) for fields in json.loads(self.plan)]
+
+    def units(self, spent: Fraction | float) -> str:
+        """An exact total as stored."""
+        number = Fraction(spent) * int(self.denominator, 16)
+        if number.denominator != 1:
+            raise InputError(f"{spent} is not a whole number of 1/0x{self.denominator}")
+        return f"{number.numerator:0{len(self.allowed)}x}"
+
+
+class Row(NamedTuple):
+    """One release, without its bytes."""
+
+    round: int
+    events: list[Event]
+    total: Fraction  # exact, in the plan's measure
+    frame_bytes: int
+    frame_hash: bytes
+    hash: bytes
+
+
+class Book:
+    """The contents of a ledger, every check passed: `meta`, `rows`, what is left (`allowance`), `held`, `stopped`."""
+
+    def __init__(self, meta: Meta):
+        self.meta = meta
+        self.allowance = Allowance(meta.events(), meta.budget.delta)
+        self.rows: list[Row] = []
+        self.entries: list[Entry] = []
+        self.held: dict[str, Receipt] = {}
+        self.head = link(*meta)
+        self.stopped: str | None = None
+
+    def add(self, row: Row, held: Mapping[str, Receipt]) -> None:
+        """Note a committed release; its charge has been taken from the allowance."""
+        self.rows.append(row)
+        self.entries += [Entry(row.round, event, float(row.total)) for event in row.events]
+        self.held, self.head = dict(held), row.hash
+
+
+def load(db: sqlite3.Connection) -> Book:
+    """Read a whole ledger and check everything in it; `Damaged` names the first row that is wrong."""
+    try:
+        return _load(db)
+    except (sqlite3.Error, ValueError, TypeError, LookupError, ArithmeticError) as error:
+        if isinstance(error, Damaged):
+            raise
+        raise Damaged(f"cannot be read: {error}") from error
+
+
+def _load(db: sqlite3.Connection) -> Book:
+    found = [sql for (sql,) in db.execute("SELECT sql FROM sqlite_schema ORDER BY rowid")]
+    if found != list(SCHEMA):
+        raise Damaged("its tables are not those of a ledger")
+    *fields, genesis = db.execute("SELECT * FROM meta").fetchone()[1:]
+    meta = Meta(*fields)
+    if meta.format != FORMAT:
+        raise Damaged(f"format {meta.format!r}, expected {FORMAT}")
+    if link(*meta) != genesis:
+        raise Damaged("its first record (plan, agent, budget) does not match its hash")
+    book, state_hash = Book(meta), None
+    rows = db.execute(
+        "SELECT round, charge, total, held, state_hash, prev_hash, hash, frame FROM release ORDER BY round"
+    )
+    for round, charge, total, held, state_hash, before, own, frame in rows:
+        where = f"round {round}"
+        if round != len(book.rows) or before != book.head:
+            raise Damaged(f"{where}: does not follow round {len(book.rows) - 1}")
+        frame_hash = hashlib.sha256(frame).digest()
+        if link(before, round, charge, total, held, state_hash, frame_hash) != own:
+            raise Damaged(f"{where}: does not match its hash")
+        try:
+            events = [from_json(fields) for fields in json.loads(charge)]
+            taken = book.allowance.price(payable(events))
+            receipts = {name: Receipt.unpack(bytes.fromhex(packed)) for name, packed in json.loads(held).items()}
+        except (BudgetExceeded, InputError, BadFrame) as error:
+            raise Damaged(f"{where}: {error}") from None
+        if meta.units(taken.spent) != total or total > meta.allowed:
+            raise Damaged(f"{where}: its total is not the sum of its charges")
+        book.allowance.take(taken)
+        book.add(Row(round, events, Fraction(taken.spent), len(frame), frame_hash, own), receipts)
+    state = db.execute("SELECT state FROM resume").fetchall()
+    if [hashlib.sha256(blob).digest() for (blob,) in state] != ([state_hash] if book.rows else []):
+        raise Damaged(f"the state is not the one of round {len(book.rows) - 1}")
+    for _, after, reason, before, own in db.execute("SELECT * FROM stop"):
+        if after != len(book.rows) - 1 or before != book.head or link(before, after, reason) != own:
+            raise Damaged("the record of its stop does not match its hash")
+        book.head, book.stopped = own, reason
+    problems = db.execute("PRAGMA integrity_check").fetchall()
+    if problems != [("ok",)]:
+        raise Damaged(f"SQLite finds {problems[0][0]}")
+    return book

@@ -1,0 +1,122 @@
+"""The files of a durable ledger: locked, opened with settings that are read back, made all at once.
+
+Exclusion between processes is a `flock` on the database file, held as long as the ledger is open, beside SQLite's own
+exclusive lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import sqlite3
+import tempfile
+from pathlib import Path
+
+from coterie.deploy import records
+from coterie.deploy.sealing import PAGE, Damaged, intact, network_filesystem, page_sums, seal_of
+from coterie.errors import InputError
+
+__all__ = ["LedgerFailure", "bytes_of", "connect", "create_file", "disconnect", "locked", "refuse_network"]
+
+
+class LedgerFailure(RuntimeError):
+    """The ledger could not be written. The process must end; the next one reads what the disk really holds."""
+
+
+def bytes_of(path: str | os.PathLike[str]) -> bytes:
+    """The content of a file; empty if there is none."""
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def refuse_network(path: Path) -> None:
+    """Raise an `InputError` for a path on a network file system: locks and fsync there promise too little."""
+    kind = network_filesystem(path) if path.exists() else None
+    if kind:
+        raise InputError(f"a ledger must lie on a local file system, {path} is on {kind}")
+
+
+def locked(path: Path, mode: int, lock: int) -> int:
+    """An open, locked file. It stays open as long as SQLite's connection: closing it would drop SQLite's own locks."""
+    try:
+        fd = os.open(path, mode)
+    except OSError as error:
+        raise InputError(f"no ledger at {path}: {error.strerror}") from None
+    try:
+        fcntl.flock(fd, lock | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise InputError(f"ledger {path} is in use by another process") from None
+    return fd
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """The one connection, with every setting asked for and read back; ended by `disconnect` alone.
+
+    SQLite folds the log in when a connection is closed or collected. Here that may happen only after a seal, so the
+    object is kept alive on purpose: any other end of the process, by an exception too, is like a crash.
+    """
+    db = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
+    try:
+        for name, value, expected in (
+            ("locking_mode", "EXCLUSIVE", "exclusive"), ("journal_mode", "WAL", "wal"), ("synchronous", "FULL", 2),
+            ("mmap_size", 0, 0), ("wal_autocheckpoint", 0, 0), ("cache_spill", 0, 0), ("cell_size_check", 1, 1),
+            ("trusted_schema", 0, 0),
+        ):  # fmt: skip
+            db.execute(f"PRAGMA {name} = {value}").fetchall()
+            found = db.execute(f"PRAGMA {name}").fetchone()
+            if found is not None and found[0] != expected:
+                raise LedgerFailure(f"ledger {path}: SQLite does not take {name} = {value}, it says {found[0]!r}")
+        db.execute("BEGIN IMMEDIATE")  # takes the lock
+        db.execute("ROLLBACK")
+    except sqlite3.Error as error:
+        if "locked" in str(error):
+            raise InputError(f"ledger {path} is in use by another process") from None
+        raise Damaged(str(error)) from None
+    return db
+
+
+def disconnect(db: sqlite3.Connection) -> None:
+    """Close a connection whose log is empty."""
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(db))
+    db.close()
+
+
+def create_file(path: Path, meta: records.Meta) -> None:
+    """Make a sealed, empty ledger that appears under its name all at once, or not at all."""
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise InputError(f"cannot make a ledger at {path}: {error.strerror}") from None
+    try:
+        with contextlib.closing(sqlite3.connect(name, isolation_level=None)) as db:
+            db.execute(f"PRAGMA page_size = {PAGE}")
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("BEGIN")
+            for statement in records.SCHEMA:
+                db.execute(statement)
+            marks = ", ".join("?" * (len(meta) + 2))
+            db.execute(f"INSERT INTO meta VALUES ({marks})", (0, *meta, records.link(*meta)))
+            db.execute("COMMIT")
+        seal = seal_of(page_sums(handle), os.pread(handle, PAGE, 0))
+        with contextlib.closing(sqlite3.connect(name, isolation_level=None)) as db:
+            db.execute(f"PRAGMA user_version = {seal}")
+        intact(handle, b"")
+        os.fsync(handle)
+        with contextlib.suppress(FileExistsError):  # another process was faster: its file is checked like any other
+            os.link(name, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+    except (sqlite3.Error, OSError) as error:
+        raise LedgerFailure(f"cannot make a ledger at {path}: {error}") from error
+    finally:
+        os.close(handle)
+        for leftover in (name, f"{name}-wal", f"{name}-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(leftover)
