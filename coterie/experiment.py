@@ -32,6 +32,7 @@ __all__ = [
     "Experiment",
     "Network",
     "Priced",
+    "assemble",
     "needs_dimension",
     "prepare",
     "price",
@@ -80,7 +81,7 @@ class Experiment:
     parts: list[np.ndarray]
     features: np.ndarray
     targets: np.ndarray
-    test: Test
+    test: Test | None
 
     def layout(self, rounds: int, shape: np.ndarray | None = None) -> Layout:
         """Lay the agents out for `rounds` rounds."""
@@ -106,9 +107,11 @@ class Experiment:
         """Scores and losses of `pooled` and of `alone` (mean over the agents)."""
         layout = self.layout(1)
         with jax.enable_x64(layout.arrays.place.start.dtype == jnp.float64):
-            problem = self.network.problem
+            problem, test = self.network.problem, self.test
+            if test is None:
+                raise InputError("references are scored on test records, and this experiment has none")
             objective = jax.jit(lambda x: _objective(layout, x))
-            score = jax.jit(lambda x: problem.score(x, jnp.asarray(self.test.features), jnp.asarray(self.test.targets)))
+            score = jax.jit(lambda x: problem.score(x, jnp.asarray(test.features), jnp.asarray(test.targets)))
             out = {}
             for name, points in (("pooled", pooled(layout)[None]), ("alone", alone(layout))):
                 points = points[np.linspace(0, len(points) - 1, min(len(points), 64)).astype(int)]
@@ -145,6 +148,26 @@ def prepare(plan: Plan) -> Experiment:
     network = Network(graph, mix, problem, sizes, names)
     test = Test(dataset.features[held_out], targets[held_out])
     return Experiment(plan, network, dataset, parts, training.features, targets[train], test)
+
+
+def assemble(
+    plan: Plan,
+    problem: Problem,
+    features: np.ndarray,
+    targets: np.ndarray,
+    parts: list[np.ndarray],
+    *,
+    names: Sequence[str],
+    test: Test | None = None,
+) -> Experiment:
+    """An experiment on records that are at hand; of the plan's data, partition and problem.loss nothing is used.
+
+    `targets` are in the problem's coding; party i holds the records `parts[i]`.
+    """
+    dataset = Dataset(plan.name, features, targets, None, tuple(map(str, range(features.shape[1]))))
+    graph, mix = _graph(plan, len(parts))
+    network = Network(graph, mix, problem, np.array([len(p) for p in parts]), tuple(names))
+    return Experiment(plan, network, dataset, parts, features, targets, test)
 
 
 def _load(plan: Plan) -> Dataset:
