@@ -117,6 +117,11 @@ class Frame:
         """Whether the sender said nothing in this round."""
         return self.kind == SILENT
 
+    @property
+    def receipt(self) -> Receipt:
+        """That this frame was received, and is kept: what a ledger stores once the frame is in its state."""
+        return Receipt(self.round, self.digest, self.signature, self.round)
+
 
 @dataclass(frozen=True)
 class Receipt:
