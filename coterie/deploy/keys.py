@@ -44,7 +44,7 @@ from coterie.deploy.files import (
 from coterie.errors import InputError
 from coterie.plan import PartyPlan
 
-__all__ = ["Authority", "Identity", "PartyKeys", "default_folder", "init_authority", "init_party", "install",
+__all__ = ["Authority", "Identity", "PartyKeys", "check_name", "default_folder", "init_authority", "init_party", "install",
            "load_authority", "load_party", "read_authority", "read_certificate", "sign_request",
            "write_request"]  # fmt: skip
 
@@ -88,6 +88,15 @@ class Identity:
         if alternative.get_values_for_type(x509.DNSName) != [name] or not isinstance(frame, x509.UnrecognizedExtension):
             raise InputError(f"the certificate names {name!r} but not for connections")
         return cls(name, pin_of(certificate), frame.value, certificate)
+
+    @property
+    def pem(self) -> bytes:
+        """The certificate as a PEM file."""
+        return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+    def write(self, path: Path) -> None:
+        """Write the certificate, in one step."""
+        write_bytes(path, self.pem)
 
     def check_dates(self, now: dt.datetime | None = None) -> None:
         """Refuse a certificate before or after its time."""
@@ -174,7 +183,6 @@ class PartyKeys:
     authority: Authority
     frame_key: Ed25519PrivateKey = field(repr=False)
     tls_key_pem: bytes = field(repr=False)  # an error message that shows this object must not show a key
-    certificate_pem: bytes = field(repr=False)
 
     @property
     def name(self) -> str:
@@ -199,7 +207,7 @@ def default_folder(name: str) -> Path:
 
 def init_party(name: str, folder: Path) -> None:
     """Make both keys of a party. An existing key is never overwritten."""
-    _check_name(name)
+    check_name(name)
     make_folder(folder, "tls.key", "frame.key")
     write_bytes(folder / "tls.key", private_pem(ec.generate_private_key(ec.SECP256R1())), private=True)
     write_bytes(folder / "frame.key", private_pem(Ed25519PrivateKey.generate()), private=True)
@@ -207,7 +215,7 @@ def init_party(name: str, folder: Path) -> None:
 
 def write_request(name: str, folder: Path, out: Path) -> None:
     """Write the request that travels to the authority: public keys, and proof that both private keys are here."""
-    _check_name(name)
+    check_name(name)
     tls, frame = read_ecdsa(folder / "tls.key"), read_ed25519(folder / "frame.key")
     csr = (
         x509.CertificateSigningRequestBuilder()
@@ -219,16 +227,18 @@ def write_request(name: str, folder: Path, out: Path) -> None:
     write_json(out, "coterie request", {"name": name, "csr": pem, "proof": frame.sign(_proof(csr)).hex()})
 
 
-def install(folder: Path, certificate: Path, authority: Path) -> Identity:
+def install(name: str, folder: Path, certificate: Path, authority: Path) -> Identity:
     """Put a certificate from the authority into a party's folder, after checking that it belongs there.
 
     A running agent uses it from its next connection on.
     """
     found, trusted = read_certificate(certificate), read_authority(authority)
+    if found.name != name:
+        raise InputError(f"{certificate} is for {found.name}, not for {name}")
     _belongs(folder, found, trusted)
     found.check_dates()
     trusted.write(folder / "ca.json")
-    write_bytes(folder / "certificate.pem", found.certificate.public_bytes(serialization.Encoding.PEM))
+    found.write(folder / "certificate.pem")
     return found
 
 
@@ -238,8 +248,7 @@ def load_party(folder: Path, now: dt.datetime | None = None) -> PartyKeys:
     identity, authority = read_certificate(folder / "certificate.pem"), read_authority(folder / "ca.json")
     _belongs(folder, identity, authority)
     identity.check_dates(now)
-    pem = identity.certificate.public_bytes(serialization.Encoding.PEM)
-    return PartyKeys(folder, identity, authority, frame, tls_pem, pem)
+    return PartyKeys(folder, identity, authority, frame, tls_pem)
 
 
 def _belongs(folder: Path, identity: Identity, authority: Authority) -> None:
@@ -255,7 +264,7 @@ def _belongs(folder: Path, identity: Identity, authority: Authority) -> None:
 
 def init_authority(name: str, folder: Path, days: int = AUTHORITY_DAYS) -> Authority:
     """Make a consortium authority: a key for certificates, a key for agreements, and ca.json for everybody."""
-    _check_name(name)
+    check_name(name)
     make_folder(folder, "ca.key", "agreement.key")
     key, agreement = ec.generate_private_key(ec.SECP256R1()), Ed25519PrivateKey.generate()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -299,7 +308,7 @@ def sign_request(
         raise InputError(f"{request} does not prove that its sender holds both keys: refused")
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise InputError(f"{request} holds another kind of key: expected ECDSA P-256")
-    name = _check_name(str(subject[0].value))
+    name = check_name(str(subject[0].value))
     authority, signer = read_authority(folder), read_ecdsa(folder / "ca.key")
     if signer.public_key() != authority.certificate.public_key():
         raise InputError(f"{folder / 'ca.key'} is not the key named in ca.json")
@@ -345,7 +354,8 @@ def _proof(csr: x509.CertificateSigningRequest) -> bytes:
     return _PROOF + csr.tbs_certrequest_bytes
 
 
-def _check_name(name: str) -> str:
+def check_name(name: str) -> str:
+    """Refuse a name that a plan could not hold; it is also the name of a folder."""
     if not _NAME.match(name):
         raise InputError(f"a name has lower-case letters, digits, '.' and '-', at most 63, got {name!r}")
     return name

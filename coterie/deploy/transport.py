@@ -143,7 +143,7 @@ class Courier:
         keys: its folder, opened.
         wire: length and limits of a frame.
         outbox: outbox(round) is the own frame of a round, or None if there is none (yet).
-        held: what the ledger holds from each neighbour: the last frame that is *in the stored state*. Copied here; frames
+        held: what the ledger holds of each neighbour: the last frame that is *in the stored state*. Copied here; frames
             that were taken in but not yet used are no business of the ledger, since a crash loses them (and the
             neighbours, asked again, resend them).
         timing: see `Timing`.

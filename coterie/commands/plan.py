@@ -1,0 +1,66 @@
+"""`coterie plan`: agreements between parties."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Plans that several parties sign up to.", no_args_is_help=True)
+console = Console(soft_wrap=True)
+
+
+@app.command()
+def sign(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="a plan with a [deploy] table")],
+    ca: Annotated[Path, typer.Option(help="the authority's folder")],
+    certs: Annotated[list[Path], typer.Option(help="certificates of the parties, or a folder of them")],
+    out: Annotated[Path, typer.Option(help="the agreement, for every party")] = Path("agreement.json"),
+    days: Annotated[int, typer.Option(min=1, help="how long the agreement is valid")] = 365,
+) -> None:
+    """Sign a plan at the consortium's authority: who takes part, with which keys, under which rules.
+
+    Example: coterie plan sign plan.toml --ca authority --certs certificates --out agreement.json
+    """
+    from coterie.deploy.agreement import sign_agreement
+    from coterie.deploy.keys import load_authority, read_certificate
+    from coterie.plan import read_plan
+
+    files = [f for c in certs for f in (sorted(c.glob("*.pem")) if c.is_dir() else [c])]
+    authority, key = load_authority(ca)
+    until = dt.datetime.now(dt.UTC) + dt.timedelta(days=days)
+    agreement = sign_agreement(read_plan(plan), [read_certificate(f) for f in files], authority, key, until)
+    agreement.write(out)
+    console.print(f"wrote {out}, valid until {agreement.valid_until:%Y-%m-%d}", highlight=False)
+    console.print(f"plan hash {agreement.plan_hash.hex()}", highlight=False)
+
+
+@app.command()
+def verify(
+    agreement: Annotated[Path, typer.Argument(metavar="AGREEMENT", help="agreement.json")],
+    ca: Annotated[Path, typer.Option(help="the authority's ca.json")],
+) -> None:
+    """Check an agreement's signature, date and software, and say who talks to whom.
+
+    Example: coterie plan verify agreement.json --ca ca.json
+    """
+    from coterie.deploy.agreement import read_agreement
+    from coterie.deploy.keys import read_authority
+
+    authority = read_authority(ca)
+    found = read_agreement(agreement, authority)
+    console.print(f"signed by {authority.name}, valid until {found.valid_until:%Y-%m-%d %H:%M} UTC", highlight=False)
+    console.print(f"plan {found.plan.name}, hash {found.plan_hash.hex()}", highlight=False)
+    table = Table("party", "listens at", "calls", "is called by", box=None)
+    for party in found.parties:
+        around = found.neighbours(party.name)
+        calls = [n for n in around if found.dials(party.name, n)]
+        called = [n for n in around if n not in calls]
+        table.add_row(party.name, party.address or "nowhere", ", ".join(calls) or "-", ", ".join(called) or "-")
+    console.print(table)
