@@ -1,6 +1,7 @@
 """Agents with variables of their own, coupled by Σ A_i x_i = c: dispatch, allocation, sharing."""
 
 from coterie.coupled.admm import Config
+from coterie.coupled.secret import secret_sum
 from coterie.coupled.solve import Answer, calibrate_coupled, coupled_events, solve, spending
 from coterie.problems.coupled import Agent, Coupled, Gap, Quadratic, Smooth, quadratic_agent, smooth_agent
 
@@ -15,6 +16,7 @@ __all__ = [
     "calibrate_coupled",
     "coupled_events",
     "quadratic_agent",
+    "secret_sum",
     "smooth_agent",
     "solve",
     "spending",

@@ -25,7 +25,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from numpy.typing import ArrayLike
 
 from coterie.errors import InputError
 from coterie.problems.base import clip_factor
@@ -34,6 +33,7 @@ from coterie.problems.solve import Settings, Solver, projected
 __all__ = ["Agent", "Cost", "Coupled", "Gap", "Kkt", "Quadratic", "Smooth", "quadratic_agent", "smooth_agent"]
 
 Numbers = Any  # arrays: float64 on the host, traced inside a run
+Values = float | int | Sequence[Any] | np.ndarray  # one number, or one per coordinate
 
 
 class Gap(NamedTuple):
@@ -145,16 +145,16 @@ class Agent(eqx.Module):
 
 
 def quadratic_agent(
-    curvature: ArrayLike,
-    slope: ArrayLike,
+    curvature: Values,
+    slope: Values,
     *,
-    matrix: ArrayLike | None = None,
-    low: ArrayLike = -np.inf,
-    high: ArrayLike = np.inf,
-    curvature_range: tuple[ArrayLike, ArrayLike] | None = None,
-    slope_range: tuple[ArrayLike, ArrayLike] | None = None,
+    matrix: Values | None = None,
+    low: Values = -np.inf,
+    high: Values = np.inf,
+    curvature_range: tuple[Values, Values] | None = None,
+    slope_range: tuple[Values, Values] | None = None,
     records: int = 1,
-    start: ArrayLike | None = None,
+    start: Values | None = None,
 ) -> Agent:
     """An agent with cost Σ curvature x²/2 + slope x.
 
@@ -204,10 +204,10 @@ def smooth_agent(
     smooth: float,
     gap: float | Gap | None = None,
     clip: float | None = None,
-    matrix: ArrayLike | None = None,
-    low: ArrayLike = -np.inf,
-    high: ArrayLike = np.inf,
-    start: ArrayLike | None = None,
+    matrix: Values | None = None,
+    low: Values = -np.inf,
+    high: Values = np.inf,
+    start: Values | None = None,
     tolerance: float = 1e-9,
 ) -> Agent:
     """An agent with any smooth convex cost function(data, x) written in JAX.
@@ -251,7 +251,7 @@ class Coupled:
     3
     """
 
-    def __init__(self, agents: Sequence[Agent], total: ArrayLike):
+    def __init__(self, agents: Sequence[Agent], total: Values):
         self.agents = tuple(agents)
         self.total = np.atleast_1d(np.asarray(total, float))
         if not self.agents:
@@ -321,7 +321,7 @@ class Coupled:
         return Kkt(worst, float(np.max(np.abs(self.residual(points)))))
 
 
-def _range(name: str, value: np.ndarray, limits: tuple[ArrayLike, ArrayLike] | None) -> tuple[np.ndarray, np.ndarray]:
+def _range(name: str, value: np.ndarray, limits: tuple[Values, Values] | None) -> tuple[np.ndarray, np.ndarray]:
     if limits is None:
         return value, value
     low, high = (np.broadcast_to(np.asarray(x, float), value.shape) for x in limits)
@@ -332,7 +332,7 @@ def _range(name: str, value: np.ndarray, limits: tuple[ArrayLike, ArrayLike] | N
     return low, high
 
 
-def _box(low: ArrayLike, high: ArrayLike, dim: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _box(low: Values, high: Values, dim: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Bounds as vectors, and the largest |x| of each coordinate."""
     lower, upper = (np.broadcast_to(np.asarray(x, float), (dim,)).copy() for x in (low, high))
     if not np.all(lower <= upper):
@@ -342,10 +342,10 @@ def _box(low: ArrayLike, high: ArrayLike, dim: int) -> tuple[np.ndarray, np.ndar
 
 def _agent(
     cost: Cost,
-    matrix: ArrayLike | None,
+    matrix: Values | None,
     low: np.ndarray,
     high: np.ndarray,
-    start: ArrayLike | None,
+    start: Values | None,
     strong: float,
     smooth: float,
     gap: Gap,
