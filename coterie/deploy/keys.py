@@ -44,8 +44,8 @@ from coterie.deploy.files import (
 from coterie.errors import InputError
 from coterie.plan import PartyPlan
 
-__all__ = ["Authority", "Identity", "PartyKeys", "check_name", "default_folder", "init_authority", "init_party", "install",
-           "load_authority", "load_party", "read_authority", "read_certificate", "sign_request",
+__all__ = ["Authority", "Identity", "PartyKeys", "check_name", "default_folder", "init_authority", "init_party",
+           "install", "load_authority", "load_party", "read_authority", "read_certificate", "sign_request",
            "write_request"]  # fmt: skip
 
 FRAME_KEY = x509.ObjectIdentifier("2.25.164987487516654522720503742211502776805")  # extension: the 32 bytes of the key
@@ -157,7 +157,7 @@ def read_authority(path: Path) -> Authority:
         certificate = x509.load_pem_x509_certificate(content["certificate"].encode())
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(content["agreement_key"]))
         return Authority(str(content["name"]), certificate, key)
-    except (KeyError, ValueError, AttributeError):
+    except (KeyError, ValueError, TypeError, AttributeError):
         raise InputError(f"{path} is damaged: expected name, certificate and agreement_key") from None
 
 
@@ -302,7 +302,7 @@ def sign_request(
         Ed25519PublicKey.from_public_bytes(frame).verify(bytes.fromhex(content["proof"]), _proof(csr))
         proven = csr.is_signature_valid and len(csr.subject) == len(subject) == 1
         key = csr.public_key()
-    except (KeyError, ValueError, AttributeError, InvalidSignature, x509.ExtensionNotFound):
+    except (KeyError, ValueError, TypeError, AttributeError, InvalidSignature, x509.ExtensionNotFound):
         proven = False
     if not proven or content.get("name") != subject[0].value:
         raise InputError(f"{request} does not prove that its sender holds both keys: refused")

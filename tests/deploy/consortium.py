@@ -1,0 +1,110 @@
+"""A consortium for tests: an authority, parties with keys and certificates, and a signed agreement."""
+
+from __future__ import annotations
+
+import datetime as dt
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from coterie.deploy.agreement import Agreement, draft_agreement
+from coterie.deploy.frames import Wire
+from coterie.deploy.keys import (
+    Authority,
+    Identity,
+    PartyKeys,
+    init_authority,
+    init_party,
+    install,
+    load_authority,
+    load_party,
+    read_certificate,
+    sign_request,
+    write_request,
+)
+from coterie.plan import Plan, validate
+
+NAMES = ("ada", "ben", "cleo", "dora", "emil")
+IN_A_YEAR = dt.datetime.now(dt.UTC) + dt.timedelta(days=365)
+WIRE = Wire(count=10, width=4, rounds=1000, limit=lambda sender, round: 1_000_000)
+
+
+@dataclass(frozen=True)
+class Consortium:
+    """Folders of an authority and its parties, and what they agreed to."""
+
+    folder: Path
+    authority: Authority
+    agreement_key: Ed25519PrivateKey
+    agreement: Agreement
+
+    def keys(self, name: str) -> PartyKeys:
+        return load_party(self.folder / name)
+
+    def certify(self, name: str, **options: Any) -> Identity:
+        """A new certificate for the same keys, installed: a rotation."""
+        return certify(self.folder, name, **options)
+
+
+def certify(folder: Path, name: str, *, ca: str = "ca", checked: bool = True, **options: Any) -> Identity:
+    write_request(name, folder / name, folder / f"{name}.request.json")
+    identity = sign_request(folder / f"{name}.request.json", folder / ca, 30, **options)
+    if not checked:  # expired, future or foreign ones, which `install` refuses
+        identity.write(folder / name / "certificate.pem")
+        return identity
+    identity.write(folder / f"{name}.pem")
+    return install(name, folder / name, folder / f"{name}.pem", folder / ca / "ca.json")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on just now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+def plan_tree(
+    names: tuple[str, ...] = NAMES, addresses: list[str | None] | None = None, **tables: Any
+) -> dict[str, Any]:
+    addresses = addresses or [f"127.0.0.1:{p}" for p in free_ports(len(names))]
+    tree: dict[str, Any] = {
+        "name": "trial",
+        "data": {"source": "clinics"},
+        "partition": {"kind": "iid", "agents": len(names), "records": 40},
+        "graph": {"kind": "ring" if len(names) > 2 else "path"},
+        "problem": {"loss": "logistic", "ridge": 0.01},
+        "algorithm": {"name": "dp-dsgd"},
+        "privacy": {"epsilon": 1, "delta": 1e-5},
+        "run": {"rounds": 20},
+        "deploy": {
+            "parties": [
+                {"name": n} | ({} if a is None else {"address": a}) for n, a in zip(names, addresses, strict=True)
+            ]
+        },
+    }
+    return {k: v for k, v in (tree | tables).items() if v is not None}
+
+
+def trial_plan(**options: Any) -> Plan:
+    return validate(plan_tree(**options))
+
+
+def make_consortium(
+    folder: Path, names: tuple[str, ...] = NAMES, addresses: list[str | None] | None = None, **tables: Any
+) -> Consortium:
+    if not (folder / "ca").exists():
+        init_authority("trial-ca", folder / "ca")
+    for name in names:
+        if not (folder / name).exists():
+            init_party(name, folder / name)
+            certify(folder, name)
+    authority, key = load_authority(folder / "ca")
+    identities = [read_certificate(folder / n / "certificate.pem") for n in names]
+    plan = trial_plan(names=names, addresses=addresses, **tables)
+    agreement = draft_agreement(plan, identities, authority, IN_A_YEAR).signed(key)
+    return Consortium(folder, authority, key, agreement)
