@@ -1,0 +1,250 @@
+"""The wire: one gRPC stream per edge of the graph, over mutual TLS. There is no other mode.
+
+**Who is let in.** A party that listens accepts a connection only if TLS has verified a certificate of the consortium's
+authority, within its dates, *and* its key is the one pinned in the agreement, *and* its name is that party's, *and*
+that party is a neighbour whose part it is to call. All this before a byte of the stream is read; then come the opening
+and the hello (`hello`), before any frame is parsed.
+
+**Whom is called.** gRPC does not show a client the certificate of its server, so the caller first makes a bare TLS
+connection, verifies the certificate (authority, dates, name, pin), and then gives that one certificate to gRPC as the
+only one to trust. Whoever answers the call holds the pinned key.
+
+**How long.** An open connection outlives its certificate, so both ends renew every connection after `Timing.age`, and
+the listener has gRPC end those that do not. Certificates are read again when their file changes: a rotation needs no
+restart. A party without an address opens no listening socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its log repeats what we log, without saying of whom
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+import grpc
+from cryptography import x509
+
+from coterie.deploy import hello
+from coterie.deploy.frames import BadFrame
+from coterie.deploy.keys import Identity
+from coterie.deploy.transport import Courier, Link, Peer, log
+from coterie.errors import InputError
+
+__all__ = ["METHOD", "GrpcTransport", "admit"]
+
+SERVICE, NAME = "coterie.Edge", "Talk"
+METHOD = f"/{SERVICE}/{NAME}"
+GRACE = 2.0  # seconds that gRPC gives an over-aged connection to end by itself
+Options = Sequence[tuple[str, Any]]
+
+
+class _Stream:
+    """A gRPC stream as a link; both kinds of end have the same two calls."""
+
+    def __init__(self, end: Any) -> None:
+        self._end = end
+
+    async def read(self) -> bytes | None:
+        try:
+            data = await self._end.read()
+        except grpc.RpcError as error:
+            raise EOFError(_reason(error)) from None
+        return None if data is grpc.aio.EOF else data
+
+    async def write(self, data: bytes) -> None:
+        try:
+            await self._end.write(data)
+        except (grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError, grpc.aio.InternalError) as error:
+            raise EOFError(_reason(error)) from None
+
+
+def _reason(error: BaseException) -> str:
+    details = getattr(error, "details", None)
+    return str(details() if callable(details) else error)
+
+
+def admit(courier: Courier, context: dict[str, Sequence[bytes]]) -> Peer:
+    """The neighbour that an authenticated connection belongs to; BadFrame with the reason if it is none.
+
+    Args:
+        courier: who is called.
+        context: gRPC's `auth_context()`: what TLS has verified of the caller.
+    """
+    pem = context.get("x509_pem_cert")
+    if not pem or context.get("transport_security_type") != [b"ssl"]:
+        raise BadFrame("no certificate")
+    try:
+        identity = Identity.of(x509.load_pem_x509_certificate(bytes(pem[0])))
+        identity.check_dates()  # a resumed TLS session is not verified again
+    except ValueError as error:
+        raise BadFrame(str(error)) from None
+    party = courier.agreement.identify(identity.pin)
+    if party is None:
+        raise BadFrame(f"the key of the certificate of {identity.name!r} is not in the agreement")
+    if party.name != identity.name:
+        raise BadFrame(f"the certificate names {identity.name!r}, its key belongs to {party.name!r}")
+    peer = courier.peers.get(party.name)
+    if peer is None or not courier.agreement.dials(party.name, courier.me):
+        raise BadFrame(f"{party.name} has no call to make here")
+    return peer
+
+
+class GrpcTransport(Courier):
+    """The transport of a deployment. Arguments as `Courier`, and
+
+    Args:
+        listen: host:port to bind, where it differs from the address that others call (behind a router).
+
+    Files are read again from the party's folder while this runs; one that is missing or wrong by then ends new
+    connections, not old ones, and is logged.
+    """
+
+    def __init__(self, *arguments: Any, listen: str | None = None, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._address = listen or self.agreement.party(self.me).address
+        self._server: grpc.aio.Server | None = None
+        self._stamp = self.keys.stamp
+        largest = max(self.wire.frame_bytes, hello.LONGEST)
+        self._options: list[tuple[str, Any]] = [
+            ("grpc.max_receive_message_length", largest),
+            ("grpc.max_send_message_length", largest),
+            ("grpc.keepalive_time_ms", _ms(self.timing.keepalive)),
+            ("grpc.keepalive_timeout_ms", _ms(self.timing.keepalive)),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.max_pings_without_data", 0),
+        ]
+
+    async def start(self) -> None:
+        """Listen, if anybody is to call this party, and dial the others."""
+        if any(self.agreement.dials(name, self.me) for name in self.peers):
+            self._server = await self._listen()
+        await super().start()
+
+    async def close(self) -> None:
+        """Stop listening and end all connections."""
+        await super().close()
+        if self._server is not None:
+            await self._server.stop(0)
+
+    # ---- being called ----
+
+    async def _listen(self) -> grpc.aio.Server:
+        options = [
+            *self._options,
+            ("grpc.so_reuseport", 0),  # a second process on this port must fail, not share it
+            ("grpc.max_connection_age_ms", _ms(self.timing.age)),
+            ("grpc.max_connection_age_grace_ms", _ms(GRACE)),
+            ("grpc.server_handshake_timeout_ms", _ms(self.timing.hello)),
+            ("grpc.max_concurrent_streams", 2),
+            ("grpc.http2.min_ping_interval_without_data_ms", _ms(self.timing.keepalive / 2)),
+        ]
+        server = grpc.aio.server(options=options)
+        handler = grpc.stream_stream_rpc_method_handler(self._called)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {NAME: handler}),))
+        credentials = grpc.dynamic_ssl_server_credentials(
+            self._server_certificate(), self._fresh_server_certificate, require_client_authentication=True
+        )
+        assert self._address is not None
+        try:
+            server.add_secure_port(self._address, credentials)
+        except RuntimeError:
+            raise InputError(f"cannot listen at {self._address}: in use, or not an address of this machine") from None
+        await server.start()
+        return server
+
+    def _server_certificate(self) -> grpc.ServerCertificateConfiguration:
+        pair = (self.keys.tls_key_pem, self.keys.identity.pem)
+        return grpc.ssl_server_certificate_configuration([pair], root_certificates=self.keys.authority.pem)
+
+    def _fresh_server_certificate(self) -> grpc.ServerCertificateConfiguration | None:
+        """gRPC asks before every handshake, from a thread of its own."""
+        return self._server_certificate() if self._refresh() else None
+
+    def _refresh(self) -> bool:
+        """Read the folder again if the certificate has changed."""
+        try:
+            stamp = self.keys.stamp
+            if stamp == self._stamp:
+                return False
+            fresh = self.keys.reread()
+            self.agreement.check_keys(fresh.identity)
+        except (InputError, OSError) as error:
+            log.error("%s: the new certificate is not used: %s", self.me, error)
+            return False
+        self.keys, self._stamp = fresh, stamp
+        log.info("%s: new certificate, valid until %s", self.me, fresh.identity.certificate.not_valid_after_utc)
+        return True
+
+    async def _called(self, requests: object, context: grpc.aio.ServicerContext) -> None:
+        """Serve one stream: admission first, then the conversation."""
+        try:
+            peer = admit(self, context.auth_context())
+        except BadFrame as error:
+            log.warning("%s: refused %s: %s", self.me, context.peer(), error)
+            self.refused["stranger"] += 1
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "refused")
+            return
+        if time.monotonic() < peer.blocked_until:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "later")
+        try:
+            await self.converse(_Stream(context), peer)
+        except BadFrame:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "refused")
+        except (OSError, EOFError, TimeoutError) as error:
+            log.info("%s: the connection from %s ended: %s", self.me, peer.name, error)
+
+    # ---- calling ----
+
+    def connect(self, peer: Peer) -> AbstractAsyncContextManager[Link]:
+        """A new stream to a neighbour, whose key was checked."""
+        return self._call(peer)
+
+    @asynccontextmanager
+    async def _call(self, peer: Peer) -> AsyncIterator[Link]:
+        self._refresh()
+        address = self.agreement.party(peer.name).address
+        assert address is not None
+        trusted = await self._verified(peer, address)
+        credentials = grpc.ssl_channel_credentials(trusted, self.keys.tls_key_pem, self.keys.identity.pem)
+        options: Options = [
+            *self._options,
+            ("grpc.ssl_target_name_override", peer.name),
+            ("grpc.use_local_subchannel_pool", 1),  # a connection of its own, with the certificate of today
+            ("grpc.enable_http_proxy", 0),
+        ]
+        async with grpc.aio.secure_channel(address, credentials, options=options) as channel:
+            call = channel.stream_stream(METHOD)()
+            try:
+                yield _Stream(call)
+            finally:
+                call.cancel()
+
+    async def _verified(self, peer: Peer, address: str) -> bytes:
+        """The certificate (PEM) that a neighbour shows, after checking authority, dates, name and pin."""
+        host, _, port = address.rpartition(":")
+        context = ssl.create_default_context(cadata=self.keys.authority.pem.decode())
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(self.keys.folder / "certificate.pem", self.keys.folder / "tls.key")
+        context.set_alpn_protocols(["h2"])
+        async with asyncio.timeout(self.timing.hello):
+            _, writer = await asyncio.open_connection(host, int(port), ssl=context, server_hostname=peer.name)
+        try:
+            der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        finally:
+            writer.transport.abort()
+        identity = Identity.of(x509.load_der_x509_certificate(der))
+        try:
+            self.agreement.check_keys(identity)
+        except InputError as error:
+            raise ConnectionError(f"{address}: {error}") from None
+        return identity.pem
+
+
+def _ms(seconds: float) -> int:
+    return max(int(seconds * 1000), 1)
