@@ -1,0 +1,148 @@
+"""What the estimators share: records to parties, a budget to a run, and the attributes that a fit leaves."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+
+from coterie.errors import InputError
+from coterie.estimators.fits import remember
+from coterie.estimators.public import Box, box, default_radius, into_ball
+from coterie.privacy.events import Event
+from coterie.problems import Problem
+from coterie.training import Trained, train
+
+__all__ = ["Consensus", "Seeds"]
+
+WEIGHTS = (
+    "sample_weight is refused: a weight multiplies what one record can change, so the noise would have to grow with "
+    "the largest weight, and weights computed from records leak them. Weight whole parties with weighting='agents'"
+)
+
+
+class Seeds(NamedTuple):
+    """Two public seeds: who holds which record, and the noise."""
+
+    split: int
+    noise: int
+
+
+class Consensus(BaseEstimator):
+    """Base of the estimators. Subclasses name their parameters; see `PrivateConsensusClassifier`."""
+
+    epsilon: float | Sequence[float]
+    delta: float
+    algorithm: str
+    settings: dict[str, Any] | None
+    graph: str | dict[str, Any]
+    bounds: Any
+    rounds: int | None
+    n_agents: int
+    random_state: Any
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+    # -- records --------------------------------------------------------------------------------------------------
+
+    def _pooled(self, X: Any, y: Any, agents: Any, targets: bool = True) -> tuple[Any, Any, Any]:
+        """(X, y, agents) of all sites: as given, or joined from a list with one (X, y), or one X, for each site."""
+        if not _is_sites(X, y, targets):
+            return X, y, agents
+        if agents is not None:
+            raise InputError("agents belongs to one table of records; a list of sites says who holds what by itself")
+        tables = [site[0] for site in X] if targets else list(X)
+        labels = np.concatenate([np.asarray(site[1]) for site in X]) if targets else None
+        lengths = [len(t) for t in tables]
+        frames = all(isinstance(t, pd.DataFrame) for t in tables)
+        joined = pd.concat(tables, ignore_index=True) if frames else np.concatenate([np.asarray(t) for t in tables])
+        return joined, labels, np.repeat(np.arange(len(tables)), lengths)
+
+    def _seeds(self) -> Seeds:
+        if self.random_state is None:
+            return Seeds(secrets.randbits(32), secrets.randbits(32))
+        state = check_random_state(self.random_state)
+        return Seeds(*(int(s) for s in state.randint(0, 1 << 32, size=2, dtype=np.uint32)))
+
+    def _parts(self, agents: ArrayLike | None, records: int, seed: int) -> tuple[list[NDArray], tuple[str, ...]]:
+        """Which records each party holds, and the parties' names, sorted; without `agents` an even random split."""
+        if agents is None:
+            if self.n_agents < 2:
+                raise InputError(f"n_agents must be at least 2, got {self.n_agents}")
+            if records < 2:
+                raise InputError(
+                    f"n_samples = {records} record: a network needs at least 2, one for each of two parties"
+                )
+            order = np.random.default_rng(seed).permutation(records)
+            parts = [np.sort(p) for p in np.array_split(order, min(self.n_agents, records))]
+            return parts, tuple(f"agent {i}" for i in range(len(parts)))
+        ids = np.asarray(agents)
+        if ids.shape != (records,):
+            raise InputError(f"agents must name the party of each of the {records} records, got shape {ids.shape}")
+        if pd.isna(ids).any():
+            raise InputError("agents must name a party for every record, but some are missing")
+        found, which = np.unique(ids, return_inverse=True)
+        return [np.flatnonzero(which == i) for i in range(len(found))], tuple(map(str, found))
+
+    def _columns(self, width: int) -> list[Any]:
+        return list(getattr(self, "feature_names_in_", range(width)))
+
+    def _box(self, width: int) -> Box:
+        return box(self.bounds, self._columns(width), "features", "bounds")
+
+    # -- the run --------------------------------------------------------------------------------------------------
+
+    def _run(
+        self, problem: Problem, features: NDArray, targets: NDArray, agents: Any, test: Any, **options: Any
+    ) -> Trained:
+        """Train, and store what every estimator stores."""
+        seeds = self._seeds()
+        parts, names = self._parts(agents, len(features), seeds.split)
+        found = train(
+            problem, [(features[p], targets[p]) for p in parts], epsilon=self.epsilon, delta=self.delta,
+            algorithm=self.algorithm, settings=self.settings, graph=self.graph, rounds=self.rounds, seed=seeds.noise,
+            test=test, names=names, **options,
+        )  # fmt: skip
+        self.agents_ = names
+        self.epsilon_spent_ = found.epsilon
+        self.ledger_ = dict(zip(names, found.ledgers, strict=True))
+        self.history_ = found.history
+        self.n_iter_ = found.rounds
+        self.algorithm_ = found.priced.algorithm.slug
+        self.settings_ = found.priced.cfg.model_dump()
+        self.points_ = found.points
+        return found
+
+    def _remember(self, *columns: NDArray) -> None:
+        """Tell the memory of fits; the caller of `fit` is three frames up."""
+        remember(np.column_stack(columns), self._events(), self.epsilon_spent_, self.delta, stacklevel=4)
+
+    def _events(self) -> tuple[Event, ...]:
+        """Events of the party that paid most."""
+        worst = max(self.ledger_.values(), key=lambda ledger: ledger.spent())
+        return tuple(entry.event for entry in worst.entries)
+
+
+def _is_sites(X: Any, y: Any, targets: bool) -> bool:
+    if y is not None or not isinstance(X, list | tuple) or not len(X):
+        return False
+    if targets:
+        return all(isinstance(site, tuple) and len(site) == 2 for site in X)
+    return all(np.ndim(site) == 2 for site in X)
+
+
+def rows_of(x: NDArray, where: Box, radius: float | None) -> NDArray[np.float64]:
+    """Records as rows of norm at most 1: the scaled features in a ball of 1/√2, and the constant 1/√2."""
+    radius = default_radius(x.shape[1]) if radius is None else radius
+    if not (radius > 0 and np.isfinite(radius)):
+        raise InputError(f"radius must be > 0, got {radius}")
+    return np.column_stack([into_ball(where.scale(x), radius), np.ones(len(x))]) / np.sqrt(2)

@@ -1,0 +1,224 @@
+r"""`PrivateSearch`: settings chosen on private records, within one budget that covers the choice.
+
+Every record is either trained on or votes, by its position and never both. A run releases a model that is μ-GDP for the
+records trained on, and for each party the noisy number of its voting records' credits, Σ credit + N(0, 1/μ²) with
+credit ∈ [0, 1], which is μ-GDP for those: so one run with its score is μ-GDP for every record. Then, for K settings:
+
+- adversary "network" reads every message of every run: all K runs are paid for, √K μ = μ(ε, δ), and all are reported;
+- adversary "model" sees the released model and nothing else, as where one trusted holder has all records: runs with
+  random settings, their number drawn from a public law and hidden, and the price of `coterie.privacy.selection`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.model_selection import ParameterGrid
+from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from coterie.arguments import choose
+from coterie.errors import InputError
+from coterie.estimators.base import WEIGHTS
+from coterie.estimators.fits import quiet, remember
+from coterie.estimators.linear import PrivateConsensusClassifier, PrivateConsensusRegressor
+from coterie.privacy import gdp, rdp
+from coterie.privacy.accountants import total_mu
+from coterie.privacy.events import Gaussian
+from coterie.privacy.laws import add
+from coterie.privacy.selection import draw_runs, mu_for_selection, selection_epsilon
+
+__all__ = ["PrivateSearch"]
+
+TAKEN = ("epsilon", "delta", "random_state")
+
+
+def _best_has(name: str) -> Any:
+    return available_if(lambda self: hasattr(self.estimator, name))
+
+
+class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
+    """Grid search whose (ε, δ) covers all its fits, its scores and its choice.
+
+    Parameters
+    ----------
+    estimator : PrivateConsensusClassifier or PrivateConsensusRegressor
+        Its `epsilon` and `delta` are not used: the search gives every run its share.
+    param_grid : dictionary or list of dictionaries
+        As in scikit-learn's `GridSearchCV`. `epsilon`, `delta` and `random_state` cannot be searched over.
+    epsilon, delta : float
+        Budget of every party for the whole search.
+    adversary : {"network", "model"}
+        What an attacker sees. "network": every message of every run, as in a deployed network; each of the K settings
+        is run once. "model": only the chosen model; settings are drawn from the grid, `repeats` runs on average, and
+        what the other runs gave is thrown away, their number too. The second is the cheaper and the weaker claim.
+    holdout : float
+        Share of every party's records that vote and are not trained on.
+    repeats : float, optional
+        Mean number of runs with adversary "model"; default: as many as the grid has points (at least 2).
+    shape : float
+        η of the law of the number of runs: 1 geometric, 0 logarithmic (cheaper, and often a single run).
+    random_state : int, RandomState or None
+        Seed of all splits, settings and noise.
+
+    Attributes
+    ----------
+    best_estimator_, best_params_, best_score_ : the chosen model, its settings and its noisy score.
+    epsilon_spent_ : of all of it. epsilon_run_ : what each run was given, at delta.
+    results_ : settings and noisy scores of all runs (adversary "network"; None for "model").
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (6000, 2)); y = X[:, 0] > 0.2
+    >>> search = PrivateSearch(PrivateConsensusClassifier(bounds=(-1, 1), rounds=40), {"ridge": [1e-3, 1e-1]},
+    ...     epsilon=1.0, random_state=0).fit(X, y, agents=np.arange(6000) % 3)
+    >>> round(search.epsilon_spent_, 6), len(search.results_), search.score(X, y) > 0.85
+    (1.0, 2, True)
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        param_grid: Mapping[str, Sequence] | Sequence[Mapping[str, Sequence]],
+        *,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        adversary: str = "network",
+        holdout: float = 0.2,
+        repeats: float | None = None,
+        shape: float = 1.0,
+        random_state: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.param_grid = param_grid
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adversary = adversary
+        self.holdout = holdout
+        self.repeats = repeats
+        self.shape = shape
+        self.random_state = random_state
+
+    def fit(
+        self, X: Any, y: Any = None, *, agents: ArrayLike | None = None, sample_weight: Any = None
+    ) -> PrivateSearch:
+        """Search, with the records of (X, y) held as in the estimator's own `fit`."""
+        if sample_weight is not None:
+            raise InputError(WEIGHTS)
+        choose("adversary", self.adversary, ("network", "model"))
+        grid = self._grid()
+        seed = None if self.random_state is None else check_random_state(self.random_state).randint(1 << 31)
+        rng = np.random.default_rng(seed)
+        X, y, agents = self.estimator._pooled(X, y, agents)
+        if y is None:
+            raise InputError("PrivateSearch requires y to be passed, but the target y is None")
+        parts, names = self.estimator._parts(agents, len(y), int(rng.integers(1 << 32)))
+        holders = np.empty(len(y), dtype=object)
+        for name, part in zip(names, parts, strict=True):
+            holders[part] = name
+        voters = [np.sort(rng.permutation(part)[: self._votes(len(part))]) for part in parts]
+        training = np.setdiff1d(np.arange(len(y)), np.concatenate(voters))
+
+        repeats = float(max(2, len(grid))) if self.repeats is None else float(self.repeats)
+        if self.adversary == "network":
+            mu = float(gdp.mu_for(self.epsilon, self.delta)) / len(grid) ** 0.5
+            settings = list(grid)
+        else:
+            mu = mu_for_selection(self.epsilon, self.delta, repeats, self.shape)
+            runs = draw_runs(repeats, self.shape, rng)
+            settings = [grid[int(i)] for i in rng.integers(len(grid), size=runs)]
+        self.epsilon_run_ = float(gdp.epsilon_of(mu, self.delta))
+        results, best = [], None
+        for params in settings:
+            model = clone(self.estimator).set_params(
+                **params, epsilon=self.epsilon_run_, delta=self.delta, random_state=int(rng.integers(1 << 31))
+            )
+            with quiet():
+                model.fit(_take(X, training), _take(y, training), agents=holders[training])
+            spent = max((total_mu([e.event for e in book.entries]) or np.inf) for book in model.ledger_.values())
+            if spent > mu * (1 + 1e-9):
+                raise InputError(
+                    f"{model.algorithm_} with {params} is not priced by Gaussian events alone, as PrivateSearch needs: "
+                    "use dp-dsgd without batches"
+                )
+            score = self._score(model, X, y, voters, mu, rng)
+            results.append({"params": dict(params), "score": score})
+            if best is None or score > best[0]:
+                best = (score, model, dict(params))
+        assert best is not None
+        self.best_score_, self.best_estimator_, self.best_params_ = best
+        self.results_ = results if self.adversary == "network" else None
+        self.n_features_in_ = self.best_estimator_.n_features_in_
+        if hasattr(self.best_estimator_, "classes_"):
+            self.classes_ = self.best_estimator_.classes_
+        self._account(X, y, mu, len(settings), repeats)
+        return self
+
+    def predict(self, X: ArrayLike) -> NDArray:
+        """The chosen model's predictions."""
+        check_is_fitted(self)
+        return self.best_estimator_.predict(X)
+
+    @_best_has("predict_proba")
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """The chosen model's probabilities."""
+        check_is_fitted(self)
+        return self.best_estimator_.predict_proba(X)
+
+    @_best_has("decision_function")
+    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
+        """The chosen model's scores."""
+        check_is_fitted(self)
+        return self.best_estimator_.decision_function(X)
+
+    def score(self, X: ArrayLike, y: ArrayLike) -> float:
+        """The chosen model's score on records whose use you account for yourself."""
+        check_is_fitted(self)
+        return float(self.best_estimator_.score(X, y))
+
+    def _grid(self) -> list[dict[str, Any]]:
+        if not isinstance(self.estimator, PrivateConsensusClassifier | PrivateConsensusRegressor):
+            raise InputError(f"PrivateSearch searches over coterie's classifier and regressor, got {self.estimator!r}")
+        grid = list(ParameterGrid(self.param_grid))
+        for name in TAKEN:
+            if any(name in params for params in grid):
+                raise InputError(f"param_grid cannot contain {name!r}: the search sets it for every run")
+        return grid
+
+    def _votes(self, records: int) -> int:
+        if not 0 < self.holdout < 1:
+            raise InputError(f"holdout must be in (0, 1), got {self.holdout}")
+        votes = max(1, round(self.holdout * records))
+        if votes >= records:
+            raise InputError(f"a party with {records} record cannot both train and vote: it needs at least 2")
+        return votes
+
+    def _score(self, model: Any, X: Any, y: Any, voters: list[NDArray], mu: float, rng: np.random.Generator) -> float:
+        """Mean credit of the voting records, each party's sum sent with noise of its own."""
+        sums = np.array([model._credit(_take(X, v), _take(y, v)).sum() for v in voters])
+        noisy = add(sums, rng.standard_normal(len(sums)), 1 / mu)  # type: ignore[arg-type]
+        return float(np.sum(noisy) / sum(map(len, voters)))
+
+    def _account(self, X: Any, y: Any, mu: float, runs: int, repeats: float) -> None:
+        if self.adversary == "network":
+            events: tuple[Gaussian, ...] | None = (Gaussian(mu, 1.0, times=runs),)
+            self.epsilon_spent_ = float(gdp.epsilon_of(mu * runs**0.5, self.delta))
+        else:
+            events = None
+            one = np.array([mu])
+            self.epsilon_spent_ = selection_epsilon(
+                lambda orders: rdp.gaussian(one, orders)[0], repeats, self.shape, self.delta
+            )
+        x = np.asarray(X, float)
+        codes = np.unique(np.asarray(y), return_inverse=True)[1] if hasattr(self, "classes_") else np.asarray(y, float)
+        remember(np.column_stack([x, codes]), events, self.epsilon_spent_, self.delta)
+
+
+def _take(table: Any, rows: NDArray) -> Any:
+    return table.iloc[rows] if hasattr(table, "iloc") else np.asarray(table)[rows]
