@@ -1,0 +1,206 @@
+"""One deployed party: draw, compute, charge and store, send, listen; and go on where it stopped.
+
+A round, in the order that makes a crash harmless at every point:
+
+    draw      fresh noise from the operating system                     nothing has left: a crash costs nothing
+    turn      what the last round's messages make of the state, then the next message, on the grid
+    release   one transaction in the ledger: charge + exact bytes + state; it returns when the disk has them
+    push      the stored bytes go out; after a crash the same bytes go out again, never a second draw
+    collect   wait for the neighbours' messages of this round, as the algorithm says
+
+Before its first new message a party asks every neighbour what it last heard from it. An answer that the ledger does
+not know means that this ledger is an old copy, or one of two: the party refuses to run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from coterie.deploy.agreement import Agreement
+from coterie.deploy.frames import MESSAGE, SILENT, Frame, Receipt, Wire, seal
+from coterie.deploy.keys import PartyKeys
+from coterie.deploy.ledger import DurableLedger
+from coterie.deploy.noise import Source
+from coterie.deploy.party import Carry, Party, Terms
+from coterie.deploy.transport import Transport
+
+__all__ = ["Agent", "GaveUp", "Status", "wire_of"]
+
+GRACE = 0.3  # seconds in which the news that all is stored reaches the neighbours
+
+
+class GaveUp(RuntimeError):
+    """A neighbour stayed silent for longer than the plan's patience. Starting again goes on from here."""
+
+
+@dataclass
+class Status:
+    """Where a party stands; shown to its owner, never sent."""
+
+    round: int = 0
+    rounds: int = 0
+    epsilon: float = 0.0
+    budget: float = 0.0
+    waiting: tuple[str, ...] = ()
+    phase: str = "starting"
+
+
+def wire_of(terms: Terms, count: int) -> Wire:
+    """Length and limits of everybody's messages."""
+    limit = terms.steps.limit
+    return Wire(count, terms.steps.width, terms.rounds, lambda sender, round: int(limit[sender, round]))  # type: ignore[arg-type]
+
+
+class Agent:
+    """Runs one party to the end of the plan.
+
+    Args:
+        agreement, keys: who the parties are, and this one's keys.
+        party: the compiled half of the round, with the records.
+        ledger: this party's ledger, open.
+        transport: not started yet.
+        source: where noise comes from.
+        note: called with the name of an event and its facts, for the owner's log.
+    """
+
+    def __init__(
+        self,
+        agreement: Agreement,
+        keys: PartyKeys,
+        party: Party,
+        ledger: DurableLedger,
+        transport: Transport,
+        source: Source,
+        note: Callable[..., None] = lambda *_, **__: None,
+    ):
+        self.agreement, self.keys, self.party, self.ledger = agreement, keys, party, ledger
+        self.transport, self.source, self.note = transport, source, note
+        self.held = ledger.held()  # the frames that are in the state, by neighbour
+        self.name = keys.name
+        self.terms, self.deploy = party.terms, agreement.deploy
+        self.neighbours = [agreement.parties[int(j)].name for j in party.neighbours]
+        self.charges = self.terms.charges(party.node)
+        self.wire = wire_of(self.terms, party.count)
+        self.laws = self.terms.draws(party.node)
+        self.reuse = getattr(self.terms.priced.algorithm.module, "LATE", "wait") == "reuse"
+        self.waiting: dict[str, dict[int, Frame]] = {n: {} for n in self.neighbours}
+        self.status = Status(rounds=self.terms.rounds, budget=ledger.budget.epsilon)
+        self._tick = time.monotonic()
+
+    async def run(self, save: Callable[[np.ndarray], None] = lambda _: None) -> np.ndarray:
+        """Take part until the last round, `save` the model, and stay until the neighbours have theirs.
+
+        Whatever is raised, the ledger is consistent and starting again goes on from it.
+        """
+        await self.transport.start()
+        try:
+            carry = await self._resume()
+            for t in range(self.ledger.last + 1, self.terms.rounds):
+                carry = await self._speak(t, carry)
+                carry = await self._collect(t, carry)
+            point = self.party.answer(carry)
+            save(point)
+            await self._leave()
+            return point
+        finally:
+            await self.transport.close()
+
+    async def _resume(self) -> Carry:
+        """Ask the neighbours what they hold, then pick up after the last stored message."""
+        self.status.phase = "meeting neighbours"
+        for name in self.neighbours:
+            self.status.waiting = (name,)
+            self.ledger.reconcile(name, await self._patiently(self.transport.receipt(name), name))
+        last = self.ledger.last
+        if last < 0:
+            self.note("start", rounds=self.terms.rounds)
+            return self.party.begin()
+        stored, frame = self.ledger.state(), self.ledger.frame(last)
+        assert stored is not None
+        assert frame is not None
+        self.note("resume", round=last)
+        await self.transport.push(last, frame)
+        self._sent(last)
+        return await self._collect(last, self.party.unpack(stored))
+
+    async def _leave(self) -> None:
+        """The model is stored: let go of the neighbours as soon as each has stored its own, or after a deadline.
+
+        The last word never comes: one that has said it must leave without an answer. Hence the moment of grace, and
+        hence no party waits here for longer than a deadline.
+        """
+        self.status.phase = "waiting for the others to finish"
+        self._keep()
+        last = self.terms.rounds - 1
+        for name in self.neighbours:
+            self.status.waiting = (name,)
+            try:
+                await asyncio.wait_for(self.transport.receipt(name, kept=last), self.deploy.deadline)
+            except TimeoutError:
+                self.note("left", missing=name)
+        await asyncio.sleep(GRACE)
+        self.status.phase, self.status.waiting = "done", ()
+
+    async def _speak(self, t: int, carry: Carry) -> Carry:
+        self.status.phase = "computing"
+        carry, numbers, sent = self.party.turn(t, carry, self.source.draw(t, self.laws))
+        payload = self.wire.encode(numbers if sent else np.zeros_like(numbers), self.party.node, t)
+        kind = MESSAGE if sent else SILENT
+        frame = seal(self.keys.frame_key, self.agreement.plan_hash, self.party.node, t, payload, kind)
+        self.ledger.release(t, self.charges[t], frame, self.party.pack(carry), self.held)
+        self._keep()
+        if self.deploy.tick:  # sends leave at fixed times, whatever the computation took
+            self._tick = max(self._tick + self.deploy.tick, time.monotonic())
+            await asyncio.sleep(self._tick - time.monotonic())
+        await self.transport.push(t, frame)
+        self._sent(t)
+        return carry
+
+    def _keep(self) -> None:
+        """Tell the neighbours which of their frames will never be asked for again."""
+        for name, receipt in self.held.items():
+            self.transport.kept(name, receipt.round)
+
+    def _sent(self, t: int) -> None:
+        self.status.round, self.status.waiting = t + 1, ()
+        self.note("sent", round=t)
+
+    async def _collect(self, t: int, carry: Carry) -> Carry:
+        """Every neighbour's message of round t; of a late one the last there is, if the algorithm can use it."""
+        self.status.phase = "listening"
+        started = time.monotonic()
+        while missing := [n for n in self.neighbours if t not in self.waiting[n]]:
+            self.status.waiting = tuple(missing)
+            limit = self.deploy.deadline if self.reuse else self.deploy.patience
+            left = started + limit - time.monotonic()
+            try:
+                incoming = await asyncio.wait_for(self.transport.pull(t), max(left, 0.001))
+            except TimeoutError:
+                if self.reuse:
+                    self.note("late", round=t, parties=missing)
+                    break
+                raise self._gave_up(missing, t) from None
+            self.waiting[incoming.sender][incoming.round] = incoming.frame
+        self.status.waiting = ()
+        for slot, name in enumerate(self.neighbours):
+            for r in sorted(r for r in self.waiting[name] if r <= t):
+                frame = self.waiting[name].pop(r)
+                self.held[name] = Receipt(r, frame.digest, frame.signature, r)
+                if not frame.silent:
+                    carry = self.party.heard(carry, slot, r, frame.numbers)
+        return carry
+
+    async def _patiently(self, call: Any, name: str) -> Any:
+        try:
+            return await asyncio.wait_for(call, self.deploy.patience)
+        except TimeoutError:
+            raise self._gave_up([name], self.ledger.last + 1) from None
+
+    def _gave_up(self, names: list[str], t: int) -> GaveUp:
+        return GaveUp(f"round {t}: nothing from {', '.join(names)} for {self.deploy.patience:g} s (deploy.patience)")
