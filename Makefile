@@ -8,7 +8,7 @@ WORKERS ?= 2
 TYPED := tests/conformance tests/problems tests/drivers
 CHECKED := --jaxtyping-packages=coterie.problems,coterie.drivers,coterie.algorithms,beartype.beartype
 
-.PHONY: run test test-all lint bench docs clean
+.PHONY: run test test-all test-browser lint bench docs clean
 .DEFAULT_GOAL := run
 
 $(READY): pyproject.toml constraints.txt
@@ -16,7 +16,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[deploy,report,parquet,dev]'
 	touch $@
 
-run: $(READY)            ## five parties train one model on embedded data; writes runs/default
+run: $(READY)            ## five parties train one model on embedded data; writes runs/default and its report.html
 	$(BIN)/coterie run --out runs/default
 
 test: $(READY) lint      ## what CI runs: lint, types, and every test that is not marked slow
@@ -26,6 +26,11 @@ test: $(READY) lint      ## what CI runs: lint, types, and every test that is no
 test-all: $(READY) lint  ## everything, the slow checks included
 	$(BIN)/python -m pytest -n $(WORKERS) $(TYPED) $(CHECKED)
 	$(BIN)/python -m pytest -n $(WORKERS) $(TYPED:%=--ignore=%)
+
+test-browser: $(READY)   ## the report in a real browser; installs Debian's chromium where it may
+	command -v chromedriver > /dev/null || apt-get install -y --no-install-recommends chromium chromium-driver \
+		|| echo "no browser: install chromium and chromium-driver"
+	$(BIN)/python -m pytest -p no:xdist tests/report/test_html.py
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -40,6 +45,12 @@ bench: $(READY)          ## ratios to peers measured in the same run
 
 docs: $(READY)           ## rewrite the generated parts of README and docs/ from the code
 	$(BIN)/python -m coterie.report.pages
+
+papers: $(READY)         ## every figure of the papers, 10 seeds, and the pages on them; below 2 hours; data: COTERIE_DATA
+	$(BIN)/coterie reproduce all --docs docs
+
+papers-quick: $(READY)   ## the same with few seeds and small sizes, in runs/papers-quick; below 10 minutes
+	$(BIN)/coterie reproduce all --quick
 
 clean:
 	rm -rf $(VENV) runs site build

@@ -1,0 +1,99 @@
+"""How a figure gets its numbers: from parts that are computed once and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+import coterie
+from coterie.report.result import write_atomically
+
+__all__ = ["Study"]
+
+T = TypeVar("T")
+
+
+@dataclass
+class Study:
+    """The circumstances of one figure's run: full or quick, where its parts are kept, who hears of progress."""
+
+    folder: Path | None = None  # of the stored parts; None: nothing is stored
+    quick: bool = False
+    fresh: bool = False  # ignore what is stored
+    report: Callable[[str], None] = lambda _: None
+    seconds: float = 0.0  # that the parts took when they were computed
+
+    @property
+    def seeds(self) -> int:
+        """How many independent repetitions a curve averages."""
+        return 3 if self.quick else 10
+
+    def pick(self, full: T, quick: T) -> T:
+        """A size for the full and one for the quick version."""
+        return quick if self.quick else full
+
+    def part(self, function: Callable[..., dict[str, Any]], **settings: Any) -> dict[str, Any]:
+        """function(study, **settings), or what it returned when it last ran with this text and these settings.
+
+        It returns {name: number, text, or array of numbers}; arrays come back as float64.
+        """
+        what = [coterie.__version__, inspect.getsource(function), settings]
+        key = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
+        path = None if self.folder is None else self.folder / f"{function.__name__.strip('_')}-{key}.json"
+        shown = ", ".join(f"{k} = {v}" for k, v in settings.items() if not isinstance(v, list | dict))
+        self.report(f"{function.__name__.strip('_').replace('_', ' ')} ({shown})")
+        if path is not None and path.exists() and not self.fresh:
+            stored = json.loads(path.read_text("utf-8"))
+        else:
+            started = time.perf_counter()
+            values = {k: _plain(v) for k, v in function(self, **settings).items()}
+            stored = {"settings": settings, "seconds": time.perf_counter() - started, "values": values}
+            if path is not None:
+                text = json.dumps(stored, allow_nan=False) + "\n"
+                write_atomically(path, lambda p: p.write_text(text, "utf-8"))
+        self.seconds += stored["seconds"]
+        return {k: _number(v) for k, v in stored["values"].items()}
+
+    def simulate(self, experiment: Any, priced: Any, seeds: int | Sequence[int], **options: Any) -> Any:
+        """`experiment.run` over seeds 0 … n − 1 (or those given); Ctrl-C interrupts instead of returning half a run."""
+        return self.whole(
+            experiment.run(priced, list(range(seeds)) if isinstance(seeds, int) else seeds, **options), priced.rounds
+        )
+
+    def whole(self, trace: Any, rounds: int) -> Any:
+        """The trace of a `simulate` that went through all its rounds; otherwise somebody pressed Ctrl-C."""
+        if trace.completed < rounds:
+            raise KeyboardInterrupt
+        return trace
+
+
+def _plain(value: Any) -> Any:
+    """JSON for numbers of any kind: those that JSON lacks as text."""
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, bool | np.bool_):
+        return int(value)
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else f"{float(value)}"
+    if isinstance(value, str):
+        return value
+    raise TypeError(f"a part returns numbers, texts and arrays of numbers, not {type(value).__name__}")
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, list):
+        return np.array(value, dtype=np.float64)
+    return float(value) if value in ("inf", "-inf", "nan") else value
