@@ -203,6 +203,24 @@ def audit(
         raise typer.Exit(1)
 
 
+@app.command()
+def reproduce(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="figures, papers, `all`, or `list`")],
+    quick: Annotated[bool, typer.Option("--quick", help="few seeds and small sizes")] = False,
+    out: Annotated[Path | None, typer.Option(help="folder; default: runs/papers")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="compute anew what is stored there")] = False,
+    docs: Annotated[Path | None, typer.Option(help="also rewrite the pages under this docs folder")] = None,
+) -> None:
+    """Draw a paper's figure, as printed and as corrected, and say which of its claims hold.
+
+    Example: coterie reproduce xiao-fig2 --quick --out runs/xiao
+    """
+    from coterie.commands import reproduce as command
+
+    if code := command.run(names, quick, out, fresh, docs, out_console):
+        raise typer.Exit(code)
+
+
 def progress_bar(console: Console) -> Progress:
     """A bar with rounds and the time that is left."""
     return Progress(
