@@ -19,6 +19,7 @@ from coterie.privacy.events import Event, NonPrivate
 from coterie.problems import Shard, Solver
 
 REFERENCE = "Shi, Ling, Yuan, Wu, Yin (2014), decentralized consensus ADMM; the base of Zhang-Zhu and Ding et al."
+READS = "sums"
 
 
 class Config(BaseConfig):

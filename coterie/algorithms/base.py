@@ -25,6 +25,9 @@ and, where they apply,
     wire(cfg, place, t)                 -> number    scale of the message's noise: the grid on which it is deployed
     LATE                                             "reuse": a late neighbour's last message will do; default "wait"
     GRAPHS, NEEDS                                    kinds of graph it runs on; "argmin" if it solves subproblems
+    READS                                            what `absorb` needs of the others: "individuals" (the default),
+                                                     "sums" (`inbox.total`, `inbox.mixed`), or "total": sums, and the
+                                                     state depends on own messages only through the sum of everybody's
     REFERENCE, ERRATA                                the paper, and what it printed beside what is true
 
 `emit` is deterministic given its draws. Drivers own loops, seeds, networks and ledgers; algorithms know none.
@@ -178,7 +181,8 @@ class Inbox(eqx.Module):
     """The last message of every neighbour of one agent.
 
     `index`, `weight` and `here` have one slot per neighbour (padded; `here` is False in empty slots) and point into
-    `messages`, whose leaves carry all senders on their first axis. Reductions walk over the slots, so their cost is
+    `messages`, whose leaves carry all senders on their first axis; over an exchange that opens sums only it is None,
+    and `total` and `mixed` are all there is. Reductions walk over the slots, so their cost is
     edges × dimension; `stack` lays all messages side by side and is for small neighbourhoods.
     """
 
@@ -202,6 +206,7 @@ class Inbox(eqx.Module):
 
     def reduce(self, f: Callable[[Any, Array, Any], Any], op: Literal["sum", "min", "max"] = "sum") -> Any:
         """Σ (or min, max) over neighbours of f(message, weight, memory of that edge)."""
+        self._need_messages()
         ways: dict[str, tuple[Callable, Callable, Callable]] = {
             "sum": (jnp.zeros_like, jnp.add, jnp.sum),
             "min": (lambda x: jnp.full_like(x, _limits(x.dtype).max), jnp.minimum, jnp.min),
@@ -223,6 +228,7 @@ class Inbox(eqx.Module):
 
     def map(self, f: Callable[[Any, Array, Any], Any]) -> Any:
         """f(message, weight, memory) for every neighbour, one slot each: the next memory of the edges."""
+        self._need_messages()
 
         def step(_: None, slots: Any) -> tuple[None, Any]:
             index, weight, _here, memory = slots
@@ -235,7 +241,12 @@ class Inbox(eqx.Module):
 
     def stack(self) -> Any:
         """All messages side by side (slot first); mask the empty slots with `here`."""
+        self._need_messages()
         return jax.tree.map(lambda m: m[self.index], self.messages)
+
+    def _need_messages(self) -> None:
+        if self.messages is None:
+            raise InputError("this exchange opens sums only: there are no individual messages to read")
 
     def _chunks(self) -> Any:
         width, chunk = self.index.shape[0], self.chunk
@@ -296,6 +307,11 @@ class Algorithm:
     def private(self) -> bool:
         """Whether its messages carry noise (an algorithm whose `cost` is NonPrivate does not)."""
         return self.has("sensitivity")
+
+    @property
+    def reads(self) -> Literal["individuals", "sums", "total"]:
+        """What it needs of the others' messages."""
+        return getattr(self.module, "READS", "individuals")
 
     @property
     def errata(self) -> tuple[Erratum, ...]:

@@ -18,6 +18,7 @@ from coterie.privacy.events import Event, NonPrivate
 from coterie.problems import Shard
 
 REFERENCE = "Nedić, Ozdaglar (2009), distributed subgradient methods"
+READS = "sums"
 
 
 class Config(BaseConfig):

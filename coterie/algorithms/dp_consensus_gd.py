@@ -38,6 +38,7 @@ from coterie.privacy.events import Event, Gaussian, NonPrivate
 from coterie.problems import Shard
 
 REFERENCE = "Showkatbakhsh, Karakus, Diggavi, Differentially private consensus-based distributed optimization, Alg. 1"
+READS = "total"
 
 LATE = "reuse"  # averaging tolerates an old message of a late neighbour
 

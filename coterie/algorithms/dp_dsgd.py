@@ -48,6 +48,7 @@ REFERENCE = (
     "Our own combination: DP-SGD (Abadi et al. 2016, Alg. 1) with diffusion (Sayed 2014) and free mixing rounds; "
     "exact Gaussian accounting (Dong, Roth, Su 2022)"
 )
+READS = "total"
 
 LATE = "reuse"  # averaging tolerates an old message of a late neighbour
 

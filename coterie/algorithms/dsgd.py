@@ -19,6 +19,7 @@ from coterie.privacy.events import Event, NonPrivate
 from coterie.problems import Shard
 
 REFERENCE = "Lian et al. (2017), D-PSGD; Ding dissertation (2022) ch. 4, baseline DSGD"
+READS = "sums"
 
 
 class Config(BaseConfig):

@@ -29,6 +29,7 @@ from coterie.privacy.events import Event, Pure
 from coterie.problems import Shard
 
 REFERENCE = "Zhang, Zhu, Dynamic Privacy For Distributed Machine Learning Over Network, Alg. 2"
+READS = "sums"
 NEEDS = ("argmin",)
 
 

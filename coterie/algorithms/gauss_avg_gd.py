@@ -27,6 +27,7 @@ from coterie.privacy.events import Event, Gaussian
 from coterie.problems import Shard
 
 REFERENCE = "Xiao, Ye, Devadas, Local differential privacy in decentralized optimization, Thm 4.1, 4.2, App. J"
+READS = "total"
 GRAPHS = ("complete",)
 
 LATE = "reuse"  # averaging tolerates an old message of a late neighbour

@@ -31,6 +31,7 @@ from coterie.privacy.events import Laplace as LaplaceEvent
 from coterie.problems import Shard
 
 REFERENCE = "Huang, Mitra, Vaidya (2015), Differentially private distributed optimization"
+READS = "total"
 
 LATE = "reuse"  # averaging tolerates an old message of a late neighbour
 

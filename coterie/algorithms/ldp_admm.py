@@ -38,6 +38,7 @@ from coterie.privacy.realised import reduction
 from coterie.problems import Shard
 
 REFERENCE = "Xiao, Ye, Devadas, Local Differential Privacy in Decentralized Optimization, Alg. 1"
+READS = "sums"
 
 
 class Config(BaseConfig):

@@ -32,6 +32,7 @@ from coterie.privacy.events import Event
 from coterie.problems import Shard
 
 REFERENCE = "Zhang, Khalili, Liu (2018), Improving the Privacy and Accuracy of ADMM-Based Distributed Algorithms"
+READS = "sums"
 NEEDS = ("argmin",)
 
 

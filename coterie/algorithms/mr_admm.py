@@ -33,6 +33,7 @@ from coterie.privacy.events import Event
 from coterie.problems import Shard
 
 REFERENCE = "Zhang, Khalili, Liu (2020), Recycled ADMM, IEEE TIFS: the modified variant"
+READS = "sums"
 NEEDS = ("argmin",)
 
 

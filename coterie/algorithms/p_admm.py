@@ -29,6 +29,7 @@ from coterie.problems import Shard
 __all__ = ["Config", "Message", "State", "draws", "emit", "estimate", "init", "sensitivity"]
 
 REFERENCE = "Ding, Gong, Pan, Han (2019), arXiv 1901.02094, P-ADMM"
+READS = "sums"
 NEEDS = ("argmin",)
 
 

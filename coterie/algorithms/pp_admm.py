@@ -37,6 +37,7 @@ from coterie.privacy.events import Event, ObjectivePerturbation
 from coterie.problems import Linear, Shard, Solver
 
 REFERENCE = "Ding dissertation (2022) ch. 3, PP-ADMM, Alg. 2"
+READS = "sums"
 NEEDS = ("argmin",)
 
 

@@ -32,6 +32,7 @@ from coterie.privacy.events import Event, Gaussian
 from coterie.problems import Linear, Mean, Shard
 
 REFERENCE = "Xiao, Ye, Devadas, Local differential privacy in decentralized optimization, App. K, (72)"
+READS = "total"
 GRAPHS = ("complete",)
 NEEDS = ("argmin",)
 

@@ -43,6 +43,7 @@ from coterie.privacy.events import Event, Gaussian, L2Laplace, NonPrivate
 from coterie.problems import Shard, Solver
 
 REFERENCE = "Zhang, Zhu, Dynamic Privacy For Distributed Machine Learning Over Network, Alg. 3"
+READS = "sums"
 NEEDS = ("argmin",)
 
 

@@ -29,6 +29,7 @@ from coterie.privacy.events import Event
 from coterie.problems import Shard
 
 REFERENCE = "Zhang, Khalili, Liu (2018), Recycled ADMM: Improve Privacy and Accuracy with Less Computation"
+READS = "sums"
 NEEDS = ("argmin",)
 
 

@@ -35,6 +35,7 @@ from coterie.privacy.events import Event, MaskedGaussian
 from coterie.problems import Shard
 
 REFERENCE = "Zhang, Fang, Liu, Zhu (2020), SDM-DSGD; Ding dissertation (2022) ch. 4, baseline SDM"
+READS = "sums"
 
 
 class Config(BaseConfig):

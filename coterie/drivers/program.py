@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from coterie.algorithms.base import Algorithm, Config, Inbox, Maybe, Place
 from coterie.drivers.layout import Arrays, Group, Layout, axes, rows
+from coterie.exchange.choice import Broadcast, Exchange
 
 __all__ = ["Carry", "Program", "Test"]
 
@@ -41,6 +42,7 @@ class Carry(eqx.Module):
     memory: list[Any]
     sent: Int[Array, " agents"]
     bits: Float[Array, " agents"]  # sent so far by each agent to one neighbour
+    cut: Int[Array, ""]  # numbers that the exchange cut to its bound
     clock: Float[Array, ""]  # virtual seconds, if the algorithm keeps time
     curves: dict[str, Float[Array, " slots"]]
     recorded: dict[str, Any]
@@ -49,8 +51,12 @@ class Carry(eqx.Module):
 class Program:
     """The compiled loop of one algorithm over one layout, for a batch of runs of one static structure."""
 
-    def __init__(self, algorithm: Algorithm, layout: Layout, rounds: int, every: int, record: bool, test: Test | None):
+    def __init__(
+        self, algorithm: Algorithm, layout: Layout, rounds: int, every: int, record: bool, test: Test | None,
+        exchange: Exchange | None = None,
+    ):  # fmt: skip
         self.algorithm, self.rounds, self.every, self.record = algorithm, rounds, every, record
+        self.exchange = exchange or Broadcast()
         self.dtype = layout.arrays.place.start.dtype
         self.test = None if test is None else (jnp.asarray(test.features, self.dtype), jnp.asarray(test.targets))
         self.slots = -(-rounds // every) + 1
@@ -85,8 +91,10 @@ class Program:
 
     def absorb(self, cfg: Config, arrays: Arrays, t: Array, state: Any, message: Any, memory: list[Any]) -> tuple:
         """Everybody reads the last messages of its neighbours."""
-        sums = None
-        if arrays.adjacency is not None:
+        sums, shown = None, message
+        if self.exchange.sums_only:
+            sums, shown = self.exchange.sums(arrays.place, message), None
+        elif arrays.adjacency is not None:
             ones, weights = arrays.adjacency
             sums = (
                 jax.tree.map(lambda m: _product(ones, m).astype(m.dtype), message),
@@ -98,7 +106,7 @@ class Program:
             chunk = group.chunk
 
             def one(place: Place, state: Any, index: Any, weight: Any, here: Any, edge: Any, sums: Any) -> Any:
-                inbox = Inbox(message, index, weight, here, edge, sums, chunk)  # noqa: B023
+                inbox = Inbox(shown, index, weight, here, edge, sums, chunk)  # noqa: B023
                 return self.algorithm.absorb(cfg, place, t, state, inbox)
 
             place, own, neat = (rows(tree, slice(group.low, group.high)) for tree in (arrays.place, state, sums))
@@ -109,12 +117,22 @@ class Program:
             memories.append(out[1] if with_edges else None)
         return _join(parts), memories
 
+    def carry(self, arrays: Arrays, key: Key[Array, ""], t: Array, message: Any) -> tuple[Any, Int[Array, ""]]:
+        """The messages as they arrive, and how many numbers were cut on the way."""
+        round_key = jax.random.fold_in(key, t)
+        keys = jax.vmap(lambda agent: jax.random.fold_in(round_key, agent))(arrays.agent_ids)
+        message, cut = jax.vmap(self.exchange.send)(message, keys)
+        return message, jnp.sum(cut, dtype=jnp.int32)
+
     def bits(self, cfg: Config, arrays: Arrays, message: Any) -> Array:
         """Size of each agent's message on the wire."""
         if self.algorithm.has("bits"):
-            return jax.vmap(lambda p, m: self.algorithm.bits(cfg, p, m), (axes(arrays.place), 0))(arrays.place, message)
-        numbers = [x.dtype.itemsize * 8 * x[0].size for x in jax.tree.leaves(message)]
-        return jnp.full(arrays.place.agents, float(sum(numbers)), self.dtype)
+            one = lambda p, m: self.algorithm.bits(cfg, p, m)  # noqa: E731
+            usual = jax.vmap(one, (axes(arrays.place), 0))(arrays.place, message)
+        else:
+            numbers = [x.dtype.itemsize * 8 * x[0].size for x in jax.tree.leaves(message)]
+            usual = jnp.full(arrays.place.agents, float(sum(numbers)), self.dtype)
+        return self.exchange.bits(usual, message)
 
     def duration(self, cfg: Config, arrays: Arrays, t: Array, draw: dict[str, Array]) -> Array:
         """Virtual seconds until the slowest agent is done with the round (0 where the algorithm keeps no time)."""
@@ -187,8 +205,9 @@ class Program:
             }
         nothing = jnp.zeros(n, self.dtype)
         return Carry(
-            state, message, memory, nothing.astype(jnp.int32), nothing, jnp.zeros((), self.dtype), curves, recorded
-        )
+            state, message, memory, nothing.astype(jnp.int32), nothing, jnp.zeros((), jnp.int32),
+            jnp.zeros((), self.dtype), curves, recorded,
+        )  # fmt: skip
 
     def advance(
         self,
@@ -205,6 +224,7 @@ class Program:
         def speak(t: Array, c: Carry) -> Carry:
             draw = self.draw(cfg, arrays, key, t) if replay is None else jax.tree.map(lambda d: d[t], replay)
             state, message, sent = self.emit(cfg, arrays, t, c.state, draw)
+            message, cut = self.carry(arrays, key, t, message)
             message = jax.tree.map(lambda new, old: jnp.where(_as(sent, new), new, old), message, c.message)
             recorded = c.recorded
             if self.record:
@@ -212,7 +232,7 @@ class Program:
                 recorded = jax.tree.map(lambda room, x: room.at[t].set(x), recorded, new)
             bits = c.bits + sent * self.bits(cfg, arrays, message)
             clock = c.clock + self.duration(cfg, arrays, t, draw)
-            return Carry(state, message, c.memory, c.sent + sent, bits, clock, c.curves, recorded)
+            return Carry(state, message, c.memory, c.sent + sent, bits, c.cut + cut, clock, c.curves, recorded)
 
         def step(t: Array, c: Carry) -> Carry:
             listen = lambda s, m: self.absorb(cfg, arrays, t - 1, s, c.message, m)  # noqa: E731

@@ -27,6 +27,7 @@ from coterie.algorithms.base import Algorithm, Config
 from coterie.drivers.layout import Arrays, Layout
 from coterie.drivers.program import Carry, Program, Test
 from coterie.errors import InputError
+from coterie.exchange.choice import Exchange
 
 __all__ = ["Run", "Test", "Trace", "simulate"]
 
@@ -70,6 +71,7 @@ def simulate(
     test: Test | None = None,
     record: bool = False,
     replay: dict[str, Any] | None = None,
+    exchange: Exchange | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Trace:
     """Run `rounds` rounds of every run at once and return what happened.
@@ -77,6 +79,7 @@ def simulate(
     `every`: measure the curves each so many rounds. `record`: keep all messages, draws and final states. `replay`:
     use these draws (rounds, agents, ...), arrays or a deployment's `Grid`, instead of drawing. Ctrl-C ends the run
     early with what is done so far.
+    `exchange`: how messages travel; broadcast by default.
     """
     if rounds < 1:
         raise InputError(f"rounds must be at least 1, got {rounds}")
@@ -89,7 +92,7 @@ def simulate(
     dtype = layout.arrays.place.start.dtype
     # A GPU would multiply float32 matrices in TF32, whose error no sensitivity bound covers.
     with jax.enable_x64(dtype == jnp.float64), jax.default_matmul_precision("highest"):
-        program = Program(algorithm, layout, rounds, every, record, test)
+        program = Program(algorithm, layout, rounds, every, record, test, exchange)
         arrays = layout.arrays
         keys = jax.vmap(jax.random.key)(jnp.asarray([r.seed for r in runs], jnp.uint32))
         cfg = _stack([r.cfg for r in runs], dtype)
@@ -142,7 +145,7 @@ def _compiled(program: Program, cfg: Config, arrays: Arrays, noise: Array, keys:
     Whatever tracing reads is in the key or is an argument; functions and modules are told apart by identity, so a
     changed copy of an algorithm is another algorithm. A structure that cannot be hashed is compiled each time.
     """
-    leaves, structure = jax.tree.flatten((cfg, arrays, noise, keys, program.test, again))
+    leaves, structure = jax.tree.flatten((cfg, arrays, noise, keys, program.test, again, program.exchange))
     code = (type(program), program.algorithm.module, program.rounds, program.every, program.record)
     where = (jax.default_backend(), getattr(jax.config, "jax_default_device", None))
     key = (*code, *where, structure, tuple(jax.typeof(leaf) for leaf in leaves))
@@ -224,6 +227,7 @@ def _trace(program: Program, layout: Layout, carry: Carry, points: Array, done: 
         bytes=put(carry.bits, 1) / 8,
         completed=completed,
         timing=timing,
+        extras={"cut": np.asarray(carry.cut)},
     )
     if program.record:
         trace.messages = jax.tree.map(lambda x: put(x, 2), carry.recorded["messages"])

@@ -1,0 +1,163 @@
+"""How messages travel, as a choice next to the algorithm: `broadcast`, `quantized` or `secret-sum`.
+
+An exchange stands between `emit` and `absorb`. In a simulation it acts inside the compiled round:
+
+    broadcast    every neighbour gets the message
+    quantized    every neighbour gets it rounded to a public grid of few bits: post-processing, so no price changes
+    secret-sum   nobody gets a message; everybody gets Σ_j round(2^f m_j) modulo 2^64 over all agents
+
+The shares of a secret sum cancel in it, so a simulation does not draw them: it computes the same integers as the
+parties of `coterie.exchange.protocol`, which a test holds it to. Sums over neighbourhoods are not opened (they reveal
+individuals), so `secret-sum` needs a complete graph, where a neighbourhood's sum is the total without the own message.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from coterie.algorithms.base import Algorithm, Place
+from coterie.errors import InputError
+from coterie.exchange.fixed_point import BOUND, FRACTION_BITS, FixedPoint
+from coterie.exchange.quantize import dithered, packed_bits, saturate
+from coterie.exchange.wire import additive_bytes, threshold_bytes
+from coterie.graphs import Graph, Mixing
+
+__all__ = ["BITS", "RANGE", "Broadcast", "Exchange", "Quantized", "SecretSum", "check_fits"]
+
+BITS = 16
+RANGE = 8.0
+_DITHER = 0x0D17  # place of the dither's key behind the algorithm's own draws
+
+
+class Exchange(eqx.Module):
+    """What happens to messages on the way. All settings are static."""
+
+    @property
+    def sums_only(self) -> bool:
+        """Whether agents see nothing but sums."""
+        return False
+
+    def send(self, message: Any, key: Array) -> tuple[Any, Array]:
+        """One agent's message as its neighbours get it, and how many of its numbers were cut to the bound."""
+        return message, jnp.zeros((), jnp.int32)
+
+    def sums(self, place: Place, message: Any) -> tuple[Any, Any]:
+        """(Σ_j m_j, Σ_j w_ij m_j) over the neighbours of every agent, where that is all they see."""
+        raise NotImplementedError(f"{type(self).__name__} carries individual messages")
+
+    def bits(self, usual: Array, message: Any) -> Array:
+        """Bits that each agent sends to one neighbour; `usual`: those of the message as it is."""
+        return usual
+
+
+class Broadcast(Exchange):
+    """Every neighbour gets the message."""
+
+
+class Quantized(Exchange):
+    """Numbers rounded to `bits_each` bits on the grid of [−bound, bound): post-processing of what was released.
+
+    "stochastic" rounding is unbiased within the bound; "nearest" has half the worst error and a bias.
+    """
+
+    bits_each: int = eqx.field(static=True, default=BITS)
+    bound: float = eqx.field(static=True, default=RANGE)
+    rounding: Literal["stochastic", "nearest"] = eqx.field(static=True, default="stochastic")
+
+    @property
+    def step(self) -> float:
+        """The grid's step, 2 bound / 2^bits."""
+        return 2 * self.bound / 2**self.bits_each
+
+    def send(self, message: Any, key: Array) -> tuple[Any, Array]:
+        leaves, tree = jax.tree.flatten(message)
+        out, cut = [], jnp.zeros((), jnp.int32)
+        for k, x in enumerate(leaves):
+            own = jax.random.fold_in(jax.random.fold_in(key, _DITHER), k)
+            random = self.rounding == "stochastic"
+            dither = jax.random.uniform(own, x.shape, x.dtype) if random else jnp.full(x.shape, 0.5, x.dtype)
+            whole, outside = saturate(dithered(x, dither, self.step), self.bits_each)
+            out.append(self.step * whole)
+            cut += outside.astype(jnp.int32)
+        return jax.tree.unflatten(tree, out), cut
+
+    def bits(self, usual: Array, message: Any) -> Array:
+        count = sum(x[0].size for x in jax.tree.leaves(message))
+        return jnp.full_like(usual, packed_bits(count, self.bits_each))
+
+
+class SecretSum(Exchange):
+    """Everybody learns the total of all messages on the grid 2^−fraction_bits, and nothing else."""
+
+    parties: int = eqx.field(static=True)
+    fraction_bits: int = eqx.field(static=True, default=FRACTION_BITS)
+    bound: float = eqx.field(static=True, default=BOUND)
+    threshold: int | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self) -> None:
+        FixedPoint(self.parties, self.fraction_bits, self.bound)  # refuses what could wrap around
+
+    @property
+    def sums_only(self) -> bool:
+        return True
+
+    def send(self, message: Any, key: Array) -> tuple[Any, Array]:
+        outside = [jnp.sum(~(jnp.abs(x) <= self.bound), dtype=jnp.int32) for x in jax.tree.leaves(message)]
+        return message, sum(outside, jnp.zeros((), jnp.int32))
+
+    def encode(self, values: Array) -> Array:
+        """round(2^f v) as words, cut to the bound (cuts are counted by `send`)."""
+        inside = jnp.where(jnp.isnan(values), 0.0, jnp.clip(values, -self.bound, self.bound))
+        return jax.lax.bitcast_convert_type(jnp.round(inside * 2.0**self.fraction_bits).astype(jnp.int64), jnp.uint64)
+
+    def opened(self, values: Array) -> Array:
+        """The words that the parties open: their encoded values' sum modulo 2^64."""
+        return jnp.sum(self.encode(values), axis=0, dtype=jnp.uint64)
+
+    def sums(self, place: Place, message: Any) -> tuple[Any, Any]:
+        """What is left of the total without the own message; mixing weights on a complete graph are all alike."""
+
+        def others(m: Array) -> Array:
+            whole = jax.lax.bitcast_convert_type(self.opened(m), jnp.int64)
+            return whole.astype(m.dtype) * 2.0**-self.fraction_bits - m
+
+        total = jax.tree.map(others, message)
+        weight = (1 - place.self_weight) / place.degree
+        mixed = jax.tree.map(lambda m: weight.reshape(weight.shape + (1,) * (m.ndim - 1)) * m, total)
+        return total, mixed
+
+    def bits(self, usual: Array, message: Any) -> Array:
+        size = sum(x[0].size for x in jax.tree.leaves(message))
+        each = additive_bytes(size) if self.threshold is None else threshold_bytes(size, self.parties)
+        return jnp.full_like(usual, 8 * each)
+
+
+def check_fits(exchange: Exchange, algorithm: Algorithm, graph: Graph, mixing: Mixing, dtype: str = "float64") -> None:
+    """Refuse an exchange that the algorithm or the graph cannot live with, with the reason."""
+    if isinstance(exchange, Quantized) and algorithm.has("bits"):
+        raise InputError(f"{algorithm.slug} encodes its messages itself: use exchange.kind = 'broadcast'")
+    if not exchange.sums_only:
+        return
+    if algorithm.reads == "individuals":
+        raise InputError(
+            f"{algorithm.slug} needs individual messages, which exchange.kind = 'secret-sum' never opens: choose an "
+            "algorithm that reads sums, or 'broadcast'"
+        )
+    n = graph.size
+    if np.any(graph.degrees < n - 1):
+        raise InputError(
+            f"exchange.kind = 'secret-sum' needs graph.kind = 'complete', got {graph.kind!r}: only the sum over all "
+            "agents may be opened, because differences of overlapping neighbourhood sums reveal individuals"
+        )
+    if n < 3:
+        raise InputError(f"a secret sum needs at least 3 agents (2 honest ones and somebody to hide from), got {n}")
+    if np.ptp(mixing.edge_weights) > 1e-12:
+        raise InputError("exchange.kind = 'secret-sum' needs equal mixing weights on all edges")
+    if dtype != "float64":
+        raise InputError(f"exchange.kind = 'secret-sum' needs run.dtype = 'float64', got {dtype!r}: sums have 64 bits")
