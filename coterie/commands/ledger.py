@@ -1,0 +1,105 @@
+"""`coterie ledger`: what a party's ledger holds, and whether it is what was written. Nothing is changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from coterie.deploy.ledger import Book
+    from coterie.privacy.events import Event
+
+__all__ = ["app", "describe", "show", "verify"]
+
+app = typer.Typer(help="Look at a party's ledger. Nothing is changed.", no_args_is_help=True)
+LedgerArgument = Annotated[Path, typer.Argument(metavar="PATH", help="the ledger's database file")]
+
+
+def describe(book: Book) -> dict[str, Any]:
+    """Everything in a ledger except the messages and the state."""
+    from coterie.privacy.accountants import account
+    from coterie.privacy.events import to_json
+
+    budget = book.meta.budget
+    return {
+        "agent": book.meta.agent,
+        "plan_hash": book.meta.plan_hash.hex(),
+        "created": book.meta.created,
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "planned": float.fromhex(book.meta.proved),
+        "spent": account(book.allowance.used(), budget.delta, fast=True).epsilon,
+        "stopped": book.stopped,
+        "held": {name: {"round": r.round, "digest": r.digest.hex()} for name, r in book.held.items()},
+        "head": book.head.hex(),
+        "releases": [
+            {
+                "round": row.round,
+                "events": [to_json(event) for event in row.events],
+                "total": str(row.total),
+                "frame_bytes": row.frame_bytes,
+                "frame_sha256": row.frame_hash.hex(),
+                "hash": row.hash.hex(),
+            }
+            for row in book.rows
+        ],
+    }
+
+
+@app.command()
+def show(
+    path: LedgerArgument, as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False
+) -> None:
+    """Print what a ledger holds: budget, what is spent, every release. It is checked first."""
+    from coterie.deploy.ledger import read
+
+    console = Console()
+    book = read(path)
+    about = describe(book)
+    if as_json:
+        console.print_json(json.dumps(about))
+        return
+    console.print(f"agent {about['agent']}, plan {about['plan_hash'][:16]}, made {about['created']}", markup=False)
+    console.print(
+        f"spent ε {about['spent']:.4g} of {about['epsilon']:g} at δ {about['delta']:g} in {len(book.rows)} rounds; "
+        f"the whole plan costs {about['planned']:.4g}"
+    )
+    if book.stopped:
+        console.print(f"stopped: {book.stopped}", markup=False)
+    limit = float(book.allowance.limit)
+    table = Table("round", "charge", "share of the plan", "bytes", "SHA-256")
+    for row in book.rows:
+        share = float(row.total) / limit if limit else 0.0
+        charge = ", ".join(_short(event) for event in row.events)
+        table.add_row(str(row.round), charge, f"{share:.2%}", f"{row.frame_bytes:,}", row.frame_hash.hex()[:16])
+    console.print(table)
+
+
+def _short(event: Event) -> str:
+    from coterie.privacy.events import to_json
+
+    hidden = ("kind", "slack", "tv", "adjacency")
+    values = {name: value for name, value in to_json(event).items() if name not in hidden and value not in (None, 1)}
+    if not values:
+        return type(event).__name__
+    numbers = {name: f"{float.fromhex(v):.4g}" if isinstance(v, str) and "x" in v else v for name, v in values.items()}
+    return f"{type(event).__name__}({', '.join(f'{name} {value}' for name, value in numbers.items())})"
+
+
+@app.command()
+def verify(path: LedgerArgument) -> None:
+    """Check every hash and every byte of a ledger. Exit code 1: it is not what was written; names the first bad row."""
+    from coterie.deploy.ledger import Damaged, read
+
+    try:
+        book = read(path)
+    except Damaged as error:
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
+        raise typer.Exit(1) from None
+    Console().print(f"{path}: {len(book.rows)} rounds, every hash and every byte as written", markup=False)
