@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
+from coterie.commands import ledger
 from coterie.errors import InputError
 
 __all__ = ["app", "main"]
@@ -26,6 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.add_typer(ledger.app, name="ledger")
 # typer brings its own copy of click, or uses the installed one: BadParameter < UsageError < ClickException in both
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 out_console = Console()
