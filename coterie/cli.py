@@ -47,10 +47,11 @@ def _root() -> None:
 @app.command()
 def run(
     plan: PlanArgument = None,
-    out: Annotated[Path | None, typer.Option(help="folder for result.json, model.npz and pictures")] = None,
+    out: Annotated[Path | None, typer.Option(help="folder for result, model, certificate and report")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="independent repetitions, in one batch")] = None,
     set_: SetOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="no progress bar")] = False,
+    key: Annotated[Path | None, typer.Option(help="PEM file of an Ed25519 private key: sign the certificate")] = None,
 ) -> None:
     """Simulate a plan and compare it with pooled data and with every agent alone.
 
@@ -60,7 +61,36 @@ def run(
     """
     from coterie.commands import run as command
 
-    command.run(plan, out, seeds, set_ or [], quiet, out_console)
+    command.run(plan, out, seeds, set_ or [], quiet, out_console, key)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="what `coterie run` or `coterie fair` wrote")],
+) -> None:
+    """Write DIR/report.html: one page about a run that needs no network, for people who will not read a plan.
+
+    Example: coterie report runs/default
+    """
+    from coterie.commands import report as command
+
+    command.run(folder, out_console)
+
+
+@app.command()
+def verify(
+    certificate: Annotated[Path, typer.Argument(metavar="certificate.json", help="what `coterie run --out` wrote")],
+    key: Annotated[str | None, typer.Option(help="public key that must have signed it: PEM file or 64 digits")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="reject what could not be derived anew or compared")] = False,
+) -> None:
+    """Recompute every total of a certificate from its events, trusting nobody. Exit code 1: it does not hold.
+
+    Example: coterie verify runs/default/certificate.json
+    """
+    from coterie.commands import verify as command
+
+    if command.run(certificate, key, strict, out_console):
+        raise typer.Exit(1)
 
 
 @app.command()

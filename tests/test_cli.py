@@ -88,7 +88,9 @@ def test_result_has_every_promised_key(finished: Path) -> None:
 
 
 def test_files_of_a_run(finished: Path) -> None:
-    assert {p.name for p in finished.iterdir()} == {"result.json", "model.npz", "curves.png", "graph.png"}
+    assert {p.name for p in finished.iterdir()} == {
+        "result.json", "model.npz", "curves.png", "graph.png", "certificate.json", "report.html",
+    }  # fmt: skip
     with np.load(finished / "model.npz") as model:
         assert model["points"].shape == (2, 4, 3)
         np.testing.assert_allclose(model["average"], model["points"].mean(1))

@@ -25,7 +25,7 @@ def account_plan(path: Path | None, changes: list[str], as_json: bool, console: 
     if needs_dimension(plan, network):
         raise InputError(f"the price of {plan.algorithm.name} depends on the dimension: state problem.dim in the plan")
     priced = price(plan, network)
-    block = privacy_block(plan.privacy, priced)
+    block = privacy_block(plan, network.problem, priced)
     if block is None:
         raise InputError(f"{priced.algorithm.slug} is not private: there is nothing to account for")
     block = {"algorithm": priced.algorithm.slug, "rounds": priced.rounds, **block}

@@ -16,23 +16,34 @@ __all__ = ["run"]
 
 
 def run(
-    path: Path | None, out: Path | None, seeds: int | None, changes: list[str], quiet: bool, console: Console
-) -> None:
+    path: Path | None, out: Path | None, seeds: int | None, changes: list[str], quiet: bool, console: Console,
+    key: Path | None = None,
+) -> None:  # fmt: skip
     """Read the plan, run it, show and save the result."""
     plan = read_plan(path, changes + ([f"run.seeds={seeds}"] if seeds else []))
     if out is not None:
         from coterie.report.result import check_out
 
         check_out(out)
-    result, files = execute(plan, out, console, quiet)
+    if key is not None:
+        from coterie.report.certificate import private_key
+
+        if out is None:
+            raise InputError("--key signs the certificate, which is written with --out")
+        private_key(key)  # a key that cannot be used is refused before any work is done
+    result, files = execute(plan, out, console, quiet, key)
     console.print(table(result))
     for line in notes(result):
         console.print(line)
     if files:
         console.print(f"wrote {', '.join(str(f) for f in files)}", highlight=False, soft_wrap=True)
+        if files[-1].suffix == ".html":
+            console.print(f"open {files[-1]} in a browser", highlight=False, soft_wrap=True)
 
 
-def execute(plan: Plan, out: Path | None, console: Console, quiet: bool = True) -> tuple[dict[str, Any], list[Path]]:
+def execute(
+    plan: Plan, out: Path | None, console: Console, quiet: bool = True, key: Path | None = None
+) -> tuple[dict[str, Any], list[Path]]:
     """Run a plan; returns result.json's content and the files written."""
     from coterie.cli import progress_bar
     from coterie.drivers.references import REFERENCES
@@ -64,7 +75,7 @@ def execute(plan: Plan, out: Path | None, console: Console, quiet: bool = True) 
     result = build_result(experiment, priced, trace, seeds, experiment.references())
     for warning in result["warnings"][len(priced.warnings) :]:
         console.print(f"[yellow]warning:[/] {escape(warning)}")
-    files = [] if out is None else write_run(out, result, trace, experiment)
+    files = [] if out is None else write_run(out, result, trace, experiment, priced, key)
     return result, files
 
 

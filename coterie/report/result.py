@@ -1,4 +1,6 @@
-"""What a run leaves behind: `result.json` (versioned schema), `model.npz`, pictures. Written atomically.
+"""What a run leaves behind: `result.json` (versioned schema), `model.npz`, certificate, report, pictures.
+
+Written atomically.
 
 Schema of result.json, version 1 (docs/result.md):
     schema, coterie, plan, algorithm {name, settings}, seeds, rounds, completed_rounds, interrupted,
@@ -23,11 +25,22 @@ import coterie
 from coterie.drivers.simulate import Trace
 from coterie.errors import InputError
 from coterie.experiment import Experiment, Priced
+from coterie.plan import Plan
+from coterie.problems import Problem
+from coterie.report import certificate
 
-__all__ = ["SCHEMA", "build_result", "check_out", "privacy_block", "write_atomically", "write_run"]
+__all__ = [
+    "SCHEMA",
+    "build_result",
+    "check_out",
+    "plain",
+    "privacy_block",
+    "write_atomically",
+    "write_json",
+    "write_run",
+]
 
 SCHEMA = 1
-ADVERSARY = "sees every message of every round, and knows every record but one"
 
 
 def build_result(
@@ -42,6 +55,7 @@ def _content(
     experiment: Experiment, priced: Priced, trace: Trace, seeds: list[int], references: dict[str, dict[str, float]]
 ) -> dict[str, Any]:
     problem, degrees = experiment.network.problem, experiment.network.graph.degrees
+    sent = (trace.bytes * degrees).mean(0)
     score = "test_accuracy" if problem.metric == "accuracy" else "test_score"
     rename = {"test_score": score}
     last = {rename.get(k, k): v[:, -1] for k, v in trace.curves.items()}
@@ -59,18 +73,18 @@ def _content(
         "completed_rounds": trace.completed,
         "interrupted": trace.completed < priced.rounds,
         "agents": [
-            {"name": n, "records": int(c), "neighbours": int(k)}
-            for n, c, k in zip(experiment.network.names, experiment.network.sizes, degrees, strict=True)
+            {"name": n, "records": int(c), "neighbours": int(k), "bytes_sent": float(b)}
+            for n, c, k, b in zip(experiment.network.names, experiment.network.sizes, degrees, sent, strict=True)
         ][:1000],
         "metrics": {
             k: {"mean": float(v.mean()), "std": float(v.std()), "per_seed": v.tolist()} for k, v in last.items()
         },
         "curves": curves,
         "references": {r: {rename.get(k, k): v for k, v in d.items()} for r, d in references.items()},
-        "privacy": privacy_block(experiment.plan.privacy, priced),
+        "privacy": privacy_block(experiment.plan, problem, priced),
         "evaluation": "metrics, curves and references are computed on the data without noise: for study, not a release",
         "timing": trace.timing,
-        "bytes_sent": float((trace.bytes * degrees).sum(1).mean()),
+        "bytes_sent": float(sent.sum()),
         "noise_source": "simulation: seeded floating-point noise, for study only; nothing here protects anybody",
         "warnings": priced.warnings + _diverged(trace),
     }
@@ -82,25 +96,18 @@ def _diverged(trace: Trace) -> list[str]:
     return ["the run diverged: its numbers are not finite; use smaller steps"]
 
 
-def privacy_block(budget: Any, priced: Priced) -> dict[str, Any] | None:
+def privacy_block(plan: Plan, problem: Problem, priced: Priced) -> dict[str, Any] | None:
     """The `privacy` part of a result: what is guaranteed, against whom, proved by which accountant."""
-    if priced.spending is None:
+    if priced.spending is None or plan.privacy is None:
         return None
-    worst = priced.spending.worst
+    budget, worst = plan.privacy, priced.spending.worst
     finite = lambda x: float(x) if np.isfinite(x) else None  # noqa: E731
-    assumptions = [
-        "every record's features lie in the unit ball by public scaling",
-        "numbers of records, graph, settings and schedules are public",
-        "noise is drawn from the declared law and used once",
-    ]
-    if budget.tuned_on_private_data:
-        assumptions.append("settings were tuned on private data, which this ε does NOT cover")
     return {
         "epsilon": finite(worst.epsilon),
         "delta": worst.delta,
         "budget": budget.epsilon,
         "adjacency": worst.adjacency,
-        "adversary": ADVERSARY,
+        "adversary": certificate.ADVERSARY,
         "accountant": worst.accountant,
         "all_accountants": {k: finite(v) for k, v in worst.all.items()},
         "per_agent": [finite(e) for e in priced.spending.per_agent[:1000]],
@@ -108,7 +115,7 @@ def privacy_block(budget: Any, priced: Priced) -> dict[str, Any] | None:
         "schedule": budget.schedule,
         "paper_claim": None if priced.claim is None else finite(priced.claim),
         "private": bool(np.isfinite(worst.epsilon)) and not getattr(priced.cfg, "as_printed", False),
-        "assumptions": assumptions,
+        "assumptions": certificate.assumptions(plan, problem, priced.algorithm, priced.cfg),
     }
 
 
@@ -139,21 +146,24 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """Write plain data as JSON, atomically; numbers that JSON lacks (a run that diverged) become null."""
-    text = json.dumps(_plain(content), indent=1, allow_nan=False) + "\n"
+    text = json.dumps(plain(content), indent=1, allow_nan=False) + "\n"
     write_atomically(path, lambda p: p.write_text(text, "utf-8"))
 
 
-def _plain(content: Any) -> Any:
+def plain(content: Any) -> Any:
+    """The content as JSON will give it back."""
     if isinstance(content, dict):
-        return {key: _plain(value) for key, value in content.items()}
+        return {key: plain(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
-        return [_plain(value) for value in content]
+        return [plain(value) for value in content]
     return None if isinstance(content, float) and not np.isfinite(content) else content
 
 
-def write_run(out: Path, result: dict[str, Any], trace: Trace, experiment: Experiment) -> list[Path]:
+def write_run(
+    out: Path, result: dict[str, Any], trace: Trace, experiment: Experiment, priced: Priced, key: Path | None = None
+) -> list[Path]:
     """Write a run's files; pictures first, `result.json` last, so that its presence means all is there."""
-    from coterie.report import plots
+    from coterie.report import html, plots
 
     (out / "result.json").unlink(missing_ok=True)  # never beside another run's files
     model = {"points": trace.points, "average": trace.points.mean(1), "seeds": np.array(result["seeds"])}
@@ -166,5 +176,18 @@ def write_run(out: Path, result: dict[str, Any], trace: Trace, experiment: Exper
     write_atomically(out / "model.npz", save)
     write_atomically(out / "curves.png", lambda p: plots.curves(result, p))
     write_atomically(out / "graph.png", lambda p: plots.network(experiment.network, p))
+    released = {"model.npz": certificate.sha256((out / "model.npz").read_bytes())}
+    body = certificate.certificate(
+        experiment.plan, experiment.network, priced,
+        seeds=result["seeds"], completed=result["completed_rounds"], files=released,
+    )  # fmt: skip
+    sealed = certificate.seal(body, key)
+    write_json(out / "certificate.json", sealed)
+    written = ["result.json", "model.npz", "curves.png", "graph.png", "certificate.json"]
+    (out / "report.html").unlink(missing_ok=True)
+    if html.available():
+        page = html.run_page(plain(result), sealed)
+        write_atomically(out / "report.html", lambda p: p.write_text(page, "utf-8"))
+        written.append("report.html")
     write_json(out / "result.json", result)
-    return [out / n for n in ("result.json", "model.npz", "curves.png", "graph.png")]
+    return [out / n for n in written]

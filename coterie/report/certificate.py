@@ -1,0 +1,344 @@
+r"""The certificate of a run: what was spent, event by event, in a file that a stranger can check.
+
+`certificate` builds it from public things only: the plan, the sizes, the graph, the settings and the noise. It holds
+no record, no message and no number computed from either. `coterie.report.verification` recomputes it;
+docs/certificate.md describes every field and says what a check of it proves.
+
+    plan, public  ->  settings, events of every agent  ->  totals by every valid accountant  ->  claim
+
+Numbers are written with as many digits as float64 needs, infinity as "inf". `digest` is the SHA-256 of the canonical
+form (`canonical`) of everything but `digest` and `signature`; the signature is Ed25519 over the digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import coterie
+from coterie.algorithms.base import Algorithm, Config
+from coterie.errors import InputError
+from coterie.experiment import Network, Priced
+from coterie.plan import Plan
+from coterie.privacy import events as kinds
+from coterie.privacy.accountants import account
+from coterie.privacy.base import _fields
+from coterie.privacy.budget import _alike, run_events
+from coterie.privacy.events import Event, merge
+from coterie.problems import Linear, Mean, Perceptron, Problem, Softmax
+
+__all__ = [
+    "ADVERSARY",
+    "SCHEMA",
+    "SECURE",
+    "SIMULATED",
+    "assumptions",
+    "canonical",
+    "certificate",
+    "claim",
+    "code_hash",
+    "decode",
+    "encode",
+    "facts",
+    "lossless",
+    "private_key",
+    "seal",
+    "sha256",
+    "shape",
+    "signed_text",
+    "totals",
+    "versions",
+]
+
+SCHEMA = 1
+ADVERSARY = "sees every message of every round, and knows every record but one"
+SIMULATED = "simulated, not private on a wire"
+SECURE = "whole numbers on a public grid, drawn by each agent from its operating system"
+LIBRARIES = ("jax", "numpy", "scipy", "dp-accounting")
+KINDS = {kind.__name__: kind for kind in vars(kinds).values() if isinstance(kind, type) and issubclass(kind, Event)}
+_DEFAULTS = {"slack": 0.0, "tv": 0.0}
+
+
+def certificate(
+    plan: Plan,
+    network: Network,
+    priced: Priced,
+    *,
+    noise: str = SIMULATED,
+    seeds: Sequence[int] = (),
+    completed: int | None = None,
+    charged: Mapping[int, Sequence[Event]] | None = None,
+    files: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The content of certificate.json, not yet sealed (`seal`).
+
+    Args:
+        plan: the plan as it was run.
+        network: its public side.
+        priced: settings and noise; of a deployed run, priced with `coterie.deploy.noise.on_grid`.
+        noise: `SIMULATED` or `SECURE`.
+        seeds: of a simulation, one for each repetition; empty for a deployed run.
+        completed: rounds done, if fewer than planned. The events are those of the whole plan all the same.
+        charged: what the ledgers of some agents (by node) really charged; the others are charged all that was planned.
+        files: SHA-256 of the files that this run released.
+    """
+    charged = charged or {}
+    budgets = np.broadcast_to(np.nan if plan.privacy is None else plan.privacy.epsilon, network.sizes.shape)
+    delta = None if plan.privacy is None else plan.privacy.delta
+    agents = []
+    ledgers = np.zeros(len(network.sizes))
+    ledgers[list(charged)] = np.arange(1, len(charged) + 1)  # an agent with a ledger stands alone
+    kind = np.unique(np.stack([np.nan_to_num(budgets), ledgers]), axis=1, return_inverse=True)[1]
+    for members, place in _alike(priced.places, kind.reshape(-1)):
+        mine = charged.get(int(members[0])) or run_events(priced.algorithm, priced.cfg, place)
+        spent = encode(mine)
+        agents.append(
+            {
+                "members": _ranges(members),
+                "records": int(network.sizes[members[0]]),
+                "neighbours": int(network.graph.degrees[members[0]]),
+                "budget": None if delta is None else float(budgets[members[0]]),
+                "noise_multiplier": float(priced.noise[members[0]]),
+                "events": spent,
+                **totals(spent, delta),
+            }
+        )
+    agents.sort(key=lambda group: group["members"][0][0])
+    return {
+        "schema": SCHEMA,
+        "claim": claim(agents, delta, bool(getattr(priced.cfg, "as_printed", False))),
+        "plan": plan.as_json(),
+        "plan_sha256": sha256(canonical(plan.as_json())),
+        "public": facts(plan, network),
+        "algorithm": {
+            "name": priced.algorithm.slug,
+            "rounds": priced.rounds,
+            "settings": lossless(priced.cfg.model_dump(mode="json")),
+        },
+        "agents": agents,
+        "assumptions": assumptions(plan, network.problem, priced.algorithm, priced.cfg),
+        "run": {
+            "noise": noise,
+            "seeds": [int(s) for s in seeds],
+            "completed_rounds": priced.rounds if completed is None else int(completed),
+        },
+        "files": dict(files or {}),
+        "made_with": versions(),
+    }
+
+
+# ---- what is claimed -------------------------------------------------------------------------------------------------
+
+
+def claim(agents: Sequence[Mapping[str, Any]], delta: float | None, as_printed: bool) -> dict[str, Any]:
+    """The network's guarantee: a record sits at one agent, so the largest of the agents' ε is everybody's."""
+    worst = max(agents, key=lambda group: float(group["epsilon"]))
+    within = delta is not None and all(float(g["epsilon"]) <= g["budget"] * (1 + 1e-9) for g in agents)
+    adjacency = {e["adjacency"] for g in agents for e in g["events"] if e["kind"] not in ("Free", "NonPrivate")}
+    return {
+        "private": within and not as_printed,
+        "epsilon": worst["epsilon"],
+        "delta": delta,
+        "accountant": worst["accountant"],
+        "adjacency": adjacency.pop() if len(adjacency) == 1 else "replace-one",
+        "adversary": ADVERSARY,
+    }
+
+
+def assumptions(plan: Plan, problem: Problem, algorithm: Algorithm, cfg: Config) -> list[str]:
+    """What must hold for the claim, in words; the parties answer for these, no file can prove them."""
+    said = []
+    clip = getattr(cfg, "clip", None)
+    if isinstance(problem, Mean):
+        said.append(f"every record lies in the box from {-problem.radius:g} to {problem.radius:g}, by public bounds")
+    elif not isinstance(problem, Perceptron):
+        said.append("every record's features lie in the unit ball, scaled there by public bounds")
+    if clip is not None:
+        said.append(f"every record's gradient is clipped to norm {float(clip):.6g} before anything is done with it")
+    if "argmin" in getattr(algorithm.module, "NEEDS", ()):
+        said.append("every subproblem is solved to the stated tolerance, whose effect the events include")
+    said += [
+        "the numbers of records, the graph, the settings and the schedule are public and were fixed beforehand",
+        "noise is drawn from the declared law, used once, and never shown: whoever knows the seed can subtract it",
+        "the claim is for one record, which one agent holds; for a person with k records it is weaker",
+        "one run is released: k runs on the same records, other seeds included, cost k times the events",
+        "metrics and curves computed from the records without noise are not released, or are paid for elsewhere",
+    ]
+    if plan.privacy is not None and plan.privacy.tuned_on_private_data:
+        said.append("settings were tuned on private data, which this ε does NOT cover")
+    return said
+
+
+@lru_cache(maxsize=4096)
+def _account(rows: bytes, delta: float) -> tuple[dict[str, float], float, str]:
+    total = account(decode(json.loads(rows)), delta)
+    return total.all, total.epsilon, total.accountant
+
+
+def totals(rows: list[dict[str, Any]], delta: float | None) -> dict[str, Any]:
+    """ε by every valid accountant, the smallest, and which one proves it; without a δ nothing is private."""
+    if delta is None:
+        return {"totals": {"non-private": "inf"}, "epsilon": "inf", "accountant": "non-private"}
+    every, epsilon, accountant = _account(canonical(rows), delta)
+    return {"totals": lossless(every), "epsilon": lossless(epsilon), "accountant": accountant}
+
+
+# ---- events as plain data --------------------------------------------------------------------------------------------
+
+
+def encode(events: Iterable[Event]) -> list[dict[str, Any]]:
+    """Events as rows of plain numbers, equal ones counted in `times`; a slack or tv of 0 is left out.
+
+    >>> encode([kinds.Gaussian(1.0, 5.0), kinds.Gaussian(1.0, 5.0)])
+    [{'kind': 'Gaussian', 'adjacency': 'replace-one', 'times': 2, 'sensitivity': 1.0, 'sigma': 5.0}]
+    """
+    rows = []
+    for event in merge(events):
+        numeric, static = _fields(type(event))
+        shared = {"kind": type(event).__name__, **{n: getattr(event, n) for n in sorted(static)}}
+        names = [n for n in numeric if n != "times" and getattr(event, n) is not None]
+        for k, times in enumerate(event.times):
+            values = {n: lossless(float(getattr(event, n)[k])) for n in names}
+            kept = {n: v for n, v in values.items() if n not in _DEFAULTS or v != _DEFAULTS[n]}
+            rows.append({**shared, "times": int(times), **kept})
+    return rows
+
+
+def decode(rows: Iterable[Mapping[str, Any]]) -> list[Event]:
+    """The events that `encode` wrote; anything else is an InputError."""
+    events: list[Event] = []
+    for row in rows:
+        kind = KINDS.get(str(row.get("kind")))
+        if kind is None or kind is Event:
+            raise InputError(f"unknown kind of event {row.get('kind')!r}")
+        numeric, static = _fields(kind)
+        values = {name: value for name, value in row.items() if name != "kind"}
+        for name, value in values.items():
+            if name not in (*numeric, *static):
+                raise InputError(f"{kind.__name__} has no field {name!r}")
+            if name in numeric:
+                if isinstance(value, bool) or not (isinstance(value, int | float) or value == "inf"):
+                    raise InputError(f"{kind.__name__}: {name} must be a number, got {value!r}")
+                values[name] = float(value)
+        try:
+            events.append(kind(**values))
+        except TypeError as error:
+            raise InputError(f"{kind.__name__}: {error}") from None
+    return events
+
+
+# ---- canonical form, digest, signature -------------------------------------------------------------------------------
+
+
+def canonical(content: Any) -> bytes:
+    """One byte string for one content: sorted keys, no spaces, UTF-8, the fewest digits that give the same float64."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def sha256(content: bytes) -> str:
+    """SHA-256, in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def signed_text(digest: str) -> bytes:
+    """What an Ed25519 signature signs: a name of its own, so that it can be taken for nothing else, and the digest."""
+    return b"coterie certificate 1\n" + digest.encode()
+
+
+def seal(body: Mapping[str, Any], key: Path | None = None) -> dict[str, Any]:
+    """The certificate with its digest and, with the PEM file of an Ed25519 private key, its signature."""
+    private = None if key is None else private_key(key)
+    signer = None if private is None else private.public_key().public_bytes_raw().hex()
+    content = {**body, "signer": signer}
+    digest = sha256(canonical(content))
+    signature = None if private is None else private.sign(signed_text(digest)).hex()
+    return {**content, "digest": digest, "signature": signature}
+
+
+def private_key(path: Path) -> Any:
+    """The Ed25519 private key of an unencrypted PEM file."""
+    try:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+    except ImportError:
+        raise InputError("signing needs the package cryptography: pip install 'coterie[deploy]'") from None
+    try:
+        key = load_pem_private_key(path.read_bytes(), password=None)
+    except OSError as error:
+        raise InputError(f"cannot read key {path}: {error.strerror or error}") from None
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{path} is not an unencrypted private key in PEM form: {error}") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise InputError(f"{path} is not an Ed25519 key but {type(key).__name__}")
+    return key
+
+
+# ---- the code --------------------------------------------------------------------------------------------------------
+
+
+def versions() -> dict[str, str]:
+    """What made the certificate."""
+    made = {"coterie": coterie.__version__, "code_sha256": code_hash(), "python": platform.python_version()}
+    return made | {name: version(name) for name in LIBRARIES}
+
+
+@cache
+def code_hash() -> str:
+    """SHA-256 over the names and contents of all of the package's Python files."""
+    root = Path(coterie.__file__).parent
+    total = hashlib.sha256()
+    for path in sorted(root.rglob("*.py"), key=lambda p: p.relative_to(root).as_posix()):
+        text = path.read_bytes()
+        total.update(f"{path.relative_to(root).as_posix()} {len(text)}\n".encode() + text)
+    return total.hexdigest()
+
+
+# ---- small pieces ----------------------------------------------------------------------------------------------------
+
+
+def facts(plan: Plan, network: Network) -> dict[str, Any]:
+    """What the plan may leave to the data: shape of the problem, names, edges of a graph that came from a file."""
+    names = list(network.names)
+    return {
+        "agents": len(names),
+        "names": None if names == [f"agent {i}" for i in range(len(names))] else names,
+        "edges": network.graph.edges.tolist() if plan.graph.kind == "file" else None,
+        **shape(network.problem),
+    }
+
+
+def shape(problem: Problem) -> dict[str, Any]:
+    """Loss, number of features and number of classes of a problem that a plan can state."""
+    if isinstance(problem, Linear | Mean):
+        return {"loss": getattr(problem, "loss", "mean"), "features": problem.dim, "classes": None}
+    if isinstance(problem, Softmax):
+        return {"loss": "softmax", "features": problem.features, "classes": problem.classes}
+    if isinstance(problem, Perceptron):
+        return {"loss": "mlp", "features": problem.sizes[0], "classes": problem.sizes[-1]}
+    raise InputError(f"a certificate needs a problem that a plan can state, got {type(problem).__name__}")
+
+
+def _ranges(members: np.ndarray) -> list[list[int]]:
+    """Sorted numbers as inclusive ranges: [0, 1, 2, 5] is [[0, 2], [5, 5]]."""
+    parts = np.split(members, np.flatnonzero(np.diff(members) != 1) + 1)
+    return [[int(part[0]), int(part[-1])] for part in parts]
+
+
+def lossless(content: Any) -> Any:
+    """Plain data that JSON can hold without loss: infinity as "inf"."""
+    if isinstance(content, Mapping):
+        return {key: lossless(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [lossless(value) for value in content]
+    if isinstance(content, float | np.floating):
+        return float(content) if np.isfinite(content) else str(float(content))
+    return content

@@ -1,0 +1,221 @@
+"""Geometry of the report's charts: numbers in, coordinates and labels out; templates/charts.html draws them as SVG.
+
+All text stays plain here and is escaped by the template, so a hostile name is only ever a name.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Level", "Series", "dot_plot", "line_chart", "network", "number"]
+
+WIDTH, HEIGHT = 440, 290
+LEFT, RIGHT, TOP, BOTTOM = 62, 12, 14, 46
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line (or, with `dots`, marked points), with ± `spread`; `style` names its colour."""
+
+    name: str
+    style: str
+    x: Sequence[float]
+    y: Sequence[float | None]
+    spread: Sequence[float | None] = ()
+    dots: bool = False
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Level:
+    """A reference: a horizontal line."""
+
+    name: str
+    style: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Scale:
+    """From values to pixels, linear or logarithmic, with ticks."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+    ticks: list[float] = field(default_factory=list)
+
+    def __call__(self, value: float) -> float:
+        f = math.log10 if self.log else float
+        share = (f(value) - f(self.low)) / (f(self.high) - f(self.low))
+        return round(self.start + share * (self.end - self.start), 2)
+
+    @classmethod
+    def around(cls, values: Sequence[float], start: float, end: float, log: bool = False, room: float = 0.0) -> Scale:
+        """A scale that holds the values; a linear one ends at ticks unless `room` is 0."""
+        if log:
+            kept = [v for v in values if v > 0] or [1.0]
+            low, high = min(kept), max(kept)
+            first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
+            if room:
+                low, high = 10.0**first, 10.0 ** max(last, first + 1)
+            elif low == high:
+                low, high = low / 2, high * 2
+            step = max(1, (last - first) // 4)
+            marks = [10.0**e for e in range(first, max(last, first + 1) + 1, step)]
+            inner = [m for m in marks if low * (1 - 1e-9) <= m <= high * (1 + 1e-9)]
+            return cls(low, high, start, end, True, inner if len(inner) > 1 else sorted({low, *inner, high}))
+        low, high = min(values), max(values)
+        if low == high:
+            low, high = (low - 0.5, high + 0.5) if low == 0 else (low - abs(low) / 10, high + abs(high) / 10)
+        margin = room * (high - low)
+        from matplotlib.ticker import MaxNLocator
+
+        ticks = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low - margin, high + margin)
+        if room:
+            low, high = float(ticks[0]), float(ticks[-1])
+        inside = [float(t) for t in ticks if low - 1e-12 <= t <= high + 1e-12]
+        return cls(low, high, start, end, False, inside)
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A number for people; what is not finite says so.
+
+    >>> number(0.81333), number(float("inf")), number(None), number(123456.0)
+    ('0.8133', '∞', 'none', '1.235e+05')
+    """
+    if value is None:
+        return "none"
+    return f"{value:.{digits}g}" if math.isfinite(value) else "∞"
+
+
+def _good(value: float | None, log: bool) -> bool:
+    return value is not None and math.isfinite(value) and (value > 1e-14 or not log)
+
+
+def line_chart(
+    name: str, title: str, x_label: str, y_label: str, series: Sequence[Series], levels: Sequence[Level] = (),
+    *, log_x: bool = False, log_y: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """Lines over a common axis, for the template `chart`."""
+    pairs = [(s, [(x, y) for x, y in zip(s.x, s.y, strict=True) if _good(y, log_y)]) for s in series]
+    shown: list[float] = [float(y) for _, points in pairs for _, y in points if y is not None]
+    for s in series if not log_y else ():
+        ends = [(y, d) for y, d in zip(s.y, s.spread, strict=False) if _good(y, False) and _good(d, False)]
+        shown += [float(e) for y, d in ends if y is not None and d is not None for e in (y - d, y + d)]
+    shown += [level.value for level in levels if _good(level.value, log_y)]
+    if not shown:
+        return {"id": name, "title": title, "empty": True, "desc": "there is no finite number to draw"}
+    x_values = [x for _, points in pairs for x, _ in points] or [0.0, 1.0]
+    xs = Scale.around(x_values, LEFT, WIDTH - RIGHT, log_x)
+    ys = Scale.around(shown, HEIGHT - BOTTOM, TOP, log_y, room=0.02)
+    drawn, words = [], []
+    for s, points in pairs:
+        if not points:
+            continue
+        at = [(xs(x), ys(y)) for x, y in points if y is not None]
+        drawn.append(
+            {
+                "name": s.name, "style": s.style, "dashed": s.dashed,
+                "path": "M" + "L".join(f"{x} {y}" for x, y in at),
+                "band": _band(s, xs, ys), "dots": at if s.dots or len(at) == 1 else [],
+            }
+        )  # fmt: skip
+        words.append(f"{s.name} goes from {number(points[0][1])} to {number(points[-1][1])}")
+    lines = [{"name": v.name, "style": v.style, "y": ys(v.value)} for v in levels if _good(v.value, log_y)]
+    words += [f"{v.name} is at {number(v.value)}" for v in levels]
+    return {
+        "id": name, "title": title, "empty": False, "x_label": x_label, "y_label": y_label,
+        "width": WIDTH, "height": HEIGHT,
+        "left": LEFT, "right": WIDTH - RIGHT, "top": TOP, "bottom": HEIGHT - BOTTOM,
+        "x_ticks": [(xs(t), f"{t:g}") for t in xs.ticks], "y_ticks": [(ys(t), f"{t:.4g}") for t in ys.ticks],
+        "series": drawn, "levels": lines, "desc": "; ".join(words) + ".",
+        "readout": json.dumps(_readout(x_label, pairs, levels, xs)),
+    }  # fmt: skip
+
+
+def _band(s: Series, xs: Scale, ys: Scale) -> str | None:
+    points = [
+        (x, y, d)
+        for x, y, d in zip(s.x, s.y, s.spread or [None] * len(s.x), strict=True)
+        if _good(y, ys.log) and _good(d, False)
+    ]
+    if len(points) < 2 or not any(d for _, _, d in points):
+        return None
+    clip = lambda v: min(max(v, ys.low), ys.high)  # noqa: E731
+    upper = [f"{xs(x)} {ys(clip(y + d))}" for x, y, d in points]  # type: ignore[operator]
+    lower = [f"{xs(x)} {ys(clip(y - d))}" for x, y, d in reversed(points)]  # type: ignore[operator]
+    return "M" + "L".join(upper + lower) + "Z"
+
+
+def _readout(x_label: str, pairs: Sequence[tuple[Series, list]], levels: Sequence[Level], xs: Scale) -> list[list[Any]]:
+    """[pixel, text] for every x: what the pointer shows."""
+    found: dict[float, list[str]] = {}
+    for s, points in pairs:
+        for x, y in points:
+            found.setdefault(x, []).append(f"{s.name}: {number(y)}")
+    said = [f"{v.name}: {number(v.value)}" for v in levels]
+    return [[xs(x), "\n".join([f"{x_label} {x:g}", *values, *said])] for x, values in sorted(found.items())]
+
+
+def dot_plot(name: str, title: str, x_label: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Rows of {label, style, value, spread, points} over one axis."""
+    values = [float(v) for r in rows for v in (r["value"], *r["points"]) if _good(v, False)]
+    if not values:
+        return {"id": name, "title": title, "empty": True, "desc": "there is no finite number to draw"}
+    top, step = 10, 46
+    bottom = top + step * len(rows)
+    xs = Scale.around(values, 24, WIDTH - 24, room=0.05)
+    drawn = []
+    for k, r in enumerate(rows):
+        y = top + step * k + 30
+        if not _good(r["value"], False):
+            continue
+        spread = r["spread"] if _good(r["spread"], False) else 0.0
+        drawn.append(
+            {
+                "label": r["label"], "style": r["style"], "y": y, "x": xs(r["value"]), "text": number(r["value"]),
+                "ends": [xs(max(r["value"] - spread, xs.low)), xs(min(r["value"] + spread, xs.high))],
+                "points": [xs(p) for p in r["points"] if _good(p, False)],
+            }
+        )  # fmt: skip
+    return {
+        "id": name, "title": title, "empty": False, "x_label": x_label, "width": WIDTH, "height": bottom + BOTTOM - 4,
+        "bottom": bottom, "left": 24, "right": WIDTH - 24, "x_ticks": [(xs(t), f"{t:.4g}") for t in xs.ticks],
+        "rows": drawn, "desc": "; ".join(f"{r['label']}: {number(r['value'])}" for r in rows) + ".",
+    }  # fmt: skip
+
+
+def network(graph: Any, names: Sequence[str], records: Sequence[int]) -> dict[str, Any]:
+    """The graph with agents sized by their records."""
+    import networkx as nx
+
+    drawn = graph.to_networkx()
+    circle = graph.kind in ("ring", "complete") or graph.size > 150
+    where = nx.circular_layout(drawn) if circle else nx.kamada_kawai_layout(drawn)
+    place = np.array([where[i] for i in range(graph.size)])
+    low, high = place.min(0), place.max(0)
+    width, height, margin = WIDTH, 330, 46
+    scaled = margin + (place - low) / np.where(high > low, high - low, 1.0) * (np.array([width, height]) - 2 * margin)
+    labelled = graph.size <= 24
+    largest = max(records)
+    nodes = [
+        {
+            "x": round(float(x), 1), "y": round(float(y), 1), "name": name, "records": int(n),
+            "r": round(7 + 13 * math.sqrt(n / largest), 1) if labelled else 4.0,
+        }
+        for (x, y), name, n in zip(scaled, names, records, strict=True)
+    ]  # fmt: skip
+    edges = [(nodes[i], nodes[j]) for i, j in graph.edges.tolist()]
+    return {
+        "id": "graph", "title": f"The graph: {graph.kind}, {graph.size} agents, {len(edges)} links", "width": width,
+        "height": height, "nodes": nodes, "edges": edges, "labelled": labelled,
+        "desc": "Each circle is an agent, larger with more records; each line is a link that messages travel.",
+    }  # fmt: skip

@@ -1,0 +1,258 @@
+"""The report of a run: one HTML page that needs no network, made from result.json and certificate.json alone.
+
+Everything is inlined: style, script and charts. Without JavaScript nothing is missing; with it, tables sort, charts
+read out values and the colours can be switched. Names and texts are escaped by the template engine, and the page's own
+content policy allows no script but the one that is hashed into it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.algorithms.base import Erratum, all_algorithms
+from coterie.errors import InputError
+from coterie.fair import METHODS
+from coterie.graphs import Graph, make_graph
+from coterie.plan import GraphPlan
+from coterie.report import charts
+from coterie.report.charts import Level, Series, number
+from coterie.report.errata import MEANING
+
+__all__ = ["available", "fair_page", "page_of", "run_page"]
+
+DRAWN = 300  # agents beyond which the graph is told, not drawn
+LISTED = 200  # agents in the table
+STYLES = 8  # colours of the palette
+
+
+def available() -> bool:
+    """Whether pages can be made here (the extra `report` is installed)."""
+    return find_spec("jinja2") is not None
+
+
+def page_of(folder: Path) -> str:
+    """The page of a folder that `coterie run` or `coterie fair` wrote."""
+    if (folder / "result.json").is_file():
+        sealed = _read(folder / "certificate.json") if (folder / "certificate.json").is_file() else None
+        return _safely(folder / "result.json", run_page, _read(folder / "result.json"), sealed)
+    if (folder / "fair.json").is_file():
+        return _safely(folder / "fair.json", fair_page, _read(folder / "fair.json"))
+    raise InputError(f"{folder} holds neither result.json nor fair.json: give a folder that `coterie run` wrote")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path}: {error}") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path} is not a result: expected a JSON object")
+    return content
+
+
+def _safely(path: Path, make: Any, *content: Any) -> str:
+    if not available():
+        raise InputError("the report needs the package jinja2: pip install 'coterie[report]'")
+    from jinja2 import UndefinedError
+
+    try:
+        return make(*content)
+    except (KeyError, TypeError, IndexError, AttributeError, UndefinedError) as error:
+        raise InputError(f"{path} is not a result of this version: {error!r}") from None
+
+
+def _render(template: str, **content: Any) -> str:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    env = Environment(
+        loader=PackageLoader("coterie.report"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    env.filters |= {"number": number, "bytes": _bytes}
+    script = env.get_template("script.js").render()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    style = env.get_template("style.css").render()
+    return env.get_template(template).render(script=script, script_hash=digest, style=style, **content)
+
+
+# ---- a run -----------------------------------------------------------------------------------------------------------
+
+
+def run_page(result: dict[str, Any], sealed: dict[str, Any] | None) -> str:
+    """The page of a run: `result` as in result.json, `sealed` as in certificate.json (None: there is none)."""
+    plan, privacy = result["plan"], result["privacy"]
+    score = "test_accuracy" if "test_accuracy" in result["metrics"] else "test_score"
+    measure = "test accuracy" if score == "test_accuracy" else f"test {result['metric']}"
+    slug = result["algorithm"]["name"]
+    algorithm = all_algorithms().get(slug)
+    graph = _graph(plan, result, sealed)
+    return _render(
+        "run.html",
+        result=result, plan=plan, privacy=privacy, certificate=sealed, score=score, measure=measure,
+        agents=_agents(result), listed=LISTED, graph=graph, size=_size(result, sealed), odds=_odds(privacy),
+        summary="" if algorithm is None else algorithm.summary,
+        reference="" if algorithm is None else algorithm.reference.rstrip("."),
+        errata=_errata(() if algorithm is None else algorithm.errata), meaning=MEANING,
+        scores=_scores(result, score, measure), curves=_curves(result, score, measure),
+        table=_curve_table(result, score), settings=_settings(result["algorithm"]["settings"]),
+        picture=None if graph is None or graph.size > DRAWN else charts.network(
+            graph, [a["name"] for a in result["agents"]], [a["records"] for a in result["agents"]]
+        ),
+    )  # fmt: skip
+
+
+def _size(result: dict[str, Any], sealed: dict[str, Any] | None) -> int:
+    return len(result["agents"]) if sealed is None else sealed["public"]["agents"]
+
+
+def _graph(plan: dict[str, Any], result: dict[str, Any], sealed: dict[str, Any] | None) -> Graph | None:
+    """The graph as the plan makes it; one from a file only if the certificate carries its edges."""
+    size = _size(result, sealed)
+    if size != len(result["agents"]):
+        return None  # result.json lists the first thousand agents
+    how = GraphPlan.model_validate(plan["graph"])
+    if how.kind != "file":
+        return make_graph(how.kind, size, seed=how.seed, **how.params())
+    if sealed is None or not sealed["public"]["edges"]:
+        return None
+    return Graph(size, np.array(sealed["public"]["edges"]), "file")
+
+
+def _agents(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """One row for each agent: what it holds, spends and sends."""
+    privacy, rows = result["privacy"], []
+    for k, agent in enumerate(result["agents"][:LISTED]):
+        row = {**agent, "bytes_sent": agent.get("bytes_sent"), "spent": None, "budget": None, "left": None, "share": 0}
+        if privacy is not None:
+            budget = privacy["budget"][k] if isinstance(privacy["budget"], list) else privacy["budget"]
+            spent = privacy["per_agent"][k]
+            spent = math.inf if spent is None else spent
+            share = round(100 * min(spent / budget, 1.0), 1)
+            row |= {"spent": spent, "budget": budget, "left": max(budget - spent, 0.0), "share": share}
+            if row["left"] < 1e-6 * budget:
+                row["left"] = 0.0
+            row["over"] = spent > budget * (1 + 1e-9)
+        rows.append(row)
+    return rows
+
+
+def _odds(privacy: dict[str, Any] | None) -> float | None:
+    """How often, in percent, the best guess between two records is right at most: (e^ε + δ)/(e^ε + 1)."""
+    if privacy is None or privacy["epsilon"] is None:
+        return None
+    return 100 * (1 - (1 - privacy["delta"]) / (math.exp(min(privacy["epsilon"], 700.0)) + 1))
+
+
+def _scores(result: dict[str, Any], score: str, measure: str) -> dict[str, Any]:
+    metrics, references = result["metrics"][score], result["references"]
+    fixed = lambda name, label: {  # noqa: E731
+        "label": label, "style": name, "value": references[name][score], "spread": 0.0, "points": []
+    }  # fmt: skip
+    mine = {
+        "label": f"together, by {result['algorithm']['name']}", "style": "run", "value": metrics["mean"],
+        "spread": metrics["std"], "points": metrics["per_seed"],
+    }  # fmt: skip
+    rows = [
+        fixed("alone", "each agent alone (mean)"),
+        mine,
+        fixed("pooled", "all records in one place, no privacy"),
+    ]
+    return charts.dot_plot("scores", f"{measure.capitalize()} at the end", measure, rows)
+
+
+def _curves(result: dict[str, Any], score: str, measure: str) -> list[dict[str, Any]]:
+    data, std, name = result["curves"], result["curves"]["std"], result["algorithm"]["name"]
+    panels = [
+        ("train_loss", "Training loss", "training loss (mean over agents)", False),
+        (score, measure.capitalize(), measure, False),
+        ("consensus_gap", "Disagreement between agents", "distance from the mean model (rms)", True),
+    ]
+    out = []
+    for key, title, label, log in panels:
+        levels = [
+            Level(who, who, result["references"][who][key])
+            for who in ("pooled", "alone")
+            if result["references"].get(who, {}).get(key) is not None
+        ]
+        series = Series(name, "run", data["round"], data[key], std[key])
+        out.append(charts.line_chart(key, title, "round", label, [series], levels, log_y=log))
+    return out
+
+
+def _curve_table(result: dict[str, Any], score: str) -> dict[str, Any]:
+    data = result["curves"]
+    keys = ["train_loss", score, "consensus_gap", *(["time"] if "time" in data else [])]
+    head = ["round", *(k.replace("_", " ") for k in keys)]
+    return {"head": head, "rows": [[r, *(data[k][i] for k in keys)] for i, r in enumerate(data["round"])]}
+
+
+def _settings(settings: dict[str, Any]) -> list[tuple[str, str]]:
+    say = lambda v: "not set" if v is None else f"{v:.6g}" if isinstance(v, float) else str(v)  # noqa: E731
+    return [(name.replace("_", " "), say(value)) for name, value in settings.items()]
+
+
+def _errata(found: Sequence[Erratum]) -> list[Erratum]:
+    order = list(MEANING)
+    return sorted(found, key=lambda e: order.index(e.severity))
+
+
+def _bytes(count: float | None) -> str:
+    """Bytes for people.
+
+    >>> _bytes(90240.0), _bytes(12.0)
+    ('90.2 kB', '12 B')
+    """
+    if count is None:
+        return "unknown"
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:.0f} B"
+
+
+# ---- a fairness study ------------------------------------------------------------------------------------------------
+
+
+def fair_page(study: dict[str, Any]) -> str:
+    """The page of a fairness study: `study` as in fair.json."""
+    cells = study["cells"]
+    panels = [_panel(name, cells) for name in dict.fromkeys(cell["panel"] for cell in cells)]
+    methods = [METHODS[m] for m in dict.fromkeys(c["method"] for c in cells) if m in METHODS]
+    errata: list[Erratum] = list(dict.fromkeys(e for m in methods for e in m.errata))
+    return _render(
+        "fair.html", plan=study["plan"], panels=panels, methods=methods, errata=_errata(errata), meaning=MEANING
+    )
+
+
+def _panel(name: str, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    mine = [c for c in cells if c["panel"] == name]
+    axis = "wanted_delta" if len({c["wanted_delta"] for c in mine}) > 1 else "epsilon"
+    letter = "ε" if axis == "epsilon" else "δ"
+    pictures = []
+    for metric, title in (("accuracy", "Test accuracy"), ("risk_difference", "Risk difference")):
+        series, levels = [], []
+        for k, label in enumerate(dict.fromkeys(c["label"] for c in mine)):
+            style = f"s{k % STYLES}"
+            row = [c for c in mine if c["label"] == label]
+            private = sorted((c for c in row if c["epsilon"] is not None), key=lambda c: c[axis])
+            if private:
+                y, d = ([c[metric][s] for c in private] for s in ("mean", "std"))
+                dashed = any(c["as_printed"] for c in private)
+                series.append(Series(label, style, [c[axis] for c in private], y, d, dots=True, dashed=dashed))
+            levels += [
+                Level(f"{label} (no privacy)", style, c[metric]["mean"])
+                for c in row
+                if c["epsilon"] is None and c[metric]["mean"] is not None
+            ]
+        where = f"p{len(name)}-{metric}-{''.join(ch for ch in name.lower() if ch.isascii() and ch.isalnum())}"
+        pictures.append(charts.line_chart(where, title, letter, title.lower(), series, levels, log_x=True))
+    return {"name": name, "cells": mine, "letter": letter, "axis": axis, "charts": pictures}

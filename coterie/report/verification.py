@@ -1,0 +1,468 @@
+r"""Checking a certificate without trusting whoever made it.
+
+Three layers, each of which a certificate must pass:
+
+1. **Form.** Every field is there, none is unknown, the digest is that of the content, the signature (if any) is good.
+2. **Arithmetic**, from the certificate alone: the plan's hash, every total from the listed events by every accountant,
+   the claim from the totals, the budgets from the plan, ε ≤ budget.
+3. **Derivation**, with the installed code: settings from the plan and the public sizes, events from the settings and
+   the stated noise, the assumptions' words. A certificate made by other code (`made_with.code_sha256`) may rightly
+   differ here, so its differences are warnings unless `strict`.
+
+No data is read, and no file that the certificate names but those of its own folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+import coterie
+from coterie.algorithms.base import Algorithm, find
+from coterie.drivers.layout import rows
+from coterie.errors import InputError
+from coterie.experiment import Network, _problem, public_network, public_sizes, settle
+from coterie.graphs import Graph, make_graph, mixing
+from coterie.plan import Plan, validate
+from coterie.privacy.budget import run_events
+from coterie.report import certificate as c
+
+__all__ = ["Certificate", "Rejected", "Verdict", "parse", "public_key", "verify"]
+
+EVENTS, TOTALS = 1e-9, 1e-6  # relative: how far two machines may differ in the last digits
+LARGEST = 5_000_000  # agents, rounds, made records: beyond it a certificate is refused, not computed
+
+Whole = Annotated[int, Field(ge=0)]
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Number = float | Literal["inf"]
+
+
+class Rejected(Exception):
+    """The certificate is wrong; the message names the first field and what was expected."""
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class _Claim(_Table):
+    private: bool
+    epsilon: Number
+    delta: Annotated[float, Field(gt=0, lt=1)] | None
+    accountant: str
+    adjacency: str
+    adversary: str
+
+
+class _Public(_Table):
+    agents: Annotated[int, Field(ge=1, le=LARGEST)]
+    names: list[str] | None
+    edges: list[Annotated[list[Whole], Field(min_length=2, max_length=2)]] | None
+    loss: Literal["logistic", "hinge", "squared", "softmax", "mlp", "mean"]
+    features: Annotated[int, Field(ge=1, le=10**9)]
+    classes: Annotated[int, Field(ge=1, le=10**6)] | None
+
+
+class _Algorithm(_Table):
+    name: str
+    rounds: Annotated[int, Field(ge=1, le=LARGEST)]
+    settings: dict[str, Any]
+
+
+class _Group(_Table):
+    members: Annotated[list[Annotated[list[Whole], Field(min_length=2, max_length=2)]], Field(min_length=1)]
+    records: Annotated[int, Field(ge=1)]
+    neighbours: Whole
+    budget: Annotated[float, Field(gt=0)] | None
+    noise_multiplier: Annotated[float, Field(ge=0)]
+    events: list[dict[str, Any]]
+    totals: Annotated[dict[str, Number], Field(min_length=1)]
+    epsilon: Number
+    accountant: str
+
+
+class _Run(_Table):
+    noise: str
+    seeds: list[Whole]
+    completed_rounds: Whole
+
+
+class Certificate(_Table):
+    """Schema 1 of certificate.json; docs/certificate.md says what each field means."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    claim: _Claim
+    plan: dict[str, Any]
+    plan_sha256: Hash
+    public: _Public
+    algorithm: _Algorithm
+    agents: Annotated[list[_Group], Field(min_length=1)]
+    assumptions: list[str]
+    run: _Run
+    files: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")], Hash]
+    made_with: dict[str, str]
+    signer: Hash | None
+    digest: Hash
+    signature: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """A certificate that holds: what it says, and what the reader should know besides."""
+
+    content: Certificate
+    signed_by: str | None
+    derived: bool  # whether the events were derived anew from the plan, with the code that made them
+    warnings: tuple[str, ...]
+
+
+def parse(text: str) -> dict[str, Any]:
+    """The JSON object of a certificate: no key twice, no NaN, no number beyond float64."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise InputError("not a certificate: it has the same key twice")
+        return found
+
+    def finite(digits: str) -> float:
+        number = float(digits)
+        if not math.isfinite(number):
+            raise InputError(f"not a certificate: {digits} is not a number that float64 holds")
+        return number
+
+    try:
+        content = json.loads(text, object_pairs_hook=once, parse_float=finite, parse_constant=finite)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise InputError("not a certificate: expected a JSON object")
+    return content
+
+
+def verify(
+    content: Mapping[str, Any], *, key: bytes | None = None, strict: bool = False, folder: Path | None = None
+) -> Verdict:
+    """Check a certificate; raises `Rejected` with the first thing that is wrong.
+
+    Args:
+        content: what `parse` returned.
+        key: the 32 bytes of the Ed25519 public key that must have signed it; None takes any signature, or none.
+        strict: reject also what was made by other code than the installed one, or could not be derived anew.
+        folder: where the released files lie; a file that is there must be the one that the certificate names.
+    """
+    try:
+        parsed = Certificate.model_validate(dict(content))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(k) for k in first["loc"]).replace("schema_", "schema")
+        raise Rejected(f"{where}: {first['msg'][0].lower()}{first['msg'][1:]}") from None
+    _sealed(content, parsed, key)
+    _arithmetic(content, parsed)
+    warnings = list(_released(parsed, folder))
+    if parsed.made_with.get("code_sha256") == c.code_hash():
+        _versions(parsed)
+        _derivation(content, parsed)
+        derived = True
+    else:
+        warnings += _other_code(content, parsed)
+        derived = False
+    if not parsed.claim.private:
+        raise Rejected("claim.private is false: the numbers are right, but no privacy is claimed")
+    if strict and warnings:
+        raise Rejected(warnings[0])
+    return Verdict(parsed, parsed.signer, derived, tuple(warnings))
+
+
+# ---- form ------------------------------------------------------------------------------------------------------------
+
+
+def _sealed(content: Mapping[str, Any], parsed: Certificate, key: bytes | None) -> None:
+    body = {name: value for name, value in content.items() if name not in ("digest", "signature")}
+    _same("digest", parsed.digest, c.sha256(c.canonical(body)))
+    if (parsed.signer is None) != (parsed.signature is None):
+        raise Rejected("signature: signer and signature must both be there, or neither")
+    if key is not None and parsed.signer != key.hex():
+        raise Rejected(f"signer: expected {key.hex()}, got {parsed.signer or 'no signature'}")
+    if parsed.signer is None or parsed.signature is None:
+        return
+    try:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    except ImportError:
+        raise InputError("a signature is checked by the package cryptography: pip install 'coterie[deploy]'") from None
+    try:
+        signer = Ed25519PublicKey.from_public_bytes(bytes.fromhex(parsed.signer))
+        signer.verify(bytes.fromhex(parsed.signature), c.signed_text(parsed.digest))
+    except (InvalidSignature, ValueError):
+        raise Rejected("signature: not made by the signer over this digest") from None
+
+
+def public_key(given: str) -> bytes:
+    """The 32 bytes of an Ed25519 public key: 64 hexadecimal digits, or a PEM file."""
+    if len(given) == 64 and all(digit in "0123456789abcdefABCDEF" for digit in given):
+        return bytes.fromhex(given)
+    try:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+    except ImportError:
+        raise InputError("a key in a file is read by the package cryptography: pip install 'coterie[deploy]'") from None
+    try:
+        key = load_pem_public_key(Path(given).read_bytes())
+    except OSError as error:
+        raise InputError(f"cannot read key {given}: {error.strerror or error}") from None
+    except ValueError:
+        raise InputError(f"{given} is not a public key in PEM form") from None
+    if not isinstance(key, Ed25519PublicKey):
+        raise InputError(f"{given} is not an Ed25519 key but {type(key).__name__}")
+    return key.public_bytes_raw()
+
+
+def _released(parsed: Certificate, folder: Path | None) -> Iterator[str]:
+    for name, stated in parsed.files.items():
+        path = None if folder is None else folder / name
+        if path is None or not path.is_file():
+            yield f"{name} is not beside the certificate, so it was not compared"
+        else:
+            _same(f"files.{name}", stated, c.sha256(path.read_bytes()))
+
+
+# ---- arithmetic ------------------------------------------------------------------------------------------------------
+
+
+def _arithmetic(content: Mapping[str, Any], parsed: Certificate) -> None:
+    """Everything that follows from the certificate alone."""
+    _same("plan_sha256", parsed.plan_sha256, c.sha256(c.canonical(parsed.plan)))
+    privacy = parsed.plan.get("privacy")
+    if privacy is not None and not (isinstance(privacy, dict) and isinstance(privacy.get("delta"), float)):
+        raise Rejected("plan.privacy: expected a table with epsilon and delta")
+    delta = None if privacy is None else privacy["delta"]
+    budgets = [None] * parsed.public.agents if privacy is None else _budgets(privacy["epsilon"], parsed.public.agents)
+    seen = np.zeros(parsed.public.agents, bool)
+    for k, (group, raw) in enumerate(zip(parsed.agents, content["agents"], strict=True)):
+        where = f"agents[{k}]"
+        for first, last in group.members:
+            if not first <= last < parsed.public.agents or seen[first : last + 1].any():
+                raise Rejected(f"{where}.members: {[first, last]} is no range of agents that are in no other group")
+            seen[first : last + 1] = True
+            if wrong := next((b for b in budgets[first : last + 1] if b != group.budget), None):
+                raise Rejected(f"{where}.budget: the plan says {wrong}, got {group.budget}")
+        if (group.budget is None) != (privacy is None):
+            raise Rejected(f"{where}.budget: the plan has {'no' if privacy is None else 'a'} budget")
+        try:
+            again = c.encode(c.decode(group.events))
+            made = c.totals(again, delta)
+        except InputError as error:
+            raise Rejected(f"{where}.events: {error}") from None
+        _equal(f"{where}.events", raw["events"], again, 0.0)
+        for name in ("totals", "epsilon", "accountant"):
+            _equal(f"{where}.{name}", raw[name], made[name], TOTALS)
+    if not seen.all():
+        raise Rejected(f"agents: agent {int(np.argmin(seen))} is in no group")
+    if parsed.public.names is not None and len(parsed.public.names) != parsed.public.agents:
+        raise Rejected(f"public.names: expected {parsed.public.agents} names, got {len(parsed.public.names)}")
+    if parsed.run.completed_rounds > parsed.algorithm.rounds:
+        raise Rejected(f"run.completed_rounds: {parsed.run.completed_rounds} of {parsed.algorithm.rounds} rounds")
+    if parsed.run.noise not in (c.SIMULATED, c.SECURE):
+        raise Rejected(f"run.noise: unknown source {parsed.run.noise!r}")
+    if bool(parsed.run.seeds) != (parsed.run.noise == c.SIMULATED):
+        raise Rejected("run.noise: a simulation has seeds, and only a simulation has")
+    printed = parsed.algorithm.settings.get("as_printed", False) is not False
+    _equal("claim", content["claim"], c.claim(content["agents"], delta, printed), TOTALS)
+
+
+def _budgets(epsilon: Any, agents: int) -> list[Any]:
+    listed = epsilon if isinstance(epsilon, list) else [epsilon] * agents
+    if len(listed) != agents or not all(isinstance(e, float) and e > 0 for e in listed):
+        raise Rejected("plan.privacy.epsilon: expected a number > 0, or one for each agent")
+    return listed
+
+
+# ---- derivation ------------------------------------------------------------------------------------------------------
+
+
+def _versions(parsed: Certificate) -> None:
+    """The code's own version is known; of the libraries only that they are named."""
+    _same("made_with.coterie", parsed.made_with.get("coterie", "nothing"), coterie.__version__)
+    for name in {*parsed.made_with} ^ {*c.versions()}:
+        raise Rejected(f"made_with.{name}: {'unknown' if name in parsed.made_with else 'missing'}")
+
+
+def _other_code(content: Mapping[str, Any], parsed: Certificate) -> Iterator[str]:
+    """Warnings: what the installed code would have derived differently, if anything."""
+    theirs = parsed.made_with.get("coterie", "unknown")
+    yield f"made by other code (coterie {theirs}): totals were recomputed, what the plan asks of it was not proved"
+    try:
+        _derivation(content, parsed)
+    except Rejected as difference:
+        yield f"the installed code derives another certificate from the plan: {difference}"
+
+
+def _derivation(content: Mapping[str, Any], parsed: Certificate) -> None:
+    """Settings, events and words from the plan, the public facts and the stated noise."""
+    inputs = {
+        "plan": content["plan"],
+        "public": content["public"],
+        "secure": parsed.run.noise == c.SECURE,
+        "agents": [[g["members"], g["records"], g["noise_multiplier"]] for g in content["agents"]],
+    }
+    made = _derive(c.canonical(inputs))
+    if isinstance(made, str):
+        raise Rejected(made)
+    _equal("algorithm", content["algorithm"], made["algorithm"], EVENTS)
+    _equal("assumptions", content["assumptions"], made["assumptions"], 0.0)
+    if parsed.run.seeds and parsed.run.seeds != made["seeds"]:
+        raise Rejected(f"run.seeds: the plan gives {made['seeds']}")
+    for k, (stated, derived) in enumerate(zip(content["agents"], made["agents"], strict=True)):
+        _equal(f"agents[{k}].neighbours", stated["neighbours"], derived["neighbours"], 0.0)
+        if parsed.run.noise == c.SIMULATED:
+            _equal(f"agents[{k}].events", stated["events"], derived["events"], EVENTS)
+        else:
+            _within(f"agents[{k}].events", stated["events"], derived["events"])
+
+
+@lru_cache(maxsize=64)
+def _derive(inputs: bytes) -> dict[str, Any] | str:
+    """What the installed code makes of the inputs, or what is wrong with them."""
+    given = json.loads(inputs)
+    try:
+        plan = validate(given["plan"])
+        _equal("plan", given["plan"], plan.as_json(), 0.0)
+        sizes, noise = np.zeros(given["public"]["agents"], int), np.zeros(given["public"]["agents"])
+        for members, records, multiplier in given["agents"]:
+            for first, last in members:
+                sizes[first : last + 1], noise[first : last + 1] = records, multiplier
+        network = _network(plan, given["public"], sizes)
+        algorithm = _on_wire(find(plan.algorithm.name)) if given["secure"] else find(plan.algorithm.name)
+        if (plan.run.rounds or 0) > LARGEST:
+            raise Rejected(f"plan.run.rounds: {plan.run.rounds} is more than is checked here")
+        settled = settle(plan, network, algorithm)
+        with jax.enable_x64(True):
+            places = jax.tree.map(lambda x: jnp.asarray(np.asarray(x, float)), settled.places)
+            places = eqx.tree_at(lambda p: p.noise, places, jnp.asarray(noise))
+        agents = []
+        for k, (members, _, _) in enumerate(given["agents"]):
+            everyone = np.concatenate([np.arange(first, last + 1) for first, last in members])
+            facts = (places.count, places.degree, places.self_weight, places.unit)
+            if any(np.ptp(np.asarray(fact)[everyone]) > 1e-12 for fact in facts):
+                raise Rejected(f"agents[{k}].members: these agents stand in different places")
+            place = rows(places, int(everyone[0]))
+            events = run_events(algorithm, settled.cfg, place)
+            agents.append({"neighbours": int(network.graph.degrees[everyone[0]]), "events": c.encode(events)})
+    except Exception as error:  # a plan that nobody has run yet may fail in any way
+        return str(error) if isinstance(error, InputError | Rejected) else f"plan: cannot be derived: {error!r}"
+    settings = c.lossless(settled.cfg.model_dump(mode="json"))
+    return {
+        "algorithm": {"name": algorithm.slug, "rounds": settled.rounds, "settings": settings},
+        "assumptions": c.assumptions(plan, network.problem, algorithm, settled.cfg),
+        "seeds": [plan.run.seed + k for k in range(plan.run.seeds)],
+        "agents": agents,
+    }
+
+
+def _network(plan: Plan, public: dict[str, Any], sizes: np.ndarray) -> Network:
+    """The public side from the certificate, compared with the plan where that says or makes it."""
+    stated = public_sizes(plan)
+    if stated is not None and stated.tolist() != sizes.tolist():
+        raise Rejected(f"agents.records: the plan's sizes are {stated.tolist()[:20]}, not {sizes.tolist()[:20]}")
+    if plan.problem.loss not in (None, public["loss"]):
+        raise Rejected(f"public.loss: the plan says {plan.problem.loss}")
+    if plan.problem.dim not in (None, public["features"]):
+        raise Rejected(f"public.features: the plan says {plan.problem.dim}")
+    if public["classes"] is not None and plan.problem.classes not in (None, public["classes"]):
+        raise Rejected(f"public.classes: the plan says {plan.problem.classes}")
+    if plan.data.source == "clinics" and _affordable(plan):
+        made = public_network(plan)
+        facts = c.facts(plan, made)
+        for name in ("agents", "names", "loss", "features", "classes"):
+            _equal(f"public.{name}", public[name], facts[name], 0.0)
+        _equal("agents.records", sizes.tolist(), made.sizes.tolist(), 0.0)
+    problem = _problem(plan, public["loss"], public["features"], public["classes"] or 1)
+    _equal("public.classes", public["classes"], c.shape(problem)["classes"], 0.0)
+    graph = _graph(plan, public)
+    rule: dict[str, Any] = {} if plan.graph.kappa is None else {"kappa": plan.graph.kappa}
+    names = tuple(public["names"] or (f"agent {i}" for i in range(len(sizes))))
+    return Network(graph, mixing(graph, plan.graph.mixing, **rule), problem, sizes, names)
+
+
+def _affordable(plan: Plan) -> bool:
+    """Whether made data is small enough to be made again."""
+    options = plan.data.options
+    numbers = [options.get(name, 1) for name in ("records", "features", "sites")]
+    return all(isinstance(n, int) for n in numbers) and math.prod(numbers[:2]) <= 4 * LARGEST
+
+
+def _graph(plan: Plan, public: dict[str, Any]) -> Graph:
+    size = public["agents"]
+    if (plan.graph.kind == "file") != (public["edges"] is not None):
+        raise Rejected("public.edges: listed for graphs from a file, and only for those")
+    if public["edges"] is None:
+        return make_graph(plan.graph.kind, size, seed=plan.graph.seed, **plan.graph.params())
+    edges = [tuple(edge) for edge in public["edges"]]
+    if edges != sorted(set(edges)) or not all(0 <= i < j < size for i, j in edges):
+        raise Rejected(f"public.edges: expected sorted pairs i < j < {size}, each once")
+    return Graph(size, np.array(edges), "file")
+
+
+def _on_wire(algorithm: Algorithm) -> Algorithm:
+    from coterie.deploy.noise import on_grid
+
+    return on_grid(algorithm)
+
+
+# ---- comparing -------------------------------------------------------------------------------------------------------
+
+
+def _same(where: str, got: str, expected: str) -> None:
+    if got != expected:
+        raise Rejected(f"{where}: expected {expected}, got {got}")
+
+
+def _equal(where: str, got: Any, expected: Any, tolerance: float) -> None:
+    """Two trees of plain data with the same keys, types and values; numbers may differ by a relative tolerance."""
+    if isinstance(expected, dict) and isinstance(got, dict):
+        for name in (*expected, *got):
+            if name not in got or name not in expected:
+                raise Rejected(f"{where}.{name}: {'missing' if name not in got else 'unknown'}")
+            _equal(f"{where}.{name}", got[name], expected[name], tolerance)
+    elif isinstance(expected, list) and isinstance(got, list):
+        if len(got) != len(expected):
+            raise Rejected(f"{where}: expected {len(expected)} entries, got {len(got)}")
+        for k, (one, other) in enumerate(zip(got, expected, strict=True)):
+            _equal(f"{where}[{k}]", one, other, tolerance)
+    elif not _close(got, expected, tolerance):
+        raise Rejected(f"{where}: expected {expected!r}, got {got!r}")
+
+
+def _close(got: Any, expected: Any, tolerance: float) -> bool:
+    if isinstance(got, bool) or isinstance(expected, bool) or not isinstance(expected, float):
+        return type(got) is type(expected) and got == expected
+    return isinstance(got, int | float) and abs(got - expected) <= tolerance * abs(expected)
+
+
+def _within(where: str, charged: list[dict[str, Any]], planned: list[dict[str, Any]]) -> None:
+    """Every charged event is in the plan, no more often than planned."""
+    left = [dict(row) for row in planned]
+    for k, row in enumerate(charged):
+        for other in left:
+            rest = {name: value for name, value in other.items() if name != "times"}
+            try:
+                _equal("", {n: v for n, v in row.items() if n != "times"}, rest, EVENTS)
+            except Rejected:
+                continue
+            if row["times"] <= other["times"]:
+                other["times"] -= row["times"]
+                break
+        else:
+            raise Rejected(f"{where}[{k}]: not in the plan, or more often than planned")

@@ -1,0 +1,456 @@
+"""Certificates: a true one holds, every change is found, and what cannot be found without a signature is listed."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+from coterie.algorithms.base import all_algorithms
+from coterie.cli import main
+from coterie.errors import InputError
+from coterie.experiment import price, public_network
+from coterie.plan import validate
+from coterie.privacy import events as ev
+from coterie.report import certificate as c
+from coterie.report.verification import Rejected, Verdict, parse, public_key, verify
+
+PLAN = """
+name = "small"
+[data]
+source = "clinics"
+options = { records = 160, features = 3, sites = 4 }
+[algorithm]
+name = "dp-dsgd"
+[privacy]
+epsilon = [1.0, 2.0, 1.0, 1.0]
+schedule = "periodic"
+schedule_options = { rate = 0.9, period = 1 }
+[run]
+rounds = 6
+seeds = 2
+"""
+STATED = {
+    "problem": {"loss": "logistic", "dim": 3},
+    "partition": {"kind": "iid", "sizes": [40, 40, 60]},
+    "graph": {"kind": "path"},
+    "data": {"source": "adult"},
+    "privacy": {"epsilon": 1.0},
+    "run": {"rounds": 4},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run."""
+    where = tmp_path_factory.mktemp("certificate")
+    (where / "plan.toml").write_text(PLAN)
+    assert main(["run", str(where / "plan.toml"), "--out", str(where / "run"), "--quiet"]) == 0
+    return where / "run"
+
+
+@pytest.fixture
+def true(folder: Path) -> dict[str, Any]:
+    return parse((folder / "certificate.json").read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """PEM files of a private key, its public key, and somebody else's private key."""
+    from cryptography.hazmat.primitives import serialization as s
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    where = tmp_path_factory.mktemp("keys")
+    mine, other = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+    for name, key in (("mine", mine), ("other", other)):
+        pem = key.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, s.NoEncryption())
+        (where / f"{name}.pem").write_bytes(pem)
+    public = mine.public_key().public_bytes(s.Encoding.PEM, s.PublicFormat.SubjectPublicKeyInfo)
+    (where / "public.pem").write_bytes(public)
+    return where / "mine.pem", where / "public.pem", where / "other.pem"
+
+
+def make(tree: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A sealed certificate of a plan that states its sizes."""
+    plan = validate(tree)
+    network = public_network(plan)
+    seeds = [plan.run.seed + k for k in range(plan.run.seeds)]
+    return roundtrip(c.seal(c.certificate(plan, network, price(plan, network), seeds=seeds, **more)))
+
+
+def roundtrip(content: dict[str, Any]) -> dict[str, Any]:
+    return parse(json.dumps(content))
+
+
+def resealed(content: dict[str, Any], key: Path | None = None) -> dict[str, Any]:
+    """What an adversary who can compute a digest makes of a changed certificate."""
+    return roundtrip(c.seal({k: v for k, v in content.items() if k not in ("digest", "signature", "signer")}, key))
+
+
+def rejection(content: dict[str, Any], **more: Any) -> str | None:
+    try:
+        verify(content, **more)
+    except Rejected as reason:
+        return str(reason)
+    return None
+
+
+# ---- a true certificate ----------------------------------------------------------------------------------------------
+
+
+def test_a_true_certificate_holds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(folder / "certificate.json")]) == 0
+    said = capsys.readouterr().out
+    assert "holds" in said
+    assert "simulated, not private on a wire" in said
+    assert "warning" not in said
+    assert main(["verify", str(folder / "certificate.json"), "--strict"]) == 0
+
+
+def test_its_totals_satisfy_the_gaussian_identity(true: dict[str, Any]) -> None:
+    """δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ) with μ² = Σ times (Δ/σ)², straight from the listed numbers."""
+    for group in true["agents"]:
+        mu = np.sqrt(sum(e["times"] * (e["sensitivity"] / e["sigma"]) ** 2 for e in group["events"]))
+        eps = group["totals"]["gdp"]
+        delta = norm.cdf(mu / 2 - eps / mu) - np.exp(eps) * norm.cdf(-mu / 2 - eps / mu)
+        assert delta == pytest.approx(true["claim"]["delta"], rel=1e-9)
+        assert eps == pytest.approx(group["budget"], rel=1e-6)  # the whole budget is used
+        assert min(group["totals"].values()) == group["epsilon"] <= group["budget"]
+    assert true["claim"]["epsilon"] == pytest.approx(2.0)
+
+
+def test_it_holds_no_more_than_public_things(folder: Path, true: dict[str, Any]) -> None:
+    """Nothing in it depends on what a record says: other patients of the same clinics give the same certificate."""
+    other = folder.parent / "other.toml"
+    other.write_text(PLAN.replace("sites = 4 }", "sites = 4, strength = 3.0 }"))
+    assert main(["run", str(other), "--out", str(folder.parent / "other"), "--quiet"]) == 0
+    twin = parse((folder.parent / "other" / "certificate.json").read_text("utf-8"))
+    differ = {key for key in true if true[key] != twin[key]}
+    assert differ == {"plan", "plan_sha256", "files", "digest"}  # the option itself, and the released model
+
+
+def test_another_model_beside_it_is_found(folder: Path, true: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "model.npz").write_bytes((folder / "model.npz").read_bytes())
+    assert rejection(true, folder=tmp_path) is None
+    (tmp_path / "model.npz").write_bytes(b"another")
+    assert "files.model.npz" in str(rejection(true, folder=tmp_path))
+
+
+# ---- tampering -------------------------------------------------------------------------------------------------------
+
+
+def walk(tree: Any, path: tuple = ()) -> Iterator[tuple]:
+    """Paths of all fields, tables and lists included."""
+    for key in tree if isinstance(tree, dict) else range(len(tree)) if isinstance(tree, list) else ():
+        yield (*path, key)
+        yield from walk(tree[key], (*path, key))
+
+
+def changed(tree: dict[str, Any], path: tuple, change: Callable[[Any], Any]) -> dict[str, Any]:
+    out = copy.deepcopy(tree)
+    at = out
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = change(at[path[-1]])
+    return out
+
+
+def other_value(value: Any, rng: random.Random) -> Any:
+    """Another value of the same type: numbers by a small relative change, texts by a letter, lists by an entry."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + rng.choice((-1, 1))
+    if isinstance(value, float):
+        return value * (1 + rng.choice((-1, 1)) * 10.0 ** rng.uniform(-10, -0.5)) if value else 1e-9
+    if isinstance(value, str):
+        at = rng.randrange(len(value) + 1)
+        return value[:at] + rng.choice("0a \u03b5") + value[at + rng.randrange(2) :]
+    if isinstance(value, list):
+        return value[:-1] if value and rng.random() < 0.5 else [*value, copy.deepcopy(value[-1]) if value else 0]
+    if isinstance(value, dict):
+        if value and rng.random() < 0.5:
+            gone = rng.choice(list(value))
+            return {k: v for k, v in value.items() if k != gone}
+        return {**value, "extra": rng.choice((0, 1.5, "x", None, True))}
+    return rng.choice((0, 1.0, "x", [], {}))  # for null
+
+
+def tamper(tree: dict[str, Any], rng: random.Random) -> tuple[tuple, dict[str, Any]]:
+    """One field changed at random: its value, its type, removed, or a key added beside it."""
+    while True:
+        path = rng.choice(list(walk(tree)))
+        kind = rng.random()
+        if kind < 0.7:
+            out = changed(tree, path, lambda v: other_value(v, rng))
+        elif kind < 0.8:
+            out = changed(tree, path, lambda v: rng.choice((None, 0, "x", [], {}, False)))
+        else:
+            out = changed(tree, path, lambda v: v)
+            at = out
+            for key in path[:-1]:
+                at = at[key]
+            if kind < 0.9 or not isinstance(at, dict):
+                del at[path[-1]]
+            else:
+                at[f"{path[-1]}_"] = at[path[-1]]
+        if c.canonical(out) != c.canonical(tree):
+            return path, out
+
+
+def test_1000_of_1000_changes_are_rejected(true: dict[str, Any]) -> None:
+    rng = random.Random(11)
+    missed = [path for path, fake in (tamper(true, rng) for _ in range(1000)) if rejection(fake) is None]
+    assert missed == []
+
+
+FREE = {  # what nothing but a signature protects in this certificate
+    "made_with.python", "made_with.jax", "made_with.numpy", "made_with.scipy", "made_with.dp-accounting",
+    "made_with.code_sha256", "files", "files.model.npz", "run.completed_rounds",
+}  # fmt: skip
+
+
+def significant(value: Any, rng: random.Random) -> Any:
+    """A change beyond what two machines may differ in."""
+    if isinstance(value, float) and not isinstance(value, bool):
+        return value * (1 + rng.choice((-1, 1)) * 10.0 ** rng.uniform(-5, -0.5)) if value else 1e-3
+    return other_value(value, rng)
+
+
+def test_an_adversary_who_recomputes_the_digest_changes_only_what_is_listed(true: dict[str, Any], folder: Path) -> None:
+    """Every field in turn, several changes each, sealed anew: accepted ones are free text and versions."""
+    rng = random.Random(5)
+    sealed_by = {("digest",), ("signature",), ("signer",)}
+    accepted = set()
+    for path in walk(true):
+        if path in sealed_by:
+            continue
+        for _ in range(3):
+            fake = resealed(changed(true, path, lambda v: significant(v, rng)))
+            if c.canonical(fake) != c.canonical(true) and rejection(fake) is None:
+                accepted.add(".".join(map(str, path)))
+    assert accepted <= FREE, accepted - FREE
+    assert "made_with.numpy" in accepted  # the list is not longer than it must be
+    fake = resealed(changed(true, ("files", "model.npz"), lambda v: "0" * 64))
+    assert "files.model.npz" in str(rejection(fake, folder=folder))  # with the model at hand that is found too
+
+
+def test_signed_certificates_cannot_be_changed_at_all(true: dict[str, Any], keys: tuple[Path, Path, Path]) -> None:
+    mine, public, other = keys
+    signed, key = resealed(true, mine), public_key(str(public))
+    assert rejection(signed, key=key) is None
+    assert key == public_key(signed["signer"])
+    rng = random.Random(3)
+    for _ in range(300):
+        _, fake = tamper(signed, rng)
+        stated = {k: fake[k] for k in fake if k not in ("digest", "signature")}
+        fake = {**fake, "digest": c.sha256(c.canonical(stated))}  # the adversary's best without the key
+        if fake != signed:
+            assert rejection(fake) is not None
+    assert "signer" in str(rejection(resealed(true, other), key=key))
+    assert "no signature" in str(rejection(true, key=key))
+    assert rejection({**signed, "signature": signed["signature"].upper()}) is not None
+
+
+def test_fewer_events_with_totals_to_match_are_rejected(true: dict[str, Any]) -> None:
+    """The whole arithmetic redone for half of the messages: only the derivation from the plan can tell."""
+    fake = copy.deepcopy(true)
+    for group in fake["agents"]:
+        group["events"] = group["events"][: len(group["events"]) // 2]
+        group.update(c.totals(group["events"], fake["claim"]["delta"]))
+    fake["claim"] = c.claim(fake["agents"], fake["claim"]["delta"], False)
+    assert fake["claim"]["epsilon"] < 0.9 * true["claim"]["epsilon"]
+    assert "events" in str(rejection(resealed(fake)))
+
+
+def test_a_larger_size_with_everything_to_match_is_rejected() -> None:
+    """Sizes that the plan states cannot be inflated to explain less noise."""
+    true = make({**STATED, "algorithm": {"name": "pr-admm"}})
+    assert rejection(true) is None
+    lie = copy.deepcopy(true)
+    grown = make({**STATED, "partition": {"kind": "iid", "sizes": [400, 400, 600]}, "algorithm": {"name": "pr-admm"}})
+    lie["agents"], lie["claim"] = grown["agents"], grown["claim"]
+    assert "agents.records" in str(rejection(resealed(lie)))
+
+
+def test_overspending_is_rejected(true: dict[str, Any]) -> None:
+    fake = copy.deepcopy(true)
+    fake["plan"]["privacy"]["epsilon"] = [0.99, 2.0, 1.0, 1.0]
+    fake["plan_sha256"] = c.sha256(c.canonical(fake["plan"]))
+    fake["agents"][0]["budget"] = 0.99
+    assert fake["agents"][0]["members"] == [[0, 0]]
+    fake["claim"] = c.claim(fake["agents"], fake["claim"]["delta"], False)
+    assert fake["claim"]["private"] is False
+    assert "claim.private" in str(rejection(resealed(fake)))
+    fake["claim"]["private"] = True
+    assert "claim.private" in str(rejection(resealed(fake)))
+
+
+def test_other_code_is_a_warning_and_its_arithmetic_is_still_checked(true: dict[str, Any], folder: Path) -> None:
+    old = changed(true, ("made_with", "code_sha256"), lambda v: "0" * 64)
+    verdict = verify(resealed(old), folder=folder)
+    assert isinstance(verdict, Verdict)
+    assert not verdict.derived
+    assert len(verdict.warnings) == 1
+    assert "other code" in str(rejection(resealed(old), folder=folder, strict=True))
+    changed_rule = changed(old, ("algorithm", "settings", "step"), lambda v: 2 * v)
+    assert len(verify(resealed(changed_rule), folder=folder).warnings) == 2
+    wrong = changed(old, ("agents", 0, "totals", "gdp"), lambda v: 0.999 * v)
+    assert "totals.gdp" in str(rejection(resealed(wrong)))
+
+
+# ---- kinds of runs ---------------------------------------------------------------------------------------------------
+
+
+def test_runs_without_a_guarantee_are_rejected() -> None:
+    none = make({k: v for k, v in STATED.items() if k != "privacy"} | {"algorithm": {"name": "dsgd"}})
+    assert none["claim"]["epsilon"] == "inf"
+    assert "no privacy" in str(rejection(none))
+    printed = make({**STATED, "algorithm": {"name": "dp-consensus-gd", "as_printed": True}})
+    assert "no privacy" in str(rejection(printed))
+
+
+QUICK = ("dvp", "ldp-admm", "pp-admm", "priv-rcd", "sdm")
+SLOW = sorted(a.slug for a in all_algorithms().values() if a.private and a.slug not in QUICK)
+
+
+@pytest.mark.parametrize("slug", [*QUICK, *(pytest.param(slug, marks=pytest.mark.slow) for slug in SLOW)])
+def test_every_private_algorithm_has_a_certificate_that_holds(slug: str) -> None:
+    graphs = getattr(all_algorithms()[slug].module, "GRAPHS", ("path",))
+    true = make({**STATED, "graph": {"kind": graphs[0]}, "algorithm": {"name": slug}})
+    verdict = verify(true, strict=True)
+    assert verdict.derived
+    first = true["agents"][0]["events"][0]
+    number = next(n for n, v in first.items() if isinstance(v, float) and v)
+    fake = changed(true, ("agents", 0, "events", 0, number), lambda v: v * (1 + 1e-4))
+    assert rejection(resealed(fake)) is not None
+
+
+def test_a_deployed_ledger_may_hold_less_than_the_plan_and_never_more() -> None:
+    from coterie.deploy.noise import on_grid
+
+    plan = validate({**STATED, "algorithm": {"name": "pr-admm"}})
+    network = public_network(plan)
+    priced = price(plan, network, algorithm=on_grid(all_algorithms()["pr-admm"]))
+    body = c.certificate(plan, network, priced, noise=c.SECURE)
+    planned = c.decode(next(g for g in body["agents"] if g["members"][0][0] == 1)["events"])
+    (one,) = planned
+    half = ev.Gaussian(one.sensitivity, one.sigma, times=2, tv=one.tv)
+    more = ev.Gaussian(one.sensitivity, one.sigma, times=5, tv=one.tv)
+    less = roundtrip(c.seal(c.certificate(plan, network, priced, noise=c.SECURE, completed=2, charged={1: [half]})))
+    assert rejection(less, strict=True) is None
+    assert [g["members"] for g in less["agents"]] == [[[0, 0]], [[1, 1]], [[2, 2]]]
+    assert less["agents"][1]["epsilon"] < less["agents"][0]["epsilon"]
+    fake = roundtrip(c.seal(c.certificate(plan, network, priced, noise=c.SECURE, charged={1: [more]})))
+    assert rejection(fake) is not None
+    wire = changed(less, ("run", "noise"), lambda v: c.SIMULATED)
+    assert "run.noise" in str(rejection(resealed(wire)))
+
+
+def test_a_graph_from_a_file_travels_with_the_certificate(tmp_path: Path) -> None:
+    path = tmp_path / "edges.txt"
+    path.write_text("0 1\n1 2\n")
+    true = make({**STATED, "graph": {"kind": "file", "path": str(path)}, "algorithm": {"name": "pr-admm"}})
+    path.unlink()
+    assert true["public"]["edges"] == [[0, 1], [1, 2]]
+    assert rejection(true, strict=True) is None
+    fake = changed(true, ("public", "edges"), lambda v: [[0, 1], [0, 2]])
+    assert rejection(resealed(fake)) is not None
+
+
+def test_ten_thousand_agents_are_one_group() -> None:
+    tree = {
+        **STATED,
+        "partition": {"kind": "iid", "agents": 10_000, "records": 50},
+        "graph": {"kind": "ring"},
+        "algorithm": {"name": "dp-dsgd"},
+    }
+    true = make(tree)
+    assert [g["members"] for g in true["agents"]] == [[[0, 9999]]]
+    assert len(json.dumps(true)) < 5000
+    assert rejection(true, strict=True) is None
+
+
+# ---- the form --------------------------------------------------------------------------------------------------------
+
+positive = st.floats(1e-6, 1e6)
+EVENTS = st.one_of(
+    st.builds(ev.Gaussian, positive, positive, times=st.integers(1, 9), tv=st.floats(0, 1e-9)),
+    st.builds(ev.MaskedGaussian, positive, positive, st.floats(0.01, 1)),
+    st.builds(ev.SampledGaussian, positive, st.floats(0.01, 1), scheme=st.sampled_from(["poisson"])),
+    st.builds(ev.SampledGaussian, positive, st.floats(0.01, 1), discrete=st.booleans()),
+    st.builds(ev.DiscreteGaussian, positive, positive, dim=st.none() | st.integers(1, 5)),
+    st.builds(ev.L2Laplace, positive, positive, dim=st.integers(1, 5)),
+    st.builds(ev.Laplace, positive, positive, dim=st.integers(1, 5), linf=st.none() | positive),
+    st.builds(ev.LaplaceUniform, positive, positive, positive),
+    st.builds(ev.Pure, positive, slack=st.floats(0, 1e-6)),
+    st.builds(ev.ObjectivePerturbation, positive, positive, positive, monotone=st.booleans()),
+    st.just(ev.Free(times=3)),
+    st.just(ev.NonPrivate()),
+)
+
+
+@given(st.lists(EVENTS, max_size=6))
+@settings(max_examples=60, deadline=None)
+def test_events_survive_the_file_without_loss(events: list[ev.Event]) -> None:
+    rows = c.encode(events)
+    again = c.decode(parse(json.dumps({"rows": rows}))["rows"])
+    assert c.encode(again) == rows
+    charged = sum(int(np.sum(e.times)) for e in events)
+    assert sum(row["times"] for row in rows) == charged
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"kind": "Gauss", "times": 1},
+        {"kind": "Event", "times": 1},
+        {"kind": "Gaussian", "times": 1, "sensitivity": 1.0},
+        {"kind": "Gaussian", "times": 1, "sensitivity": 1.0, "sigma": "nan"},
+        {"kind": "Gaussian", "times": 1, "sensitivity": 1.0, "sigma": True},
+        {"kind": "Gaussian", "times": 1, "sensitivity": 1.0, "sigma": 1.0, "epsilon": 0.0},
+    ],
+)
+def test_odd_events_are_refused(row: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        c.encode(c.decode([row]))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"a": NaN}', '{"a": 1e999}', '{"a": 1, "a": 2}', "[" * 100_000, "\x00"]
+)  # fmt: skip
+def test_unreadable_input_is_exit_code_2(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "certificate.json"
+    path.write_text(text)
+    assert main(["verify", str(path)]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_the_command_names_the_first_thing_that_is_wrong(
+    true: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "certificate.json"
+    path.write_text(json.dumps(resealed(changed(true, ("agents", 1, "totals", "rdp"), lambda v: v / 2))))
+    assert main(["verify", str(path)]) == 1
+    assert "agents[1].totals.rdp" in capsys.readouterr().out
+    assert main(["verify", str(tmp_path / "none.json")]) == 2
+    assert main(["verify", str(path), "--key", "nowhere.pem"]) == 2
+
+
+def test_run_signs_with_a_key(folder: Path, keys: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    mine, public, _ = keys
+    plan, out = str(folder.parent / "plan.toml"), str(tmp_path / "signed")
+    assert main(["run", plan, "--out", out, "--key", str(mine), "--quiet", "--seeds", "1"]) == 0
+    assert main(["verify", f"{out}/certificate.json", "--key", str(public), "--strict"]) == 0
+    assert main(["verify", str(folder / "certificate.json"), "--key", str(public)]) == 1
+    assert main(["run", plan, "--key", str(mine)]) == 2  # nothing to sign
+    assert main(["run", plan, "--out", out, "--key", str(public)]) == 2
