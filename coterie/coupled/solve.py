@@ -180,6 +180,8 @@ def solve(
     with jax.enable_x64(True):
         groups, state = _stack(problem, steps, multipliers)
         key, shape = jax.random.key(seed), jnp.asarray(_shape(schedule, rounds))
+        # numbers are in `groups` by now: without them, runs that differ in numbers share one compiled program
+        cfg = Config(method=cfg.method, law=cfg.law, as_printed=cfg.as_printed)
         if aggregate is None and ledgers is None:
             out = _all_rounds(cfg, groups, jnp.asarray(problem.total), state, key, shape, jnp.asarray(first), record)
         else:
