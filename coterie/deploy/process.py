@@ -48,9 +48,11 @@ class Opened:
 
 
 @contextlib.contextmanager
-def open_party(agreement: Path, keys: Path, data: Path, state: Path) -> Iterator[Opened]:
+def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | None = None) -> Iterator[Opened]:
     """Read the agreement, the keys, the records and the ledger of one party; refuse whatever does not fit together."""
     own = load_party(keys)
+    if me not in (None, own.name):
+        raise InputError(f"the keys in {keys} belong to {own.name}, not to {me}")
     agreed = read_agreement(agreement, own.authority)
     agreed.check_keys(own.identity)
     node = agreed.index(own.name)
@@ -74,14 +76,16 @@ def run_party(
     data: Path,
     state: Path,
     *,
+    me: str | None = None,
+    listen: str | None = None,
     source: Source | None = None,
     metrics: int | None = None,
     show: Callable[[str], None] | None = None,
 ) -> int:
     """Run one party to the end; returns the exit code (`EXIT`). A user's mistake raises InputError."""
     try:
-        with open_party(agreement, keys, data, state) as opened:
-            return asyncio.run(_main(opened, state, source or SystemSource(), metrics, show))
+        with open_party(agreement, keys, data, state, me) as opened:
+            return asyncio.run(_main(opened, state, source or SystemSource(), listen, metrics, show))
     except BudgetExceeded as error:
         return _complain("budget", error)
     except LedgerFailure as error:
@@ -98,7 +102,7 @@ def _complain(kind: str, error: Exception) -> int:
     return EXIT[kind]
 
 
-async def _main(opened: Opened, state: Path, source: Source, metrics: int | None, show: Any) -> int:
+async def _main(opened: Opened, state: Path, source: Source, listen: str | None, metrics: int | None, show: Any) -> int:
     agreement, keys, party, ledger = opened.agreement, opened.keys, opened.party, opened.ledger
     with (state / "log.jsonl").open("a", encoding="utf-8") as log:
 
@@ -108,7 +112,7 @@ async def _main(opened: Opened, state: Path, source: Source, metrics: int | None
 
         transport = GrpcTransport(
             agreement, keys.name, keys,
-            wire=wire_of(party.terms, party.count), outbox=ledger.frame, held=ledger.held(),
+            wire=wire_of(party.terms, party.count), outbox=ledger.frame, held=ledger.held(), listen=listen,
         )  # fmt: skip
         agent = Agent(agreement, keys, party, ledger, transport, source, note)
         watch = Watch(agent, state, show)

@@ -73,6 +73,7 @@ def make_trial(plan: Plan, folder: Path) -> Trial:
     Terms.of(deployed)  # refuse before anything is made
     assert deployed.deploy is not None
     authority = init_authority("trial", folder / "authority")
+    root = folder / "authority" / "ca.json"
     train, _ = split(experiment.dataset, plan.data.test_fraction, seed=plan.data.seed)
     labels, sites, identities = experiment.dataset.targets[train], [], []
     for party, rows in zip(deployed.deploy.parties, experiment.parts, strict=True):
@@ -81,7 +82,7 @@ def make_trial(plan: Plan, folder: Path) -> Trial:
         write_request(party.name, home / "keys", home / "request.json")
         identity = sign_request(home / "request.json", folder / "authority", DAYS)
         identity.write(home / "certificate.pem")
-        identities.append(install(party.name, home / "keys", home / "certificate.pem", folder / "authority" / "ca.json"))
+        identities.append(install(party.name, home / "keys", home / "certificate.pem", root))
         write_records(home / "data.npz", Records(experiment.features[rows], labels[rows], experiment.dataset.classes))
         sites.append(Site(party.name, home / "keys", home / "data.npz", home / "state"))
     _, key = load_authority(folder / "authority")
