@@ -238,8 +238,8 @@ class GrpcTransport(Courier):
             der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         finally:
             writer.transport.abort()
-        identity = Identity.of(x509.load_der_x509_certificate(der))
         try:
+            identity = Identity.of(x509.load_der_x509_certificate(der))
             self.agreement.check_keys(identity)
         except InputError as error:
             raise ConnectionError(f"{address}: {error}") from None

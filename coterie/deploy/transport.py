@@ -124,6 +124,7 @@ class Peer:
     tasks: tuple[asyncio.Task, ...] = ()  # of the connection in use
     due: bool = False  # it should hear what is kept here
     digests: dict[int, bytes] = field(default_factory=dict)
+    delay: float = 0.0  # before dialling it again
     offences: int = 0
     blocked_until: float = 0.0
 
@@ -250,20 +251,18 @@ class Courier:
     async def _dial(self, peer: Peer) -> None:
         """Keep one neighbour connected."""
         shortest, longest = self.timing.retry
-        delay = shortest
         while self._failure is None:
             try:
                 async with self.connect(peer) as link:
                     await self.converse(link, peer)
-                delay = shortest
             except BadFrame:
-                delay = max(peer.blocked_until - time.monotonic(), shortest)
+                pass  # logged, and blocked for a while
             except (OSError, EOFError, TimeoutError) as error:
-                log.info("%s: no connection to %s (%s), next try in %.2g s", self.me, peer.name, error, delay)
+                log.info("%s: no connection to %s: %s", self.me, peer.name, error)
             except Exception:  # one neighbour's trouble, whatever it is, is not the others'
                 log.exception("%s: the connection to %s failed", self.me, peer.name)
-            await asyncio.sleep(delay)
-            delay = min(delay * 2, longest)
+            peer.delay = min(max(peer.delay * 2, shortest), longest)
+            await asyncio.sleep(max(peer.delay, peer.blocked_until - time.monotonic()))
 
     async def converse(self, link: Link, peer: Peer) -> None:
         """One connection, from greeting to end; both ends run this.
@@ -281,11 +280,9 @@ class Courier:
                 receipt = await self._greet(link, peer)
             self._take_receipt(peer, receipt)
             peer.cut()  # the latest connection is the one that works
-            tasks = (
-                asyncio.create_task(self._read(link, peer)),
-                asyncio.create_task(self._write(link, peer, receipt.round + 1)),
-            )
-            peer.tasks = tasks
+            work = self._read(link, peer), self._write(link, peer, receipt.round + 1)
+            peer.tasks = tasks = tuple(asyncio.create_task(w) for w in work)
+            peer.delay = 0.0
             log.info("%s: %s is here and has my frames up to round %d", self.me, peer.name, receipt.round)
             try:
                 await asyncio.wait(tasks, timeout=self.timing.age, return_when=asyncio.FIRST_COMPLETED)
