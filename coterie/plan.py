@@ -17,8 +17,22 @@ from coterie.algorithms.base import Config, find
 from coterie.drivers.references import REFERENCES
 from coterie.errors import InputError
 
-__all__ = ["AlgorithmPlan", "DataPlan", "DeployPlan", "GraphPlan", "PartyPlan", "PartitionPlan", "Plan", "PrivacyPlan", "ProblemPlan", "RunPlan",
-           "default_plan", "read_plan", "validate"]  # fmt: skip
+__all__ = [
+    "AlgorithmPlan",
+    "DataPlan",
+    "DeployPlan",
+    "ExchangePlan",
+    "GraphPlan",
+    "PartitionPlan",
+    "PartyPlan",
+    "Plan",
+    "PrivacyPlan",
+    "ProblemPlan",
+    "RunPlan",
+    "default_plan",
+    "read_plan",
+    "validate",
+]  # fmt: skip
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -87,7 +101,9 @@ class ProblemPlan(Section):
     ridge: float = Field(1e-3, ge=0, description="ridge/2 ‖x‖² added to every agent's objective")
     weighting: Literal["agents", "records"] = Field("agents", description="what counts equally: agents or records")
     dim: Count | None = Field(None, description="number of features, where accounting without data needs it")
-    classes: int | None = Field(None, ge=2, description="number of classes, where no data is there to tell (softmax, mlp)")
+    classes: int | None = Field(
+        None, ge=2, description="number of classes, where no data is there to tell (softmax, mlp)"
+    )
     width: Positive = Field(0.5, description="half-width of the smoothed corner of the hinge")
     hidden: list[Count] = Field([50], description="hidden layers of the mlp")
     activation: Literal["sigmoid", "tanh", "relu"] = Field("tanh", description="of the mlp's hidden layers")
@@ -142,6 +158,46 @@ class RunPlan(Section):
     dtype: Literal["float64", "float32"] = Field("float64", description="float32 is faster and only for trials")
 
 
+class ExchangePlan(Section):
+    """[exchange] How messages travel ([what each kind promises](exchange.md))."""
+
+    kind: Literal["broadcast", "quantized", "secret-sum"] = Field(
+        "broadcast", description="to every neighbour; rounded to few bits; or only as the sum over all agents"
+    )
+    bound: Positive | None = Field(
+        None, description="largest absolute value of a number in a message; quantized: 8, secret-sum: 2^20"
+    )
+    bits: int = Field(16, ge=1, le=32, description="bits per number (quantized)")
+    rounding: Literal["stochastic", "nearest"] = Field("stochastic", description="of quantized messages")
+    fraction_bits: int = Field(24, ge=0, le=62, description="the grid of a secret sum is 2^-fraction_bits")
+    threshold: int | None = Field(
+        None, ge=3, description="agents that must answer (secret-sum); none: all of them, or the round is lost"
+    )
+    honest: int | None = Field(
+        None, ge=2, description="also say what the opened sums cost if so many agents are honest (secret-sum)"
+    )
+    noise: Literal["local", "central"] = Field(
+        "local", description="what the budget pays for: every message, or ('central') the opened sums under `honest`"
+    )
+
+    @model_validator(mode="after")
+    def _belongs(self) -> ExchangePlan:
+        homes = {"bits": "quantized", "rounding": "quantized"} | dict.fromkeys(
+            ("fraction_bits", "threshold", "honest", "noise"), "secret-sum"
+        )
+        for key, home in homes.items():
+            changed = (
+                getattr(self, key) != type(self).model_fields[key].default
+            )  # a plan written out states defaults too
+            if changed and self.kind != home:
+                raise ValueError(f"exchange.{key} belongs to exchange.kind = {home!r}, not {self.kind!r}")
+        if self.bound is not None and self.kind == "broadcast":
+            raise ValueError("exchange.bound belongs to exchange.kind = 'quantized' or 'secret-sum', not 'broadcast'")
+        if self.noise == "central" and self.honest is None:
+            raise ValueError("exchange.noise = 'central' needs exchange.honest, the number of honest agents")
+        return self
+
+
 class PartyPlan(Section):
     """One party of a deployment, in the order of the graph's nodes."""
 
@@ -178,6 +234,7 @@ class Plan(Section):
     problem: ProblemPlan = Field(default_factory=ProblemPlan)
     algorithm: AlgorithmPlan = Field(default_factory=AlgorithmPlan)
     privacy: PrivacyPlan | None = None
+    exchange: ExchangePlan = Field(default_factory=ExchangePlan)
     run: RunPlan = Field(default_factory=RunPlan)
     deploy: DeployPlan | None = None
 
