@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -149,6 +151,8 @@ def test_the_range_is_checked_and_leaving_it_far_diverges() -> None:
     wild = Config(dual_step=0.01, penalty=5.0, spread=0.5)
     assert "penalties" in str(method.convergent(wild, problem))
     assert far_off(solve(problem, wild, rounds=300)) > 1e6
+    assert solve(problem, wild, rounds=300).warning == method.convergent(wild, problem)
+    assert solve(problem, rounds=300, noise=1.0).warning is None
 
 
 def test_the_corrected_theorem_31_lies_inside_our_range_or_converges_anyway() -> None:
@@ -272,6 +276,15 @@ def test_one_compiled_program_and_round_by_round_agree() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-10)
     np.testing.assert_allclose(*(np.concatenate(r.points) for r in runs), rtol=1e-10)
     np.testing.assert_allclose(runs[0].points[3], runs[0].history[3][15:].mean(axis=0))  # the tail is half the rounds
+
+
+def test_the_page_runs_as_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[1] / "docs" / "coupled.md").read_text("utf-8")
+    space: dict[str, Any] = {}
+    for block in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        exec(compile(block, "coupled.md", "exec"), space)
+    printed = capsys.readouterr().out.split()
+    assert printed == re.search(r"^```text\n(.*?)^```", text, re.DOTALL | re.MULTILINE)[1].split()  # type: ignore[index]
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ class Answer:
     noise: np.ndarray  # the agents' noise multipliers
     steps: Steps  # the step sizes that were used
     privacy: Spending | None  # ε of the worst agent and of each; None without a delta
+    warning: str | None  # what lies outside the range in which convergence is proved
 
 
 class _Group(eqx.Module):
@@ -174,6 +175,7 @@ def solve(
     for i, event in enumerate(events):
         if multipliers[i] > 0 and isinstance(event, NonPrivate) and not cfg.as_printed:
             raise InputError(f"agent {i} promises no gap between its cost functions: noise has no scale")
+    warning = admm.convergent(cfg, problem, steps)
     share = (0.0 if quiet else 0.5) if cfg.tail is None else float(cfg.tail)
     first = rounds - max(1, round(share * rounds))
 
@@ -195,7 +197,7 @@ def solve(
             path[i] = history[k][:, row] if record else None
     return Answer(
         tuple(points), prices[first:].mean(axis=0), residuals, prices, tuple(path) if record else None, multipliers,
-        steps, None if delta is None else spending(events, delta),
+        steps, None if delta is None else spending(events, delta), warning,
     )  # fmt: skip
 
 
