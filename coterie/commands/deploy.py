@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from rich.table import Table
 
 from coterie.deploy.keys import default_folder
 from coterie.deploy.process import line, read_status, run_party
-from coterie.deploy.trial import Site, Trial, make_trial
+from coterie.deploy.trial import Trial, make_trial, start_agent
 from coterie.errors import InputError
 from coterie.plan import read_plan
 
@@ -66,7 +64,7 @@ def launch(plan: Path | None, out: Path, changes: list[str], console: Console) -
     """Start every party of a plan on this machine, one process each, and wait for their models."""
     trial = make_trial(read_plan(plan, changes), out)
     console.print(f"{len(trial.sites)} parties, {trial.agreement}", soft_wrap=True)
-    processes = {site.name: _start(trial, site) for site in trial.sites}
+    processes = {site.name: start_agent(trial.agreement, site) for site in trial.sites}
     try:
         with Live(console=console, refresh_per_second=4, transient=True) as live:
             while any(p.poll() is None for p in processes.values()):
@@ -85,18 +83,6 @@ def launch(plan: Path | None, out: Path, changes: list[str], console: Console) -
         return 1
     _report(trial, console)
     return 0
-
-
-def _start(trial: Trial, site: Site) -> subprocess.Popen:
-    command = [
-        sys.executable, "-m", "coterie.cli", "agent", str(trial.agreement), "--me", site.name, "--data",
-        str(site.data), "--keys", str(site.keys), "--state", str(site.state),
-    ]  # fmt: skip
-    # several processes share the machine: one thread of arithmetic each
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false"
-    quiet = {**os.environ, "XLA_FLAGS": flags, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    with (site.data.parent / "errors.txt").open("w") as errors:
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=quiet, start_new_session=True)
 
 
 def _stop(processes: Any) -> None:

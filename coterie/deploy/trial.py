@@ -7,7 +7,11 @@ and keeps its own file (docs/deploy.md).
 from __future__ import annotations
 
 import datetime as dt
+import os
 import socket
+import subprocess
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +24,7 @@ from coterie.errors import InputError
 from coterie.experiment import Experiment, prepare
 from coterie.plan import Plan, validate
 
-__all__ = ["Site", "Trial", "deployed_plan", "make_trial"]
+__all__ = ["Site", "Trial", "deployed_plan", "free_ports", "make_trial", "sign_trial", "start_agent"]
 
 DAYS = 30
 
@@ -58,37 +62,45 @@ def deployed_plan(plan: Plan, experiment: Experiment, listen: str = "127.0.0.1")
     tree["run"] = {k: v for k, v in tree["run"].items() if k not in ("seed", "seeds")}
     if plan.deploy is None:
         names = [_slug(n, i) for i, n in enumerate(experiment.network.names)]
-        ports = _free_ports(len(names))
+        ports = free_ports(len(names))
         parties = [{"name": n, "address": f"{listen}:{p}"} for n, p in zip(names, ports, strict=True)]
         tree["deploy"] = {"parties": parties}
     return validate(tree)
 
 
 def make_trial(plan: Plan, folder: Path) -> Trial:
-    """Split the plan's data over its parties, make their keys and certificates, and sign the plan between them."""
-    if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder} is not empty: a trial starts in a new folder, or goes on with --resume")
+    """Split the plan's data over its parties and sign the plan between them."""
     experiment = prepare(plan)
+    train, _ = split(experiment.dataset, plan.data.test_fraction, seed=plan.data.seed)
+    labels, classes = experiment.dataset.targets[train], experiment.dataset.classes
+    shards = [Records(experiment.features[rows], labels[rows], classes) for rows in experiment.parts]
     deployed = deployed_plan(plan, experiment)
-    Terms.of(deployed)  # refuse before anything is made
-    assert deployed.deploy is not None
+    agreement, sites = sign_trial(deployed, shards, folder)
+    return Trial(agreement, sites, experiment, deployed)
+
+
+def sign_trial(plan: Plan, shards: Sequence[Records], folder: Path) -> tuple[Path, tuple[Site, ...]]:
+    """Everybody's keys, certificates and records, and the agreement between them, in a new folder."""
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder} is not empty: a trial starts in a new folder")
+    Terms.of(plan)  # refuse before anything is made
+    assert plan.deploy is not None
     authority = init_authority("trial", folder / "authority")
     root = folder / "authority" / "ca.json"
-    train, _ = split(experiment.dataset, plan.data.test_fraction, seed=plan.data.seed)
-    labels, sites, identities = experiment.dataset.targets[train], [], []
-    for party, rows in zip(deployed.deploy.parties, experiment.parts, strict=True):
+    sites, identities = [], []
+    for party, records in zip(plan.deploy.parties, shards, strict=True):
         home = folder / party.name
         init_party(party.name, home / "keys")
         write_request(party.name, home / "keys", home / "request.json")
         identity = sign_request(home / "request.json", folder / "authority", DAYS)
         identity.write(home / "certificate.pem")
         identities.append(install(party.name, home / "keys", home / "certificate.pem", root))
-        write_records(home / "data.npz", Records(experiment.features[rows], labels[rows], experiment.dataset.classes))
+        write_records(home / "data.npz", records)
         sites.append(Site(party.name, home / "keys", home / "data.npz", home / "state"))
     _, key = load_authority(folder / "authority")
     until = dt.datetime.now(dt.UTC) + dt.timedelta(days=DAYS)
-    sign_agreement(deployed, identities, authority, key, until).write(folder / "agreement.json")
-    return Trial(folder / "agreement.json", tuple(sites), experiment, deployed)
+    sign_agreement(plan, identities, authority, key, until).write(folder / "agreement.json")
+    return folder / "agreement.json", tuple(sites)
 
 
 def _slug(name: str, node: int) -> str:
@@ -96,10 +108,22 @@ def _slug(name: str, node: int) -> str:
     return kept[:60] or f"party-{node}"
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on now."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [s.getsockname()[1] for s in sockets]
     for s in sockets:
         s.close()
     return ports
+
+
+def start_agent(agreement: Path, site: Site, module: str = "coterie.cli") -> subprocess.Popen:
+    """One party's process, with one thread of arithmetic since several share the machine; errors go to errors.txt."""
+    command = [
+        sys.executable, "-m", module, "agent", str(agreement), "--me", site.name, "--data", str(site.data),
+        "--keys", str(site.keys), "--state", str(site.state),
+    ]  # fmt: skip
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false"
+    alone = {**os.environ, "XLA_FLAGS": flags, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    with (site.data.parent / "errors.txt").open("a") as errors:
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=alone, start_new_session=True)

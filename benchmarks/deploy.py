@@ -1,0 +1,143 @@
+"""Rounds per second and bytes per round of five parties over mutual TLS, beside the floor in the same run.
+
+    python -m benchmarks.deploy [--sizes 100,10000,1000000] [--rounds 60]
+
+The floor of a round is one gRPC round trip of a frame over mutual TLS plus one FULL commit of it, both in an otherwise
+idle process. Five parties share the machine's cores, so a round of all five costs several floors even if each party
+does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import sqlite3
+import statistics
+import tempfile
+import time
+from datetime import datetime
+from pathlib import Path
+
+import grpc
+import numpy as np
+
+from coterie.deploy.frames import HEADER_BYTES, SIGNATURE_BYTES
+from coterie.deploy.keys import load_party
+from coterie.deploy.party import Records
+from coterie.deploy.trial import Site, free_ports, sign_trial, start_agent
+from coterie.plan import validate
+
+PARTIES = 5
+
+
+def trial(d: int, rounds: int, folder: Path) -> tuple[Path, tuple[Site, ...]]:
+    """A mean of d numbers by gradient rounds on a ring: the cheapest computation, so that the network is measured."""
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(PARTIES)]
+    plan = validate(
+        {
+            "name": f"d = {d}",
+            "data": {"source": "csv"},
+            "partition": {"kind": "iid", "sizes": [2] * PARTIES},
+            "graph": {"kind": "ring"},
+            "problem": {"loss": "mean", "dim": d, "ridge": 0.0},
+            "algorithm": {"name": "dp-dsgd", "mixing": 1, "step": 0.5, "momentum": 0.0, "clip": 1.0},
+            "privacy": {"epsilon": 1.0, "delta": 1e-5},
+            "run": {"rounds": rounds},
+            "deploy": {"parties": [{"name": f"p{i}", "address": a} for i, a in enumerate(addresses)], "bound": 1e4},
+        }
+    )
+    rng = np.random.default_rng(0)
+    shards = [Records(rng.uniform(-1, 1, (2, d)), np.zeros(2), None) for _ in range(PARTIES)]
+    return sign_trial(plan, shards, folder)
+
+
+def deployed(d: int, rounds: int, folder: Path) -> tuple[float, int]:
+    """Median seconds of a round in steady state, and bytes of a frame."""
+    agreement, sites = trial(d, rounds, folder)
+    processes = [start_agent(agreement, site) for site in sites]
+    try:
+        for process, site in zip(processes, sites, strict=True):
+            if process.wait(600):
+                raise SystemExit((site.data.parent / "errors.txt").read_text())
+    finally:
+        for process in processes:
+            process.kill()
+    spans = []
+    for site in sites:
+        notes = [json.loads(line) for line in (site.state / "log.jsonl").read_text().splitlines()]
+        sent = [datetime.fromisoformat(n["time"]).timestamp() for n in notes if n["event"] == "sent"]
+        tail = sent[len(sent) // 4 :]  # the first rounds compile
+        spans.append((tail[-1] - tail[0]) / (len(tail) - 1))
+    return statistics.median(spans), HEADER_BYTES + 4 * d + SIGNATURE_BYTES
+
+
+def commit_floor(size: int, folder: Path, repeats: int) -> float:
+    """Median seconds of one FULL commit of a blob."""
+    with contextlib.closing(sqlite3.connect(folder / "floor.db", isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, blob BLOB)")
+        blob, times = os.urandom(size), []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            db.execute("INSERT INTO t (blob) VALUES (?)", (blob,))
+            times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+async def trip_floor(size: int, site: Site, repeats: int) -> float:
+    """Median seconds of one round trip of a payload on a bidirectional stream over mutual TLS."""
+    keys, name = load_party(site.keys), site.name
+    root, pair = keys.authority.pem, (keys.tls_key_pem, keys.identity.pem)
+
+    async def echo(incoming, context):  # type: ignore[no-untyped-def]
+        async for message in incoming:
+            yield message
+
+    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    handler = grpc.method_handlers_generic_handler("floor", {"Echo": grpc.stream_stream_rpc_method_handler(echo)})
+    server = grpc.aio.server(options=options)
+    server.add_generic_rpc_handlers((handler,))
+    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair], root, True))
+    await server.start()
+    named = [*options, ("grpc.ssl_target_name_override", name)]
+    async with grpc.aio.secure_channel(
+        f"127.0.0.1:{port}", grpc.ssl_channel_credentials(root, *pair), named
+    ) as channel:
+        call, payload, times = channel.stream_stream("/floor/Echo")(), os.urandom(size), []
+        for _ in range(repeats + 5):
+            start = time.perf_counter()
+            await call.write(payload)
+            await call.read()
+            times.append(time.perf_counter() - start)
+        call.cancel()
+    await server.stop(0)
+    return statistics.median(times[5:])
+
+
+def main() -> None:
+    """Print a table: one line per message size."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", default="100,10000,1000000")
+    parser.add_argument("--rounds", type=int, default=80)
+    args = parser.parse_args()
+    print("| d | frame bytes | rounds/s | round ms | round trip ms | FULL commit ms | round / floor |")
+    print("|---|---|---|---|---|---|---|")
+    for d in (int(x) for x in args.sizes.split(",")):
+        with tempfile.TemporaryDirectory(prefix="coterie-bench-", dir=os.environ.get("COTERIE_BENCH_DIR")) as name:
+            folder = Path(name)
+            rounds = max(20, args.rounds // 4) if d >= 10**6 else args.rounds * (10 if d <= 1000 else 2)
+            seconds, size = deployed(d, rounds, folder / "trial")
+            site = Site("p0", folder / "trial" / "p0" / "keys", Path(), Path())
+            trip = asyncio.run(trip_floor(size, site, 30 if d >= 10**6 else 200))
+            commit = commit_floor(size, folder, 30 if d >= 10**6 else 200)
+        floor = trip + commit
+        cells = [f"{1 / seconds:.1f}", *(f"{1e3 * x:.2f}" for x in (seconds, trip, commit)), f"{seconds / floor:.1f}"]
+        print(f"| {d:,} | {size:,} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
