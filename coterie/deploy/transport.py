@@ -22,8 +22,8 @@ import asyncio
 import logging
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -273,27 +273,33 @@ class Courier:
             BadFrame: the neighbour misbehaved; it is blocked for a while.
             OSError, EOFError, TimeoutError: the connection broke.
         """
-        try:
-            if self._failure is not None:
-                raise EOFError("stopped")
-            async with asyncio.timeout(self.timing.hello):
+        if self._failure is not None:
+            raise EOFError("stopped")
+        async with asyncio.timeout(self.timing.hello):
+            with self._blaming(peer):
                 receipt = await self._greet(link, peer)
-            self._take_receipt(peer, receipt)
-            peer.cut()  # the latest connection is the one that works
-            work = self._read(link, peer), self._write(link, peer, receipt.round + 1)
-            peer.tasks = tasks = tuple(asyncio.create_task(w) for w in work)
-            peer.delay = 0.0
-            log.info("%s: %s is here and has my frames up to round %d", self.me, peer.name, receipt.round)
-            try:
-                await asyncio.wait(tasks, timeout=self.timing.age, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                if peer.tasks is tasks:
-                    peer.cut()
-                ends = await asyncio.gather(*tasks, return_exceptions=True)
-            for end in ends:
-                if isinstance(end, Exception):
-                    raise end
-            peer.offences = 0
+                self._take_receipt(peer, receipt)
+        peer.cut()  # the latest connection is the one that works
+        work = self._read(link, peer), self._write(link, peer, receipt.round + 1)
+        peer.tasks = tasks = tuple(asyncio.create_task(w) for w in work)
+        peer.delay = 0.0
+        log.info("%s: %s is here and has my frames up to round %d", self.me, peer.name, receipt.round)
+        try:
+            await asyncio.wait(tasks, timeout=self.timing.age, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if peer.tasks is tasks:
+                peer.cut()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+        for end in ends:
+            if isinstance(end, Exception):
+                raise end
+        peer.offences = 0
+
+    @contextmanager
+    def _blaming(self, peer: Peer) -> Iterator[None]:
+        """Note an offence where it is found: the offender may hang up before anybody else hears of it."""
+        try:
+            yield
         except BadFrame as error:
             self.refused[peer.name] += 1
             shortest, longest = self.timing.retry
@@ -350,15 +356,16 @@ class Courier:
 
     async def _read(self, link: Link, peer: Peer) -> None:
         repeats = 0
-        while (data := await link.read()) is not None:
-            if data.startswith(MAGIC):
-                repeats += not await self._admit(peer, data)
-                if repeats > REPEATS:
-                    raise BadFrame("repeats itself without end")
-            elif data.startswith(hello.RECEIPT):
-                self._take_receipt(peer, hello.unpack_receipt(data))
-            else:
-                raise BadFrame("neither frame nor receipt")
+        with self._blaming(peer):
+            while (data := await link.read()) is not None:
+                if data.startswith(MAGIC):
+                    repeats += not await self._admit(peer, data)
+                    if repeats > REPEATS:
+                        raise BadFrame("repeats itself without end")
+                elif data.startswith(hello.RECEIPT):
+                    self._take_receipt(peer, hello.unpack_receipt(data))
+                else:
+                    raise BadFrame("neither frame nor receipt")
 
     async def _admit(self, peer: Peer, data: bytes) -> bool:
         """Take in a frame; False if it was here already."""
