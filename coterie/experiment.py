@@ -22,6 +22,8 @@ from coterie.drivers.layout import Layout, axes, make_layout, make_places, rows
 from coterie.drivers.references import REFERENCES, alone, pooled
 from coterie.drivers.simulate import Run, Test, Trace, simulate
 from coterie.errors import InputError
+from coterie.exchange.planned import central_noise, claim_of, exchange_of
+from coterie.exchange.statement import Claim
 from coterie.graphs import Graph, Mixing, make_graph, mixing
 from coterie.plan import Plan
 from coterie.privacy import schedules
@@ -68,6 +70,7 @@ class Priced:
     shape: np.ndarray
     spending: Spending | None  # None for an algorithm without privacy
     claim: float | None  # what the paper would print, if the module says
+    central: Claim | None = field(default=None, kw_only=True)  # what opened sums cost, if the plan asks
     warnings: list[str] = field(default_factory=list)
 
 
@@ -100,7 +103,8 @@ class Experiment:
         runs = [Run(s, priced.cfg, priced.noise) for s in seeds]
         every = self.plan.run.every or max(1, priced.rounds // 50)
         layout = self.layout(priced.rounds, priced.shape)
-        options = {"every": every, "test": self.test, **options}
+        exchange = exchange_of(self.plan, priced.algorithm, self.network.graph, self.network.mixing)
+        options = {"every": every, "test": self.test, "exchange": exchange, **options}
         return simulate(priced.algorithm, layout, runs, rounds=priced.rounds, progress=progress, **options)
 
     def references(self) -> dict[str, dict[str, float]]:
@@ -136,6 +140,8 @@ def prepare(plan: Plan) -> Experiment:
     early = None
     if plan.partition.kind != "site" and plan.partition.agents:
         early = _graph(plan, plan.partition.agents)  # a bad graph is refused before data is read
+        if plan.algorithm.name not in REFERENCES:
+            exchange_of(plan, find(plan.algorithm.name), *early)
     dataset = _load(plan)
     train, held_out = split(dataset, plan.data.test_fraction, seed=plan.data.seed)
     training = dataset.take(train)
@@ -310,6 +316,7 @@ def settle(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg
     """Fill in the algorithm's settings by its public rules; noise is still 0 and nothing is spent."""
     algorithm = algorithm or find(plan.algorithm.name)
     _fits(algorithm, plan)
+    exchange_of(plan, algorithm, network.graph, network.mixing)
     cfg = cfg or plan.algorithm.config()
     if "tolerance" in type(cfg).model_fields:
         cfg = cfg.replace(tolerance=_settings(plan).tolerance)
@@ -353,15 +360,19 @@ def price(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg:
         raise InputError(f"privacy.epsilon lists {len(epsilon)} budgets for {len(network.sizes)} agents")
     printed = getattr(cfg, "as_printed", False)
     fixed = cfg.replace(as_printed=False) if printed else cfg
-    noise = calibrate_agents(algorithm, fixed, places, np.asarray(epsilon, float), delta)
+    if plan.exchange.noise == "central":
+        noise = central_noise(plan, algorithm, fixed, places)
+    else:
+        noise = calibrate_agents(algorithm, fixed, places, np.asarray(epsilon, float), delta)
     with jax.enable_x64(True):
         places = eqx.tree_at(lambda p: p.noise, places, jnp.asarray(noise))
     spent = spending(algorithm, cfg, places, delta)
+    central = claim_of(plan, algorithm, cfg, places, network.graph)
     claim = None
     if algorithm.has("claim"):
         with jax.enable_x64(True):
             claim = float(algorithm.claim(cfg, rows(places, int(np.argmax(spent.per_agent))), delta))
-    return dataclasses.replace(settled, places=places, noise=noise, spending=spent, claim=claim)
+    return dataclasses.replace(settled, places=places, noise=noise, spending=spent, claim=claim, central=central)
 
 
 def _public(plan: Plan, network: Network, rounds: int) -> Public:

@@ -26,7 +26,7 @@ from coterie.exchange.channels import Link, derive
 from coterie.exchange.fixed_point import FixedPoint, Words
 from coterie.exchange.parties import Aborted, Opened, Party, expand
 from coterie.exchange.shamir import Combiner, share_secret
-from coterie.exchange.statement import tolerated
+from coterie.exchange.statement import check_threshold
 from coterie.exchange.wire import ENTRY, SEED_BYTES, SHARE_BODY, SHARE_BYTES, Envelope, Kind, Rejected, bitmap_bytes
 
 __all__ = ["ThresholdParty"]
@@ -40,11 +40,7 @@ class ThresholdParty(Party):
 
     def __init__(self, link: Link, code: FixedPoint, size: int, threshold: int) -> None:
         super().__init__(link, code, size)
-        if threshold > link.parties or tolerated(link.parties, threshold) < 1:
-            least = max(3, (link.parties + 3) // 2)
-            raise InputError(
-                f"threshold must be in {least}..{link.parties} for {link.parties} parties, got {threshold}"
-            )
+        check_threshold(link.parties, threshold)
         self.threshold = threshold
         self._key = X25519PrivateKey.generate()
         self._seed = b""

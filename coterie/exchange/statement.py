@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from coterie.errors import InputError
 from coterie.privacy.accountants import Account
 
-__all__ = ["Claim", "Statement", "secret_sum_statement", "tolerated"]
+__all__ = ["Claim", "Statement", "check_threshold", "secret_sum_statement", "tolerated"]
 
 
 def tolerated(parties: int, threshold: int | None) -> int:
@@ -18,6 +19,13 @@ def tolerated(parties: int, threshold: int | None) -> int:
     secrets of one owner need t shares each, of which colluders hold both and others give one, so fewer than 2t − N.
     """
     return parties - 2 if threshold is None else min(threshold - 2, 2 * threshold - parties - 1)
+
+
+def check_threshold(parties: int, threshold: int) -> None:
+    """Refuse a threshold that no number of parties can reach, or that protects against nobody."""
+    if threshold > parties or tolerated(parties, threshold) < 1:
+        least = max(3, (parties + 3) // 2)
+        raise InputError(f"threshold must be in {least}..{parties} for {parties} parties, got {threshold}")
 
 
 @dataclass(frozen=True)
@@ -52,9 +60,7 @@ class Statement:
         )
         if self.claim is not None:
             total = self.claim.account
-            words += (
-                f" {self.claim.name}: ({total.epsilon:.4g}, {total.delta:g})-DP against whoever {self.claim.adversary}."
-            )
+            words += f" {self.claim.name}: ({total.epsilon:.4g}, {total.delta:g})-DP against an adversary who {self.claim.adversary}."
         return words
 
     def as_json(self) -> dict[str, Any]:

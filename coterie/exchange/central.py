@@ -1,0 +1,95 @@
+"""What the opened sums of a run cost, if enough parties are honest: a claim of its own, beside the default adversary's.
+
+Valid for algorithms that read only the total (`READS = "total"`), with mixing weights 1/N: then everything an agent
+does later is a function of opened sums, its records and fresh noise, and each round's sum is one Gaussian release with
+the noise of all honest parties on it (`coterie.exchange.sum_noise`). In a deployment each party must draw its noise on
+the sum's grid, as `SumNoise` does.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from coterie.algorithms.base import Algorithm, Config, Place
+from coterie.drivers.layout import axes
+from coterie.errors import InputError
+from coterie.exchange.choice import SecretSum
+from coterie.exchange.statement import Claim, tolerated
+from coterie.exchange.sum_noise import SMOOTHING, opened_event
+from coterie.privacy.accountants import account
+from coterie.privacy.events import Gaussian
+
+__all__ = ["LARGEST", "central_claim", "central_event", "check_honest"]
+
+LARGEST = 2.0**18
+"""Largest noise of one party, in grid steps, that can be drawn by table."""
+
+
+def check_honest(honest: int, exchange: SecretSum) -> None:
+    """Refuse a number of honest parties that the protocol cannot protect or that a sum need not contain."""
+    n, present = exchange.parties, exchange.threshold or exchange.parties
+    least = present - tolerated(n, exchange.threshold)
+    if not least <= honest <= present:
+        raise InputError(f"exchange.honest must be in {least}..{present} for {n} agents, got {honest}")
+
+
+def central_event(algorithm: Algorithm, cfg: Config, places: Place, honest: int, fraction_bits: int) -> Gaussian:
+    """All rounds' opened sums as one event with a round axis, for a record of the agent that they cost most.
+
+    Its own noise is in the sum, and at least that of the h − 1 others who add least.
+    """
+    if algorithm.reads != "total":
+        raise InputError(
+            f"{algorithm.slug} keeps its own messages, so its opened sums have no claim of their own: remove "
+            "exchange.honest, or choose an algorithm that reads only the total"
+        )
+    if not np.allclose(places.self_weight, 1 / places.agents, rtol=1e-9):
+        raise InputError("a claim for opened sums needs mixing weights 1/N: use graph.mixing = 'uniform'")
+    with jax.enable_x64(True):
+        rounds = jnp.arange(places.rounds)
+        every = jax.vmap(lambda p: jax.vmap(lambda t: algorithm.cost(cfg, p, t, None))(rounds), (axes(places),))(places)
+    if not isinstance(every, Gaussian):
+        raise InputError(f"a claim for opened sums needs Gaussian noise on all records, {algorithm.slug} has another")
+    shape = (places.agents, places.rounds)
+    shift, sigma, times = (
+        np.broadcast_to(np.asarray(x, float), shape) for x in (every.sensitivity, every.sigma, every.times)
+    )
+    worst: tuple[float, Gaussian] | None = None
+    for owner in range(places.agents):
+        others = np.sort(np.delete(sigma, owner, axis=0), axis=0)[: honest - 1]
+        heard = np.concatenate([sigma[[owner]], others])
+        enough = heard.min(0) * 2.0**fraction_bits >= SMOOTHING  # of each party: the distances are computed for that
+        deviation = np.where(enough, np.sqrt(np.mean(heard**2, axis=0)), 0.0)
+        event = opened_event(shift[owner], deviation, honest, fraction_bits, places.dim, times[owner])
+        with np.errstate(divide="ignore"):
+            size = float(np.sum(np.where(times[owner] > 0, (event.sensitivity / event.sigma) ** 2, 0.0)))
+        if worst is None or size > worst[0]:
+            worst = size, event
+    assert worst is not None
+    return worst[1]
+
+
+def central_claim(
+    algorithm: Algorithm, cfg: Config, places: Place, honest: int, exchange: SecretSum, delta: float
+) -> Claim:
+    """The account of a run's opened sums."""
+    check_honest(honest, exchange)
+    event = central_event(algorithm, cfg, places, honest, exchange.fraction_bits)
+    steps = np.asarray(event.sigma) / math.sqrt(honest)
+    if np.any(steps > LARGEST):
+        less = math.ceil(math.log2(float(np.max(steps)) / LARGEST))
+        raise InputError(
+            f"a party's noise of {np.max(steps):.3g} grid steps is more than 2^18, the most that can be drawn: lower "
+            f"exchange.fraction_bits to {exchange.fraction_bits - less}"
+        )
+    rest = (exchange.threshold or exchange.parties) - honest
+    others = f" and what {rest} of the parties know" if rest else ""
+    return Claim(
+        f"central, at least {honest} honest parties",
+        f"sees the opened sums{others}, and every record but one; not against who sees a party's own message",
+        account([event], delta),
+    )
