@@ -1,0 +1,238 @@
+"""What a grid costs: the claims behind `on_grid`, by exact sums, by search, and on the integers that travel."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import coterie.deploy
+from coterie.algorithms.base import L2Laplace, Laplace, Normal, Uniform, all_algorithms, find
+from coterie.deploy.noise import (
+    GAUSSIAN_UNIT,
+    LAPLACE_UNIT,
+    SMOOTHING,
+    Steps,
+    SystemSource,
+    check_deployable,
+    on_grid,
+)
+from coterie.deploy.party import Party, Records, Terms
+from coterie.errors import InputError
+from coterie.plan import Plan, validate
+from coterie.privacy import events, gdp, secure
+from coterie.privacy.budget import run_events
+
+PARTIES = [{"name": n, "address": f"{n}.example:443"} for n in ("ada", "ben", "cleo")]
+
+
+def plan(name: str, rounds: int = 3, graph: str = "ring", **settings: object) -> Plan:
+    return validate(
+        {
+            "data": {"source": "csv"},
+            "partition": {"kind": "iid", "sizes": [12, 12, 12]},
+            "graph": {"kind": graph},
+            "problem": {"loss": "logistic", "dim": 3, "ridge": 0.1},
+            "algorithm": {"name": name, **settings},
+            "privacy": {"epsilon": 2.0, "delta": 1e-5},
+            "run": {"rounds": rounds},
+            "deploy": {"parties": PARTIES},
+        }
+    )
+
+
+# ---- the law ---------------------------------------------------------------------------------------------------------
+
+
+def discrete_delta(sigma: float, shift: np.ndarray, epsilon: float) -> float:
+    """The hockey stick of the discrete Gaussian on Z^d against its shifted copy, summed."""
+    reach = np.arange(-int(12 * sigma), int(12 * sigma) + 1)
+    z = np.stack(np.meshgrid(*[reach] * len(shift), indexing="ij"), -1).reshape(-1, len(shift)).astype(float)
+    log_p, log_q = -((z**2).sum(1)) / (2 * sigma**2), -((z - shift) ** 2).sum(1) / (2 * sigma**2)
+    total = np.exp(log_p).sum()
+    return float(np.maximum(np.exp(log_p) - np.exp(epsilon + log_q), 0).sum() / total)
+
+
+@pytest.mark.parametrize(("sigma", "shift"), [(9.0, [1]), (9.0, [9]), (7.0, [3, 4]), (7.0, [7, 7]), (20.0, [5])])
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.7, 2.0])
+def test_a_discrete_gaussian_is_covered_by_a_thinner_continuous_one(
+    sigma: float, shift: list[int], epsilon: float
+) -> None:
+    """δ of the discrete law ≤ δ of N(0, σ² − 16): the theorem that lets Gaussian accountants charge it."""
+    at = np.array(shift, float)
+    found = discrete_delta(sigma, at, epsilon)
+    covered = float(gdp.delta_of(np.linalg.norm(at) / np.sqrt(sigma**2 - SMOOTHING), epsilon))
+    assert found <= covered * (1 + 1e-9) + 1e-15
+
+
+def test_the_cover_is_not_vacuous() -> None:
+    """A continuous law 5 % too wide does not cover the discrete one."""
+    found = discrete_delta(9.0, np.array([9.0]), 0.5)
+    assert found > float(gdp.delta_of(9 / (1.05 * 9.0), 0.5))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=8),
+    st.lists(st.floats(-1e3, 1e3), min_size=8, max_size=8),
+    st.floats(1e-6, 1e2),
+)
+def test_rounding_moves_a_difference_by_at_most_a_step_per_root(a: list[float], move: list[float], step: float) -> None:
+    x = np.array(a)
+    y = x + np.array(move[: len(a)])
+    apart = step * np.linalg.norm(np.rint(x / step) - np.rint(y / step))
+    assert apart <= np.linalg.norm(x - y) + 2 * step * np.sqrt(len(a))
+
+
+def test_what_is_charged_is_more_than_declared_by_the_grid_and_no_more() -> None:
+    algorithm, terms = find("dp-dsgd"), Terms.of(plan("dp-dsgd", mixing=1))
+    place = terms.place(0)
+    (declared,) = run_events(algorithm, terms.priced.cfg, place)
+    (charged,) = run_events(on_grid(algorithm), terms.priced.cfg, place)
+    ratio = (charged.sensitivity / charged.sigma) / (declared.sensitivity / declared.sigma)
+    nu = declared.sigma / declared.sensitivity
+    expected = (1 + 2 * np.sqrt(3) * nu / GAUSSIAN_UNIT) / np.sqrt(1 - 16 / secure.GRID_VARIANCE)
+    assert np.allclose(ratio, expected, rtol=1e-12)
+    assert (ratio > 1).all()
+    assert (charged.tv > 0).all()
+    assert terms.priced.spending is not None
+    assert terms.priced.spending.worst.epsilon <= 2.0
+
+
+def test_laplace_noise_is_charged_as_pure() -> None:
+    terms = Terms.of(plan("hmv-dgd"))
+    charged = run_events(terms.priced.algorithm, terms.priced.cfg, terms.place(0))
+    (declared,) = run_events(find("hmv-dgd"), terms.priced.cfg, terms.place(0))
+    assert [type(e) for e in charged] == [events.Pure]
+    assert np.allclose(charged[0].epsilon, declared.l1 * declared.rate + 2 * 3 / LAPLACE_UNIT)
+
+
+# ---- which algorithms ------------------------------------------------------------------------------------------------
+
+
+def test_every_algorithm_is_deployable_or_refused_with_a_reason_and_an_alternative() -> None:
+    allowed = set()
+    for slug, algorithm in all_algorithms().items():
+        graph = getattr(algorithm.module, "GRAPHS", ("ring",))[0]
+        try:
+            check_deployable(plan(slug, graph=graph))
+            allowed.add(slug)
+        except InputError as refusal:
+            text = str(refusal)
+            assert "\n" not in text
+            if algorithm.private:
+                other = text.rsplit(" ", 1)[1]
+                assert find(other).has("wire")
+    assert {"dp-dsgd", "dp-admm", "pr-admm", "p-admm", "dp-consensus-gd", "gauss-avg-gd", "hmv-dgd"} <= allowed
+    assert not allowed & {"dvp", "pvp", "m-admm", "ipp-admm", "pp-admm", "qdpsgd1", "sdm", "ldp-dgd", "admm", "dgd"}
+
+
+@pytest.mark.parametrize(
+    ("slug", "reason"),
+    [
+        ("dvp", "inside the objective"),
+        ("pvp", "inside the objective"),
+        ("qdpsgd1", "rounded"),
+        ("dgd", "without noise"),
+    ],
+)
+def test_a_refusal_names_the_reason(slug: str, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        check_deployable(plan(slug))
+
+
+def test_as_printed_is_refused() -> None:
+    with pytest.raises(InputError, match="as_printed"):
+        check_deployable(plan("pr-admm", as_printed=True))
+
+
+def test_every_private_law_has_a_grid_or_is_refused() -> None:
+    source = SystemSource()
+    draw = source.draw(0, {"a": Normal(4), "b": Laplace(2), "c": Uniform(3)})
+    assert draw["a"].steps.dtype == draw["b"].steps.dtype == np.int64
+    assert ((draw["c"] > 0) & (draw["c"] < 1)).all()
+    with pytest.raises(InputError, match="grid"):
+        source.draw(0, {"a": L2Laplace(3)})
+
+
+def test_a_bound_that_does_not_fit_the_grid_is_refused() -> None:
+    with pytest.raises(InputError, match="bound"):
+        Steps.of(np.full((2, 3), 1e-12), 1e3)
+    with pytest.raises(InputError, match="bound"):
+        Steps.of(np.full((2, 3), 10.0), 1.0)
+    assert Steps.of(np.full((2, 3), 1e-3), 1e3).width == 4
+    assert Steps.of(np.full((2, 3), 1e-8), 1e3).width == 8
+
+
+# ---- the integers that travel ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slug", ["dp-dsgd", "pr-admm", "dp-admm"])
+def test_one_record_moves_the_integers_by_no_more_than_is_charged(slug: str) -> None:
+    """Same draws, neighbouring records, hostile history: N5 and A2 on what leaves."""
+    settings = {"mixing": 1, "step": 2.0, "clip": 1.0, "momentum": 0.5} if slug == "dp-dsgd" else {}
+    terms = Terms.of(plan(slug, rounds=3, **settings))
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(12, 3))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    y = rng.integers(0, 2, 12)
+    near = np.concatenate([-x[:1], x[1:]])  # the label's sign with the record's: the gradients point apart
+    worlds = [Party(terms, 1, Records(f, y, ("no", "yes"))) for f in (x, near)]
+    charged = run_events(terms.priced.algorithm, terms.priced.cfg, terms.place(1))[0]
+    carries, source, largest = [w.begin() for w in worlds], SystemSource(), 0.0
+    for t in range(3):
+        draw = source.draw(t, terms.draws(1))
+        turns = [w.turn(t, c, draw) for w, c in zip(worlds, carries, strict=True)]
+        apart = np.linalg.norm(turns[0][1] - turns[1][1]) * terms.steps.size[1, t]
+        largest = max(largest, apart / charged.sensitivity[t])
+        assert apart <= charged.sensitivity[t]
+        assert turns[0][1].shape == turns[1][1].shape
+        # both worlds go on from the history of the first, with the wildest neighbours that are admitted
+        wild = rng.choice([-1, 1], (2, worlds[0].count)) * terms.steps.limit[[0, 2], t][:, None]
+        carries = [turns[0][0]] * 2
+        for slot in range(2):
+            carries = [worlds[0].heard(c, slot, t, wild[slot]) for c in carries]
+    assert largest > 0.2  # the pair is a real one
+
+
+def test_noise_on_the_wire_has_the_declared_scale_and_is_fresh() -> None:
+    terms = Terms.of(plan("pr-admm", rounds=1))
+    x = np.eye(3)[[0, 1, 2] * 4]
+    party = Party(terms, 0, Records(x, np.array([0, 1] * 6), ("no", "yes")))
+    source = SystemSource()
+    sent = np.array([party.turn(0, party.begin(), source.draw(0, terms.draws(0)))[1] for _ in range(400)], float)
+    residual = (sent - sent.mean(0)) / GAUSSIAN_UNIT
+    count = residual.size - 3
+    statistic = (residual**2).sum() / count
+    assert abs(statistic - 1) < 4 * np.sqrt(2 / count)
+    assert abs(statistic / 1.05**2 - 1) > 1.5 * np.sqrt(2 / count)  # 5 % off is told apart at this size
+    assert len(np.unique(sent[:, 0])) > 390
+
+
+def test_the_deployed_path_has_no_pseudorandom_numbers() -> None:
+    """N4: nothing in coterie.deploy imports or names a seeded generator."""
+    for path in Path(coterie.deploy.__path__[0]).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [a.name for a in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or "", *(f"{node.module}.{a.name}" for a in node.names)]
+            elif isinstance(node, ast.Attribute):
+                names = [ast.unparse(node)]
+            for name in names:
+                banned = name == "random" or name.startswith(("random.", "numpy.random", "np.random", "jax.random"))
+                assert not banned, f"{path.name}: {name}"
+
+
+def test_an_unsolved_subproblem_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coterie.deploy.party.NEWTON_STEPS", 1)
+    terms = Terms.of(plan("pr-admm", rounds=1, penalty=0.001))
+    rng = np.random.default_rng(0)
+    party = Party(terms, 0, Records(rng.normal(size=(12, 3)) / 6, rng.integers(0, 2, 12), ("no", "yes")))
+    with pytest.raises(ArithmeticError, match="nothing was sent"):
+        party.turn(0, party.begin(), SystemSource().draw(0, terms.draws(0)))
