@@ -95,7 +95,8 @@ async def attempt(group: Consortium, monkeypatch: pytest.MonkeyPatch, shown: Cre
         try:
             async with asyncio.timeout(5), stream(group, "ben", shown) as call:
                 await greet(call, ada, **changes)
-                greeted = ben.transport.alive["ada"]
+                await until(lambda: ben.transport.alive["ada"], seconds=2)
+                greeted = True
                 await call.write(ada.frame(0))
                 if greeted:
                     await ben.hear(1)
