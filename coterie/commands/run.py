@@ -119,6 +119,8 @@ def notes(result: dict[str, Any]) -> list[str]:
             f"privacy: (ε, δ) = ({privacy['epsilon']:.4g}, {privacy['delta']:g}) per record, {privacy['adjacency']}, "
             f"by {privacy['accountant']}{claim}; the adversary {privacy['adversary']}"
         )
+    if (told := result.get("exchange")) and told["exchange"] != "broadcast":
+        lines.append(f"exchange: {told['text']}")
     gap, timing = result["metrics"]["consensus_gap"]["mean"], result["timing"]
     lines.append(
         f"agents disagree by {gap:.2g} (rms); {result['bytes_sent'] / 1e6:.3g} MB sent per run; "

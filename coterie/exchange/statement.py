@@ -60,7 +60,8 @@ class Statement:
         )
         if self.claim is not None:
             total = self.claim.account
-            words += f" {self.claim.name}: ({total.epsilon:.4g}, {total.delta:g})-DP against an adversary who {self.claim.adversary}."
+            words += f" {self.claim.name}: ({total.epsilon:.4g}, {total.delta:g})-DP against an adversary who "
+            words += f"{self.claim.adversary}."
         return words
 
     def as_json(self) -> dict[str, Any]:

@@ -7,7 +7,8 @@ Schema of result.json, version 1 (docs/result.md):
     metrics.{train_loss, test_accuracy | test_score, consensus_gap}.{mean, std, per_seed},
     curves.{round, train_loss, …} (means over seeds), curves.std.{train_loss, …},
     references.{pooled, alone}.{train_loss, test_accuracy | test_score},
-    privacy (null for an algorithm without), evaluation, timing.{compile_s, run_s}, bytes_sent, noise_source, warnings
+    privacy (null for an algorithm without), exchange, evaluation, timing.{compile_s, run_s}, bytes_sent, noise_source,
+    warnings
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy as np
 import coterie
 from coterie.drivers.simulate import Trace
 from coterie.errors import InputError
+from coterie.exchange.planned import statement_of
 from coterie.experiment import Experiment, Priced
 from coterie.plan import Plan
 from coterie.problems import Problem
@@ -33,6 +35,7 @@ __all__ = [
     "SCHEMA",
     "build_result",
     "check_out",
+    "exchange_block",
     "plain",
     "privacy_block",
     "write_atomically",
@@ -82,12 +85,24 @@ def _content(
         "curves": curves,
         "references": {r: {rename.get(k, k): v for k, v in d.items()} for r, d in references.items()},
         "privacy": privacy_block(experiment.plan, problem, priced),
+        "exchange": exchange_block(experiment, priced),
         "evaluation": "metrics, curves and references are computed on the data without noise: for study, not a release",
         "timing": trace.timing,
         "bytes_sent": float(sent.sum()),
         "noise_source": "simulation: seeded floating-point noise, for study only; nothing here protects anybody",
-        "warnings": priced.warnings + _diverged(trace),
+        "warnings": priced.warnings + _diverged(trace) + _cut(trace),
     }
+
+
+def exchange_block(experiment: Experiment, priced: Priced) -> dict[str, Any]:
+    """The `exchange` part of a result: how messages travelled, who learns what from that, and at which price."""
+    epsilon = None if priced.spending is None else float(priced.spending.worst.epsilon)
+    return statement_of(experiment.plan, experiment.network.graph, epsilon, priced.central).as_json()
+
+
+def _cut(trace: Trace) -> list[str]:
+    count = int(np.sum(trace.extras.get("cut", 0)))
+    return [f"{count} numbers in messages were cut to the exchange's bound: raise exchange.bound"] if count else []
 
 
 def _diverged(trace: Trace) -> list[str]:
