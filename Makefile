@@ -8,7 +8,7 @@ WORKERS ?= 2
 TYPED := tests/conformance tests/problems tests/drivers
 CHECKED := --jaxtyping-packages=coterie.problems,coterie.drivers,coterie.algorithms,beartype.beartype
 
-.PHONY: run test test-all test-browser lint bench docs clean
+.PHONY: run test test-all test-browser test-faults lint bench docs clean
 .DEFAULT_GOAL := run
 
 $(READY): pyproject.toml constraints.txt
@@ -21,16 +21,21 @@ run: $(READY)            ## five parties train one model on embedded data; write
 
 test: $(READY) lint      ## what CI runs: lint, types, and every test that is not marked slow
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" $(TYPED) $(CHECKED)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" $(TYPED:%=--ignore=%)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not faults" $(TYPED:%=--ignore=%)
 
-test-all: $(READY) lint  ## everything, the slow checks included
+test-all: $(READY) lint  ## everything but test-faults, the slow checks included
 	$(BIN)/python -m pytest -n $(WORKERS) $(TYPED) $(CHECKED)
-	$(BIN)/python -m pytest -n $(WORKERS) $(TYPED:%=--ignore=%)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not faults" $(TYPED:%=--ignore=%)
 
 test-browser: $(READY)   ## the report in a real browser; installs Debian's chromium where it may
 	command -v chromedriver > /dev/null || apt-get install -y --no-install-recommends chromium chromium-driver \
 		|| echo "no browser: install chromium and chromium-driver"
 	$(BIN)/python -m pytest -p no:xdist tests/report/test_html.py
+
+test-faults: $(READY)    ## kills, I/O errors, full disks, power cuts; wants root, strace and iproute2, says what it skips
+	@if [ "$$(id -u)" = 0 ] && ! (command -v strace && command -v ip) > /dev/null; then \
+		apt-get install -y --no-install-recommends strace iproute2 || echo "strace or iproute2 could not be installed"; fi
+	$(BIN)/python -m pytest -p no:xdist -m faults -rs tests/faults
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -42,6 +47,7 @@ bench: $(READY)          ## ratios to peers measured in the same run
 	$(BIN)/python -m benchmarks.accounting
 	$(BIN)/python -m benchmarks.samplers
 	$(BIN)/python -m benchmarks.per_example
+	$(BIN)/python -m benchmarks.ledger
 
 docs: $(READY)           ## rewrite the generated parts of README and docs/ from the code
 	$(BIN)/python -m coterie.report.pages

@@ -44,7 +44,16 @@ from coterie.deploy import records
 from coterie.deploy.frames import Receipt, digest
 from coterie.deploy.records import Book
 from coterie.deploy.sealing import PAGE, Damaged, intact, is_sealed, overlaid, page_sum, scan_log, seal_of
-from coterie.deploy.storage import LedgerFailure, bytes_of, connect, create_file, disconnect, locked, refuse_network
+from coterie.deploy.storage import (
+    LedgerFailure,
+    bytes_of,
+    connect,
+    create_file,
+    cut,
+    disconnect,
+    locked,
+    refuse_network,
+)
 from coterie.errors import InputError
 from coterie.privacy.accountants import account
 from coterie.privacy.events import Event
@@ -98,20 +107,22 @@ class DurableLedger:
         self._lock, self._failed, self._open, self._pid = threading.RLock(), "", True, os.getpid()
         self._fd = locked(self.path, os.O_RDWR, fcntl.LOCK_EX)
         try:
-            log = self._read_log()
+            log = scan_log(self._read_log())
             self._sums = intact(self._fd, log)
             self._db = connect(self.path)
             try:
                 self._book = records.load(self._db)
                 self._same(plan)
             except InputError:
-                if not log:  # else SQLite would fold it in, unsealed: leave it to the end of the process
+                if not log.data:  # else SQLite would fold it in, unsealed: leave it to the end of the process
                     disconnect(self._db)
                 raise
         except InputError as error:
             os.close(self._fd)
             raise (Damaged(f"ledger {self.path}: {error}") if isinstance(error, Damaged) else error) from None
-        if log:  # a torn tail must not lie behind what is written next
+        if log.data:
+            with self._final("recovery"):
+                cut(self._log_path, log.end)  # or a torn tail would lie behind what is written next
             self.seal()
 
     @property
@@ -339,7 +350,7 @@ def read(path: str | os.PathLike[str]) -> Book:
                 db = sqlite3.connect(f"{Path(path).absolute().as_uri()}?immutable=1", uri=True, isolation_level=None)
             with contextlib.closing(db):
                 book = records.load(db)  # first: it can name the row
-            intact(fd, log)
+            intact(fd, scan_log(log))
         return book
     except Damaged as error:
         raise Damaged(f"ledger {path}: {error}") from None

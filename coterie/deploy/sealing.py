@@ -53,6 +53,7 @@ class Log(NamedTuple):
     data: bytes
     newest: dict[int, int]  # page number -> index of its frame
     pages: int
+    end: int  # in bytes: what follows was never committed
 
     def page(self, number: int) -> bytes:
         """The newest committed copy of a page."""
@@ -88,7 +89,7 @@ def _checksums(words: np.ndarray, before: np.ndarray, powers: tuple[np.ndarray, 
 def scan_log(data: bytes) -> Log:
     """Read a write-ahead log; `Damaged` unless it is committed frames and at most one torn transaction."""
     if len(data) < _LOG_HEADER:
-        return Log(data, {}, 0)
+        return Log(data, {}, 0, 0)
     header = np.frombuffer(data, ">u4", 8)
     magic, version, page = (int(x) for x in header[:3])
     order = ">u4" if magic & 1 else "<u4"
@@ -99,7 +100,7 @@ def scan_log(data: bytes) -> Log:
         raise Damaged("the header of its log has changed")
     count = (len(data) - _LOG_HEADER) // _FRAME
     newest: dict[int, int] = {}
-    pages, before, begun = 0, first, {}  # type: ignore[var-annotated]
+    pages, end, before, begun = 0, 0, first, {}  # type: ignore[var-annotated]
     for start in range(0, count, 1024):
         rows = min(1024, count - start)
         raw = np.frombuffer(data, np.uint8, rows * _FRAME, _LOG_HEADER + start * _FRAME).reshape(rows, _FRAME)
@@ -114,8 +115,8 @@ def scan_log(data: bytes) -> Log:
             begun[number] = index
             if size:
                 newest |= begun
-                pages, begun = size, {}
-    return Log(data, newest, pages)
+                pages, end, begun = size, _LOG_HEADER + (index + 1) * _FRAME, {}
+    return Log(data, newest, pages, end)
 
 
 def page_sums(fd: int) -> np.ndarray:
@@ -176,14 +177,13 @@ def is_sealed(first: bytes, sums: np.ndarray, size: int) -> bool:
     )
 
 
-def intact(fd: int, log: bytes) -> np.ndarray:
+def intact(fd: int, log: Log) -> np.ndarray:
     """The sums of the file's pages; `Damaged` unless file, or file and log, are what was sealed."""
-    pages = scan_log(log)
     sums, size, first = page_sums(fd), os.fstat(fd).st_size, os.pread(fd, PAGE, 0)
     if is_sealed(first, sums, size):
         return sums
-    both = overlaid(sums, pages)
-    if 1 in pages.newest and is_sealed(pages.page(1), both, PAGE * pages.pages):
+    both = overlaid(sums, log)
+    if 1 in log.newest and is_sealed(log.page(1), both, PAGE * log.pages):
         return sums
     raise Damaged("bytes have changed since it was sealed")
 

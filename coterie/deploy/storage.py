@@ -15,10 +15,10 @@ import tempfile
 from pathlib import Path
 
 from coterie.deploy import records
-from coterie.deploy.sealing import PAGE, Damaged, intact, network_filesystem, page_sums, seal_of
+from coterie.deploy.sealing import PAGE, Damaged, intact, network_filesystem, page_sums, scan_log, seal_of
 from coterie.errors import InputError
 
-__all__ = ["LedgerFailure", "bytes_of", "connect", "create_file", "disconnect", "locked", "refuse_network"]
+__all__ = ["LedgerFailure", "bytes_of", "connect", "create_file", "cut", "disconnect", "locked", "refuse_network"]
 
 
 class LedgerFailure(RuntimeError):
@@ -31,6 +31,16 @@ def bytes_of(path: str | os.PathLike[str]) -> bytes:
         return Path(path).read_bytes()
     except FileNotFoundError:
         return b""
+
+
+def cut(path: str | os.PathLike[str], size: int) -> None:
+    """Shorten a file, durably."""
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.ftruncate(fd, size)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def refuse_network(path: Path) -> None:
@@ -106,14 +116,14 @@ def create_file(path: Path, meta: records.Meta) -> None:
         seal = seal_of(page_sums(handle), os.pread(handle, PAGE, 0))
         with contextlib.closing(sqlite3.connect(name, isolation_level=None)) as db:
             db.execute(f"PRAGMA user_version = {seal}")
-        intact(handle, b"")
+        intact(handle, scan_log(b""))
         os.fsync(handle)
         with contextlib.suppress(FileExistsError):  # another process was faster: its file is checked like any other
             os.link(name, path)
         folder = os.open(path.parent, os.O_RDONLY)
         os.fsync(folder)
         os.close(folder)
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, Damaged) as error:  # damaged: closing does not report every failed write
         raise LedgerFailure(f"cannot make a ledger at {path}: {error}") from error
     finally:
         os.close(handle)

@@ -1,0 +1,210 @@
+"""Fault injection on the ledger, from a process that forks.
+
+    python -m tests.faults.ledger_faults NAME FOLDER [TWIN [COUNT]]
+
+Every experiment prints one JSON object. A killed, starved or unplugged worker (`tests.deploy.ledger_worker`) must leave
+a ledger that satisfies I1-I4, and a fresh worker must finish the job.
+
+    kills     SIGKILL on entering every write, sync, truncate, link and unlink of three rounds, from an empty folder on
+    recovery  the same again while a fresh worker recovers from such a kill
+    errors    the same calls fail with EIO or ENOSPC, one at a time
+    full      a tmpfs of 256 KiB fills up
+    cuts      power cuts: the image of an ext4 file system is copied without sync, mounted, and looked at
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from coterie.deploy.ledger import read
+from tests.deploy.ledger_worker import FAILED, Worker, violations, work
+
+CALLS = "write,pwrite64,fsync,fdatasync,ftruncate,link,linkat,unlink,unlinkat"
+ROUNDS = 3
+
+
+def injected(folder: Path, fault: str, twin: str = "") -> tuple[int, dict[int, set[str]]]:
+    """A worker under strace with one fault; how it ended and what it sent."""
+    worker = Worker(lambda wire: work(folder / "ledger", wire, ROUNDS, 3000, twin))
+    trace = subprocess.Popen(
+        ["strace", "-qq", "-o", "/dev/null", "-e", f"trace={CALLS}", "-e", f"inject={fault}", "-p", str(worker.pid)],
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    status = Path(f"/proc/{worker.pid}/status")
+    deadline = time.monotonic() + 20
+    while f"TracerPid:\t{trace.pid}\n" not in status.read_text():
+        if trace.poll() is not None or time.monotonic() > deadline:
+            os.kill(worker.pid, signal.SIGKILL)
+            worker.end()
+            _, errors = trace.communicate()
+            sys.exit(f"strace cannot attach: {errors.decode().strip()}")
+        time.sleep(0.001)
+    worker.go()
+    result = worker.end()
+    trace.communicate()
+    return result
+
+
+def finish(folder: Path, heard: dict[int, set[str]]) -> list[str]:
+    """What is wrong after the fault, and after a fresh worker has done the rest."""
+    path = folder / "ledger"
+    found, spent = violations(path, heard, Fraction(0))
+    worker = Worker(lambda wire: work(path, wire, ROUNDS))
+    worker.go()
+    code, more = worker.end()
+    if code != 0:
+        return [*found, f"no clean resume: exit code {code}"]
+    for round, hashes in more.items():
+        heard.setdefault(round, set()).update(hashes)
+    again, _ = violations(path, heard, spent)
+    if len(read(path).rows) != ROUNDS:
+        again.append("rounds are missing")
+    return found + again
+
+
+def sweep(folder: Path, fault: str, expected: int, twin: str = "", patience: int = 1) -> dict[str, Any]:
+    """One fault at the 1st, 2nd, 3rd… call, until so many workers in a row get through as if there were none."""
+    found, number, met, through = [], 0, 0, 0
+    while through < patience:
+        number += 1
+        place = folder / "trial"
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        code, heard = injected(place, f"{fault}:when={number}", twin)
+        if code not in (0, expected):
+            found.append(f"{fault} at call {number}: exit code {code}")
+        found += [f"{fault} at call {number}: {what}" for what in finish(place, heard)]
+        met, through = met + (code != 0), through + 1 if code == 0 else 0
+    return {"points": met, "violations": found}
+
+
+def kills(folder: Path, twin: str) -> dict[str, Any]:
+    return sweep(folder, f"{CALLS}:signal=KILL", -signal.SIGKILL, twin)
+
+
+def recovery(folder: Path, twin: str) -> dict[str, Any]:
+    """SIGKILL in the middle of a release, then at every call of the recovery: a torn log, and what is written on it."""
+    torn = folder / "torn"
+    found, points, first = [], 0, 40  # the first calls make the file
+    while True:
+        shutil.rmtree(torn, ignore_errors=True)
+        torn.mkdir()
+        code, heard = injected(torn, f"{CALLS}:signal=KILL:when={first}")
+        if code == 0:
+            return {"points": points, "violations": found}
+        number = 0
+        while code != 0 and number < 20:
+            number += 1
+            place = folder / "trial"
+            shutil.rmtree(place, ignore_errors=True)
+            shutil.copytree(torn, place)
+            code, more = injected(place, f"{CALLS}:signal=KILL:when={number}")
+            both = {t: heard.get(t, set()) | more.get(t, set()) for t in {*heard, *more}}
+            found += [f"kill at call {first}, then {number}: {what}" for what in finish(place, both)]
+        points += number
+        first += 3
+
+
+def errors(folder: Path, twin: str) -> dict[str, Any]:
+    """A failing unlink is left out: a leftover temporary name harms nobody.
+
+    SQLite ignores a failed sync of a folder, or at the end of a connection, while the file is being made and nothing
+    depends on it yet: such a worker gets through.
+    """
+    faults = ("fdatasync:error=EIO", "fsync:error=EIO", "pwrite64:error=ENOSPC", "pwrite64:error=EIO")
+    results = [sweep(folder, fault, FAILED, patience=10) for fault in faults]
+    return {
+        "points": sum(result["points"] for result in results),
+        "violations": [what for result in results for what in result["violations"]],
+    }
+
+
+def full(folder: Path, twin: str) -> dict[str, Any]:
+    """Rounds until the disk is full; then a larger disk."""
+    disk = folder / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk], check=True)
+    worker = Worker(lambda wire: work(disk / "ledger", wire, 400))
+    worker.go()
+    code, heard = worker.end()
+    found, spent = violations(disk / "ledger", heard, Fraction(0))
+    stuck = Worker(lambda wire: work(disk / "ledger", wire, 400))  # no room: fails again, and harms nothing
+    stuck.go()
+    again, more = stuck.end()
+    subprocess.run(["mount", "-o", "remount,size=8m", disk], check=True)
+    worker = Worker(lambda wire: work(disk / "ledger", wire, len(heard) + 5))
+    worker.go()
+    resumed, rest = worker.end()
+    for round, hashes in [*more.items(), *rest.items()]:
+        heard.setdefault(round, set()).update(hashes)
+    found += violations(disk / "ledger", heard, spent)[0]
+    return {"codes": [code, again, resumed], "rounds": len(heard), "violations": found}
+
+
+def cuts(folder: Path, twin: str, count: int = 200, seed: int = 1) -> dict[str, Any]:
+    """Power cuts of a disk with a running worker; each cut is looked at on its own copy."""
+    image, copy, disk, look = (folder / name for name in ("image", "copy", "disk", "look"))
+    disk.mkdir()
+    look.mkdir()
+    rng, found, lost, refused, sent = random.Random(seed), [], 0, 0, 0
+    with image.open("wb") as file:
+        file.truncate(24 << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", image], check=True)
+    subprocess.run(["mount", "-o", "loop", image, disk], check=True)
+    worker, heard = None, {}
+    for _ in range(count):
+        if worker is None:
+            for name in ("ledger", "ledger-wal"):
+                (disk / name).unlink(missing_ok=True)
+            os.sync()
+            heard, size = {}, rng.choice((300, 3000, 30_000))
+            worker = Worker(lambda wire, size=size: work(disk / "ledger", wire, 60, size, twin))  # type: ignore[misc]
+            worker.go()
+            while not worker.hear():
+                time.sleep(0.001)
+        time.sleep(rng.uniform(0.0, 0.03))
+        os.kill(worker.pid, signal.SIGSTOP)
+        heard = worker.hear()
+        before = b""
+        while before != (before := image.read_bytes()):  # until the kernel is not in the middle of writing it
+            pass
+        copy.write_bytes(before)
+        os.kill(worker.pid, signal.SIGCONT)
+        subprocess.run(["mount", "-o", "loop", copy, look], check=True)
+        try:
+            wrong, _ = violations(look / "ledger", heard, Fraction(0))
+            lost += any("not in the ledger" in what for what in wrong)
+            found += wrong
+            if not wrong:
+                resume = Worker(lambda wire: work(look / "ledger", wire, 61))
+                resume.go()
+                code, more = resume.end()
+                clash = [t for t in more if t in heard and heard[t] != more[t]]
+                found += [f"no clean resume: exit code {code}"] * (code != 0) + [f"I1: round {t}" for t in clash]
+        except ValueError as error:  # InputError: damaged
+            refused += 1
+            found.append(str(error))
+        finally:
+            subprocess.run(["umount", look], check=True)
+        sent += len(heard)
+        if max(heard) >= 55:
+            worker.end()
+            worker = None
+    if worker is not None:
+        os.kill(worker.pid, signal.SIGKILL)
+        worker.end()
+    return {"cuts": count, "sent": sent, "lost": lost, "refused": refused, "violations": found[:20]}
+
+
+if __name__ == "__main__":
+    experiment = {"kills": kills, "recovery": recovery, "errors": errors, "full": full, "cuts": cuts}[sys.argv[1]]
+    twin, *rest = [*sys.argv[3:], ""]
+    print(json.dumps(experiment(Path(sys.argv[2]), twin, *(int(number) for number in rest if number))))
