@@ -224,8 +224,8 @@ def _bytes(count: float | None) -> str:
 
 def fair_page(study: dict[str, Any]) -> str:
     """The page of a fairness study: `study` as in fair.json."""
-    cells = study["cells"]
-    panels = [_panel(name, cells) for name in dict.fromkeys(cell["panel"] for cell in cells)]
+    cells = [{**c, "label": c["label"] if c["over"] == "one" else f"{c['label']}, {c['over']}"} for c in study["cells"]]
+    panels = [_panel(k, name, cells) for k, name in enumerate(dict.fromkeys(cell["panel"] for cell in cells))]
     methods = [METHODS[m] for m in dict.fromkeys(c["method"] for c in cells) if m in METHODS]
     errata: list[Erratum] = list(dict.fromkeys(e for m in methods for e in m.errata))
     return _render(
@@ -233,7 +233,7 @@ def fair_page(study: dict[str, Any]) -> str:
     )
 
 
-def _panel(name: str, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _panel(place: int, name: str, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
     mine = [c for c in cells if c["panel"] == name]
     axis = "wanted_delta" if len({c["wanted_delta"] for c in mine}) > 1 else "epsilon"
     letter = "ε" if axis == "epsilon" else "δ"
@@ -253,6 +253,7 @@ def _panel(name: str, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
                 for c in row
                 if c["epsilon"] is None and c[metric]["mean"] is not None
             ]
-        where = f"p{len(name)}-{metric}-{''.join(ch for ch in name.lower() if ch.isascii() and ch.isalnum())}"
-        pictures.append(charts.line_chart(where, title, letter, title.lower(), series, levels, log_x=True))
+        pictures.append(
+            charts.line_chart(f"{metric}-{place}", title, letter, title.lower(), series, levels, log_x=True)
+        )
     return {"name": name, "cells": mine, "letter": letter, "axis": axis, "charts": pictures}

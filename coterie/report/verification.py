@@ -18,38 +18,24 @@ import dataclasses
 import json
 import math
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import coterie
-from coterie.algorithms.base import Algorithm, find
-from coterie.drivers.layout import rows
 from coterie.errors import InputError
-from coterie.experiment import Network, _problem, public_network, public_sizes, settle
-from coterie.graphs import Graph, make_graph, mixing
-from coterie.plan import Plan, validate
-from coterie.privacy.budget import run_events
 from coterie.report import certificate as c
+from coterie.report.derivation import EVENTS, LARGEST, Rejected, derive, equal, within
 
 __all__ = ["Certificate", "Rejected", "Verdict", "parse", "public_key", "verify"]
 
-EVENTS, TOTALS = 1e-9, 1e-6  # relative: how far two machines may differ in the last digits
-LARGEST = 5_000_000  # agents, rounds, made records: beyond it a certificate is refused, not computed
+TOTALS = 1e-6  # relative: how far two machines may differ in the last digits of a total
 
 Whole = Annotated[int, Field(ge=0)]
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Number = float | Literal["inf"]
-
-
-class Rejected(Exception):
-    """The certificate is wrong; the message names the first field and what was expected."""
 
 
 class _Table(BaseModel):
@@ -265,9 +251,9 @@ def _arithmetic(content: Mapping[str, Any], parsed: Certificate) -> None:
             made = c.totals(again, delta)
         except InputError as error:
             raise Rejected(f"{where}.events: {error}") from None
-        _equal(f"{where}.events", raw["events"], again, 0.0)
+        equal(f"{where}.events", raw["events"], again, 0.0)
         for name in ("totals", "epsilon", "accountant"):
-            _equal(f"{where}.{name}", raw[name], made[name], TOTALS)
+            equal(f"{where}.{name}", raw[name], made[name], TOTALS)
     if not seen.all():
         raise Rejected(f"agents: agent {int(np.argmin(seen))} is in no group")
     if parsed.public.names is not None and len(parsed.public.names) != parsed.public.agents:
@@ -279,7 +265,7 @@ def _arithmetic(content: Mapping[str, Any], parsed: Certificate) -> None:
     if bool(parsed.run.seeds) != (parsed.run.noise == c.SIMULATED):
         raise Rejected("run.noise: a simulation has seeds, and only a simulation has")
     printed = parsed.algorithm.settings.get("as_printed", False) is not False
-    _equal("claim", content["claim"], c.claim(content["agents"], delta, printed), TOTALS)
+    equal("claim", content["claim"], c.claim(content["agents"], delta, printed), TOTALS)
 
 
 def _budgets(epsilon: Any, agents: int) -> list[Any]:
@@ -317,108 +303,19 @@ def _derivation(content: Mapping[str, Any], parsed: Certificate) -> None:
         "secure": parsed.run.noise == c.SECURE,
         "agents": [[g["members"], g["records"], g["noise_multiplier"]] for g in content["agents"]],
     }
-    made = _derive(c.canonical(inputs))
+    made = derive(c.canonical(inputs))
     if isinstance(made, str):
         raise Rejected(made)
-    _equal("algorithm", content["algorithm"], made["algorithm"], EVENTS)
-    _equal("assumptions", content["assumptions"], made["assumptions"], 0.0)
+    equal("algorithm", content["algorithm"], made["algorithm"], EVENTS)
+    equal("assumptions", content["assumptions"], made["assumptions"], 0.0)
     if parsed.run.seeds and parsed.run.seeds != made["seeds"]:
         raise Rejected(f"run.seeds: the plan gives {made['seeds']}")
     for k, (stated, derived) in enumerate(zip(content["agents"], made["agents"], strict=True)):
-        _equal(f"agents[{k}].neighbours", stated["neighbours"], derived["neighbours"], 0.0)
+        equal(f"agents[{k}].neighbours", stated["neighbours"], derived["neighbours"], 0.0)
         if parsed.run.noise == c.SIMULATED:
-            _equal(f"agents[{k}].events", stated["events"], derived["events"], EVENTS)
+            equal(f"agents[{k}].events", stated["events"], derived["events"], EVENTS)
         else:
-            _within(f"agents[{k}].events", stated["events"], derived["events"])
-
-
-@lru_cache(maxsize=64)
-def _derive(inputs: bytes) -> dict[str, Any] | str:
-    """What the installed code makes of the inputs, or what is wrong with them."""
-    given = json.loads(inputs)
-    try:
-        plan = validate(given["plan"])
-        _equal("plan", given["plan"], plan.as_json(), 0.0)
-        sizes, noise = np.zeros(given["public"]["agents"], int), np.zeros(given["public"]["agents"])
-        for members, records, multiplier in given["agents"]:
-            for first, last in members:
-                sizes[first : last + 1], noise[first : last + 1] = records, multiplier
-        network = _network(plan, given["public"], sizes)
-        algorithm = _on_wire(find(plan.algorithm.name)) if given["secure"] else find(plan.algorithm.name)
-        if (plan.run.rounds or 0) > LARGEST:
-            raise Rejected(f"plan.run.rounds: {plan.run.rounds} is more than is checked here")
-        settled = settle(plan, network, algorithm)
-        with jax.enable_x64(True):
-            places = jax.tree.map(lambda x: jnp.asarray(np.asarray(x, float)), settled.places)
-            places = eqx.tree_at(lambda p: p.noise, places, jnp.asarray(noise))
-        agents = []
-        for k, (members, _, _) in enumerate(given["agents"]):
-            everyone = np.concatenate([np.arange(first, last + 1) for first, last in members])
-            facts = (places.count, places.degree, places.self_weight, places.unit)
-            if any(np.ptp(np.asarray(fact)[everyone]) > 1e-12 for fact in facts):
-                raise Rejected(f"agents[{k}].members: these agents stand in different places")
-            place = rows(places, int(everyone[0]))
-            events = run_events(algorithm, settled.cfg, place)
-            agents.append({"neighbours": int(network.graph.degrees[everyone[0]]), "events": c.encode(events)})
-    except Exception as error:  # a plan that nobody has run yet may fail in any way
-        return str(error) if isinstance(error, InputError | Rejected) else f"plan: cannot be derived: {error!r}"
-    settings = c.lossless(settled.cfg.model_dump(mode="json"))
-    return {
-        "algorithm": {"name": algorithm.slug, "rounds": settled.rounds, "settings": settings},
-        "assumptions": c.assumptions(plan, network.problem, algorithm, settled.cfg),
-        "seeds": [plan.run.seed + k for k in range(plan.run.seeds)],
-        "agents": agents,
-    }
-
-
-def _network(plan: Plan, public: dict[str, Any], sizes: np.ndarray) -> Network:
-    """The public side from the certificate, compared with the plan where that says or makes it."""
-    stated = public_sizes(plan)
-    if stated is not None and stated.tolist() != sizes.tolist():
-        raise Rejected(f"agents.records: the plan's sizes are {stated.tolist()[:20]}, not {sizes.tolist()[:20]}")
-    if plan.problem.loss not in (None, public["loss"]):
-        raise Rejected(f"public.loss: the plan says {plan.problem.loss}")
-    if plan.problem.dim not in (None, public["features"]):
-        raise Rejected(f"public.features: the plan says {plan.problem.dim}")
-    if public["classes"] is not None and plan.problem.classes not in (None, public["classes"]):
-        raise Rejected(f"public.classes: the plan says {plan.problem.classes}")
-    if plan.data.source == "clinics" and _affordable(plan):
-        made = public_network(plan)
-        facts = c.facts(plan, made)
-        for name in ("agents", "names", "loss", "features", "classes"):
-            _equal(f"public.{name}", public[name], facts[name], 0.0)
-        _equal("agents.records", sizes.tolist(), made.sizes.tolist(), 0.0)
-    problem = _problem(plan, public["loss"], public["features"], public["classes"] or 1)
-    _equal("public.classes", public["classes"], c.shape(problem)["classes"], 0.0)
-    graph = _graph(plan, public)
-    rule: dict[str, Any] = {} if plan.graph.kappa is None else {"kappa": plan.graph.kappa}
-    names = tuple(public["names"] or (f"agent {i}" for i in range(len(sizes))))
-    return Network(graph, mixing(graph, plan.graph.mixing, **rule), problem, sizes, names)
-
-
-def _affordable(plan: Plan) -> bool:
-    """Whether made data is small enough to be made again."""
-    options = plan.data.options
-    numbers = [options.get(name, 1) for name in ("records", "features", "sites")]
-    return all(isinstance(n, int) for n in numbers) and math.prod(numbers[:2]) <= 4 * LARGEST
-
-
-def _graph(plan: Plan, public: dict[str, Any]) -> Graph:
-    size = public["agents"]
-    if (plan.graph.kind == "file") != (public["edges"] is not None):
-        raise Rejected("public.edges: listed for graphs from a file, and only for those")
-    if public["edges"] is None:
-        return make_graph(plan.graph.kind, size, seed=plan.graph.seed, **plan.graph.params())
-    edges = [tuple(edge) for edge in public["edges"]]
-    if edges != sorted(set(edges)) or not all(0 <= i < j < size for i, j in edges):
-        raise Rejected(f"public.edges: expected sorted pairs i < j < {size}, each once")
-    return Graph(size, np.array(edges), "file")
-
-
-def _on_wire(algorithm: Algorithm) -> Algorithm:
-    from coterie.deploy.noise import on_grid
-
-    return on_grid(algorithm)
+            within(f"agents[{k}].events", stated["events"], derived["events"])
 
 
 # ---- comparing -------------------------------------------------------------------------------------------------------
@@ -427,42 +324,3 @@ def _on_wire(algorithm: Algorithm) -> Algorithm:
 def _same(where: str, got: str, expected: str) -> None:
     if got != expected:
         raise Rejected(f"{where}: expected {expected}, got {got}")
-
-
-def _equal(where: str, got: Any, expected: Any, tolerance: float) -> None:
-    """Two trees of plain data with the same keys, types and values; numbers may differ by a relative tolerance."""
-    if isinstance(expected, dict) and isinstance(got, dict):
-        for name in (*expected, *got):
-            if name not in got or name not in expected:
-                raise Rejected(f"{where}.{name}: {'missing' if name not in got else 'unknown'}")
-            _equal(f"{where}.{name}", got[name], expected[name], tolerance)
-    elif isinstance(expected, list) and isinstance(got, list):
-        if len(got) != len(expected):
-            raise Rejected(f"{where}: expected {len(expected)} entries, got {len(got)}")
-        for k, (one, other) in enumerate(zip(got, expected, strict=True)):
-            _equal(f"{where}[{k}]", one, other, tolerance)
-    elif not _close(got, expected, tolerance):
-        raise Rejected(f"{where}: expected {expected!r}, got {got!r}")
-
-
-def _close(got: Any, expected: Any, tolerance: float) -> bool:
-    if isinstance(got, bool) or isinstance(expected, bool) or not isinstance(expected, float):
-        return type(got) is type(expected) and got == expected
-    return isinstance(got, int | float) and abs(got - expected) <= tolerance * abs(expected)
-
-
-def _within(where: str, charged: list[dict[str, Any]], planned: list[dict[str, Any]]) -> None:
-    """Every charged event is in the plan, no more often than planned."""
-    left = [dict(row) for row in planned]
-    for k, row in enumerate(charged):
-        for other in left:
-            rest = {name: value for name, value in other.items() if name != "times"}
-            try:
-                _equal("", {n: v for n, v in row.items() if n != "times"}, rest, EVENTS)
-            except Rejected:
-                continue
-            if row["times"] <= other["times"]:
-                other["times"] -= row["times"]
-                break
-        else:
-            raise Rejected(f"{where}[{k}]: not in the plan, or more often than planned")

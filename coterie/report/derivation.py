@@ -1,0 +1,167 @@
+r"""What the installed code makes of a plan: the part of a certificate's check that needs more than arithmetic.
+
+From the plan, the public facts and the stated noise follow settings, events and the assumptions' words. No data is
+read: made data is made again, sizes that the plan states are compared, a graph from a file travels with the
+certificate.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import lru_cache
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from coterie.algorithms.base import Algorithm, find
+from coterie.drivers.layout import rows
+from coterie.errors import InputError
+from coterie.experiment import Network, _problem, public_network, public_sizes, settle
+from coterie.graphs import Graph, make_graph, mixing
+from coterie.plan import Plan, validate
+from coterie.privacy.budget import run_events
+from coterie.report import certificate as c
+
+__all__ = ["LARGEST", "Rejected", "derive", "equal", "within"]
+
+LARGEST = 5_000_000  # agents, rounds, made records: beyond it a certificate is refused, not computed
+EVENTS = 1e-9  # relative: how far two machines may differ in the last digits of an event
+
+
+class Rejected(Exception):
+    """The certificate is wrong; the message names the first field and what was expected."""
+
+
+@lru_cache(maxsize=64)
+def derive(inputs: bytes) -> dict[str, Any] | str:
+    """What the installed code makes of the inputs, or what is wrong with them."""
+    given = json.loads(inputs)
+    try:
+        plan = validate(given["plan"])
+        equal("plan", given["plan"], plan.as_json(), 0.0)
+        sizes, noise = np.zeros(given["public"]["agents"], int), np.zeros(given["public"]["agents"])
+        for members, records, multiplier in given["agents"]:
+            for first, last in members:
+                sizes[first : last + 1], noise[first : last + 1] = records, multiplier
+        network = _network(plan, given["public"], sizes)
+        algorithm = _on_wire(find(plan.algorithm.name)) if given["secure"] else find(plan.algorithm.name)
+        if (plan.run.rounds or 0) > LARGEST:
+            raise Rejected(f"plan.run.rounds: {plan.run.rounds} is more than is checked here")
+        settled = settle(plan, network, algorithm)
+        with jax.enable_x64(True):
+            places = jax.tree.map(lambda x: jnp.asarray(np.asarray(x, float)), settled.places)
+            places = eqx.tree_at(lambda p: p.noise, places, jnp.asarray(noise))
+        agents = []
+        for k, (members, _, _) in enumerate(given["agents"]):
+            everyone = np.concatenate([np.arange(first, last + 1) for first, last in members])
+            facts = (places.count, places.degree, places.self_weight, places.unit)
+            if any(np.ptp(np.asarray(fact)[everyone]) > 1e-12 for fact in facts):
+                raise Rejected(f"agents[{k}].members: these agents stand in different places")
+            place = rows(places, int(everyone[0]))
+            events = run_events(algorithm, settled.cfg, place)
+            agents.append({"neighbours": int(network.graph.degrees[everyone[0]]), "events": c.encode(events)})
+    except Exception as error:  # a plan that nobody has run yet may fail in any way
+        return str(error) if isinstance(error, InputError | Rejected) else f"plan: cannot be derived: {error!r}"
+    settings = c.lossless(settled.cfg.model_dump(mode="json"))
+    return {
+        "algorithm": {"name": algorithm.slug, "rounds": settled.rounds, "settings": settings},
+        "assumptions": c.assumptions(plan, network.problem, algorithm, settled.cfg),
+        "seeds": [plan.run.seed + k for k in range(plan.run.seeds)],
+        "agents": agents,
+    }
+
+
+def _network(plan: Plan, public: dict[str, Any], sizes: np.ndarray) -> Network:
+    """The public side from the certificate, compared with the plan where that says or makes it."""
+    stated = public_sizes(plan)
+    if stated is not None and stated.tolist() != sizes.tolist():
+        raise Rejected(f"agents.records: the plan's sizes are {stated.tolist()[:20]}, not {sizes.tolist()[:20]}")
+    if plan.problem.loss not in (None, public["loss"]):
+        raise Rejected(f"public.loss: the plan says {plan.problem.loss}")
+    if plan.problem.dim not in (None, public["features"]):
+        raise Rejected(f"public.features: the plan says {plan.problem.dim}")
+    if public["classes"] is not None and plan.problem.classes not in (None, public["classes"]):
+        raise Rejected(f"public.classes: the plan says {plan.problem.classes}")
+    if plan.data.source == "clinics" and _affordable(plan):
+        made = public_network(plan)
+        facts = c.facts(plan, made)
+        for name in ("agents", "names", "loss", "features", "classes"):
+            equal(f"public.{name}", public[name], facts[name], 0.0)
+        equal("agents.records", sizes.tolist(), made.sizes.tolist(), 0.0)
+    problem = _problem(plan, public["loss"], public["features"], public["classes"] or 1)
+    equal("public.classes", public["classes"], c.shape(problem)["classes"], 0.0)
+    graph = _graph(plan, public)
+    rule: dict[str, Any] = {} if plan.graph.kappa is None else {"kappa": plan.graph.kappa}
+    names = tuple(public["names"] or (f"agent {i}" for i in range(len(sizes))))
+    return Network(graph, mixing(graph, plan.graph.mixing, **rule), problem, sizes, names)
+
+
+def _affordable(plan: Plan) -> bool:
+    """Whether made data is small enough to be made again."""
+    options = plan.data.options
+    numbers = [options.get(name, 1) for name in ("records", "features", "sites")]
+    return all(isinstance(n, int) for n in numbers) and math.prod(numbers[:2]) <= 4 * LARGEST
+
+
+def _graph(plan: Plan, public: dict[str, Any]) -> Graph:
+    size = public["agents"]
+    if (plan.graph.kind == "file") != (public["edges"] is not None):
+        raise Rejected("public.edges: listed for graphs from a file, and only for those")
+    if public["edges"] is None:
+        return make_graph(plan.graph.kind, size, seed=plan.graph.seed, **plan.graph.params())
+    edges = [tuple(edge) for edge in public["edges"]]
+    if edges != sorted(set(edges)) or not all(0 <= i < j < size for i, j in edges):
+        raise Rejected(f"public.edges: expected sorted pairs i < j < {size}, each once")
+    return Graph(size, np.array(edges), "file")
+
+
+def _on_wire(algorithm: Algorithm) -> Algorithm:
+    from coterie.deploy.noise import on_grid
+
+    return on_grid(algorithm)
+
+
+# ---- comparing -------------------------------------------------------------------------------------------------------
+
+
+def equal(where: str, got: Any, expected: Any, tolerance: float) -> None:
+    """Two trees of plain data with the same keys, types and values; numbers may differ by a relative tolerance."""
+    if isinstance(expected, dict) and isinstance(got, dict):
+        for name in (*expected, *got):
+            if name not in got or name not in expected:
+                raise Rejected(f"{where}.{name}: {'missing' if name not in got else 'unknown'}")
+            equal(f"{where}.{name}", got[name], expected[name], tolerance)
+    elif isinstance(expected, list) and isinstance(got, list):
+        if len(got) != len(expected):
+            raise Rejected(f"{where}: expected {len(expected)} entries, got {len(got)}")
+        for k, (one, other) in enumerate(zip(got, expected, strict=True)):
+            equal(f"{where}[{k}]", one, other, tolerance)
+    elif not _close(got, expected, tolerance):
+        raise Rejected(f"{where}: expected {expected!r}, got {got!r}")
+
+
+def _close(got: Any, expected: Any, tolerance: float) -> bool:
+    if isinstance(got, bool) or isinstance(expected, bool) or not isinstance(expected, float):
+        return type(got) is type(expected) and got == expected
+    return isinstance(got, int | float) and abs(got - expected) <= tolerance * abs(expected)
+
+
+def within(where: str, charged: list[dict[str, Any]], planned: list[dict[str, Any]]) -> None:
+    """Every charged event is in the plan, no more often than planned."""
+    left = [dict(row) for row in planned]
+    for k, row in enumerate(charged):
+        for other in left:
+            rest = {name: value for name, value in other.items() if name != "times"}
+            try:
+                equal("", {n: v for n, v in row.items() if n != "times"}, rest, EVENTS)
+            except Rejected:
+                continue
+            if row["times"] <= other["times"]:
+                other["times"] -= row["times"]
+                break
+        else:
+            raise Rejected(f"{where}[{k}]: not in the plan, or more often than planned")
