@@ -42,8 +42,16 @@ def _show(verdict: Verdict, console: Console) -> None:
     claim, names = content.claim, content.public.names
     said = Table(box=None, show_header=False)
     said.add_row("plan", escape(f"{content.plan.get('name', '')} ({content.algorithm.name})"))
-    said.add_row("claim", f"({claim.epsilon:.6g}, {claim.delta:g})-DP by {claim.accountant}, {claim.adjacency}")
+    said.add_row(
+        "claim" if claim.private else "not within budget",
+        f"({float(claim.epsilon):.6g}, {claim.delta:g})-DP by {claim.accountant}, {claim.adjacency}",
+    )
     said.add_row("adversary", claim.adversary)
+    if content.central is not None:
+        sums = content.central
+        said.add_row(
+            "claim for sums", escape(f"({float(sums.epsilon):.6g}, {claim.delta:g})-DP, {sums.name}: {sums.adversary}")
+        )
     said.add_row("noise", content.run.noise)
     said.add_row("signed by", verdict.signed_by or "nobody: free text and versions are only as good as their source")
     said.add_row("derived anew", "yes, from the plan" if verdict.derived else "no: made by other code")

@@ -24,8 +24,10 @@ from typing import Any
 import numpy as np
 
 import coterie
-from coterie.algorithms.base import Algorithm, Config
+from coterie.algorithms.base import Algorithm, Config, Place
 from coterie.errors import InputError
+from coterie.exchange.central import central_event
+from coterie.exchange.planned import claim_of
 from coterie.experiment import Network, Priced
 from coterie.plan import Plan
 from coterie.privacy import events as kinds
@@ -42,6 +44,7 @@ __all__ = [
     "SIMULATED",
     "assumptions",
     "canonical",
+    "central",
     "certificate",
     "claim",
     "code_hash",
@@ -124,6 +127,7 @@ def certificate(
             "settings": lossless(priced.cfg.model_dump(mode="json")),
         },
         "agents": agents,
+        "central": central(plan, network, priced.algorithm, priced.cfg, priced.places),
         "assumptions": assumptions(plan, network.problem, priced.algorithm, priced.cfg),
         "run": {
             "noise": noise,
@@ -151,6 +155,20 @@ def claim(agents: Sequence[Mapping[str, Any]], delta: float | None, as_printed: 
         "adjacency": adjacency.pop() if len(adjacency) == 1 else "replace-one",
         "adversary": ADVERSARY,
     }
+
+
+def central(plan: Plan, network: Network, algorithm: Algorithm, cfg: Config, places: Place) -> dict[str, Any] | None:
+    """The separate claim for opened sums, if the plan says how many agents are honest: a weaker adversary, named."""
+    found = claim_of(plan, algorithm, cfg, places, network.graph)
+    if found is None or plan.privacy is None or plan.exchange.honest is None:
+        return None
+    event = central_event(algorithm, cfg, places, plan.exchange.honest, plan.exchange.fraction_bits)
+    rows = encode([event])
+    budget = float(np.min(plan.privacy.epsilon))
+    return {
+        "name": found.name, "adversary": found.adversary, "budget": budget, "events": rows,
+        **totals(rows, plan.privacy.delta),
+    }  # fmt: skip
 
 
 def assumptions(plan: Plan, problem: Problem, algorithm: Algorithm, cfg: Config) -> list[str]:

@@ -64,6 +64,7 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
             place = rows(places, int(everyone[0]))
             events = run_events(algorithm, settled.cfg, place)
             agents.append({"neighbours": int(network.graph.degrees[everyone[0]]), "events": c.encode(events)})
+        central = c.central(plan, network, algorithm, settled.cfg, places)
     except Exception as error:  # a plan that nobody has run yet may fail in any way
         return str(error) if isinstance(error, InputError | Rejected) else f"plan: cannot be derived: {error!r}"
     settings = c.lossless(settled.cfg.model_dump(mode="json"))
@@ -72,6 +73,7 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
         "assumptions": c.assumptions(plan, network.problem, algorithm, settled.cfg),
         "seeds": [plan.run.seed + k for k in range(plan.run.seeds)],
         "agents": agents,
+        "central": central,
     }
 
 

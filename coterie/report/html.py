@@ -241,7 +241,7 @@ def _panel(place: int, name: str, cells: Sequence[dict[str, Any]]) -> dict[str, 
     for metric, title in (("accuracy", "Test accuracy"), ("risk_difference", "Risk difference")):
         series, levels = [], []
         for k, label in enumerate(dict.fromkeys(c["label"] for c in mine)):
-            style = f"s{k % STYLES}"
+            style = f"s{k % STYLES}" + (" alt" if k >= STYLES else "")
             row = [c for c in mine if c["label"] == label]
             private = sorted((c for c in row if c["epsilon"] is not None), key=lambda c: c[axis])
             if private:

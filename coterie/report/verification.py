@@ -78,6 +78,16 @@ class _Group(_Table):
     accountant: str
 
 
+class _Central(_Table):
+    name: str
+    adversary: str
+    budget: Annotated[float, Field(gt=0)]
+    events: list[dict[str, Any]]
+    totals: Annotated[dict[str, Number], Field(min_length=1)]
+    epsilon: Number
+    accountant: str
+
+
 class _Run(_Table):
     noise: str
     seeds: list[Whole]
@@ -94,6 +104,7 @@ class Certificate(_Table):
     public: _Public
     algorithm: _Algorithm
     agents: Annotated[list[_Group], Field(min_length=1)]
+    central: _Central | None
     assumptions: list[str]
     run: _Run
     files: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")], Hash]
@@ -164,11 +175,19 @@ def verify(
     else:
         warnings += _other_code(content, parsed)
         derived = False
-    if not parsed.claim.private:
+    if not parsed.claim.private and not _central_holds(parsed):
         raise Rejected("claim.private is false: the numbers are right, but no privacy is claimed")
     if strict and warnings:
         raise Rejected(warnings[0])
     return Verdict(parsed, parsed.signer, derived, tuple(warnings))
+
+
+def _central_holds(parsed: Certificate) -> bool:
+    """Whether the plan's budget was for opened sums, and they keep to it."""
+    sums = parsed.central
+    if sums is None or sums.epsilon == "inf" or parsed.algorithm.settings.get("as_printed", False):
+        return False
+    return sums.epsilon <= sums.budget * (1 + 1e-9)
 
 
 # ---- form ------------------------------------------------------------------------------------------------------------
@@ -246,14 +265,7 @@ def _arithmetic(content: Mapping[str, Any], parsed: Certificate) -> None:
                 raise Rejected(f"{where}.budget: the plan says {wrong}, got {group.budget}")
         if (group.budget is None) != (privacy is None):
             raise Rejected(f"{where}.budget: the plan has {'no' if privacy is None else 'a'} budget")
-        try:
-            again = c.encode(c.decode(group.events))
-            made = c.totals(again, delta)
-        except InputError as error:
-            raise Rejected(f"{where}.events: {error}") from None
-        equal(f"{where}.events", raw["events"], again, 0.0)
-        for name in ("totals", "epsilon", "accountant"):
-            equal(f"{where}.{name}", raw[name], made[name], TOTALS)
+        _totals(where, raw, delta)
     if not seen.all():
         raise Rejected(f"agents: agent {int(np.argmin(seen))} is in no group")
     if parsed.public.names is not None and len(parsed.public.names) != parsed.public.agents:
@@ -264,8 +276,24 @@ def _arithmetic(content: Mapping[str, Any], parsed: Certificate) -> None:
         raise Rejected(f"run.noise: unknown source {parsed.run.noise!r}")
     if bool(parsed.run.seeds) != (parsed.run.noise == c.SIMULATED):
         raise Rejected("run.noise: a simulation has seeds, and only a simulation has")
+    if parsed.central is not None:
+        _totals("central", content["central"], delta)
+        if parsed.central.budget != min(budgets, default=None):
+            raise Rejected(f"central.budget: the plan's smallest is {min(budgets, default=None)}")
     printed = parsed.algorithm.settings.get("as_printed", False) is not False
     equal("claim", content["claim"], c.claim(content["agents"], delta, printed), TOTALS)
+
+
+def _totals(where: str, stated: Mapping[str, Any], delta: float | None) -> None:
+    """The events are written as `encode` writes them, and give the stated totals."""
+    try:
+        again = c.encode(c.decode(stated["events"]))
+        made = c.totals(again, delta)
+    except InputError as error:
+        raise Rejected(f"{where}.events: {error}") from None
+    equal(f"{where}.events", stated["events"], again, 0.0)
+    for name in ("totals", "epsilon", "accountant"):
+        equal(f"{where}.{name}", stated[name], made[name], TOTALS)
 
 
 def _budgets(epsilon: Any, agents: int) -> list[Any]:
@@ -307,6 +335,7 @@ def _derivation(content: Mapping[str, Any], parsed: Certificate) -> None:
     if isinstance(made, str):
         raise Rejected(made)
     equal("algorithm", content["algorithm"], made["algorithm"], EVENTS)
+    equal("central", content["central"], made["central"], TOTALS)
     equal("assumptions", content["assumptions"], made["assumptions"], 0.0)
     if parsed.run.seeds and parsed.run.seeds != made["seeds"]:
         raise Rejected(f"run.seeds: the plan gives {made['seeds']}")

@@ -356,6 +356,27 @@ def test_a_deployed_ledger_may_hold_less_than_the_plan_and_never_more() -> None:
     assert "run.noise" in str(rejection(resealed(wire)))
 
 
+def test_a_budget_for_opened_sums_is_a_claim_of_its_own() -> None:
+    """Noise for the sums only: the default adversary's ε is beyond the budget, the sums' is within, both are checked."""
+    tree = {
+        **STATED,
+        "graph": {"kind": "complete", "mixing": "uniform"},
+        "algorithm": {"name": "gauss-avg-gd"},
+        "exchange": {"kind": "secret-sum", "honest": 3, "noise": "central", "fraction_bits": 18},
+    }
+    true = make(tree)
+    assert true["claim"]["private"] is False
+    assert true["claim"]["epsilon"] > 1.5
+    assert true["central"]["epsilon"] == pytest.approx(1.0, rel=1e-3)
+    assert "opened sums" in true["central"]["adversary"]
+    verdict = verify(true, strict=True)
+    assert verdict.content.central is not None
+    for path in (("epsilon",), ("budget",), ("name",), ("adversary",), ("events", 0, "sigma"), ("totals", "gdp")):
+        fake = changed(true, ("central", *path), lambda v: v * 1.01 if isinstance(v, float) else v + "!")
+        assert rejection(resealed(fake)) is not None, path
+    assert rejection(resealed({**true, "central": None})) is not None
+
+
 def test_a_graph_from_a_file_travels_with_the_certificate(tmp_path: Path) -> None:
     path = tmp_path / "edges.txt"
     path.write_text("0 1\n1 2\n")
