@@ -196,7 +196,8 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
     def _codes(self, y: NDArray) -> NDArray:
         same = np.asarray(y)[:, None] == self.classes_[None]
         if not same.any(axis=1).all():
-            raise InputError(f"label {np.asarray(y)[~same.any(axis=1)][0]!r} is not one of {self.classes_.tolist()}")
+            stray = np.asarray(y)[~same.any(axis=1)][:1].tolist()[0]
+            raise InputError(f"label {stray!r} is not one of the classes {self.classes_.tolist()}")
         return same.argmax(axis=1)
 
     def _problem(self, width: int, codes: NDArray) -> tuple[Linear | Softmax, NDArray]:
