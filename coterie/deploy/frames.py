@@ -164,9 +164,11 @@ def seal(
     key: Ed25519PrivateKey, plan_hash: bytes, sender: int, round: int, payload: bytes, kind: int = MESSAGE
 ) -> bytes:
     """Sign a payload into a frame. Ed25519 is deterministic: the same message gives the same bytes."""
-    body = _HEADER.pack(MAGIC, VERSION, kind, 0, plan_hash, sender, round) + payload
-    signature = key.sign(_SIGNED.pack(_DOMAIN, plan_hash, sender, round, hashlib.sha256(body).digest()))
-    return body + signature
+    header = _HEADER.pack(MAGIC, VERSION, kind, 0, plan_hash, sender, round)
+    content = hashlib.sha256(header)
+    content.update(payload)
+    signature = key.sign(_SIGNED.pack(_DOMAIN, plan_hash, sender, round, content.digest()))
+    return b"".join((header, payload, signature))  # one copy of what may be megabytes
 
 
 def digest(data: bytes) -> bytes:

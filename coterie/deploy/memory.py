@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
+from coterie.deploy.courier import Courier, Peer
 from coterie.deploy.frames import BadFrame
-from coterie.deploy.transport import Courier, Link, Peer
+from coterie.deploy.transport import Link
 
 __all__ = ["MemoryNetwork", "MemoryTransport"]
 

@@ -1,44 +1,19 @@
-"""How frames travel, whatever the wire: push, pull, receipt.
+"""How frames travel, as an agent sees it, whatever the wire: push, pull, receipt.
 
-`Transport` is the interface that an agent uses. `Courier` is all of it except the wire: greetings, resuming, ordering,
-duplicates, limits. A wire (`grpc_transport`, or the one in memory below) only carries bytes between two neighbours.
-
-**Delivery.** Every round of a party is one frame, and its outbox (its ledger) keeps all of them. At each new connection
-both ends say what they have received, and the sender goes on with the next round, oldest first. So a frame may cross
-the wire twice, but is handed to the agent at most once, and always in order of rounds; nothing is lost by a cut.
-
-**Nothing is sent before the first `push`.** After a restart an agent first asks its neighbours for their receipts; one
-that names a frame which the outbox does not hold proves that the ledger was restored or copied (`RolledBack`), and
-no frame leaves. Receipts carry the frame's own signature, so a neighbour cannot invent one.
-
-**Limits.** A neighbour may be `AHEAD` rounds ahead of what was asked for; then it is read no further, and the wire's
-flow control stops it. A bad frame, a gap, a repetition without end or a second version of a frame ends the connection,
-and the neighbour has to wait before the next (twice as long each time).
+`Transport` is the interface. `courier.Courier` is all of it except the wire; `grpc_transport` and `memory` are wires.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import time
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
-from coterie.deploy import hello
-from coterie.deploy.agreement import Agreement
-from coterie.deploy.frames import MAGIC, SIGNATURE_BYTES, BadFrame, Frame, Receipt, Wire, open_frame
-from coterie.deploy.keys import PartyKeys
+from coterie.deploy.frames import Frame, Receipt
 
-__all__ = ["AHEAD", "Courier", "Incoming", "Link", "Outbox", "RolledBack", "Timing", "Transport"]
+__all__ = ["AHEAD", "Incoming", "Link", "Outbox", "RolledBack", "Timing", "Transport"]
 
 AHEAD = 4  # rounds beyond the one asked for that are taken in
-RECENT = 4  # own frames kept at hand; older ones come from the outbox
-REPEATS = 16  # frames already seen that one connection may bring: an honest one brings a few after a reconnect
-HISTORY = 1024  # rounds for which a second version of a frame is recognised as such (older ones are dropped unread)
-log = logging.getLogger("coterie.deploy")
 
 Outbox = Callable[[int], bytes | None]
 
@@ -99,8 +74,12 @@ class Transport(Protocol):
     async def push(self, round: int, frame: bytes) -> None:
         """Hand the own frame of a round, durable already, to every neighbour; returns once queued."""
 
-    async def pull(self, since: int) -> Incoming:
-        """The next frame of a round ≥ since from any neighbour; each (sender, round) comes at most once."""
+    async def pull(self, since: int, now: int | None = None) -> Incoming:
+        """The next frame of a round ≥ since from any neighbour; each (sender, round) comes at most once.
+
+        `now` is the round that the agent is in (default: since): frames are taken in up to `AHEAD` rounds beyond it.
+        An agent that can use late messages asks pull(0, now=t), so that none is passed over.
+        """
 
     async def receipt(self, neighbour: str, kept: int = -1) -> Receipt:
         """What a neighbour has of my frames (round −1: nothing); waits for its hello, or until it kept that round."""
@@ -110,286 +89,3 @@ class Transport(Protocol):
 
     async def close(self) -> None:
         """End all connections."""
-
-
-@dataclass(eq=False)
-class Peer:
-    """A neighbour, as the courier knows it."""
-
-    name: str
-    node: int
-    wake: asyncio.Event = field(default_factory=asyncio.Event)  # there may be something to write
-    news: asyncio.Event = field(default_factory=asyncio.Event)  # a receipt came
-    theirs: Receipt | None = None  # what it has of mine
-    tasks: tuple[asyncio.Task, ...] = ()  # of the connection in use
-    due: bool = False  # it should hear what is kept here
-    digests: dict[int, bytes] = field(default_factory=dict)
-    delay: float = 0.0  # before dialling it again
-    offences: int = 0
-    blocked_until: float = 0.0
-
-    def cut(self) -> None:
-        """End the connection in use."""
-        for task in self.tasks:
-            task.cancel()
-        self.tasks = ()
-
-
-class Courier:
-    """The transport without the wire.
-
-    Args:
-        agreement: who talks to whom, under which rules.
-        me: this party's name.
-        keys: its folder, opened.
-        wire: length and limits of a frame.
-        outbox: outbox(round) is the own frame of a round, or None if there is none (yet).
-        held: what the ledger holds of each neighbour: the last frame that is *in the stored state*. Copied here; frames
-            that were taken in but not yet used are no business of the ledger, since a crash loses them (and the
-            neighbours, asked again, resend them).
-        timing: see `Timing`.
-    """
-
-    def __init__(
-        self,
-        agreement: Agreement,
-        me: str,
-        keys: PartyKeys,
-        *,
-        wire: Wire,
-        outbox: Outbox,
-        held: Mapping[str, Receipt] | None = None,
-        timing: Timing | None = None,
-    ) -> None:
-        if keys.name != me:
-            raise ValueError(f"the keys belong to {keys.name}, not to {me}")
-        agreement.check_keys(keys.identity)
-        self.agreement, self.me, self.node, self.keys = agreement, me, agreement.index(me), keys
-        self.wire, self.timing = wire, timing or Timing()
-        self.held = {name: (held or {}).get(name, Receipt()) for name in agreement.neighbours(me)}
-        self.refused: Counter[str] = Counter()  # offences of each neighbour
-        self.peers = {name: Peer(name, agreement.index(name)) for name in agreement.neighbours(me)}
-        for name, peer in self.peers.items():
-            peer.digests[self.held[name].round] = self.held[name].digest
-        self._outbox = outbox
-        self._recent: OrderedDict[int, bytes] = OrderedDict()
-        self._pushed = -1
-        self._since, self._moved = 0, asyncio.Event()
-        self._inbox: asyncio.Queue[Incoming | None] = asyncio.Queue()
-        self._failure: RolledBack | None = None
-        self._dialling: list[asyncio.Task] = []
-
-    # ---- the agent's side ----
-
-    @property
-    def alive(self) -> dict[str, bool]:
-        """Whether each neighbour is connected and greeted just now."""
-        return {name: bool(peer.tasks) for name, peer in self.peers.items()}
-
-    async def start(self) -> None:
-        """Begin to dial those neighbours that wait for this party's call."""
-        called = (p for p in self.peers.values() if self.agreement.dials(self.me, p.name))
-        self._dialling = [asyncio.create_task(self._dial(peer)) for peer in called]
-
-    async def close(self) -> None:
-        """End all connections. Wait for receipts first, if the last frame must have arrived."""
-        tasks = [*self._dialling, *(t for p in self.peers.values() for t in p.tasks)]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def push(self, round: int, frame: bytes) -> None:
-        """Hand the own frame of a round, durable already, to every neighbour; returns once queued."""
-        self._check()
-        self._recent[round] = frame
-        while len(self._recent) > RECENT:
-            self._recent.popitem(last=False)
-        self._pushed = max(self._pushed, round)
-        for peer in self.peers.values():
-            peer.wake.set()
-
-    async def pull(self, since: int) -> Incoming:
-        """The next frame of a round ≥ since from any neighbour, in order of rounds for each; safe to cancel."""
-        if since > self._since:
-            self._since = since
-            self._moved.set()
-            self._moved = asyncio.Event()
-        while True:
-            self._check()
-            incoming = await self._inbox.get()
-            if incoming is not None and incoming.round >= since:
-                return incoming
-
-    async def receipt(self, neighbour: str, kept: int = -1) -> Receipt:
-        """What a neighbour has of my frames (round −1: nothing); waits for its hello, or until it kept that round."""
-        peer = self.peers[neighbour]
-        while peer.theirs is None or peer.theirs.kept < kept:
-            self._check()
-            await peer.news.wait()
-        self._check()
-        return peer.theirs
-
-    def kept(self, neighbour: str, round: int) -> None:
-        """Say that a neighbour's frames up to this round are stored durably here; it hears so within moments."""
-        known, peer = self.held[neighbour], self.peers[neighbour]
-        if known.kept < round <= known.round:
-            self.held[neighbour] = replace(known, kept=round)
-            if not peer.due:
-                peer.due = True
-                asyncio.get_running_loop().call_later(self.timing.receipt, peer.wake.set)
-
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-
-    # ---- connections ----
-
-    def connect(self, peer: Peer) -> AbstractAsyncContextManager[Link]:
-        """A new connection to a neighbour that waits for calls. The wire's part."""
-        raise NotImplementedError
-
-    async def _dial(self, peer: Peer) -> None:
-        """Keep one neighbour connected."""
-        shortest, longest = self.timing.retry
-        while self._failure is None:
-            try:
-                async with self.connect(peer) as link:
-                    await self.converse(link, peer)
-            except BadFrame:
-                pass  # logged, and blocked for a while
-            except (OSError, EOFError, TimeoutError) as error:
-                log.info("%s: no connection to %s: %s", self.me, peer.name, error)
-            except Exception:  # one neighbour's trouble, whatever it is, is not the others'
-                log.exception("%s: the connection to %s failed", self.me, peer.name)
-            peer.delay = min(max(peer.delay * 2, shortest), longest)
-            await asyncio.sleep(max(peer.delay, peer.blocked_until - time.monotonic()))
-
-    async def converse(self, link: Link, peer: Peer) -> None:
-        """One connection, from greeting to end; both ends run this.
-
-        Returns when the connection has ended or reached its age.
-
-        Raises:
-            BadFrame: the neighbour misbehaved; it is blocked for a while.
-            OSError, EOFError, TimeoutError: the connection broke.
-        """
-        if self._failure is not None:
-            raise EOFError("stopped")
-        async with asyncio.timeout(self.timing.hello):
-            with self._blaming(peer):
-                receipt = await self._greet(link, peer)
-                self._take_receipt(peer, receipt)
-        peer.cut()  # the latest connection is the one that works
-        work = self._read(link, peer), self._write(link, peer, receipt.round + 1)
-        peer.tasks = tasks = tuple(asyncio.create_task(w) for w in work)
-        peer.delay = 0.0
-        log.info("%s: %s is here and has my frames up to round %d", self.me, peer.name, receipt.round)
-        try:
-            await asyncio.wait(tasks, timeout=self.timing.age, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if peer.tasks is tasks:
-                peer.cut()
-            ends = await asyncio.gather(*tasks, return_exceptions=True)
-        for end in ends:
-            if isinstance(end, Exception):
-                raise end
-        peer.offences = 0
-
-    @contextmanager
-    def _blaming(self, peer: Peer) -> Iterator[None]:
-        """Note an offence where it is found: the offender may hang up before anybody else hears of it."""
-        try:
-            yield
-        except BadFrame as error:
-            self.refused[peer.name] += 1
-            shortest, longest = self.timing.retry
-            peer.blocked_until = time.monotonic() + min(shortest * 2**peer.offences, longest)
-            peer.offences = min(peer.offences + 1, 30)
-            log.warning("%s: refused %s: %s", self.me, peer.name, error)
-            raise
-
-    async def _greet(self, link: Link, peer: Peer) -> Receipt:
-        plan, key = self.agreement.plan_hash, self.agreement.frame_keys
-        mine = hello.make_opening(plan, self.node)
-        await link.write(mine)
-        theirs = await _next(link)
-        hello.check_opening(theirs, plan, peer.node)
-        await link.write(hello.make_hello(self.keys.frame_key, mine, theirs, self.held[peer.name]))
-        return hello.check_hello(await _next(link), key[peer.node], mine, theirs)
-
-    def _take_receipt(self, peer: Peer, receipt: Receipt) -> None:
-        """Believe a receipt that proves itself; stop for good if it proves that my ledger is not the latest."""
-        if not receipt.proven(self.agreement.frame_keys[self.node], self.agreement.plan_hash, self.node):
-            raise BadFrame(f"its receipt for round {receipt.round} is invented")
-        if receipt.round >= 0:
-            own = self._recent.get(receipt.round) or self._outbox(receipt.round)
-            if own is None or own[-SIGNATURE_BYTES:] != receipt.signature:
-                state = "does not hold it" if own is None else "holds another"
-                self._fail(f"{peer.name} holds my frame of round {receipt.round}, my ledger {state}")
-                raise EOFError("stopped")
-        peer.theirs = receipt
-        peer.news.set()
-        peer.news = asyncio.Event()
-
-    def _fail(self, reason: str) -> None:
-        log.error("%s: %s: it was restored, copied or runs twice; nothing is sent any more", self.me, reason)
-        self._failure = self._failure or RolledBack(reason)
-        self._inbox.put_nowait(None)
-        for peer in self.peers.values():
-            peer.cut()
-            peer.news.set()
-
-    async def _write(self, link: Link, peer: Peer, round: int) -> None:
-        """Send every pushed frame from `round` on, and news of what is kept here."""
-        while self._failure is None:
-            while round <= self._pushed:
-                data = self._recent.get(round) or self._outbox(round)
-                if data is None:
-                    raise EOFError(f"the outbox has no frame of round {round}")
-                await link.write(data)
-                round += 1
-            if peer.due:
-                peer.due = False
-                await link.write(hello.pack_receipt(self.held[peer.name]))
-            await peer.wake.wait()
-            peer.wake.clear()
-
-    async def _read(self, link: Link, peer: Peer) -> None:
-        repeats = 0
-        with self._blaming(peer):
-            while (data := await link.read()) is not None:
-                if data.startswith(MAGIC):
-                    repeats += not await self._admit(peer, data)
-                    if repeats > REPEATS:
-                        raise BadFrame("repeats itself without end")
-                elif data.startswith(hello.RECEIPT):
-                    self._take_receipt(peer, hello.unpack_receipt(data))
-                else:
-                    raise BadFrame("neither frame nor receipt")
-
-    async def _admit(self, peer: Peer, data: bytes) -> bool:
-        """Take in a frame; False if it was here already."""
-        frame = open_frame(data, self.agreement.frame_keys, self.agreement.plan_hash, self.wire, peer.node)
-        while frame.round > self._since + AHEAD:
-            await self._moved.wait()
-        known = self.held[peer.name]  # no wait from here on: a connection that replaces this one sees all or nothing
-        if frame.round <= known.round:
-            if peer.digests.get(frame.round, frame.digest) != frame.digest:
-                log.error("%s: %s signed two frames for round %d: %s and %s", self.me, peer.name, frame.round,
-                          peer.digests[frame.round].hex(), frame.digest.hex())  # fmt: skip
-                raise BadFrame(f"a second version of round {frame.round}")
-            return False
-        if frame.round != known.round + 1:
-            raise BadFrame(f"round {frame.round} after round {known.round}")
-        self.held[peer.name] = replace(frame.receipt, kept=known.kept)
-        peer.digests[frame.round] = frame.digest
-        peer.digests.pop(frame.round - HISTORY, None)
-        if frame.round >= self._since:
-            self._inbox.put_nowait(Incoming(peer.name, frame.round, frame, data))
-        return True
-
-
-async def _next(link: Link) -> bytes:
-    if (data := await link.read()) is None:
-        raise EOFError("ended during the greeting")
-    return data

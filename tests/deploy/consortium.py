@@ -15,6 +15,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from coterie.deploy.agreement import Agreement, draft_agreement
+from coterie.deploy.courier import Courier
 from coterie.deploy.frames import Wire, seal
 from coterie.deploy.keys import (
     Authority,
@@ -29,7 +30,7 @@ from coterie.deploy.keys import (
     sign_request,
     write_request,
 )
-from coterie.deploy.transport import Courier, Timing
+from coterie.deploy.transport import Timing
 from coterie.plan import Plan, validate
 
 NAMES = ("ada", "ben", "cleo", "dora", "emil")

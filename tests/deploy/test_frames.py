@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coterie.deploy import hello
 from coterie.deploy.frames import MESSAGE, SILENT, BadFrame, Frame, Receipt, Wire, digest, open_frame, seal
 
 KEYS = {n: Ed25519PrivateKey.from_private_bytes(bytes([n + 1]) * 32) for n in range(3)}
@@ -189,6 +190,33 @@ def test_no_mutated_frame_is_accepted_in_a_million() -> None:
 def test_any_bytes_raise_bad_frame(data: bytes) -> None:
     with pytest.raises(BadFrame):
         opened(data)
+
+
+@given(st.sampled_from([b"", hello.OPENING, hello.HELLO, hello.RECEIPT]), st.binary(max_size=300))
+@settings(max_examples=300, deadline=None)
+def test_any_greeting_that_is_none_raises_bad_frame(head: bytes, rest: bytes) -> None:
+    mine, theirs = hello.make_opening(PLAN, 0), hello.make_opening(PLAN, 1)
+    with pytest.raises(BadFrame):
+        hello.check_opening(head + rest, PLAN, 1)
+    with pytest.raises(BadFrame):
+        hello.check_hello(head + rest, PUBLIC[1], mine, theirs)
+    if len(rest) != 104:
+        with pytest.raises(BadFrame):
+            hello.unpack_receipt(hello.RECEIPT + rest)
+
+
+def test_a_hello_is_for_one_connection_and_one_direction() -> None:
+    receipt = opened(frame()).receipt
+    mine, theirs = hello.make_opening(PLAN, 0), hello.make_opening(PLAN, 1)
+    hello.check_opening(theirs, PLAN, 1)
+    greeting = hello.make_hello(KEYS[1], theirs, mine, receipt)
+    assert (len(mine), len(greeting), len(hello.pack_receipt(receipt))) == (76, 176, 112)
+    assert hello.check_hello(greeting, PUBLIC[1], mine, theirs) == receipt
+    other = hello.make_opening(PLAN, 0)
+    for key, a, b in ((PUBLIC[0], mine, theirs), (PUBLIC[1], theirs, mine), (PUBLIC[1], other, theirs)):
+        with pytest.raises(BadFrame, match="not signed"):
+            hello.check_hello(greeting, key, a, b)
+    assert hello.unpack_receipt(hello.pack_receipt(receipt)) == receipt
 
 
 @given(st.integers(0, 151), st.integers(1, 255))

@@ -15,12 +15,13 @@ import grpc
 import numpy as np
 import pytest
 
+from coterie.deploy import courier as courier_module
 from coterie.deploy import grpc_transport, hello
-from coterie.deploy import transport as transport_module
+from coterie.deploy.courier import REPEATS, Courier
 from coterie.deploy.frames import HEADER_BYTES, BadFrame, Receipt
 from coterie.deploy.grpc_transport import METHOD, GrpcTransport, admit
 from coterie.deploy.keys import init_authority, init_party, read_authority
-from coterie.deploy.transport import AHEAD, REPEATS, Courier
+from coterie.deploy.transport import AHEAD, Incoming
 from tests.deploy.consortium import WIRE, Consortium, Node, certify, make_consortium, running, until
 
 
@@ -81,14 +82,14 @@ async def attempt(group: Consortium, monkeypatch: pytest.MonkeyPatch, shown: Cre
                   **changes: Any) -> tuple[bool, int]:  # fmt: skip
     """Call ben with these credentials and send a good frame: (was it greeted?, how many payloads were parsed?)."""
     parsed = 0
-    original = transport_module.open_frame
+    original = courier_module.open_frame
 
     def counted(*arguments: Any) -> Any:
         nonlocal parsed
         parsed += 1
         return original(*arguments)
 
-    monkeypatch.setattr(transport_module, "open_frame", counted)
+    monkeypatch.setattr(courier_module, "open_frame", counted)
     ben = Node(group, "ben", GrpcTransport)
     async with running(ben):
         greeted = False
@@ -520,10 +521,10 @@ def test_f2_twin_without_order(group: Consortium, monkeypatch: pytest.MonkeyPatc
     """A receiver that believes every signed frame hands the duplicates over."""
 
     async def careless(self: Courier, peer: Any, data: bytes) -> bool:
-        frame = transport_module.open_frame(
+        frame = courier_module.open_frame(
             data, self.agreement.frame_keys, self.agreement.plan_hash, self.wire, peer.node
         )
-        self._inbox.put_nowait(transport_module.Incoming(peer.name, frame.round, frame, data))
+        self._inbox.put_nowait(Incoming(peer.name, frame.round, frame, data))
         return True
 
     monkeypatch.setattr(Courier, "_admit", careless)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from coterie.deploy import transport as transport_module
+from coterie.deploy.courier import REPEATS
 from coterie.deploy.frames import Receipt, Wire
 from coterie.deploy.grpc_transport import GrpcTransport
 from coterie.deploy.memory import MemoryNetwork, MemoryTransport
@@ -171,6 +171,27 @@ def test_a_neighbour_far_ahead_is_held_back_and_loses_nothing(make: Maker) -> No
             assert ben.transport.held["ada"].round == AHEAD  # what waits in line is bounded
             assert await ben.hear(1, since=40) == [("ada", 40)]  # older rounds are taken in, but not handed over
             assert ben.transport.held["ada"].round >= 40
+
+    asyncio.run(scenario())
+
+
+def test_late_frames_are_not_passed_over_and_do_not_pile_up(make: Maker) -> None:
+    """A party far ahead of a slow neighbour can still have all its messages, a few at a time."""
+
+    async def scenario() -> None:
+        ada, ben = make("ada"), make("ben")
+        async with running(ada, ben):
+            await ada.say(*range(40))
+            heard = []
+            async with asyncio.timeout(10):
+                while len(heard) < 40:
+                    incoming = await ben.transport.pull(0, now=30)
+                    heard.append(incoming.round)
+                    await asyncio.sleep(0.002)
+                    assert ben.transport._inbox.qsize() <= AHEAD + 1
+                    if incoming.round == 30 + AHEAD:
+                        break
+            assert heard == list(range(30 + AHEAD + 1))
 
     asyncio.run(scenario())
 
@@ -425,5 +446,5 @@ def test_a_wrong_new_certificate_is_not_used(folder: Path, caplog: pytest.LogCap
 
 def test_module_constants_leave_room() -> None:
     """A reconnect repeats at most what one connection may have been handed before the other noticed."""
-    assert transport_module.REPEATS > AHEAD
+    assert REPEATS > AHEAD
     assert QUICK.retry[0] < QUICK.retry[1]
