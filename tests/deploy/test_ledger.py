@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -469,11 +470,44 @@ def test_a_torn_log_loses_only_what_was_not_committed(folder: Path, monkeypatch:
             ledger.release(ledger.last + 1, [EVENT], b"x" * 100, b"", {})
         assert read(path).rows[-1].frame_bytes == 100
     # twin: left to SQLite alone, damage in the first commit silently drops all three
-    monkeypatch.setattr(ledger_module, "intact", lambda fd, log: sealing.page_sums(fd))
+    monkeypatch.setattr(ledger_module, "scan_log", lambda data: sealing.Log(data, {}, 0, len(data)))
     monkeypatch.setattr(DurableLedger, "seal", lambda self: None)
     path.write_bytes(database)
     Path(f"{path}-wal").write_bytes(flipped(log, 8 * 100))
     assert DurableLedger(path, **settings()).last == -1
+
+
+def test_a_second_crash_while_recovering_from_a_torn_log(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What recovery writes must not lie before the remains of the torn transaction."""
+    with fill(folder / "a", 2) as ledger:
+        ledger.release(2, [EVENT], bytes(30_000), b"", {})
+        path = crash(folder / "a", folder / "copy")
+    log = Path(f"{path}-wal").read_bytes()
+    Path(f"{path}-wal").write_bytes(log[: -sealing._FRAME - 100])  # the last transaction, almost whole
+
+    class Stopping:
+        def __init__(self, path: Path):
+            self._db = storage.connect(path)
+
+        def execute(self, sql: str, *values: Any) -> Any:
+            if "wal_checkpoint" in sql:
+                raise sqlite3.OperationalError("power cut")
+            return self._db.execute(sql, *values)
+
+    for cut, readable in ((storage.cut, True), (lambda path, size: None, False)):  # the twin leaves the tail
+        twice = crash(path, folder / f"twice {readable}")
+        with monkeypatch.context() as patch:
+            patch.setattr(ledger_module, "connect", Stopping)
+            patch.setattr(ledger_module, "cut", cut)
+            with pytest.raises(LedgerFailure, match="power cut"):
+                DurableLedger(twice, **settings())
+        again = crash(twice, folder / f"again {readable}")
+        if readable:
+            with DurableLedger(again, **settings()) as ledger:
+                assert ledger.last == 1
+        else:
+            with pytest.raises(Damaged):
+                DurableLedger(again, **settings())
 
 
 def test_a_crash_while_the_log_is_folded_in(folder: Path) -> None:
