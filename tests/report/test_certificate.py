@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -399,6 +400,15 @@ def test_ten_thousand_agents_are_one_group() -> None:
     assert [g["members"] for g in true["agents"]] == [[[0, 9999]]]
     assert len(json.dumps(true)) < 5000
     assert rejection(true, strict=True) is None
+
+
+def test_the_page_describes_every_field(true: dict[str, Any]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "certificate.md").read_text("utf-8")
+    described = set(re.findall(r"^\| `([\w.\[\]]+)`", text, re.MULTILINE))
+    for table in ("claim", "public", "algorithm", "run"):
+        assert {f"{table}.{key}" for key in true[table]} <= described
+    assert {f"agents[].{key}" for key in true["agents"][0]} <= described
+    assert set(true) - {"claim", "public", "algorithm", "run", "agents"} <= described
 
 
 # ---- the form --------------------------------------------------------------------------------------------------------
