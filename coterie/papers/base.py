@@ -87,13 +87,14 @@ class Series:
     @classmethod
     def over(
         cls, panel: str, label: str, version: Version, x: ArrayLike, samples: ArrayLike,
-        band: Literal["std", "range"] = "std", **more: Any,
+        band: Literal["std", "range", "error"] = "std", **more: Any,
     ) -> Series:  # fmt: skip
-        """Mean over the first axis of `samples` (seeds, points), with one standard deviation or the range as band."""
+        """Mean over the first axis of `samples` (seeds, points); band: ± a `std`, the `range`, ± a standard `error`."""
         s = np.atleast_2d(np.asarray(samples, float))
         with np.errstate(invalid="ignore", over="ignore"):  # a run may diverge
             mean = s.mean(axis=0)
-            low, high = (s.min(0), s.max(0)) if band == "range" else (mean - s.std(0), mean + s.std(0))
+            half = s.std(0) / (len(s) ** 0.5 if band == "error" else 1.0)
+            low, high = (s.min(0), s.max(0)) if band == "range" else (mean - half, mean + half)
         at = np.asarray(x, float).tolist()
         return cls(panel, label, version, at, mean.tolist(), low.tolist(), high.tolist(), len(s), **more)
 
