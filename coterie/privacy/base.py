@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from coterie.errors import InputError
 from coterie.privacy import pld, profiles
 
-__all__ = ["Event", "check", "flat", "from_json", "merge", "to_json"]
+__all__ = ["Event", "check", "flat", "from_json", "key_of", "merge", "to_json"]
 
 Floats = NDArray[np.float64]
 E = TypeVar("E", bound="Event")
@@ -145,6 +145,16 @@ def _grouped(events: Sequence[E]) -> E:
         table = np.insert(rows, at, times, axis=0)
     values: dict[str, Any] = dict(zip(names, table, strict=True))
     return dataclasses.replace(events[0], **(values | {"times": times.astype(np.int64)}))
+
+
+def key_of(event: Event) -> tuple[Any, ...] | None:
+    """What two equal events have in common, to look them up by; None for one with arrays."""
+    key = (type(event), *vars(event).values())
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
 
 
 def to_json(event: Event) -> dict[str, Any]:

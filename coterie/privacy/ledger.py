@@ -17,12 +17,13 @@ The stop is final: after a refusal only free messages are accepted.
 import dataclasses
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from coterie.errors import InputError
 from coterie.privacy.accountants import Account, account
+from coterie.privacy.base import key_of
 from coterie.privacy.events import Event, Free, Gaussian, flat, merge
 from coterie.privacy.filter import BudgetExceeded, Filter, Meter, Rule
 
@@ -162,6 +163,14 @@ class Taken(NamedTuple):
     spent: Fraction | float
 
 
+class _Charge(NamedTuple):
+    """One row of a charge: how often, where in the plan it may be taken from, and its numbers for a message."""
+
+    times: int
+    places: list[tuple[int, int]]
+    values: str
+
+
 class Allowance:
     """Declared events, counted down as they are charged.
 
@@ -182,24 +191,37 @@ class Allowance:
             Fraction(0),
         )  # fmt: skip
         self.spent: Fraction | float = Fraction(0)
+        self._seen: dict[tuple[Any, ...] | None, list[_Charge]] = {}
 
     def price(self, events: Sequence[Event]) -> Taken:
         """What charging all these events would take; raises `BudgetExceeded` if they are not all left in the plan."""
         taken, spent = [counts.copy() for counts in self.left], self.spent
         for event in events:
-            one = flat(event)
-            names = [name for name in vars(one) if isinstance(getattr(one, name), np.ndarray) and name != "times"]
-            for row in range(one.times.size):
-                for part, counts, prices in zip(self.parts, taken, self._prices, strict=True):
-                    at = _find(part, counts, one, row, names)
-                    if at is not None:
-                        counts[at] -= one.times[row]
-                        spent += int(one.times[row]) * prices[at]
+            for times, places, values in self._rows(event):
+                for part, at in places:
+                    if taken[part][at] >= times:
+                        taken[part][at] -= times
+                        spent += times * self._prices[part][at]
                         break
                 else:
-                    values = ", ".join(f"{name} {getattr(one, name)[row]:.6g}" for name in names)
                     raise BudgetExceeded(f"{type(event).__name__} ({values}) is not in the plan, or is used up")
         return Taken(taken, spent)
+
+    def _rows(self, event: Event) -> list[_Charge]:
+        """Every distinct row of a charge; looked up where the same event has been charged before."""
+        key = key_of(event)
+        if key in self._seen:
+            return self._seen[key]
+        one = flat(event)
+        names = [name for name in vars(one) if isinstance(getattr(one, name), np.ndarray) and name != "times"]
+        rows = []
+        for row in range(one.times.size):
+            places = [(i, at) for i, part in enumerate(self.parts) for at in _equal_rows(part, one, row, names)]
+            values = ", ".join(f"{name} {getattr(one, name)[row]:.6g}" for name in names)
+            rows.append(_Charge(int(one.times[row]), places, values))
+        if key is not None and len(self._seen) < 10_000:
+            self._seen[key] = rows
+        return rows
 
     def take(self, taken: Taken) -> None:
         """Make what `price` answered the new state."""
@@ -232,12 +254,12 @@ def _exact(price: float) -> Fraction | float:
     return Fraction(price) if np.isfinite(price) else price
 
 
-def _find(part: Event, counts: np.ndarray, one: Event, row: int, names: Sequence[str]) -> int | None:
-    """The first declared row that equals the charged one and is left often enough."""
+def _equal_rows(part: Event, one: Event, row: int, names: Sequence[str]) -> list[int]:
+    """The declared rows that equal a charged one."""
     settings = [name for name in vars(one) if name not in names and name != "times"]
     if type(part) is not type(one) or any(getattr(part, name) != getattr(one, name) for name in settings):
-        return None
-    same = counts >= one.times[row]
+        return []
+    same = np.ones(part.times.size, bool)
     for name in names:
         same &= np.isclose(getattr(part, name), getattr(one, name)[row], rtol=_SAME, atol=0.0)
-    return int(np.argmax(same)) if same.any() else None
+    return np.flatnonzero(same).tolist()
