@@ -457,7 +457,7 @@ def test_f2_slow_loris(group: Consortium) -> None:
             await call.read()  # ben's hello
             assert await call.read() is grpc.aio.EOF
             waited = asyncio.get_running_loop().time() - start
-            assert 1.0 < waited < 4.0
+            assert 1.0 < waited < 10.0
 
     asyncio.run(beside(group, attack))
 

@@ -332,7 +332,7 @@ def test_t2_expired_parties_are_cut_off(folder: Path, age: float, monkeypatch: A
 
     async def scenario() -> None:
         now, day = dt.datetime.now(dt.UTC), dt.timedelta(days=1)
-        lasting = dt.timedelta(days=1, seconds=2)  # certificates count whole seconds: 1 to 2 s are left
+        lasting = dt.timedelta(days=1, seconds=3)  # certificates count whole seconds: 2 to 3 s are left
         ends = [group.certify(n, start=now - day, lifetime=lasting).certificate for n in ("ada", "cleo")]
         nodes = [Node(group, n, GrpcTransport, timing=timing) for n in ("ada", "ben", "cleo")]
         ada, ben, cleo = nodes
@@ -359,12 +359,16 @@ def test_t2_expired_parties_are_cut_off(folder: Path, age: float, monkeypatch: A
             group.certify(name)
 
 
+def serial(node: Node) -> int:
+    return node.transport.keys.identity.certificate.serial_number
+
+
 def rotate(folder: Path, rotations: int, pause: float) -> None:
     group = make_consortium(folder, names=("ada", "ben"))
 
     async def scenario() -> None:
-        ada, ben = (Node(group, n, GrpcTransport, timing=SHORT) for n in ("ada", "ben"))
-        serials: set[int] = set()
+        wire = Wire(10, 4, 10**6, lambda sender, round: 10**6)
+        ada, ben = (Node(group, n, GrpcTransport, timing=SHORT, wire=wire) for n in ("ada", "ben"))
         async with running(ada, ben):
             stop = asyncio.Event()
 
@@ -379,16 +383,14 @@ def rotate(folder: Path, rotations: int, pause: float) -> None:
 
             talking = asyncio.create_task(talk())
             for _ in range(rotations):
-                for name in ("ada", "ben"):
-                    group.certify(name)
+                new = {group.certify(name).certificate.serial_number for name in ("ada", "ben")}
                 await asyncio.sleep(pause)
-                serials |= {n.transport.keys.identity.certificate.serial_number for n in (ada, ben)}
+                await until(lambda new=new: {serial(ada), serial(ben)} == new)  # it really is in use
             stop.set()
             rounds = await talking
-        assert rounds > 20 * rotations * pause
+        assert rounds > rotations
         assert ben.got == [("ada", r) for r in range(rounds)]  # none lost, none twice, in order
         assert ada.got == [("ben", r) for r in range(rounds)]
-        assert len(serials) >= 2 * rotations  # the new certificates really were in use
 
     asyncio.run(scenario())
 
