@@ -48,7 +48,7 @@ def reproduce(
     from coterie.papers.drawing import save
 
     check_data(entry)
-    study = Study(out / "parts" / entry.slug, quick, fresh, report)
+    study = Study(out / "parts" / entry.paper, quick, fresh, report)  # figures of a paper share parts
     result = entry.figure.make(study)
     report("drawing")
     save(entry.figure, result, out, entry.slug)
