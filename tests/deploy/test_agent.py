@@ -1,118 +1,50 @@
-"""Agents over the wire of the tests: the deployed run is the simulated one, and no crash costs or shows anything twice."""
+"""Agents over the wire of the tests: a deployed run is the simulated one, and no crash costs or shows a thing twice."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import hashlib
-import shutil
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
-from coterie.algorithms.base import Law
-from coterie.deploy.agent import Agent, GaveUp, wire_of
-from coterie.deploy.agreement import read_agreement
-from coterie.deploy.frames import HEADER_BYTES, digest, open_frame
-from coterie.deploy.keys import load_party
-from coterie.deploy.ledger import DurableLedger, RolledBack
-from coterie.deploy.memory import MemoryNetwork, MemoryTransport
-from coterie.deploy.noise import SystemSource
-from coterie.deploy.party import Party, Terms, read_records
+from coterie.deploy import agent as agent_module
+from coterie.deploy.agent import Agent, GaveUp
+from coterie.deploy.frames import seal
+from coterie.deploy.ledger import RolledBack
 from coterie.deploy.transport import RolledBack as NeighbourKnowsMore
-from coterie.deploy.transport import Timing
 from coterie.deploy.trial import Trial, make_trial
 from coterie.drivers.simulate import Run, simulate
 from coterie.plan import read_plan
 from coterie.privacy.laws import Grid
-from coterie.privacy.ledger import Budget
+from tests.deploy.house import Crash, House, Memory, Setting, together
 
 ROUNDS = 6
-FAST = Timing(retry=(0.01, 0.05), receipt=0.01)
 SGD = ("algorithm.name=dp-dsgd", "graph.kind=complete")
-ADMM = ("algorithm.name=pr-admm", "graph.kind=ring")
+ADMM = ("algorithm.name=pr-admm", "graph.kind=ring", "problem.tolerance=1e-13")  # so that both solvers round alike
 
 
-class Recorded:
-    """Fresh draws, remembered, so that a simulation can be given the very same ones."""
-
-    def __init__(self) -> None:
-        self.rounds: dict[int, dict[str, Any]] = {}
-        self.calls: list[int] = []
-
-    def draw(self, round: int, laws: Mapping[str, Law]) -> dict[str, Any]:
-        self.calls.append(round)
-        self.rounds[round] = SystemSource().draw(round, laws)
-        return self.rounds[round]
+@pytest.fixture(autouse=True)
+def _no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_module, "GRACE", 0.05)
 
 
-class Wiretap(MemoryTransport):
-    """Notes every payload that a party hands to the wire."""
-
-    seen: dict[tuple[str, int], set[bytes]]
-
-    async def push(self, round: int, frame: bytes) -> None:
-        self.seen[self.me, round].add(digest(frame))
-        await super().push(round, frame)
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Setting:
+    """Three parties that need every message."""
+    return Setting.small(tmp_path_factory.mktemp("three") / "t", 14, deadline=2.0, patience=20.0)
 
 
-class House:
-    """All parties of a trial in one event loop; any of them can be stopped and started."""
-
-    def __init__(self, trial: Trial):
-        self.trial, self.network = trial, MemoryNetwork()
-        self.terms = Terms.of(trial.plan)
-        self.seen: dict[tuple[str, int], set[bytes]] = defaultdict(set)
-        self.sources = {site.name: Recorded() for site in trial.sites}
-        self.models: dict[str, np.ndarray] = {}
-
-    @contextlib.contextmanager
-    def agent(self, name: str, **changes: Any) -> Iterator[Agent]:
-        site = next(s for s in self.trial.sites if s.name == name)
-        keys = load_party(site.keys)
-        agreement = read_agreement(self.trial.agreement, keys.authority)
-        party = Party(self.terms, agreement.index(name), read_records(agreement.plan, site.data))
-        privacy = agreement.plan.privacy
-        assert privacy is not None
-        site.state.mkdir(exist_ok=True)
-        plan = [e for round in self.terms.charges(party.node) for e in round]
-        with DurableLedger(
-            site.state / "ledger.db", budget=Budget(privacy.epsilon, privacy.delta), plan_hash=agreement.plan_hash,
-            agent=name, plan=plan, create=True,
-        ) as ledger:  # fmt: skip
-            wire = wire_of(self.terms, party.count)
-            transport = Wiretap(
-                agreement, name, keys, wire=wire, outbox=ledger.frame, held=ledger.held(), timing=FAST,
-                network=self.network,
-            )  # fmt: skip
-            transport.seen = self.seen
-            agent = Agent(agreement, keys, party, ledger, transport, self.sources[name])
-            for key, value in changes.items():
-                setattr(agent, key, value)
-            yield agent
-
-    async def run(self, name: str, **changes: Any) -> None:
-        with self.agent(name, **changes) as agent:
-            self.models[name] = await agent.run()
-
-    @property
-    def names(self) -> list[str]:
-        return [site.name for site in self.trial.sites]
+# ---- T4: parity ------------------------------------------------------------------------------------------------------
 
 
-def trial(folder: Path, *changes: str, rounds: int = ROUNDS) -> Trial:
-    return make_trial(read_plan(None, [f"run.rounds={rounds}", *changes]), folder)
-
-
-def simulated(house: House) -> np.ndarray:
+def simulated(trial: Trial, house: House, sources: dict[str, Memory]) -> np.ndarray:
     """The simulation's answer with the draws that the agents made."""
-    terms, names = house.terms, house.names
-    draws = [[house.sources[n].rounds[t] for n in names] for t in range(terms.rounds)]
+    terms = house.setting.terms
+    drawn = {n: dict(s.calls) for n, s in sources.items()}
+    draws = [[drawn[n][t] for n in house.names] for t in range(terms.rounds)]
 
     def column(key: str) -> Any:
         first = draws[0][0][key]
@@ -120,7 +52,7 @@ def simulated(house: House) -> np.ndarray:
             return Grid(np.array([[d[key].steps for d in row] for row in draws]), first.unit)
         return np.array([[d[key] for d in row] for row in draws])
 
-    layout = house.trial.experiment.layout(terms.rounds, terms.priced.shape)
+    layout = trial.experiment.layout(terms.rounds, terms.priced.shape)
     run = Run(0, terms.priced.cfg, terms.priced.noise)
     replay = {key: column(key) for key in draws[0][0]}
     return simulate(terms.priced.algorithm, layout, [run], rounds=terms.rounds, replay=replay).points[0]
@@ -128,21 +60,135 @@ def simulated(house: House) -> np.ndarray:
 
 @pytest.mark.parametrize("changes", [SGD, ADMM], ids=["sgd", "admm"])
 def test_a_deployed_run_is_the_simulated_run(tmp_path: Path, changes: tuple[str, ...]) -> None:
-    house = House(trial(tmp_path / "t", *changes))
-
-    async def everybody() -> None:
-        await asyncio.gather(*(house.run(name) for name in house.names))
-
-    asyncio.run(asyncio.wait_for(everybody(), 120))
-    expected = simulated(house)
+    trial = make_trial(read_plan(None, [f"run.rounds={ROUNDS}", *changes]), tmp_path / "t")
+    house = House(Setting(trial.plan, trial.agreement, trial.sites), tmp_path / "h")
+    together(*(house.live(name) for name in house.names), seconds=60)
+    expected = simulated(trial, house, house.sources)
     found = np.stack([house.models[name] for name in house.names])
     assert np.abs(found - expected).max() <= 1e-6 * np.abs(expected).max()
-    other = House.__new__(House)
-    other.__dict__.update(house.__dict__)
-    other.sources = {n: Recorded() for n in house.names}  # broken twin: other noise is another run
-    for name, source in other.sources.items():
-        for t in range(house.terms.rounds):
-            source.draw(t, house.terms.draws(house.names.index(name)))
-    assert np.abs(found - simulated(other)).max() > 1e-3 * np.abs(expected).max()
-    assert all(len(v) == 1 for v in house.seen.values())
+    others = {n: Memory() for n in house.names}  # broken twin: other noise is another run
+    for node, source in enumerate(others.values()):
+        for t in range(ROUNDS):
+            source.draw(t, house.setting.terms.draws(node))
+    assert np.abs(found - simulated(trial, house, others)).max() > 1e-3 * np.abs(expected).max()
     assert len(house.seen) == len(house.names) * ROUNDS
+    assert house.violations(ROUNDS) == []
+
+
+# ---- P1: crashes -----------------------------------------------------------------------------------------------------
+
+PLACES = [f"{when} {what}" for what in ("draw", "turn", "release", "push", "listen") for when in ("before", "after")]
+
+
+class Crashes:
+    """Ends a party at chosen calls: (round, "before draw") and so on, each once."""
+
+    def __init__(self, *points: tuple[int, str]):
+        self.points, self.met = set(points), []  # type: ignore[var-annotated]
+
+    def meet(self, t: int, where: str) -> None:
+        if (t, where) in self.points:
+            self.points.discard((t, where))
+            self.met.append((t, where))
+            raise Crash
+
+    def __call__(self, agent: Agent) -> None:
+        def hooked(owner: Any, call: str, what: str, round_of: Callable[..., int]) -> None:
+            real = getattr(owner, call)
+
+            def plain(*a: Any, **k: Any) -> Any:
+                self.meet(round_of(*a), f"before {what}")
+                out = real(*a, **k)
+                self.meet(round_of(*a), f"after {what}")
+                return out
+
+            async def awaited(*a: Any, **k: Any) -> Any:
+                self.meet(round_of(*a), f"before {what}")
+                await asyncio.sleep(0.02)  # what was queued is on the wire by now
+                out = await real(*a, **k)
+                self.meet(round_of(*a), f"after {what}")
+                return out
+
+            setattr(owner, call, awaited if asyncio.iscoroutinefunction(real) else plain)
+
+        agent.party = Proxy(agent.party)  # type: ignore[assignment]
+        agent.source = Proxy(agent.source)  # type: ignore[assignment]
+        hooked(agent.source, "draw", "draw", lambda t, *_: t)
+        hooked(agent.party, "turn", "turn", lambda t, *_: t)
+        hooked(agent.ledger, "release", "release", lambda t, *_: t)
+        hooked(agent.transport, "push", "push", lambda t, *_: t)
+        hooked(agent, "_collect", "listen", lambda t, *_: t)
+
+
+class Proxy:
+    """Something shared, with calls that can be replaced for one life."""
+
+    def __init__(self, real: Any):
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def crashed(setting: Setting, folder: Path, crashes: Crashes, kind: type[Agent] = Agent) -> House:
+    house = House(setting, folder)
+    together(house.live("ada"), house.live("cleo"), house.lives_on("ben", crashes, kind))
+    return house
+
+
+def test_p1_a_crash_at_every_step_shows_and_costs_nothing_twice(three: Setting, tmp_path: Path) -> None:
+    """One party is ended before and after each of its steps, in the first rounds and again later."""
+    crashes = Crashes(*[(t, where) for t, where in enumerate(PLACES)], (0, "after release"), (13, "after push"),
+                      (13, "before release"), (0, "before listen"))  # fmt: skip
+    house = crashed(three, tmp_path, crashes)
+    assert crashes.points == set()
+    assert house.lives["ben"] == len(crashes.met) == len(PLACES) + 4
+    assert house.violations(14) == []
+    drawn = [np.concatenate([g.steps.ravel() for g in d.values() if isinstance(g, Grid)])
+             for _, d in house.sources["ben"].calls]  # fmt: skip
+    assert len({d.tobytes() for d in drawn}) == len(drawn) > 14  # N4: noise after a restart is never noise of before
+
+
+class Early(Agent):
+    """The twin that sends first and pays later."""
+
+    async def _speak(self, t: int, carry: Any) -> Any:
+        carry, numbers, _ = self.party.turn(t, carry, self.source.draw(t, self.laws))
+        payload = self.wire.encode(numbers, self.party.node, t)
+        frame = seal(self.keys.frame_key, self.agreement.plan_hash, self.party.node, t, payload)
+        await self.transport.push(t, frame)
+        await asyncio.sleep(0.05)
+        self.ledger.release(t, self.charges[t], frame, self.party.pack(carry), self.held)
+        return carry
+
+
+class Redraws(Agent):
+    """The twin that computes its last message anew after a restart instead of sending what it stored."""
+
+    async def _resume(self) -> Any:
+        carry, last = await super()._resume(), self.ledger.last
+        if last < 0:
+            return carry
+        _, numbers, _ = self.party.turn(last, carry, self.source.draw(last, self.laws))
+        payload = self.wire.encode(numbers, self.party.node, last)
+        frame = seal(self.keys.frame_key, self.agreement.plan_hash, self.party.node, last, payload)
+        self.transport._recent.clear()  # type: ignore[attr-defined]
+        await self.transport.push(last, frame)
+        for peer in self.transport.peers.values():  # type: ignore[attr-defined]
+            peer.cut()
+        self.ledger.frame = lambda r: frame if r == last else None  # type: ignore[method-assign]
+        self.transport._outbox = self.ledger.frame  # type: ignore[attr-defined]
+        await asyncio.sleep(0.2)
+        return carry
+
+
+@pytest.mark.parametrize(("kind", "where"), [(Early, "before release"), (Redraws, "after push")])
+def test_p1_twins_are_caught(three: Setting, tmp_path: Path, kind: type[Agent], where: str) -> None:
+    house = House(three, tmp_path)
+
+    async def everybody() -> None:
+        jobs = [house.live("ada"), house.live("cleo"), house.lives_on("ben", Crashes((3, where)), kind)]
+        await asyncio.wait([asyncio.create_task(j) for j in jobs], timeout=3, return_when=asyncio.FIRST_EXCEPTION)
+
+    asyncio.run(everybody())
+    assert any(v.startswith(("I1", "I2")) for v in house.violations())
