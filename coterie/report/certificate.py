@@ -19,18 +19,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
 import coterie
-from coterie.algorithms.base import Algorithm, Config, Place
+from coterie.algorithms.base import Algorithm, Config, Place, all_algorithms
 from coterie.errors import InputError
 from coterie.exchange.central import central_event
 from coterie.exchange.planned import claim_of
 from coterie.experiment import Network, Priced
 from coterie.plan import Plan
-from coterie.privacy import events as kinds
 from coterie.privacy.accountants import account
 from coterie.privacy.base import _fields
 from coterie.privacy.budget import _alike, run_events
@@ -66,7 +65,6 @@ ADVERSARY = "sees every message of every round, and knows every record but one"
 SIMULATED = "simulated, not private on a wire"
 SECURE = "whole numbers on a public grid, drawn by each agent from its operating system"
 LIBRARIES = ("jax", "numpy", "scipy", "dp-accounting")
-KINDS = {kind.__name__: kind for kind in vars(kinds).values() if isinstance(kind, type) and issubclass(kind, Event)}
 _DEFAULTS = {"slack": 0.0, "tv": 0.0}
 
 
@@ -215,7 +213,8 @@ def totals(rows: list[dict[str, Any]], delta: float | None) -> dict[str, Any]:
 def encode(events: Iterable[Event]) -> list[dict[str, Any]]:
     """Events as rows of plain numbers, equal ones counted in `times`; a slack or tv of 0 is left out.
 
-    >>> encode([kinds.Gaussian(1.0, 5.0), kinds.Gaussian(1.0, 5.0)])
+    >>> from coterie.privacy.events import Gaussian
+    >>> encode([Gaussian(1.0, 5.0), Gaussian(1.0, 5.0)])
     [{'kind': 'Gaussian', 'adjacency': 'replace-one', 'times': 2, 'sensitivity': 1.0, 'sigma': 5.0}]
     """
     rows = []
@@ -230,22 +229,38 @@ def encode(events: Iterable[Event]) -> list[dict[str, Any]]:
     return rows
 
 
+@cache
+def _kinds() -> dict[str, tuple[type[Event], dict[str, tuple[type, ...]]]]:
+    """Every kind of event of the package, those of single algorithms included, with the types of its static fields."""
+    all_algorithms()
+    found, left = {}, list(Event.__subclasses__())
+    while left:
+        kind = left.pop()
+        left += kind.__subclasses__()
+        if kind.__module__.startswith("coterie."):
+            hints = get_type_hints(kind)
+            found[kind.__name__] = (kind, {n: get_args(hints[n]) or (hints[n],) for n in _fields(kind)[1]})
+    return found
+
+
 def decode(rows: Iterable[Mapping[str, Any]]) -> list[Event]:
     """The events that `encode` wrote; anything else is an InputError."""
     events: list[Event] = []
     for row in rows:
-        kind = KINDS.get(str(row.get("kind")))
-        if kind is None or kind is Event:
+        if str(row.get("kind")) not in _kinds():
             raise InputError(f"unknown kind of event {row.get('kind')!r}")
-        numeric, static = _fields(kind)
+        kind, static = _kinds()[row["kind"]]
+        numeric = _fields(kind)[0]
         values = {name: value for name, value in row.items() if name != "kind"}
         for name, value in values.items():
-            if name not in (*numeric, *static):
-                raise InputError(f"{kind.__name__} has no field {name!r}")
             if name in numeric:
                 if isinstance(value, bool) or not (isinstance(value, int | float) or value == "inf"):
                     raise InputError(f"{kind.__name__}: {name} must be a number, got {value!r}")
                 values[name] = float(value)
+            elif name not in static:
+                raise InputError(f"{kind.__name__} has no field {name!r}")
+            elif type(value) not in static[name]:
+                raise InputError(f"{kind.__name__}: {name} must not be {value!r}")
         try:
             events.append(kind(**values))
         except TypeError as error:

@@ -289,7 +289,7 @@ def _totals(where: str, stated: Mapping[str, Any], delta: float | None) -> None:
     try:
         again = c.encode(c.decode(stated["events"]))
         made = c.totals(again, delta)
-    except InputError as error:
+    except (InputError, ArithmeticError, ValueError, TypeError) as error:  # no event that a run has charged
         raise Rejected(f"{where}.events: {error}") from None
     equal(f"{where}.events", stated["events"], again, 0.0)
     for name in ("totals", "epsilon", "accountant"):

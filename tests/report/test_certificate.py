@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
+from coterie.algorithms._sampling import DeadlineGaussian
 from coterie.algorithms.base import all_algorithms
 from coterie.cli import main
 from coterie.errors import InputError
@@ -358,7 +359,7 @@ def test_a_deployed_ledger_may_hold_less_than_the_plan_and_never_more() -> None:
 
 
 def test_a_budget_for_opened_sums_is_a_claim_of_its_own() -> None:
-    """Noise for the sums only: the default adversary's ε is beyond the budget, the sums' is within, both are checked."""
+    """Noise for the sums only: the default adversary's ε is beyond the budget, the sums' is within; both checked."""
     tree = {
         **STATED,
         "graph": {"kind": "complete", "mixing": "uniform"},
@@ -425,6 +426,7 @@ EVENTS = st.one_of(
     st.builds(ev.LaplaceUniform, positive, positive, positive),
     st.builds(ev.Pure, positive, slack=st.floats(0, 1e-6)),
     st.builds(ev.ObjectivePerturbation, positive, positive, positive, monotone=st.booleans()),
+    st.builds(DeadlineGaussian, positive, st.floats(10, 100), batch=st.integers(1, 9), discrete=st.booleans()),
     st.just(ev.Free(times=3)),
     st.just(ev.NonPrivate()),
 )
@@ -445,6 +447,9 @@ def test_events_survive_the_file_without_loss(events: list[ev.Event]) -> None:
     [
         {"kind": "Gauss", "times": 1},
         {"kind": "Event", "times": 1},
+        {"kind": ["Gaussian"], "times": 1},
+        {"kind": "L2Laplace", "times": 1, "sensitivity": 1.0, "rate": 1.0, "dim": "2"},
+        {"kind": "L2Laplace", "times": 1, "sensitivity": 1.0, "rate": 1.0, "dim": True},
         {"kind": "Gaussian", "times": 1, "sensitivity": 1.0},
         {"kind": "Gaussian", "times": 1, "sensitivity": 1.0, "sigma": "nan"},
         {"kind": "Gaussian", "times": 1, "sensitivity": 1.0, "sigma": True},
