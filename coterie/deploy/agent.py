@@ -25,7 +25,7 @@ import numpy as np
 from coterie.deploy.agreement import Agreement
 from coterie.deploy.frames import MESSAGE, SILENT, Frame, Receipt, Wire, seal
 from coterie.deploy.keys import PartyKeys
-from coterie.deploy.ledger import DurableLedger
+from coterie.deploy.ledger import DurableLedger, LedgerFailure
 from coterie.deploy.noise import Source
 from coterie.deploy.party import Carry, Party, Terms
 from coterie.deploy.transport import Transport
@@ -96,20 +96,29 @@ class Agent:
     async def run(self, save: Callable[[np.ndarray], None] = lambda _: None) -> np.ndarray:
         """Take part until the last round, `save` the model, and stay until the neighbours have theirs.
 
-        Whatever is raised, the ledger is consistent and starting again goes on from it.
+        Whatever is raised, the ledger is consistent and starting again goes on from it. After a LedgerFailure the
+        process must end at once: the connections are left as they are, since not even a farewell may be sent.
         """
-        await self.transport.start()
         try:
-            carry = await self._resume()
-            for t in range(self.ledger.last + 1, self.terms.rounds):
-                carry = await self._speak(t, carry)
-                carry = await self._collect(t, carry)
-            point = self.party.answer(carry)
-            save(point)
-            await self._leave()
-            return point
-        finally:
+            point = await self._take_part(save)
+        except LedgerFailure:
+            raise
+        except BaseException:
             await self.transport.close()
+            raise
+        await self.transport.close()
+        return point
+
+    async def _take_part(self, save: Callable[[np.ndarray], None]) -> np.ndarray:
+        await self.transport.start()
+        carry = await self._resume()
+        for t in range(self.ledger.last + 1, self.terms.rounds):
+            carry = await self._speak(t, carry)
+            carry = await self._collect(t, carry)
+        point = self.party.answer(carry)
+        save(point)
+        await self._leave()
+        return point
 
     async def _resume(self) -> Carry:
         """Ask the neighbours what they hold, then pick up after the last stored message."""
@@ -174,13 +183,13 @@ class Agent:
     async def _collect(self, t: int, carry: Carry) -> Carry:
         """Every neighbour's message of round t; of a late one the last there is, if the algorithm can use it."""
         self.status.phase = "listening"
-        started = time.monotonic()
+        started, oldest = time.monotonic(), 0 if self.reuse else t  # a late message is better than none
         while missing := [n for n in self.neighbours if t not in self.waiting[n]]:
             self.status.waiting = tuple(missing)
             limit = self.deploy.deadline if self.reuse else self.deploy.patience
             left = started + limit - time.monotonic()
             try:
-                incoming = await asyncio.wait_for(self.transport.pull(t), max(left, 0.001))
+                incoming = await asyncio.wait_for(self.transport.pull(oldest, now=t), max(left, 0.001))
             except TimeoutError:
                 if self.reuse:
                     self.note("late", round=t, parties=missing)

@@ -6,7 +6,8 @@ the wire twice, but is handed to the agent at most once, and always in order of 
 
 **Nothing is sent before the first `push`.** After a restart an agent first asks its neighbours for their receipts; one
 that names a frame which the outbox does not hold proves that the ledger was restored or copied (`RolledBack`), and
-no frame leaves. Receipts carry the frame's own signature, so a neighbour cannot invent one.
+no frame leaves. Receipts carry the frame's own signature, so a neighbour cannot invent one. Of two processes of one
+party, running on copies of its ledger, a neighbour talks to one (`hello`).
 
 **Limits.** A neighbour may be `AHEAD` rounds ahead of this party, and as many of its frames may wait for the agent;
 then it is read no further, and the wire's flow control stops it. A bad frame, a gap, a repetition without end or a
@@ -17,10 +18,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from coterie.deploy import hello
@@ -53,6 +55,20 @@ class Peer:
     delay: float = 0.0  # before dialling it again
     offences: int = 0
     blocked_until: float = 0.0
+    process: bytes = b""  # which of its processes is connected …
+    seats: int = 0  # … by how many connections: a new one of the same process takes over from the old
+
+    def sit(self, process: bytes, until: ExitStack) -> bool:
+        """Let one process of the neighbour in, until the stack is closed; False while another one is in."""
+        if self.seats and self.process != process:
+            return False
+        self.process, self.seats = process, self.seats + 1
+        until.callback(self.rise)
+        return True
+
+    def rise(self) -> None:
+        """A connection has ended."""
+        self.seats -= 1
 
     def cut(self) -> None:
         """End the connection in use."""
@@ -104,6 +120,7 @@ class Courier:
         self._inbox: asyncio.Queue[Incoming | None] = asyncio.Queue()
         self._failure: RolledBack | None = None
         self._dialling: list[asyncio.Task] = []
+        self._process = os.urandom(16)  # which process of this party this is
 
     # ---- the agent's side ----
 
@@ -213,10 +230,14 @@ class Courier:
         """
         if self._failure is not None:
             raise EOFError("stopped")
-        async with asyncio.timeout(self.timing.hello):
-            with self._blaming(peer):
-                receipt = await self._greet(link, peer)
-                self._take_receipt(peer, receipt)
+        with ExitStack() as seat:
+            async with asyncio.timeout(self.timing.hello):
+                with self._blaming(peer):
+                    receipt = await self._greet(link, peer, seat)
+            await self._exchange(link, peer, receipt)
+
+    async def _exchange(self, link: Link, peer: Peer, receipt: Receipt) -> None:
+        """A connection after its greeting."""
         peer.cut()  # the latest connection is the one that works
         work = self._read(link, peer), self._write(link, peer, receipt.round + 1)
         peer.tasks = tasks = tuple(asyncio.create_task(w) for w in work)
@@ -246,16 +267,32 @@ class Courier:
             log.warning("%s: refused %s: %s", self.me, peer.name, error)
             raise
 
-    async def _greet(self, link: Link, peer: Peer) -> Receipt:
+    async def _greet(self, link: Link, peer: Peer, seat: ExitStack) -> Receipt:
+        """Both openings and both hellos; takes the neighbour's seat until `seat` is closed."""
         plan, key = self.agreement.plan_hash, self.agreement.frame_keys
-        mine = hello.make_opening(plan, self.node)
+        mine = hello.make_opening(plan, self.node, self._process)
         await link.write(mine)
         theirs = await _next(link)
         hello.check_opening(theirs, plan, peer.node)
-        await link.write(hello.make_hello(self.keys.frame_key, mine, theirs, self.held[peer.name]))
-        return hello.check_hello(await _next(link), key[peer.node], mine, theirs)
+        other = not peer.sit(hello.process_of(theirs), seat)
+        await link.write(hello.make_hello(self.keys.frame_key, mine, theirs, self.held[peer.name], other))
+        receipt, busy = hello.check_hello(await _next(link), key[peer.node], mine, theirs)
+        self._check_receipt(peer, receipt)
+        if other or busy:
+            log.warning(
+                "%s: %s: another process of %s is connected", self.me, peer.name, peer.name if other else "mine"
+            )
+            raise EOFError("another process is connected")
+        self._take_receipt(peer, receipt)
+        return receipt
 
     def _take_receipt(self, peer: Peer, receipt: Receipt) -> None:
+        self._check_receipt(peer, receipt)
+        peer.theirs = receipt
+        peer.news.set()
+        peer.news = asyncio.Event()
+
+    def _check_receipt(self, peer: Peer, receipt: Receipt) -> None:
         """Believe a receipt that proves itself; stop for good if it proves that my ledger is not the latest."""
         if not receipt.proven(self.agreement.frame_keys[self.node], self.agreement.plan_hash, self.node):
             raise BadFrame(f"its receipt for round {receipt.round} is invented")
@@ -265,9 +302,6 @@ class Courier:
                 state = "does not hold it" if own is None else "holds another"
                 self._fail(f"{peer.name} holds my frame of round {receipt.round}, my ledger {state}")
                 raise EOFError("stopped")
-        peer.theirs = receipt
-        peer.news.set()
-        peer.news = asyncio.Event()
 
     def _fail(self, reason: str) -> None:
         log.error("%s: %s: it was restored, copied or runs twice; nothing is sent any more", self.me, reason)

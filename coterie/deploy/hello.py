@@ -1,13 +1,18 @@
 """How two parties begin to talk: each shows that it holds the agreement, its frame key, and what it has received.
 
-Both ends send an *opening* (plan hash, own node, 32 fresh random bytes). Once the other's opening has come and names
-the same agreement and the expected node, each sends a *hello*: what it has received from the other (a `Receipt`),
-signed by its frame key together with both openings. The random bytes of both sides make a recorded hello useless;
-the signature ties the connection, which TLS has tied to the certificate, to the key that signs frames.
+Both ends send an *opening* (plan hash, own node, which process of it, 32 fresh random bytes). Once the other's opening
+has come and names the same agreement and the expected node, each sends a *hello*: what it has received from the other
+(a `Receipt`), signed by its frame key together with both openings. The random bytes of both sides make a recorded hello
+useless; the signature ties the connection, which TLS has tied to the certificate, to the key that signs frames.
 
-    opening  "CTRO" version, 3 zeros, plan hash 32, node 4, nonce 32         76 bytes
-    hello    "CTRH" version, 3 zeros, receipt 104, Ed25519 signature 64     176 bytes
-    receipt  "CTRR" version, 3 zeros, receipt 104                           112 bytes, later, as things are stored
+    opening  "CTRO" version, 3 zeros, plan hash 32, node 4, process 16, nonce 32         92 bytes
+    hello    "CTRH" version, 3 zeros, receipt 104, Ed25519 signature 64                 176 bytes
+    busy     "CTRB" version, 3 zeros, receipt 104, Ed25519 signature 64                 176 bytes, instead of a hello
+    receipt  "CTRR" version, 3 zeros, receipt 104                                       112 bytes, later
+
+A party that is connected to another process of the same neighbour answers *busy*: the newcomer learns what has been
+received, which may tell it that its ledger is an old copy, and is not let in. So of two processes that run on copies of
+one ledger only one can speak to a neighbour, and none speaks before it has met all of them.
 
 Nothing that follows is read before this is done.
 """
@@ -22,25 +27,25 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from coterie.deploy.frames import BadFrame, Receipt
 
-__all__ = ["HELLO", "LONGEST", "OPENING", "RECEIPT", "check_hello", "check_opening", "make_hello", "make_opening",
-           "pack_receipt", "unpack_receipt"]  # fmt: skip
+__all__ = ["BUSY", "HELLO", "LONGEST", "OPENING", "RECEIPT", "check_hello", "check_opening", "make_hello",
+           "make_opening", "pack_receipt", "process_of", "unpack_receipt"]  # fmt: skip
 
-OPENING, HELLO, RECEIPT = b"CTRO\1\0\0\0", b"CTRH\1\0\0\0", b"CTRR\1\0\0\0"
-_OPENING = struct.Struct("<8s32sI32s")
+OPENING, HELLO, BUSY, RECEIPT = (b"CTR%c\1\0\0\0" % kind for kind in b"OHBR")
+_OPENING = struct.Struct("<8s32sI16s32s")
 _DOMAIN = b"coterie hello\0"
 LONGEST = 256  # no message of this page is longer
 
 
-def make_opening(plan_hash: bytes, sender: int) -> bytes:
-    """The first message of a connection."""
-    return _OPENING.pack(OPENING, plan_hash, sender, os.urandom(32))
+def make_opening(plan_hash: bytes, sender: int, process: bytes = b"") -> bytes:
+    """The first message of a connection; `process` are 16 random bytes that the sender has drawn when it started."""
+    return _OPENING.pack(OPENING, plan_hash, sender, process or os.urandom(16), os.urandom(32))
 
 
 def check_opening(data: bytes, plan_hash: bytes, sender: int) -> None:
     """Refuse an opening that is none, under another agreement, or from another node than the connection's."""
     if len(data) != _OPENING.size:
         raise BadFrame(f"an opening has {_OPENING.size} bytes, got {len(data)}")
-    head, plan, node, _ = _OPENING.unpack(data)
+    head, plan, node, _, _ = _OPENING.unpack(data)
     if head != OPENING:
         raise BadFrame("not an opening of this version")
     if plan != plan_hash:
@@ -49,22 +54,27 @@ def check_opening(data: bytes, plan_hash: bytes, sender: int) -> None:
         raise BadFrame(f"says it is node {node}, its certificate belongs to node {sender}")
 
 
-def make_hello(key: Ed25519PrivateKey, mine: bytes, theirs: bytes, receipt: Receipt) -> bytes:
+def process_of(opening: bytes) -> bytes:
+    """Which process of its sender a checked opening comes from."""
+    return _OPENING.unpack(opening)[3]
+
+
+def make_hello(key: Ed25519PrivateKey, mine: bytes, theirs: bytes, receipt: Receipt, busy: bool = False) -> bytes:
     """Answer the other's opening: what I have received from it, signed over both openings."""
-    body = HELLO + receipt.pack()
+    body = (BUSY if busy else HELLO) + receipt.pack()
     return body + key.sign(_DOMAIN + mine + theirs + body)
 
 
-def check_hello(data: bytes, key: Ed25519PublicKey, mine: bytes, theirs: bytes) -> Receipt:
-    """The receipt in the other's hello, if its frame key signed it for these two openings."""
+def check_hello(data: bytes, key: Ed25519PublicKey, mine: bytes, theirs: bytes) -> tuple[Receipt, bool]:
+    """The receipt in the other's hello, if its frame key signed it for these two openings; and whether it is busy."""
     body, signature = data[:-64], data[-64:]
-    if not body.startswith(HELLO):
+    if not body.startswith((HELLO, BUSY)):
         raise BadFrame("not a hello of this version")
     try:
         key.verify(signature, _DOMAIN + theirs + mine + body)
     except InvalidSignature:
         raise BadFrame("its hello is not signed by its frame key for this connection") from None
-    return Receipt.unpack(body[len(HELLO) :])
+    return Receipt.unpack(body[len(HELLO) :]), body.startswith(BUSY)
 
 
 def pack_receipt(receipt: Receipt) -> bytes:

@@ -49,7 +49,7 @@ class Opened:
 
 @contextlib.contextmanager
 def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | None = None) -> Iterator[Opened]:
-    """Read the agreement, the keys, the records and the ledger of one party; refuse whatever does not fit together."""
+    """Read the keys, the agreement, the ledger and, at last, the records of one party; refuse what does not fit."""
     own = load_party(keys)
     if me not in (None, own.name):
         raise InputError(f"the keys in {keys} belong to {own.name}, not to {me}")
@@ -61,13 +61,17 @@ def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | N
     assert privacy is not None  # a private algorithm has a budget
     epsilon = privacy.epsilon[node] if isinstance(privacy.epsilon, list) else privacy.epsilon
     charges = [event for round in terms.charges(node) for event in round]
-    state.mkdir(parents=True, exist_ok=True)
-    party = Party(terms, node, read_records(agreed.plan, data))
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make {state}: {error.strerror}") from None
     with DurableLedger(
         state / "ledger.db", budget=Budget(epsilon, privacy.delta), plan_hash=agreed.plan_hash, agent=own.name,
         plan=charges, create=True,
     ) as ledger:  # fmt: skip
-        yield Opened(agreed, own, party, ledger)
+        if ledger.closed is not None:  # before a record is read
+            raise BudgetExceeded(f"the budget of {state / 'ledger.db'} is closed for good: {ledger.closed}")
+        yield Opened(agreed, own, Party(terms, node, read_records(agreed.plan, data)), ledger)
 
 
 def run_party(
@@ -83,6 +87,7 @@ def run_party(
     show: Callable[[str], None] | None = None,
 ) -> int:
     """Run one party to the end; returns the exit code (`EXIT`). A user's mistake raises InputError."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the loop has a better way to stop
     try:
         with open_party(agreement, keys, data, state, me) as opened:
             return asyncio.run(_main(opened, state, source or SystemSource(), listen, metrics, show))
@@ -95,6 +100,8 @@ def run_party(
         return _complain("rolled back", error)
     except (GaveUp, ArithmeticError) as error:
         return _complain("gave up", error)
+    except KeyboardInterrupt:
+        return EXIT["stopped"]
 
 
 def _complain(kind: str, error: Exception) -> int:
@@ -104,36 +111,54 @@ def _complain(kind: str, error: Exception) -> int:
 
 async def _main(opened: Opened, state: Path, source: Source, listen: str | None, metrics: int | None, show: Any) -> int:
     agreement, keys, party, ledger = opened.agreement, opened.keys, opened.party, opened.ledger
-    with (state / "log.jsonl").open("a", encoding="utf-8") as log:
+    note = Log(state / "log.jsonl")
+    transport = GrpcTransport(
+        agreement, keys.name, keys,
+        wire=wire_of(party.terms, party.count), outbox=ledger.frame, held=ledger.held(), listen=listen,
+    )  # fmt: skip
+    agent = Agent(agreement, keys, party, ledger, transport, source, note)
+    watch = Watch(agent, state, show)
+    server = None if metrics is None else await watch.serve(metrics)
+    running = asyncio.ensure_future(agent.run(lambda point: _save(state / "model.npz", agent, point)))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+    watching = asyncio.create_task(watch.forever())
+    try:
+        await running
+        return EXIT["done"]
+    except asyncio.CancelledError:
+        note("stopped")
+        return EXIT["stopped"]
+    except LedgerFailure as error:
+        note("end", phase=agent.status.phase)
+        _complain("ledger", error)
+        os._exit(EXIT["ledger"])  # at once: nothing may be sent or stored after a failed write, by no destructor either
+    finally:
+        if server is not None:
+            server.close()
+        watching.cancel()
+        watch.write()
+        note("end", phase=agent.status.phase)
+        note.close()
 
-        def note(event: str, **facts: Any) -> None:
-            now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
-            log.write(json.dumps({"time": now, "event": event, **facts}) + "\n")
 
-        transport = GrpcTransport(
-            agreement, keys.name, keys,
-            wire=wire_of(party.terms, party.count), outbox=ledger.frame, held=ledger.held(), listen=listen,
-        )  # fmt: skip
-        agent = Agent(agreement, keys, party, ledger, transport, source, note)
-        watch = Watch(agent, state, show)
-        running = asyncio.ensure_future(agent.run(lambda point: _save(state / "model.npz", agent, point)))
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, running.cancel)
-        watching = asyncio.create_task(watch.forever())
-        server = None if metrics is None else await watch.serve(metrics)
+class Log:
+    """log.jsonl: one line per event, for the owner. It decides nothing, so a line that cannot be written is dropped."""
+
+    def __init__(self, path: Path):
         try:
-            await running
-            return EXIT["done"]
-        except asyncio.CancelledError:
-            note("stopped")
-            return EXIT["stopped"]
-        finally:
-            if server is not None:
-                server.close()
-            watching.cancel()
-            watch.write()
-            note("end", phase=agent.status.phase)
-            log.flush()
+            self._file = path.open("ab", buffering=0)
+        except OSError as error:
+            raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+    def __call__(self, event: str, **facts: Any) -> None:
+        now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
+        with contextlib.suppress(OSError):
+            self._file.write((json.dumps({"time": now, "event": event, **facts}) + "\n").encode())
+
+    def close(self) -> None:
+        """No more lines."""
+        self._file.close()
 
 
 def _save(path: Path, agent: Agent, point: np.ndarray) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ import pytest
 from coterie.deploy import agent as agent_module
 from coterie.deploy.agent import Agent, GaveUp
 from coterie.deploy.frames import seal
-from coterie.deploy.ledger import RolledBack
 from coterie.deploy.transport import RolledBack as NeighbourKnowsMore
 from coterie.deploy.trial import Trial, make_trial
 from coterie.drivers.simulate import Run, simulate
@@ -84,7 +84,8 @@ class Crashes:
     """Ends a party at chosen calls: (round, "before draw") and so on, each once."""
 
     def __init__(self, *points: tuple[int, str]):
-        self.points, self.met = set(points), []  # type: ignore[var-annotated]
+        self.points = set(points)
+        self.met: list[tuple[int, str]] = []
 
     def meet(self, t: int, where: str) -> None:
         if (t, where) in self.points:
@@ -130,17 +131,12 @@ class Proxy:
         return getattr(self._real, name)
 
 
-def crashed(setting: Setting, folder: Path, crashes: Crashes, kind: type[Agent] = Agent) -> House:
-    house = House(setting, folder)
-    together(house.live("ada"), house.live("cleo"), house.lives_on("ben", crashes, kind))
-    return house
-
-
 def test_p1_a_crash_at_every_step_shows_and_costs_nothing_twice(three: Setting, tmp_path: Path) -> None:
     """One party is ended before and after each of its steps, in the first rounds and again later."""
     crashes = Crashes(*[(t, where) for t, where in enumerate(PLACES)], (0, "after release"), (13, "after push"),
                       (13, "before release"), (0, "before listen"))  # fmt: skip
-    house = crashed(three, tmp_path, crashes)
+    house = House(three, tmp_path)
+    together(house.live("ada"), house.live("cleo"), house.lives_on("ben", crashes))
     assert crashes.points == set()
     assert house.lives["ben"] == len(crashes.met) == len(PLACES) + 4
     assert house.violations(14) == []
@@ -166,29 +162,101 @@ class Redraws(Agent):
     """The twin that computes its last message anew after a restart instead of sending what it stored."""
 
     async def _resume(self) -> Any:
-        carry, last = await super()._resume(), self.ledger.last
-        if last < 0:
-            return carry
-        _, numbers, _ = self.party.turn(last, carry, self.source.draw(last, self.laws))
-        payload = self.wire.encode(numbers, self.party.node, last)
-        frame = seal(self.keys.frame_key, self.agreement.plan_hash, self.party.node, last, payload)
-        self.transport._recent.clear()  # type: ignore[attr-defined]
-        await self.transport.push(last, frame)
-        for peer in self.transport.peers.values():  # type: ignore[attr-defined]
-            peer.cut()
-        self.ledger.frame = lambda r: frame if r == last else None  # type: ignore[method-assign]
-        self.transport._outbox = self.ledger.frame  # type: ignore[attr-defined]
-        await asyncio.sleep(0.2)
-        return carry
+        last, stored = self.ledger.last, self.ledger.frame
+        if last >= 0:
+            carry = self.party.unpack(self.ledger.state())  # type: ignore[arg-type]
+            _, numbers, _ = self.party.turn(last, carry, self.source.draw(last, self.laws))
+            payload = self.wire.encode(numbers, self.party.node, last)
+            other = seal(self.keys.frame_key, self.agreement.plan_hash, self.party.node, last, payload)
+            self.ledger.frame = lambda r: other if r == last else stored(r)  # type: ignore[method-assign]
+            self.transport._outbox = self.ledger.frame  # type: ignore[attr-defined]
+        return await super()._resume()
 
 
-@pytest.mark.parametrize(("kind", "where"), [(Early, "before release"), (Redraws, "after push")])
+@pytest.mark.parametrize(("kind", "where"), [(Early, "before release"), (Redraws, "before push")])
 def test_p1_twins_are_caught(three: Setting, tmp_path: Path, kind: type[Agent], where: str) -> None:
     house = House(three, tmp_path)
-
-    async def everybody() -> None:
-        jobs = [house.live("ada"), house.live("cleo"), house.lives_on("ben", Crashes((3, where)), kind)]
-        await asyncio.wait([asyncio.create_task(j) for j in jobs], timeout=3, return_when=asyncio.FIRST_EXCEPTION)
-
-    asyncio.run(everybody())
+    with contextlib.suppress(NeighbourKnowsMore):  # the neighbours notice too, when it is too late
+        together(house.live("ada"), house.live("cleo"), house.lives_on("ben", Crashes((3, where)), kind))
     assert any(v.startswith(("I1", "I2")) for v in house.violations())
+
+
+# ---- P4: old copies, and two processes on one ledger -----------------------------------------------------------------
+
+
+class Snapshots:
+    """Keeps the ledger's files as they are after every release."""
+
+    def __init__(self, house: House, name: str, folder: Path):
+        self.house, self.name, self.folder = house, name, folder
+        self.kept: list[Path] = []
+
+    def __call__(self, agent: Agent) -> None:
+        real = agent.ledger.release
+
+        def release(t: int, *rest: Any) -> None:
+            real(t, *rest)
+            self.kept.append(self.house.image(self.name, self.folder / str(t)))
+
+        agent.ledger.release = release  # type: ignore[method-assign]
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Setting:
+    return Setting.small(tmp_path_factory.mktemp("long") / "t", 54, deadline=1.0, patience=3.0)
+
+
+def test_p4_fifty_old_copies_of_a_ledger_are_refused_before_anything_is_sent(long: Setting, tmp_path: Path) -> None:
+    house = House(long, tmp_path / "h")
+    snapshots = Snapshots(house, "ben", tmp_path / "s")
+    crashes = Crashes((51, "after listen"))
+
+    def prepare(agent: Agent) -> None:
+        snapshots(agent)
+        crashes(agent)
+
+    async def ben() -> int:
+        with contextlib.suppress(Crash):
+            await house.live("ben", prepare=prepare)
+        before, refused = {k: set(v) for k, v in house.seen.items()}, 0
+        for copy in snapshots.kept[:50]:
+            with pytest.raises(NeighbourKnowsMore, match="my ledger does not hold it"):
+                await house.live("ben", state=copy)
+            refused += 1
+            assert {k: v for k, v in house.seen.items() if k[0] == "ben"} == {
+                k: v for k, v in before.items() if k[0] == "ben"
+            }
+        house.reborn("ben")
+        await house.live("ben")
+        assert refused == 50
+        return refused
+
+    together(house.live("ada"), house.live("cleo"), ben())
+    assert house.violations(54) == []
+
+
+@pytest.mark.parametrize("where", ["after listen", "before push", "before listen"])
+def test_p4_two_processes_on_copies_of_one_ledger(long: Setting, tmp_path: Path, where: str) -> None:
+    """Both start at once from the same files, which no receipt can tell apart; at most one speaks."""
+    house = House(long, tmp_path / "h")
+    ends: list[str] = []
+
+    async def clone(state: Path) -> None:
+        try:
+            await house.live("ben", state=state)
+            house.state["ben"] = state
+            ends.append("done")
+        except (NeighbourKnowsMore, GaveUp) as error:
+            ends.append(type(error).__name__)
+
+    async def ben() -> None:
+        with contextlib.suppress(Crash):
+            await house.live("ben", prepare=Crashes((5, where)))
+        copies = [house.image("ben", tmp_path / f"copy {i}") for i in range(2)]
+        await asyncio.gather(*(clone(c) for c in copies))
+        if "done" not in ends:  # they stood in each other's way, and nothing happened
+            house.state["ben"] = copies[1] if copies[1].stat().st_mtime > copies[0].stat().st_mtime else copies[0]
+
+    together(house.live("ada"), house.live("cleo"), ben())
+    assert sorted(ends)[1:] in (["done"], ["GaveUp"]), ends
+    assert [v for v in house.violations() if v.startswith("I1")] == []
