@@ -333,7 +333,7 @@ def random_sequences(folder: Path, count: int, seed: int) -> int:
     given: dict[str, Any] = {"budget": budget, "plan_hash": bytes(32), "agent": "a", "plan": plan}
     DurableLedger(folder / "empty", create=True, **given).close()
     limit, refused = sum(exact(event) for event in plan), 0
-    for _ in range(count):
+    for number in range(count):
         shutil.copy(folder / "empty", folder / "a")
         total, left = Fraction(0), [2] * len(PRICES)
         with DurableLedger(folder / "a", **given) as ledger:
@@ -350,8 +350,8 @@ def random_sequences(folder: Path, count: int, seed: int) -> int:
                 left[kind] -= times
                 total += times * exact(PRICES[kind])
                 assert ledger.total == total <= limit
-        book = read(folder / "a")
-        assert book.allowance.spent == total
+        if number % 10 == 0:
+            assert read(folder / "a").allowance.spent == total
     return refused
 
 
