@@ -1,1 +1,1 @@
-"""How messages travel: on a grid of few bits, sparse, or as sums."""
+"""How messages travel: to every neighbour, on a grid of few bits, sparse, or only as secret sums of everybody's."""

@@ -5,8 +5,8 @@ s_ij to party j, and broadcasts ŝ_i = Σ_j s_ji; everybody adds the ŝ_i up and
 colluding parties is simulatable from their own vectors and the sum of the others as long as two parties are honest.
 It is not differential privacy: the sum itself leaks, and whoever opens it must have paid for that.
 
-The parties here are objects of one process. The shares are real, from the operating system's randomness; confidential
-channels between machines are not part of this module.
+Here everything happens in one call, for sums inside one process; the shares are real, from the operating system's
+randomness. Parties with messages, sealed channels and drop-outs are in `coterie.exchange.protocol`.
 """
 
 from __future__ import annotations

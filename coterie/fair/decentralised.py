@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from coterie.errors import InputError
 from coterie.exchange.secret_sum import secret_shared_sum
+from coterie.exchange.statement import Claim
 from coterie.fair import mechanisms as mech
 from coterie.fair import polynomial as poly
 from coterie.fair.methods import METHODS
@@ -29,7 +30,6 @@ from coterie.fair.noise import GRID_SIGMA, Law, Noise
 from coterie.fair.polynomial import Statistics
 from coterie.fair.solve import minimise, ridge_for
 from coterie.graphs.mixing import Mixing
-from coterie.privacy.accountants import Account
 from coterie.privacy.events import DiscreteGaussian, Event
 from coterie.privacy.secure import grid_noise
 
@@ -37,15 +37,6 @@ __all__ = ["Claim", "FairNetwork", "SumShares", "fit_by_consensus", "fit_by_secr
 
 Floats = NDArray[np.float64]
 SumShares = Callable[[Sequence[NDArray[np.int64]]], NDArray[np.int64]]
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A guarantee with its name and the adversary that it holds against."""
-
-    name: str
-    adversary: str
-    account: Account
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,107 @@
+"""Secret sums against plain broadcast: seconds and bytes per round (`python -m benchmarks.exchange`).
+
+All parties run one after the other in one process, so "seconds" (of processor time) is the work of everybody; a
+party's own share of it is one N-th. "kB" is what one party sends in a round on a full mesh. Broadcast packs the vector,
+sends it to the others and adds up what comes. `--flower PYTHON` also runs Flower's SecAgg primitives with the
+interpreter of an environment that has flwr (a star: clients send to a server only, which must be trusted to count
+drop-outs right).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from coterie.exchange.masks import ThresholdParty
+from coterie.exchange.parties import Opened
+from coterie.exchange.protocol import Post, make_parties, one_round
+
+
+def best_of(run: Callable[[int], object], repeats: int) -> float:
+    """Least processor time of `repeats` runs, in seconds: a busy machine does not count."""
+    times = []
+    for k in range(repeats):
+        start = time.process_time()
+        run(k)
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+def broadcast(values: np.ndarray, repeats: int) -> tuple[float, int]:
+    """Everybody sends its vector to everybody."""
+    n = len(values)
+
+    def run(_: int) -> None:
+        wire = [v.tobytes() for v in values]
+        for i in range(n):
+            total = values[i].copy()
+            for j in range(n):
+                if j != i:
+                    total += np.frombuffer(bytes(bytearray(wire[j])))  # a copy: what the network would hand over
+            assert np.isfinite(total[0])
+
+    return best_of(run, repeats), 8 * values.shape[1] * (n - 1)
+
+
+def secret_sum(values: np.ndarray, threshold: int | None, seeds: bool, repeats: int) -> tuple[float, int]:
+    """A round of parties whose channels are set up."""
+    n, d = values.shape
+    post = Post(make_parties(n, d, threshold=threshold, seeds=seeds))
+    exact = values.sum(0)
+
+    def run(number: int) -> None:
+        got = one_round(post, number, list(values))[0]
+        assert isinstance(got, Opened)
+        assert np.abs(got.values - exact).max() <= n * 2.0**-24
+
+    seconds = best_of(run, repeats)
+    assert isinstance(post.parties[0], ThresholdParty) == (threshold is not None)
+    return seconds, int(post.sent[0]) // repeats
+
+
+def flower(python: str, dimension: int, counts: list[int], repeats: int) -> dict[int, tuple[float, int]]:
+    """Flower's primitives in their own environment, on the same machine right after ours."""
+    script = Path(__file__).with_name("flower_secagg.py")
+    command = [python, str(script), str(dimension), str(repeats), *map(str, counts)]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    found = [json.loads(line) for line in lines if line.startswith("{")]
+    return {f["parties"]: (f["seconds"], f["bytes"]) for f in found}
+
+
+def main() -> int:
+    """Print a table, one row per number of parties."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dimension", type=int, default=10**4)
+    parser.add_argument("--parties", type=int, nargs="+", default=[5, 10, 20, 50])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--flower", metavar="PYTHON", help="interpreter of an environment with flwr")
+    args = parser.parse_args()
+
+    peers = flower(args.flower, args.dimension, args.parties, args.repeats) if args.flower else {}
+    print(f"d = {args.dimension}; seconds of all parties together, kB sent by one party, ratio to broadcast")
+    names = ("broadcast", "secret-sum", "full shares", "threshold", "Flower SecAgg")
+    print(f"{'N':>4} " + "".join(f"{name:>32}" for name in names[: 4 + bool(peers)]))
+    for n in args.parties:
+        values = np.random.default_rng(0).uniform(-1, 1, (n, args.dimension))
+        plain = broadcast(values, args.repeats)
+        rows = [
+            plain,
+            secret_sum(values, None, True, args.repeats),
+            secret_sum(values, None, False, args.repeats),
+            secret_sum(values, (n + 3) // 2, True, args.repeats),
+        ]
+        rows += [peers[n]] if n in peers else []
+        cells = [f"{s:.4f} s {b / 1e3:8.1f} kB {b / plain[1]:5.2f}" for s, b in rows]
+        print(f"{n:>4} " + "".join(f"{cell:>32}" for cell in cells))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
