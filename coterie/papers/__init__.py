@@ -21,9 +21,9 @@
         claims = [Claim("the error falls", found["error"][-1] < ..., "from 1.2 to 0.3", {"first": 1.2, "last": 0.3})]
         return Result(lines, claims, [Budget(...)])
 
-- A part is stored under its function's source text, its settings and the package version, so a run that was cut off
-  goes on where it was and a changed part is computed anew; `--fresh` forgets all. Split long work into several parts.
-  What a part calls is not in the key: after changing a helper use `--fresh`.
+- A part is stored under its function's code, its settings and the package version, so a run that was cut off goes on
+  where it was and a changed part is computed anew; `--fresh` forgets all. Split long work into several parts. What a
+  part calls is not in the key: after changing a helper use `--fresh`.
 - `study.quick`: the everyday version, under 20 seconds a figure with compilation; `study.pick(full, quick)` chooses
   sizes. `study.seeds` is 10, or 3 if quick. Seeds are 0 … seeds − 1: no other randomness.
 - `Series.version` is one of `VERSIONS`: `as printed` (the paper's noise and claimed ε), `true ε` (the printed run under

@@ -111,7 +111,7 @@ FIGC = Figure(
     "figc",
     "Fig. C: private gradient descent on Adult, N = 10, |E| = 40",
     (
-        Panel("error", "accuracy", "iteration k", ERROR, legend="upper right"),
+        Panel("error", "accuracy", "iteration k", ERROR),
         Panel("loss", "privacy loss as the paper counts it", "iteration k", "cumulative loss"),
         Panel(
             "true", "what the same runs cost in the worst case", "iteration k", "pure ε of one record", y_scale="log"
@@ -139,9 +139,9 @@ def _figd(agents: int, edges: int, study: Study) -> Result:
     )
     last = {k: float(v[:, -1].mean()) for k, v in found.items()}
     series = [
-        line("admm", "Algorithm 1, exact, random penalties", "reference", "admm_random"),
+        line("admm", "Algorithm 1, exact, random penalties", "reference", "admm_random", broad=True),
         line("admm", "ADMM, fixed penalties", "reference", "admm_fixed"),
-        line("gd", "Algorithm 2, random weights", "reference", "gd_random"),
+        line("gd", "Algorithm 2, random weights", "reference", "gd_random", broad=True),
         line("gd", "DGD, fixed weights", "reference", "gd_fixed"),
         line("sign", "λ − ζ Σ (x_j − x_i)", "as printed", "printed_sign"),
         line("sign", "λ + ζ Σ (x_j − x_i)", "corrected", "corrected_sign"),
@@ -179,7 +179,7 @@ def _figd(agents: int, edges: int, study: Study) -> Result:
             Claim(
                 "with λ + ζ Σ (x_j − x_i) it converges linearly",
                 last["corrected_sign"] < -11,
-                f"ln error {found['corrected_sign'][:, 0].mean():.1f} at first, {last['corrected_sign']:.1f} at k = 100",
+                f"ln error {found['corrected_sign'][:, 0].mean():.1f} at first, {last['corrected_sign']:.1f} at last",
                 {"last": last["corrected_sign"]},
                 who="ours",
                 version="corrected",
@@ -233,7 +233,7 @@ def thm34_bound(
 
 
 def _thm34(study: Study) -> Result:
-    grid = study.pick([1, 2, 4, 8, 16, 32, 64, 128, 256], [1, 4, 16, 64])
+    grid = study.pick([1, 2, 4, 8, 16, 32, 64, 128], [1, 8, 64])
     epsilons = (1.0, 10.0)
     series, gaps, bounds = [], {}, {}
     for epsilon in epsilons:
@@ -287,7 +287,7 @@ THM34 = Figure(
             "gap",
             "Algorithm 2 on Adult, N = 10, pure ε",
             "rounds K",
-            "Σ f_i(x̃) − Σ f_i(x*)",
+            "Σ f_i(x̃) − Σ f_i(x)",
             x_scale="log",
             y_scale="log",
         ),
@@ -296,7 +296,8 @@ THM34 = Figure(
     setup="""Not a figure of the paper, which has none for its theorem. Ten agents on a complete graph with Adult
     as in Fig. 2 but without ridge, since the theorem asks for bounded gradients (G = 1); η_k = 1/√k; answers
     averaged over the rounds; noise for a pure budget over K rounds by the L1 norm of a record's effect; one split
-    of the data, ten seeds of noise.""",
+    of the data, ten seeds of noise. The minimum itself is far away without a ridge; the theorem holds for any x in
+    its place, here the optimum with ridge 0.1.""",
     differs="""The bound holds, with room to spare. It does not fall with K as the theorem's wording suggests: V is
     not a constant at a fixed budget. A pure budget is best spent on very few rounds.""",
     needs=("adult",),

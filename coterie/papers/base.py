@@ -61,7 +61,7 @@ class Panel:
     y_scale: Literal["linear", "log"] = "linear"
     x_limits: tuple[float, float] | None = None
     y_limits: tuple[float, float] | None = None
-    legend: str = "best"  # matplotlib's word for the place; "" for none
+    legend: str = "below"  # or matplotlib's word for a place inside the axes; "" for none
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +77,7 @@ class Series:
     high: Sequence[float] | None = None
     seeds: int = 1
     marked: bool = False  # points where something was computed, where they are few
+    broad: bool = False  # drawn broad and pale, where another line will lie on it
     colour: str = ""  # labels of one colour belong together; default: the label
 
     def __post_init__(self) -> None:

@@ -33,7 +33,7 @@ MARKERS = "osD^vP*X"
 def save(figure: Figure, result: Result, folder: Path, slug: str) -> None:
     """Write SLUG.png and SLUG.svg; the same numbers give the same bytes."""
     wide = min(len(figure.panels), figure.columns)
-    size = figure.size or (4.9 * max(wide, 1) + 0.6, 3.9 * math.ceil(len(figure.panels) / max(wide, 1)))
+    size = figure.size or (4.9 * max(wide, 1) + 0.4, 4.4 * math.ceil(len(figure.panels) / max(wide, 1)))
     with plt.rc_context({"font.size": 9, "axes.titlesize": 10, "legend.fontsize": 7.5, "svg.hashsalt": slug}):
         drawn = plt.figure(figsize=size, layout="constrained")
         if figure.draw is not None:
@@ -74,7 +74,7 @@ def draw_panel(axis: Any, panel: Panel, series: list[Series]) -> None:
         text = s.label if plain else f"{s.label} ({s.version})"
         axis.plot(
             x, y, color=colour, linestyle=STYLES[s.version], marker=marker, markersize=4,
-            linewidth=1.1 if plain else 1.6, label=text,
+            linewidth=3.5 if s.broad else 1.1 if plain else 1.6, alpha=0.5 if s.broad else 1.0, label=text,
         )  # fmt: skip
         if s.low is not None and s.high is not None and s.seeds > 1:
             low, high = np.asarray(s.low, float), np.asarray(s.high, float)
@@ -89,4 +89,12 @@ def draw_panel(axis: Any, panel: Panel, series: list[Series]) -> None:
     axis.spines[["top", "right"]].set_visible(False)
     axis.grid(alpha=0.25, linewidth=0.6)
     if panel.legend:
-        axis.legend(frameon=True, framealpha=0.75, edgecolor="none", loc=panel.legend, handlelength=2.6)
+        where: dict[str, Any] = {"loc": panel.legend, "frameon": True, "framealpha": 0.8, "edgecolor": "none"}
+        if panel.legend == "below":
+            where = {
+                "loc": "upper center",
+                "bbox_to_anchor": (0.5, -0.17),
+                "frameon": False,
+                "ncols": 1 + (len(series) > 3),
+            }
+        axis.legend(handlelength=3.4, columnspacing=1.2, **where)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -42,11 +42,11 @@ class Study:
         return quick if self.quick else full
 
     def part(self, function: Callable[..., dict[str, Any]], **settings: Any) -> dict[str, Any]:
-        """function(study, **settings), or what it returned when it last ran with this text and these settings.
+        """function(study, **settings), or what it returned when it last ran with this code and these settings.
 
         It returns {name: number, text, or array of numbers}; arrays come back as float64.
         """
-        what = [coterie.__version__, inspect.getsource(function), settings]
+        what = [coterie.__version__, _code(function.__code__, function.__doc__), settings]
         key = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
         path = None if self.folder is None else self.folder / f"{function.__name__.strip('_')}-{key}.json"
         shown = ", ".join(f"{k} = {v}" for k, v in settings.items() if not isinstance(v, list | dict))
@@ -74,6 +74,16 @@ class Study:
         if trace.completed < rounds:
             raise KeyboardInterrupt
         return trace
+
+
+def _code(code: CodeType, words: str | None) -> list[Any]:
+    """What a function does, whatever its docstring, comments and layout."""
+    constants = [
+        _code(c, None) if isinstance(c, CodeType) else repr(sorted(map(repr, c)) if isinstance(c, frozenset) else c)
+        for c in code.co_consts
+        if c != words or words is None
+    ]
+    return [code.co_code.hex(), list(code.co_names), list(code.co_varnames), constants]
 
 
 def _plain(value: Any) -> Any:

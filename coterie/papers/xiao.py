@@ -216,7 +216,7 @@ def _admm(agents: int, edges: int, study: Study) -> Result:
 
 
 ADMM_PANELS = (
-    Panel("error", "(a) accuracy", "iteration k", ERROR, legend="lower left"),
+    Panel("error", "(a) accuracy", "iteration k", ERROR),
     Panel("loss", "(b) privacy loss as the paper counts it", "iteration k", "cumulative loss"),
     Panel("true", "what the same run costs", "iteration k", "ε of one record", y_scale="log"),
 )
