@@ -122,9 +122,9 @@ class Consensus(BaseEstimator):
         self.points_ = found.points
         return found
 
-    def _remember(self, *columns: NDArray) -> None:
+    def _remember(self, x: NDArray) -> None:
         """Tell the memory of fits; the caller of `fit` is three frames up."""
-        remember(np.column_stack(columns), self._events(), self.epsilon_spent_, self.delta, stacklevel=4)
+        remember(x, self._events(), self.epsilon_spent_, self.delta, stacklevel=4)
 
     def _events(self) -> tuple[Event, ...]:
         """Events of the party that paid most."""

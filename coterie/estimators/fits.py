@@ -64,7 +64,7 @@ def quiet() -> Iterator[None]:
 def remember(
     table: NDArray[np.float64], events: Sequence[Event] | None, epsilon: float, delta: float, stacklevel: int = 3
 ) -> None:
-    """Note a fit on these records (rows of numbers, the target among them); warn if some were fitted before."""
+    """Note a fit on these records (rows of features, whatever the target was); warn if some were fitted before."""
     if _QUIET:
         return
     records = np.unique(_hashes(table))

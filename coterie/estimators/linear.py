@@ -165,7 +165,7 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
         )
         outputs = 1 if len(self.classes_) == 2 else len(self.classes_)
         self._store(found.point.reshape(x.shape[1] + 1, outputs).T, where)
-        self._remember(x, codes)
+        self._remember(x)
         return self
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -298,7 +298,7 @@ class PrivateConsensusRegressor(RegressorMixin, _LinearModel):
         self._store(found.point[None], where)
         half, middle = self._target.half[0], self._target.middle[0]
         self.coef_, self.intercept_ = half * self.coef_[0], float(half * self.intercept_[0] + middle)
-        self._remember(x, y)
+        self._remember(x)
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:

@@ -157,7 +157,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         self.n_features_in_ = self.best_estimator_.n_features_in_
         if hasattr(self.best_estimator_, "classes_"):
             self.classes_ = self.best_estimator_.classes_
-        self._account(X, y, mu, len(settings), repeats)
+        self._account(X, mu, len(settings), repeats)
         return self
 
     def predict(self, X: ArrayLike) -> NDArray:
@@ -205,7 +205,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         noisy = add(sums, rng.standard_normal(len(sums)), 1 / mu)  # type: ignore[arg-type]
         return float(np.sum(noisy) / sum(map(len, voters)))
 
-    def _account(self, X: Any, y: Any, mu: float, runs: int, repeats: float) -> None:
+    def _account(self, X: Any, mu: float, runs: int, repeats: float) -> None:
         if self.adversary == "network":
             events: tuple[Gaussian, ...] | None = (Gaussian(mu, 1.0, times=runs),)
             self.epsilon_spent_ = float(gdp.epsilon_of(mu * runs**0.5, self.delta))
@@ -215,9 +215,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             self.epsilon_spent_ = selection_epsilon(
                 lambda orders: rdp.gaussian(one, orders)[0], repeats, self.shape, self.delta
             )
-        x = np.asarray(X, float)
-        codes = np.unique(np.asarray(y), return_inverse=True)[1] if hasattr(self, "classes_") else np.asarray(y, float)
-        remember(np.column_stack([x, codes]), events, self.epsilon_spent_, self.delta)
+        remember(np.asarray(X, float), events, self.epsilon_spent_, self.delta, stacklevel=4)
 
 
 def _take(table: Any, rows: NDArray) -> Any:

@@ -219,6 +219,7 @@ def test_without_bounds_it_warns_and_says_what_it_does():
     x, y, sites = people()
     with pytest.warns(BoundsWarning, match=r"\[-3, 3\].*leak"):
         PrivateConsensusClassifier(rounds=24, random_state=0).fit(x, y, agents=sites)
+    forget_fits()
     model = PrivateConsensusRegressor(bounds=(-2, 2), rounds=24, random_state=0)
     with pytest.warns(BoundsWarning, match="target_bounds"):
         model.fit(x, x[:, 0], agents=sites)
@@ -307,3 +308,16 @@ def test_other_records_do_not_warn():
     for seed in (0, 1):
         x, y, sites = people(seed)
         PrivateConsensusClassifier(**FAST).fit(x, y, agents=sites)
+
+
+def test_another_target_of_the_same_records_costs_again_and_one_shared_record_suffices():
+    x, y, sites = people()
+    PrivateConsensusClassifier(**FAST).fit(x, y, agents=sites)
+    with pytest.warns(RepeatedFitWarning, match="fit 2"):
+        PrivateMean(bounds=(-2, 2), random_state=0).fit(x, agents=sites)
+    forget_fits()
+    PrivateMean(bounds=(-2, 2), random_state=0).fit(x, agents=sites)
+    other = people(seed=1)[0]
+    other[5] = x[80]
+    with pytest.warns(RepeatedFitWarning, match=f"ε = {composed(1.0, 1e-5, 2):.3g} "):
+        PrivateMean(bounds=(-2, 2), random_state=0).fit(other, agents=sites)
