@@ -96,6 +96,33 @@ def verify(
 
 
 @app.command()
+def init(
+    out: Annotated[Path, typer.Argument(metavar="[PLAN.toml]", help="the file to write")] = Path("plan.toml"),
+    data: Annotated[str | None, typer.Option(help="CSV or Parquet file, or the name of a data set")] = None,
+    label: Annotated[str | None, typer.Option(help="label column")] = None,
+    site: Annotated[str | None, typer.Option(help="column that says who holds a record")] = None,
+    bounds: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN=LOW:HIGH", help="public range of a column")
+    ] = None,
+    agents: Annotated[int | None, typer.Option(min=2, help="number of parties")] = None,
+    graph: Annotated[str | None, typer.Option(help="who talks to whom")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="privacy budget of each party")] = None,
+    delta: Annotated[float | None, typer.Option(help="δ")] = None,
+    algorithm: Annotated[str | None, typer.Option(help="see `coterie algorithms`")] = None,
+    force: Annotated[bool, typer.Option("--force", help="replace an existing file")] = False,
+) -> None:
+    """Write a commented plan: asks for what the flags leave open, or takes the defaults where nobody can answer.
+
+    Example: coterie init study.toml --data patients.csv --label readmitted --site clinic --bounds age=0:120
+    """
+    from coterie.commands import init as command
+
+    given = {"data": data, "label": label, "site": site, "agents": agents, "graph": graph, "epsilon": epsilon,
+             "delta": delta, "algorithm": algorithm}  # fmt: skip
+    command.init(out, given, bounds or [], force, out_console)
+
+
+@app.command()
 def algorithms(
     name: Annotated[str | None, typer.Argument(help="show one algorithm's settings and errata")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,

@@ -42,6 +42,37 @@ def sign(
 
 
 @app.command()
+def check(
+    plan: Annotated[Path | None, typer.Argument(metavar="[PLAN.toml]", help="default: the embedded plan")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a key")] = None,
+    rehearsal: Annotated[bool, typer.Option(help="try the plan on synthetic data of its shape")] = True,
+) -> None:
+    """Explain a plan in words before anything runs: who sends what, what it costs, what to expect.
+
+    Example: coterie plan check plan.toml
+    """
+    from coterie.explain import explain, rehearse
+    from coterie.plan import read_plan
+
+    read = read_plan(plan, set_ or [])
+    lines, network, priced = explain(read)
+    for line in lines:
+        console.print(line, highlight=False, markup=False)
+    if not rehearsal:
+        return
+    with console.status("rehearsing on synthetic data"):
+        tried = rehearse(read, network, priced)
+    if tried is None:
+        console.print("No rehearsal: it knows logistic and hinge classifiers of moderate size.", highlight=False)
+        return
+    console.print(
+        f"On synthetic data of this shape the parties reach {tried.metric} {tried.score:.3f}; pooling all records "
+        f"would give {tried.pooled:.3f}, every party alone {tried.alone:.3f}. Your data may be harder or easier.",
+        highlight=False,
+    )
+
+
+@app.command()
 def verify(
     agreement: Annotated[Path, typer.Argument(metavar="AGREEMENT", help="agreement.json")],
     ca: Annotated[Path, typer.Option(help="the authority's ca.json")],

@@ -1,0 +1,129 @@
+"""`coterie init`: a commented plan, from flags or from questions."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from coterie.errors import InputError
+from coterie.plan import validate
+
+__all__ = ["init"]
+
+QUESTIONS = {
+    "data": "Where is the data? A CSV or Parquet file, or clinics (synthetic), adult, heart, diabetes, mnist",
+    "label": "Which column is the label?",
+    "site": "Which column says to which site a record belongs? (empty: split at random)",
+    "agents": "How many parties?",
+    "graph": "Who talks to whom: ring, star, complete, path, erdos-renyi, regular, small-world",
+    "epsilon": "Privacy budget ε of each party for the whole run (below 1 is strong)",
+    "delta": "δ (well below 1 in the number of records)",
+    "algorithm": "Algorithm (dp-dsgd is the strong default; see `coterie algorithms`)",
+}
+DEFAULTS: dict[str, Any] = {
+    "data": "clinics", "site": "", "agents": 5, "graph": "ring", "epsilon": 1.0, "delta": 1e-5, "algorithm": "dp-dsgd"
+}  # fmt: skip
+FILES = (".csv", ".parquet", ".pq", ".gz")
+
+
+def init(out: Path, given: dict[str, Any], bounds: list[str], force: bool, console: Console) -> None:
+    """Ask for what the flags leave open (defaults where nobody can answer), write the plan, say what comes next."""
+    if out.exists() and not force:
+        raise InputError(f"{out} exists: choose another name, or --force to replace it")
+    if not out.parent.is_dir():
+        raise InputError(f"there is no folder {out.parent}")
+    answers = _answers(given, sys.stdin.isatty(), console)
+    text = _text(answers, [_bound(b) for b in bounds])
+    validate(tomllib.loads(text))  # a plan that cannot be read is a mistake in the answers
+    out.write_text(text, encoding="utf-8")
+    console.print(f"wrote {out}. Next: `coterie plan check {out}`, then `coterie run {out}`", highlight=False)
+
+
+def _answers(given: dict[str, Any], ask: bool, console: Console) -> dict[str, Any]:
+    answers = {k: v for k, v in given.items() if v is not None}
+    for key, question in QUESTIONS.items():
+        is_file = Path(str(answers.get("data", ""))).suffix in FILES
+        if key in answers or (key in ("label", "site") and not is_file) or (key == "agents" and answers.get("site")):
+            continue
+        default = DEFAULTS.get(key)
+        if ask:
+            kind = type(default) if default is not None else str
+            answers[key] = typer.prompt(question, default=default, type=kind)
+        elif default is None:
+            raise InputError(f"--{key} is needed: {question[0].lower()}{question[1:]}")
+        else:
+            answers[key] = default
+    return answers
+
+
+def _bound(text: str) -> tuple[str, float, float]:
+    column, _, span = text.partition("=")
+    low, _, high = span.partition(":")
+    try:
+        numbers = float(low), float(high)
+    except ValueError:
+        raise InputError(f"--bounds needs column=low:high such as age=0:120, got {text!r}") from None
+    if not numbers[0] < numbers[1]:
+        raise InputError(f"--bounds {text}: the low end must lie below the high end")
+    return column, *numbers
+
+
+def _text(a: dict[str, Any], bounds: list[tuple[str, float, float]]) -> str:
+    """The plan, with comments a newcomer needs."""
+    data, algorithm, path = str(a["data"]), a["algorithm"], Path(str(a["data"]))
+    file = path.suffix in FILES
+    source = ("parquet" if path.suffix in (".parquet", ".pq") else "csv") if file else data
+    lines = [
+        "# Written by `coterie init`. `coterie plan check` explains it in words; docs/plan.md lists every key.",
+        f"name = {_quote(f'{algorithm} on {path.stem}')}",
+        "",
+        "[data]",
+        f"source = {_quote(source)}",
+    ]
+    if file:
+        lines += [f"path = {_quote(data)}", f"label = {_quote(a['label'])}"]
+    if file and a.get("site"):
+        lines += [f"site = {_quote(a['site'])}        # who holds a record; never a feature"]
+    lines += ["test_fraction = 0.2     # records held out to judge the model, in a simulation"]
+    if file:
+        lines += [
+            "",
+            "# Ranges that everybody knows without looking at the data. A numeric column without one is used as it is,",
+            "# and every record is shrunk into the unit ball by itself.",
+            "[data.options.bounds]",
+        ]
+        lines += [f"{_quote(c)} = [{low:g}, {high:g}]" for c, low, high in bounds] or ["# age = [0, 120]"]
+    lines += ["", "[partition]"]
+    if (file and a.get("site")) or data in ("clinics", "heart"):
+        lines += ['kind = "site"           # every site keeps its own records']
+    else:
+        lines += ['kind = "iid"            # records dealt at random, for trials']
+    if not (file and a.get("site")) and data != "heart":
+        lines += [f"agents = {a['agents']}"]
+    lines += [
+        "",
+        "[graph]",
+        f"kind = {_quote(a['graph'])}",
+        "",
+        "[algorithm]             # `coterie algorithms` lists all of them and what each promises",
+        f"name = {_quote(algorithm)}",
+        "",
+        "[privacy]",
+        f"epsilon = {float(a['epsilon'])}           # of the whole run, for every party",
+        f"delta = {float(a['delta'])}",
+        "",
+        "[run]",
+        "seeds = 5               # repetitions of the simulation",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _quote(text: Any) -> str:
+    return json.dumps(str(text), ensure_ascii=False)

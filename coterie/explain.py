@@ -1,0 +1,168 @@
+"""A plan in words, before anything runs: who sends what to whom, at which price, and what to expect of it.
+
+The expectation comes from a rehearsal on synthetic records of the plan's shape (sizes, features, graph, budget): it is
+what the method does at this scale on data that can be learned, not a promise about anybody's data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from coterie.algorithms.base import Maybe
+from coterie.data import make_clinics
+from coterie.drivers.layout import rows
+from coterie.drivers.references import REFERENCES
+from coterie.drivers.simulate import Test
+from coterie.errors import InputError
+from coterie.experiment import Network, Priced, assemble, prepare, price, public_network, public_sizes
+from coterie.plan import Plan
+from coterie.problems import Perceptron, Settings, Shard, Softmax
+
+__all__ = ["Rehearsal", "explain", "rehearse"]
+
+MOST_NUMBERS = 50_000_000  # of synthetic features: beyond it a rehearsal is a run of its own
+HELD_OUT = 2000
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """Mean score of the parties on synthetic data, between training alone and pooling all records."""
+
+    metric: str
+    score: float
+    pooled: float
+    alone: float
+
+
+def explain(plan: Plan) -> tuple[list[str], Network, Priced]:
+    """Sentences about a plan, for the person who signs it. Data is read only if the plan does not state its shape."""
+    if plan.algorithm.name in REFERENCES:
+        raise InputError(f"{plan.algorithm.name} is a yardstick, not an algorithm of the network: choose another")
+    network, note = _network(plan)
+    priced = price(plan, network)
+    sizes, graph = network.sizes, network.graph
+    count = f"{sizes[0]} records each" if len(set(sizes.tolist())) == 1 else f"{sizes.min()} to {sizes.max()} records"
+    degrees = np.asarray(graph.degrees)
+    talks = f"{degrees.min()}" if degrees.min() == degrees.max() else f"{degrees.min()} to {degrees.max()}"
+    numbers, always = _message(network, priced)
+    often = f"{priced.rounds}" if always else f"at most {priced.rounds}"
+    lines = [
+        f"{len(sizes)} parties with {count} train one {_what(plan, network)} of {network.problem.dim} parameters "
+        f"by {priced.algorithm.slug}, without a server.",
+        f"They talk over a {graph.kind} graph, each with {talks} others. A message reaches everybody after "
+        f"{graph.describe()['diameter'] if len(sizes) <= 2000 else 'several'} hops.",
+        f"Each party will send {often} messages of {numbers} numbers "
+        f"({_bytes(priced.rounds * numbers * 8)} to each neighbour).",
+    ]
+    if plan.privacy is None or priced.spending is None:
+        lines.append("The messages carry NO noise: whoever reads them learns about single records. Nothing is spent.")
+    else:
+        spent, budget = priced.spending.worst.epsilon, np.max(np.asarray(plan.privacy.epsilon))
+        lines += [
+            f"Privacy: ε = {spent:.2f} of {budget:.2f} will be spent by the party that spends most, at δ = "
+            f"{plan.privacy.delta:g}, by the {priced.spending.worst.accountant} accountant. It covers replacing one "
+            "record, against somebody who reads every message.",
+            f"Noise: {_span(priced.noise)} times what one record can change in a message.",
+        ]
+        if plan.privacy.delta > 1 / sizes.max():
+            lines.append(f"Warning: δ = {plan.privacy.delta:g} is larger than 1 in {sizes.max()}, a whole record.")
+        if spent > 10:
+            lines.append(f"Warning: ε = {spent:.3g} promises next to nothing; below 1 is strong, up to 3 is common.")
+        if plan.privacy.tuned_on_private_data:
+            lines.append("Warning: settings were tuned on private data; that costs more than the ε above.")
+    lines += [f"Warning: {w}" for w in priced.warnings]
+    return [*lines, *note], network, priced
+
+
+def _network(plan: Plan) -> tuple[Network, list[str]]:
+    made_here = plan.data.source == "clinics"
+    stated = plan.problem.dim is not None and plan.problem.loss is not None and public_sizes(plan) is not None
+    if made_here or stated:
+        return public_network(plan), []
+    note = "The plan does not state partition.sizes, problem.loss and problem.dim: the data was read for its shape."
+    return prepare(plan).network, [note]
+
+
+def _message(network: Network, priced: Priced) -> tuple[int, bool]:
+    """How many numbers a message has, and whether one is sent in every round."""
+    algorithm, cfg = priced.algorithm, priced.cfg
+    with jax.enable_x64(True):
+        place = rows(priced.places, 0)
+        place = dataclasses.replace(place, start=jnp.zeros(network.problem.dim))
+        shard = Shard(
+            network.problem, jnp.zeros((place.rows, _features(network))), jnp.zeros(place.rows), jnp.array(1),
+            place.unit, place.ridge, Settings(),
+        )  # fmt: skip
+        draw = {n: jax.ShapeDtypeStruct(law.shape, jnp.float64) for n, law in algorithm.draws(cfg, place).items()}
+        state = jax.eval_shape(lambda: algorithm.init(cfg, place))
+        emit = lambda s, d: algorithm.emit(cfg, place, jnp.array(0), s, shard, d)[1]  # noqa: E731
+        out = jax.eval_shape(emit, state, draw)
+    message = out.message if isinstance(out, Maybe) else out
+    return sum(int(np.prod(x.shape)) for x in jax.tree.leaves(message)), not isinstance(out, Maybe)
+
+
+def _features(network: Network) -> int:
+    problem = network.problem
+    if isinstance(problem, Softmax):
+        return problem.features
+    return problem.sizes[0] if isinstance(problem, Perceptron) else problem.dim
+
+
+def _what(plan: Plan, network: Network) -> str:
+    loss = str(plan.problem.loss or getattr(network.problem, "loss", "") or type(network.problem).__name__.lower())
+    names = {
+        "logistic": "logistic classifier", "hinge": "support vector classifier", "squared": "linear regression",
+        "softmax": "softmax classifier", "mlp": "neural network", "mean": "vector of means",
+    }  # fmt: skip
+    return names.get(loss, f"{loss} model")
+
+
+def _span(values: np.ndarray) -> str:
+    low, high = f"{values.min():.3g}", f"{values.max():.3g}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _bytes(count: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} GB"
+
+
+def rehearse(plan: Plan, network: Network, priced: Priced) -> Rehearsal | None:
+    """One run on synthetic patients in the plan's shape; None for losses and sizes that this cannot stand for."""
+    sizes, features = network.sizes, _features(network)
+    loss = getattr(network.problem, "loss", None)
+    total = int(sizes.sum())
+    if loss not in ("logistic", "hinge") or features < 2 or total * features > MOST_NUMBERS:
+        return None
+    unlike = plan.partition.kind == "site" or plan.deploy is not None  # then every party is a clinic of its own
+    largest = 2 * int(sizes.max()) * len(sizes) if unlike else total  # the smallest clinic has half the mean size
+    records = max(largest, 10 * len(sizes)) + HELD_OUT
+    if records * features > MOST_NUMBERS:
+        return None
+    everybody = make_clinics(seed=0, sites=len(sizes), records=records, features=features)
+    assert everybody.sites is not None
+    targets = network.problem.encode(everybody.targets, everybody.classes)
+    order = np.random.default_rng(0).permutation(len(targets))
+    held, rest = order[:HELD_OUT], order[HELD_OUT:]
+    if unlike:
+        parts = [rest[everybody.sites[rest] == s][:n] for s, n in enumerate(sizes)]
+    else:
+        parts = np.split(rest[:total], np.cumsum(sizes)[:-1])
+    test = Test(everybody.features[held], targets[held])
+    experiment = assemble(plan, network.problem, everybody.features, targets, parts, names=network.names, test=test)
+    trace = experiment.run(priced, [0], every=priced.rounds)
+    references = experiment.references()
+    return Rehearsal(
+        network.problem.metric,
+        float(trace.curves["test_score"][0, -1]),
+        references["pooled"]["test_score"],
+        references["alone"]["test_score"],
+    )
