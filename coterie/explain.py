@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -114,7 +115,8 @@ def _features(network: Network) -> int:
 
 
 def _what(plan: Plan, network: Network) -> str:
-    loss = str(plan.problem.loss or getattr(network.problem, "loss", "") or type(network.problem).__name__.lower())
+    known: Any = getattr(network.problem, "loss", None)
+    loss = str(plan.problem.loss or known or type(network.problem).__name__.lower())
     names = {
         "logistic": "logistic classifier", "hinge": "support vector classifier", "squared": "linear regression",
         "softmax": "softmax classifier", "mlp": "neural network", "mean": "vector of means",
