@@ -80,9 +80,9 @@ class Setting:
         self.keys = {s.name: load_party(s.keys) for s in self.sites}
         first = self.keys[self.sites[0].name]
         self.agreement: Agreement = read_agreement(self.agreement_file, first.authority)
-        self.parties = {
-            s.name: Party(self.terms, self.agreement.index(s.name), read_records(plan, s.data)) for s in self.sites
-        }
+        nodes = {s.name: self.agreement.index(s.name) for s in sites}
+        self.charges = {name: [e for r in self.terms.charges(node) for e in r] for name, node in nodes.items()}
+        self.parties = {s.name: Party(self.terms, nodes[s.name], read_records(plan, s.data)) for s in sites}
 
     @classmethod
     def small(cls, folder: Path, rounds: int, *arguments: Any, **deploy: Any) -> Setting:
@@ -157,10 +157,9 @@ class House:
         assert plan.privacy is not None
         assert isinstance(plan.privacy.epsilon, float)
         state.mkdir(parents=True, exist_ok=True)
-        node = self.setting.agreement.index(name)
         return DurableLedger(
             state / "ledger.db", budget=Budget(plan.privacy.epsilon, plan.privacy.delta), agent=name, create=True,
-            plan_hash=self.setting.agreement.plan_hash, plan=[e for r in self.setting.terms.charges(node) for e in r],
+            plan_hash=self.setting.agreement.plan_hash, plan=self.setting.charges[name],
         )  # fmt: skip
 
     def agent(self, name: str, ledger: DurableLedger, kind: type[Agent] = Agent, source: Any = None) -> Agent:
@@ -270,6 +269,15 @@ def _copied(path: Path) -> Iterator[Path]:
             if (path.parent / name).exists():
                 shutil.copy(path.parent / name, folder)
         yield Path(folder) / path.name
+
+
+def impatient(seconds: float) -> Callable[[Agent], None]:
+    """Another deploy.patience for one life."""
+
+    def prepare(agent: Agent) -> None:
+        agent.deploy = agent.deploy.model_copy(update={"patience": seconds})
+
+    return prepare
 
 
 def together(*jobs: Any, seconds: float = 60) -> None:
