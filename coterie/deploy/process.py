@@ -125,6 +125,7 @@ async def _main(opened: Opened, state: Path, source: Source, listen: str | None,
     watching = asyncio.create_task(watch.forever())
     try:
         await running
+        _certify(state / "certificate.json", opened)
         return EXIT["done"]
     except asyncio.CancelledError:
         note("stopped")
@@ -168,6 +169,17 @@ def _save(path: Path, agent: Agent, point: np.ndarray) -> None:
     np.savez(content, point=point, epsilon=spent, delta=agent.ledger.budget.delta)
     write_bytes(path, content.getvalue())
     agent.note("model", epsilon=spent)
+
+
+def _certify(path: Path, opened: Opened) -> None:
+    """What this party was charged, signed with its frame key: `coterie verify` recomputes it (docs/certificate.md)."""
+    from coterie.report.certificate import SECURE, certificate, seal
+
+    terms, party = opened.party.terms, opened.party
+    charged = {party.node: [entry.event for entry in opened.ledger.entries]}
+    body = certificate(terms.plan, terms.network, terms.priced, noise=SECURE, charged=charged)
+    content = seal(body, opened.keys.folder / "frame.key")
+    write_bytes(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
 class Watch:
