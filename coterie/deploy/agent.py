@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 
 from coterie.deploy.agreement import Agreement
-from coterie.deploy.frames import MESSAGE, SILENT, Frame, Receipt, Wire, seal
+from coterie.deploy.frames import MESSAGE, SILENT, Frame, Receipt, seal
 from coterie.deploy.keys import PartyKeys
 from coterie.deploy.ledger import DurableLedger, LedgerFailure
 from coterie.deploy.noise import Source
-from coterie.deploy.party import Carry, Party, Terms
+from coterie.deploy.party import Carry, Party, wire_of
 from coterie.deploy.transport import Transport
 
 __all__ = ["Agent", "GaveUp", "Status", "wire_of"]
@@ -49,12 +49,6 @@ class Status:
     budget: float = 0.0
     waiting: tuple[str, ...] = ()
     phase: str = "starting"
-
-
-def wire_of(terms: Terms, count: int) -> Wire:
-    """Length and limits of everybody's messages."""
-    limit = terms.steps.limit
-    return Wire(count, terms.steps.width, terms.rounds, lambda sender, round: int(limit[sender, round]))  # type: ignore[arg-type]
 
 
 class Agent:
@@ -85,12 +79,10 @@ class Agent:
         self.name = keys.name
         self.terms, self.deploy = party.terms, agreement.deploy
         self.neighbours = [agreement.parties[int(j)].name for j in party.neighbours]
-        self.charges = self.terms.charges(party.node)
-        self.wire = wire_of(self.terms, party.count)
-        self.laws = self.terms.draws(party.node)
-        self.reuse = getattr(self.terms.priced.algorithm.module, "LATE", "wait") == "reuse"
+        self.wire, self.charges, self.rounds = party.wire, party.charges, party.rounds
+        self.reuse = party.late == "reuse"
         self.waiting: dict[str, dict[int, Frame]] = {n: {} for n in self.neighbours}
-        self.status = Status(rounds=self.terms.rounds, budget=ledger.budget.epsilon)
+        self.status = Status(rounds=self.rounds, budget=ledger.budget.epsilon)
         self._tick = time.monotonic()
 
     async def run(self, save: Callable[[np.ndarray], None] = lambda _: None) -> np.ndarray:
@@ -112,7 +104,7 @@ class Agent:
     async def _take_part(self, save: Callable[[np.ndarray], None]) -> np.ndarray:
         await self.transport.start()
         carry = await self._resume()
-        for t in range(self.ledger.last + 1, self.terms.rounds):
+        for t in range(self.ledger.last + 1, self.rounds):
             carry = await self._speak(t, carry)
             carry = await self._collect(t, carry)
         point = self.party.answer(carry)
@@ -128,7 +120,7 @@ class Agent:
             self.ledger.reconcile(name, await self._patiently(self.transport.receipt(name), name))
         last = self.ledger.last
         if last < 0:
-            self.note("start", rounds=self.terms.rounds)
+            self.note("start", rounds=self.rounds)
             return self.party.begin()
         stored, frame = self.ledger.state(), self.ledger.frame(last)
         assert stored is not None
@@ -146,7 +138,7 @@ class Agent:
         """
         self.status.phase = "waiting for the others to finish"
         self._keep()
-        last = self.terms.rounds - 1
+        last = self.rounds - 1
         for name in self.neighbours:
             self.status.waiting = (name,)
             try:
@@ -158,7 +150,7 @@ class Agent:
 
     async def _speak(self, t: int, carry: Carry) -> Carry:
         self.status.phase = "computing"
-        carry, numbers, sent = self.party.turn(t, carry, self.source.draw(t, self.laws))
+        carry, numbers, sent = self.party.speak(t, carry, self.source)
         payload = self.wire.encode(numbers if sent else np.zeros_like(numbers), self.party.node, t)
         kind = MESSAGE if sent else SILENT
         frame = seal(self.keys.frame_key, self.agreement.plan_hash, self.party.node, t, payload, kind)

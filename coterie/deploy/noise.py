@@ -87,6 +87,12 @@ def check_deployable(plan: Plan) -> None:
         raise InputError(f"{slug} sends private data without noise: an agent runs private algorithms only")
     if getattr(cfg, "as_printed", False):
         raise InputError(f"{slug} as_printed is not private as claimed: an agent refuses it")
+    if plan.exchange.kind == "quantized":
+        raise InputError("deployed messages travel as integers already: exchange.kind must be broadcast or secret-sum")
+    if plan.exchange.noise == "central" or plan.exchange.threshold is not None:
+        raise InputError(
+            "a deployed secret sum has local noise and no threshold: leave exchange.noise and threshold out"
+        )
     if algorithm.has("wire"):
         return
     other = "pr-admm" if "argmin" in getattr(algorithm.module, "NEEDS", ()) else "dp-dsgd"

@@ -20,17 +20,18 @@ from jaxtyping import Array, Float, Int
 
 from coterie.algorithms.base import Inbox, Law, Maybe, Place, find
 from coterie.data import load
-from coterie.deploy.noise import Steps, check_deployable, grid_steps, on_grid
+from coterie.deploy.frames import Wire
+from coterie.deploy.noise import Source, Steps, check_deployable, grid_steps, on_grid
 from coterie.drivers.layout import rows
 from coterie.errors import InputError
 from coterie.experiment import Network, Priced, price, public_network
 from coterie.plan import Plan
 from coterie.privacy.budget import run_events
-from coterie.privacy.events import Event
+from coterie.privacy.events import Event, Free
 from coterie.problems import Settings, Shard
 from coterie.problems.solve import Solver
 
-__all__ = ["Carry", "Party", "Records", "Terms", "read_records", "write_records"]
+__all__ = ["Carry", "Party", "Records", "Terms", "read_records", "wire_of", "write_records"]
 
 NEWTON_STEPS, DESCENT_STEPS = 15, 1000  # a fixed amount of work, so that its duration says nothing
 
@@ -73,10 +74,23 @@ class Terms:
         with jax.enable_x64(True):
             return rows(_bare(self.priced, self.network.problem.start(self.plan.data.seed)), node)
 
+    @property
+    def secret(self) -> bool:
+        """Whether only the sum of all messages is opened."""
+        return self.plan.exchange.kind == "secret-sum"
+
     def charges(self, node: int) -> list[list[Event]]:
-        """What every round will cost a party."""
+        """What every round of the wire will cost a party.
+
+        A secret sum takes a round for keys, and then two for each of the algorithm's: shares of the message, which is
+        charged here, and sums of shares, which say nothing that the shares did not.
+        """
         events = run_events(self.priced.algorithm, self.priced.cfg, self.place(node))
-        return [[jax.tree.map(lambda x: x[t], e) for e in events] for t in range(self.rounds)]  # noqa: B023
+        paid: list[list[Event]] = [[jax.tree.map(lambda x: x[t], e) for e in events] for t in range(self.rounds)]  # noqa: B023
+        if not self.secret:
+            return paid
+        free: list[Event] = [Free()]
+        return [free, *(charge for round in paid for charge in (round, free))]
 
     def draws(self, node: int) -> Mapping[str, Law]:
         """The laws of a round's randomness."""
@@ -140,6 +154,12 @@ class Carry(eqx.Module):
     when: Int[Array, " neighbours"]  # … and their round; −1: nothing yet
 
 
+def wire_of(terms: Terms, count: int) -> Wire:
+    """Length and limits of everybody's messages, where they are broadcast."""
+    limit, width = terms.steps.limit, terms.steps.width
+    return Wire(count, width, terms.rounds, lambda sender, round: int(limit[sender, round]))  # type: ignore[arg-type]
+
+
 class Party:
     """One node of the terms with its records, ready to take turns."""
 
@@ -171,7 +191,25 @@ class Party:
             self._listen = jax.jit(self._compute_listen)
             self._layout = jax.eval_shape(self._compute_begin)
 
+        self.rounds = terms.rounds  # of the wire; a secret sum takes more of them than the algorithm
+        self.charges = terms.charges(node)
+        self._laws = terms.draws(node)
+
     # -- public face ---------------------------------------------------------------------------------------------------
+
+    @property
+    def wire(self) -> Wire:
+        """Length and limits of everybody's messages."""
+        return wire_of(self.terms, self.count)
+
+    @property
+    def late(self) -> str:
+        """What to do about a late neighbour: "wait", or "reuse" its last message."""
+        return str(getattr(self.terms.priced.algorithm.module, "LATE", "wait"))
+
+    def speak(self, t: int, carry: Carry, source: Source) -> tuple[Carry, np.ndarray, bool]:
+        """The integers of round t, with fresh draws, and whether to send them."""
+        return self.turn(t, carry, source.draw(t, self._laws))
 
     def begin(self) -> Carry:
         """Everything before the first round: data-free."""
@@ -208,7 +246,11 @@ class Party:
 
     def unpack(self, data: bytes) -> Carry:
         """The carry in such bytes."""
-        leaves, structure = jax.tree.flatten(self._layout)
+        return self._unpack(data, self._layout)
+
+    @staticmethod
+    def _unpack(data: bytes, layout: Any) -> Any:
+        leaves, structure = jax.tree.flatten(layout)
         at, out = 0, []
         for leaf in leaves:
             size = leaf.dtype.itemsize * int(np.prod(leaf.shape))
@@ -234,16 +276,17 @@ class Party:
         algorithm, cfg = self.terms.priced.algorithm, self.terms.priced.cfg
 
         def absorb(c: Carry) -> Carry:
-            steps = self._sizes[self.neighbours, jnp.maximum(c.when, 0)]
-            values = jnp.where((c.when >= 0)[:, None], c.heard * steps[:, None], self._greetings)
-            messages = jax.vmap(self._unflatten)(values)
-            everybody = jnp.arange(len(self.neighbours))
-            inbox = Inbox(messages, everybody, self._weights, everybody >= 0, c.memory)
-            out = algorithm.absorb(cfg, self._place, t - 1, c.state, inbox)
+            out = algorithm.absorb(cfg, self._place, t - 1, c.state, self._inbox(c))
             state, memory = out if algorithm.has("edge") else (out, None)
             return Carry(state, memory, c.heard, c.when)
 
         return jax.lax.cond(t > 0, absorb, lambda c: c, carry)
+
+    def _inbox(self, c: Carry) -> Inbox:
+        steps = self._sizes[self.neighbours, jnp.maximum(c.when, 0)]
+        values = jnp.where((c.when >= 0)[:, None], c.heard * steps[:, None], self._greetings)
+        everybody = jnp.arange(len(self.neighbours))
+        return Inbox(jax.vmap(self._unflatten)(values), everybody, self._weights, everybody >= 0, c.memory)
 
     def _compute_turn(self, t: Array, carry: Carry, draw: dict) -> tuple[Carry, Array, Array, Array]:
         algorithm, cfg = self.terms.priced.algorithm, self.terms.priced.cfg

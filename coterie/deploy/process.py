@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.deploy.agent import Agent, GaveUp, wire_of
+from coterie.deploy.agent import Agent, GaveUp
 from coterie.deploy.agreement import Agreement, read_agreement
 from coterie.deploy.files import write_bytes
 from coterie.deploy.grpc_transport import GrpcTransport
@@ -30,8 +30,10 @@ from coterie.deploy.keys import PartyKeys, load_party
 from coterie.deploy.ledger import DurableLedger, LedgerFailure, RolledBack
 from coterie.deploy.noise import Source, SystemSource
 from coterie.deploy.party import Party, Terms, read_records
+from coterie.deploy.secret import join
 from coterie.deploy.transport import RolledBack as NeighbourKnowsMore
 from coterie.errors import InputError
+from coterie.privacy.events import Free
 from coterie.privacy.ledger import Budget, BudgetExceeded
 
 __all__ = ["EXIT", "open_party", "read_status", "run_party"]
@@ -60,18 +62,17 @@ def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | N
     privacy = agreed.plan.privacy
     assert privacy is not None  # a private algorithm has a budget
     epsilon = privacy.epsilon[node] if isinstance(privacy.epsilon, list) else privacy.epsilon
-    charges = [event for round in terms.charges(node) for event in round]
     try:
         state.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot make {state}: {error.strerror}") from None
     with DurableLedger(
         state / "ledger.db", budget=Budget(epsilon, privacy.delta), plan_hash=agreed.plan_hash, agent=own.name,
-        plan=charges, create=True,
+        plan=[event for round in terms.charges(node) for event in round], create=True,
     ) as ledger:  # fmt: skip
         if ledger.closed is not None:  # before a record is read
             raise BudgetExceeded(f"the budget of {state / 'ledger.db'} is closed for good: {ledger.closed}")
-        yield Opened(agreed, own, Party(terms, node, read_records(agreed.plan, data)), ledger)
+        yield Opened(agreed, own, join(agreed, node, terms, read_records(agreed.plan, data)), ledger)
 
 
 def run_party(
@@ -114,7 +115,7 @@ async def _main(opened: Opened, state: Path, source: Source, listen: str | None,
     note = Log(state / "log.jsonl")
     transport = GrpcTransport(
         agreement, keys.name, keys,
-        wire=wire_of(party.terms, party.count), outbox=ledger.frame, held=ledger.held(), listen=listen,
+        wire=party.wire, outbox=ledger.frame, held=ledger.held(), listen=listen,
     )  # fmt: skip
     agent = Agent(agreement, keys, party, ledger, transport, source, note)
     watch = Watch(agent, state, show)
@@ -176,7 +177,7 @@ def _certify(path: Path, opened: Opened) -> None:
     from coterie.report.certificate import SECURE, certificate, seal
 
     terms, party = opened.party.terms, opened.party
-    charged = {party.node: [entry.event for entry in opened.ledger.entries]}
+    charged = {party.node: [entry.event for entry in opened.ledger.entries if not isinstance(entry.event, Free)]}
     body = certificate(terms.plan, terms.network, terms.priced, noise=SECURE, charged=charged)
     content = seal(body, opened.keys.folder / "frame.key")
     write_bytes(path, (json.dumps(content, indent=1) + "\n").encode())
