@@ -8,7 +8,8 @@ spread, so a star with a million leaves is two groups and no array ever has agen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import equinox as eqx
@@ -22,7 +23,7 @@ from coterie.errors import InputError
 from coterie.graphs import Graph, Mixing
 from coterie.problems import Problem, Settings, Shard
 
-__all__ = ["Arrays", "Group", "Layout", "axes", "make_layout", "make_places", "rows"]
+__all__ = ["Arrays", "Group", "Layout", "Terrain", "axes", "make_layout", "make_places", "rows"]
 
 PADDING = 1.5  # regroup where padding would cost more than this factor …
 SMALL = 1 << 18  # … of more than so many numbers: each group is compiled on its own
@@ -104,73 +105,142 @@ def _classes(values: np.ndarray, width: int) -> np.ndarray:
         ratio *= 1.25
 
 
-def make_layout(
-    problem: Problem,
-    features: np.ndarray,
-    targets: np.ndarray,
-    parts: Sequence[np.ndarray],
-    graph: Graph,
-    mixing: Mixing,
-    *,
-    rounds: int,
-    ridge: float = 0.0,
-    weighting: str = "agents",
-    shape: np.ndarray | None = None,
-    start: np.ndarray | None = None,
-    how: Settings | None = None,
-    dtype: Any = jnp.float64,
-) -> Layout:
-    """Lay out agent i = records `parts[i]` on node i of the graph. `targets` are already in the problem's coding."""
-    how = how or Settings()
-    n = len(parts)
-    if n != graph.size:
-        raise InputError(f"the graph has {graph.size} nodes but the data is split over {n} agents")
-    counts = np.array([len(p) for p in parts])
-    if (counts == 0).any():
-        raise InputError(f"agent {int(np.argmin(counts))} has no records: every agent needs at least one")
-    degrees = np.asarray(graph.degrees)
-    unit = np.full(n, n / counts.sum()) if weighting == "records" else 1.0 / counts
-    start = problem.start(0) if start is None else start
-    if start.shape != (problem.dim,):
-        raise InputError(f"the starting point has {start.shape} numbers, the problem {problem.dim}")
+@dataclass(frozen=True, eq=False)
+class Terrain:
+    """Agents on a graph, checked and classed, before they are placed in memory; agent i holds records `parts[i]`.
 
-    by_degree = _classes(degrees, problem.dim)
-    by_count = _classes(counts, features.shape[1])
-    key = by_degree * (by_count.max() + 1) + by_count
-    order = np.argsort(key, kind="stable") if len(np.unique(key)) > 1 else np.arange(n)
+    `targets` are in the problem's coding. Groups are cut from it: all of them on one device (`make_layout`) or spread
+    over many (`coterie.drivers.sharded`).
+    """
+
+    problem: Problem
+    features: np.ndarray
+    targets: np.ndarray
+    parts: Sequence[np.ndarray]
+    graph: Graph
+    mixing: Mixing
+    rounds: int = field(kw_only=True)
+    ridge: float = field(default=0.0, kw_only=True)
+    weighting: str = field(default="agents", kw_only=True)
+    shape: np.ndarray | None = field(default=None, kw_only=True)
+    start: np.ndarray | None = field(default=None, kw_only=True)
+    how: Settings | None = field(default=None, kw_only=True)
+    dtype: Any = field(default=jnp.float64, kw_only=True)
+
+    def __post_init__(self) -> None:
+        n = len(self.parts)
+        if n != self.graph.size:
+            raise InputError(f"the graph has {self.graph.size} nodes but the data is split over {n} agents")
+        if (self.counts == 0).any():
+            raise InputError(f"agent {int(np.argmin(self.counts))} has no records: every agent needs at least one")
+        if self.start is not None and self.start.shape != (self.problem.dim,):
+            raise InputError(f"the starting point has {self.start.shape} numbers, the problem {self.problem.dim}")
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """Records of each agent."""
+        return np.array([len(p) for p in self.parts])
+
+    @cached_property
+    def unit(self) -> np.ndarray:
+        """Weight of one record of each agent."""
+        n = len(self.parts)
+        return np.full(n, n / self.counts.sum()) if self.weighting == "records" else 1.0 / self.counts
+
+    @cached_property
+    def key(self) -> np.ndarray:
+        """Class of each agent: of like degree and like record count."""
+        by_degree = _classes(np.asarray(self.graph.degrees), self.problem.dim)
+        by_count = _classes(self.counts, self.features.shape[1])
+        return by_degree * (by_count.max() + 1) + by_count
+
+    @cached_property
+    def order(self) -> np.ndarray:
+        """The agents, class by class: their order in memory on one device."""
+        return np.argsort(self.key, kind="stable") if len(np.unique(self.key)) > 1 else np.arange(len(self.parts))
+
+    @property
+    def dense(self) -> bool:
+        """Whether sums over neighbours are one matrix product."""
+        n = len(self.parts)
+        return n <= DENSE_MAX and DENSE_FROM * len(self.graph.edges) >= n * n
+
+    def place(self, members: np.ndarray) -> Place:
+        """The places of these agents."""
+        place = make_places(
+            self.problem, self.counts, self.graph, self.mixing,
+            rounds=self.rounds, ridge=self.ridge, weighting=self.weighting, shape=self.shape, dtype=self.dtype,
+        )  # fmt: skip
+        start = self.problem.start(0) if self.start is None else self.start
+        return eqx.tree_at(lambda p: p.start, rows(place, members), jnp.asarray(start, self.dtype))
+
+    def group(self, low: int, members: np.ndarray, position: np.ndarray) -> Group:
+        """These agents of one class side by side from `low` on; `position`: where each agent's messages are found."""
+        (longest, width), size = self._extents[int(self.key[members[0]])], len(members)
+        counts = self.counts[members]
+        # Padding repeats the agent's own first record, so that whatever is finite on records is finite on padding (0
+        # times it is 0); `count` keeps it out of every result.
+        take = np.repeat([self.parts[i][0] for i in members], longest).reshape(size, longest)
+        take[np.arange(longest) < counts[:, None]] = np.concatenate([self.parts[i] for i in members])
+        block = self.features[take].astype(np.dtype(self.dtype), copy=False)
+        kind = self.dtype if self.targets.dtype.kind == "f" else jnp.int32
+
+        here, flat = self._slots(members, width)
+        index = np.zeros((size, width), dtype=np.int32)
+        weight = np.zeros((size, width))
+        index[here] = position[self.graph.indices[flat]]
+        weight[here] = np.asarray(self.mixing.edge_weights)[flat]
+
+        shards = Shard(
+            self.problem,
+            jnp.asarray(block),
+            jnp.asarray(self.targets[take], kind),
+            jnp.asarray(counts, jnp.int32),
+            jnp.asarray(self.unit[members], self.dtype),
+            jnp.asarray(self.ridge, self.dtype),
+            self.how or Settings(),
+        )
+        # Few large float64 shards run two to three times faster one after the other on a CPU; a GPU wants the batch.
+        large = longest * self.features.shape[1] >= 1 << 16 and size <= 64 and jax.default_backend() == "cpu"
+        chunk = int(np.clip(SLOT_BUDGET // max(1, size * self.problem.dim), 1, max(width, 1))) if width > 16 else 1
+        slots = jnp.asarray(index), jnp.asarray(weight, self.dtype), jnp.asarray(here)
+        return Group(low, low + size, chunk, large, shards, *slots)
+
+    def matrices(self, members: np.ndarray, position: np.ndarray, width: int) -> tuple[Array, Array]:
+        """Adjacency and weights of these agents' neighbours as matrices over `width` positions of messages."""
+        here, flat = self._slots(members, int(self.graph.degrees[members].max()))
+        row = np.nonzero(here)[0]
+        ones, weights = np.zeros((2, len(members), width))
+        ones[row, position[self.graph.indices[flat]]] = 1.0
+        weights[row, position[self.graph.indices[flat]]] = self.mixing.edge_weights[flat]
+        return jnp.asarray(ones, self.dtype), jnp.asarray(weights, self.dtype)
+
+    @cached_property
+    def _extents(self) -> dict[int, tuple[int, int]]:
+        """Most records and most neighbours of an agent, by class."""
+        degrees = np.asarray(self.graph.degrees)
+        alike = {int(k): self.key == k for k in np.unique(self.key)}
+        return {k: (int(self.counts[m].max()), int(degrees[m].max())) for k, m in alike.items()}
+
+    def _slots(self, members: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+        """Which of `width` slots these agents' neighbours fill, and where these stand in the graph's lists."""
+        degrees = np.asarray(self.graph.degrees)[members]
+        starts = np.asarray(self.graph.indptr)[members] - np.concatenate([[0], np.cumsum(degrees)[:-1]])
+        return np.arange(width) < degrees[:, None], np.repeat(starts, degrees) + np.arange(degrees.sum())
+
+
+def make_layout(*what: Any, **options: Any) -> Layout:
+    """Lay all agents of a `Terrain` out on one device; takes what `Terrain` takes."""
+    terrain = Terrain(*what, **options)
+    order, key = terrain.order, terrain.key
     position = np.argsort(order)
-
     groups = []
     for k in np.unique(key):
         members = order[key[order] == k]
-        low = int(position[members[0]])
-        groups.append(
-            _group(
-                low,
-                members,
-                problem,
-                features,
-                targets,
-                parts,
-                graph,
-                mixing,
-                position,
-                unit,
-                ridge,
-                how,
-                dtype,
-            )
-        )
-    adjacency = None
-    if n <= DENSE_MAX and DENSE_FROM * len(graph.edges) >= n * n:
-        ones, weights = _dense(graph, mixing, order)
-        adjacency = jnp.asarray(ones, dtype), jnp.asarray(weights, dtype)
-    place = make_places(problem, counts, graph, mixing, rounds=rounds, ridge=ridge, weighting=weighting, dtype=dtype)
-    place = rows(place, order)
-    if shape is not None:
-        place = eqx.tree_at(lambda p: p.shape, place, jnp.asarray(shape, dtype))
-    place = eqx.tree_at(lambda p: p.start, place, jnp.asarray(start, dtype))
-    return Layout(Arrays(groups, place, jnp.asarray(order, jnp.int32), adjacency), problem, order)
+        groups.append(terrain.group(int(position[members[0]]), members, position))
+    adjacency = terrain.matrices(order, position, len(order)) if terrain.dense else None
+    place, ids = terrain.place(order), jnp.asarray(order, jnp.int32)
+    return Layout(Arrays(groups, place, ids, adjacency), terrain.problem, order)
 
 
 def make_places(
@@ -205,71 +275,3 @@ def make_places(
         rows=int(counts.max()),
         factor=problem.keeps_factor,
     )
-
-
-def _group(
-    low: int,
-    members: np.ndarray,
-    problem: Problem,
-    features: np.ndarray,
-    targets: np.ndarray,
-    parts: Sequence[np.ndarray],
-    graph: Graph,
-    mixing: Mixing,
-    position: np.ndarray,
-    unit: np.ndarray,
-    ridge: float,
-    how: Settings,
-    dtype: Any,
-) -> Group:
-    size = len(members)
-    counts = np.array([len(parts[i]) for i in members])
-    longest = int(counts.max())
-    # Padding repeats the agent's own first record, so that whatever is finite on records is finite on padding (0 times
-    # it is 0); `count` keeps it out of every result.
-    take = np.repeat([parts[i][0] for i in members], longest).reshape(size, longest)
-    take[np.arange(longest) < counts[:, None]] = np.concatenate([parts[i] for i in members])
-    block = features[take].astype(np.dtype(dtype), copy=False)
-    kind = dtype if targets.dtype.kind == "f" else jnp.int32
-
-    degrees = np.asarray(graph.degrees)[members]
-    width = int(degrees.max())
-    index = np.zeros((size, width), dtype=np.int32)
-    weight = np.zeros((size, width))
-    here = np.arange(width) < degrees[:, None]
-    starts = np.asarray(graph.indptr)[members] - np.concatenate([[0], np.cumsum(degrees)[:-1]])
-    flat = np.repeat(starts, degrees) + np.arange(degrees.sum())
-    index[here] = position[graph.indices[flat]]
-    weight[here] = np.asarray(mixing.edge_weights)[flat]
-
-    shards = Shard(
-        problem,
-        jnp.asarray(block),
-        jnp.asarray(targets[take], kind),
-        jnp.asarray(counts, jnp.int32),
-        jnp.asarray(unit[members], dtype),
-        jnp.asarray(ridge, dtype),
-        how,
-    )
-    # Few large float64 shards run two to three times faster one after the other on a CPU; a GPU wants the batch.
-    large = longest * features.shape[1] >= 1 << 16 and size <= 64 and jax.default_backend() == "cpu"
-    chunk = int(np.clip(SLOT_BUDGET // max(1, size * problem.dim), 1, max(width, 1))) if width > 16 else 1
-    return Group(
-        low,
-        low + size,
-        chunk,
-        large,
-        shards,
-        jnp.asarray(index),
-        jnp.asarray(weight, dtype),
-        jnp.asarray(here),
-    )
-
-
-def _dense(graph: Graph, mixing: Mixing, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    row = np.repeat(np.arange(graph.size), np.diff(graph.indptr))
-    ones, weights = np.zeros((2, graph.size, graph.size))
-    ones[row, graph.indices] = 1.0
-    weights[row, graph.indices] = mixing.edge_weights
-    pick = np.ix_(order, order)
-    return ones[pick], weights[pick]

@@ -63,6 +63,24 @@ class Program:
         n = layout.arrays.place.agents
         self.judges = np.unique(np.linspace(0, n - 1, n if n <= SMALL else JUDGES).astype(int))
 
+    # -- where agents are: all on one device here; `coterie.drivers.sharded` spreads them ---------------------------
+
+    def reach(self, arrays: Arrays, message: Any) -> Any:
+        """The messages that neighbour lists point into."""
+        return message
+
+    def total(self, arrays: Arrays, x: Array, low: int = 0) -> Array:
+        """Σ over everybody of numbers that each agent has one row of (`low`: where the rows at hand begin)."""
+        return jnp.sum(x, axis=0, dtype=x.dtype)
+
+    def largest(self, x: Array) -> Array:
+        """Maximum over everybody."""
+        return jnp.max(x)
+
+    def pick(self, arrays: Arrays, points: Array) -> Array:
+        """The points of the judged agents."""
+        return points[self.judges]
+
     # -- one round ------------------------------------------------------------------------------------------------
 
     def draw(self, cfg: Config, arrays: Arrays, key: Key[Array, ""], t: Array) -> dict[str, Array]:
@@ -91,6 +109,7 @@ class Program:
 
     def absorb(self, cfg: Config, arrays: Arrays, t: Array, state: Any, message: Any, memory: list[Any]) -> tuple:
         """Everybody reads the last messages of its neighbours."""
+        message = self.reach(arrays, message)
         sums, shown = None, message
         if self.exchange.sums_only:
             sums, shown = self.exchange.sums(arrays.place, message), None
@@ -122,7 +141,7 @@ class Program:
         round_key = jax.random.fold_in(key, t)
         keys = jax.vmap(lambda agent: jax.random.fold_in(round_key, agent))(arrays.agent_ids)
         message, cut = jax.vmap(self.exchange.send)(message, keys)
-        return message, jnp.sum(cut, dtype=jnp.int32)
+        return message, self.total(arrays, cut.astype(jnp.int32))
 
     def bits(self, cfg: Config, arrays: Arrays, message: Any) -> Array:
         """Size of each agent's message on the wire."""
@@ -131,7 +150,7 @@ class Program:
             usual = jax.vmap(one, (axes(arrays.place), 0))(arrays.place, message)
         else:
             numbers = [x.dtype.itemsize * 8 * x[0].size for x in jax.tree.leaves(message)]
-            usual = jnp.full(arrays.place.agents, float(sum(numbers)), self.dtype)
+            usual = jnp.full(arrays.agent_ids.shape, float(sum(numbers)), self.dtype)
         return self.exchange.bits(usual, message)
 
     def duration(self, cfg: Config, arrays: Arrays, t: Array, draw: dict[str, Array]) -> Array:
@@ -139,7 +158,7 @@ class Program:
         if not self.algorithm.has("duration"):
             return jnp.zeros((), self.dtype)
         one = lambda p, d: self.algorithm.duration(cfg, p, t, d)  # noqa: E731
-        return jnp.max(jax.vmap(one, (axes(arrays.place), 0))(arrays.place, draw))
+        return self.largest(jax.vmap(one, (axes(arrays.place), 0))(arrays.place, draw))
 
     # -- measuring ------------------------------------------------------------------------------------------------
 
@@ -150,18 +169,19 @@ class Program:
     def measure(self, cfg: Config, arrays: Arrays, state: Any) -> dict[str, Array]:
         """Train loss and test score, averaged over the judged agents' own models, and the disagreement of all."""
         points = self.estimates(cfg, arrays, state)
-        judged = points[self.judges]
+        judged, agents = self.pick(arrays, points), arrays.place.agents
         problem = arrays.groups[0].shards.problem
 
         def objective(x: Array) -> Array:
             total = jnp.zeros((), x.dtype)
             for group in arrays.groups:
-                total += jnp.sum(_over_agents(lambda s: s.value(x), (group.shards,), group))
-            return total / arrays.place.agents
+                total += self.total(arrays, _over_agents(lambda s: s.value(x), (group.shards,), group), group.low)
+            return total / agents
 
         records = sum(g.shards.targets.size for g in arrays.groups)
         loss = jax.vmap(objective)(judged) if records < 1 << 20 else jax.lax.map(objective, judged)
-        gap = jnp.sqrt(jnp.mean(jnp.sum((points - points.mean(0)) ** 2, axis=1)))
+        mean = self.total(arrays, points) / agents
+        gap = jnp.sqrt(self.total(arrays, jnp.sum((points - mean) ** 2, axis=1)) / agents)
         out = {"train_loss": jnp.mean(loss), "consensus_gap": gap}
         if self.test is not None:
             features, targets = self.test
@@ -172,7 +192,7 @@ class Program:
 
     def begin(self, cfg: Config, arrays: Arrays) -> Carry:
         """Everything before the first round: data-free states and the public messages that stand before any is sent."""
-        place, n = arrays.place, arrays.place.agents
+        place, n = arrays.place, arrays.agent_ids.shape[0]
         per_agent = (axes(place),)
         state = jax.vmap(lambda p: self.algorithm.init(cfg, p), per_agent)(place)
         if self.algorithm.has("greeting"):
@@ -267,7 +287,7 @@ def _as(mask: Array, x: Array) -> Array:
 
 
 def _product(matrix: Array, m: Array) -> Array:
-    return (matrix @ m.reshape(m.shape[0], -1).astype(matrix.dtype)).reshape(m.shape)
+    return (matrix @ m.reshape(m.shape[0], -1).astype(matrix.dtype)).reshape(-1, *m.shape[1:])
 
 
 def _is_none(x: Any) -> bool:

@@ -81,21 +81,14 @@ def simulate(
     early with what is done so far.
     `exchange`: how messages travel; broadcast by default.
     """
-    if rounds < 1:
-        raise InputError(f"rounds must be at least 1, got {rounds}")
-    if every < 1:
-        raise InputError(f"every must be at least 1, got {every}")
-    if not runs:
-        raise InputError("there is nothing to run: the list of seeds is empty")
-    if bad := [r.seed for r in runs if not 0 <= r.seed < 1 << 32]:
-        raise InputError(f"seed must be from 0 to {(1 << 32) - 1}, got {bad[0]}")
+    check_runs(runs, rounds, every)
     dtype = layout.arrays.place.start.dtype
     # A GPU would multiply float32 matrices in TF32, whose error no sensitivity bound covers.
     with jax.enable_x64(dtype == jnp.float64), jax.default_matmul_precision("highest"):
         program = Program(algorithm, layout, rounds, every, record, test, exchange)
         arrays = layout.arrays
         keys = jax.vmap(jax.random.key)(jnp.asarray([r.seed for r in runs], jnp.uint32))
-        cfg = _stack([r.cfg for r in runs], dtype)
+        cfg = stack([r.cfg for r in runs], dtype)
         n = arrays.place.agents
         multipliers = [layout.arrange(np.broadcast_to(np.asarray(r.noise, float), (n,))) for r in runs]
         noise = jnp.asarray(np.stack(multipliers), dtype)
@@ -110,22 +103,58 @@ def simulate(
         rest = (cfg, arrays, noise, keys, program.test, again)
         compile_s = time.perf_counter() - started
 
+        def advance(low: int, high: int) -> None:
+            nonlocal carry
+            carry = jax.block_until_ready(compiled.advance(carry, *rest, at(low), at(high)))
+
         started = time.perf_counter()
-        done, piece = 0, 8
-        with _interruptible() as interrupted:
-            while done < rounds + 1 and not (interrupted() and done):
-                piece_start = time.perf_counter()
-                stop = min(done + piece, rounds + 1)
-                carry = jax.block_until_ready(compiled.advance(carry, *rest, at(done), at(stop)))
-                seconds = time.perf_counter() - piece_start
-                piece = int(np.clip(piece * PIECE_SECONDS / max(seconds, 1e-6), 1, 8 * piece))
-                done = stop
-                if progress is not None:
-                    progress(done - 1)
+        done = in_pieces(advance, 0, rounds + 1, progress)
         run_s = time.perf_counter() - started
 
         points = compiled.estimates(cfg, arrays, noise, carry.state)
-        return _trace(program, layout, carry, points, done, {"compile_s": compile_s, "run_s": run_s})
+        return make_trace(program, layout, carry, points, done, {"compile_s": compile_s, "run_s": run_s})
+
+
+def check_runs(runs: Sequence[Run], rounds: int, every: int) -> None:
+    """Refuse what cannot run."""
+    if rounds < 1:
+        raise InputError(f"rounds must be at least 1, got {rounds}")
+    if every < 1:
+        raise InputError(f"every must be at least 1, got {every}")
+    if not runs:
+        raise InputError("there is nothing to run: the list of seeds is empty")
+    if bad := [r.seed for r in runs if not 0 <= r.seed < 1 << 32]:
+        raise InputError(f"seed must be from 0 to {(1 << 32) - 1}, got {bad[0]}")
+
+
+def in_pieces(
+    advance: Callable[[int, int], None],
+    start: int,
+    end: int,
+    progress: Callable[[int], None] | None = None,
+    agree: Callable[[bool, float], tuple[bool, float]] = lambda stop, seconds: (stop, seconds),
+    keep: Callable[[int], None] | None = None,
+    every: int = 0,
+) -> int:
+    """Call `advance(low, high)` over steps start … end − 1 in pieces of about a quarter second; where it stopped.
+
+    The first Ctrl-C ends it after a piece. `agree` lets several processes settle on one answer to (stop?, seconds).
+    `keep(done)` is called every `every` steps and at the end.
+    """
+    done, piece, stop = start, 8, False
+    with _interruptible() as interrupted:
+        while done < end and not stop:
+            began = time.perf_counter()
+            high = min(done + piece, end, (done // every + 1) * every if every else end)
+            advance(done, high)
+            stop, seconds = agree(interrupted(), time.perf_counter() - began)
+            piece = int(np.clip((high - done) * PIECE_SECONDS / max(seconds, 1e-6), 1, 8 * piece))
+            done = high
+            if keep is not None and (stop or done == end or (every and done % every == 0)):
+                keep(done)
+            if progress is not None:
+                progress(done - 1)
+    return done
 
 
 class _Compiled(NamedTuple):
@@ -168,16 +197,16 @@ def _compile(program: Program, cfg: Config, arrays: Arrays, noise: Array, keys: 
         return other
 
     def begin(cfg: Config, arrays: Arrays, noise: Array, test: Any) -> Carry:
-        return _over_runs(lambda c, z: with_test(test).begin(c, _noisy(arrays, z)), cfg, noise)
+        return over_runs(lambda c, z: with_test(test).begin(c, noisy(arrays, z)), cfg, noise)
 
     def advance(
         carry: Carry, cfg: Config, arrays: Arrays, noise: Array, keys: Array, test: Any, again: Any, *span: Array
     ) -> Carry:
-        one = lambda c, g, z, k: with_test(test).advance(c, g, _noisy(arrays, z), k, again, *span)  # noqa: E731
-        return _over_runs(one, carry, cfg, noise, keys)
+        one = lambda c, g, z, k: with_test(test).advance(c, g, noisy(arrays, z), k, again, *span)  # noqa: E731
+        return over_runs(one, carry, cfg, noise, keys)
 
     def estimates(cfg: Config, arrays: Arrays, noise: Array, state: Any) -> Array:
-        return jax.vmap(lambda c, s, z: program.estimates(c, _noisy(arrays, z), s))(cfg, state, noise)
+        return jax.vmap(lambda c, s, z: program.estimates(c, noisy(arrays, z), s))(cfg, state, noise)
 
     test, program.test = program.test, None  # so that nothing kept for later holds anybody's records
     try:
@@ -214,7 +243,7 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _trace(program: Program, layout: Layout, carry: Carry, points: Array, done: int, timing: dict) -> Trace:
+def make_trace(program: Program, layout: Any, carry: Carry, points: Array, done: int, timing: dict) -> Trace:
     completed = max(0, done - 1)  # step t reads round t − 1: the last message sent may not have been heard yet
     due = [t for t in range(program.rounds + 1) if t % program.every == 0 or t == program.rounds]
     slots = [k for k, t in enumerate(due) if t < done]
@@ -237,11 +266,12 @@ def _trace(program: Program, layout: Layout, carry: Carry, points: Array, done: 
     return trace
 
 
-def _noisy(arrays: Arrays, noise: Array) -> Arrays:
+def noisy(arrays: Any, noise: Array) -> Any:
+    """The arrays with these noise multipliers in every agent's place."""
     return eqx.tree_at(lambda a: a.place.noise, arrays, noise)
 
 
-def _stack(configs: Sequence[Config], dtype: Any) -> Config:
+def stack(configs: Sequence[Config], dtype: Any) -> Config:
     """One config whose numbers carry a leading run axis."""
     structures = {jax.tree.structure(c) for c in configs}
     if len(structures) > 1:
@@ -249,7 +279,7 @@ def _stack(configs: Sequence[Config], dtype: Any) -> Config:
     return jax.tree.map(lambda *x: jnp.asarray(x, dtype), *configs)
 
 
-def _over_runs(f: Callable, *args: Any) -> Any:
+def over_runs(f: Callable, *args: Any) -> Any:
     """f over the batch of runs; a single run is not batched, which would cost it a fifth of its speed."""
     if jax.tree.leaves(args[-1])[0].shape[0] > 1:
         return jax.vmap(f)(*args)
