@@ -342,6 +342,8 @@ class Courier:
     async def _admit(self, peer: Peer, data: bytes) -> bool:
         """Take in a frame; False if it was here already."""
         frame = open_frame(data, self.agreement.frame_keys, self.agreement.plan_hash, self.wire, peer.node)
+        if frame.round > self.held[peer.name].round + 1:  # at once: to wait for it would be to wait for nothing
+            raise BadFrame(f"round {frame.round} after round {self.held[peer.name].round}")
         while frame.round > self._now + AHEAD or peer.waiting > AHEAD:
             await self._moved.wait()
         known = self.held[peer.name]  # no wait from here on: a connection that replaces this one sees all or nothing
@@ -351,8 +353,6 @@ class Courier:
                           peer.digests[frame.round].hex(), frame.digest.hex())  # fmt: skip
                 raise BadFrame(f"a second version of round {frame.round}")
             return False
-        if frame.round != known.round + 1:
-            raise BadFrame(f"round {frame.round} after round {known.round}")
         self.held[peer.name] = replace(frame.receipt, kept=known.kept)
         peer.digests[frame.round] = frame.digest
         peer.digests.pop(frame.round - HISTORY, None)
