@@ -244,7 +244,11 @@ def fair(
 @app.command()
 def audit(
     targets: Annotated[
-        list[str] | None, typer.Argument(metavar="[ALGORITHM | PLAN.toml]...", help="default: every private algorithm")
+        list[str] | None,
+        typer.Argument(
+            metavar="[ALGORITHM | PLAN.toml | FOLDER]...",
+            help="default: every private algorithm; a folder is a deployed run that left ledgers",
+        ),
     ] = None,
     epsilons: Annotated[str, typer.Option(help="comma-separated budgets of the algorithms")] = "1,8",
     delta: Annotated[float, typer.Option(help="δ of these budgets")] = 1e-5,
@@ -252,6 +256,7 @@ def audit(
     as_printed: Annotated[bool, typer.Option("--as-printed", help="test what the papers printed and claimed")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
     out: Annotated[Path | None, typer.Option(help="folder for audit.json and tradeoff.png")] = None,
+    wire: Annotated[bool, typer.Option("--wire", help="attack the integers that deployed parties send")] = False,
 ) -> None:
     """Attack our own implementation: what it must spend at least, beside what it claims. Exit code 1: refuted.
 
@@ -260,7 +265,7 @@ def audit(
     from coterie.commands import audit as command
 
     budgets = _numbers("--epsilons", epsilons)
-    if command.run(targets or [], budgets, delta, trials, as_printed, as_json, out, out_console):
+    if command.run(targets or [], budgets, delta, trials, as_printed, as_json, out, out_console, wire):
         raise typer.Exit(1)
 
 
