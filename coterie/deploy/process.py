@@ -139,7 +139,7 @@ async def _main(opened: Opened, state: Path, source: Source, listen: str | None,
         if server is not None:
             server.close()
         watching.cancel()
-        watch.write()
+        watch.write(ended=True)
         note("end", phase=agent.status.phase)
         note.close()
 
@@ -201,11 +201,11 @@ class Watch:
             "neighbours": alive, "updated": time.time(),
         }  # fmt: skip
 
-    def write(self) -> None:
+    def write(self, ended: bool = False) -> None:
         """Renew status.json, in one step."""
         with contextlib.suppress(OSError):
             new = self.state / "status.json.new"
-            new.write_text(json.dumps(self.facts()), encoding="utf-8")
+            new.write_text(json.dumps(self.facts() | {"ended": ended}), encoding="utf-8")
             new.replace(self.state / "status.json")
 
     async def forever(self) -> None:
@@ -264,7 +264,7 @@ def read_status(state: Path) -> dict[str, Any]:
         raise InputError(f"no agent has run in {state}: there is no status.json") from None
     try:
         os.kill(facts["pid"], 0)
-        facts["running"] = facts["phase"] != "done"
+        facts["running"] = not facts["ended"]
     except (OSError, KeyError):
         facts["running"] = False
     return facts

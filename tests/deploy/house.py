@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from coterie.algorithms.base import Law
-from coterie.deploy.agent import Agent, wire_of
+from coterie.deploy.agent import Agent
 from coterie.deploy.agreement import Agreement, read_agreement
 from coterie.deploy.frames import MAGIC, Receipt, digest
 from coterie.deploy.keys import load_party
@@ -83,6 +83,9 @@ class Setting:
         nodes = {s.name: self.agreement.index(s.name) for s in sites}
         self.charges = {name: [e for r in self.terms.charges(node) for e in r] for name, node in nodes.items()}
         self.parties = {s.name: Party(self.terms, nodes[s.name], read_records(plan, s.data)) for s in sites}
+        for party in self.parties.values():  # compile now, so that no test waits for it
+            carry, _, _ = party.turn(0, party.begin(), SystemSource().draw(0, self.terms.draws(party.node)))
+            party.answer(carry)
 
     @classmethod
     def small(cls, folder: Path, rounds: int, *arguments: Any, **deploy: Any) -> Setting:
@@ -166,7 +169,7 @@ class House:
         setting = self.setting
         party, keys = setting.parties[name], setting.keys[name]
         transport = Tap(
-            setting.agreement, name, keys, wire=wire_of(setting.terms, party.count), outbox=ledger.frame,
+            setting.agreement, name, keys, wire=party.wire, outbox=ledger.frame,
             held=ledger.held(), timing=self.timing, network=self.network,
         )  # fmt: skip
         transport.seen = self.seen

@@ -151,7 +151,7 @@ class Early(Agent):
     """The twin that sends first and pays later."""
 
     async def _speak(self, t: int, carry: Any) -> Any:
-        carry, numbers, _ = self.party.turn(t, carry, self.source.draw(t, self.laws))
+        carry, numbers, _ = self.party.speak(t, carry, self.source)
         payload = self.wire.encode(numbers, self.party.node, t)
         frame = seal(self.keys.frame_key, self.agreement.plan_hash, self.party.node, t, payload)
         await self.transport.push(t, frame)
@@ -167,7 +167,7 @@ class Redraws(Agent):
         last, stored = self.ledger.last, self.ledger.frame
         if last >= 0:
             carry = self.party.unpack(self.ledger.state())  # type: ignore[arg-type]
-            _, numbers, _ = self.party.turn(last, carry, self.source.draw(last, self.laws))
+            _, numbers, _ = self.party.speak(last, carry, self.source)
             payload = self.wire.encode(numbers, self.party.node, last)
             other = seal(self.keys.frame_key, self.agreement.plan_hash, self.party.node, last, payload)
             self.ledger.frame = lambda r: other if r == last else stored(r)  # type: ignore[method-assign]
