@@ -3,12 +3,13 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SITE := $(VENV)/.site
 WORKERS ?= 2
 # every array's shape and type is checked at run time in the tests of the agent interface, problems and drivers
 TYPED := tests/conformance tests/problems tests/drivers
 CHECKED := --jaxtyping-packages=coterie.problems,coterie.drivers,coterie.algorithms,beartype.beartype
 
-.PHONY: run test test-all test-browser test-faults lint bench docs clean
+.PHONY: run test test-all test-browser test-faults lint bench docs notebook papers papers-quick clean
 .DEFAULT_GOAL := run
 
 $(READY): pyproject.toml constraints.txt
@@ -49,8 +50,16 @@ bench: $(READY)          ## ratios to peers measured in the same run
 	$(BIN)/python -m benchmarks.per_example
 	$(BIN)/python -m benchmarks.ledger
 
-docs: $(READY)           ## rewrite the generated parts of README and docs/ from the code
+$(SITE): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
+docs: $(SITE)            ## rewrite the generated parts of README and docs/ from the code, build the site in site/
 	$(BIN)/python -m coterie.report.pages
+	$(BIN)/mkdocs build --strict --quiet
+
+notebook: $(SITE)        ## run docs/five-hospitals.ipynb again and keep what it shows
+	$(BIN)/jupyter nbconvert --to notebook --execute --inplace --ExecutePreprocessor.record_timing=False docs/five-hospitals.ipynb
 
 papers: $(READY)         ## every figure of the papers, 10 seeds, and the pages on them; below 2 hours; data: COTERIE_DATA
 	$(BIN)/coterie reproduce all --docs docs

@@ -24,7 +24,7 @@ from coterie.experiment import Network, Priced, assemble, prepare, price, public
 from coterie.plan import Plan
 from coterie.problems import Perceptron, Settings, Shard, Softmax
 
-__all__ = ["Rehearsal", "explain", "rehearse"]
+__all__ = ["Rehearsal", "explain", "message_size", "rehearse"]
 
 MOST_NUMBERS = 50_000_000  # of synthetic features: beyond it a rehearsal is a run of its own
 HELD_OUT = 2000
@@ -50,7 +50,7 @@ def explain(plan: Plan) -> tuple[list[str], Network, Priced]:
     count = f"{sizes[0]} records each" if len(set(sizes.tolist())) == 1 else f"{sizes.min()} to {sizes.max()} records"
     degrees = np.asarray(graph.degrees)
     talks = f"{degrees.min()}" if degrees.min() == degrees.max() else f"{degrees.min()} to {degrees.max()}"
-    numbers, always = _message(network, priced)
+    numbers, always = message_size(network, priced)
     often = f"{priced.rounds}" if always else f"at most {priced.rounds}"
     lines = [
         f"{len(sizes)} parties with {count} train one {_what(plan, network)} of {network.problem.dim} parameters "
@@ -89,7 +89,7 @@ def _network(plan: Plan) -> tuple[Network, list[str]]:
     return prepare(plan).network, [note]
 
 
-def _message(network: Network, priced: Priced) -> tuple[int, bool]:
+def message_size(network: Network, priced: Priced) -> tuple[int, bool]:
     """How many numbers a message has, and whether one is sent in every round."""
     algorithm, cfg = priced.algorithm, priced.cfg
     with jax.enable_x64(True):

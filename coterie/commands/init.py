@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import tomllib
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from coterie.algorithms.base import find
+from coterie.data.loaders import LOADERS
 from coterie.errors import InputError
 from coterie.plan import validate
 
@@ -21,15 +24,17 @@ QUESTIONS = {
     "label": "Which column is the label?",
     "site": "Which column says to which site a record belongs? (empty: split at random)",
     "agents": "How many parties?",
-    "graph": "Who talks to whom: ring, star, complete, path, erdos-renyi, regular, small-world",
+    "algorithm": "Algorithm (dp-dsgd is the strong default; see `coterie algorithms`)",
+    "graph": "Who talks to whom: ring, star, complete or path (more kinds, with parameters: edit the plan)",
     "epsilon": "Privacy budget ε of each party for the whole run (below 1 is strong)",
     "delta": "δ (well below 1 in the number of records)",
-    "algorithm": "Algorithm (dp-dsgd is the strong default; see `coterie algorithms`)",
 }
 DEFAULTS: dict[str, Any] = {
     "data": "clinics", "site": "", "agents": 5, "graph": "ring", "epsilon": 1.0, "delta": 1e-5, "algorithm": "dp-dsgd"
 }  # fmt: skip
 FILES = (".csv", ".parquet", ".pq", ".gz")
+GRAPHS = ("ring", "star", "complete", "path")  # those without parameters
+NAMED = tuple(name for name in LOADERS if name not in ("csv", "parquet"))
 
 
 def init(out: Path, given: dict[str, Any], bounds: list[str], force: bool, console: Console) -> None:
@@ -38,20 +43,29 @@ def init(out: Path, given: dict[str, Any], bounds: list[str], force: bool, conso
         raise InputError(f"{out} exists: choose another name, or --force to replace it")
     if not out.parent.is_dir():
         raise InputError(f"there is no folder {out.parent}")
-    answers = _answers(given, sys.stdin.isatty(), console)
-    text = _text(answers, [_bound(b) for b in bounds])
+    ranges = [_bound(b) for b in bounds]
+    answers = _answers(given, sys.stdin.isatty())
+    if not _is_file(answers["data"]) and (ranges or given.get("label") or given.get("site")):
+        raise InputError(f"--label, --site and --bounds are for a CSV or Parquet file, and --data is {answers['data']}")
+    text = _text(answers, ranges)
     validate(tomllib.loads(text))  # a plan that cannot be read is a mistake in the answers
     out.write_text(text, encoding="utf-8")
     console.print(f"wrote {out}. Next: `coterie plan check {out}`, then `coterie run {out}`", highlight=False)
 
 
-def _answers(given: dict[str, Any], ask: bool, console: Console) -> dict[str, Any]:
+def _is_file(data: Any) -> bool:
+    return Path(str(data)).suffix in FILES
+
+
+def _answers(given: dict[str, Any], ask: bool) -> dict[str, Any]:
     answers = {k: v for k, v in given.items() if v is not None}
     for key, question in QUESTIONS.items():
-        is_file = Path(str(answers.get("data", ""))).suffix in FILES
-        if key in answers or (key in ("label", "site") and not is_file) or (key == "agents" and answers.get("site")):
+        file = _is_file(answers.get("data", ""))
+        if key in answers or (key in ("label", "site") and not file) or (key == "agents" and answers.get("site")):
             continue
-        default = DEFAULTS.get(key)
+        if key in ("epsilon", "delta") and not find(answers["algorithm"]).private:
+            continue
+        default = (*_graphs(answers["algorithm"]), DEFAULTS["graph"])[0] if key == "graph" else DEFAULTS.get(key)
         if ask:
             kind = type(default) if default is not None else str
             answers[key] = typer.prompt(question, default=default, type=kind)
@@ -59,7 +73,19 @@ def _answers(given: dict[str, Any], ask: bool, console: Console) -> dict[str, An
             raise InputError(f"--{key} is needed: {question[0].lower()}{question[1:]}")
         else:
             answers[key] = default
+    if not _is_file(answers["data"]) and answers["data"] not in NAMED:
+        raise InputError(f"--data must be a {', '.join(FILES)} file or {', '.join(NAMED)}, got {answers['data']}")
+    if answers["graph"] not in GRAPHS:
+        raise InputError(f"--graph must be {', '.join(GRAPHS)}, got {answers['graph']}: edit the plan for other kinds")
+    fit = _graphs(answers["algorithm"])
+    if fit and answers["graph"] not in fit:
+        raise InputError(f"{answers['algorithm']} runs on {' or '.join(fit)} graphs, not on {answers['graph']}")
     return answers
+
+
+def _graphs(algorithm: str) -> tuple[str, ...]:
+    """The graphs that an algorithm needs; none: it runs on any."""
+    return getattr(find(algorithm).module, "GRAPHS", ())
 
 
 def _bound(text: str) -> tuple[str, float, float]:
@@ -69,15 +95,15 @@ def _bound(text: str) -> tuple[str, float, float]:
         numbers = float(low), float(high)
     except ValueError:
         raise InputError(f"--bounds needs column=low:high such as age=0:120, got {text!r}") from None
-    if not numbers[0] < numbers[1]:
-        raise InputError(f"--bounds {text}: the low end must lie below the high end")
+    if not -math.inf < numbers[0] < numbers[1] < math.inf or not column:
+        raise InputError(f"--bounds {text}: expected a column and two finite numbers, the lower one first")
     return column, *numbers
 
 
 def _text(a: dict[str, Any], bounds: list[tuple[str, float, float]]) -> str:
     """The plan, with comments a newcomer needs."""
     data, algorithm, path = str(a["data"]), a["algorithm"], Path(str(a["data"]))
-    file = path.suffix in FILES
+    file = _is_file(data)
     source = ("parquet" if path.suffix in (".parquet", ".pq") else "csv") if file else data
     lines = [
         "# Written by `coterie init`. `coterie plan check` explains it in words; docs/plan.md lists every key.",
@@ -98,7 +124,7 @@ def _text(a: dict[str, Any], bounds: list[tuple[str, float, float]]) -> str:
             "# and every record is shrunk into the unit ball by itself.",
             "[data.options.bounds]",
         ]
-        lines += [f"{_quote(c)} = [{low:g}, {high:g}]" for c, low, high in bounds] or ["# age = [0, 120]"]
+        lines += [f"{_quote(c)} = [{low}, {high}]" for c, low, high in bounds] or ["# age = [0, 120]"]
     lines += ["", "[partition]"]
     if (file and a.get("site")) or data in ("clinics", "heart"):
         lines += ['kind = "site"           # every site keeps its own records']
@@ -113,10 +139,15 @@ def _text(a: dict[str, Any], bounds: list[tuple[str, float, float]]) -> str:
         "",
         "[algorithm]             # `coterie algorithms` lists all of them and what each promises",
         f"name = {_quote(algorithm)}",
-        "",
-        "[privacy]",
-        f"epsilon = {float(a['epsilon'])}           # of the whole run, for every party",
-        f"delta = {float(a['delta'])}",
+    ]
+    if find(algorithm).private:
+        lines += [
+            "",
+            "[privacy]",
+            f"epsilon = {float(a['epsilon'])}           # of the whole run, for every party",
+            f"delta = {float(a['delta'])}",
+        ]
+    lines += [
         "",
         "[run]",
         "seeds = 5               # repetitions of the simulation",

@@ -1,4 +1,4 @@
-"""The errata page: what papers printed and what is true, collected from the algorithm modules' own declarations.
+"""The errata page: what papers printed and what is true, collected from the modules' own declarations.
 
 `python -m coterie.report.errata` prints the page; `python -m coterie.report.pages` writes it to docs/errata.md.
 """
@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from coterie.algorithms.base import Algorithm, Erratum, all_algorithms
+from coterie.coupled import admm as coupled
 from coterie.fair import METHODS, Method
 from coterie.report.markdown import code, table
 
-__all__ = ["MEANING", "Entry", "collect", "errata"]
+__all__ = ["MEANING", "Entry", "collect", "declared", "errata"]
 
 MEANING = {
     "privacy": "a printed guarantee is false: the method as printed leaks more than it says",
@@ -41,10 +42,14 @@ def collect(algorithms: Sequence[Algorithm | Method]) -> list[Entry]:
     return [Entry(erratum, tuple(slugs)) for erratum, slugs in found.items()]
 
 
+def declared() -> list[Algorithm | Method]:
+    """Everything that declares errata: the algorithms, the fair methods, the method of coupled problems."""
+    return [*all_algorithms().values(), *METHODS.values(), Algorithm("coupled", coupled)]
+
+
 def errata(algorithms: Sequence[Algorithm | Method] | None = None) -> str:
     """Markdown: how many errors of each kind, then, for each algorithm, where, printed, true, severity."""
-    known: Sequence[Algorithm | Method] = [*all_algorithms().values(), *METHODS.values()]
-    every = list(known if algorithms is None else algorithms)
+    every = list(declared() if algorithms is None else algorithms)
     entries = collect(every)
     counts = {kind: sum(e.erratum.severity == kind for e in entries) for kind in MEANING}
     lines = [

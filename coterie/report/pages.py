@@ -1,4 +1,4 @@
-r"""Documentation that cannot go stale: blocks of README.md, CONTRIBUTING.md and docs/*.md made from the code itself.
+r"""Documentation that cannot go stale: blocks of README.md, CONTRIBUTING.md and docs/ made from the code itself.
 
 A page may hold blocks
 
@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib
 import inspect
 import io
 import os
+import pkgutil
 import re
 import sys
 import tempfile
@@ -33,6 +35,7 @@ import coterie
 from coterie.algorithms.base import all_algorithms
 from coterie.drivers.references import REFERENCES
 from coterie.errors import InputError
+from coterie.report.choose import choose
 from coterie.report.epsilon import EPSILON_TABLES
 from coterie.report.errata import errata
 from coterie.report.markdown import code, table
@@ -179,17 +182,37 @@ def console(command: str) -> str:
     program, *arguments = command.split()
     if program != "coterie":
         raise InputError(f"only coterie's own commands are run for a page, got {command!r}")
-    screen, before = io.StringIO(), cli.out_console
-    cli.out_console = Console(file=screen, width=WIDTH, color_system=None)
+    screen, before = io.StringIO(), (cli.out_console, cli.plan.console)
+    cli.out_console = cli.plan.console = Console(file=screen, width=WIDTH, color_system=None)
     try:
         with tempfile.TemporaryDirectory() as folder, chdir(folder):
             code_ = cli.main(arguments)
     finally:
-        cli.out_console = before
+        cli.out_console, cli.plan.console = before
     if code_:
         raise InputError(f"{command!r} failed with exit code {code_}")
     shown = "\n".join(line.rstrip() for line in screen.getvalue().splitlines())
     return f"```console\n$ {command}\n{shown}\n```"
+
+
+# ---- the API ---------------------------------------------------------------------------------------------------------
+
+
+def api(package: str) -> str:
+    """Directives that mkdocstrings replaces by docstrings: of the package's public names, or of its modules'.
+
+    Of an algorithm's module only the text at its top is shown: all of them define the same names.
+    """
+    parent = importlib.import_module(package)
+    if hasattr(parent, "__all__"):
+        return f"::: {package}"
+    lines = []
+    for name in sorted(m.name for m in pkgutil.iter_modules(parent.__path__) if not m.name.startswith("_")):
+        if name.replace("_", "-") in all_algorithms():
+            lines.append(f"::: {package}.{name}\n    options:\n      members: false")
+        elif hasattr(importlib.import_module(f"{package}.{name}"), "__all__"):
+            lines.append(f"::: {package}.{name}")
+    return "\n\n".join(lines)
 
 
 # ---- the checkout ----------------------------------------------------------------------------------------------------
@@ -217,6 +240,8 @@ def layout() -> str:
 GENERATORS: dict[str, Callable[..., str]] = {
     "algorithm-list": algorithm_list,
     "algorithms": algorithms,
+    "api": api,
+    "choose": choose,
     "commands": commands,
     "console": console,
     "errata": errata,
@@ -252,9 +277,8 @@ def _essence(text: str) -> str:
 
 def pages(root: Path) -> list[Path]:
     """The pages of a checkout."""
-    return [
-        p for p in (root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))) if p.exists()
-    ]
+    front = (root / "README.md", root / "CONTRIBUTING.md")
+    return [p for p in (*front, *sorted((root / "docs").rglob("*.md"))) if p.exists()]
 
 
 def main(arguments: list[str] | None = None) -> int:
