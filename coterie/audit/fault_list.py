@@ -16,7 +16,7 @@ class Fault:
 
     name: str
     algorithm: str
-    check: str  # replay, noise, ledger, answer, sampling, driver or audit
+    check: str  # replay, noise, ledger, answer, sampling, driver, audit or wire
     patches: tuple[tuple[str, str], ...]
     changes: dict[str, Any] = field(default_factory=dict)  # of the configuration
     options: dict[str, Any] = field(default_factory=dict)  # of `make_setting`
@@ -339,5 +339,28 @@ FAULTS = (
         "audit",
         (('draw["noise"], sigma(cfg, place, t, size))', 'draw["noise"], sigma(cfg, place, t, size) / 2)'),),
         slow=True,
+    ),
+    # -- the noise of deployed parties
+    Fault(
+        "half the noise on the deployed grid",
+        "deploy.noise",
+        "wire",
+        (
+            (
+                "from_variance(secure.GRID_VARIANCE).sample(law.shape)",
+                "from_variance(secure.GRID_VARIANCE).sample(law.shape) // 2",
+            ),
+        ),
+    ),
+    Fault(
+        "the last deployed message without noise",
+        "deploy.noise",
+        "wire",
+        (
+            (
+                "return {name: _draw(law) for name, law in laws.items()}",
+                "return {n: Grid((z := _draw(law)).steps * (round < 5), z.unit) for n, law in laws.items()}",
+            ),
+        ),
     ),
 )

@@ -11,6 +11,7 @@ import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -54,6 +55,12 @@ def hunt(fault: Fault, planted: bool = True) -> Finding:
     if fault.check == "driver":
         with _driver(plant(fault) if planted else None):
             return checks.driver(find("dp-dsgd"))
+    if fault.check == "wire":
+        from coterie.audit.wire import audit_wire
+
+        source = plant(fault).SystemSource() if planted else None
+        bytes_ = audit_wire(_deployed(), 250, source=source)
+        return Finding("wire", not bytes_.violated, f"μ ≥ {bytes_.mu_bound:.2f}, claimed {bytes_.mu:.2f}")
     real = find(fault.algorithm)
     algorithm = Algorithm(real.slug, plant(fault)) if planted else real
     setting = make_setting(algorithm, _config(algorithm, fault), epsilon=8.0, **fault.options)
@@ -61,6 +68,14 @@ def hunt(fault: Fault, planted: bool = True) -> Finding:
         verdict = audit(setting, 250, attack=fault.attack)
         return Finding("audit", not verdict.violated, "; ".join(verdict.reasons))
     return checks.CHECKS[fault.check](checks.gather(setting, fault.attack))
+
+
+@cache
+def _deployed() -> Any:
+    """The deployed party whose noise is tampered with."""
+    from coterie.audit.wire import make_worlds
+
+    return make_worlds("dp-admm", epsilon=8.0, rounds=6)
 
 
 def _config(algorithm: Algorithm, fault: Fault) -> Any:

@@ -45,18 +45,29 @@ class Found:
 
 def run(
     targets: list[str], epsilons: list[float], delta: float, trials: int | None, as_printed: bool, as_json: bool,
-    out: Path | None, console: Console,
+    out: Path | None, console: Console, wire: bool = False,
 ) -> int:  # fmt: skip
-    """Audit what is named (all private algorithms if nothing is); the exit code, 1 if a claim is refuted."""
+    """Audit what is named (all private algorithms if nothing is); the exit code, 1 if a claim is refuted.
+
+    A folder is a deployed run that left ledgers; with `wire` the bytes of deployed parties are attacked.
+    """
     from coterie.audit.picture import tradeoff_curves
     from coterie.report.result import check_out, write_atomically, write_json
 
+    if folders := [Path(t) for t in targets if Path(t).is_dir()]:
+        if len(folders) < len(targets) or as_printed or wire:
+            raise InputError("folders of deployed runs are audited by themselves: give nothing else with them")
+        return _recorded(folders, as_json, out, console)
     if not epsilons or min(epsilons) <= 0 or not all(map(math.isfinite, epsilons)):
         raise InputError(f"--epsilons needs positive numbers such as 1,8, got {epsilons}")
     if not 0 < delta < 1:
         raise InputError(f"--delta must be in (0, 1), got {delta}")
     if out is not None:
         check_out(out)
+    if wire:
+        if as_printed:
+            raise InputError("--wire attacks deployed parties, which refuse what is as printed: give one of the two")
+        return _wire(targets, epsilons, delta, trials or 1000, as_json, out, console)
     jobs = _printed(targets, trials) if as_printed else _claims(targets, epsilons, delta, trials)
     found = []
     with _progress(Console(quiet=True) if as_json else console) as step:
@@ -142,6 +153,69 @@ def _of_plan(path: Path) -> Setting:
         rounds=priced.rounds, records=int(np.min(network.sizes)), ridge=plan.problem.ridge, shape=priced.shape,
         as_printed=printed,
     )  # fmt: skip
+
+
+def _recorded(folders: list[Path], as_json: bool, out: Path | None, console: Console) -> int:
+    """Deployed runs, from their ledgers and frames."""
+    from coterie.audit.recorded import audit_folder
+    from coterie.report.result import check_out, write_json
+
+    if out is not None:
+        check_out(out)
+    found = [(folder, party) for folder in folders for party in audit_folder(folder)]
+    rows = [{"folder": str(folder), **party.as_json()} for folder, party in found]
+    if as_json:
+        console.print_json(json.dumps(rows))
+    else:
+        shown = Table(header_style="bold", title="what ledgers and frames show", title_justify="left")
+        for name in ("party", "rounds", "check", "verdict", "found"):
+            shown.add_column(name, justify="right" if name == "rounds" else "left", overflow="fold")
+        for _, party in found:
+            for k, f in enumerate(party.findings):
+                verdict = "holds" if f.passed else "[bold red]REFUTED[/]"
+                first = (party.name, str(party.rounds)) if k == 0 else ("", "")
+                shown.add_row(*first, f.check, verdict, f.detail)
+        console.print(shown)
+    if out is not None:
+        write_json(out / "recorded.json", rows)
+    return int(any(not party.passed for _, party in found))
+
+
+def _wire(
+    targets: list[str], epsilons: list[float], delta: float, trials: int, as_json: bool, out: Path | None,
+    console: Console,
+) -> int:  # fmt: skip
+    """Deployed parties, attacked through the integers that they send."""
+    from coterie.algorithms.base import all_algorithms, find
+    from coterie.audit.wire import audit_wire, make_worlds
+    from coterie.report.result import write_json
+
+    named = [find(t) for t in targets] or [a for a in all_algorithms().values() if a.has("wire")]
+    for algorithm in named:
+        if not algorithm.has("wire"):
+            raise InputError(f"{algorithm.slug} cannot be deployed, so it sends no bytes to attack")
+    found = []
+    with _progress(Console(quiet=True) if as_json else console) as step:
+        for k, algorithm in enumerate(named):
+            for epsilon in epsilons:
+                step(f"{algorithm.slug} at ε = {epsilon:g}, bytes", trials, k / len(named))
+                found.append(audit_wire(make_worlds(algorithm.slug, epsilon=epsilon, delta=delta), trials))
+    rows = [v.as_json() for v in found]
+    if as_json:
+        console.print_json(json.dumps(rows))
+    else:
+        shown = Table(header_style="bold", title="what the bytes of deployed parties prove, at least")
+        for name in ("algorithm", "claimed ε", "δ", "ε ≥", "μ ≥", "claimed μ", "per world", "verdict"):
+            shown.add_column(name, justify="left" if name in ("algorithm", "verdict") else "right", no_wrap=True)
+        for v in found:
+            mu = "" if v.mu is None else f"{v.mu:.3f}"
+            verdict = "[bold red]REFUTED[/]" if v.violated else "holds"
+            shown.add_row(v.algorithm, f"{v.epsilon:.4g}", f"{v.delta:g}", f"{v.lower_bound:.3f}",
+                          f"{v.mu_bound:.3f}", mu, str(v.trials), verdict)  # fmt: skip
+        console.print(shown)
+    if out is not None:
+        write_json(out / "wire.json", rows)
+    return int(any(v.violated for v in found))
 
 
 def _printed(targets: list[str], trials: int | None) -> list[tuple]:

@@ -63,7 +63,7 @@ def test_half_the_noise_at_epsilon_8_takes_80_transcripts_per_world() -> None:
 def test_the_list() -> None:
     assert len(FAULTS) >= 25
     assert len({f.name for f in FAULTS}) == len(FAULTS)
-    assert {f.check for f in FAULTS} == {*CHECKS, "driver", "audit"}
+    assert {f.check for f in FAULTS} == {*CHECKS, "driver", "audit", "wire"}
     assert {f.name for f in FAULTS} >= EVERYDAY
 
 
