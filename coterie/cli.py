@@ -54,6 +54,14 @@ def run(
     set_: SetOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="no progress bar")] = False,
     key: Annotated[Path | None, typer.Option(help="PEM file of an Ed25519 private key: sign the certificate")] = None,
+    devices: Annotated[str | None, typer.Option(help="spread the agents over devices: a number, or `all`")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="folder for the run's state; started again, it goes on")
+    ] = None,
+    every_rounds: Annotated[int, typer.Option(min=1, help="rounds between checkpoints")] = 100,
+    coordinator: Annotated[str | None, typer.Option(help="HOST:PORT of process 0, if there are several")] = None,
+    process_id: Annotated[int | None, typer.Option(help="number of this process, from 0")] = None,
+    processes: Annotated[int | None, typer.Option(help="how many processes run this command")] = None,
 ) -> None:
     """Simulate a plan and compare it with pooled data and with every agent alone.
 
@@ -62,8 +70,27 @@ def run(
     Example: coterie run --set algorithm.name=admm --set graph.kind=star --seeds 5 --out runs/star
     """
     from coterie.commands import run as command
+    from coterie.drivers.cluster import Spread
 
-    command.run(plan, out, seeds, set_ or [], quiet, out_console, key)
+    spread = Spread.read(devices=devices, coordinator=coordinator, process_id=process_id, processes=processes,
+                         checkpoint=checkpoint, every_rounds=every_rounds)  # fmt: skip
+    command.run(plan, out, seeds, set_ or [], quiet, out_console, key, spread)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def spawn(
+    context: typer.Context,
+    processes: Annotated[int, typer.Argument(metavar="N", min=1, help="how many processes")],
+) -> None:
+    """Start `coterie run` in N processes on this machine that share one run; options are those of `coterie run`.
+
+    A process that is lost ends the others; with --checkpoint the same command then goes on where it was.
+
+    Example: coterie spawn 2 plan.toml --checkpoint runs/state --every-rounds 50 --out runs/big
+    """
+    from coterie.commands import spawn as command
+
+    raise typer.Exit(command.spawn(processes, context.args))
 
 
 @app.command()

@@ -86,26 +86,27 @@ class Experiment:
     targets: np.ndarray
     test: Test | None
 
-    def layout(self, rounds: int, shape: np.ndarray | None = None) -> Layout:
-        """Lay the agents out for `rounds` rounds."""
+    def layout(self, rounds: int, shape: np.ndarray | None = None, make: Callable[..., Any] = make_layout) -> Any:
+        """Lay the agents out for `rounds` rounds, on one device (a `Layout`) or as `make` does."""
         plan, dtype = self.plan, jnp.dtype(self.plan.run.dtype)
         with jax.enable_x64(dtype == jnp.float64):
-            return make_layout(
+            return make(
                 self.network.problem, self.features, self.targets, self.parts, self.network.graph, self.network.mixing,
                 rounds=rounds, ridge=plan.problem.ridge, weighting=plan.problem.weighting, shape=shape,
                 start=self.network.problem.start(plan.data.seed), how=_settings(plan), dtype=dtype,
             )  # fmt: skip
 
     def run(
-        self, priced: Priced, seeds: Sequence[int], progress: Callable[[int], None] | None = None, **options: Any
-    ) -> Trace:
-        """Simulate the priced algorithm with these seeds in one batch."""
+        self, priced: Priced, seeds: Sequence[int], progress: Callable[[int], None] | None = None, *,
+        make: Callable[..., Any] = make_layout, drive: Callable[..., Trace] = simulate, **options: Any,
+    ) -> Trace:  # fmt: skip
+        """Simulate the priced algorithm with these seeds in one batch, laid out by `make` and run by `drive`."""
         runs = [Run(s, priced.cfg, priced.noise) for s in seeds]
         every = self.plan.run.every or max(1, priced.rounds // 50)
-        layout = self.layout(priced.rounds, priced.shape)
+        layout = self.layout(priced.rounds, priced.shape, make)
         exchange = exchange_of(self.plan, priced.algorithm, self.network.graph, self.network.mixing)
         options = {"every": every, "test": self.test, "exchange": exchange, **options}
-        return simulate(priced.algorithm, layout, runs, rounds=priced.rounds, progress=progress, **options)
+        return drive(priced.algorithm, layout, runs, rounds=priced.rounds, progress=progress, **options)
 
     def references(self) -> dict[str, dict[str, float]]:
         """Scores and losses of `pooled` and of `alone` (mean over the agents)."""

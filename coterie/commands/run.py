@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -12,14 +15,17 @@ from rich.table import Table
 from coterie.errors import InputError
 from coterie.plan import Plan, read_plan
 
+if TYPE_CHECKING:
+    from coterie.drivers.cluster import Spread
+
 __all__ = ["run"]
 
 
 def run(
     path: Path | None, out: Path | None, seeds: int | None, changes: list[str], quiet: bool, console: Console,
-    key: Path | None = None,
+    key: Path | None = None, spread: Spread | None = None,
 ) -> None:  # fmt: skip
-    """Read the plan, run it, show and save the result."""
+    """Read the plan, run it (over the devices of `spread`), show and save the result."""
     plan = read_plan(path, changes + ([f"run.seeds={seeds}"] if seeds else []))
     if out is not None:
         from coterie.report.result import check_out
@@ -31,7 +37,27 @@ def run(
         if out is None:
             raise InputError("--key signs the certificate, which is written with --out")
         private_key(key)  # a key that cannot be used is refused before any work is done
-    result, files = execute(plan, out, console, quiet, key)
+    if spread is None:
+        _show(*execute(plan, out, console, quiet, key), console)
+        return
+    import jax
+
+    try:
+        with spread.joined() as engine:
+            mine = console if spread.leader else Console(quiet=True)
+            done = execute(plan, out if spread.leader else None, mine, quiet, key, engine)
+            _show(*done, mine)
+    except jax.errors.JaxRuntimeError as error:
+        if spread.processes is None:
+            raise
+        again = "run the same command again" + (" to go on from the checkpoint" if spread.checkpoint else "")
+        print(f"error: another process was lost ({str(error).splitlines()[0]}): {again}", file=sys.stderr, flush=True)
+        os._exit(1)  # an orderly end would wait for the lost one
+
+
+def _show(result: dict[str, Any], files: list[Path], console: Console) -> None:
+    if console.quiet:
+        return
     console.print(table(result))
     for line in notes(result):
         console.print(line)
@@ -42,9 +68,13 @@ def run(
 
 
 def execute(
-    plan: Plan, out: Path | None, console: Console, quiet: bool = True, key: Path | None = None
-) -> tuple[dict[str, Any], list[Path]]:
-    """Run a plan; returns result.json's content and the files written."""
+    plan: Plan, out: Path | None, console: Console, quiet: bool = True, key: Path | None = None,
+    engine: Callable[[], dict[str, Any]] = dict,
+) -> tuple[dict[str, Any], list[Path]]:  # fmt: skip
+    """Run a plan; returns result.json's content and the files written (nothing where the console is quiet).
+
+    `engine` gives options of `Experiment.run` that choose where it runs.
+    """
     from coterie.cli import progress_bar
     from coterie.drivers.references import REFERENCES
     from coterie.experiment import prepare, price
@@ -67,11 +97,15 @@ def execute(
     )
     seeds = [plan.run.seed + k for k in range(plan.run.seeds)]
     if quiet or not console.is_terminal:
-        trace = experiment.run(priced, seeds)
+        trace = experiment.run(priced, seeds, **engine())
     else:
         with progress_bar(console) as bar:
             task = bar.add_task("training", total=priced.rounds)
-            trace = experiment.run(priced, seeds, lambda done: bar.update(task, completed=done))
+            trace = experiment.run(priced, seeds, lambda done: bar.update(task, completed=done), **engine())
+    if console.quiet:  # another process reports
+        return {}, []
+    if trace.extras.get("resumed"):
+        console.print(f"went on from round {trace.extras['resumed']}", highlight=False)
     result = build_result(experiment, priced, trace, seeds, experiment.references())
     for warning in result["warnings"][len(priced.warnings) :]:
         console.print(f"[yellow]warning:[/] {escape(warning)}")

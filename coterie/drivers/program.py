@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from coterie.algorithms.base import Algorithm, Config, Inbox, Maybe, Place
-from coterie.drivers.layout import Arrays, Group, Layout, axes, rows
+from coterie.drivers.layout import Arrays, Group, axes, rows
 from coterie.exchange.choice import Broadcast, Exchange
 
 __all__ = ["Carry", "Program", "Test"]
@@ -52,7 +52,7 @@ class Program:
     """The compiled loop of one algorithm over one layout, for a batch of runs of one static structure."""
 
     def __init__(
-        self, algorithm: Algorithm, layout: Layout, rounds: int, every: int, record: bool, test: Test | None,
+        self, algorithm: Algorithm, layout: Any, rounds: int, every: int, record: bool, test: Test | None,
         exchange: Exchange | None = None,
     ):  # fmt: skip
         self.algorithm, self.rounds, self.every, self.record = algorithm, rounds, every, record
@@ -60,8 +60,12 @@ class Program:
         self.dtype = layout.arrays.place.start.dtype
         self.test = None if test is None else (jnp.asarray(test.features, self.dtype), jnp.asarray(test.targets))
         self.slots = -(-rounds // every) + 1
-        n = layout.arrays.place.agents
-        self.judges = np.unique(np.linspace(0, n - 1, n if n <= SMALL else JUDGES).astype(int))
+        self.judges = self.judged(layout.arrays.place.agents)
+
+    @staticmethod
+    def judged(n: int) -> np.ndarray:
+        """The places, in the layout's order, of the agents whose own models are scored."""
+        return np.unique(np.linspace(0, n - 1, n if n <= SMALL else JUDGES).astype(int))
 
     # -- where agents are: all on one device here; `coterie.drivers.sharded` spreads them ---------------------------
 

@@ -243,7 +243,9 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def make_trace(program: Program, layout: Any, carry: Carry, points: Array, done: int, timing: dict) -> Trace:
+def make_trace(
+    program: Program, layout: Any, carry: Carry, points: Array | np.ndarray, done: int, timing: dict
+) -> Trace:
     completed = max(0, done - 1)  # step t reads round t − 1: the last message sent may not have been heard yet
     due = [t for t in range(program.rounds + 1) if t % program.every == 0 or t == program.rounds]
     slots = [k for k, t in enumerate(due) if t < done]
