@@ -38,7 +38,7 @@ def _figc(study: Study) -> Result:
     for name, (label, _, steps) in methods.items():
         series.append(Series.over("error", label, "as printed", K, found[f"{name}_0"], "range"))
         if name != "ldp-admm":
-            text = f"{label}, pure ε = {claimed:.3f}"
+            text = f"{label}, pure ε"
             series.append(Series.over("error", text, "corrected", K, found[f"{name}_1"], "range"))
         if name == "hmv-dgd":
             series.append(Series("loss", label, "as printed", K.tolist(), worst[name].tolist()))
@@ -233,6 +233,7 @@ def thm34_bound(
 
 
 def _thm34(study: Study) -> Result:
+    above = float(study.part(runs.target_gap, seed=0)["gap"])
     grid = study.pick([1, 2, 4, 8, 16, 32, 64, 128], [1, 8, 64])
     epsilons = (1.0, 10.0)
     series, gaps, bounds = [], {}, {}
@@ -244,16 +245,17 @@ def _thm34(study: Study) -> Result:
                 constant=1.0,
             )  # fmt: skip
             scale = rounds * 2 * runs.DIM**0.5 / (runs.RECORDS * epsilon)  # of the noise over the step
-            gap.append(found["gap"])
+            gap.append(found["gap"] + above)
             bound.append(thm34_bound(rounds, 10, found["distance"], 1.0, 2 * runs.DIM * scale**2))
         label = f"ε = {epsilon:g}"
-        gaps[epsilon], bounds[epsilon] = np.array(gap).T, np.array(bound)
+        gaps[epsilon], bounds[epsilon] = np.array(gap).T, np.array(bound) + above
         series += [
             Series.over(
                 "gap", f"Algorithm 2, {label}", "corrected", grid, gaps[epsilon], "range", marked=True, colour=label
             ),
-            Series("gap", f"bound as printed, {label}", "theory", grid, bound, colour=label),
-            Series("gap", f"half of it, {label}", "theory", grid, (bounds[epsilon] / 2).tolist(), colour=label),
+            Series("gap", f"bound as printed, {label}", "theory", grid, bounds[epsilon].tolist(), colour=label),
+            Series("gap", f"bound with (62) repaired, {label}", "theory", grid, (np.array(bound) / 2 + above).tolist(),
+                   colour=label),
         ]  # fmt: skip
     tight = bounds[1.0]
     return Result(
@@ -261,7 +263,7 @@ def _thm34(study: Study) -> Result:
         [
             Claim(
                 "the bound of Theorem 3.4 holds",
-                all(bool(np.all(gaps[e].mean(0) <= bounds[e] / 2)) for e in epsilons),
+                all(bool(np.all(gaps[e].mean(0) <= (bounds[e] + above) / 2)) for e in epsilons),
                 f"measured mean at most {max(float(np.max(gaps[e].mean(0) / bounds[e])) for e in epsilons):.2f} of it",
                 {f"ratio {e:g}": float(np.max(gaps[e].mean(0) / bounds[e])) for e in epsilons},
                 version="corrected",
@@ -287,7 +289,7 @@ THM34 = Figure(
             "gap",
             "Algorithm 2 on Adult, N = 10, pure ε",
             "rounds K",
-            "Σ f_i(x̃) − Σ f_i(x)",
+            "Σ f_i(x̃) − min Σ f_i",
             x_scale="log",
             y_scale="log",
         ),
@@ -296,8 +298,9 @@ THM34 = Figure(
     setup="""Not a figure of the paper, which has none for its theorem. Ten agents on a complete graph with Adult
     as in Fig. 2 but without ridge, since the theorem asks for bounded gradients (G = 1); η_k = 1/√k; answers
     averaged over the rounds; noise for a pure budget over K rounds by the L1 norm of a record's effect; one split
-    of the data, ten seeds of noise. The minimum itself is far away without a ridge; the theorem holds for any x in
-    its place, here the optimum with ridge 0.1.""",
+    of the data, ten seeds of noise. The minimum is far away without a ridge; the theorem holds for any x in its
+    place, here the optimum x with ridge 0.1, so the bounds shown are those on Σ f_i(x̃) − Σ f_i(x) plus Σ f_i(x) −
+    min.""",
     differs="""The bound holds, with room to spare. It does not fall with K as the theorem's wording suggests: V is
     not a constant at a fixed budget. A pure budget is best spent on very few rounds.""",
     needs=("adult",),

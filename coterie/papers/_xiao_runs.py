@@ -248,6 +248,19 @@ def noiseless_repetition(
     return out
 
 
+def _objective(experiment: Experiment, x: np.ndarray) -> float:
+    """Σ_i f_i at x, without ridge."""
+    held = np.concatenate(experiment.parts)
+    margins = experiment.targets[held] * (experiment.features[held] @ x)
+    return float(len(experiment.parts) * np.mean(np.logaddexp(0, -margins)))
+
+
+def target_gap(study: Study, *, seed: int) -> dict[str, Any]:
+    """How far the target of `theorem_repetition` is above the minimum: Σ_i f_i there, less the least value."""
+    experiment, least = network(10, None, seed, 0.0)
+    return {"gap": _objective(experiment, network(10, None, seed, 0.1)[1]) - _objective(experiment, least)}
+
+
 def theorem_repetition(
     study: Study, *, seed: int, draws: list[int], rounds: int, epsilon: float, constant: float
 ) -> dict[str, Any]:

@@ -82,6 +82,10 @@ def draw_panel(axis: Any, panel: Panel, series: list[Series]) -> None:
                 low = np.maximum(low, y / 10)
             axis.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
     axis.set(xlabel=panel.x, ylabel=panel.y, title=panel.title, xscale=panel.x_scale, yscale=panel.y_scale)
+    few = sorted({float(x) for s in series if s.marked for x in s.x})
+    if panel.x_scale == "log" and 0 < len(few) <= 10:  # ticks where something was computed
+        axis.set_xticks(few, [f"{x:g}" for x in few])
+        axis.set_xticks([], minor=True)
     if panel.x_limits:
         axis.set_xlim(*panel.x_limits)
     if panel.y_limits:

@@ -50,6 +50,8 @@ def reproduce(
     check_data(entry)
     study = Study(out / "parts" / entry.paper, quick, fresh, report)  # figures of a paper share parts
     result = entry.figure.make(study)
+    if stray := {s.panel for s in result.series} - {p.key for p in entry.figure.panels}:
+        raise TypeError(f"{entry.slug} has series for panels that it does not have: {', '.join(sorted(stray))}")
     report("drawing")
     save(entry.figure, result, out, entry.slug)
     write_atomically(out / f"{entry.slug}.csv", lambda p: p.write_text(_as_csv(result), "utf-8"))
@@ -60,9 +62,6 @@ def reproduce(
 
 def verdict(entry: Entry, result: Result, study: Study) -> dict[str, Any]:
     """What holds and what does not, as plain data (schema 1)."""
-    panels = {p.key for p in entry.figure.panels}
-    if stray := {s.panel for s in result.series} - panels:
-        raise TypeError(f"{entry.slug} has series for panels that it does not have: {', '.join(sorted(stray))}")
     return {
         "schema": SCHEMA,
         "coterie": coterie.__version__,

@@ -222,7 +222,7 @@ FIG2 = Figure(
 
 def _fig3(study: Study) -> Result:
     chances, graphs = study.pick([0.1, 0.3, 0.6, 1.0], [0.1, 1.0]), study.pick(10, 3)
-    stages, seeds = {"short": 10, "long": study.pick(200, 50)}, 50
+    stages, seeds = {"short": 10, "long": 200}, 50
     delta = 1 / (AGENTS * RECORDS)
     series, cost = [], 0.0
     node: dict[tuple[str, float], np.ndarray] = {}
@@ -297,7 +297,7 @@ FIG3 = Figure(
 
 
 def _fig4(study: Study) -> Result:
-    sizes, stage, seeds = study.pick([25, 50, 100, 200, 400, 800], [50, 400]), study.pick(100, 30), repeats(study)
+    sizes, stage, seeds = study.pick([25, 50, 100, 200, 400, 800], [50, 400]), 100, repeats(study)
     errors: dict[Version, list[np.ndarray]] = {}
     costs = []
     for version, printed in VERSIONS:
