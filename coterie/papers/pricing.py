@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -13,17 +12,24 @@ import numpy as np
 from coterie.algorithms.base import Algorithm, Config, Place
 from coterie.drivers.layout import rows
 from coterie.privacy.accountants import account
-from coterie.privacy.budget import run_events
 from coterie.privacy.calibration import calibrate
 from coterie.privacy.events import Event
 
 __all__ = ["cost_of", "noise_for"]
 
 
-def _events(algorithm: Algorithm, cfg: Config, places: Place, noise: float) -> Sequence[Event]:
+@eqx.filter_jit
+def _rounds(algorithm: Algorithm, cfg: Config, place: Place) -> tuple[Event, ...]:
+    out = jax.vmap(lambda t: algorithm.cost(cfg, place, t, None))(jnp.arange(place.rounds))
+    return out if isinstance(out, tuple) else (out,)
+
+
+def _events(algorithm: Algorithm, cfg: Config, places: Place, noise: float) -> list[Event]:
+    """What the first agent pays in all rounds, compiled once for all noise."""
     with jax.enable_x64(True):
         one = jax.tree.map(lambda x: jnp.asarray(np.asarray(x, float)), rows(places, 0))
-        return run_events(algorithm, cfg, eqx.tree_at(lambda p: p.noise, one, jnp.asarray(float(noise))))
+        here = eqx.tree_at(lambda p: p.noise, one, jnp.asarray(float(noise)))
+        return [jax.tree.map(lambda x: np.asarray(x), e) for e in _rounds(algorithm, cfg, here)]
 
 
 def cost_of(
@@ -36,4 +42,4 @@ def cost_of(
 
 def noise_for(algorithm: Algorithm, cfg: Config, places: Place, epsilon: float, delta: float) -> float:
     """The smallest noise multiplier that keeps the whole run within (ε, δ)."""
-    return calibrate(lambda noise: list(_events(algorithm, cfg, places, noise)), epsilon, delta)
+    return calibrate(lambda noise: _events(algorithm, cfg, places, noise), epsilon, delta)

@@ -221,7 +221,7 @@ FIG2 = Figure(
 
 
 def _fig3(study: Study) -> Result:
-    chances, graphs = study.pick([0.1, 0.3, 0.6, 1.0], [0.1, 1.0]), study.pick(10, 3)
+    chances, graphs = study.pick([0.1, 0.3, 0.6, 1.0], [0.1, 1.0]), study.pick(10, 2)
     stages, seeds = {"short": 10, "long": 200}, 50
     delta = 1 / (AGENTS * RECORDS)
     series, cost = [], 0.0
