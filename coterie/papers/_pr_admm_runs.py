@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 
 from coterie import theory
 from coterie.algorithms import pr_admm
 from coterie.drivers.references import pooled
+from coterie.experiment import Priced
 from coterie.papers._admm_runs import World, accuracy, every, losses, noise_claiming, points_sent, settled
 from coterie.papers.pricing import cost_of, noise_for
 from coterie.papers.study import Study
@@ -28,6 +30,13 @@ BASELINES: dict[str, tuple[str, dict[str, Any]]] = {  # with growth 1 M-ADMM is 
 }
 
 
+def moves(priced: Priced) -> tuple[float, float]:
+    """How far one record can move the minimiser, and how far the paper says (it forgets 1/n)."""
+    with jax.enable_x64(True):
+        right, printed = pr_admm.sensitivity, pr_admm.printed_sensitivity
+        return float(right(priced.cfg, priced.places, 0)[0]), float(printed(priced.cfg, priced.places)[0])
+
+
 def pr(
     study: Study, *, decay: str, options: dict[str, float], threshold: float, epsilon: float, version: str, eta: float,
     records: int, seeds: int,
@@ -39,12 +48,11 @@ def pr(
         world, experiment, "pr-admm", ROUNDS, penalty=eta, threshold=threshold, schedule=decay, options=options
     )
     place = priced.places
-    real = float(pr_admm.sensitivity(priced.cfg, place, 0)[0])
+    real, declared = moves(priced)
     noise = 0.0
     if version == "corrected":
         noise = noise_for(priced.algorithm, priced.cfg, place, epsilon, DELTA)
     elif version == "as printed":
-        declared = float(pr_admm.printed_sensitivity(priced.cfg, place)[0])
         noise = noise_claiming(priced, epsilon, DELTA, as_printed=True) * declared / real
     points, _ = points_sent(study, experiment, priced, noise, seeds)
     at = every(ROUNDS)
@@ -86,7 +94,7 @@ def gap(study: Study, *, decay: str, options: dict[str, float], epsilon: float, 
     )
     noise = noise_for(priced.algorithm, priced.cfg, priced.places, epsilon, DELTA)
     points, trace = points_sent(study, experiment, priced, noise, seeds)
-    sigma = noise * float(pr_admm.sensitivity(priced.cfg, priced.places, 0)[0]) * priced.shape
+    sigma = noise * moves(priced)[0] * priced.shape
     assert trace.draws is not None
     exact = points - sigma[:, None, None] * trace.draws["noise"]
     at = every(ROUNDS, 13)
