@@ -220,11 +220,10 @@ class House:
     def violations(self, rounds: int | None = None) -> list[str]:
         """I1-I3 and I5 from what was on the wire and what the ledgers say; `rounds` that every ledger must hold."""
         states = {n: self.state[n] / "ledger.db" for n in self.names}
-        return history(self.setting.agreement, states, self.seen, rounds, self.setting.terms.rounds)
+        return history(states, self.seen, rounds)
 
 
-def history(agreement: Agreement, ledgers: Mapping[str, Path], wire: Mapping[tuple[str, int], set[bytes]],
-            rounds: int | None, planned: int) -> list[str]:  # fmt: skip
+def history(ledgers: Mapping[str, Path], wire: Mapping[tuple[str, int], set[bytes]], rounds: int | None) -> list[str]:
     """What is wrong with the ledgers of all parties and the frames that were seen on the links between them."""
     found: list[str] = []
     frames: dict[str, dict[int, bytes]] = {}

@@ -117,7 +117,7 @@ class Crashes:
         agent.party = Proxy(agent.party)  # type: ignore[assignment]
         agent.source = Proxy(agent.source)  # type: ignore[assignment]
         hooked(agent.source, "draw", "draw", lambda t, *_: t)
-        hooked(agent.party, "turn", "turn", lambda t, *_: t)
+        hooked(agent.party, "speak", "turn", lambda t, *_: t)
         hooked(agent.ledger, "release", "release", lambda t, *_: t)
         hooked(agent.transport, "push", "push", lambda t, *_: t)
         hooked(agent, "_collect", "listen", lambda t, *_: t)

@@ -1,0 +1,296 @@
+"""Fault injection on whole agents, each a process of its own.
+
+    python -m tests.faults.agent_faults NAME FOLDER [NUMBER...]
+
+Every experiment prints one JSON object.
+
+    kills START STEP   SIGKILL on entering the START-th, START+STEP-th, … write, sync or send of three rounds
+    errors             a sync or write of the ledger fails: EIO, ENOSPC
+    full               the disk fills up
+    copies             an old copy of the state folder, and a second process on the same one
+    clock              another monotonic clock after a restart (a time namespace), and a pause of the process
+    partition SECONDS  a party's link goes down and up again: the integers of an unbroken run; no listening socket
+    nemesis SECONDS    five parties, everything at once
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from coterie.deploy.trial import free_ports
+from tests.deploy.house import rows
+from tests.faults.lab import HUB, PORT, Fleet, Lab, Proxy, address, lab_plan, sh
+
+STORES = "write,pwrite64,fsync,fdatasync,ftruncate,link,linkat,unlink,unlinkat,rename"
+SENDS = "sendmsg,sendto,writev"
+
+
+def three(folder: Path, rounds: int = 3, **deploy: Any) -> Fleet:
+    """Three agents on this machine's loopback."""
+    places: list[str | None] = [f"127.0.0.1:{p}" for p in free_ports(3)]
+    plan = lab_plan(places, rounds, "ring", **{"deadline": 5.0, "patience": 120.0} | deploy)
+    return Fleet(plan, folder, namespaces=False)
+
+
+def integers(fleet: Fleet) -> dict[str, bytes]:
+    """Every frame in every ledger."""
+    return {f"{s.name} {t}": f for s in fleet.sites for t, f in rows(s.state / "ledger.db")[0].items()}
+
+
+def fresh(fleet: Fleet) -> None:
+    """Forget states and draws, keep keys and agreement: the next run is a new one for the same parties."""
+    for site in fleet.sites:
+        shutil.rmtree(site.state, ignore_errors=True)
+        shutil.rmtree(site.data.parent / "draws", ignore_errors=True)
+
+
+def traced(*options: str) -> list[str]:
+    """Start a process under strace with a fault in it."""
+    return ["strace", "-f", "-qq", "-o", "/dev/null", *options]
+
+
+def kills(folder: Path, start: int = 1, step: int = 1) -> dict[str, Any]:
+    """The middle one of three dies at its n-th call, then comes back. Noise is fresh: a second draw would be seen.
+
+    Counts of calls are per thread; stores are made by one thread, so the sweep meets each of them.
+    """
+    fleet, found, points, skipped = three(folder), [], 0, 0
+    for calls in (SENDS, STORES):
+        number, through = start, 0
+        while through < 2:
+            fresh(fleet)
+            fleet.start(0)
+            fleet.start(2)
+            fault = ["-e", f"trace={calls}", "-e", f"inject={calls}:signal=KILL:when={number}"]
+            code = fleet.start(1, prefix=traced(*fault)).wait(120)
+            before = (
+                rows(fleet.sites[1].state / "ledger.db")[0] if (fleet.sites[1].state / "ledger.db").exists() else {}
+            )
+            if code:
+                shutil.rmtree(fleet.sites[1].data.parent / "draws", ignore_errors=True)  # what it drew died with it
+                fleet.start(1)
+                points, through = points + 1, 0
+            else:
+                through, skipped = through + 1, skipped + 1
+            codes = fleet.wait(180)
+            wrong = [f"exit codes {codes}"] if any(codes) else []
+            wrong += fleet.violations(3)
+            after = rows(fleet.sites[1].state / "ledger.db")[0]
+            wrong += [f"I4: round {t} was taken back" for t in before if after.get(t) != before[t]]
+            found += [f"{calls} {number}: {what}" for what in wrong]
+            number += step
+    return {"points": points, "unharmed": skipped, "violations": found}
+
+
+def errors(folder: Path) -> dict[str, Any]:
+    """The ledger of a running agent fails at a sync or a write: exit code 4, nothing more is sent, a clean resume."""
+    fleet, found, after, codes = three(folder, 6), [], [], []
+    for fault in ("fdatasync:error=EIO:when=4", "fdatasync:error=EIO:when=6", "pwrite64:error=ENOSPC:when=24"):
+        fresh(fleet)
+        fleet.start(0)
+        fleet.start(2)
+        trace = folder / "trace"
+        call = fault.split(":")[0]
+        prefix = ["strace", "-f", "-qq", "-o", str(trace), "-e", f"trace={call},{SENDS}", "-e", f"inject={fault}"]
+        codes.append(fleet.start(1, prefix=prefix).wait(120))
+        lines = trace.read_text().splitlines()
+        at = next((i for i, line in enumerate(lines) if "INJECTED" in line), len(lines))
+        after.append(
+            sum(int(n) for line in lines[at:] for n in re.findall(r"(?:sendmsg|sendto|writev).*= (\d+)$", line))
+        )
+        stored = rows(fleet.sites[1].state / "ledger.db")[0]
+        fleet.start(1)
+        ends = fleet.wait(180)
+        wrong = ([f"exit codes {ends}"] if any(ends) else []) + fleet.violations(6)
+        now = rows(fleet.sites[1].state / "ledger.db")[0]
+        found += [f"{fault}: {w}" for w in [*wrong, *(f"round {t} changed" for t in stored if stored[t] != now[t])]]
+    return {"codes": codes, "bytes after": after, "violations": found}
+
+
+def full(folder: Path) -> dict[str, Any]:
+    """A disk of 160 KiB under one party's state; later a larger one."""
+    fleet = three(folder, 200)
+    disk = fleet.sites[1].state
+    disk.mkdir()
+    sh("mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs", str(disk))
+    for node in range(3):
+        fleet.start(node)
+    codes = [fleet.processes[1].wait(240)]
+    seen = dict(rows(disk / "ledger.db")[0]) if (disk / "ledger.db").exists() else {}
+    codes.append(fleet.start(1).wait(120))  # still no room
+    sh("mount", "-o", "remount,size=64m", str(disk))
+    fleet.start(1)
+    ends = fleet.wait(240)
+    after = rows(disk / "ledger.db")[0]
+    found = fleet.violations(200) + [f"round {t} changed" for t in seen if after.get(t) != seen[t]]
+    return {"codes": codes, "ends": ends, "rounds before": len(seen), "violations": found, "errors": fleet.errors()}
+
+
+def copies(folder: Path) -> dict[str, Any]:
+    """Party 1 only dials. An old copy of its folder is refused; so is a second process while the first one runs."""
+    places: list[str | None] = [f"127.0.0.1:{p}" for p in free_ports(3)]
+    places[1] = None
+    fleet = Fleet(lab_plan(places, 40, "ring", deadline=5.0, patience=120.0, tick=0.3), folder, namespaces=False)
+    for node in range(3):
+        fleet.start(node)
+    fleet.until(lambda: fleet.round(1) >= 4)
+    site, old, same = fleet.sites[1], folder / "old", folder / "same"
+    fleet.signal(1, signal.SIGSTOP)
+    shutil.copytree(site.state, old)
+    fleet.signal(1, signal.SIGCONT)
+    fleet.until(lambda: fleet.round(1) >= 7)
+    original = fleet.processes[1]
+    clone = fleet.start(1, replace(site, state=old)).wait(90)  # while the original runs
+    folder_in_use = fleet.start(1, site).wait(90)
+    original.kill()
+    original.wait()
+    shutil.copytree(site.state, same)
+    restored = fleet.start(1, replace(site, state=old)).wait(90)  # instead of the original
+    before = len(rows(old / "ledger.db")[0])
+    second = fleet.start(1, replace(site, state=same))  # an exact copy, at the same time as …
+    first = fleet.start(1, site)
+    time.sleep(15)
+    speakers = [len(rows(p / "ledger.db")[0]) for p in (site.state, same)]
+    for process in (first, second):
+        process.terminate()
+    ended = sorted([first.wait(60), second.wait(60)])
+    if speakers[1] > speakers[0]:  # whoever was let in goes on
+        shutil.rmtree(site.state)
+        shutil.copytree(same, site.state)
+    fleet.start(1, site)
+    ends = fleet.wait(240)
+    return {"clone": clone, "in use": folder_in_use, "restored": restored, "new rounds of the old copy": before -
+            len(rows(old / "ledger.db")[0]), "rounds of the two": speakers, "ended": ended, "ends": ends,
+            "violations": fleet.violations(40), "errors": fleet.errors()}  # fmt: skip
+
+
+def clock(folder: Path) -> dict[str, Any]:
+    """One party starts again 28 hours later by its monotonic clock; then it is stopped for longer than a deadline."""
+    fleet = three(folder, 30, tick=0.2, deadline=2.0)
+    for node in range(3):
+        fleet.start(node)
+    fleet.until(lambda: fleet.round(1) >= 4)
+    fleet.kill(1)
+    shifted = ["unshare", "--time", "--fork", "--monotonic", str(28 * 3600), "--boottime", str(28 * 3600)]
+    fleet.start(1, prefix=shifted)
+    fleet.until(lambda: fleet.round(1) >= 10)
+    children = sh("pgrep", "-P", str(fleet.processes[1].pid)).split()
+    pid = int(children[0])
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(6)
+    os.kill(pid, signal.SIGCONT)
+    return {"ends": fleet.wait(180), "violations": fleet.violations(30), "errors": fleet.errors()}
+
+
+def partition(folder: Path, seconds: int = 60) -> dict[str, Any]:
+    """Two runs with the same noise, one of them cut in the middle. Party 1 has no address (T5)."""
+    lab, runs, sockets = Lab(3), [], {}
+    places = [f"{address(0)}:{PORT}", None, f"{address(2)}:{PORT}"]
+    fleet = Fleet(lab_plan(places, 24, "ring", deadline=10.0, patience=600.0, tick=0.4), folder)
+    for cut in (False, True):
+        for site in fleet.sites:
+            shutil.rmtree(site.state, ignore_errors=True)
+        for node in range(3):
+            fleet.start(node)
+        if cut:
+            fleet.until(lambda: fleet.round(1) >= 4)
+            sockets = {node: lab.listening(node) for node in (0, 1)}
+            lab.link(1, "down")
+            reached = [fleet.round(n) for n in range(3)]
+            time.sleep(seconds)
+            waited = [fleet.round(n) for n in range(3)]
+            lab.link(1, "up")
+        codes = fleet.wait(240)
+        if any(codes):
+            raise RuntimeError(f"{codes} {fleet.errors()}")
+        runs.append(integers(fleet))
+    apart = [name for name in runs[0] if runs[0][name] != runs[1].get(name)]
+    return {
+        "apart": apart[:9], "frames": len(runs[0]), "at the cut": reached, "at the end of it": waited,
+        "listening": [len(sockets[0]), len(sockets[1])], "violations": fleet.violations(24),
+    }  # fmt: skip
+
+
+def nemesis(folder: Path, seconds: int = 600, seed: int = 1) -> dict[str, Any]:
+    """Five parties in a ring, each behind a proxy and in a namespace; faults until the time is over, then peace."""
+    rng, lab = random.Random(seed), Lab(5)
+    rounds = 20 + int(1.5 * seconds)
+    ports = [8000 + i for i in range(5)]
+    listen: list[str | None] = [f"{address(i)}:{PORT}" for i in range(5)]
+    plan = lab_plan([f"{HUB}:{p}" for p in ports], rounds, "ring", deadline=30.0, patience=3600.0, tick=0.5)
+    fleet, done = Fleet(plan, folder, listen=listen), []
+    proxies = [Proxy(p, (address(i), PORT)) for i, p in enumerate(ports)]
+
+    async def fault(kind: str, node: int) -> None:
+        length = rng.uniform(0.5, 6)
+        match kind:
+            case "kill":
+                fleet.kill(node)
+                await asyncio.sleep(length / 3)
+                fleet.start(node)
+            case "stop":
+                fleet.signal(node, signal.SIGSTOP)
+                await asyncio.sleep(length)
+                fleet.signal(node, signal.SIGCONT)
+            case "down":
+                lab.link(node, "down")
+                await asyncio.sleep(length)
+                lab.link(node, "up")
+            case "slow":
+                lab.slow(node, rng.choice(["16kbit", "64kbit", "256kbit"]))
+                await asyncio.sleep(length)
+                lab.slow(node, None)
+            case "reset":
+                proxies[node].reset()
+            case mood:
+                proxies[node].mood = mood
+                await asyncio.sleep(length)
+                proxies[node].mood = ""
+        done.append(kind)
+
+    async def scenario() -> list[int]:
+        for proxy in proxies:
+            await proxy.start()
+        for node in range(5):
+            fleet.start(node)
+        kinds = ["kill", "stop", "down", "slow", "reset", "latency", "bandwidth", "slicer", "timeout", "limit"]
+        end, busy = time.monotonic() + seconds, set()  # type: ignore[var-annotated]
+
+        async def afflict(node: int) -> None:
+            busy.add(node)
+            await fault(kinds[len(done) % len(kinds)] if len(done) < len(kinds) else rng.choice(kinds), node)
+            busy.discard(node)
+
+        tasks = []
+        while time.monotonic() < end:
+            free = [n for n in range(5) if n not in busy]
+            if free:
+                tasks.append(asyncio.create_task(afflict(rng.choice(free))))
+            await asyncio.sleep(rng.uniform(0.2, 2.0))
+        await asyncio.gather(*tasks)
+        for node in range(5):  # whoever ended in between (exit code 6, say) starts again
+            if fleet.processes[node].poll():
+                fleet.codes[node].append(fleet.processes[node].returncode)
+                fleet.start(node)
+        return await asyncio.to_thread(fleet.wait, 600 + seconds)
+
+    codes = asyncio.run(scenario())
+    faults = {kind: done.count(kind) for kind in sorted(set(done))}
+    return {"codes": codes, "rounds": rounds, "faults": faults, "violations": fleet.violations(rounds),
+            "errors": fleet.errors() if any(codes) else ""}  # fmt: skip
+
+
+if __name__ == "__main__":
+    known = {f.__name__: f for f in (kills, errors, full, copies, clock, partition, nemesis)}
+    print(json.dumps(known[sys.argv[1]](Path(sys.argv[2]) / "fleet", *map(int, sys.argv[3:]))))

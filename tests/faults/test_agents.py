@@ -1,0 +1,130 @@
+"""P1, P3, P4, P7, T3, T5, F3 on whole agents: processes that are killed, starved, copied, cut off. `make test-faults`.
+
+Longer or shorter: COTERIE_SWEEP_STEP (every how many calls a kill; default 3), COTERIE_PARTITION_SECONDS (60),
+COTERIE_NEMESIS_SECONDS (600).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.faults
+
+
+def works(*command: str) -> bool:
+    return shutil.which(command[0]) is not None and subprocess.run(command, capture_output=True).returncode == 0
+
+
+needs_strace = pytest.mark.skipif(not works("strace", "-qq", "-o", "/dev/null", "true"), reason="strace does not work")
+needs_root = pytest.mark.skipif(not works("unshare", "-n", "-m", "true"), reason="namespaces need root (CAP_SYS_ADMIN)")
+needs_links = pytest.mark.skipif(
+    not works("unshare", "-n", "ip", "link", "add", "a", "type", "veth", "peer", "name", "b"),
+    reason="no iproute2, or no veth links",
+)
+needs_buckets = pytest.mark.skipif(
+    not works("unshare", "-n", "tc", "qdisc", "add", "dev", "lo", "root", "tbf", "rate", "1mbit", "burst", "8kb",
+              "latency", "400ms"),
+    reason="no tc, or no tbf",
+)  # fmt: skip
+needs_time = pytest.mark.skipif(
+    not works("unshare", "--time", "--fork", "--monotonic", "100800", "true"), reason="no time namespaces"
+)
+
+
+def experiment(name: str, folder: Path, *arguments: int, alone: bool = False) -> dict[str, Any]:
+    """Run one; what it mounts and links ends with it."""
+    prefix = ["unshare", "-n", "-m", "--propagation", "private"] if alone else []
+    command = [*prefix, sys.executable, "-W", "ignore", "-m", "tests.faults.agent_faults", name, str(folder)]
+    done = subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    print(name, done.stdout)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@needs_strace
+def test_p1_killed_at_writes_syncs_and_sends(tmp_path: Path) -> None:
+    report = experiment("kills", tmp_path, 1, int(os.environ.get("COTERIE_SWEEP_STEP", "3")))
+    assert report["violations"] == []
+    assert report["points"] >= 5
+
+
+@needs_strace
+def test_p3_io_errors(tmp_path: Path) -> None:
+    report = experiment("errors", tmp_path)
+    assert report["codes"] == [4, 4, 4]
+    assert report["bytes after"] == [0, 0, 0]
+    assert report["violations"] == []
+
+
+@needs_root
+def test_p3_a_full_disk(tmp_path: Path) -> None:
+    report = experiment("full", tmp_path, alone=True)
+    assert report["codes"] == [4, 4], report
+    assert report["ends"] == [0, 0, 0], report
+    assert report["rounds before"] > 5
+    assert report["violations"] == []
+
+
+def test_p4_copies_and_second_processes(tmp_path: Path) -> None:
+    report = experiment("copies", tmp_path)
+    assert (report["clone"], report["restored"], report["in use"]) == (5, 5, 2), report
+    assert report["new rounds of the old copy"] == 0
+    assert report["ended"] in ([6, 130], [5, 130], [130, 130]), report
+    assert report["ends"] == [0, 0, 0], report
+    assert report["violations"] == []
+
+
+@needs_time
+def test_p7_clocks(tmp_path: Path) -> None:
+    report = experiment("clock", tmp_path)
+    assert report["ends"] == [0, 0, 0], report
+    assert report["violations"] == []
+
+
+@needs_root
+@needs_links
+def test_t3_t5_a_partition_heals_to_identical_integers(tmp_path: Path) -> None:
+    report = experiment("partition", tmp_path, int(os.environ.get("COTERIE_PARTITION_SECONDS", "60")), alone=True)
+    assert report["apart"] == []
+    assert report["frames"] == 72
+    assert max(report["at the end of it"]) <= max(report["at the cut"]) + 2  # it was a real cut
+    assert report["listening"] == [1, 0]  # T5, and its twin: a party with an address does listen
+    assert report["violations"] == []
+
+
+@needs_root
+@needs_links
+@needs_buckets
+def test_f3_nemesis(tmp_path: Path) -> None:
+    seconds = int(os.environ.get("COTERIE_NEMESIS_SECONDS", "600"))
+    report = experiment("nemesis", tmp_path, seconds, alone=True)
+    assert report["codes"] == [0] * 5, report
+    assert len(report["faults"]) >= 8 or seconds < 30
+    assert report["violations"] == []
+
+
+def test_f3_twin_the_history_check_finds_a_second_version(tmp_path: Path) -> None:
+    """One ledger exchanged for that of another run with the same keys: the others used messages it does not hold."""
+    from tests.faults.agent_faults import fresh, three
+
+    fleet = three(tmp_path / "fleet")
+    for node in range(3):
+        fleet.start(node)
+    assert fleet.wait(120) == [0, 0, 0], fleet.errors()
+    assert fleet.violations(3) == []
+    shutil.copytree(fleet.sites[1].state, tmp_path / "other")
+    fresh(fleet)
+    for node in range(3):
+        fleet.start(node)
+    assert fleet.wait(120) == [0, 0, 0], fleet.errors()
+    shutil.rmtree(fleet.sites[1].state)
+    shutil.copytree(tmp_path / "other", fleet.sites[1].state)
+    assert any("used another round" in what for what in fleet.violations(3))
