@@ -10,12 +10,12 @@ Parts are padded to one shape with copies of agents; nobody reads a copy's messa
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import equinox as eqx
@@ -41,7 +41,6 @@ __all__ = ["Part", "Shards", "make_mesh", "make_shards", "simulate_shards"]
 
 AXIS = "devices"
 EACH, RUNS, ALL = Spec(AXIS), Spec(None, AXIS), Spec()  # per agent; per run and agent; the same everywhere
-CARRIED = Carry(RUNS, RUNS, RUNS, RUNS, RUNS, ALL, ALL, ALL, ALL)  # type: ignore[arg-type]
 
 
 class Part(Arrays):
@@ -51,6 +50,7 @@ class Part(Arrays):
     judge: Int[Array, " judges"]  # where the judged agents are, if they are here …
     mine: Bool[Array, " judges"]  # … and whether they are
     send: list[Int[Array, " messages"]]  # whose messages leave in each wave
+    everyone: Int[Array, " all"] | None  # where each agent's message is then, if everybody hears everybody
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +130,9 @@ def _part(
         arriving = next((traffic.needs[q, p] for q, target in wave if target == p), members[:0])
         at[arriving] = size + np.arange(len(arriving))
         size += length
+    everyone = None
+    if (terrain.graph.degrees == len(terrain.parts) - 1).all():  # slots then number the agents as on one device
+        everyone, at, size = jnp.asarray(at[terrain.order], jnp.int32), np.argsort(terrain.order), len(terrain.parts)
     groups = [terrain.group(low, members[low:high], at) for low, high in pairwise(lows)]
     judges = terrain.order[Program.judged(len(terrain.parts))]
     here = np.isin(judges, members[real])
@@ -142,6 +145,7 @@ def _part(
         jnp.asarray(np.where(here, position[judges], 0), jnp.int32),
         jnp.asarray(here),
         send,
+        everyone,
     )
 
 
@@ -181,7 +185,8 @@ class ShardedProgram(Program):
         for rows, pairs in zip(arrays.send, self.traffic.waves, strict=True):
             leaving = jax.tree.map(lambda m: m[rows], message)  # noqa: B023
             blocks.append(jax.tree.map(lambda m: jax.lax.ppermute(m, AXIS, pairs), leaving))  # noqa: B023
-        return jax.tree.map(lambda *x: jnp.concatenate(x), *blocks)
+        found = jax.tree.map(lambda *x: jnp.concatenate(x), *blocks)
+        return found if arrays.everyone is None else jax.tree.map(lambda m: m[arrays.everyone], found)
 
     def total(self, arrays: Arrays, x: Array, low: int = 0) -> Array:
         assert isinstance(arrays, Part)
@@ -230,13 +235,17 @@ def simulate_shards(
         program.test = held_out = None if program.test is None else jax.tree.map(everywhere, program.test)
         spread = jax.tree_util.tree_map_with_path(_spec, arrays)
 
-        def begin(cfg: Any, part: Part, z: Array, held_out: Any) -> Carry:
+        def begin(cfg: Any, part: Part, z: Array, held_out: Any) -> tuple:
             program.test = held_out
-            return over_runs(lambda c, z: program.begin(c, noisy(part, z)), cfg, z)
+            return over_runs(lambda c, z: _apart(program.begin(c, noisy(part, z))), cfg, z)
 
-        def ahead(carry: Carry, cfg: Any, part: Part, z: Array, seeds: Array, held_out: Any, *span: Array) -> Carry:
+        def ahead(carry: tuple, cfg: Any, part: Part, z: Array, seeds: Array, held_out: Any, *span: Array) -> tuple:
             program.test = held_out
-            one = lambda c, g, z, s: program.advance(c, g, noisy(part, z), jax.random.key(s), None, *span)  # noqa: E731
+
+            def one(carry: tuple, cfg: Any, z: Array, seed: Array) -> tuple:
+                whole = Carry(*carry[0], *carry[1], {})  # type: ignore[call-arg]
+                return _apart(program.advance(whole, cfg, noisy(part, z), jax.random.key(seed), None, *span))
+
             return over_runs(one, carry, cfg, z, seeds)
 
         def answers(state: Any, cfg: Any, part: Part, z: Array) -> Array:
@@ -245,8 +254,9 @@ def simulate_shards(
         on = lambda f, given, out: jax.shard_map(  # noqa: E731
             f, mesh=mesh, in_specs=given, out_specs=out, check_vma=False
         )
-        start = jax.jit(on(begin, (ALL, spread, RUNS, ALL), CARRIED))
-        forward = jax.jit(on(ahead, (CARRIED, ALL, spread, RUNS, ALL, ALL, ALL, ALL), CARRIED), donate_argnums=0)
+        carried = (RUNS, ALL)
+        start = jax.jit(on(begin, (ALL, spread, RUNS, ALL), carried))
+        forward = jax.jit(on(ahead, (carried, ALL, spread, RUNS, ALL, ALL, ALL, ALL), carried), donate_argnums=0)
         carry, done = start(cfg, arrays, multipliers, held_out), 0
         at = lambda t: everywhere(np.int32(t))  # noqa: E731
         rest = (cfg, arrays, multipliers, seeds, held_out)
@@ -266,11 +276,19 @@ def simulate_shards(
             advance, done, rounds + 1, progress, _agree, keep, checkpoint.every if checkpoint is not None else 0
         )
         timing = {"compile_s": compile_s, "run_s": time.perf_counter() - started}
-        points = jax.jit(on(answers, (RUNS, ALL, spread, RUNS), RUNS))(carry.state, cfg, arrays, multipliers)
-        seen = jax.tree.map(fetch, dataclasses.replace(carry, state=None, message=None, memory=[]))
+        (state, message, _, *each), shared = carry
+        points = jax.jit(on(answers, (RUNS, ALL, spread, RUNS), RUNS))(state, cfg, arrays, multipliers)
+        seen = SimpleNamespace(**dict(zip(("sent", "bits", "cut", "clock", "curves"), (*each, *shared), strict=True)))
+        for name, value in vars(seen).items():
+            setattr(seen, name, jax.tree.map(fetch, value))
         trace = make_trace(program, shards, seen, fetch(points), done, timing)
-        trace.extras |= {"resumed": max(0, first - 1), "crossing_bytes": _crossing(shards, carry.message, len(runs))}
+        trace.extras |= {"resumed": max(0, first - 1), "crossing_bytes": _crossing(shards, message, len(runs))}
         return trace
+
+
+def _apart(c: Carry) -> tuple[tuple, tuple]:
+    """What a carry holds of each agent, and what is the same everywhere."""
+    return (c.state, c.message, c.memory, c.sent, c.bits), (c.cut, c.clock, c.curves)
 
 
 def _agree(stop: bool, seconds: float) -> tuple[bool, float]:

@@ -147,13 +147,14 @@ def in_pieces(
             began = time.perf_counter()
             high = min(done + piece, end, (done // every + 1) * every if every else end)
             advance(done, high)
-            stop, seconds = agree(interrupted(), time.perf_counter() - began)
+            seconds = time.perf_counter() - began
+            if progress is not None:
+                progress(high - 1)
+            stop, seconds = agree(interrupted(), seconds)
             piece = int(np.clip((high - done) * PIECE_SECONDS / max(seconds, 1e-6), 1, 8 * piece))
             done = high
             if keep is not None and (stop or done == end or (every and done % every == 0)):
                 keep(done)
-            if progress is not None:
-                progress(done - 1)
     return done
 
 
@@ -243,9 +244,8 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def make_trace(
-    program: Program, layout: Any, carry: Carry, points: Array | np.ndarray, done: int, timing: dict
-) -> Trace:
+def make_trace(program: Program, layout: Any, carry: Any, points: Any, done: int, timing: dict[str, float]) -> Trace:
+    """The trace of a run that stopped after `done` steps, agents put back into the plan's order."""
     completed = max(0, done - 1)  # step t reads round t − 1: the last message sent may not have been heard yet
     due = [t for t in range(program.rounds + 1) if t % program.every == 0 or t == program.rounds]
     slots = [k for k, t in enumerate(due) if t < done]
