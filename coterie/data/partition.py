@@ -16,6 +16,7 @@ from coterie.errors import InputError
 __all__ = ["PARTITIONS", "partition", "split"]
 
 PARTITIONS = ("iid", "site", "dirichlet")
+"""How records are dealt to agents."""
 
 
 def partition(

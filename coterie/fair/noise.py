@@ -51,10 +51,12 @@ class Seeded:
         self.rng = rng
 
     def add(self, values: Floats, scale: Floats, law: Law) -> Floats:
+        """`values` with independent noise of scale σ or b, one scale for each number (0: none)."""
         noise = self.rng.normal if law == "gaussian" else self.rng.laplace
         return values + scale * noise(size=values.shape)
 
     def event(self, multiplier: float, size: int, law: Law, sensitivity: float = 1.0) -> Event:
+        """What releasing numbers with this noise costs."""
         return Gaussian(sensitivity, multiplier) if law == "gaussian" else Laplace(sensitivity, 1 / multiplier)
 
 
@@ -64,6 +66,7 @@ class Grid:
     secure = True
 
     def add(self, values: Floats, scale: Floats, law: Law) -> Floats:
+        """`values`, rounded to the noise's grid, with independent noise of scale σ or b (0: none, and not rounded)."""
         scale = np.broadcast_to(scale, values.shape)
         out = np.array(values, float)
         for one in np.unique(scale[scale > 0]):
@@ -73,6 +76,7 @@ class Grid:
         return out
 
     def event(self, multiplier: float, size: int, law: Law, sensitivity: float = 1.0) -> Event:
+        """What releasing `size` numbers costs, what rounding to the grid adds to the sensitivity included."""
         if law == "gaussian":
             rounding = multiplier * np.sqrt(size) / GRID_SIGMA * _UP
             return DiscreteGaussian(sensitivity + rounding, multiplier)

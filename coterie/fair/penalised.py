@@ -87,10 +87,12 @@ class CovariancePenalised(Linear):
 
     @property
     def lipschitz(self) -> float:
+        """Bound on the norm of one record's gradient, penalty included."""
         return super().lipschitz + self.alpha * self.reach
 
     @property
     def smoothness(self) -> float:
+        """Bound on one record's curvature, penalty included."""
         return super().smoothness + self.alpha / self.corner * self.bend
 
     @property

@@ -20,6 +20,7 @@ from coterie.graphs.graph import DENSE, LANCZOS, Graph, lanczos
 __all__ = ["RULES", "Mixing", "Spectrum", "mixing"]
 
 RULES = ("metropolis", "laplacian", "two-thirds", "uniform")
+"""Names of the rules that `mixing` knows."""
 
 
 @dataclass(frozen=True)

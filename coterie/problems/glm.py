@@ -61,10 +61,12 @@ class Linear(Problem):
 
     @property
     def lipschitz(self) -> float:
+        """Bound on the norm of one record's gradient; none for squares."""
         return float("inf") if self.loss == "squared" else self.bound
 
     @property
     def smoothness(self) -> float:
+        """Bound on one record's curvature."""
         return {"logistic": 0.25, "hinge": 0.5 / self.width, "squared": 1.0}[self.loss] * self.bound**2
 
     @property
@@ -136,14 +138,17 @@ class Softmax(Problem):
 
     @property
     def dim(self) -> int:
+        """Parameters: one vector for each class."""
         return self.features * self.classes
 
     @property
     def lipschitz(self) -> float:
+        """Bound on the norm of one record's gradient: √2 where the wrong class is certain."""
         return 2**0.5 * self.bound
 
     @property
     def smoothness(self) -> float:
+        """Bound on one record's curvature: diag(p) − ppᵀ ≤ 1/2."""
         return 0.5 * self.bound**2
 
     def scores(self, x: Float[Array, " d"], features: Array) -> Float[Array, "rows classes"]:

@@ -28,15 +28,17 @@ class Mean(Problem):
 
     @property
     def constraint(self) -> Constraint | None:  # type: ignore[override]
+        """The box of all records, where estimates are kept in it."""
         return Box(-self.radius, self.radius) if self.boxed else None
 
     @property
     def lipschitz(self) -> float:
-        # Half of what one replacement can change, 2r√p, so that 2 · lipschitz is the replace-one gap everywhere.
+        """Half of what one replacement can change, 2r√p, so that 2 · lipschitz is the replace-one gap everywhere."""
         return self.radius * self.dim**0.5
 
     @property
     def smoothness(self) -> float:
+        """A record's curvature."""
         return 1.0
 
     def losses(self, x: Float[Array, " d"], features: Array, targets: Array) -> Float[Array, " rows"]:

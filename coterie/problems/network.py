@@ -41,14 +41,17 @@ class Perceptron(Problem):
 
     @property
     def dim(self) -> int:
+        """Weights and biases of all layers."""
         return sum((i + 1) * o for i, o in self._layers)
 
     @property
     def lipschitz(self) -> float:
+        """None is known: gradients have to be clipped."""
         return float("inf")
 
     @property
     def smoothness(self) -> float:
+        """None is known."""
         return float("inf")
 
     @property
@@ -151,6 +154,7 @@ class Custom(Problem):
 
     @property
     def dim(self) -> int:
+        """Numbers in the tree of parameters."""
         return self.template.flat.size
 
     @property
