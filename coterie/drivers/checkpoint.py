@@ -69,7 +69,7 @@ class Checkpoint:
             return None
         path = self.path(step)
         try:
-            with np.load(path, allow_pickle=False) as stored:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 if str(stored["fingerprint"]) != fingerprint:
                     raise InputError(f"{path} belongs to another run: choose another --checkpoint folder or empty it")
                 leaves, tree = jax.tree.flatten(like)
