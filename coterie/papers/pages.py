@@ -22,9 +22,9 @@ __all__ = ["collect", "explanation", "index_page", "paper_page", "write_pages"]
 INTRODUCTION = """\
 Every picture on these pages is drawn by this project's code from one command, `coterie reproduce NAME`, next to what
 holds under correct accounting. *As printed* is the paper's noise with the ε it claims, *true ε* what that run really
-costs, *corrected* the same claimed ε with the noise it takes. Curves average 10 seeds. A claim that our data do not
-bear out is listed as such, with the reason. `make papers` makes everything anew, `make papers-quick` a small version in
-`runs/papers-quick`. Sections such as "spec 01 §1" name the derivations behind the [errata](../errata.md).
+costs, *corrected* the same claimed ε with the noise it takes. Curves average 10 seeds or more. A claim that our data
+do not bear out is listed as such, with the reason. `make papers` makes everything anew, `make papers-quick` a small
+version in `runs/papers-quick`. Sections such as "spec 01 §1" name the derivations behind the [errata](../errata.md).
 
 Data sets are found through `COTERIE_DATA` ([data](../data.md)); figures on data that may not be redistributed need a
 file of your own and say so."""
@@ -70,14 +70,14 @@ def index_page(verdicts: dict[str, Any]) -> str:
         for e in entries:
             found = verdicts.get(e.slug)
             if found is None:
-                rows.append((f"[`{e.slug}`]({slug}.md#{e.slug})", e.figure.title, "not run here", "", ""))
+                rows.append((f"[`{e.slug}`]({slug}.md#{e.slug})", e.figure.title, "not run here", ""))
                 continue
             theirs = [c for c in found["claims"] if c["who"] == "paper"]
             ours = [c for c in found["claims"] if c["who"] == "ours"]
             count = lambda claims: f"{sum(c['holds'] for c in claims)} of {len(claims)}" if claims else ""  # noqa: E731
             link = f"[`{e.slug}`]({slug}.md#{e.slug})"
-            rows.append((link, e.figure.title, count(theirs), count(ours), f"{found['seconds']:.0f} s"))
-        header = ("name", "what", "paper's claims that hold", "ours", "time on one core")
+            rows.append((link, e.figure.title, count(theirs), count(ours)))
+        header = ("name", "what", "paper's claims that hold", "ours")
         lines += ["", f"## [{paper.title}]({slug}.md)", "", f"{paper.authors} ({paper.year}).", "", table(header, rows)]
     return "\n".join(lines) + "\n"
 
@@ -135,7 +135,7 @@ def explanation(claim: dict[str, Any]) -> str:
     """Why a claim does not hold, and where that is derived."""
     if not claim["reason"]:
         return "Not explained"
-    return claim["reason"] + (f" ({claim['section']})" if claim["section"] else "")
+    return f"Why: {claim['reason']}" + (f" ({claim['section']})" if claim["section"] else "")
 
 
 def _words(text: str) -> str:

@@ -30,7 +30,7 @@ class Study:
     quick: bool = False
     fresh: bool = False  # ignore what is stored
     report: Callable[[str], None] = lambda _: None
-    seconds: float = 0.0  # that the parts took when they were computed
+    seconds: float = 0.0  # of processor time that the parts took when they were computed
 
     @property
     def seeds(self) -> int:
@@ -54,9 +54,9 @@ class Study:
         if path is not None and path.exists() and not self.fresh:
             stored = json.loads(path.read_text("utf-8"))
         else:
-            started = time.perf_counter()
+            started = time.process_time()
             values = {k: _plain(v) for k, v in function(self, **settings).items()}
-            stored = {"settings": settings, "seconds": time.perf_counter() - started, "values": values}
+            stored = {"settings": settings, "seconds": time.process_time() - started, "values": values}
             if path is not None:
                 text = json.dumps(stored, allow_nan=False) + "\n"
                 write_atomically(path, lambda p: p.write_text(text, "utf-8"))

@@ -258,7 +258,7 @@ def test_pages_are_made_from_the_verdicts(tmp_path: Path, monkeypatch: pytest.Mo
     pages.collect(tmp_path / "out", tmp_path, ["test-fig1"])
     pages.write_pages(tmp_path)
     text = (tmp_path / "papers" / "test.md").read_text()
-    assert "| ours | falls | **does not hold** | it does not. it grows (1) |" in text
+    assert "| ours | falls | **does not hold** | it does not. Why: it grows (1) |" in text
     assert "| line | as printed | 1 | ∞: no guarantee | 1e-05 | bare |" in text
     assert (tmp_path / "papers" / re.search(r"!\[.*\]\((.*png)\)", text)[1]).exists()  # type: ignore[index]
     assert "1 of 1" in (tmp_path / "papers" / "index.md").read_text()
