@@ -38,7 +38,7 @@ test-faults: $(READY)    ## kills, I/O errors, full disks, power cuts; wants roo
 		apt-get install -y --no-install-recommends strace iproute2 || echo "strace or iproute2 could not be installed"; fi
 	$(BIN)/python -m pytest -p no:xdist -m faults -rs tests/faults
 
-lint: $(READY)
+lint: $(READY)           ## ruff, formatting, mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -56,7 +56,7 @@ $(SITE): $(READY)
 
 docs: $(SITE)            ## rewrite the generated parts of README and docs/ from the code, build the site in site/
 	$(BIN)/python -m coterie.report.pages
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 notebook: $(SITE)        ## run docs/five-hospitals.ipynb again and keep what it shows
 	$(BIN)/jupyter nbconvert --to notebook --execute --inplace --ExecutePreprocessor.record_timing=False docs/five-hospitals.ipynb
@@ -67,5 +67,5 @@ papers: $(READY)         ## every figure of the papers, 10 seeds, and the pages 
 papers-quick: $(READY)   ## the same with few seeds and small sizes, in runs/papers-quick; below 10 minutes
 	$(BIN)/coterie reproduce all --quick
 
-clean:
+clean:                   ## remove the virtual environment, runs and the site
 	rm -rf $(VENV) runs site build

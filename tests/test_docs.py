@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import json
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -16,7 +18,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import typer
 from pydantic import BaseModel
 
 import coterie.algorithms
@@ -24,6 +28,7 @@ from coterie import cli
 from coterie.algorithms.base import Algorithm, all_algorithms, find
 from coterie.data.loaders import LOADERS
 from coterie.errors import InputError
+from coterie.estimators import forget_fits
 from coterie.plan import Plan, validate
 from coterie.report import pages
 from coterie.report.result import SCHEMA
@@ -31,7 +36,7 @@ from coterie.report.result import SCHEMA
 ROOT = Path(__file__).parents[1]
 PAGES = pages.pages(ROOT)
 README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
-names = pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+names = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -97,15 +102,71 @@ def test_broken_links_are_noticed() -> None:
     assert broken_links(README, text) == ["docs/nowhere.md", "docs/plan.md#no-such-heading"]
 
 
+def commands() -> dict[str, set[str]]:
+    """Every command, "plan check" as two words, and its options."""
+    group: Any = typer.main.get_command(cli.app)
+    found = {}
+    for name, command in group.commands.items():
+        below = getattr(command, "commands", None)
+        for words, one in {f"{name} {n}": c for n, c in below.items()}.items() if below else [(name, command)]:
+            found[words] = {o for p in one.params for o in (*p.opts, *p.secondary_opts)} | {"--help"}
+    return found
+
+
+COMMANDS = commands()
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def wrong_command(line: str) -> str | None:
+    """What is wrong with a line of a shell block, as far as it is about coterie, make or a module of ours."""
+    words = shlex.split(line.removeprefix("$ "), comments=True)
+    match words:
+        case ["coterie", first, *rest]:
+            name = f"{first} {rest[0]}" if rest and f"{first} {rest[0]}" in COMMANDS else first
+            if name not in COMMANDS:
+                return f"no command {name!r}"
+            unknown = [w for w in rest if w.startswith("--") and w.partition("=")[0] not in COMMANDS[name]]
+            return f"{name} has no {unknown}" if unknown else None
+        case ["make", target, *_]:
+            return None if target in TARGETS else f"no target {target!r}"
+        case ["python", "-m", module, *_] if module.split(".")[0] in ("coterie", "examples", "benchmarks"):
+            return None if importlib.util.find_spec(module) else f"no module {module!r}"
+    return None
+
+
 @names
-def test_commands_targets_and_files_on_pages_exist(page: Path) -> None:
+def test_commands_of_shell_blocks_exist(page: Path) -> None:
+    for block in (b for language in ("sh", "console", "bash", "") for b in blocks(page, language)):
+        lines = block.replace("\\\n", " ").splitlines()
+        if any(line.startswith("$ ") for line in lines):  # what does not follow a prompt was printed
+            lines = [line for line in lines if line.startswith("$ ")]
+        for line in lines:
+            if re.match(r"(\$ )?(coterie|make|python) ", line):
+                assert wrong_command(line) is None, line
+
+
+def test_wrong_commands_are_noticed() -> None:
+    assert wrong_command("$ coterie plan check x.toml --set a=b  # why") is None
+    for line in ("coterie fly", "coterie plan land", "coterie run --fast", "make tea", "python -m examples.none"):
+        assert wrong_command(line), line
+
+
+@names
+def test_commands_targets_and_files_named_on_pages_exist(page: Path) -> None:
     text = page.read_text("utf-8")
-    commands = {c.name or c.callback.__name__ for c in cli.app.registered_commands if c.callback}
-    assert set(re.findall(r"`coterie ([a-z]+)", text)) <= commands
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)) | {"docs"}
-    assert set(re.findall(r"`make ([a-z-]+)`", text)) <= targets
-    for path in re.findall(r"`((?:coterie|tests|benchmarks|docs)/[\w/.]+)`", text):
+    groups = {name.split()[0] for name in COMMANDS}
+    for first, second in re.findall(r"`coterie ([a-z]+)(?: ([a-z]+))?", text):
+        assert first in groups, first
+        assert first in COMMANDS or not second or f"{first} {second}" in COMMANDS, f"{first} {second}"
+    assert set(re.findall(r"`make ([a-z-]+)`", text)) <= TARGETS
+    for path in re.findall(r"`((?:coterie|tests|benchmarks|docs|examples)/[\w/.-]+)`", text):
         assert (ROOT / path).exists() or path.endswith("noisy_diffusion.py"), path
+
+
+def test_every_page_is_in_the_menu() -> None:
+    menu = (ROOT / "mkdocs.yml").read_text("utf-8")
+    docs = {str(p.relative_to(ROOT / "docs")) for p in PAGES if p.is_relative_to(ROOT / "docs")}
+    assert [p for p in sorted(docs) if f" {p}\n" not in menu and not p.startswith("papers/")] == []
 
 
 def test_data_page_names_every_option() -> None:
@@ -120,13 +181,67 @@ def test_data_page_names_every_option() -> None:
                 assert f"`{option}`" in row, f"{name}: {option}"
 
 
-# ---- the README's examples -------------------------------------------------------------------------------------------
+# ---- examples on pages -----------------------------------------------------------------------------------------------
 
 
-def test_readme_python_runs_as_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    (example,) = blocks(README, "python")
-    assert len(example.splitlines()) <= 12
-    exec(compile(example, "README.md", "exec"), {})
+def fair_table() -> dict[str, Any]:
+    """What the page on fairness takes for granted: a table, its label, and new records."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({
+        "sex": rng.choice(["Female", "Male"], 400), "age": rng.integers(17, 91, 400),
+        "hours": rng.integers(1, 100, 400), "job": rng.choice(["clerk", "nurse", "driver"], 400),
+    })  # fmt: skip
+    return {"table": table, "income": (table.age > 50).to_numpy().astype(int), "more": table[:5]}
+
+
+def small_run() -> dict[str, Any]:
+    """What the page on certificates takes for granted: a finished run."""
+    assert cli.main(["run", "--quiet", "--set", "run.rounds=3", "--seeds", "1", "--out", "runs/default"]) == 0
+    return {}
+
+
+PREPARED: dict[str, Callable[[], dict[str, Any]]] = {"fair.md": fair_table, "certificate.md": small_run}
+LONG = ("estimators.md", "custom-models.md", "coupled.md")  # their parts are tested every day beside their modules
+EXAMPLES = [
+    pytest.param(p, marks=pytest.mark.slow if p.name in LONG else (), id=p.name)
+    for p in PAGES
+    if blocks(p, "python") and p not in (README, CONTRIBUTING)  # these have tests of their own
+]
+
+
+@pytest.fixture
+def first_fit() -> None:
+    """Pages fit the same clinics again and again; in this process that is no mistake."""
+    forget_fits()
+
+
+@pytest.mark.usefixtures("first_fit")
+@pytest.mark.parametrize("page", EXAMPLES)
+def test_python_of_a_page_runs_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    space = {"__name__": "page"} | PREPARED.get(page.name, dict)()
+    for block in blocks(page, "python"):
+        exec(compile(block, page.name, "exec"), space)
+
+
+def test_readme_opens_with_two_commands_an_example_and_a_picture() -> None:
+    opening = README.read_text("utf-8").split("\n## ")[0]
+    marks = ["\nmake run ", "\nmake test ", "```python", "![", "<!-- generated: console coterie run"]
+    places = [opening.index(mark) for mark in marks]
+    assert places == sorted(places)
+
+
+@pytest.mark.usefixtures("first_fit")
+def test_readme_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = blocks(README, "python")
+    assert max(len(first.splitlines()), len(second.splitlines())) <= 12
+    said = re.search(r"It prints `(ε = [^`]*)` and `accuracy ([\d.]+)`", README.read_text("utf-8"))
+    assert said
+    exec(compile(first, "README.md", "exec"), {})
+    spent, accuracy = capsys.readouterr().out.splitlines()
+    assert spent == said[1]
+    assert float(accuracy.removeprefix("accuracy ")) == pytest.approx(float(said[2]), abs=0.01)
+    exec(compile(second, "README.md", "exec"), {})
     epsilon, accuracy = re.search(r"ε = ([\d.]+).*\naccuracy ([\d.]+)", capsys.readouterr().out).groups()
     assert float(epsilon) == pytest.approx(1.0, abs=2e-3)
     assert float(accuracy) > 0.7

@@ -223,6 +223,7 @@ BESIDE = {
     "benchmarks/": "Ratios to peers measured in the same run.",
     "docs/": "What you are reading.",
 }
+TARGET = r"^([a-z-]+):[^#\n]*## (.*)$"
 
 
 def layout() -> str:
@@ -233,6 +234,12 @@ def layout() -> str:
         name = package.parent.name
         rows[f"coterie/{name}/"] = " ".join(words.split())
     return table(("folder", "what is in it"), [(code(k), v) for k, v in (rows | BESIDE).items()])
+
+
+def targets() -> str:
+    """What `make` can do, from the comments in the Makefile."""
+    text = (Path(coterie.__file__).parents[1] / "Makefile").read_text("utf-8")
+    return table(("target", "what it does"), [(code(f"make {t}"), w) for t, w in re.findall(TARGET, text, re.M)])
 
 
 # ---- pages -----------------------------------------------------------------------------------------------------------
@@ -247,6 +254,7 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "errata": errata,
     "layout": layout,
     "plan": plan,
+    "targets": targets,
     **EPSILON_TABLES,
 }
 """Name in a page → function that returns the block's text; a block's arguments, if any, are passed as one string."""

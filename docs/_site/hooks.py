@@ -16,15 +16,21 @@ OUTSIDE = {
     "CHANGELOG.md": "changelog.md",
     "README.md": "index.md",
 }
+PENDING = ("deploy.md", "deploy-approval.md")  # in the menu as soon as they are written
 LINK = re.compile(r"\]\((?!https?:|#)([^)\s#]*)(#[^)\s]*)?\)")
 
 
 def on_config(config: Any) -> Any:
-    """The papers that have been run stand in the menu."""
-    papers = sorted(p.name for p in Path(config.docs_dir, "papers").glob("*.md") if p.name != "index.md")
-    for entry in config.nav:
-        if "Papers" in entry:
-            entry["Papers"] += [f"papers/{name}" for name in papers]
+    """The papers' pages, which `coterie reproduce` writes, stand in the menu."""
+    pages = sorted(Path(config.docs_dir, "papers").glob("*.md"), key=lambda p: (p.name != "index.md", p.name))
+    if pages:
+        config.nav.append({"Papers": [f"papers/{p.name}" for p in pages]})
+    missing = [name for name in PENDING if not Path(config.docs_dir, name).exists()]
+    for section in config.nav:
+        for title, entries in section.items():
+            if isinstance(entries, list):
+                section[title] = [e for e in entries if not (isinstance(e, dict) and set(e.values()) & set(missing))]
+    config.nav = [section for section in config.nav if any(section.values())]
     return config
 
 
@@ -40,7 +46,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Links from docs/ to pages that have moved here."""
-    return markdown if page.file.src_uri in OUTSIDE.values() else moved(markdown, f"docs/{page.file.src_uri}")
+    return markdown if page.file.generated_by else moved(markdown, f"docs/{page.file.src_uri}")
 
 
 def moved(text: str, source: str) -> str:
