@@ -31,8 +31,8 @@ def pr_run(
 
 def bare_run(study: Study, eta: float, records: int = FULL) -> dict[str, Any]:
     """Without noise."""
-    common: dict[str, Any] = {"epsilon": 1.0, "version": "reference", "eta": eta, "records": records, "seeds": 1}
-    return study.part(pr, **common, **(PER | {"threshold": NEVER}))
+    common: dict[str, Any] = {"epsilon": 1.0, "version": "reference", "eta": eta, "records": records}
+    return study.part(pr, seeds=study.seeds, **common, **(PER | {"threshold": NEVER}))  # one program with the others
 
 
 def sweep(study: Study, base: dict[str, Any], panels: dict[str, tuple[list[float], float, str]]) -> Result:

@@ -68,7 +68,7 @@ def _fig7(study: Study) -> Result:
 
 
 def _fig8(study: Study) -> Result:
-    grid: list[float] = study.pick([1e-6, 1e-5, 1e-4, 10**-3.5, 1e-3, 1e-2], [1e-6, 10**-3.5])
+    grid: list[float] = study.pick([1e-6, 1e-4, 10**-3.5, 1e-3, 1e-2], [1e-6, 10**-3.5])
     series: list[Series] = []
     found = {v: [pp_run(study, v, 1.0, splits=1e-3, beta=b) for b in grid] for v in BOTH}
     loss = {v: draw_two(series, "PP-ADMM", v, grid, found[v]) for v in BOTH}
@@ -157,11 +157,11 @@ def _test_settings(study: Study, key: str, grid: list[float], chosen: float, nam
 
 
 def _fig9(study: Study) -> Result:
-    return _test_settings(study, "clip", study.pick([0.5, 1.0, 2.0, 4.0, 8.0], [0.5, 2.0]), 2.0, "C_loss")
+    return _test_settings(study, "clip", study.pick([0.5, 1.0, 2.0, 8.0], [0.5, 2.0]), 2.0, "C_loss")
 
 
 def _fig10(study: Study) -> Result:
-    return _test_settings(study, "threshold", study.pick([1e-3, 1e-2, 0.1, 1.0, 10.0], [1e-3, 10.0]), 1e-3, "α")
+    return _test_settings(study, "threshold", study.pick([1e-3, 1e-2, 0.1, 10.0], [1e-3, 10.0]), 1e-3, "α")
 
 
 SETUP = f"""Logistic regression on Adult (one-hot coding in public ranges: 104 features, the dissertation has 41; rows
