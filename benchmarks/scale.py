@@ -1,0 +1,214 @@
+"""How cost grows, and what a second process brings: `python -m benchmarks.scale [slopes] [processes] [ring]`.
+
+    slopes     seconds of processor time per round against agents, records, dimension and edges, each over a factor of
+               16; log-log fits (goal: slope ≤ 1.05) and, with --plot FILE, a picture
+    processes  noisy gradient descent, compute-bound: two processes against one, on one core and on all of them
+               (goal: ≥ 1.5 × the speed of one core), and the largest difference of the results (goal: ≤ 1e-5)
+    ring       64 agents × 10⁴ numbers × 100 rounds over two processes (goal: ≤ 10 s)
+Wall-clock times say little on a machine that is busy with other work; processor times are printed beside them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+if "--worker" not in sys.argv and "jax" not in sys.modules:
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import benchmarks.noisy_dgd as noisy_dgd
+from benchmarks.engine import RIDGE, SIGMA, STEP, classification
+from coterie.algorithms.base import Algorithm
+from coterie.drivers.layout import make_layout
+from coterie.drivers.simulate import Run, simulate
+from coterie.graphs import make_graph, mixing
+from coterie.problems import Linear
+
+ALGORITHM = Algorithm("noisy-dgd", noisy_dgd)
+CONFIG = noisy_dgd.Config(step=STEP, sigma=SIGMA)
+
+
+def ingredients(agents: int, records: int, dim: int, degree: int, rounds: int) -> tuple[tuple, dict[str, Any]]:
+    """Agents with logistic data on a ring (degree 2) or a random regular graph, float32."""
+    x, y = classification(agents * records, dim, 0, np.float32)
+    parts = np.arange(agents * records).reshape(agents, records)
+    graph = make_graph("ring", agents) if degree == 2 else make_graph("regular", agents, degree=degree, seed=0)
+    options = {"rounds": rounds, "ridge": RIDGE, "dtype": jnp.float32}
+    return (Linear(dim), x, y, parts, graph, mixing(graph, "metropolis")), options
+
+
+# -- slopes -----------------------------------------------------------------------------------------------------------
+
+GRIDS: dict[str, list[dict[str, int]]] = {
+    "agents": [{"agents": n, "records": 16, "dim": 32, "degree": 4} for n in (2000, 4000, 8000, 16_000, 32_000)],
+    "records": [{"agents": 500, "records": r, "dim": 32, "degree": 4} for r in (128, 256, 512, 1024, 2048)],
+    "dimension": [{"agents": 1000, "records": 16, "dim": d, "degree": 4} for d in (64, 128, 256, 512, 1024)],
+    "edges": [{"agents": 4000, "records": 1, "dim": 64, "degree": k} for k in (8, 16, 32, 64, 128)],
+}
+SIZE = {
+    "agents": lambda g: g["agents"],
+    "records": lambda g: g["agents"] * g["records"],
+    "dimension": lambda g: g["dim"],
+    "edges": lambda g: g["agents"] * g["degree"] // 2,
+}
+
+
+def cost(grid: dict[str, int], repeats: int, rounds: int = 40) -> float:
+    """Processor seconds of one round: of a long run minus a short one, so that what is done once is left out."""
+    what, options = ingredients(**grid, rounds=rounds)
+    layout = make_layout(*what, **options)
+
+    def seconds(count: int) -> float:
+        start = time.process_time()
+        simulate(ALGORITHM, layout, [Run(0, CONFIG)], rounds=count, every=count)
+        return time.process_time() - start
+
+    for count in (rounds // 4, rounds):
+        seconds(count)  # compiles
+    long, short = (min(seconds(count) for _ in range(repeats)) for count in (rounds, rounds // 4))
+    return (long - short) / (rounds - rounds // 4)
+
+
+def slopes(repeats: int, plot: Path | None) -> None:
+    """Fit log(cost) against log(size) along each axis."""
+    found = {}
+    for axis, grids in GRIDS.items():
+        sizes, costs = [SIZE[axis](g) for g in grids], [cost(g, repeats) for g in grids]
+        slope = float(np.polyfit(np.log(sizes), np.log(costs), 1)[0])
+        found[axis] = (sizes, costs, slope)
+        shown = ", ".join(f"{s:,}: {1e3 * c:.2f} ms" for s, c in zip(sizes, costs, strict=True))
+        print(f"| {axis:<9} | {slope:.2f} | {shown} |", flush=True)
+    if plot is not None:
+        _draw(found, plot)
+
+
+def _draw(found: dict[str, tuple[list[int], list[float], float]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, panes = plt.subplots(1, 4, figsize=(13, 3.4), sharey=True, layout="constrained")
+    for pane, (axis, (sizes, costs, slope)) in zip(panes, found.items(), strict=True):
+        pane.loglog(sizes, 1e3 * np.array(costs), "o-", label=f"slope {slope:.2f}")
+        pane.loglog(sizes, 1e3 * costs[-1] * np.array(sizes) / sizes[-1], "--", color="grey", label="slope 1")
+        pane.set_xlabel(axis)
+        pane.legend()
+    panes[0].set_ylabel("processor time per round [ms]")
+    figure.savefig(path, dpi=120)
+    print(f"wrote {path}")
+
+
+# -- processes --------------------------------------------------------------------------------------------------------
+
+CASES = {
+    "processes": {"agents": 2000, "records": 128, "dim": 64, "degree": 2, "rounds": 200},
+    "ring": {"agents": 64, "records": 1, "dim": 10_000, "degree": 2, "rounds": 100},
+}
+
+
+def worker(case: str, out: Path) -> None:
+    """One process of a run; writes its times and, the first one, the points."""
+    from coterie.drivers.sharded import make_mesh, make_shards, simulate_shards
+
+    me, count = int(os.environ["COTERIE_PROCESS_ID"]), int(os.environ["COTERIE_PROCESSES"])
+    if count > 1:
+        jax.distributed.initialize(os.environ["COTERIE_COORDINATOR"], count, me)
+    what, options = ingredients(**CASES[case])
+    rounds = CASES[case]["rounds"]
+    if count == 1:
+        layout, drive = make_layout(*what, **options), simulate
+    else:
+        layout, drive = make_shards(*what, **options, mesh=make_mesh()), simulate_shards
+    spent: list[float] = []
+    note = lambda done: spent.append(time.process_time())  # noqa: E731
+    trace = drive(ALGORITHM, layout, [Run(0, CONFIG)], rounds=rounds, every=rounds, progress=note)
+    pieces = max(1, len(spent) - 1)
+    facts = {"wall": trace.timing["run_s"], "cpu": (spent[-1] - spent[0]) * (pieces + 1) / pieces}
+    out.joinpath(f"{me}.json").write_text(json.dumps(facts))
+    if me == 0:
+        np.save(out / "points.npy", trace.points)
+
+
+def launch(case: str, count: int, cores: list[set[int]], out: Path) -> tuple[list[dict[str, float]], np.ndarray]:
+    """The facts of every process, and the points."""
+    out.mkdir(parents=True, exist_ok=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    children = []
+    for k in range(count):
+        env = {**os.environ, "COTERIE_COORDINATOR": address, "COTERIE_PROCESSES": str(count)}
+        env = {**env, "COTERIE_PROCESS_ID": str(k), "XLA_FLAGS": ""}
+        command = [sys.executable, "-m", "benchmarks.scale", "--worker", case, "--out", str(out)]
+        pin = (lambda k=k: os.sched_setaffinity(0, cores[k])) if cores else None
+        children.append(subprocess.Popen(command, env=env, preexec_fn=pin, stderr=subprocess.DEVNULL))
+    codes = [child.wait() for child in children]
+    if any(codes):
+        raise SystemExit(f"a process of {case!r} failed")
+    return [json.loads(out.joinpath(f"{k}.json").read_text()) for k in range(count)], np.load(out / "points.npy")
+
+
+def processes(case: str, repeats: int, out: Path) -> None:
+    """One process on one core, one on all, two on one core each."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        print("two cores are needed")
+        return
+    setups = {
+        "one process, one core": (1, [{cores[0]}]),
+        "one process, all cores": (1, []),
+        "two processes, a core each": (2, [{cores[0]}, {cores[1]}]),
+    }
+    print(f"{case}: " + ", ".join(f"{k} {v:,}" for k, v in CASES[case].items()))
+    best: dict[str, tuple[float, float]] = {}
+    results = {}
+    for _ in range(repeats):
+        for name, (count, pins) in setups.items():
+            facts, results[name] = launch(case, count, pins, out / f"{case}-{count}-{len(pins)}")
+            wall, cpu = max(f["wall"] for f in facts), max(f["cpu"] for f in facts)
+            old = best.get(name, (np.inf, np.inf))
+            best[name] = min(wall, old[0]), min(cpu, old[1])
+    first, two = best["one process, one core"], best["two processes, a core each"]
+    for name, (wall, cpu) in best.items():
+        print(f"| {name:<26} | {wall:7.2f} s wall | {cpu:7.2f} s processor time of the busiest process |")
+    print(f"speed of two over one core: {first[0] / two[0]:.2f} × wall, {first[1] / two[1]:.2f} × processor time")
+    print(f"speed of two over one process on all cores: {best['one process, all cores'][0] / two[0]:.2f} × wall")
+    gap = np.abs(results["one process, one core"] - results["two processes, a core each"]).max()
+    print(f"largest difference of the results: {gap:.1e}", flush=True)
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", default=["slopes", "processes", "ring"])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("runs/scale"))
+    parser.add_argument("--worker", metavar="CASE", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker:
+        worker(args.worker, args.out)
+        return
+    print(f"jax {jax.__version__}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} when started")
+    if "slopes" in args.parts:
+        slopes(args.repeats, args.plot)
+    for case in CASES:
+        if case in args.parts:
+            processes(case, args.repeats, args.out)
+
+
+if __name__ == "__main__":
+    main()
