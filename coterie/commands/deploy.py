@@ -55,7 +55,7 @@ def status(state: Path, as_json: bool, console: Console) -> int:
     if as_json:
         console.print_json(json.dumps(facts))
     else:
-        ended = "" if facts["running"] else " (not running)"
+        ended = "" if facts["running"] or facts["phase"] == "done" else " (not running)"
         console.print(line(facts) + ended, highlight=False, soft_wrap=True)
     return 0 if facts["running"] or facts["phase"] == "done" else 1
 
