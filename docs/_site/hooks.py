@@ -16,7 +16,6 @@ OUTSIDE = {
     "CHANGELOG.md": "changelog.md",
     "README.md": "index.md",
 }
-PENDING = ("deploy.md", "deploy-approval.md")  # in the menu as soon as they are written
 LINK = re.compile(r"\]\((?!https?:|#)([^)\s#]*)(#[^)\s]*)?\)")
 
 
@@ -25,12 +24,6 @@ def on_config(config: Any) -> Any:
     pages = sorted(Path(config.docs_dir, "papers").glob("*.md"), key=lambda p: (p.name != "index.md", p.name))
     if pages:
         config.nav.append({"Papers": [f"papers/{p.name}" for p in pages]})
-    missing = [name for name in PENDING if not Path(config.docs_dir, name).exists()]
-    for section in config.nav:
-        for title, entries in section.items():
-            if isinstance(entries, list):
-                section[title] = [e for e in entries if not (isinstance(e, dict) and set(e.values()) & set(missing))]
-    config.nav = [section for section in config.nav if any(section.values())]
     return config
 
 
