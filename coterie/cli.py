@@ -20,6 +20,7 @@ __all__ = ["app", "main"]
 # Compiled programs are kept between runs, so that only the first one of a shape waits for the compiler.
 _caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_caches / "coterie" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # pricing alone compiles 30 small programs
 
 app = typer.Typer(
     help="Train one model over data that stays where it is: parties on a graph, no server, every message paid for.",

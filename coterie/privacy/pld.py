@@ -10,18 +10,20 @@ mirror image of a linear piece is linear, so nothing is lost). Positive losses a
 their digits.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from dp_accounting.pld import pld_pmf
-from dp_accounting.pld.privacy_loss_distribution import (
-    PrivacyLossDistribution,
-    from_discrete_gaussian_mechanism,
-    from_gaussian_mechanism,
-)
 from scipy.optimize import brentq
 
 from coterie.privacy.profiles import Profile
+
+if TYPE_CHECKING:  # half a second to import, which most runs can do without
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+else:
+    PrivacyLossDistribution = Any
 
 __all__ = ["PrivacyLossDistribution", "compose", "from_profile", "grid", "integer_shift", "poisson_gaussian", "reach"]
 
@@ -57,7 +59,11 @@ def from_profile(profile: Profile, step: float) -> PrivacyLossDistribution:
     mirror = mass * np.exp(-eps[1:])
     rest = max(0.0, 1 - delta[-1] - mass.sum() - mirror.sum())
     probs = np.concatenate([mirror[::-1], [rest], mass])
-    return PrivacyLossDistribution(pld_pmf.DensePLDPmf(step, -points, probs, float(delta[-1]), True))
+    from dp_accounting.pld import pld_pmf, privacy_loss_distribution
+
+    return privacy_loss_distribution.PrivacyLossDistribution(
+        pld_pmf.DensePLDPmf(step, -points, probs, float(delta[-1]), True)
+    )
 
 
 def reach(profile: Profile) -> float:
@@ -78,6 +84,8 @@ def reach(profile: Profile) -> float:
 
 def poisson_gaussian(noise_multiplier: float, rate: float, step: float) -> PrivacyLossDistribution:
     """Poisson batches, add/remove: both directions, by the library."""
+    from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
     return from_gaussian_mechanism(
         noise_multiplier, sampling_prob=rate, value_discretization_interval=step, use_connect_dots=True
     )
@@ -85,6 +93,8 @@ def poisson_gaussian(noise_multiplier: float, rate: float, step: float) -> Priva
 
 def integer_shift(sigma: float, shift: int, step: float) -> PrivacyLossDistribution:
     """The discrete Gaussian on the integers moved by `shift`, by the library."""
+    from dp_accounting.pld.privacy_loss_distribution import from_discrete_gaussian_mechanism
+
     return from_discrete_gaussian_mechanism(sigma, shift, value_discretization_interval=step, use_connect_dots=True)
 
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, gammainc
-from scipy.stats import gamma
 
 from coterie.privacy import gdp
 
@@ -67,6 +66,8 @@ def l2_laplace(shift: float, dim: int) -> Profile:
     if shift < 1e-8 * np.sqrt(dim):
         return randomized_response(shift)  # the difference below has no digits left: take the worst pure pair
     # r beyond these quantiles carries less mass than a double can hold
+    from scipy.stats import gamma  # slow to import, and most runs can do without
+
     far, near = float(gamma.isf(1e-19, dim)), float(gamma.ppf(1e-19, dim))
     half = (dim - 1) / 2
 

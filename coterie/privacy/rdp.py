@@ -11,9 +11,7 @@ and ε = 0 where total variation already is below δ: TV² ≤ 1 − e^{−D_α}
 from collections.abc import Callable
 from functools import lru_cache
 
-import dp_accounting
 import numpy as np
-from dp_accounting.rdp import RdpAccountant
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, log_ndtr
 
@@ -203,6 +201,9 @@ def wbk_sampled_gaussian(noise_multiplier: float, rate: float, orders: Floats) -
 
 @lru_cache(maxsize=256)
 def _wbk(noise_multiplier: float, rate: float, orders: tuple[float, ...]) -> tuple[float, ...]:
+    import dp_accounting
+    from dp_accounting.rdp import RdpAccountant
+
     accountant = RdpAccountant(list(orders), dp_accounting.NeighboringRelation.REPLACE_ONE)
     whole = 2**40  # the library uses only the ratio of the two sizes
     event = dp_accounting.SampledWithoutReplacementDpEvent(
