@@ -187,8 +187,8 @@ def _fig18(study: Study) -> Result:
             f"{acc['adfc', 'as printed'][i_one]:.3f}, {acc['pflr-star', 'as printed'][i_one]:.3f}",
             {n: float(acc[m, "as printed"][0]) for m, n in names.items()},
             version="as printed",
-            reason="at ε = 0.01 the order is as claimed, between classifiers worse than a constant; from 0.1 on all three "
-            "are that constant. The linear term put for the penalty lowers every score, and the noise follows "
+            reason="at ε = 0.01 the order is as claimed, between classifiers worse than a constant; from 0.1 on all "
+            "three are that constant. The linear term put for the penalty lowers every score, and the noise follows "
             "sensitivities that are 5 to 50 times too large",
             section="spec 03 §6.1, §8.1",
         ),
