@@ -36,7 +36,7 @@ def _no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Setting:
     """Three parties that need every message."""
-    return Setting.small(tmp_path_factory.mktemp("three") / "t", 14, deadline=2.0, patience=20.0)
+    return Setting.small(tmp_path_factory.mktemp("three") / "t", 14, "pr-admm", deadline=2.0, patience=60.0)
 
 
 # ---- T4: parity ------------------------------------------------------------------------------------------------------
@@ -207,7 +207,9 @@ class Snapshots:
 def long(tmp_path_factory: pytest.TempPathFactory) -> Setting:
     """ben only dials, so that two of him can run at once."""
     places = ("ada.example:443", None, "cleo.example:443")
-    return Setting.small(tmp_path_factory.mktemp("long") / "t", 54, addresses=places, deadline=1.0, patience=600.0)
+    return Setting.small(
+        tmp_path_factory.mktemp("long") / "t", 54, "pr-admm", addresses=places, deadline=1.0, patience=600.0
+    )
 
 
 @pytest.mark.parametrize("count", [10, pytest.param(50, marks=pytest.mark.slow)])

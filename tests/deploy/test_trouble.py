@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import mannwhitneyu
 
 from coterie.deploy import agent as agent_module
 from coterie.deploy import hello, keys
@@ -22,7 +23,7 @@ from coterie.deploy.frames import HEADER_BYTES, Receipt, Wire, open_frame, seal
 from coterie.deploy.ledger import LedgerFailure
 from coterie.deploy.memory import MemoryLink, MemoryTransport
 from coterie.deploy.noise import SystemSource
-from coterie.deploy.party import Party, Records, Terms
+from coterie.deploy.party import Party, Records, Terms, read_records
 from coterie.errors import InputError
 from coterie.plan import validate
 from coterie.privacy.laws import Grid
@@ -432,3 +433,39 @@ def test_n1_no_deployed_integer_rules_a_data_set_out() -> None:
         even += int(((2 * (got - here) + here - there) % 2 != 0).sum())  # the twin: noise on even integers only
     assert impossible == 0
     assert even > 0.2 * d * frames
+
+
+# ---- N6 --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("count", "margin"), [(1000, 0.06), pytest.param(10_000, 0.02, marks=pytest.mark.slow)], ids=["some", "many"]
+)
+def test_n6_the_time_to_a_message_says_nothing_about_the_data(strict: Setting, count: int, margin: float) -> None:
+    """How long it takes from the last message in to the next one out, for neighbouring data sets, in random order.
+
+    AUC of the duration as a classifier. Its standard error is √(1/6n): .013 for 1,000 of each, .004 for 10,000.
+    """
+    records = read_records(strict.plan, strict.site("ada").data)
+    near = np.concatenate([-records.features[:1], records.features[1:]])
+    worlds = [strict.parties["ada"], Party(strict.terms, 0, records._replace(features=near))]
+    key, source = strict.keys["ada"].frame_key, SystemSource()
+    order = np.random.default_rng(3).permutation(np.repeat([0, 1], count))
+    carry = worlds[0].begin()
+    for world in worlds:
+        world.speak(1, carry, source)  # compiled
+    took = np.zeros(2 * count)
+    for i, which in enumerate(order):
+        party, begun = worlds[which], time.perf_counter_ns()
+        state, numbers, _ = party.speak(1, carry, source)
+        frame = seal(key, bytes(32), 0, 1, party.wire.encode(numbers, 0, 1))
+        stored = party.pack(state)
+        took[i] = time.perf_counter_ns() - begun
+        assert len(frame) == party.wire.frame_bytes
+    assert len(stored) > 0  # the ledger writes as many bytes in every round: its time is not measured here
+
+    def auc(times: np.ndarray) -> float:
+        return float(mannwhitneyu(times[order == 1], times[order == 0]).statistic / count**2)
+
+    assert abs(auc(took) - 0.5) <= margin
+    assert abs(auc(took * np.where(order == 1, 1.1, 1.0)) - 0.5) > margin  # the twin: one world takes 10 % longer

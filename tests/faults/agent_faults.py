@@ -96,26 +96,36 @@ def kills(folder: Path, start: int = 1, step: int = 1) -> dict[str, Any]:
 def errors(folder: Path) -> dict[str, Any]:
     """The ledger of a running agent fails at a sync or a write: exit code 4, nothing more is sent, a clean resume."""
     fleet, found, after, codes = three(folder, 6), [], [], []
-    for fault in ("fdatasync:error=EIO:when=4", "fdatasync:error=EIO:when=6", "pwrite64:error=ENOSPC:when=24"):
+    trace, calls = folder / "trace", f"fdatasync,pwrite64,{SENDS}"
+
+    def run(*fault: str) -> tuple[int, list[str]]:
+        """The middle party under strace; its exit code and its calls."""
         fresh(fleet)
         fleet.start(0)
         fleet.start(2)
-        trace = folder / "trace"
-        call = fault.split(":")[0]
-        prefix = ["strace", "-f", "-qq", "-o", str(trace), "-e", f"trace={call},{SENDS}", "-e", f"inject={fault}"]
-        codes.append(fleet.start(1, prefix=prefix).wait(120))
-        lines = trace.read_text().splitlines()
-        at = next((i for i, line in enumerate(lines) if "INJECTED" in line), len(lines))
-        after.append(
-            sum(int(n) for line in lines[at:] for n in re.findall(r"(?:sendmsg|sendto|writev).*= (\d+)$", line))
+        code = fleet.start(1, prefix=["strace", "-f", "-qq", "-o", str(trace), "-e", f"trace={calls}", *fault]).wait(
+            240
         )
+        return code, trace.read_text().splitlines()
+
+    code, unharmed = run()
+    if any([code, *fleet.wait(120)]):
+        raise RuntimeError(fleet.errors())
+    for call, error in (("fdatasync", "EIO"), ("fdatasync", "EIO"), ("pwrite64", "ENOSPC")):
+        places = [i for i, line in enumerate(unharmed) if f" {call}(" in line]
+        during = [k for k, i in enumerate(places, 1) if 0.55 < i / len(unharmed) < 0.75]  # between two messages
+        code, lines = run("-e", f"inject={call}:error={error}:when={during[len(codes) % len(during)]}")
+        codes.append(code)
+        at = next((i for i, line in enumerate(lines) if "INJECTED" in line), len(lines))
+        after.append(sum(int(n) for x in lines[at:] for n in re.findall(r"(?:sendmsg|sendto|writev).*= (\d+)$", x)))
         stored = rows(fleet.sites[1].state / "ledger.db")[0]
-        fleet.start(1)
-        ends = fleet.wait(180)
-        wrong = ([f"exit codes {ends}"] if any(ends) else []) + fleet.violations(6)
+        if code:
+            fleet.start(1)
+        ends = fleet.wait(240)
         now = rows(fleet.sites[1].state / "ledger.db")[0]
-        found += [f"{fault}: {w}" for w in [*wrong, *(f"round {t} changed" for t in stored if stored[t] != now[t])]]
-    return {"codes": codes, "bytes after": after, "violations": found}
+        wrong = [f"exit codes {ends}"] * any(ends) + fleet.violations(6)
+        found += [f"{call}: {w}" for w in [*wrong, *(f"round {t} changed" for t in stored if stored[t] != now[t])]]
+    return {"codes": codes, "bytes after": after, "violations": found, "errors": fleet.errors()}
 
 
 def full(folder: Path) -> dict[str, Any]:
@@ -141,7 +151,7 @@ def copies(folder: Path) -> dict[str, Any]:
     """Party 1 only dials. An old copy of its folder is refused; so is a second process while the first one runs."""
     places: list[str | None] = [f"127.0.0.1:{p}" for p in free_ports(3)]
     places[1] = None
-    fleet = Fleet(lab_plan(places, 40, "ring", deadline=5.0, patience=120.0, tick=0.3), folder, namespaces=False)
+    fleet = Fleet(lab_plan(places, 500, "ring", deadline=5.0, patience=120.0, tick=0.2), folder, namespaces=False)
     for node in range(3):
         fleet.start(node)
     fleet.until(lambda: fleet.round(1) >= 4)
@@ -172,7 +182,7 @@ def copies(folder: Path) -> dict[str, Any]:
     ends = fleet.wait(240)
     return {"clone": clone, "in use": folder_in_use, "restored": restored, "new rounds of the old copy": before -
             len(rows(old / "ledger.db")[0]), "rounds of the two": speakers, "ended": ended, "ends": ends,
-            "violations": fleet.violations(40), "errors": fleet.errors()}  # fmt: skip
+            "violations": fleet.violations(500), "errors": fleet.errors()}  # fmt: skip
 
 
 def clock(folder: Path) -> dict[str, Any]:

@@ -140,7 +140,7 @@ def lab_plan(addresses: list[str | None], rounds: int, graph: str, **deploy: Any
             "partition": {"kind": "iid", "sizes": [12] * len(names)},
             "graph": {"kind": graph},
             "problem": {"loss": "logistic", "dim": 3, "ridge": 0.1},
-            "algorithm": {"name": "dp-dsgd", "mixing": 1},
+            "algorithm": {"name": "pr-admm"},  # needs every message
             "privacy": {"epsilon": 2.0, "delta": 1e-5},
             "run": {"rounds": rounds},
             "deploy": {"parties": parties, **deploy},
@@ -214,7 +214,7 @@ class Fleet:
         sent = [line for line in lines if '"sent"' in line]
         return int(sent[-1].split('"round": ')[1].split("}")[0]) if sent else -1
 
-    def until(self, condition: Callable[[], bool], seconds: float = 120) -> None:
+    def until(self, condition: Callable[[], bool], seconds: float = 400) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:

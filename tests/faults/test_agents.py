@@ -39,9 +39,9 @@ needs_time = pytest.mark.skipif(
 )
 
 
-def experiment(name: str, folder: Path, *arguments: int, alone: bool = False) -> dict[str, Any]:
+def experiment(name: str, folder: Path, *arguments: int, apart: str = "") -> dict[str, Any]:
     """Run one; what it mounts and links ends with it."""
-    prefix = ["unshare", "-n", "-m", "--propagation", "private"] if alone else []
+    prefix = ["unshare", *apart.split(), "--propagation", "private"] if apart else []
     command = [*prefix, sys.executable, "-W", "ignore", "-m", "tests.faults.agent_faults", name, str(folder)]
     done = subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -66,7 +66,7 @@ def test_p3_io_errors(tmp_path: Path) -> None:
 
 @needs_root
 def test_p3_a_full_disk(tmp_path: Path) -> None:
-    report = experiment("full", tmp_path, alone=True)
+    report = experiment("full", tmp_path, apart="-m")
     assert report["codes"] == [4, 4], report
     assert report["ends"] == [0, 0, 0], report
     assert report["rounds before"] > 5
@@ -92,7 +92,7 @@ def test_p7_clocks(tmp_path: Path) -> None:
 @needs_root
 @needs_links
 def test_t3_t5_a_partition_heals_to_identical_integers(tmp_path: Path) -> None:
-    report = experiment("partition", tmp_path, int(os.environ.get("COTERIE_PARTITION_SECONDS", "60")), alone=True)
+    report = experiment("partition", tmp_path, int(os.environ.get("COTERIE_PARTITION_SECONDS", "60")), apart="-n -m")
     assert report["apart"] == []
     assert report["frames"] == 72
     assert max(report["at the end of it"]) <= max(report["at the cut"]) + 2  # it was a real cut
@@ -105,7 +105,7 @@ def test_t3_t5_a_partition_heals_to_identical_integers(tmp_path: Path) -> None:
 @needs_buckets
 def test_f3_nemesis(tmp_path: Path) -> None:
     seconds = int(os.environ.get("COTERIE_NEMESIS_SECONDS", "600"))
-    report = experiment("nemesis", tmp_path, seconds, alone=True)
+    report = experiment("nemesis", tmp_path, seconds, apart="-n -m")
     assert report["codes"] == [0] * 5, report
     assert len(report["faults"]) >= 8 or seconds < 30
     assert report["violations"] == []
