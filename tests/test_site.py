@@ -65,7 +65,8 @@ def _said(kind: type, name: str) -> bool:
 
 
 def test_every_public_name_is_documented() -> None:
-    found = [importlib.import_module(m.name) for m in pkgutil.walk_packages(coterie.__path__, "coterie.")]
+    names = [m.name for m in pkgutil.walk_packages(coterie.__path__, "coterie.")]
+    found = [importlib.import_module(name) for name in names if "._" not in name]
     assert len(found) > 100
     assert [name for module in (coterie, *found) for name in undocumented(module)] == []
 
