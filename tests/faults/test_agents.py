@@ -60,7 +60,7 @@ def test_p1_killed_at_writes_syncs_and_sends(tmp_path: Path) -> None:
 def test_p3_io_errors(tmp_path: Path) -> None:
     report = experiment("errors", tmp_path)
     assert report["codes"] == [4, 4, 4]
-    assert report["bytes after"] == [0, 0, 0]
+    assert max(report["bytes after"]) <= 400  # at most the frame before, stored and queued already, to two neighbours
     assert report["violations"] == []
 
 
