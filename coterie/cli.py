@@ -217,6 +217,7 @@ def compare(
         Path | None, typer.Option(help="folder for table, pictures and finished cells (resumes there)")
     ] = None,
     set_: SetOption = None,
+    engine: Annotated[str, typer.Option(help="local, local:N processes, ray, or ray://HOST:PORT")] = "local",
 ) -> None:
     """Compare methods at the same (ε, δ), adjacency and adversary. Stopped? Run it again: finished cells are kept.
 
@@ -225,7 +226,7 @@ def compare(
     from coterie.commands import compare as command
 
     names = [a.strip() for a in algorithms.split(",") if a.strip()]
-    command.run(plans or [], names, _numbers("--epsilons", epsilons), seeds, out, set_ or [], out_console)
+    command.run(plans or [], names, _numbers("--epsilons", epsilons), seeds, out, set_ or [], out_console, engine)
 
 
 @app.command()

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,15 @@ import numpy as np
 import coterie
 from coterie.algorithms.base import find
 from coterie.drivers.simulate import Run, Trace, simulate
+from coterie.engines import make_engine
 from coterie.errors import InputError
 from coterie.experiment import Experiment, Priced, prepare, price
 from coterie.plan import Plan, validate
 from coterie.report.result import write_json
 
-__all__ = ["Cell", "Method", "compare", "methods_of"]
+__all__ = ["Cell", "Method", "compare", "methods_of", "run_cells"]
+
+KEEP = 4  # prepared experiments, with their data, that a process holds on to
 
 
 @dataclass(frozen=True)
@@ -66,34 +70,83 @@ def compare(
     seeds: int,
     store: Path | None = None,
     report: Callable[[str], None] = lambda _: None,
+    engine: str = "local",
 ) -> tuple[list[Cell], dict[str, dict[str, float]]]:
-    """All cells, in order, and the scores of the references; `report` hears about each cell as it is done."""
-    cells: list[Cell] = []
-    experiments: dict[str, Experiment] = {}
+    """All cells, in order, and the scores of the references; `report` hears about each cell as it is done.
+
+    What shares a compiled program is one task of the `engine` (see `coterie.engines`); its cells are stored when it
+    is done, in whatever order tasks end.
+    """
+    over = make_engine(engine)
+    cells: dict[tuple[int, float], Cell] = {}
+    tasks: list[tuple[Method, list[float], int]] = []
+    keys: list[int] = []
     references: dict[str, dict[str, float]] = {}
-    for method in methods:
-        private = find(method.plan.algorithm.name).private
-        wanted = sorted(epsilons) if private else [math.inf]
+    for k, method in enumerate(methods):
+        wanted = sorted(epsilons) if find(method.plan.algorithm.name).private else [math.inf]
         missing = []
         for epsilon in wanted:
-            stored = _stored(method, epsilon, seeds, store)
-            if stored is not None:
-                cells.append(stored)
+            if (stored := _stored(method, epsilon, seeds, store)) is not None:
+                cells[k, epsilon] = stored
                 report(f"{method.label} at ε = {epsilon:g}: stored")
             else:
                 missing.append(epsilon)
-        data_key = json.dumps([method.plan.as_json().get(k) for k in ("data", "partition", "graph", "problem", "run")])
-        if data_key not in experiments:
-            experiments[data_key] = prepare(method.plan)
-            references = references or experiments[data_key].references()
-        if missing:
-            for cell in _run(method, experiments[data_key], missing, seeds):
-                if store is not None:
-                    write_json(_where(store, method, cell["epsilon"], seeds), cell)
-                cells.append(cell)
-                shown = "∞" if cell["epsilon"] is None else f"{cell['epsilon']:g}"
-                report(f"{method.label} at ε = {shown}: {cell['metric']} {cell['score']['mean']:.4f}")
-    return cells, references
+        experiment = _experiment(method.plan)
+        references = references or experiment.references()
+        for batch in _batches(method, missing):
+            tasks.append((method, batch, seeds))
+            keys.append(k)
+    for place, found in over(run_cells, tasks):
+        method, batch, _ = tasks[place]
+        for epsilon, cell in zip(batch, found, strict=True):
+            if store is not None:
+                write_json(_where(store, method, cell["epsilon"], seeds), cell)
+            cells[keys[place], epsilon] = cell
+            shown = "∞" if cell["epsilon"] is None else f"{cell['epsilon']:g}"
+            report(f"{method.label} at ε = {shown}: {cell['metric']} {cell['score']['mean']:.4f}")
+    return [cells[at] for at in sorted(cells)], references
+
+
+_PREPARED: dict[str, Experiment] = {}  # the last few experiments of this process: tasks share data
+
+
+def _experiment(plan: Plan) -> Experiment:
+    key = json.dumps([plan.as_json().get(k) for k in ("data", "partition", "graph", "problem", "run")])
+    if key not in _PREPARED:
+        while len(_PREPARED) >= KEEP:
+            _PREPARED.pop(next(iter(_PREPARED)))
+        _PREPARED[key] = prepare(plan)
+    return _PREPARED[key]
+
+
+@lru_cache(maxsize=256)  # asked for when tasks are made and when they run
+def _priced(text: str) -> Priced:
+    plan = Plan.model_validate_json(text)
+    return price(plan, _experiment(plan).network)
+
+
+def _batches(method: Method, epsilons: list[float]) -> list[list[float]]:
+    """The ε whose runs share rounds and structure, and so a compiled program."""
+    batches: dict[Any, list[float]] = {}
+    for epsilon in epsilons:
+        p = _priced(_at(method, epsilon).model_dump_json())
+        batches.setdefault((p.rounds, jax.tree.structure(p.cfg), tuple(p.shape)), []).append(epsilon)
+    return list(batches.values())
+
+
+def run_cells(method: Method, epsilons: list[float], seeds: int) -> list[Cell]:
+    """The cells of one method at several ε that share a compiled program: one task, wherever it runs."""
+    experiment = _experiment(method.plan)
+    priced = [_priced(_at(method, e).model_dump_json()) for e in epsilons]
+    rounds, first = priced[0].rounds, method.plan.run.seed
+    runs = [Run(first + s, p.cfg, p.noise) for p in priced for s in range(seeds)]
+    layout = experiment.layout(rounds, priced[0].shape)
+    every = method.plan.run.every or max(1, rounds // 20)
+    trace = simulate(priced[0].algorithm, layout, runs, rounds=rounds, every=every, test=experiment.test)
+    if trace.completed < rounds:
+        raise KeyboardInterrupt
+    spans = [slice(k * seeds, (k + 1) * seeds) for k in range(len(priced))]
+    return [_cell(method, experiment, p, e, trace, at) for p, e, at in zip(priced, epsilons, spans, strict=True)]
 
 
 def _at(method: Method, epsilon: float) -> Plan:
@@ -113,28 +166,6 @@ def _stored(method: Method, epsilon: float, seeds: int, store: Path | None) -> C
         return None
     path = _where(store, method, epsilon if math.isfinite(epsilon) else None, seeds)
     return json.loads(path.read_text("utf-8")) if path.exists() else None
-
-
-def _run(method: Method, experiment: Experiment, epsilons: list[float], seeds: int) -> list[Cell]:
-    """Run one method at several ε; those with the same rounds and structure share a compiled call."""
-    priced = [price(_at(method, e), experiment.network) for e in epsilons]
-    batches: dict[Any, list[int]] = {}
-    for k, p in enumerate(priced):
-        batches.setdefault((p.rounds, jax.tree.structure(p.cfg), tuple(p.shape)), []).append(k)
-    cells: list[Cell | None] = [None] * len(epsilons)
-    first = method.plan.run.seed
-    for (rounds, _, _), members in batches.items():
-        runs = [Run(first + s, priced[k].cfg, priced[k].noise) for k in members for s in range(seeds)]
-        layout = experiment.layout(rounds, priced[members[0]].shape)
-        every = method.plan.run.every or max(1, rounds // 20)
-        trace = simulate(priced[members[0]].algorithm, layout, runs, rounds=rounds, every=every, test=experiment.test)
-        if trace.completed < rounds:
-            raise KeyboardInterrupt
-        for place, k in enumerate(members):
-            cells[k] = _cell(
-                method, experiment, priced[k], epsilons[k], trace, slice(place * seeds, (place + 1) * seeds)
-            )
-    return [c for c in cells if c is not None]
 
 
 def _cell(method: Method, experiment: Experiment, priced: Priced, epsilon: float, trace: Trace, at: slice) -> Cell:

@@ -20,7 +20,7 @@ __all__ = ["run"]
 
 def run(
     paths: list[Path], algorithms: list[str], epsilons: list[float], seeds: int, out: Path | None, changes: list[str],
-    console: Console,
+    console: Console, engine: str = "local",
 ) -> None:  # fmt: skip
     """Run what is missing, then show and write everything."""
     from coterie.comparison import compare, methods_of
@@ -34,7 +34,7 @@ def run(
         check_out(out)
     methods = methods_of(plans, algorithms)
     tell = lambda line: console.print(f"  {escape(line)}", highlight=False)  # noqa: E731
-    cells, references = compare(methods, epsilons, seeds, out, tell)
+    cells, references = compare(methods, epsilons, seeds, out, tell, engine)
     console.print(table(cells, references))
     if out is None:
         return
