@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate
 from scipy.stats import beta, gamma
@@ -100,6 +100,7 @@ def test_mixture_composed_printed(width: float, printed: float) -> None:
 
 
 @given(q=st.floats(0.01, 0.99), nu=st.floats(0.5, 8))
+@settings(deadline=None)  # the first one imports dp-accounting
 def test_grid_law_dominates_and_is_exact_on_the_grid(q: float, nu: float) -> None:
     profile = profiles.sampled_gaussian(nu, q)
     law = pld.from_profile(profile, 0.05)
