@@ -107,6 +107,12 @@ def error_of(setting: Setting, watched: Watched, world: int) -> float:
     return float(np.max(np.min(apart, axis=0)))
 
 
+def _hides(setting: Setting, pilot: tuple[Watched, Watched]) -> bool:
+    """Whether agents decide to speak in a way that has no likelihood here."""
+    decides = "test" in setting.algorithm.draws(setting.cfg, setting.place)
+    return decides and any(np.isnan(t.edge).any() for w in pilot for t in w.told or ())
+
+
 def _power(setting: Setting, pilot: tuple[Watched, Watched]) -> float:
     """How far apart the worlds are: distance of their noise explanations, or of the discriminant's means."""
     if pilot[0].told is None:
@@ -172,8 +178,7 @@ def audit(
         pilot = (watch(setting, attack, 0, seed=seed + SHIFT), watch(setting, attack, 1, seed=seed + SHIFT))
     progress(0.2)
     error = max(error_of(setting, w, k) for k, w in enumerate(pilot))
-    decides = "test" in setting.algorithm.draws(setting.cfg, setting.place)  # silence has a likelihood of its own
-    exact = bool(error <= EXACT) and not decides
+    exact = bool(error <= EXACT) and not _hides(setting, pilot)
     count = -(-trials // PIECE)
     if pilot[0].told is None:
         extra = 1 if setting.claimed_by == "accountant" else count

@@ -138,6 +138,13 @@ def _inside(watched: Watched, t: int) -> bool:
     return bool(np.any(watched.told[0].inside[:, t]))
 
 
+def _edges(watched: Watched) -> np.ndarray:
+    """By how much the draws differ that would have let the agent speak in the two worlds: (transcript, round)."""
+    one, two = (np.asarray(t.edge) for t in watched.told)  # type: ignore[union-attr]
+    both = np.isfinite(one) & np.isfinite(two)
+    return np.abs(np.where(both, one, 0.0) - np.where(both, two, 0.0))
+
+
 # ---- the checks ------------------------------------------------------------------------------------------------------
 
 
@@ -160,11 +167,16 @@ def replay(evidence: Evidence) -> Finding:
     declared = charges(setting, one)
     for watched in evidence.watched:
         weights = np.asarray(watched.told[1].weight) - np.asarray(watched.told[0].weight)  # type: ignore[index]
-        gaps = np.linalg.norm(watched.apart, axis=2)
+        gaps, edges = np.linalg.norm(watched.apart, axis=2), _edges(watched)
         if np.any(np.abs(weights) > IMPOSSIBLE / 2):
             t = int(np.argmax(np.abs(weights).max(0)))
             return Finding("replay", False, f"round {t}: a message that carries no noise tells the worlds apart")
         for t, events in enumerate(declared):
+            if tests := [_distance(e) or 0.0 for e in events if isinstance(e, Gaussian)] if edges.any() else []:
+                moved = float(edges[:, t].max())
+                if moved > max(tests) * (1 + CLOSE) + CLOSE:
+                    return Finding("replay", False, f"round {t}: the test moves by {moved:.4g} of its noise, declared "
+                                                    f"{max(tests):.4g}")  # fmt: skip
             event = _noising(events, _inside(watched, t))
             distance = _distance(event)
             limit = _pure(event) if distance is None else distance
@@ -286,7 +298,7 @@ def ledger(evidence: Evidence) -> Finding:
     ]
     gaussian = "normal" in setting.laws
     for watched in evidence.watched:
-        gaps = np.sum(watched.apart**2, axis=2)
+        gaps = np.sum(watched.apart**2, axis=2) + _edges(watched) ** 2
         weights = np.abs(np.asarray(watched.told[1].weight) - np.asarray(watched.told[0].weight))  # type: ignore[index]
         told, owed = (gaps, squares) if gaussian else (weights, pures)
         told = np.where(weights > IMPOSSIBLE / 2, np.inf, told)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
+from scipy.stats import binom, nbinom
 
 from coterie.algorithms.base import find
 from coterie.audit.audit import Verdict, audit
@@ -20,7 +21,7 @@ from coterie.audit.setting import Setting, make_setting
 from coterie.privacy.claims import qdpsgd_epsilon
 from coterie.report.markdown import code, table
 
-__all__ = ["CASES", "Case", "Measured", "carried_state_epsilon", "measure"]
+__all__ = ["CASES", "Case", "Measured", "carried_state_epsilon", "measure", "redrawn_test_epsilon"]
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,9 @@ CASES = (
          trials=20_000,
          changes={"scheme": "fixed", "batch": 4, "grid": 1e-4, "range": 4096.0, "step": 0.5, "averaging": 0.2},
          options={"self_weight": 0.5}, rounds=40),
+    Case("qdpsgd1", "Thm 11", "one price for every batch size, used where a batch is a single record", 1.0,
+         trials=10_000, as_printed=False, rounds=2,
+         changes={"scheme": "fixed", "batch": 1, "bits": 28, "range": 1024.0}, options={"records": 100}),
     Case("ldp-admm", "Thm 2.2, App. E", "one coordinate's move charged for the whole vector", 1.0, 0.0, 20_000,
          as_printed=False, rounds=1),
     Case("ldp-dgd", "Thm 2.2, App. E", "one coordinate's move charged for the whole vector", 1.0, 0.0, 20_000,
@@ -132,6 +136,35 @@ def carried_state_epsilon(
         return max(float(np.clip(g, 0, None).sum() * (x[1] - x[0])) for g in gaps)
 
     return 0.0 if delta_at(0.0) <= delta else float(brentq(lambda e: delta_at(e) - delta, 0.0, 60.0, xtol=1e-6))
+
+
+def redrawn_test_epsilon(pure: float, broadcasts: int, rounds: int, delta: float) -> float:
+    r"""ε at δ that the printed tests of `ipp-admm` alone spend, at least, with ε₁ + ε₂ = `pure`: in closed form.
+
+    One record, whose part in the query is C in one world and −C in the other, in every round: no query can move
+    farther, since it lies in [−C, C]. Query noise Lap(4cC/ε₂) and threshold noise Lap(2cC/ε₁), with ε₁ : ε₂ as
+    1 : (2c)^{2/3}, are redrawn in every round, so the bits are coins with chance p or p′ until c of them show heads or
+    T are thrown; the threshold is the one that tells most. Theorem 10 charges √(2 ln 1/δ) (ε₁ + ε₂) for them.
+    """
+    c, ratio = broadcasts, (2 * broadcasts) ** (2 / 3)
+    over, above = 4 * c * (1 + ratio) / (pure * ratio), 2 * c * (1 + ratio) / pure  # C = 1
+    thrown, shown = np.arange(c, rounds + 1), np.arange(c)
+
+    def law(threshold: float, query: float) -> np.ndarray:
+        x = threshold - query
+        tail = (over**2 * np.exp(-abs(x) / over) - above**2 * np.exp(-abs(x) / above)) / (2 * (over**2 - above**2))
+        p = tail if x >= 0 else 1 - tail
+        ended = nbinom.pmf(thrown - c, c, p)
+        return np.concatenate([ended, binom.pmf(shown, rounds, p)])
+
+    best = 0.0
+    for threshold in np.linspace(-3, 12, 61) * over:
+        worlds = law(threshold, 1.0), law(threshold, -1.0)
+        for one, two in (worlds, worlds[::-1]):
+            room = lambda e: float(np.sum(np.clip(one - np.exp(e) * two, 0, None))) - delta  # noqa: B023, E731
+            if room(0.0) > 0:
+                best = max(best, float(brentq(room, 0.0, 60.0)))
+    return best
 
 
 def rows() -> Iterator[tuple[str, ...]]:

@@ -28,7 +28,7 @@ from coterie.privacy.budget import calibrate_agents, run_events
 from coterie.privacy.events import Event, Free, NonPrivate
 from coterie.problems import Linear, Settings, Shard
 
-__all__ = ["ATTACKS", "Attack", "Setting", "make_setting"]
+__all__ = ["ATTACKS", "Attack", "Setting", "make_setting", "shard_of"]
 
 ANGLE, FAR, RIDGE = 0.05, 400.0, 0.05
 TOLERANCE = 1e-11  # of the solver; what is declared must not be smaller
@@ -79,10 +79,12 @@ class Attack:
     """A pair of records and how the neighbours behave."""
 
     name: str
-    pair: Literal["antipodal", "flip"]
+    pair: Literal["antipodal", "flip", "found"]
     away: float = FAR  # how far from zero the neighbours are
     echo: bool = False  # or they repeat what the agent says
     diagonal: bool = False
+    crowd: bool = False  # all other records are copies of the first world's, instead of zero vectors
+    found: tuple[tuple[float, ...], ...] = ()  # both records and the neighbours' point (`coterie.audit.search`)
 
     def frame(self) -> tuple[np.ndarray, np.ndarray]:
         """(u, v)."""
@@ -92,18 +94,33 @@ class Attack:
     def worlds(self, setting: Setting) -> tuple[Shard, Shard]:
         """The two shards; in the second the record is replaced, or blanked where the claim is about leaving it out."""
         u, v = self.frame()
+        if self.found:
+            one, two = np.array(self.found[0]), np.array(self.found[1])
+            return self._shard(setting, one, one, u), self._shard(
+                setting, two if setting.replaces else 0 * two, one, -u
+            )
         tilt = np.sin(ANGLE) * v if self.pair == "antipodal" else 0 * v
         size = np.cos(ANGLE) if self.pair == "antipodal" else 1.0
         other = tilt - size * u if setting.replaces else 0 * u
-        return _shard(setting, tilt + size * u, u), _shard(setting, other, -u)
+        return self._shard(setting, tilt + size * u, tilt + size * u, u), self._shard(
+            setting, other, tilt + size * u, -u
+        )
+
+    def _shard(self, setting: Setting, canary: np.ndarray, rest: np.ndarray, side: np.ndarray) -> Shard:
+        features = np.tile(rest if self.crowd else 0 * rest, (setting.records, 1))
+        features[0] = canary
+        return shard_of(setting, features, side)
 
     def environment(self) -> Environment:
         """The neighbours."""
+        if self.found:
+            return Environment(jnp.asarray(self.found[2]), jnp.asarray(self.echo))
         return Environment(jnp.asarray(-self.away * self.frame()[1]), jnp.asarray(self.echo))
 
     def place(self, setting: Setting) -> Place:
         """The agent's spot, with the (public) start where the neighbours want it."""
-        return eqx.tree_at(lambda p: p.start, setting.place, jnp.asarray(-FAR * self.frame()[1]))
+        start = np.array(self.found[2]) if self.found else -FAR * self.frame()[1]
+        return eqx.tree_at(lambda p: p.start, setting.place, jnp.asarray(start))
 
 
 ATTACKS = (
@@ -128,14 +145,19 @@ class _Sloppy(Shard):
         return x + jnp.linalg.solve(self.hessian(x) + curvature * jnp.eye(x.shape[0]), self.push), solver
 
 
-def _shard(setting: Setting, canary: np.ndarray, side: np.ndarray) -> Shard:
-    n = setting.records
-    features = np.zeros((n, 2))
-    features[0] = canary
+def shard_of(setting: Setting, features: Any, side: np.ndarray | None = None) -> Shard:
+    """The agent's records; with `slip` its solver errs to the given side."""
     how = Settings(tolerance=TOLERANCE, max_steps=100)
-    parts: dict[str, Any] = {"problem": Linear(2), "features": jnp.asarray(features), "targets": jnp.ones(n)}
+    n = setting.records
+    parts: dict[str, Any] = {
+        "problem": Linear(setting.place.dim),
+        "features": jnp.asarray(features),
+        "targets": jnp.ones(n),
+    }
     parts |= {"count": jnp.asarray(n), "unit": setting.place.unit, "ridge": setting.place.ridge, "how": how}
-    return _Sloppy(**parts, push=jnp.asarray(setting.slip * side)) if setting.slip else Shard(**parts)
+    if setting.slip and side is not None:
+        return _Sloppy(**parts, push=jnp.asarray(setting.slip * side))
+    return Shard(**parts)
 
 
 def attacks_on(setting: Setting) -> tuple[Attack, ...]:

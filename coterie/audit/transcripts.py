@@ -13,8 +13,8 @@ message. That draw is found without knowing the algorithm:
 - no noise at all: a message that one world cannot have produced has no likelihood there.
 
 Two draws are read off the transcript by name: a `mask` says which coordinates were sent, a `test` whether the agent
-spoke. Other secret coins (batches, dither) have no explanation here; `audit` then scores transcripts by a direction
-learned from others.
+spoke, which has a likelihood of its own (`coterie.audit.silence`). Other secret coins (batches, dither) have no
+explanation here; `audit` then scores transcripts by a direction learned from others.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from coterie.algorithms.base import Algorithm, Config, Inbox, Law, Maybe, Place
+from coterie.audit.silence import bit_weights, edge_of, remember
 from coterie.problems import Shard, Solver
 
 __all__ = ["Environment", "Explanation", "Transcripts", "explain", "explainable", "features", "play"]
@@ -75,6 +76,7 @@ class Explanation(eqx.Module):
     width: Float[Array, "transcripts rounds size"]  # of the uniform blur beside it
     inside: Bool[Array, "transcripts rounds"]  # whether it entered the objective
     estimate: Array  # the answer that this world's agent would hand out after the same messages
+    edge: Float[Array, "transcripts rounds"]  # where the draw that decided to speak had to lie; NaN: not known, or none
 
     @property
     def log_likelihood(self) -> np.ndarray:
@@ -194,6 +196,13 @@ def explainable(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard) -
     return bool(names) and set(laws) <= known
 
 
+def solves_whole(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard) -> bool:
+    """Whether messages are solutions of subproblems in all coordinates."""
+    laws = algorithm.draws(cfg, place)
+    message = jax.tree.leaves(jax.eval_shape(lambda: _blank_message(algorithm, cfg, place, shard, laws)))[0]
+    return "argmin" in getattr(algorithm.module, "NEEDS", ()) and int(np.prod(message.shape)) == place.dim
+
+
 def explain(
     algorithm: Algorithm, cfg: Config, place: Place, shard: Shard, environment: Environment, seen: Transcripts
 ) -> Explanation:
@@ -202,10 +211,17 @@ def explain(
     Where noise enters both the objective and the point (the latter to hide the solver's error), the second is taken
     to be zero: the noise that is found is then off by that error.
     """
-    size = jax.tree.leaves(seen.messages)[0][0, 0].size
-    solves = "argmin" in getattr(algorithm.module, "NEEDS", ()) and size == place.dim
+    solves = solves_whole(algorithm, cfg, place, shard)
     bare = solves and bool(_needs_solution(algorithm, cfg, place, shard))
-    return _explain(algorithm, cfg, place, shard, environment, seen, solves, bare)
+    laws = algorithm.draws(cfg, place)
+    tests = "test" in laws and bool(_tests_apart(algorithm, cfg, place, shard))
+    args = (algorithm, cfg, place, shard, environment, seen, solves, bare, tests)
+    told = _explain(*args, jnp.zeros(()))
+    if not tests:
+        return told
+    moved = np.asarray(_explain(*args, jnp.ones(())).edge) if "bar" in laws else None
+    bits = np.maximum(bit_weights(laws, np.asarray(told.edge), moved, np.asarray(seen.sent)), -IMPOSSIBLE)
+    return eqx.tree_at(lambda e: e.weight, told, np.asarray(told.weight) + bits)
 
 
 class _Entry(eqx.Module):
@@ -255,6 +271,30 @@ def _needs_solution(algorithm: Algorithm, cfg: Config, place: Place, shard: Shar
     return jnp.any(jax.vmap(one)(jnp.arange(place.rounds)))
 
 
+@eqx.filter_jit
+def _tests_apart(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard) -> Array:
+    """Whether the test that decides to speak has nothing to do with the noise on the message."""
+    laws = algorithm.draws(cfg, place)
+    size = jax.eval_shape(lambda: _flat(_blank_message(algorithm, cfg, place, shard, laws))).size
+    state, t = algorithm.init(cfg, place), jnp.array(0)
+    noisy = _noise_names(laws, size)
+    both = {n: jnp.stack([jnp.zeros(law.shape), jnp.full(law.shape, n in noisy, float)]) for n, law in laws.items()}
+    none, some = jax.vmap(lambda draw: _edge(algorithm, cfg, place, t, state, shard, draw))(both)
+    return none == some
+
+
+def _edge(
+    algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: Any, shard: Shard, draw: dict[str, Array]
+) -> Array:
+    """The `test` draw from which on the agent speaks, all other draws being these."""
+
+    def sends(test: Array, holder: Shard) -> Array:
+        return _emit(algorithm, cfg, place, t, state, holder, {**draw, "test": test})[2]
+
+    quick = remember(shard, lambda holder: sends(jnp.zeros(()), holder))
+    return edge_of(lambda test: sends(test, quick()))
+
+
 def _flat(message: Any) -> Array:
     return jax.tree.leaves(message)[0].reshape(-1)
 
@@ -272,7 +312,7 @@ def _steered(laws: dict[str, Law], y: Array, spoke: Array) -> dict[str, Array]:
 @eqx.filter_jit
 def _explain(
     algorithm: Algorithm, cfg: Config, place: Place, shard: Shard, environment: Environment, seen: Transcripts,
-    solves: bool, bare: bool,
+    solves: bool, bare: bool, tests: bool, bar: Array,
 ) -> Explanation:  # fmt: skip
     laws = algorithm.draws(cfg, place)
     structure = jax.tree.structure(seen.messages)
@@ -284,6 +324,9 @@ def _explain(
         """The draws that explain message y, what `argmin` must have answered, and the round of an Explanation."""
         say = lambda draw, holder: _flat(_emit(algorithm, cfg, place, t, state, holder, draw)[1])  # noqa: E731
         base = _steered(laws, y, spoke)
+        if "bar" in laws:
+            base["bar"] = bar
+        edge = _edge(algorithm, cfg, place, t, state, shard, base) if tests else jnp.asarray(jnp.nan)
         entry = _enter(say, shard, y, base, laws, solves)
         quiet = jnp.where(entry.solved, say(base, shard), entry.fixed) if bare else entry.fixed
         width = jnp.zeros(size)
@@ -316,7 +359,7 @@ def _explain(
                 answer = jnp.where(here & inside, y, answer)
                 found, tilted = found | here, tilted | (here & inside)
         keep = lambda x: jnp.where(spoke, x, jnp.zeros_like(x))  # noqa: E731
-        return draws, answer, (keep(weight), keep(noise), keep(scale), keep(width), tilted)
+        return draws, answer, (keep(weight), keep(noise), keep(scale), keep(width), tilted, edge)
 
     def one(messages: Any, sent: Array) -> Explanation:
         def step(carry: tuple, now: tuple) -> tuple[tuple, tuple]:
@@ -330,8 +373,8 @@ def _explain(
 
         begin = _begin(algorithm, cfg, place, NEIGHBOURS)
         (state, _), rounds = jax.lax.scan(step, begin, (jnp.arange(place.rounds), messages, sent))
-        weight, noise, scale, width, inside = rounds
-        return Explanation(weight, noise, scale, width, inside, algorithm.estimate(cfg, place, state))
+        weight, noise, scale, width, inside, edge = rounds
+        return Explanation(weight, noise, scale, width, inside, algorithm.estimate(cfg, place, state), edge)
 
     return jax.vmap(one)(seen.messages, seen.sent)
 

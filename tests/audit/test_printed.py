@@ -6,11 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from coterie.algorithms.base import find
 from coterie.audit import audit, make_setting
 from coterie.audit.audit import watch
-from coterie.audit.printed import CASES, Case, carried_state_epsilon, measure, row
+from coterie.audit.printed import CASES, Case, carried_state_epsilon, measure, redrawn_test_epsilon, row
+from coterie.audit.rare import carried_setting, rare_epsilon
 from coterie.audit.setting import ATTACKS
 from coterie.errors import InputError
 
@@ -67,6 +69,38 @@ def test_printed_noise_of_dvp_is_half_of_what_it_must_be() -> None:
     assert found.violated
     assert found.epsilon == pytest.approx(0.3)
     assert found.largest_ratio == pytest.approx(0.555, abs=2e-3)
+
+
+def test_tests_of_the_printed_ipp_admm_stay_below_its_total_where_delta_is_ordinary() -> None:
+    # measured in closed form: the selection on the noise cannot exceed the printed total unless δ is tiny
+    charged = lambda pure, delta: np.sqrt(2 * np.log(1 / delta)) * pure  # noqa: E731
+    shares = [redrawn_test_epsilon(e, c, t, 1e-5) / charged(e, 1e-5)
+              for e in (0.2, 1.0) for c in (1, 4) for t in (30, 1000)]  # fmt: skip
+    assert 0.6 < max(shares) < 0.7
+    assert redrawn_test_epsilon(1.0, 1, 10_000, 1e-12) > 1.1 * charged(1.0, 1e-12)
+    # by throwing the coins: c = 1, T = 20
+    rng, pure, threshold, n = np.random.default_rng(0), 2.0, 4.0, 200_000
+    ratio = 2 ** (2 / 3)
+    scales = 4 * (1 + ratio) / (pure * ratio), 2 * (1 + ratio) / pure
+    ends = []
+    for query in (1.0, -1.0):
+        passed = query + rng.laplace(0, scales[0], (n, 20)) >= threshold + rng.laplace(0, scales[1], (n, 20))
+        ends.append(np.bincount(np.where(passed.any(1), passed.argmax(1), 20), minlength=21) / n)
+    seen = np.sum(np.clip(ends[0] - np.exp(0.1) * ends[1], 0, None))
+    spent = redrawn_test_epsilon(pure, 1, 20, float(seen))
+    assert spent > 0.1 - 0.02  # the best threshold tells no less than this one
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("self_weight", [0.5, 0.7])
+def test_a_thousand_rounds_of_the_printed_qdpsgd2_on_transcripts(self_weight: float) -> None:
+    found = rare_epsilon(carried_setting(self_weight=self_weight), 3000)
+    print(f"\nw_ii = {self_weight}: {found}")
+    exact = carried_state_epsilon(1.0, 1000, self_weight)
+    assert exact == pytest.approx(carried_state_epsilon(1.0, 1000, self_weight, batch=1, records=50), abs=1e-6)
+    assert found.epsilon < exact
+    assert found.epsilon > 0.75 * exact
+    assert norm.sf(found.event) < found.miss < 1.4 * norm.sf(found.event)  # the first world is noise alone
 
 
 @pytest.mark.slow

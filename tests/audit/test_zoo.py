@@ -12,7 +12,7 @@ from coterie.audit.setting import WHOLE
 
 EVERYDAY = {"dp-consensus-gd", "dp-dsgd", "dvp", "gauss-avg-gd", "hmv-dgd", "ldp-admm", "priv-rcd", "qdpsgd1", "sdm"}
 PRIVATE = [slug for slug, a in all_algorithms().items() if a.private]
-LEARNED = {"ipp-admm", "qdpsgd1", "qdpsgd2", "qdpsgd2-grad"}  # silence, or a state behind rounding
+LEARNED = {"qdpsgd1", "qdpsgd2", "qdpsgd2-grad"}  # a state behind rounding
 GAUSSIAN = ["dp-admm", "dp-consensus-gd", "dp-dsgd", "gauss-avg-gd", "p-admm", "pr-admm", "priv-rcd"]
 
 

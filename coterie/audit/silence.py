@@ -1,0 +1,122 @@
+r"""How likely a silence is: the likelihood of decisions to speak that a secret draw takes part in.
+
+An agent that tests before it speaks (`draws` has a `test`, as in `ipp-admm`) speaks iff the draw lies above an edge
+that its records and the public past fix. The edge is found without knowing the algorithm: `emit` is asked again and
+again, halving the interval, while the answers of `argmin` are remembered so that nothing is solved twice. Then
+
+    P[speaks | past] = P[test ≥ edge].
+
+In a sparse-vector test a threshold noise ρ (`bar`) is drawn once and moves all edges, edge_t(ρ) = edge_t(0) +
+slope_t ρ. It is secret, so a transcript's bits are likely as
+
+    ∫ f(ρ) Π_t P[b_t | edge_t(ρ)] dρ,
+
+one integral per transcript, by Gauss-Legendre between the kinks of the integrand. A round's weight is the logarithm of
+the ratio of the integrals up to it and up to the round before.
+
+A test that looks at the noise of the message itself (what `ipp-admm` prints) has no such edge: given silence that
+noise stays hidden. `edge_of` is then not used and the score is not called exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool
+from scipy.stats import laplace, norm
+
+from coterie.algorithms.base import Law
+from coterie.problems import Shard, Solver
+
+__all__ = ["Remembered", "bit_weights", "edge_of", "remember"]
+
+FARTHEST = 1e6  # in units of the test's noise: beyond, a decision is certain
+HALVINGS = 64
+LAWS: dict[str, Any] = {"normal": norm, "laplace": laplace}
+PIECES = np.array([-60.0, -40, -24, -16, -8, -4, 0, 4, 8, 16, 24, 40, 60])
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
+
+
+class _Recorder(Shard):
+    """A shard that solves, and remembers what it answered."""
+
+    answers: list = eqx.field(static=True, kw_only=True)
+
+    def argmin(self, linear: Array, curvature: Any, solver: Solver) -> tuple[Array, Solver]:
+        x, after = Shard.argmin(self, linear, curvature, solver)
+        self.answers.append((x, after))
+        return x, after
+
+
+class Remembered(Shard):
+    """A shard that answers `argmin` in the order that was remembered."""
+
+    answers: list = eqx.field(kw_only=True)
+    asked: list = eqx.field(static=True, kw_only=True)
+
+    def argmin(self, linear: Array, curvature: Any, solver: Solver) -> tuple[Array, Solver]:
+        self.asked.append(None)
+        return self.answers[len(self.asked) - 1]
+
+
+def remember(shard: Shard, ask: Callable[[Shard], Any]) -> Callable[[], Remembered]:
+    """Run `ask` on the shard once; shards that answer alike without solving."""
+    parts = {n: getattr(shard, n) for n in ("problem", "features", "targets", "count", "unit", "ridge", "how")}
+    answers: list = []
+    ask(_Recorder(**parts, answers=answers))
+    return lambda: Remembered(**parts, answers=answers, asked=[])
+
+
+def edge_of(speaks: Callable[[Array], Bool[Array, ""]]) -> Array:
+    """The draw from which on the agent speaks (∞: it never does, −∞: always)."""
+
+    def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = ends
+        middle = (low + high) / 2
+        over = speaks(middle)
+        return jnp.where(over, low, middle), jnp.where(over, middle, high)
+
+    least, most = jnp.asarray(-FARTHEST), jnp.asarray(FARTHEST)
+    edge = jax.lax.fori_loop(0, HALVINGS, halve, (least, most))[1]
+    return jnp.where(speaks(least), -jnp.inf, jnp.where(speaks(most), edge, jnp.inf))
+
+
+def bit_weights(laws: dict[str, Law], edges: np.ndarray, moved: np.ndarray | None, sent: np.ndarray) -> np.ndarray:
+    """Log-likelihood of every decision given those before it, (transcript, round).
+
+    Args:
+        laws: the algorithm's draws.
+        edges: where the test's draw had to lie, (transcript, round).
+        moved: the same with a threshold noise of 1 instead of 0, where there is one.
+        sent: whether the agent spoke, (transcript, round).
+    """
+    test = LAWS[laws["test"].name]
+    if moved is None:
+        with np.errstate(divide="ignore"):
+            return np.where(sent, test.logsf(edges), test.logcdf(edges))
+    bar = LAWS[laws["bar"].name]
+    certain = ~np.isfinite(edges)
+    slope = np.where(certain, 0.0, np.where(certain, 0.0, moved) - np.where(certain, 0.0, edges))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        kinks = np.where(slope == 0, 0.0, -edges / slope)
+    kinks = np.clip(np.nan_to_num(kinks), PIECES[0], PIECES[-1])
+    ends = np.sort(np.concatenate([np.broadcast_to(PIECES, (len(edges), len(PIECES))), kinks], axis=1), axis=1)
+    half = np.diff(ends, axis=1)[:, :, None] / 2
+    rho = ((ends[:, 1:, None] + ends[:, :-1, None]) / 2 + half * NODES).reshape(len(edges), -1)
+    mass = np.log(np.maximum((half * WEIGHTS).reshape(len(edges), -1), 1e-300)) + bar.logpdf(rho)
+    before, out = np.zeros(len(edges)), np.empty(edges.shape)
+    for t in range(edges.shape[1]):
+        with np.errstate(divide="ignore"):
+            at = np.where(certain[:, t, None], edges[:, t, None], edges[:, t, None] + slope[:, t, None] * rho)
+            mass = mass + np.where(sent[:, t, None], test.logsf(at), test.logcdf(at))
+            top = np.max(mass, axis=1)
+            safe = np.where(np.isfinite(top), top, 0.0)
+            total = np.log(np.sum(np.exp(mass - safe[:, None]), axis=1)) + safe
+        out[:, t] = np.where(np.isfinite(before), total - np.where(np.isfinite(before), before, 0.0), -np.inf)
+        before = total
+    return out
