@@ -151,13 +151,14 @@ def copies(folder: Path) -> dict[str, Any]:
     """Party 1 only dials. An old copy of its folder is refused; so is a second process while the first one runs."""
     places: list[str | None] = [f"127.0.0.1:{p}" for p in free_ports(3)]
     places[1] = None
-    fleet = Fleet(lab_plan(places, 500, "ring", deadline=5.0, patience=120.0, tick=0.2), folder, namespaces=False)
+    fleet = Fleet(lab_plan(places, 500, "ring", deadline=5.0, patience=600.0, tick=0.2), folder, namespaces=False)
     for node in range(3):
         fleet.start(node)
     fleet.until(lambda: fleet.round(1) >= 4)
     site, old, same = fleet.sites[1], folder / "old", folder / "same"
     fleet.signal(1, signal.SIGSTOP)
     shutil.copytree(site.state, old)
+    before = len(rows(old / "ledger.db")[0])
     fleet.signal(1, signal.SIGCONT)
     fleet.until(lambda: fleet.round(1) >= 7)
     original = fleet.processes[1]
@@ -167,11 +168,17 @@ def copies(folder: Path) -> dict[str, Any]:
     original.wait()
     shutil.copytree(site.state, same)
     restored = fleet.start(1, replace(site, state=old)).wait(90)  # instead of the original
-    before = len(rows(old / "ledger.db")[0])
+    had = len(rows(same / "ledger.db")[0])
     second = fleet.start(1, replace(site, state=same))  # an exact copy, at the same time as …
     first = fleet.start(1, site)
+
+    def spoken() -> list[int]:
+        return [len(rows(p / "ledger.db")[0]) - had for p in (site.state, same)]
+
+    patience = time.monotonic() + 90  # each may have met one neighbour and wait for the other: then none speaks
+    fleet.until(lambda: any(spoken()) or time.monotonic() > patience)
     time.sleep(15)
-    speakers = [len(rows(p / "ledger.db")[0]) for p in (site.state, same)]
+    speakers = spoken()
     for process in (first, second):
         process.terminate()
     ended = sorted([first.wait(60), second.wait(60)])
@@ -180,8 +187,8 @@ def copies(folder: Path) -> dict[str, Any]:
         shutil.copytree(same, site.state)
     fleet.start(1, site)
     ends = fleet.wait(240)
-    return {"clone": clone, "in use": folder_in_use, "restored": restored, "new rounds of the old copy": before -
-            len(rows(old / "ledger.db")[0]), "rounds of the two": speakers, "ended": ended, "ends": ends,
+    return {"clone": clone, "in use": folder_in_use, "restored": restored, "new rounds of the old copy": len(
+            rows(old / "ledger.db")[0]) - before, "new rounds of the two": speakers, "ended": ended, "ends": ends,
             "violations": fleet.violations(500), "errors": fleet.errors()}  # fmt: skip
 
 

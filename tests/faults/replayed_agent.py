@@ -19,6 +19,7 @@ import numpy as np
 from coterie.algorithms.base import Law
 from coterie.deploy.noise import SystemSource
 from coterie.deploy.process import run_party
+from coterie.errors import InputError
 from coterie.privacy.laws import Grid
 
 
@@ -54,4 +55,8 @@ if __name__ == "__main__":
         parser.add_argument(f"--{name}", type=str if name in ("me", "listen") else Path)
     a = parser.parse_args()
     source = Replaying(a.data.parent / "draws")
-    sys.exit(run_party(a.agreement, a.keys, a.data, a.state, me=a.me, listen=a.listen, source=source))
+    try:
+        sys.exit(run_party(a.agreement, a.keys, a.data, a.state, me=a.me, listen=a.listen, source=source))
+    except InputError as error:  # as the command line does
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
