@@ -35,11 +35,13 @@ def bare_run(study: Study, eta: float = TUNED, table: str = "") -> dict:
     return study.part(pp, version="reference", epsilon=1.0, eta=eta, seeds=study.seeds, table=table, **OURS)
 
 
-def draw_two(series: list[Series], label: str, version: Version, x: list[float], runs: list[dict]) -> np.ndarray:
+def draw_two(
+    series: list[Series], label: str, version: Version, x: list[float], runs: list[dict], marked: bool = True
+) -> np.ndarray:
     """Draw final loss and test error of these runs; returns the mean losses."""
     loss = np.array([r["loss"][:, -1] for r in runs]).T
-    series.append(Series.over("loss", label, version, x, loss, marked=True))
-    series.append(Series.over("error", label, version, x, np.array([r["test"] for r in runs]).T, marked=True))
+    series.append(Series.over("loss", label, version, x, loss, marked=marked))
+    series.append(Series.over("error", label, version, x, np.array([r["test"] for r in runs]).T, marked=marked))
     return loss.mean(axis=0)
 
 
@@ -54,7 +56,7 @@ def _curves(study: Study, epsilons: list[float], eta: float, table: str = "") ->
     for v in BOTH:
         out["PP-ADMM", v] = [pp_run(study, v, e, eta, table) for e in epsilons]
         out["IPP-ADMM", v] = [ipp_run(study, v, e, eta, table) for e in epsilons]
-    for m in METHODS if not study.quick and eta == TUNED else ():  # with the stated η all creep along one line
+    for m in METHODS if not study.quick and eta == TUNED else ():  # with the stated η nothing separates them
         common: dict[str, Any] = {"eta": eta, "seeds": study.seeds, "table": table}
         out[m, "corrected"] = [study.part(other, method=m, epsilon=e, **common) for e in epsilons]
     return out
@@ -62,10 +64,10 @@ def _curves(study: Study, epsilons: list[float], eta: float, table: str = "") ->
 
 def fig11(study: Study) -> Result:
     """Error against ε, and messages sent."""
-    epsilons: list[float] = study.pick([0.5, 1.0, 1.5, 2.0, 10.0], [1.0, 10.0])
+    epsilons: list[float] = study.pick([0.5, 1.0, 2.0, 10.0], [1.0, 10.0])
     found = _curves(study, epsilons, TUNED)
     bare = float(bare_run(study)["test"][0])
-    series = [Series("error", "non-private", "reference", [epsilons[0], epsilons[-1]], [bare, bare])]
+    series: list[Series] = []
     means = {}
     for (name, v), runs in found.items():
         values = np.array([r["test"] for r in runs]).T
@@ -75,6 +77,7 @@ def fig11(study: Study) -> Result:
             series.append(Series.over("error", name, "true ε", [r["true"] for r in runs], values))
         if name.endswith("PP-ADMM"):
             series.append(Series.over("sent", name, v, epsilons, np.array([r["sent"] for r in runs]).T, marked=True))
+    series.append(Series("error", "non-private", "reference", [epsilons[0], epsilons[-1]], [bare, bare]))
     good, lazy = means["PP-ADMM", "corrected"], means["IPP-ADMM", "corrected"]
     old, older = means["PP-ADMM", "as printed"], means["IPP-ADMM", "as printed"]
     sent = np.array([r["sent"].mean() for r in found["IPP-ADMM", "corrected"]])
@@ -97,8 +100,7 @@ def fig11(study: Study) -> Result:
             f"PP-ADMM {words(epsilons, old)}; IPP-ADMM {words(epsilons, older)}",
             {"pp": float(old[0]), "ipp": float(older[0])},
             version="as printed",
-            reason="the test is a coin toss; fewer and therefore less noisy releases can help where the output noise "
-            "of β = 10^−3.5 dominates, and do not here",
+            reason="the test is a coin toss: what differs is the number of releases and with it the noise of each",
             section="spec 02 §4, item 4, and §3, row 3.9",
         ),
         Claim(
@@ -128,18 +130,19 @@ def fig11(study: Study) -> Result:
     ]  # fmt: skip
     if not study.quick:
         rivals = np.min([means[m, "corrected"] for m in METHODS], axis=0)
-        claims.insert(
-            2,
-            Claim(
-                "PP-ADMM has a lower error than DVP, M-ADMM and R-ADMM at every ε",
-                bool(np.all(good <= rivals)),
-                f"PP-ADMM {words(epsilons, good)}; the best of the three {words(epsilons, rivals)}",
-                {f"lead at {e:g}": float(b - a) for e, a, b in zip(epsilons, good, rivals, strict=True)},
-                version="corrected",
-                reason="at large ε all are close to the non-private error",
-                section="spec 02 §6",
-            ),
-        )
+        for name, values in (("PP-ADMM", good), ("IPP-ADMM", lazy)):
+            claims.insert(
+                2,
+                Claim(
+                    f"{name} has a lower error than DVP, M-ADMM and R-ADMM at every ε (ties within 0.001 allowed)",
+                    bool(np.all(values <= rivals + 1e-3)),
+                    f"{name} {words(epsilons, values)}; the best of the three {words(epsilons, rivals)}",
+                    {f"lead at {e:g}": float(b - a) for e, a, b in zip(epsilons, values, rivals, strict=True)},
+                    version="corrected",
+                    reason="with half the messages it is behind where noise hardly matters",
+                    section="spec 02 §6",
+                ),
+            )
     budgets = [
         Budget(name, "as printed", e, float(r["true"]), DELTA, "theorem (A), spec 02 §3" if name == "PP-ADMM" else
                "every round charged, spec 02 §4")
@@ -158,10 +161,10 @@ def fig12(study: Study) -> Result:
         bare = bare_run(study, eta)
         for k, e in enumerate(epsilons):
             panel = f"{row} {e:g}"
-            series.append(Series(panel, "non-private", "reference", bare["rounds"], bare["loss"][0].tolist()))
             for (name, v), runs in found.items():
                 series.append(Series.over(panel, name, v, runs[k]["rounds"], runs[k]["loss"]))
                 ends[row, f"{name} {v}", e] = float(runs[k]["loss"][:, -1].mean())
+            series.append(Series(panel, "non-private", "reference", bare["rounds"], bare["loss"][0].tolist()))
         ends[row, "non-private", 0.0] = float(bare["loss"][0, -1])
     e = epsilons[0]
     at = lambda row, name: ends[row, name, e]  # noqa: E731
@@ -209,9 +212,9 @@ def fig13(study: Study) -> Result:
     for country, table in TABLES.items():
         found = _curves(study, epsilons, TUNED, table)
         bare = float(bare_run(study, table=table)["test"][0])
-        series.append(Series(country, "non-private", "reference", [epsilons[0], epsilons[-1]], [bare, bare]))
         for (name, v), runs in found.items():
             series.append(Series.over(country, name, v, epsilons, np.array([r["test"] for r in runs]).T, marked=True))
+        series.append(Series(country, "non-private", "reference", [epsilons[0], epsilons[-1]], [bare, bare]))
         good = np.array([r["test"].mean() for r in found["PP-ADMM", "corrected"]])
         lazy = np.array([r["test"].mean() for r in found["IPP-ADMM", "corrected"]])
         claims += [

@@ -20,8 +20,9 @@ PAPER = Paper(
     ("pp-admm", "ipp-admm", "m-admm", "r-admm", "dvp"),
     """PP-ADMM solves noisy subproblems approximately; IPP-ADMM adds a private test that keeps an agent silent while
     its loss would not fall enough. PP-ADMM's claimed totals hold up to ε = 2 by luck and fail at 10; with exact
-    accounting it needs far less noise and comes close to the non-private method. IPP-ADMM is not more accurate than
-    PP-ADMM at equal (ε, δ): as printed its test is a coin toss, and rebuilt with the right sensitivity it still buys
+    accounting it needs far less noise and comes close to the non-private method. As printed IPP-ADMM's test is a coin
+    toss, and its lead at small ε comes from output noise that PP-ADMM need not add. Rebuilt with the right sensitivity
+    and compared at equal (ε, δ) IPP-ADMM is less accurate than PP-ADMM; what it buys is
     fewer broadcasts, not accuracy. (Fig. 2 to 6 of the dissertation are those of the PR-ADMM paper.)""",
 )
 
@@ -29,11 +30,11 @@ PAPER = Paper(
 
 
 def _fig7(study: Study) -> Result:
-    grid: list[float] = study.pick([1e-3, 1e-2, 0.1, 0.5, 0.9], [1e-3, 0.5])
+    grid: list[float] = study.pick([1e-3, 0.1, 0.5, 0.9], [1e-3, 0.5])
     series: list[Series] = []
     found = {v: [pp_run(study, v, 1.0, splits=s, beta=1e-6) for s in grid] for v in BOTH}
     loss = {v: draw_two(series, "PP-ADMM", v, grid, found[v]) for v in BOTH}
-    worst = float(found["as printed"][-1]["true"] if study.quick else found["as printed"][3]["true"])
+    worst = float(found["as printed"][grid.index(0.5)]["true"])
     claims = [
         Claim(
             "the smaller the share of the output noise, the better",
@@ -68,10 +69,10 @@ def _fig7(study: Study) -> Result:
 
 
 def _fig8(study: Study) -> Result:
-    grid: list[float] = study.pick([1e-6, 1e-4, 10**-3.5, 1e-3, 1e-2], [1e-6, 10**-3.5])
+    grid: list[float] = study.pick([1e-6, 1e-4, 10**-3.5, 1e-2], [1e-6, 10**-3.5])
     series: list[Series] = []
     found = {v: [pp_run(study, v, 1.0, splits=1e-3, beta=b) for b in grid] for v in BOTH}
-    loss = {v: draw_two(series, "PP-ADMM", v, grid, found[v]) for v in BOTH}
+    loss = {v: draw_two(series, "PP-ADMM", v, grid, found[v], marked=False) for v in BOTH}
     errors = np.array([r["test"].mean() for r in found["as printed"]])
     chosen = grid.index(10**-3.5)
     claims = [
@@ -157,11 +158,11 @@ def _test_settings(study: Study, key: str, grid: list[float], chosen: float, nam
 
 
 def _fig9(study: Study) -> Result:
-    return _test_settings(study, "clip", study.pick([0.5, 1.0, 2.0, 8.0], [0.5, 2.0]), 2.0, "C_loss")
+    return _test_settings(study, "clip", study.pick([0.5, 2.0, 8.0], [0.5, 2.0]), 2.0, "C_loss")
 
 
 def _fig10(study: Study) -> Result:
-    return _test_settings(study, "threshold", study.pick([1e-3, 1e-2, 0.1, 10.0], [1e-3, 10.0]), 1e-3, "α")
+    return _test_settings(study, "threshold", study.pick([1e-3, 0.1, 10.0], [1e-3, 10.0]), 1e-3, "α")
 
 
 SETUP = f"""Logistic regression on Adult (one-hot coding in public ranges: 104 features, the dissertation has 41; rows
@@ -174,10 +175,10 @@ for its releases and a Gaussian test. Measured on the points that were sent. η 
 ERROR, LOSS = "error rate on held-out records", "average training loss"
 
 
-def _panels(x: str, sent: bool = False) -> tuple[Panel, ...]:
+def _panels(x: str, sent: bool = False, y: Any = "linear") -> tuple[Panel, ...]:
     last = (Panel("sent", "messages of an agent", x, "broadcasts", "log", legend=""),) if sent else ()
     return (
-        Panel("loss", "training loss", x, LOSS, "log", legend="below"),
+        Panel("loss", "training loss", x, LOSS, "log", y, legend="below"),
         Panel("error", "test error", x, ERROR, "log", legend=""),
         *last,
     )
@@ -198,7 +199,7 @@ FIGURES = (
     Figure(
         "fig8",
         "Fig. 8: the solver's accuracy β, ε = 1, splits = 0.001",
-        _panels("β: gradient norm at which the solver stops"),
+        _panels("β: gradient norm at which the solver stops", y="log"),
         _fig8,
         setup=SETUP,
         differs="""The dissertation sees a dip at 10^−3.5. Output noise is proportional to β and with a thousandth of
@@ -235,8 +236,9 @@ FIGURES = (
         fig11,
         setup=SETUP,
         differs="""The dissertation plots the ε needed for given errors; the same pairs are drawn here with the axes
-        exchanged. With exact accounting the order of the two methods is the reverse of the published one, and the
-        saving of IPP-ADMM is on the right.""",
+        exchanged. With the printed noise IPP-ADMM is ahead up to ε = 2, as published: the output noise for β = 10^−3.5
+        dominates, and half as many releases need half of it. With exact accounting that noise is gone and the order is
+        the reverse. What IPP-ADMM saves is on the right.""",
         needs=("adult",),
     ),
     Figure(
@@ -248,14 +250,14 @@ FIGURES = (
                 f"ε = {e:g}, η = {eta:g}",
                 "round",
                 LOSS,
-                legend="below" if (row, e) == ("tuned", 1.0) else "",
+                legend={("stated", 1.0): "upper right", ("tuned", 1.0): "below"}.get((row, e), ""),
             )
             for row, eta in (("stated", STATED), ("tuned", TUNED))
             for e in (1.0, 2.0, 10.0)
         ),
         fig12,
         setup=SETUP,
-        differs="""Above the stated η = 0.5, where all corrected methods creep along the same line; below η = 0.05. The
+        differs="""Above the stated η = 0.5, where 30 rounds are too few for any method; below η = 0.05. The
         printed PP-ADMM is held back by its forced regularizer and by output noise, the printed IPP-ADMM less so since
         it releases half as often.""",
         needs=("adult",),
