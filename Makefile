@@ -9,7 +9,7 @@ WORKERS ?= 2
 TYPED := tests/conformance tests/problems tests/drivers
 CHECKED := --jaxtyping-packages=coterie.problems,coterie.drivers,coterie.algorithms,beartype.beartype
 
-.PHONY: run test test-all test-browser test-faults lint bench docs notebook papers papers-quick clean
+.PHONY: run test test-all test-browser test-faults lint bench bench-peers docs notebook papers papers-quick clean
 .DEFAULT_GOAL := run
 
 $(READY): pyproject.toml constraints.txt
@@ -53,6 +53,9 @@ bench: $(READY)          ## ratios to peers measured in the same run
 $(SITE): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
+
+bench-peers: $(READY)    ## other packages side by side, in environments of their own; says what would not install
+	$(BIN)/python -m benchmarks.peers
 
 docs: $(SITE)            ## rewrite the generated parts of README and docs/ from the code, build the site in site/
 	$(BIN)/python -m coterie.report.pages

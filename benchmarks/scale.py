@@ -51,11 +51,12 @@ def ingredients(agents: int, records: int, dim: int, degree: int, rounds: int) -
 
 # -- slopes -----------------------------------------------------------------------------------------------------------
 
-# The smallest of each is already larger than a cache, whose end would look like a slope.
+# Data of 16 to 64 MB: beyond a core's own cache and within what a server's cores share. The end of a cache in the
+# middle of a range would look like a slope.
 GRIDS: dict[str, list[dict[str, int]]] = {
-    "agents": [{"agents": n, "records": 16, "dim": 32, "degree": 4} for n in (64_000, 128_000, 256_000)],
-    "records": [{"agents": 1000, "records": r, "dim": 32, "degree": 4} for r in (1024, 2048, 4096)],
-    "dimension": [{"agents": 8000, "records": 16, "dim": d, "degree": 4} for d in (256, 512, 1024)],
+    "agents": [{"agents": n, "records": 16, "dim": 32, "degree": 2} for n in (8000, 16_000, 32_000)],
+    "records": [{"agents": 1000, "records": r, "dim": 32, "degree": 4} for r in (128, 256, 512)],
+    "dimension": [{"agents": 8000, "records": 16, "dim": d, "degree": 4} for d in (32, 64, 128)],
     "edges": [{"agents": 16_000, "records": 1, "dim": 64, "degree": k} for k in (16, 32, 64)],
 }
 SIZE = {
@@ -66,7 +67,7 @@ SIZE = {
 }
 
 
-def cost(grid: dict[str, int], repeats: int, rounds: int = 12) -> float:
+def cost(grid: dict[str, int], repeats: int, rounds: int = 40) -> float:
     """Processor seconds of one round: of a long run minus a short one, so that what is done once is left out."""
     what, options = ingredients(**grid, rounds=rounds)
     layout = make_layout(*what, **options)
