@@ -8,7 +8,8 @@ gradient descent on a complete graph; federated averaging does the two in the ot
     Flower      its simulation engine, FedAvg, all clients in every round, float64
 Every answer is compared with the NumPy loop's. Packages get virtual environments of their own in the user's cache;
 what does not install is said. Opacus is measured by `benchmarks.per_example --peer-python`, dp-accounting by
-`benchmarks.accounting`: they have no such loop. Medians of several runs; nothing is asserted on wall-clock time.
+`benchmarks.accounting`: they have no such loop. What runs here is pinned to one core (--all-cores: it is not); packages
+get all. Medians of several runs; nothing is asserted on wall-clock time.
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+ALL_CORES: set[int] = set()
+if "--all-cores" not in sys.argv and __name__ == "__main__" and "--inside" not in sys.argv:
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if hasattr(os, "sched_getaffinity"):
+        ALL_CORES = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {min(ALL_CORES)})
+
+import numpy as np  # noqa: E402
 
 PARTIES, RECORDS, DIM = 10, 700, 105
 STEP, RIDGE, CLIP, SIGMA = 0.5, 1e-3, 1.0, 0.05
@@ -189,7 +198,8 @@ def environment(name: str, cache: Path) -> Path | str:
 def elsewhere(name: str, python: Path, rounds: int) -> tuple[float, np.ndarray] | str:
     """Run one measurement in the package's environment."""
     command = [python, __file__, "--inside", name, "--rounds", str(rounds)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    free = (lambda: os.sched_setaffinity(0, ALL_CORES)) if ALL_CORES else None
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, preexec_fn=free)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
         return f"failed: {(done.stderr.strip().splitlines() or ['?'])[-1][:120]}"
@@ -205,6 +215,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1000)
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coterie" / "peers"
     parser.add_argument("--cache", type=Path, default=default, help="folder for the environments")
+    parser.add_argument("--all-cores", action="store_true", help="do not pin to one core")
     parser.add_argument("--inside", choices=INSIDE, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.inside:
