@@ -78,7 +78,7 @@ def test_p4_copies_and_second_processes(tmp_path: Path) -> None:
     assert (report["clone"], report["restored"], report["in use"]) == (5, 5, 2), report
     assert report["new rounds of the old copy"] == 0
     assert min(report["new rounds of the two"]) == 0, report
-    assert report["ended"] == [130, 130], report
+    assert report["ended"] in ([5, 130], [130, 130]), report  # found out, or still waiting when it was stopped
     assert report["ends"] == [0, 0, 0], report
     assert report["violations"] == []
 
