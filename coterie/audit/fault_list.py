@@ -325,13 +325,18 @@ FAULTS = (
         "all agents draw the same noise",
         "drivers.program",
         "driver",
-        (("jax.random.fold_in(round_key, agent)", "jax.random.fold_in(round_key, 0 * agent)"),),
+        (("own = jax.random.fold_in(round_key, agent)", "own = jax.random.fold_in(round_key, 0 * agent)"),),
     ),
     Fault(
         "every round draws the same noise",
         "drivers.program",
         "driver",
-        (("jax.random.fold_in(key, t)", "jax.random.fold_in(key, 0 * t)"),),
+        (
+            (
+                "draws(cfg, arrays.place)\n        round_key = jax.random.fold_in(key, t)",
+                "draws(cfg, arrays.place)\n        round_key = jax.random.fold_in(key, 0 * t)",
+            ),
+        ),
     ),
     Fault(
         "a hidden state that gets half the noise",

@@ -30,6 +30,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from coterie.algorithms.base import Algorithm, Config, Inbox, Law, Maybe, Place
+from coterie.audit.densities import blurred
 from coterie.audit.silence import bit_weights, edge_of, remember
 from coterie.problems import Shard, Solver
 
@@ -180,6 +181,12 @@ def _blank_message(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard
     return _emit(algorithm, cfg, place, jnp.array(0), algorithm.init(cfg, place), shard, zero)[1]
 
 
+def _size(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard) -> int:
+    """Numbers in a message."""
+    laws = algorithm.draws(cfg, place)
+    return int(jax.eval_shape(lambda: _flat(_blank_message(algorithm, cfg, place, shard, laws))).size)
+
+
 def _noise_names(laws: dict[str, Law], size: int) -> list[str]:
     """The draws that may noise a message of this size."""
     return [n for n, law in laws.items() if law.name in NOISES and int(np.prod(law.shape)) == size]
@@ -198,9 +205,8 @@ def explainable(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard) -
 
 def solves_whole(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard) -> bool:
     """Whether messages are solutions of subproblems in all coordinates."""
-    laws = algorithm.draws(cfg, place)
-    message = jax.tree.leaves(jax.eval_shape(lambda: _blank_message(algorithm, cfg, place, shard, laws)))[0]
-    return "argmin" in getattr(algorithm.module, "NEEDS", ()) and int(np.prod(message.shape)) == place.dim
+    size = _size(algorithm, cfg, place, shard)
+    return "argmin" in getattr(algorithm.module, "NEEDS", ()) and size == place.dim
 
 
 def explain(
@@ -258,7 +264,7 @@ def _enter(
 def _needs_solution(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard) -> Array:
     """Whether some round sends a solution that was not made random inside: its noise-free value must be computed."""
     laws = algorithm.draws(cfg, place)
-    size = jax.eval_shape(lambda: _flat(_blank_message(algorithm, cfg, place, shard, laws))).size
+    size = _size(algorithm, cfg, place, shard)
     base = _steered(laws, jnp.ones(size), jnp.array(True))
     state = algorithm.init(cfg, place)
 
@@ -275,7 +281,7 @@ def _needs_solution(algorithm: Algorithm, cfg: Config, place: Place, shard: Shar
 def _tests_apart(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard) -> Array:
     """Whether the test that decides to speak has nothing to do with the noise on the message."""
     laws = algorithm.draws(cfg, place)
-    size = jax.eval_shape(lambda: _flat(_blank_message(algorithm, cfg, place, shard, laws))).size
+    size = _size(algorithm, cfg, place, shard)
     state, t = algorithm.init(cfg, place), jnp.array(0)
     noisy = _noise_names(laws, size)
     both = {n: jnp.stack([jnp.zeros(law.shape), jnp.full(law.shape, n in noisy, float)]) for n, law in laws.items()}
@@ -349,7 +355,7 @@ def _explain(
                     residual, extra = y - quiet, jnp.zeros(())
                 value = jnp.where(by == 0, 0.0, residual / some)
                 law = laws[name]
-                density = _blurred(value, width / some) if "weight" in laws else law.log_density(_as(value, law))
+                density = blurred(value, width / some) if "weight" in laws else law.log_density(_as(value, law))
                 off = jnp.any((by == 0) & (jnp.abs(residual) > 1e-6 * (1 + jnp.abs(y))))
                 likely = density - jnp.sum(jnp.log(jnp.abs(some))) + extra - IMPOSSIBLE * off
                 here = ~found & jnp.any(by != 0)
@@ -381,19 +387,6 @@ def _explain(
 
 def _as(value: Array, law: Law) -> Array:
     return value.reshape(law.shape)
-
-
-def _blurred(value: Array, width: Array) -> Array:
-    """Log-density of a Laplace variable of scale 1 plus U(0, width), coordinate by coordinate, summed."""
-    high, low = jnp.maximum(value, value - width), jnp.minimum(value, value - width)
-    h = high - low
-    wide = h > 1e-9
-    safe = jnp.where(wide, h, 1.0)
-    # both ends on one side of 0: ½ e^{−near} (1 − e^{−h})/h; else what is left of 1 beyond each end
-    near = jnp.minimum(jnp.abs(high), jnp.abs(low))
-    same = jnp.log(-jnp.expm1(-safe) / 2) - near - jnp.log(safe)
-    across = jnp.log(jnp.maximum((-jnp.expm1(-jnp.abs(high)) - jnp.expm1(-jnp.abs(low))) / 2, 1e-300) / safe)
-    return jnp.sum(jnp.where(wide, jnp.where(high * low > 0, same, across), -jnp.abs(value) - jnp.log(2.0)))
 
 
 def features(seen: Transcripts) -> np.ndarray:

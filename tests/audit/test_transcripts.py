@@ -13,8 +13,8 @@ from scipy.stats import laplace, norm
 
 from coterie.algorithms.base import find
 from coterie.audit.audit import EXACT, error_of, watch
+from coterie.audit.densities import blurred
 from coterie.audit.setting import ATTACKS, make_setting
-from coterie.audit.transcripts import _blurred
 
 
 def test_likelihood_ratio_of_averaged_descent_against_its_own_recursion() -> None:
@@ -40,7 +40,7 @@ def test_likelihood_ratio_of_averaged_descent_against_its_own_recursion() -> Non
 def test_density_of_blurred_laplace_noise(width: float) -> None:
     def density(x: float) -> float:
         with jax.enable_x64(True):
-            return float(jnp.exp(_blurred(jnp.asarray([x]), jnp.asarray([width]))))
+            return float(jnp.exp(blurred(jnp.asarray([x]), jnp.asarray([width]))))
 
     def expected(x: float) -> float:
         if abs(width) < 1e-9:

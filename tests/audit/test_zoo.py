@@ -82,6 +82,17 @@ def test_the_attack_is_sharp_on_gaussian_claims(slug: str) -> None:
         assert verdict.mu_bound >= 0.9 * verdict.mu
 
 
+@pytest.mark.slow
+def test_200_audits_of_correct_code_raise_no_more_than_two_alarms() -> None:
+    # A6, on transcripts; the attack uses all of μ, so an alarm is as likely as it can be
+    for epsilon in (1.0, 8.0):
+        setting = make_setting(find("gauss-avg-gd"), epsilon=epsilon)
+        attack, _ = find_attack(setting)
+        alarms = sum(audit(setting, 500, attack=attack, seed=seed).violated for seed in range(200))
+        print(f"\nfalse alarms at ε = {epsilon}: {alarms} of 200")
+        assert alarms <= 2
+
+
 def test_attacks_saturate_the_sensitivity() -> None:
     setting = make_setting(find("gauss-avg-gd"), epsilon=8.0)
     _, (first, _) = find_attack(setting)
