@@ -1,11 +1,29 @@
-"""Tests compile the same small programs again and again: keep them for the length of a run, workers included."""
+"""What all tests share: compiled programs, kept for the length of a run with all its workers, and the real data."""
 
+import os
 import tempfile
 from pathlib import Path
 
 import jax
+import pytest
 
 jax.config.update(
     "jax_compilation_cache_dir", str(Path(tempfile.gettempdir()) / f"coterie-tests-jax-{jax.__version__}")
 )
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+
+
+@pytest.fixture
+def real_data(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory with the real files, made the one that loaders search."""
+    for place in (os.environ.get("COTERIE_DATA"), Path(__file__).parents[2] / "shared" / "data"):
+        if place and (Path(place) / "adult_train.csv.gz").is_file():
+            monkeypatch.setenv("COTERIE_DATA", str(place))
+            return Path(place)
+    pytest.skip("needs the real data: set COTERIE_DATA to its directory")
+
+
+@pytest.fixture(autouse=True)
+def _data_that_a_mark_asks_for(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("data"):
+        request.getfixturevalue("real_data")

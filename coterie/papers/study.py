@@ -7,7 +7,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType
 from typing import Any, TypeVar
@@ -31,6 +31,7 @@ class Study:
     fresh: bool = False  # ignore what is stored
     report: Callable[[str], None] = lambda _: None
     seconds: float = 0.0  # of processor time that the parts took when they were computed
+    counted: set[str] = field(default_factory=set, repr=False)  # keys of the parts that are in it
 
     @property
     def seeds(self) -> int:
@@ -60,7 +61,8 @@ class Study:
             if path is not None:
                 text = json.dumps(stored, allow_nan=False) + "\n"
                 write_atomically(path, lambda p: p.write_text(text, "utf-8"))
-        self.seconds += stored["seconds"]
+        self.seconds += 0.0 if key in self.counted else stored["seconds"]
+        self.counted.add(key)
         return {k: _number(v) for k, v in stored["values"].items()}
 
     def simulate(self, experiment: Any, priced: Any, seeds: int | Sequence[int], **options: Any) -> Any:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +23,6 @@ from coterie.privacy.budget import calibrate_agents, run_events, spending
 from coterie.problems import Linear
 from tests.support import agent, message_gap, network, run, swap_record, worst_logistic_pair, zero_draws
 
-DATA = Path(os.environ.get("COTERIE_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
 ADULT = Public(5, 1, 104, 8000, 8000, 4, 4, 5.0, 1.0, 0.0, 1.0, 0.25, 1.0, 1e-4)
 
 
@@ -196,11 +193,10 @@ def test_defaults_follow_the_documented_rule():
 
 @pytest.mark.slow
 @pytest.mark.data
-@pytest.mark.skipif(not (DATA / "adult_train.csv.gz").exists(), reason="Adult is not here")
 def test_adult_with_default_settings():
     from coterie.data import load
 
-    data = load("adult", path=DATA)
+    data = load("adult")
     order, problem, scores = np.random.default_rng(0).permutation(len(data)), Linear(104), {}
     features, labels = data.features.astype(np.float32), np.where(data.targets == 1, 1.0, -1.0).astype(np.float32)
     train, test = order[:40_000], order[40_000:]

@@ -210,8 +210,10 @@ def test_a_hello_is_for_one_connection_and_one_direction() -> None:
     mine, theirs = hello.make_opening(PLAN, 0), hello.make_opening(PLAN, 1)
     hello.check_opening(theirs, PLAN, 1)
     greeting = hello.make_hello(KEYS[1], theirs, mine, receipt)
-    assert (len(mine), len(greeting), len(hello.pack_receipt(receipt))) == (76, 176, 112)
-    assert hello.check_hello(greeting, PUBLIC[1], mine, theirs) == receipt
+    assert (len(mine), len(greeting), len(hello.pack_receipt(receipt))) == (92, 176, 112)
+    assert hello.check_hello(greeting, PUBLIC[1], mine, theirs) == (receipt, False)
+    busy = hello.make_hello(KEYS[1], theirs, mine, receipt, busy=True)
+    assert hello.check_hello(busy, PUBLIC[1], mine, theirs) == (receipt, True)
     other = hello.make_opening(PLAN, 0)
     for key, a, b in ((PUBLIC[0], mine, theirs), (PUBLIC[1], theirs, mine), (PUBLIC[1], other, theirs)):
         with pytest.raises(BadFrame, match="not signed"):

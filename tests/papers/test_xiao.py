@@ -19,7 +19,6 @@ from coterie.papers import xiao
 from coterie.papers.base import all_figures
 from coterie.papers.runner import reproduce
 from coterie.privacy import realised
-from tests.data.conftest import real_data  # noqa: F401  # the fixture
 from tests.support import network
 
 
@@ -125,7 +124,7 @@ def test_dual_noise_moves_the_point_as_output_noise_does() -> None:
 
 @pytest.mark.data
 @pytest.mark.slow
-def test_quick_figure(tmp_path: Path, real_data: Path) -> None:  # noqa: F811
+def test_quick_figure(tmp_path: Path, real_data: Path) -> None:
     verdict = reproduce(all_figures()["xiao-figd1"], tmp_path, quick=True)
     assert [c["holds"] for c in verdict["claims"]] == [True, True, False, True]
     assert verdict["claims"][2]["value"]["growth"] > 1e8
