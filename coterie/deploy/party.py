@@ -242,7 +242,7 @@ class Party:
 
     def pack(self, carry: Carry) -> bytes:
         """The carry as bytes of a fixed length."""
-        return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(carry))
+        return b"".join(np.ascontiguousarray(leaf).data for leaf in jax.tree.leaves(carry))
 
     def unpack(self, data: bytes) -> Carry:
         """The carry in such bytes."""
@@ -268,7 +268,7 @@ class Party:
         if algorithm.has("edge"):
             memory = jax.vmap(lambda _: algorithm.edge(cfg, self._place))(self._weights)
         nobody = len(self.neighbours)
-        heard = jnp.zeros((nobody, self.count), jnp.int64)
+        heard = jnp.zeros((nobody, self.count), f"int{8 * self.terms.steps.width}")
         return Carry(algorithm.init(cfg, self._place), memory, heard, jnp.full(nobody, -1))
 
     def _compute_listen(self, t: Array, carry: Carry) -> Carry:

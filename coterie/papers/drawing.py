@@ -12,6 +12,7 @@ import numpy as np
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from PIL import Image
 
 from coterie.papers.base import Figure, Panel, Result, Series
@@ -86,6 +87,10 @@ def draw_panel(axis: Any, panel: Panel, series: list[Series]) -> None:
     if panel.x_scale == "log" and 0 < len(few) <= 10:  # ticks where something was computed
         axis.set_xticks(few, [f"{x:g}" for x in few])
         axis.set_xticks([], minor=True)
+    elif panel.x_scale == "log" and np.divide(*axis.get_xlim()[::-1]) < 100:  # less than two decades: 1, 2, 5 are named
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+        axis.xaxis.set_minor_formatter(NullFormatter())
     if panel.x_limits:
         axis.set_xlim(*panel.x_limits)
     if panel.y_limits:

@@ -11,7 +11,6 @@ coordinate can rule out a data set, while the integers Z of `grid_noise` can all
 from __future__ import annotations
 
 import math
-import os
 from fractions import Fraction
 from typing import Literal
 
@@ -31,7 +30,7 @@ from coterie.privacy.secure_table import (
     IntegerTable,
     Shape,
     count_of,
-    words128,
+    words64,
 )
 
 __all__ = [
@@ -92,7 +91,7 @@ def uniform_bits(shape: Shape, bits: int = 64) -> NDArray[np.uint64]:
     """Independent uniform integers in 0 … 2^bits - 1, 1 ≤ bits ≤ 64, as uint64."""
     if not 1 <= bits <= 64:
         raise InputError(f"bits must be in 1..64, got {bits}")
-    words = np.frombuffer(os.urandom(8 * count_of(shape)), np.uint64)
+    words = words64(count_of(shape))
     return (words >> np.uint64(64 - bits)).reshape(shape)
 
 
@@ -126,7 +125,7 @@ def poisson_subset(n: int, rate: float) -> NDArray[np.int64]:
     """
     if not 0 <= rate <= 1:
         raise InputError(f"rate must be in [0, 1], got {rate}")
-    high, low = words128(count_of(n))
+    high, low = words64(count_of(n)), words64(count_of(n))
     limit = math.floor(Fraction(rate) * 2**128)
     if limit == 2**128:
         return np.arange(n, dtype=np.int64)

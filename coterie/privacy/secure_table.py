@@ -1,9 +1,10 @@
 r"""Fast discrete samplers from the operating system's randomness: tables of 128-bit probabilities.
 
-A law is computed once, in 256-bit fixed point, as integers over 2^128, and drawn by Walker's alias method: two
-64-bit words, one table row and one 128-bit comparison per draw, the same work whatever the outcome, so the time
-a release takes says nothing about its noise. (Which table rows are read does depend on the noise: an observer of
-this machine's caches is outside the threat model.) The distance to the ideal law is bounded in `total_variation`;
+A law is computed once, in 256-bit fixed point, as integers over 2^128, and drawn by Walker's alias method: one table
+row and one 128-bit comparison per draw. The lower half of the uniform word is drawn only if the upper half leaves the
+comparison open, which happens once in 2^50 draws or so; but for that the work is the same whatever the outcome, so
+the time a release takes says nothing about its noise. (Which table rows are read does depend on the noise: an observer
+of this machine's caches is outside the threat model.) The distance to the ideal law is bounded in `total_variation`;
 whoever releases n such coordinates adds (1 + e^ε) n · total_variation to δ.
 
 References: Walker 1977 and Vose 1991 (alias method); Canonne, Kamath, Steinke 2020 (discrete Gaussian);
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from coterie.errors import InputError
 from coterie.privacy.secure_exact import rational
 
-__all__ = ["DiscreteGaussianTable", "DiscreteLaplaceTable", "IntegerTable", "Shape", "count_of", "words128"]
+__all__ = ["DiscreteGaussianTable", "DiscreteLaplaceTable", "IntegerTable", "Shape", "count_of", "words64"]
 
 Shape = int | tuple[int, ...]
 
@@ -46,10 +47,9 @@ def count_of(shape: Shape) -> int:
     return math.prod(lengths)
 
 
-def words128(count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """High and low halves of `count` uniform 128-bit integers, fresh from the operating system."""
-    words = np.frombuffer(os.urandom(16 * count), np.uint64)
-    return words[:count], words[count:]
+def words64(count: int) -> NDArray[np.uint64]:
+    """`count` uniform 64-bit integers, fresh from the operating system."""
+    return np.frombuffer(os.urandom(8 * count), np.uint64)
 
 
 class IntegerTable:
@@ -94,10 +94,12 @@ class IntegerTable:
         out = np.empty(count_of(shape), np.int64)
         for start in range(0, out.size, _BLOCK):
             block = out[start : start + _BLOCK]
-            high, low = words128(block.size)
+            high = words64(block.size)
             row = (high >> self._shift).view(np.int64)
             limit = self._high[row]
-            below = (high < limit) | ((high == limit) & (low < self._low[row]))
+            below = high < limit
+            if (open := high == limit).any():
+                below |= open & (words64(block.size) < self._low[row])
             row += row
             row += below
             np.take(self._outcome, row, out=block, mode="clip")  # rows are in range; "clip" spares a copy

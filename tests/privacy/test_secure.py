@@ -199,7 +199,7 @@ def test_permutations_and_subsets_are_uniform():
 
 def test_permutation_draws_again_on_equal_keys(monkeypatch):
     keys = [np.array(k, np.uint64).tobytes() for k in ([5, 1, 5], [9, 4, 6])]
-    monkeypatch.setattr(secure.os, "urandom", lambda n: keys.pop(0))
+    monkeypatch.setattr(secure_table.os, "urandom", lambda n: keys.pop(0))
     assert permutation(3).tolist() == [1, 2, 0]
     assert keys == []
 
@@ -218,8 +218,8 @@ def test_poisson_subset():
 
 def test_poisson_threshold_is_exact(monkeypatch):
     rate = 3 * 2.0**-70  # its threshold 3·2^58 lies in the low word
-    words = np.array([0, 0, 1, 3 * 2**58 - 1, 3 * 2**58, 0], np.uint64)
-    monkeypatch.setattr(secure_table.os, "urandom", lambda n: words.tobytes())
+    words = iter(np.array([[0, 0, 1], [3 * 2**58 - 1, 3 * 2**58, 0]], np.uint64))
+    monkeypatch.setattr(secure_table.os, "urandom", lambda n: next(words).tobytes())
     assert poisson_subset(3, rate).tolist() == [0]
 
 
@@ -231,7 +231,7 @@ def test_uniforms(monkeypatch):
     assert int(uniform_bits(10_000, bits=3).max()) == 7
     assert accepted(lambda: float(stats.chisquare(np.bincount(uniform_bits(80_000, bits=3).view(np.int64))).pvalue))
     ends = np.array([0, 2**64 - 1], np.uint64)
-    monkeypatch.setattr(secure.os, "urandom", lambda n: ends.tobytes())
+    monkeypatch.setattr(secure_table.os, "urandom", lambda n: ends.tobytes())
     assert uniform(2).tolist() == [2.0**-65, 1 - 2.0**-53]
     assert uniform_bits((1, 2)).tolist() == [[0, 2**64 - 1]]
 

@@ -170,11 +170,18 @@ def test_sample_follows_the_rows(monkeypatch):
         w % ONE for r in range(rows) for w in (r * ONE // rows, limits[r] - 1, limits[r], (r + 1) * ONE // rows - 1)
     ]
     expected = [int(table._outcome[2 * r + (w < limits[r])]) for w in words for r in [w * rows // ONE]]
-    given_bytes = np.array([w >> 64 for w in words] + [w % 2**64 for w in words], np.uint64).tobytes()
+    halves = [np.array(half, np.uint64).tobytes() for half in ([w >> 64 for w in words], [w % 2**64 for w in words])]
     asked = []
-    monkeypatch.setattr(secure_table.os, "urandom", lambda n: asked.append(n) or given_bytes)
+    monkeypatch.setattr(secure_table.os, "urandom", lambda n: asked.append(n) or halves[len(asked) - 1])
     assert table.sample(len(words)).tolist() == expected
-    assert asked == [16 * len(words)]  # two words per draw, whatever they are
+    assert asked == [8 * len(words)] * 2  # some upper halves leave it open: then all get a lower half
+    apart = [w for w in range(0, ONE, ONE // 1000) if w >> 64 not in {x >> 64 for x in limits}]
+    asked, halves = [], [np.array([w >> 64 for w in apart], np.uint64).tobytes()]
+    monkeypatch.setattr(secure_table.os, "urandom", lambda n: asked.append(n) or halves[len(asked) - 1])
+    assert table.sample(len(apart)).tolist() == [
+        int(table._outcome[2 * r + (w < limits[r])]) for w in apart for r in [w * rows // ONE]
+    ]
+    assert asked == [8 * len(apart)]  # one word per draw, whatever it is
 
 
 # --- the draws follow the laws
