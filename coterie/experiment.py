@@ -18,8 +18,10 @@ import numpy as np
 
 from coterie.algorithms.base import Algorithm, Config, Place, Public, find
 from coterie.data import Dataset, load, partition, split
-from coterie.drivers.layout import Layout, axes, make_layout, make_places, rows
-from coterie.drivers.references import REFERENCES, alone, pooled
+from coterie.data.store import Store, open_store
+from coterie.drivers.dry_run import need_sums
+from coterie.drivers.layout import make_layout, make_places, rows
+from coterie.drivers.references import REFERENCES, scores
 from coterie.drivers.simulate import Run, Test, Trace, simulate
 from coterie.errors import InputError
 from coterie.exchange.planned import central_noise, claim_of, exchange_of
@@ -28,7 +30,9 @@ from coterie.graphs import Graph, Mixing, make_graph, mixing
 from coterie.plan import Plan
 from coterie.privacy import schedules
 from coterie.privacy.budget import Spending, calibrate_agents, spending
-from coterie.problems import Ball, Linear, Mean, Perceptron, Problem, Settings, Softmax
+from coterie.problems import Problem, Settings
+from coterie.problems.planned import make_problem, need_bounds, problem_of
+from coterie.problems.stored import within
 
 __all__ = [
     "Experiment",
@@ -55,6 +59,7 @@ class Network:
     problem: Problem
     sizes: np.ndarray
     names: tuple[str, ...]
+    store: Store | None = None  # where records are streamed from
 
 
 @dataclass(frozen=True)
@@ -81,17 +86,18 @@ class Experiment:
     plan: Plan
     network: Network
     dataset: Dataset
-    parts: list[np.ndarray]
-    features: np.ndarray
+    parts: Sequence[Any]
+    features: np.ndarray  # empty, like the targets, where records are streamed from `network.store`
     targets: np.ndarray
     test: Test | None
 
     def layout(self, rounds: int, shape: np.ndarray | None = None, make: Callable[..., Any] = make_layout) -> Any:
         """Lay the agents out for `rounds` rounds, on one device (a `Layout`) or as `make` does."""
         plan, dtype = self.plan, jnp.dtype(self.plan.run.dtype)
+        records = self.features if self.network.store is None else self.network.store
         with jax.enable_x64(dtype == jnp.float64):
             return make(
-                self.network.problem, self.features, self.targets, self.parts, self.network.graph, self.network.mixing,
+                self.network.problem, records, self.targets, self.parts, self.network.graph, self.network.mixing,
                 rounds=rounds, ridge=plan.problem.ridge, weighting=plan.problem.weighting, shape=shape,
                 start=self.network.problem.start(plan.data.seed), how=_settings(plan), dtype=dtype,
             )  # fmt: skip
@@ -102,36 +108,36 @@ class Experiment:
     ) -> Trace:  # fmt: skip
         """Simulate the priced algorithm with these seeds in one batch, laid out by `make` and run by `drive`."""
         runs = [Run(s, priced.cfg, priced.noise) for s in seeds]
-        every = self.plan.run.every or max(1, priced.rounds // 50)
+        store = self.network.store
+        if store is not None and make is not make_layout:
+            raise InputError("data.source = 'store' streams records on one device: leave out --devices and processes")
+        # Measuring the loss reads every record: of a store, at both ends unless the plan asks for more.
+        every = self.plan.run.every or max(1, priced.rounds if store else priced.rounds // 50)
         layout = self.layout(priced.rounds, priced.shape, make)
         exchange = exchange_of(self.plan, priced.algorithm, self.network.graph, self.network.mixing)
         options = {"every": every, "test": self.test, "exchange": exchange, **options}
-        return drive(priced.algorithm, layout, runs, rounds=priced.rounds, progress=progress, **options)
+        if store is None:
+            return drive(priced.algorithm, layout, runs, rounds=priced.rounds, progress=progress, **options)
+        before = dataclasses.replace(store.tally)
+        try:
+            trace = drive(priced.algorithm, layout, runs, rounds=priced.rounds, progress=progress, **options)
+        except jax.errors.JaxRuntimeError:
+            if store.tally.trouble:
+                raise InputError(store.tally.trouble) from None
+            raise
+        trace.timing |= store.tally.since(before, trace.timing["run_s"])
+        return trace
 
     def references(self) -> dict[str, dict[str, float]]:
-        """Scores and losses of `pooled` and of `alone` (mean over the agents)."""
-        layout = self.layout(1)
-        with jax.enable_x64(layout.arrays.place.start.dtype == jnp.float64):
-            problem, test = self.network.problem, self.test
-            if test is None:
-                raise InputError("references are scored on test records, and this experiment has none")
-            objective = jax.jit(lambda x: _objective(layout, x))
-            score = jax.jit(lambda x: problem.score(x, jnp.asarray(test.features), jnp.asarray(test.targets)))
-            out = {}
-            for name, points in (("pooled", pooled(layout)[None]), ("alone", alone(layout))):
-                points = points[np.linspace(0, len(points) - 1, min(len(points), 64)).astype(int)]
-                out[name] = {
-                    "train_loss": float(np.mean([objective(jnp.asarray(x)) for x in points])),
-                    "test_score": float(np.mean([score(jnp.asarray(x)) for x in points])),
-                }
-            return out
+        """Scores and losses of `pooled` and of `alone` (mean over the agents); none where records are streamed.
 
-
-def _objective(layout: Layout, x: jax.Array) -> jax.Array:
-    total = jnp.zeros((), x.dtype)
-    for g in layout.arrays.groups:
-        total += jnp.sum(jax.vmap(lambda s: s.value(x), (axes(g.shards),))(g.shards))
-    return total / layout.arrays.place.agents
+        Both are minimisers: they would pass over all records hundreds of times.
+        """
+        if self.network.store is not None:
+            return {}
+        if self.test is None:
+            raise InputError("references are scored on test records, and this experiment has none")
+        return scores(self.layout(1), self.test)
 
 
 def prepare(plan: Plan) -> Experiment:
@@ -143,11 +149,14 @@ def prepare(plan: Plan) -> Experiment:
         early = _graph(plan, plan.partition.agents)  # a bad graph is refused before data is read
         if plan.algorithm.name not in REFERENCES:
             exchange_of(plan, find(plan.algorithm.name), *early)
+    if plan.data.source == "store":
+        return _prepare_store(plan)
     dataset = _load(plan)
     train, held_out = split(dataset, plan.data.test_fraction, seed=plan.data.seed)
     training = dataset.take(train)
     parts = _parts(plan, training)
-    problem = make_problem(plan, dataset)
+    problem = make_problem(plan, dataset.name, dataset.features.shape[1], dataset.classes)
+    need_bounds(problem, dataset)
     graph, mix = early or _graph(plan, len(parts))
     targets = problem.encode(dataset.targets, dataset.classes)
     names = dataset.site_names if plan.partition.kind == "site" else tuple(f"agent {i}" for i in range(len(parts)))
@@ -155,6 +164,27 @@ def prepare(plan: Plan) -> Experiment:
     network = Network(graph, mix, problem, sizes, names)
     test = Test(dataset.features[held_out], targets[held_out])
     return Experiment(plan, network, dataset, parts, training.features, targets[train], test)
+
+
+def _prepare_store(plan: Plan) -> Experiment:
+    """Open the plan's store: its manifest and its test records are read, nobody's training records are."""
+    assert plan.data.path is not None
+    store, p = open_store(plan.data.path), plan.partition
+    if p.kind != "site" or p.records is not None or p.agents not in (None, len(store.names)):
+        raise InputError(
+            f"a store fixes who holds which records: use partition.kind = 'site', {len(store.names)} agents"
+        )
+    if p.sizes is not None and list(p.sizes) != list(store.counts):
+        raise InputError(f"partition.sizes says {p.sizes[:8]}, but the store has {list(store.counts[:8])}")
+    if plan.data.options or plan.data.label or plan.data.site:
+        raise InputError("data.options, label and site do not apply to data.source = 'store': it holds encoded records")
+    problem = make_problem(plan, store.folder.name, store.width, store.classes)
+    features, targets = store.test()
+    dataset = Dataset(store.folder.name, features, targets, store.classes, store.feature_names)
+    test = Test(np.asarray(within(problem, jnp.asarray(features))), problem.encode(targets, store.classes))
+    network = Network(*_graph(plan, len(store.names)), problem, np.array(store.counts), store.names, store)
+    parts = [range(c) for c in store.counts]
+    return Experiment(plan, network, dataset, parts, features[:0], targets[:0], test)
 
 
 def assemble(
@@ -224,13 +254,15 @@ def public_network(plan: Plan) -> Network:
     sizes = public_sizes(plan)
     if plan.data.source == "clinics" and (sizes is None or plan.problem.loss is None or plan.problem.dim is None):
         return prepare(plan).network  # made here, so nobody's data is read
+    if plan.data.source == "store":
+        return prepare(plan).network  # sizes are in its manifest
     if sizes is None:
         raise InputError(
             "accounting reads no data, so the plan must state partition.sizes, or agents and records (iid)"
         )
     if plan.problem.loss is None:
         raise InputError("accounting reads no data, so the plan must state problem.loss")
-    problem = _problem(plan, plan.problem.loss, plan.problem.dim or 1, plan.problem.classes or 2)
+    problem = problem_of(plan, plan.problem.loss, plan.problem.dim or 1, plan.problem.classes or 2)
     graph, mix = _graph(plan, len(sizes))
     return Network(graph, mix, problem, sizes, tuple(f"agent {i}" for i in range(len(sizes))))
 
@@ -239,52 +271,8 @@ def needs_dimension(plan: Plan, network: Network) -> bool:
     """Whether the price depends on the number of parameters, which a plan without data need not state."""
     if plan.problem.dim is not None or plan.data.source == "clinics":
         return False
-    other = dataclasses.replace(network, problem=_problem(plan, plan.problem.loss or "logistic", 7, 2))
+    other = dataclasses.replace(network, problem=problem_of(plan, plan.problem.loss or "logistic", 7, 2))
     return not np.allclose(price(plan, network).noise, price(plan, other).noise, rtol=1e-6)
-
-
-def make_problem(plan: Plan, dataset: Dataset) -> Problem:
-    """The problem of a plan for a data set's dimensions and classes."""
-    classes = None if dataset.classes is None else len(dataset.classes)
-    loss = plan.problem.loss or ("squared" if classes is None else "logistic" if classes == 2 else "softmax")
-    if loss == "mean":
-        _boxed(dataset, plan.problem.radius or 1.0)
-    elif loss != "mlp":
-        _bounded(dataset)
-    if loss in ("softmax", "mlp") and classes is None:
-        raise InputError(f"problem.loss = {loss!r} needs classes, but the label of {dataset.name!r} is a number")
-    if plan.problem.classes not in (None, classes):
-        raise InputError(f"problem.classes = {plan.problem.classes}, but {dataset.name!r} has {classes}")
-    return _problem(plan, loss, dataset.features.shape[1], classes or 1)
-
-
-def _problem(plan: Plan, loss: str, d: int, classes: int) -> Problem:
-    p = plan.problem
-    ball = None if p.radius is None else Ball(p.radius)
-    if loss in ("logistic", "hinge", "squared"):
-        return Linear(d, loss=loss, width=p.width, constraint=ball)  # type: ignore[arg-type]
-    if loss == "mean":
-        return Mean(d, radius=p.radius or 1.0)
-    if loss == "softmax":
-        return Softmax(d, classes, constraint=ball)
-    return Perceptron((d, *p.hidden, classes), p.activation, constraint=ball)
-
-
-def _bounded(dataset: Dataset) -> None:
-    """The loaders scale every record into the unit ball by public rules; anything else cannot be priced."""
-    largest = float(np.max(np.linalg.norm(dataset.features, axis=1)))
-    if largest > 1 + 1e-9:
-        raise InputError(
-            f"records of {dataset.name!r} have norms up to {largest:.3g}; expected at most 1: "
-            "give public bounds, so that the loader can scale them"
-        )
-
-
-def _boxed(dataset: Dataset, radius: float) -> None:
-    """The price of a mean rests on records in [−radius, radius]^d."""
-    largest = float(np.max(np.abs(dataset.features)))
-    if largest > radius * (1 + 1e-9):
-        raise InputError(f"records of {dataset.name!r} reach {largest:.3g}; expected at most problem.radius = {radius}")
 
 
 def _graph(plan: Plan, size: int) -> tuple[Graph, Mixing]:
@@ -343,6 +331,8 @@ def settle(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg
             network.problem, network.sizes, network.graph, network.mixing,
             rounds=rounds, ridge=plan.problem.ridge, weighting=plan.problem.weighting, shape=shape,
         )  # fmt: skip
+    if network.store is not None:
+        need_sums(algorithm, cfg, rows(places, 0), network.problem, network.store)
     return Priced(algorithm, cfg, rounds, public, places, np.zeros(len(network.sizes)), shape, None, None, warnings)
 
 

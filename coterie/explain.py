@@ -16,13 +16,14 @@ import numpy as np
 
 from coterie.algorithms.base import Maybe
 from coterie.data import make_clinics
+from coterie.drivers.dry_run import emitted, empty_shard
 from coterie.drivers.layout import rows
 from coterie.drivers.references import REFERENCES
 from coterie.drivers.simulate import Test
 from coterie.errors import InputError
 from coterie.experiment import Network, Priced, assemble, prepare, price, public_network, public_sizes
 from coterie.plan import Plan
-from coterie.problems import Perceptron, Settings, Shard, Softmax
+from coterie.problems import Perceptron, Softmax
 
 __all__ = ["Rehearsal", "explain", "message_size", "rehearse"]
 
@@ -81,7 +82,7 @@ def explain(plan: Plan) -> tuple[list[str], Network, Priced]:
 
 
 def _network(plan: Plan) -> tuple[Network, list[str]]:
-    made_here = plan.data.source == "clinics"
+    made_here = plan.data.source in ("clinics", "store")  # a store's manifest states what a plan could
     stated = plan.problem.dim is not None and plan.problem.loss is not None and public_sizes(plan) is not None
     if made_here or stated:
         return public_network(plan), []
@@ -95,14 +96,7 @@ def message_size(network: Network, priced: Priced) -> tuple[int, bool]:
     with jax.enable_x64(True):
         place = rows(priced.places, 0)
         place = dataclasses.replace(place, start=jnp.zeros(network.problem.dim))
-        shard = Shard(
-            network.problem, jnp.zeros((place.rows, _features(network))), jnp.zeros(place.rows), jnp.array(1),
-            place.unit, place.ridge, Settings(),
-        )  # fmt: skip
-        draw = {n: jax.ShapeDtypeStruct(law.shape, jnp.float64) for n, law in algorithm.draws(cfg, place).items()}
-        state = jax.eval_shape(lambda: algorithm.init(cfg, place))
-        emit = lambda s, d: algorithm.emit(cfg, place, jnp.array(0), s, shard, d)[1]  # noqa: E731
-        out = jax.eval_shape(emit, state, draw)
+        out = emitted(algorithm, cfg, place, empty_shard(network.problem, place, _features(network)))
     message = out.message if isinstance(out, Maybe) else out
     return sum(int(np.prod(x.shape)) for x in jax.tree.leaves(message)), not isinstance(out, Maybe)
 

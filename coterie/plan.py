@@ -48,9 +48,11 @@ class DataPlan(Section):
     """[data] Which records."""
 
     source: str = Field(
-        "clinics", description="clinics (made here), adult, mnist, cifar10, heart, diabetes, csv, parquet"
+        "clinics", description="clinics (made here), adult, mnist, cifar10, heart, diabetes, csv, parquet, store"
     )
-    path: Path | None = Field(None, description="file, for csv and parquet; or where a named data set lies")
+    path: Path | None = Field(
+        None, description="file, for csv and parquet; folder of a store; or where a named data set lies"
+    )
     label: str | None = Field(None, description="label column, for csv and parquet")
     site: str | None = Field(None, description="column that says which site a record belongs to")
     test_fraction: float = Field(0.2, gt=0, lt=1, description="share of records held out for testing")
@@ -240,7 +242,7 @@ class Plan(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Plan:
-        if self.data.source in ("csv", "parquet") and self.data.path is None and self.deploy is None:
+        if self.data.source in ("csv", "parquet", "store") and self.data.path is None and self.deploy is None:
             raise ValueError(f"data.path is needed for data.source = {self.data.source!r}")
         if self.partition.sizes is not None and self.partition.agents not in (None, len(self.partition.sizes)):
             raise ValueError(

@@ -121,20 +121,19 @@ def table(result: dict[str, Any]) -> Table:
         shown.add_column(column, justify="left" if not column else "right")
     metrics, references = result["metrics"], result["references"]
     with_spread = lambda m: f"{m['mean']:.4f} ± {m['std']:.4f}"  # noqa: E731
-    shown.add_row(
-        "alone (mean of agents)", f"{references['alone'][score]:.4f}", f"{references['alone']['train_loss']:.4f}"
-    )
+
+    def yardstick(who: str, label: str) -> None:
+        if who in references:  # records that are streamed have none
+            shown.add_row(label, f"{references[who][score]:.4f}", f"{references[who]['train_loss']:.4f}")
+
+    yardstick("alone", "alone (mean of agents)")
     privacy = result["privacy"]
     epsilon = (
         "" if privacy is None else f", ε = {privacy['epsilon']:.3g}" if privacy["epsilon"] is not None else ", ε = ∞"
     )
     name = f"[bold]{result['algorithm']['name']}{epsilon}[/]"
     shown.add_row(name, with_spread(metrics[score]), with_spread(metrics["train_loss"]))
-    shown.add_row(
-        "pooled (all data, no privacy)",
-        f"{references['pooled'][score]:.4f}",
-        f"{references['pooled']['train_loss']:.4f}",
-    )
+    yardstick("pooled", "pooled (all data, no privacy)")
     return shown
 
 
@@ -160,6 +159,12 @@ def notes(result: dict[str, Any]) -> list[str]:
         f"agents disagree by {gap:.2g} (rms); {result['bytes_sent'] / 1e6:.3g} MB sent per run; "
         f"{timing['run_s']:.2f} s for {len(result['seeds'])} seed(s) after {timing['compile_s']:.1f} s compiling"
     )
+    if "bytes_read" in timing:
+        lines.append(
+            f"read {timing['bytes_read'] / 1e9:.3g} GB of records from disk ({timing['records_read']:.3g} records) at "
+            f"{timing['bytes_per_s'] / 1e9:.3g} GB/s, {timing['records_per_s']:.3g} records/s, computing included; "
+            "no references: they would pass over all records hundreds of times"
+        )
     if result["interrupted"]:
         lines.append(f"[yellow]interrupted after {result['completed_rounds']} of {result['rounds']} rounds[/]")
     return lines

@@ -70,6 +70,8 @@ def deployed_plan(plan: Plan, experiment: Experiment, listen: str = "127.0.0.1")
 
 def make_trial(plan: Plan, folder: Path) -> Trial:
     """Split the plan's data over its parties and sign the plan between them."""
+    if plan.data.source == "store":
+        raise InputError("a trial gives every party a file of its records, and data.source = 'store' is for streaming")
     experiment = prepare(plan)
     train, _ = split(experiment.dataset, plan.data.test_fraction, seed=plan.data.seed)
     labels, classes = experiment.dataset.targets[train], experiment.dataset.classes

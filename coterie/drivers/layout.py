@@ -19,9 +19,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from coterie.algorithms.base import Place
+from coterie.data.store import Store
 from coterie.errors import InputError
 from coterie.graphs import Graph, Mixing
-from coterie.problems import Problem, Settings, Shard
+from coterie.problems import Problem, Settings, Shard, StoredShard
+from coterie.problems.stored import PIECE
 
 __all__ = ["Arrays", "Group", "Layout", "Terrain", "axes", "make_layout", "make_places", "rows"]
 
@@ -46,7 +48,7 @@ def rows(tree: Any, at: Any) -> Any:
 
 
 def _shared(tree: Any, path: tuple) -> bool:
-    return isinstance(tree, Place | Shard) and path[0].name in SHARED
+    return isinstance(tree, Place | Shard | StoredShard) and path[0].name in SHARED
 
 
 class Group(eqx.Module):
@@ -56,7 +58,7 @@ class Group(eqx.Module):
     high: int = eqx.field(static=True)
     chunk: int = eqx.field(static=True)  # neighbours gathered at once
     one_by_one: bool = eqx.field(static=True)  # loop over the agents instead of batching them
-    shards: Shard
+    shards: Shard | StoredShard
     index: Int[Array, "agents width"]
     weight: Float[Array, "agents width"]
     here: Bool[Array, "agents width"]
@@ -109,14 +111,14 @@ def _classes(values: np.ndarray, width: int) -> np.ndarray:
 class Terrain:
     """Agents on a graph, checked and classed, before they are placed in memory; agent i holds records `parts[i]`.
 
-    `targets` are in the problem's coding. Groups are cut from it: all of them on one device (`make_layout`) or spread
-    over many (`coterie.drivers.sharded`).
+    `targets` are in the problem's coding; where `features` is a `Store`, they are in it. Groups are cut from the
+    terrain: all of them on one device (`make_layout`) or spread over many (`coterie.drivers.sharded`).
     """
 
     problem: Problem
-    features: np.ndarray
+    features: np.ndarray | Store
     targets: np.ndarray
-    parts: Sequence[np.ndarray]
+    parts: Sequence[Any]
     graph: Graph
     mixing: Mixing
     rounds: int = field(kw_only=True)
@@ -151,6 +153,8 @@ class Terrain:
     def key(self) -> np.ndarray:
         """Class of each agent: of like degree and like record count."""
         by_degree = _classes(np.asarray(self.graph.degrees), self.problem.dim)
+        if isinstance(self.features, Store):  # nothing is padded
+            return by_degree
         by_count = _classes(self.counts, self.features.shape[1])
         return by_degree * (by_count.max() + 1) + by_count
 
@@ -177,34 +181,46 @@ class Terrain:
     def group(self, low: int, members: np.ndarray, position: np.ndarray) -> Group:
         """These agents of one class side by side from `low` on; `position`: where each agent's messages are found."""
         (longest, width), size = self._extents[int(self.key[members[0]])], len(members)
-        counts = self.counts[members]
-        # Padding repeats the agent's own first record, so that whatever is finite on records is finite on padding (0
-        # times it is 0); `count` keeps it out of every result.
-        take = np.repeat([self.parts[i][0] for i in members], longest).reshape(size, longest)
-        take[np.arange(longest) < counts[:, None]] = np.concatenate([self.parts[i] for i in members])
-        block = self.features[take].astype(np.dtype(self.dtype), copy=False)
-        kind = self.dtype if self.targets.dtype.kind == "f" else jnp.int32
-
         here, flat = self._slots(members, width)
         index = np.zeros((size, width), dtype=np.int32)
         weight = np.zeros((size, width))
         index[here] = position[self.graph.indices[flat]]
         weight[here] = np.asarray(self.mixing.edge_weights)[flat]
 
-        shards = Shard(
-            self.problem,
-            jnp.asarray(block),
-            jnp.asarray(self.targets[take], kind),
-            jnp.asarray(counts, jnp.int32),
-            jnp.asarray(self.unit[members], self.dtype),
-            jnp.asarray(self.ridge, self.dtype),
-            self.how or Settings(),
-        )
+        stored = isinstance(self.features, Store)
+        shards = self._stored(members) if stored else self._shards(members, longest)
         # Few large float64 shards run two to three times faster one after the other on a CPU; a GPU wants the batch.
-        large = longest * self.features.shape[1] >= 1 << 16 and size <= 64 and jax.default_backend() == "cpu"
+        # Streamed ones come one after the other, or the batch would be as large as all of them.
+        numbers = 0 if isinstance(self.features, Store) else longest * self.features.shape[1]
+        large = stored or (numbers >= 1 << 16 and size <= 64 and jax.default_backend() == "cpu")
         chunk = int(np.clip(SLOT_BUDGET // max(1, size * self.problem.dim), 1, max(width, 1))) if width > 16 else 1
         slots = jnp.asarray(index), jnp.asarray(weight, self.dtype), jnp.asarray(here)
         return Group(low, low + size, chunk, large, shards, *slots)
+
+    def _shards(self, members: np.ndarray, longest: int) -> Shard:
+        """The records of these agents in memory, padded to one length."""
+        assert isinstance(self.features, np.ndarray)
+        counts, size = self.counts[members], len(members)
+        # Padding repeats the agent's own first record, so that whatever is finite on records is finite on padding (0
+        # times it is 0); `count` keeps it out of every result.
+        take = np.repeat([self.parts[i][0] for i in members], longest).reshape(size, longest)
+        take[np.arange(longest) < counts[:, None]] = np.concatenate([self.parts[i] for i in members])
+        block = self.features[take].astype(np.dtype(self.dtype), copy=False)
+        kind = self.dtype if self.targets.dtype.kind == "f" else jnp.int32
+        numbers = jnp.asarray(block), jnp.asarray(self.targets[take], kind)
+        return Shard(self.problem, *numbers, *self._weights(members), self.how or Settings())
+
+    def _stored(self, members: np.ndarray) -> StoredShard:
+        """These agents' files; nothing is read."""
+        assert isinstance(self.features, Store)
+        rows = int(np.clip(PIECE // self.features.stride, 1, self.counts.max()))
+        agents = jnp.asarray(members, jnp.int32)
+        return StoredShard(self.problem, agents, *self._weights(members), self.features, rows)
+
+    def _weights(self, members: np.ndarray) -> tuple[Array, Array, Array]:
+        """Count, unit and ridge of these agents."""
+        counts, unit = jnp.asarray(self.counts[members], jnp.int32), jnp.asarray(self.unit[members], self.dtype)
+        return counts, unit, jnp.asarray(self.ridge, self.dtype)
 
     def matrices(self, members: np.ndarray, position: np.ndarray, width: int) -> tuple[Array, Array]:
         """Adjacency and weights of these agents' neighbours as matrices over `width` positions of messages."""

@@ -17,9 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from coterie.algorithms.base import Algorithm, Config, Inbox, Maybe, Place
+from coterie.algorithms.base import Algorithm, Config, Inbox, Law, Maybe, Place
 from coterie.drivers.layout import Arrays, Group, axes, rows
 from coterie.exchange.choice import Broadcast, Exchange
+from coterie.problems import Shard, StoredShard
 
 __all__ = ["Carry", "Program", "Test"]
 
@@ -61,6 +62,7 @@ class Program:
         self.test = None if test is None else (jnp.asarray(test.features, self.dtype), jnp.asarray(test.targets))
         self.slots = -(-rounds // every) + 1
         self.judges = self.judged(layout.arrays.place.agents)
+        self.streams = isinstance(layout.arrays.groups[0].shards, StoredShard)
 
     @staticmethod
     def judged(n: int) -> np.ndarray:
@@ -87,21 +89,31 @@ class Program:
 
     # -- one round ------------------------------------------------------------------------------------------------
 
-    def draw(self, cfg: Config, arrays: Arrays, key: Key[Array, ""], t: Array) -> dict[str, Array]:
-        """Round t's draws of all agents, keyed by (seed, round, agent, place in `draws`), whatever the batching."""
+    def draw(self, cfg: Config, arrays: Arrays, key: Key[Array, ""], t: Array) -> Any:
+        """Round t's draws of all agents, keyed by (seed, round, agent, place in `draws`), whatever the batching.
+
+        Where records are streamed, only the keys: one coin per record of everybody might not fit in memory.
+        """
         laws = self.algorithm.draws(cfg, arrays.place)
         round_key = jax.random.fold_in(key, t)
 
-        def one(agent: Array) -> dict[str, Array]:
+        def one(agent: Array) -> Any:
             own = jax.random.fold_in(round_key, agent)
-            return {n: law.sample(jax.random.fold_in(own, k), self.dtype) for k, (n, law) in enumerate(laws.items())}
+            return own if self.streams and not self.record else self.drawn(laws, own)
 
         return jax.vmap(one)(arrays.agent_ids)
 
-    def emit(self, cfg: Config, arrays: Arrays, t: Array, state: Any, draw: dict[str, Array]) -> tuple:
+    def drawn(self, laws: dict[str, Law], own: Any) -> dict[str, Array]:
+        """One agent's draws: from its key of the round, unless they were made before."""
+        if isinstance(own, dict):
+            return own
+        return {n: law.sample(jax.random.fold_in(own, k), self.dtype) for k, (n, law) in enumerate(laws.items())}
+
+    def emit(self, cfg: Config, arrays: Arrays, t: Array, state: Any, draw: Any) -> tuple:
         """Everybody's next state and message, and who spoke."""
 
-        def one(place: Place, state: Any, shard: Any, draw: Any) -> tuple:
+        def one(place: Place, state: Any, shard: Any, own: Any) -> tuple:
+            draw = self.drawn(self.algorithm.draws(cfg, place), own)
             state, out = self.algorithm.emit(cfg, place, t, state, shard, draw)
             return (state, out.message, out.sent) if isinstance(out, Maybe) else (state, out, jnp.array(True))
 
@@ -157,11 +169,11 @@ class Program:
             usual = jnp.full(arrays.agent_ids.shape, float(sum(numbers)), self.dtype)
         return self.exchange.bits(usual, message)
 
-    def duration(self, cfg: Config, arrays: Arrays, t: Array, draw: dict[str, Array]) -> Array:
+    def duration(self, cfg: Config, arrays: Arrays, t: Array, draw: Any) -> Array:
         """Virtual seconds until the slowest agent is done with the round (0 where the algorithm keeps no time)."""
         if not self.algorithm.has("duration"):
             return jnp.zeros((), self.dtype)
-        one = lambda p, d: self.algorithm.duration(cfg, p, t, d)  # noqa: E731
+        one = lambda p, d: self.algorithm.duration(cfg, p, t, self.drawn(self.algorithm.draws(cfg, p), d))  # noqa: E731
         return self.largest(jax.vmap(one, (axes(arrays.place), 0))(arrays.place, draw))
 
     # -- measuring ------------------------------------------------------------------------------------------------
@@ -182,8 +194,8 @@ class Program:
                 total += self.total(arrays, _over_agents(lambda s: s.value(x), (group.shards,), group), group.low)
             return total / agents
 
-        records = sum(g.shards.targets.size for g in arrays.groups)
-        loss = jax.vmap(objective)(judged) if records < 1 << 20 else jax.lax.map(objective, judged)
+        held = sum(g.shards.targets.size for g in arrays.groups if isinstance(g.shards, Shard))
+        loss = jax.vmap(objective)(judged) if held < 1 << 20 else jax.lax.map(objective, judged)
         mean = self.total(arrays, points) / agents
         gap = jnp.sqrt(self.total(arrays, jnp.sum((points - mean) ** 2, axis=1)) / agents)
         out = {"train_loss": jnp.mean(loss), "consensus_gap": gap}

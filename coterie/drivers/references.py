@@ -14,10 +14,11 @@ import numpy as np
 from jaxtyping import Array
 
 from coterie.drivers.layout import Layout, axes
+from coterie.drivers.program import Test
 from coterie.problems import Settings, Solver
 from coterie.problems.solve import newton_like, projected, quasi_newton
 
-__all__ = ["REFERENCES", "alone", "pooled"]
+__all__ = ["REFERENCES", "alone", "pooled", "scores"]
 
 
 def pooled(layout: Layout, how: Settings | None = None) -> np.ndarray:
@@ -54,6 +55,29 @@ def alone(layout: Layout) -> np.ndarray:
         one = jax.jit(lambda s: s.argmin(zero, 0.0, s.solver(place.start))[0])
         out = [np.asarray(jax.vmap(one, (axes(g.shards),))(g.shards)) for g in layout.arrays.groups]
     return layout.restore(np.concatenate(out))
+
+
+def scores(layout: Layout, test: Test) -> dict[str, dict[str, float]]:
+    """Scores and losses of `pooled` and of `alone` (mean over the agents)."""
+    with jax.enable_x64(layout.arrays.place.start.dtype == jnp.float64):
+        objective = jax.jit(lambda x: _objective(layout, x))
+        held_out = jnp.asarray(test.features), jnp.asarray(test.targets)
+        score = jax.jit(lambda x: layout.problem.score(x, *held_out))
+        out = {}
+        for name, points in (("pooled", pooled(layout)[None]), ("alone", alone(layout))):
+            points = points[np.linspace(0, len(points) - 1, min(len(points), 64)).astype(int)]
+            out[name] = {
+                "train_loss": float(np.mean([objective(jnp.asarray(x)) for x in points])),
+                "test_score": float(np.mean([score(jnp.asarray(x)) for x in points])),
+            }
+        return out
+
+
+def _objective(layout: Layout, x: Array) -> Array:
+    total = jnp.zeros((), x.dtype)
+    for g in layout.arrays.groups:
+        total += jnp.sum(jax.vmap(lambda s: s.value(x), (axes(g.shards),))(g.shards))
+    return total / layout.arrays.place.agents
 
 
 REFERENCES = {

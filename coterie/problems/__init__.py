@@ -5,6 +5,7 @@ from coterie.problems.glm import Linear, Softmax
 from coterie.problems.mean import Mean
 from coterie.problems.network import Custom, Perceptron
 from coterie.problems.solve import Settings, Solver
+from coterie.problems.stored import StoredShard
 
 __all__ = [
     "Ball",
@@ -19,4 +20,5 @@ __all__ = [
     "Shard",
     "Softmax",
     "Solver",
+    "StoredShard",
 ]

@@ -20,10 +20,11 @@ import numpy as np
 from coterie.algorithms.base import Algorithm, find
 from coterie.drivers.layout import rows
 from coterie.errors import InputError
-from coterie.experiment import Network, _problem, public_network, public_sizes, settle
+from coterie.experiment import Network, public_network, public_sizes, settle
 from coterie.graphs import Graph, make_graph, mixing
 from coterie.plan import Plan, validate
 from coterie.privacy.budget import run_events
+from coterie.problems.planned import problem_of
 from coterie.report import certificate as c
 
 __all__ = ["LARGEST", "Rejected", "derive", "equal", "within"]
@@ -94,7 +95,7 @@ def _network(plan: Plan, public: dict[str, Any], sizes: np.ndarray) -> Network:
         for name in ("agents", "names", "loss", "features", "classes"):
             equal(f"public.{name}", public[name], facts[name], 0.0)
         equal("agents.records", sizes.tolist(), made.sizes.tolist(), 0.0)
-    problem = _problem(plan, public["loss"], public["features"], public["classes"] or 1)
+    problem = problem_of(plan, public["loss"], public["features"], public["classes"] or 1)
     equal("public.classes", public["classes"], c.shape(problem)["classes"], 0.0)
     graph = _graph(plan, public)
     rule: dict[str, Any] = {} if plan.graph.kappa is None else {"kappa": plan.graph.kappa}

@@ -161,11 +161,9 @@ def _scores(result: dict[str, Any], score: str, measure: str) -> dict[str, Any]:
         "label": f"together, by {result['algorithm']['name']}", "style": "run", "value": metrics["mean"],
         "spread": metrics["std"], "points": metrics["per_seed"],
     }  # fmt: skip
-    rows = [
-        fixed("alone", "each agent alone (mean)"),
-        mine,
-        fixed("pooled", "all records in one place, no privacy"),
-    ]
+    others = {"alone": "each agent alone (mean)", "pooled": "all records in one place, no privacy"}
+    known = {who: fixed(who, label) for who, label in others.items() if who in references}  # streamed records: none
+    rows = [row for row in (known.get("alone"), mine, known.get("pooled")) if row is not None]
     return charts.dot_plot("scores", f"{measure.capitalize()} at the end", measure, rows)
 
 

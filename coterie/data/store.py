@@ -1,0 +1,292 @@
+"""Records that need not fit in memory: a folder with one file per agent, written and read piece by piece.
+
+    manifest.json     what is where: names, counts, features, classes, a fingerprint
+    NAME.npy          an agent's records, float32 (records, 1 + features): the target, then the features
+    test.npy          held-out records in the same columns: few, because they are read whole
+
+The files are plain NumPy files. Reads go through `pread` into fresh buffers, never through a memory map, so resident
+memory is what the caller holds. Opening a store reads its manifest, every file's size and a few blocks of it, not the
+records.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from coterie.errors import InputError
+
+__all__ = ["Chunk", "Store", "Tally", "open_store", "write_store"]
+
+FORMAT = 1
+MOST = 1 << 30  # records of one agent: places in its file are counted in 32 bits
+TEST = "test"  # the name that no agent can have
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+PROBES, PROBE = 8, 4096  # blocks of a file that its fingerprint covers, and their length in bytes
+
+Chunk = tuple[np.ndarray, np.ndarray]  # features (records, width) and targets (records,)
+
+
+@dataclass
+class Tally:
+    """What was read so far."""
+
+    records: int = 0
+    bytes: int = 0
+    trouble: str | None = None  # why the last read failed
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()  # reads come from the threads of a compiled program
+
+    def since(self, before: Tally, seconds: float) -> dict[str, float]:
+        """What was read since, and how fast: records, bytes, records_per_s, bytes_per_s of reading and computing."""
+        records, size = self.records - before.records, self.bytes - before.bytes
+        per = max(seconds, 1e-9)
+        return {
+            "records_read": records, "bytes_read": size, "records_per_s": records / per, "bytes_per_s": size / per,
+        }  # fmt: skip
+
+    def add(self, records: int, size: int) -> None:
+        """Count a read."""
+        with self._lock:
+            self.records += records
+            self.bytes += size
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """A folder of records, opened and checked. It holds no record; `tally` counts what is read."""
+
+    folder: Path
+    names: tuple[str, ...]
+    counts: tuple[int, ...]
+    feature_names: tuple[str, ...]
+    classes: tuple[str, ...] | None
+    fingerprint: str
+    start: int  # where records begin in a file
+    tally: Tally = field(default_factory=Tally)
+
+    @property
+    def width(self) -> int:
+        """Features of a record."""
+        return len(self.feature_names)
+
+    @property
+    def stride(self) -> int:
+        """Bytes of a record."""
+        return 4 * (1 + self.width)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all agents' records."""
+        return sum(self.counts) * self.stride
+
+    def path(self, agent: int) -> Path:
+        """The file of an agent."""
+        return self.folder / f"{self.names[agent]}.npy"
+
+    def piece(self, agent: int, low: int, rows: int) -> np.ndarray:
+        """Records low … low + rows − 1 of an agent, (rows, 1 + width); zeros past its last record.
+
+        The piece that follows is asked for from the disk while the caller works on this one.
+        """
+        there = max(0, min(rows, self.counts[agent] - low))
+        out = np.zeros((rows, 1 + self.width), np.float32)
+        with self._open(agent) as file:
+            at = self.start + low * self.stride
+            self._fill(file, out[:there], at, agent)
+            os.posix_fadvise(file.fileno(), at + there * self.stride, rows * self.stride, os.POSIX_FADV_WILLNEED)
+        self.tally.add(there, there * self.stride)
+        return out
+
+    def rows(self, agent: int, rows: np.ndarray) -> np.ndarray:
+        """These records of an agent, (rows, 1 + width); zeros where a row is negative."""
+        out = np.zeros((len(rows), 1 + self.width), np.float32)
+        wanted = np.argsort(rows, kind="stable")  # in the order of the disk
+        wanted = wanted[np.searchsorted(rows[wanted], 0) :]
+        with self._open(agent) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+            for k in wanted:  # all are asked for before the first is waited for
+                at = self.start + int(rows[k]) * self.stride
+                os.posix_fadvise(file.fileno(), at, self.stride, os.POSIX_FADV_WILLNEED)
+            for k in wanted:
+                self._fill(file, out[k], self.start + int(rows[k]) * self.stride, agent)
+        self.tally.add(len(wanted), len(wanted) * self.stride)
+        return out
+
+    def test(self) -> Chunk:
+        """The held-out records, whole."""
+        block = np.load(self.folder / f"{TEST}.npy", allow_pickle=False)
+        return block[:, 1:], block[:, 0]
+
+    def _open(self, agent: int) -> BinaryIO:
+        try:
+            return self.path(agent).open("rb", buffering=0)
+        except OSError as error:
+            raise self._failed(f"cannot read {self.path(agent)}: {error.strerror}") from None
+
+    def _fill(self, file: BinaryIO, out: np.ndarray, at: int, agent: int) -> None:
+        view, done = memoryview(out.reshape(-1).view(np.uint8).data), 0
+        while done < len(view):
+            got = os.preadv(file.fileno(), [view[done:]], at + done)
+            if not got:
+                raise self._failed(f"{self.path(agent)} ends before its last record")
+            done += got
+
+    def _failed(self, why: str) -> InputError:
+        self.tally.trouble = why
+        return InputError(why)
+
+
+def open_store(folder: str | Path) -> Store:
+    """Open a store; an InputError if a file is missing, cut, or not the one that was written.
+
+    The fingerprint covers sizes and a few blocks of every file: enough against a damaged copy or a mix-up, not against
+    somebody who edits records on purpose.
+    """
+    folder = Path(folder)
+    try:
+        about = json.loads((folder / "manifest.json").read_text("utf-8"))
+        agents = [(str(a["name"]), int(a["records"])) for a in about["agents"]]
+        names, counts = tuple(n for n, _ in agents), tuple(c for _, c in agents)
+        classes = None if about["classes"] is None else tuple(map(str, about["classes"]))
+        features = tuple(map(str, about["features"]))
+        version, held_out, known = about["format"], int(about["test"]), str(about["fingerprint"])
+    except OSError as error:
+        raise InputError(f"{folder} is not a store: manifest.json: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{folder} is not a store: manifest.json is damaged ({type(error).__name__} {error})"
+        ) from None
+    if version != FORMAT:
+        raise InputError(f"{folder} is a store of format {version}; expected {FORMAT}")
+    _check_names(names)
+    start = len(_header(0, 1 + len(features)))
+    for name, count in (*agents, (TEST, held_out)):
+        path = folder / f"{name}.npy"
+        size, wanted = path.stat().st_size if path.exists() else 0, start + count * 4 * (1 + len(features))
+        if count > MOST:
+            raise InputError(f"{name} has {count} records; a store takes {MOST} of one agent: split them over agents")
+        if count < 1 or size != wanted:
+            raise InputError(f"{path} has {size} bytes; expected {wanted} for {count} records: the store is damaged")
+    if _fingerprint(folder, (*names, TEST)) != known:
+        raise InputError(f"{folder}: the records are not those that were written (fingerprint {known[:12]} differs)")
+    return Store(folder, names, counts, features, classes, known, start)
+
+
+def write_store(
+    folder: str | Path,
+    agents: Mapping[str, Iterable[Chunk]],
+    *,
+    test: Chunk,
+    classes: Sequence[str] | None = None,
+    feature_names: Sequence[str] | None = None,
+) -> Store:
+    """Write a new store, chunk by chunk; `folder` appears only when all of it is there.
+
+    Args:
+        folder: must not exist.
+        agents: by name, an iterable of (features, targets) chunks; one chunk at a time is in memory.
+        test: features and targets of held-out records; few.
+        classes: names of the classes that targets 0 … k − 1 stand for; None: targets are numbers.
+        feature_names: by default 0, 1, …
+
+    >>> import tempfile
+    >>> piece = (np.eye(2), np.array([0, 1]))
+    >>> where = Path(tempfile.mkdtemp()) / "store"
+    >>> write_store(where, {"a": [piece, piece], "b": iter([piece])}, test=piece, classes=("no", "yes")).counts
+    (4, 2)
+    """
+    folder = Path(folder)
+    if folder.exists():
+        raise InputError(f"{folder} exists: a store is written into a new folder")
+    _check_names(tuple(agents))
+    levels = None if classes is None else len(classes)
+    width = np.shape(test[0])[-1] if feature_names is None else len(feature_names)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        counts = {name: _write(temporary / f"{name}.npy", pieces, width, levels) for name, pieces in agents.items()}
+        held_out = _write(temporary / f"{TEST}.npy", [test], width, levels)
+        about = {
+            "format": FORMAT,
+            "agents": [{"name": name, "records": count} for name, count in counts.items()],
+            "test": held_out,
+            "features": list(feature_names or map(str, range(width))),
+            "classes": None if classes is None else list(classes),
+            "fingerprint": _fingerprint(temporary, (*agents, TEST)),
+        }
+        (temporary / "manifest.json").write_text(json.dumps(about, indent=1) + "\n", "utf-8")
+        temporary.chmod(0o755)
+        os.rename(temporary, folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return open_store(folder)
+
+
+def _write(path: Path, pieces: Iterable[Chunk], width: int, levels: int | None) -> int:
+    """Write one agent's records; how many there were."""
+    count = 0
+    with path.open("wb") as file:
+        file.write(_header(0, 1 + width))
+        for features, targets in pieces:
+            x, y = np.asarray(features), np.asarray(targets)
+            if x.ndim != 2 or x.shape[1] != width or y.shape != (len(x),):
+                raise InputError(f"{path.stem}: expected ({len(x)}, {width}) and targets, got {x.shape}, {y.shape}")
+            if levels is not None and not np.isin(y, np.arange(levels)).all():
+                raise InputError(f"{path.stem}: targets must be class numbers 0 … {levels - 1}")
+            block = np.empty((len(x), 1 + width), np.float32)
+            with np.errstate(over="ignore"):  # what float32 cannot hold is refused in the next line
+                block[:, 0], block[:, 1:] = y, x
+            if not np.isfinite(block).all():
+                row = int(np.argmin(np.isfinite(block).all(axis=1)))
+                raise InputError(f"{path.stem}: record {count + row} is not finite")
+            file.write(block.data)
+            count += len(x)
+        if not count:
+            raise InputError(f"{path.stem} has no records: every agent needs at least one")
+        file.seek(0)
+        file.write(_header(count, 1 + width))
+    return count
+
+
+def _header(count: int, columns: int) -> bytes:
+    """The head of a NumPy file; NumPy leaves room for the count to grow, so its length does not depend on it."""
+    out = io.BytesIO()
+    np.lib.format.write_array_header_1_0(out, {"descr": "<f4", "fortran_order": False, "shape": (count, columns)})
+    return out.getvalue()
+
+
+def _check_names(names: tuple[str, ...]) -> None:
+    if len(names) < 2:
+        raise InputError(f"a store needs at least 2 agents, got {len(names)}")
+    for name in names:
+        if name == TEST or not NAME.fullmatch(name):
+            raise InputError(
+                f"agent name {name!r} cannot be a file name: expected letters, digits, . _ -, not {TEST!r}"
+            )
+
+
+def _fingerprint(folder: Path, names: Sequence[str]) -> str:
+    """SHA-256 over every file's name, size and a few blocks of it."""
+    found = hashlib.sha256()
+    for name in names:
+        with (folder / f"{name}.npy").open("rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            found.update(f"{name} {size}\n".encode())
+            for at in np.linspace(0, max(0, size - PROBE), PROBES).astype(int):
+                found.update(os.pread(file.fileno(), PROBE, int(at)))
+    return found.hexdigest()

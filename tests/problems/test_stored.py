@@ -1,0 +1,366 @@
+"""Streamed records give what the same records in memory give, within the bounds that privacy rests on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from coterie import cli, experiment
+from coterie.data.encode import normalise_rows
+from coterie.data.store import Store, write_store
+from coterie.deploy.trial import make_trial
+from coterie.drivers import layout as layout_module
+from coterie.drivers.simulate import Test
+from coterie.errors import InputError
+from coterie.experiment import assemble, prepare, price
+from coterie.plan import Plan, validate
+from coterie.problems import Linear, Mean, Perceptron, Problem, Shard, Softmax, StoredShard, stored
+
+SIZES, WIDTH, CLASSES = (90, 23, 61), 4, ("no", "yes")
+
+
+def raw(classes: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """Records of all agents in turn; about half of the rows are longer than 1."""
+    rng = np.random.default_rng(0)
+    x = (0.55 * rng.standard_normal((sum(SIZES), WIDTH))).astype(np.float32)
+    return x, np.where(x[:, 0] > 0, classes - 1, rng.integers(0, classes, len(x))).astype(np.float32)
+
+
+def parts() -> list[np.ndarray]:
+    return np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])
+
+
+def make_store(folder: Path, classes: tuple[str, ...] | None = CLASSES) -> Store:
+    x, y = raw(2 if classes is None else len(classes))
+    agents = {f"clinic-{i}": [(x[p], y[p])] for i, p in enumerate(parts())}
+    return write_store(folder, agents, test=(x[:20], y[:20]), classes=classes)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return make_store(tmp_path / "store")
+
+
+def plan_of(store: Store, slug: str = "dp-dsgd", private: bool = True, **tables: Any) -> Plan:
+    tree: dict[str, Any] = {
+        "data": {"source": "store", "path": str(store.folder)},
+        "graph": {"kind": "complete"},
+        "algorithm": {"name": slug},
+        "run": {"rounds": 4, "every": 2},
+    }
+    if private:
+        tree["privacy"] = {"epsilon": 3.0, "delta": 1e-5}
+    for name, table in tables.items():
+        tree[name] = tree.get(name, {}) | table
+    return validate(tree)
+
+
+def shard_of(store: Store, problem: Problem, piece: int = 16) -> StoredShard:
+    count = jnp.asarray(store.counts[0], jnp.int32)
+    return StoredShard(problem, jnp.asarray(0, jnp.int32), count, jnp.asarray(0.1), jnp.asarray(0.01), store, piece)
+
+
+def in_memory(problem: Problem, classes: tuple[str, ...] | None = CLASSES) -> Shard:
+    x, y = (a[: SIZES[0]] for a in raw(2 if classes is None else len(classes)))
+    inside = x.astype(float)
+    if isinstance(problem, Mean):
+        inside = np.clip(inside, -problem.radius, problem.radius)
+    elif isinstance(problem, Linear | Softmax):
+        inside = normalise_rows(inside, "clip")
+    targets = jnp.asarray(problem.encode(y, classes))
+    rest = jnp.asarray(SIZES[0], jnp.int32), jnp.asarray(0.1), jnp.asarray(0.01)
+    return Shard(problem, jnp.asarray(inside), targets, *rest)
+
+
+# ---- one shard -------------------------------------------------------------------------------------------------------
+
+THREE = ("a", "b", "c")
+PROBLEMS: list[tuple[Problem, tuple[str, ...] | None]] = [
+    (Linear(WIDTH), CLASSES),
+    (Linear(WIDTH, loss="squared"), None),
+    (Softmax(WIDTH, 3), THREE),
+    (Mean(WIDTH, radius=0.5), None),
+    (Perceptron((WIDTH, 3, 3)), THREE),
+]
+
+
+@pytest.mark.parametrize(("problem", "classes"), PROBLEMS, ids=lambda p: type(p).__name__)
+def test_sums_are_those_of_records_in_memory(tmp_path: Path, problem: Problem, classes: Any) -> None:
+    rows, mask = jnp.array([89, 3, 3, 41]), jnp.array([True, False, True, True])
+    odd = jnp.arange(SIZES[0]) % 2 == 1
+
+    def sums(shard: Any, x: jax.Array) -> tuple:
+        of_some = shard.gradient(x, 0.3, rows, mask), shard.gradient(x, mask=odd)
+        return shard.value(x), shard.slope(x), shard.gradient(x, clip=0.3), *of_some
+
+    with jax.enable_x64(True):
+        ours, theirs = shard_of(make_store(tmp_path / "s", classes), problem), in_memory(problem, classes)
+        x = jnp.asarray(np.random.default_rng(1).standard_normal(problem.dim))
+        for streamed, held in zip(jax.jit(sums)(ours, x), jax.jit(sums)(theirs, x), strict=True):
+            np.testing.assert_allclose(streamed, held, rtol=1e-12, atol=1e-12)
+
+
+def test_many_points_share_one_pass(store: Store) -> None:
+    with jax.enable_x64(True):
+        ours, points = shard_of(store, Linear(WIDTH)), jnp.ones((7, WIDTH)) * jnp.arange(7.0)[:, None]
+        values = jax.jit(jax.vmap(lambda x: ours.value(x)))(points)
+        np.testing.assert_allclose(values, jax.vmap(in_memory(Linear(WIDTH)).value)(points), rtol=1e-12)
+    assert store.tally.records == SIZES[0]
+
+
+def test_masked_rows_are_not_read(store: Store) -> None:
+    shard_of(store, Linear(WIDTH)).gradient(jnp.ones(WIDTH), rows=jnp.array([1, 2, 99]), mask=jnp.array([1, 0, 1]) > 0)
+    assert store.tally.records == 1
+
+
+# ---- bounds ----------------------------------------------------------------------------------------------------------
+
+WRONG = {
+    "long": (np.full(WIDTH, 1e3), 0.0),
+    "endless": (np.full(WIDTH, np.inf), 1.0),
+    "not a number": (np.full(WIDTH, np.nan), np.nan),
+    "huge": (np.full(WIDTH, 1e30), 0.0),
+    "no such class": (np.ones(WIDTH), 99.0),
+}
+
+
+def moved(store: Store, problem: Problem, dtype: Any) -> dict[str, float]:
+    """How far writing each of these over the first record, past every check of the writer, moves the gradient."""
+    shard, out = shard_of(store, problem), {}
+    with jax.enable_x64(dtype == jnp.float64):
+        gradient = jax.jit(lambda x: shard.gradient(x))
+        x = jnp.full(problem.dim, 0.3, dtype)
+        before = gradient(x)
+        for wrong, (features, target) in WRONG.items():
+            with store.path(0).open("r+b") as file:
+                file.seek(store.start)
+                file.write(np.array([target, *features], np.float32).tobytes())
+            out[wrong] = float(jnp.linalg.norm(gradient(x) - before))
+    return out
+
+
+BOUNDED: list[tuple[Problem, tuple[str, ...] | None]] = [PROBLEMS[0], PROBLEMS[2], PROBLEMS[3]]
+
+
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+@pytest.mark.parametrize(("problem", "classes"), BOUNDED, ids=lambda p: type(p).__name__)
+def test_one_record_moves_a_gradient_within_its_sensitivity(
+    tmp_path: Path, problem: Problem, classes: Any, dtype: Any
+) -> None:
+    for wrong, change in moved(make_store(tmp_path / "s", classes), problem, dtype).items():
+        assert change <= 2 * problem.lipschitz * (1 + 1e-6), wrong
+
+
+def test_without_the_bound_the_sensitivity_is_wrong(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "within", lambda problem, features: features)
+    assert moved(store, Linear(WIDTH), jnp.float64)["long"] > 1000
+
+
+# ---- whole runs ------------------------------------------------------------------------------------------------------
+
+RUNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "dp-dsgd": ("dp-dsgd", {}),
+    "dp-dsgd, batches": ("dp-dsgd", {"batch": 9}),
+    "dp-dsgd, Poisson": ("dp-dsgd", {"batch": 9, "scheme": "poisson"}),
+    "qdpsgd2, batches": ("qdpsgd2", {}),
+    "gauss-avg-gd": ("gauss-avg-gd", {}),
+    "dsgd, batches": ("dsgd", {"batch": 5}),
+}
+
+
+EVERY_DAY = [
+    ("dp-dsgd", "float64"), ("dp-dsgd, batches", "float64"), ("dp-dsgd, batches", "float32"),
+    ("gauss-avg-gd", "float64"), ("dsgd, batches", "float64"),
+]  # fmt: skip
+ALL = [(name, dtype) for name in RUNS for dtype in ("float64", "float32")]
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [pytest.param(*x, marks=() if x in EVERY_DAY else pytest.mark.slow) for x in ALL]
+)
+def test_runs_are_those_of_records_in_memory(
+    store: Store, name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout_module, "PIECE", 16 * store.stride)  # several pieces of every agent
+    slug, settings = RUNS[name]
+    plan = plan_of(store, slug, slug != "dsgd", algorithm={"name": slug, **settings}, run={"dtype": dtype})
+    ours = prepare(plan)
+    priced = price(plan, ours.network)
+    x, y = raw()
+    problem = ours.network.problem
+    inside, labels = normalise_rows(x.astype(float), "clip"), problem.encode(y, CLASSES)
+    test = Test(inside[:20], labels[:20])
+    theirs = assemble(plan, problem, inside, labels, parts(), names=store.names, test=test)
+    seeds = [0, 1]
+    streamed, held = ours.run(priced, seeds), theirs.run(priced, seeds)
+    tolerance = 1e-12 if dtype == "float64" else 1e-6
+    np.testing.assert_allclose(streamed.points, held.points, rtol=tolerance, atol=tolerance)
+    assert np.abs(held.points).max() > 0.01
+    for curve, values in held.curves.items():
+        np.testing.assert_allclose(streamed.curves[curve], values, rtol=10 * tolerance, atol=10 * tolerance)
+
+
+def test_command_says_what_it_read(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = tmp_path / "plan.toml"
+    where.write_text(
+        f'[data]\nsource = "store"\npath = "{store.folder}"\n[graph]\nkind = "ring"\n[algorithm]\nname = "dgd"\n'
+        "[run]\nrounds = 3\n"
+    )
+    assert cli.main(["run", str(where), "--out", str(tmp_path / "out")]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "records/s" in shown
+    assert "no references" in shown
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    passes = 3 + 2  # a gradient in each round, and the loss at both ends
+    assert result["timing"]["records_read"] == passes * sum(SIZES)
+    assert result["timing"]["bytes_read"] == passes * store.size
+    assert result["timing"]["records_per_s"] == pytest.approx(passes * sum(SIZES) / result["timing"]["run_s"])
+    assert result["references"] == {}
+    assert result["agents"][1]["name"] == "clinic-1"
+    assert set(result["metrics"]) == {"train_loss", "test_accuracy", "consensus_gap"}
+
+
+def test_plans_are_checked_and_priced_without_reading(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Store, "piece", None)
+    monkeypatch.setattr(Store, "rows", None)
+    where = tmp_path / "plan.toml"
+    where.write_text(
+        f'[data]\nsource = "store"\npath = "{store.folder}"\n[graph]\nkind = "ring"\n[algorithm]\nname = "dp-dsgd"\n'
+        "[privacy]\nepsilon = 1.0\n[run]\nrounds = 3\n"
+    )
+    for command in (["plan", "check", str(where), "--no-rehearsal"], ["account", str(where)], ["graph", str(where)]):
+        assert cli.main(command) == 0, command
+    assert "3 parties with 23 to 90 records" in capsys.readouterr().out
+
+
+# ---- refusals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("slug", "why"), [("admm", "subproblems"), ("pr-admm", "subproblems"), ("ipp-admm", "subproblems|every record")]
+)
+def test_algorithms_that_solve_subproblems_are_refused(store: Store, slug: str, why: str) -> None:
+    plan = plan_of(store, slug, slug != "admm")
+    with pytest.raises(InputError, match=f"{slug} cannot run on data.source = 'store': .*({why}).*dp-dsgd"):
+        price(plan, prepare(plan).network)
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ({"partition": {"kind": "iid", "agents": 3}}, "partition.kind = 'site', 3 agents"),
+        ({"partition": {"agents": 4}}, "3 agents"),
+        ({"partition": {"sizes": [1, 2, 3]}}, "the store has"),
+        ({"data": {"label": "x"}}, "do not apply"),
+        ({"problem": {"loss": "squared"}}, "needs a numeric label"),
+    ],
+)
+def test_what_a_store_cannot_do_is_refused(store: Store, tables: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        prepare(plan_of(store, **tables))
+
+
+def test_devices_and_trials_are_refused(store: Store, tmp_path: Path) -> None:
+    plan = plan_of(store)
+    ready = prepare(plan)
+    with pytest.raises(InputError, match="one device"):
+        ready.run(price(plan, ready.network), [0], make=lambda *a, **k: None)
+    with pytest.raises(InputError, match="trial"):
+        make_trial(plan, tmp_path / "trial")
+
+
+def test_damage_is_refused_before_anything_is_priced(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = tmp_path / "plan.toml"
+    where.write_text(f'[data]\nsource = "store"\npath = "{store.folder}"\n[privacy]\nepsilon = 1.0\n')
+    with store.path(1).open("r+b") as file:
+        file.truncate(200)
+    monkeypatch.setattr(experiment, "price", None)
+    assert cli.main(["run", str(where)]) == 2
+    assert "clinic-1.npy has 200 bytes" in capsys.readouterr().err
+
+
+def test_damage_during_a_run_is_one_line(store: Store) -> None:
+    plan = plan_of(store, "dgd", private=False)
+    ready = prepare(plan)
+    with store.path(1).open("r+b") as file:
+        file.truncate(200)
+    with pytest.raises(InputError, match=r"clinic-1.npy ends before its last record"):
+        ready.run(price(plan, ready.network), [0])
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+
+MEASURE = """
+    import sys
+    from pathlib import Path
+    import numpy as np
+    from coterie.data.store import write_store
+    from coterie.experiment import prepare, price
+    from coterie.plan import validate
+
+    def peak():  # resident memory; unlike ru_maxrss it has nothing to do with the parent process
+        line = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM"))
+        return int(line.split()[1]) / 1000
+
+    folder, megabytes, settings = Path(sys.argv[1]), int(sys.argv[2]), eval(sys.argv[3])
+
+    def make(where, pieces):
+        piece = np.full((2500, 399), 0.01, np.float32), np.arange(2500) % 2
+        def agent():
+            for _ in range(pieces):
+                yield piece
+        write_store(where, {n: agent() for n in ("a", "b", "c", "d")}, test=piece, classes=("0", "1"))
+
+    def run(where):
+        plan = validate({"data": {"source": "store", "path": str(where)}, "graph": {"kind": "ring"},
+                         "algorithm": {"name": "dp-dsgd", **settings}, "run": {"rounds": 1, "dtype": "float32"},
+                         "privacy": {"epsilon": 1.0, "delta": 1e-6}})
+        ready = prepare(plan)
+        return ready.run(price(plan, ready.network), [0])
+
+    make(folder / "small", 1)
+    run(folder / "small")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew from what is resident now
+    before = peak()
+    make(folder / "large", megabytes // 16)
+    trace = run(folder / "large")
+    streamed = peak()
+    held = [np.load(p) + 0 for p in sorted((folder / "large").glob("[a-d].npy"))]  # what a loader would do
+    print(before, streamed, peak(), trace.timing["bytes_read"] / 1e6)
+"""
+
+
+def memory(folder: Path, megabytes: int, settings: dict[str, Any]) -> tuple[float, float, float]:
+    """Peak resident memory that streaming a store adds to a run on a small one, that holding it adds; and MB read."""
+    command = [sys.executable, "-c", textwrap.dedent(MEASURE), str(folder), str(megabytes), repr(settings)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    before, streamed, held, read = map(float, done.stdout.split())
+    return streamed - before, held - before, read
+
+
+def test_memory_does_not_grow_with_the_store(tmp_path: Path) -> None:
+    streaming, holding, read = memory(tmp_path, 160, {})
+    assert read == pytest.approx(3 * 160, rel=0.01)  # both ends and a round
+    assert holding > 140  # the meter works
+    assert streaming < 80
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [{}, {"batch": 100}])
+def test_memory_does_not_grow_with_a_large_store(tmp_path: Path, settings: dict[str, Any]) -> None:
+    streaming, holding, _ = memory(tmp_path, 1536, settings)
+    assert holding > 1400
+    assert streaming < 100
