@@ -305,6 +305,7 @@ def reproduce(
     out: Annotated[Path | None, typer.Option(help="folder; default: runs/papers")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="compute anew what is stored there")] = False,
     docs: Annotated[Path | None, typer.Option(help="also rewrite the pages under this docs folder")] = None,
+    engine: Annotated[str, typer.Option(help="local, local:N processes, ray, or ray://HOST:PORT")] = "local",
 ) -> None:
     """Draw a paper's figure, as printed and as corrected, and say which of its claims hold.
 
@@ -312,7 +313,7 @@ def reproduce(
     """
     from coterie.commands import reproduce as command
 
-    if code := command.run(names, quick, out, fresh, docs, out_console):
+    if code := command.run(names, quick, out, fresh, docs, out_console, engine):
         raise typer.Exit(code)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -12,13 +13,18 @@ from rich.table import Table
 
 from coterie.errors import InputError
 
+if TYPE_CHECKING:
+    from coterie.papers.base import Entry
+
 __all__ = ["run"]
 
 
-def run(names: list[str], quick: bool, out: Path | None, fresh: bool, docs: Path | None, console: Console) -> int:
+def run(
+    names: list[str], quick: bool, out: Path | None, fresh: bool, docs: Path | None, console: Console,
+    engine: str = "local",
+) -> int:  # fmt: skip
     """List or make figures; the exit code is 2 if a figure asked for by name lacks its data, 130 after Ctrl-C."""
     from coterie.papers.base import choose_figures
-    from coterie.papers.runner import MissingData, reproduce
     from coterie.report.result import check_out
 
     if "list" in names:
@@ -30,29 +36,22 @@ def run(names: list[str], quick: bool, out: Path | None, fresh: bool, docs: Path
         raise InputError("--docs takes full runs: leave out --quick")
     entries = choose_figures(names)
     folder = out or Path("runs") / ("papers-quick" if quick else "papers")
+    make = _one_by_one if engine == "local" else _by_engine(engine)
     check_out(folder)
     done: list[str] = []
-    skipped: list[str] = []
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        for place, entry in enumerate(entries):
-            task = bar.add_task(entry.slug)
-            head = f"{entry.slug} [{place + 1} of {len(entries)}]"
-            tell = lambda line, t=task, h=head: bar.update(t, description=escape(f"{h}: {line[:90]}"))  # noqa: E731
-            try:
-                found = reproduce(entry, folder, quick, fresh, tell)
-            except MissingData as error:
-                skipped.append(str(error))
-                console.print(f"[yellow]skipped[/] {escape(str(error))}", highlight=False, soft_wrap=True)
-            except KeyboardInterrupt:
-                console.print(f"interrupted in {entry.slug}: finished parts are kept, run it again to go on")
-                return 130
+    skipped = 0
+    try:
+        for entry, found in make(entries, folder, quick, fresh, console):
+            if isinstance(found, str):
+                skipped += 1
+                console.print(f"[yellow]skipped[/] {escape(found)}", highlight=False, soft_wrap=True)
             else:
                 done.append(entry.slug)
                 console.print(f"[bold]{entry.slug}[/] {escape(entry.figure.title)}", highlight=False)
                 console.print(verdict_table(found))
-            finally:
-                bar.remove_task(task)
+    except KeyboardInterrupt:
+        console.print("interrupted: finished parts are kept, run it again to go on")
+        return 130
     if done:
         kinds = "png, svg, csv and json"
         console.print(f"wrote {kinds} of {len(done)} figure{'s' * (len(done) > 1)} to {folder}", highlight=False)
@@ -63,8 +62,51 @@ def run(names: list[str], quick: bool, out: Path | None, fresh: bool, docs: Path
         written = write_pages(docs)
         console.print(f"wrote {len(written)} pages to {docs / 'papers'}", highlight=False)
     if skipped and done:
-        console.print(f"{len(skipped)} of {len(entries)} figures were skipped for lack of data", highlight=False)
+        console.print(f"{skipped} of {len(entries)} figures were skipped for lack of data", highlight=False)
     return 2 if skipped and (not done or "all" not in names) else 0
+
+
+def _one_by_one(
+    entries: Sequence[Entry], folder: Path, quick: bool, fresh: bool, console: Console
+) -> Iterator[tuple[Entry, dict[str, Any] | str]]:
+    """In this process, with a line that says what is being computed."""
+    from coterie.papers.runner import MissingData, reproduce
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        for place, entry in enumerate(entries):
+            task = bar.add_task(entry.slug)
+            head = f"{entry.slug} [{place + 1} of {len(entries)}]"
+            tell = lambda line, t=task, h=head: bar.update(t, description=escape(f"{h}: {line[:90]}"))  # noqa: E731
+            try:
+                yield entry, reproduce(entry, folder, quick, fresh, tell)
+            except MissingData as error:
+                yield entry, str(error)
+            finally:
+                bar.remove_task(task)
+
+
+def _by_engine(
+    name: str,
+) -> Callable[[Sequence[Entry], Path, bool, bool, Console], Iterator[tuple[Entry, dict[str, Any] | str]]]:
+    """On an engine, a task per paper, because its figures share what they compute; most figures first."""
+    from coterie.engines import make_engine
+    from coterie.papers.runner import reproduce_all
+
+    engine = make_engine(name)
+
+    def make(
+        entries: Sequence[Entry], folder: Path, quick: bool, fresh: bool, console: Console
+    ) -> Iterator[tuple[Entry, dict[str, Any] | str]]:
+        by_slug = {e.slug: e for e in entries}
+        papers = sorted({e.paper for e in entries}, key=lambda p: -sum(e.paper == p for e in entries))
+        tasks = [([e.slug for e in entries if e.paper == p], folder, quick, fresh) for p in papers]
+        with console.status(f"{len(entries)} figures of {len(papers)} papers"):
+            for _, finished in engine(reproduce_all, tasks):
+                for slug, found in finished:
+                    yield by_slug[slug], found
+
+    return make
 
 
 def listing() -> Table:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import coterie
 from coterie.data.download import KNOWN, locate
 from coterie.errors import InputError
-from coterie.papers.base import Entry, Result
+from coterie.papers.base import Entry, Result, all_figures
 from coterie.papers.study import Study
 from coterie.report.result import write_atomically, write_json
 
-__all__ = ["SCHEMA", "MissingData", "check_data", "reproduce", "verdict"]
+__all__ = ["SCHEMA", "MissingData", "check_data", "reproduce", "reproduce_all", "verdict"]
 
 SCHEMA = 1
 CSV_HEADER = ("panel", "version", "label", "x", "y", "low", "high", "seeds")
@@ -57,6 +57,17 @@ def reproduce(
     write_atomically(out / f"{entry.slug}.csv", lambda p: p.write_text(_as_csv(result), "utf-8"))
     found = verdict(entry, result, study)
     write_json(out / f"{entry.slug}.json", found)
+    return found
+
+
+def reproduce_all(slugs: Sequence[str], out: Path, quick: bool, fresh: bool) -> list[tuple[str, dict[str, Any] | str]]:
+    """Several figures one after the other, as one task of an engine: (slug, verdict, or which data are missing)."""
+    found: list[tuple[str, dict[str, Any] | str]] = []
+    for slug in slugs:
+        try:
+            found.append((slug, reproduce(all_figures()[slug], out, quick, fresh)))
+        except MissingData as error:
+            found.append((slug, str(error)))
     return found
 
 

@@ -217,13 +217,14 @@ def test_a_figure_without_its_data_says_so(nowhere: Path, capsys: pytest.Capture
     assert "COTERIE_DATA" in shown
 
 
+@pytest.mark.parametrize("engine", ["local", "local:1"])
 def test_all_goes_on_without_the_data_of_one(
-    nowhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    engine: str, nowhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     some = {slug: base.all_figures()[slug] for slug in ("xiao-fig2", "xiao-fig1")}
     monkeypatch.setattr(base, "all_figures", lambda: some)
     out = nowhere / "out"
-    assert cli.main(["reproduce", "all", "--quick", "--out", str(out)]) == 0
+    assert cli.main(["reproduce", "all", "--quick", "--out", str(out), "--engine", engine]) == 0
     assert (out / "xiao-fig1.png").exists()
     assert not (out / "xiao-fig2.png").exists()
     assert "1 of 2 figures were skipped" in capsys.readouterr().out
