@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from rich.live import Live
 from rich.table import Table
 
 from coterie.deploy.keys import default_folder
-from coterie.deploy.process import line, read_status, run_party
+from coterie.deploy.process import EXIT, line, read_status, run_party
 from coterie.deploy.trial import Trial, make_trial, start_agent
 from coterie.errors import InputError
 from coterie.plan import read_plan
@@ -43,10 +44,17 @@ def agent(
         raise InputError(f"--metrics needs a port from 1 to 65535, got {metrics}")
     if not data.is_file():
         raise InputError(f"--data {data} is no file")
-    if not console.is_terminal:
-        return run_party(agreement, keys, data, state, me=me, listen=listen, metrics=metrics)
-    with console.status(f"{me}: starting") as shown:
-        return run_party(agreement, keys, data, state, me=me, listen=listen, metrics=metrics, show=shown.update)
+    with console.status(f"{me}: starting") if console.is_terminal else contextlib.nullcontext() as shown:
+        show = shown.update if shown else None
+        code = run_party(agreement, keys, data, state, me=me, listen=listen, metrics=metrics, show=show)
+    if code == EXIT["done"]:
+        facts = read_status(state)
+        console.print(
+            f"{me}: done, {facts['rounds']} rounds, ε {facts['epsilon']:.4g} of {facts['budget']:g}; model.npz and "
+            f"certificate.json are in {state}",
+            highlight=False, soft_wrap=True,
+        )  # fmt: skip
+    return code
 
 
 def status(state: Path, as_json: bool, console: Console) -> int:
