@@ -168,7 +168,8 @@ def prepare(plan: Plan) -> Experiment:
 
 def _prepare_store(plan: Plan) -> Experiment:
     """Open the plan's store: its manifest and its test records are read, nobody's training records are."""
-    assert plan.data.path is not None
+    if plan.data.path is None:
+        raise InputError("data.path is needed for data.source = 'store'")
     store, p = open_store(plan.data.path), plan.partition
     if p.kind != "site" or p.records is not None or p.agents not in (None, len(store.names)):
         raise InputError(
@@ -254,7 +255,7 @@ def public_network(plan: Plan) -> Network:
     sizes = public_sizes(plan)
     if plan.data.source == "clinics" and (sizes is None or plan.problem.loss is None or plan.problem.dim is None):
         return prepare(plan).network  # made here, so nobody's data is read
-    if plan.data.source == "store":
+    if plan.data.source == "store" and plan.deploy is None:
         return prepare(plan).network  # sizes are in its manifest
     if sizes is None:
         raise InputError(
@@ -269,7 +270,7 @@ def public_network(plan: Plan) -> Network:
 
 def needs_dimension(plan: Plan, network: Network) -> bool:
     """Whether the price depends on the number of parameters, which a plan without data need not state."""
-    if plan.problem.dim is not None or plan.data.source == "clinics":
+    if plan.problem.dim is not None or plan.data.source in ("clinics", "store"):
         return False
     other = dataclasses.replace(network, problem=problem_of(plan, plan.problem.loss or "logistic", 7, 2))
     return not np.allclose(price(plan, network).noise, price(plan, other).noise, rtol=1e-6)

@@ -82,7 +82,7 @@ def explain(plan: Plan) -> tuple[list[str], Network, Priced]:
 
 
 def _network(plan: Plan) -> tuple[Network, list[str]]:
-    made_here = plan.data.source in ("clinics", "store")  # a store's manifest states what a plan could
+    made_here = plan.data.source == "clinics" or (plan.data.source == "store" and plan.deploy is None)
     stated = plan.problem.dim is not None and plan.problem.loss is not None and public_sizes(plan) is not None
     if made_here or stated:
         return public_network(plan), []
