@@ -130,14 +130,15 @@ def main() -> None:
     parser.add_argument("--agents", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only-sparse", action="store_true", help="expander and grid alone")
+    alone = "expander and grid alone; name one for its own peak memory"
+    parser.add_argument("--only-sparse", nargs="*", choices=("regular", "grid"), metavar="KIND", help=alone)
     args = parser.parse_args()
     print(f"jax {jax.__version__} on {jax.devices()[0].device_kind}; copy {bandwidth():,.0f} GB/s")
     print("(a) noisy DGD, float32")
     print("| graph | agents | engine s | hand s | ratio | peak GiB | peak / (data + 4 × agents × d) |")
-    for kind in ("regular", "grid"):
+    for kind in args.only_sparse or ("regular", "grid"):
         sparse(kind, max(args.agents), args.repeats)
-    if args.only_sparse:
+    if args.only_sparse is not None:
         return
     print("|    agents | agent-rounds/s | engine s |   hand s | ratio | GB/s data | GiB   |")
     for n in args.agents:

@@ -6,6 +6,7 @@ gradient descent on a complete graph; federated averaging does the two in the ot
     JAX scan    written by hand for this case
     NumPy loop  written by hand
     Flower      its simulation engine, FedAvg, all clients in every round, float64
+    decent-bench  its DGD on the complete graph, NumPy backend, float64
 Every answer is compared with the NumPy loop's. Packages get virtual environments of their own in the user's cache;
 what does not install is said. Opacus is measured by `benchmarks.per_example --peer-python`, dp-accounting by
 `benchmarks.accounting`: they have no such loop. What runs here is pinned to one core (--all-cores: it is not); packages
@@ -36,11 +37,12 @@ import numpy as np  # noqa: E402
 
 PARTIES, RECORDS, DIM = 10, 700, 105
 STEP, RIDGE, CLIP, SIGMA = 0.5, 1e-3, 1.0, 0.05
-INSTALL_SECONDS = 180
+INSTALL_SECONDS = 420
 PACKAGES = {  # name -> requirement, oldest Python it takes, whether the loop above is written for it
     "flower": ("flwr[simulation]", "3.11", True),
+    "decent-bench": ("decent-bench", "3.13", True),
     "gossipy": ("gossipy-dfl", "3.11", False),
-    "decent-bench": ("decent-bench", "3.13", False),
+    "pfl-research": ("pfl", "3.11", False),
     "p2pfl": ("p2pfl", "3.11", False),
     "opacus": ("opacus", "3.11", False),
     "jax-privacy": ("jax-privacy", "3.11", False),
@@ -119,7 +121,7 @@ def ours(rounds: int, double: bool, private: bool) -> tuple[float, np.ndarray]:
         )  # fmt: skip
     if private:
         algorithm = find("dp-dsgd")
-        cfg = algorithm.EXAMPLE.replace(step=STEP, clip=CLIP)
+        cfg = algorithm.Config(step=STEP, momentum=0.0, clip=CLIP, mixing=1, tail=0.0)  # a gradient in every round
         run = Run(0, cfg, SIGMA)
     else:
         algorithm = find("dgd")
@@ -165,7 +167,30 @@ def flower(rounds: int) -> tuple[float, np.ndarray]:
     return found["seconds"], found["point"]
 
 
-INSIDE: dict[str, Callable[[int], tuple[float, np.ndarray]]] = {"flower": flower}
+def decent_bench(rounds: int) -> tuple[float, np.ndarray]:
+    """decent-bench: the same update, agent by agent, with its own network and message boxes; no snapshots."""
+    import networkx as nx
+    from decent_array import interoperability as arrays
+    from decent_bench.agents import Agent
+    from decent_bench.algorithms.p2p import DGD
+    from decent_bench.costs import L2RegularizerCost, LogisticRegressionCost
+    from decent_bench.networks import P2PNetwork
+
+    arrays.set_backend("numpy")
+    put, agents = arrays.from_numpy, []
+    for x, y in zip(*data(), strict=True):
+        records = [(put(a), put(np.array([b]))) for a, b in zip(x, (y + 1) / 2, strict=True)]
+        loss = LogisticRegressionCost(records) + RIDGE * L2RegularizerCost((DIM,))
+        agents.append(Agent(loss, state_snapshot_period=rounds + 1))
+    network, algorithm = P2PNetwork(nx.complete_graph(PARTIES), agents), DGD(step_size=STEP)
+    algorithm.run(network, 2)  # it keeps the records as a matrix from the first gradient on
+    start = time.perf_counter()
+    algorithm.run(network, rounds)
+    return time.perf_counter() - start, np.asarray(arrays.to_numpy(network.agents()[0].x))
+
+
+INSIDE: dict[str, Callable[[int], tuple[float, np.ndarray]]] = {"flower": flower, "decent-bench": decent_bench}
+AVERAGES_LAST = {"flower"}  # in the order of federated averaging
 
 
 def environment(name: str, cache: Path) -> Path | str:
@@ -176,12 +201,8 @@ def environment(name: str, cache: Path) -> Path | str:
         return python
     versions = (oldest, "3.13", "3.12", "3.11") if oldest == "3.11" else (oldest,)
     for version in versions:
-        base = sys.executable if version == f"3.{sys.version_info.minor}" else f"python{version}"
-        try:
-            subprocess.run([base, "-m", "venv", cache / name], check=True, capture_output=True)
+        if any(_made(base, cache / name) for base in _interpreters(version)):
             break
-        except (OSError, subprocess.CalledProcessError):
-            continue
     else:
         return f"needs Python {oldest}, which is not here"
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement, "numpy"]
@@ -193,6 +214,22 @@ def environment(name: str, cache: Path) -> Path | str:
         return f"did not install: {(done.stderr.strip().splitlines() or ['?'])[-1][:120]}"
     (cache / name / ".ready").touch()
     return python
+
+
+def _interpreters(version: str) -> list[str]:
+    """What may be a Python of this version: ours, the path's, pyenv's."""
+    if version == f"3.{sys.version_info.minor}":
+        return [sys.executable]
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    return [f"python{version}", *map(str, pyenv.glob(f"{version}.*/bin/python"))]
+
+
+def _made(base: str, folder: Path) -> bool:
+    """Whether this interpreter made a virtual environment there."""
+    try:
+        return subprocess.run([base, "-m", "venv", folder], capture_output=True).returncode == 0
+    except OSError:
+        return False
 
 
 def elsewhere(name: str, python: Path, rounds: int) -> tuple[float, np.ndarray] | str:
@@ -257,13 +294,13 @@ def main() -> None:
         if not written:
             print(f"| {name} | {requirement} installs; the loop is not written for it | | |", flush=True)
             continue
-        few = 20
+        few = 20 if name in AVERAGES_LAST else 200
         found = [elsewhere(name, python, few) for _ in range(args.repeats)]
         if bad := [f for f in found if isinstance(f, str)]:
             print(f"| {name} | {bad[0]} | | |", flush=True)
             continue
         good = [f for f in found if not isinstance(f, str)]
-        show(name, float(np.median([few / s for s, _ in good])), good[0][1], numpy_loop(few, average_last=True)[1])
+        show(name, float(np.median([few / s for s, _ in good])), good[0][1], numpy_loop(few, name in AVERAGES_LAST)[1])
 
 
 if __name__ == "__main__":

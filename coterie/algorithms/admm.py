@@ -20,6 +20,7 @@ from coterie.problems import Shard, Solver
 
 REFERENCE = "Shi, Ling, Yuan, Wu, Yin (2014), decentralized consensus ADMM; the base of Zhang-Zhu and Ding et al."
 READS = "sums"
+NEEDS = ("argmin",)
 
 
 class Config(BaseConfig):

@@ -309,6 +309,11 @@ class Algorithm:
         return self.has("sensitivity")
 
     @property
+    def solves(self) -> bool:
+        """Whether its agents solve subproblems (`shard.argmin`)."""
+        return "argmin" in getattr(self.module, "NEEDS", ())
+
+    @property
     def reads(self) -> Literal["individuals", "sums", "total"]:
         """What it needs of the others' messages."""
         return getattr(self.module, "READS", "individuals")

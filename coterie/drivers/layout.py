@@ -57,7 +57,7 @@ class Group(eqx.Module):
     low: int = eqx.field(static=True)
     high: int = eqx.field(static=True)
     chunk: int = eqx.field(static=True)  # neighbours gathered at once
-    one_by_one: bool = eqx.field(static=True)  # loop over the agents instead of batching them
+    one_by_one: bool = eqx.field(static=True)  # solve for one agent after the other instead of for all at once
     shards: Shard | StoredShard
     index: Int[Array, "agents width"]
     weight: Float[Array, "agents width"]
@@ -77,9 +77,19 @@ class Arrays(eqx.Module):
 class Layout:
     """The arrays of a simulation and the order in which agents sit in them."""
 
-    arrays: Arrays
+    arrays: Arrays  # in the host's memory, where JAX has a CPU backend
     problem: Problem
     order: np.ndarray
+
+    @cached_property
+    def placed(self) -> Arrays:
+        """The arrays on the device that computes: ask for them after compiling.
+
+        A compiler that times its choices on an accelerator makes arguments of its own for that: as large as these.
+        """
+        if jax.default_backend() == "cpu":
+            return self.arrays
+        return jax.device_put(self.arrays, getattr(jax.config, "jax_default_device", None) or jax.local_devices()[0])
 
     def restore(self, x: np.ndarray, axis: int = 0) -> np.ndarray:
         """Put the agent axis back into the plan's order."""
@@ -189,7 +199,8 @@ class Terrain:
 
         stored = isinstance(self.features, Store)
         shards = self._stored(members) if stored else self._shards(members, longest)
-        # Few large float64 shards run two to three times faster one after the other on a CPU; a GPU wants the batch.
+        # A batch of subproblems takes as many steps as its slowest, and every branch of each: few large ones run two to
+        # three times faster one after the other on a CPU; a GPU wants the batch.
         # Streamed ones come one after the other, or the batch would be as large as all of them.
         numbers = 0 if isinstance(self.features, Store) else longest * self.features.shape[1]
         large = stored or (numbers >= 1 << 16 and size <= 64 and jax.default_backend() == "cpu")
@@ -207,7 +218,8 @@ class Terrain:
         take[np.arange(longest) < counts[:, None]] = np.concatenate([self.parts[i] for i in members])
         block = self.features[take].astype(np.dtype(self.dtype), copy=False)
         kind = self.dtype if self.targets.dtype.kind == "f" else jnp.int32
-        numbers = jnp.asarray(block), jnp.asarray(self.targets[take], kind)
+        # On an accelerator (`sharded`) `jnp.asarray` would make a second copy.
+        numbers = jax.device_put(block), jnp.asarray(self.targets[take], kind)
         return Shard(self.problem, *numbers, *self._weights(members), self.how or Settings())
 
     def _stored(self, members: np.ndarray) -> StoredShard:
@@ -246,8 +258,16 @@ class Terrain:
 
 
 def make_layout(*what: Any, **options: Any) -> Layout:
-    """Lay all agents of a `Terrain` out on one device; takes what `Terrain` takes."""
-    terrain = Terrain(*what, **options)
+    """Lay all agents of a `Terrain` out for one device; takes what `Terrain` takes."""
+    try:
+        host = jax.local_devices(backend="cpu")[0]
+    except RuntimeError:  # JAX_PLATFORMS names accelerators only
+        host = None
+    with jax.default_device(host):
+        return _laid_out(Terrain(*what, **options))
+
+
+def _laid_out(terrain: Terrain) -> Layout:
     order, key = terrain.order, terrain.key
     position = np.argsort(order)
     groups = []

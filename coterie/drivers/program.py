@@ -120,7 +120,7 @@ class Program:
         parts = []
         for group in arrays.groups:
             place, own, dice = (rows(tree, slice(group.low, group.high)) for tree in (arrays.place, state, draw))
-            parts.append(_over_agents(one, (place, own, group.shards, dice), group))
+            parts.append(_over_agents(one, (place, own, group.shards, dice), group, self.algorithm.solves))
         return _join(parts)
 
     def absorb(self, cfg: Config, arrays: Arrays, t: Array, state: Any, message: Any, memory: list[Any]) -> tuple:
@@ -191,7 +191,8 @@ class Program:
         def objective(x: Array) -> Array:
             total = jnp.zeros((), x.dtype)
             for group in arrays.groups:
-                total += self.total(arrays, _over_agents(lambda s: s.value(x), (group.shards,), group), group.low)
+                values = _over_agents(lambda s: s.value(x), (group.shards,), group)
+                total += self.total(arrays, values, group.low)
             return total / agents
 
         held = sum(g.shards.targets.size for g in arrays.groups if isinstance(g.shards, Shard))
@@ -272,7 +273,9 @@ class Program:
 
         def step(t: Array, c: Carry) -> Carry:
             listen = lambda s, m: self.absorb(cfg, arrays, t - 1, s, c.message, m)  # noqa: E731
-            state, memory = jax.lax.cond(t > 0, listen, lambda s, m: (s, m), c.state, c.memory)
+            # Selected, not branched on: an accelerator would wait for the host to see which branch it is.
+            heard = listen(c.state, c.memory)
+            state, memory = jax.tree.map(lambda new, old: jnp.where(t > 0, new, old), heard, (c.state, c.memory))
             slot = (t + self.every - 1) // self.every
 
             def note(curves: dict[str, Array]) -> dict[str, Array]:
@@ -287,9 +290,9 @@ class Program:
         return jax.lax.fori_loop(low, high, step, carry)
 
 
-def _over_agents(f: Callable, args: tuple, group: Group) -> Any:
-    """f over the agents of a group: batched, or one after the other where that is faster."""
-    if not group.one_by_one:
+def _over_agents(f: Callable, args: tuple, group: Group, solves: bool = False) -> Any:
+    """f over the agents of a group: batched, or one after the other where records are streamed or f solves problems."""
+    if not (group.one_by_one and (solves or not isinstance(group.shards, Shard))):
         return jax.vmap(f, tuple(axes(a) for a in args))(*args)
     return jax.lax.map(lambda i: f(*(rows(a, i) for a in args)), jnp.arange(group.high - group.low))
 

@@ -23,7 +23,7 @@ __all__ = ["REFERENCES", "alone", "pooled", "scores"]
 
 def pooled(layout: Layout, how: Settings | None = None) -> np.ndarray:
     """The minimiser of (1/N) Σ_i f_i, to gradient norm 1e-9 (in float64) where the problem is convex."""
-    groups, place, problem = layout.arrays.groups, layout.arrays.place, layout.problem
+    groups, place, problem = layout.placed.groups, layout.placed.place, layout.problem
     dtype = place.start.dtype
     how = how or Settings(tolerance=1e-9 if dtype == jnp.float64 else 1e-5, max_steps=500)
 
@@ -49,11 +49,11 @@ def pooled(layout: Layout, how: Settings | None = None) -> np.ndarray:
 
 def alone(layout: Layout) -> np.ndarray:
     """(agents, dim): every agent's own minimiser of f_i, in the plan's order."""
-    place, dtype = layout.arrays.place, layout.arrays.place.start.dtype
+    place, dtype = layout.placed.place, layout.arrays.place.start.dtype
     with jax.enable_x64(dtype == jnp.float64):
         zero = jnp.zeros_like(place.start)
         one = jax.jit(lambda s: s.argmin(zero, 0.0, s.solver(place.start))[0])
-        out = [np.asarray(jax.vmap(one, (axes(g.shards),))(g.shards)) for g in layout.arrays.groups]
+        out = [np.asarray(jax.vmap(one, (axes(g.shards),))(g.shards)) for g in layout.placed.groups]
     return layout.restore(np.concatenate(out))
 
 
@@ -75,7 +75,7 @@ def scores(layout: Layout, test: Test) -> dict[str, dict[str, float]]:
 
 def _objective(layout: Layout, x: Array) -> Array:
     total = jnp.zeros((), x.dtype)
-    for g in layout.arrays.groups:
+    for g in layout.placed.groups:
         total += jnp.sum(jax.vmap(lambda s: s.value(x), (axes(g.shards),))(g.shards))
     return total / layout.arrays.place.agents
 

@@ -86,10 +86,9 @@ def simulate(
     # A GPU would multiply float32 matrices in TF32, whose error no sensitivity bound covers.
     with jax.enable_x64(dtype == jnp.float64), jax.default_matmul_precision("highest"):
         program = Program(algorithm, layout, rounds, every, record, test, exchange)
-        arrays = layout.arrays
         keys = jax.vmap(jax.random.key)(jnp.asarray([r.seed for r in runs], jnp.uint32))
         cfg = stack([r.cfg for r in runs], dtype)
-        n = arrays.place.agents
+        n = layout.arrays.place.agents
         multipliers = [layout.arrange(np.broadcast_to(np.asarray(r.noise, float), (n,))) for r in runs]
         noise = jnp.asarray(np.stack(multipliers), dtype)
         again = None
@@ -97,7 +96,8 @@ def simulate(
             again = jax.tree.map(lambda v: jnp.asarray(layout.arrange(np.asarray(v), axis=1)), replay)
 
         started = time.perf_counter()
-        compiled = _compiled(program, cfg, arrays, noise, keys, again)
+        compiled = _compiled(program, cfg, layout.arrays, noise, keys, again)
+        arrays = layout.placed
         carry = compiled.begin(cfg, arrays, noise, program.test)
         at = lambda t: jnp.asarray(t, jnp.int32)  # noqa: E731
         rest = (cfg, arrays, noise, keys, program.test, again)

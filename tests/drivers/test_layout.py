@@ -11,13 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from coterie.algorithms.base import find
+from coterie.algorithms.base import all_algorithms, find
 from coterie.drivers import layout as module
 from coterie.drivers.layout import Layout, make_layout, rows
+from coterie.drivers.program import Program
 from coterie.drivers.references import pooled
 from coterie.errors import InputError
 from coterie.graphs import make_graph, mixing
-from coterie.problems import Custom, Linear
+from coterie.problems import Custom, Linear, Shard
 from tests.support import logistic_data, network, run
 
 SIZES = [40, 3, 3, 30, 3, 3, 3, 3, 30, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3]
@@ -56,15 +57,54 @@ def test_groups_do_not_show(slug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(pooled(layout), optimum, atol=1e-8)
 
 
-def test_chunks_and_loops_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hub reads its 20 leaves a few at a time; the agents take turns instead of moving at once."""
+def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub reads its 20 leaves a few at a time."""
     want = plain("dgd")
     monkeypatch.setattr(module, "SLOT_BUDGET", 3 * 4 * len(SIZES))
     layout = star()
     (group,) = layout.arrays.groups
     assert group.chunk == 3
-    layout = swap(layout, groups=[dataclasses.replace(group, one_by_one=True)])
     np.testing.assert_allclose(run("dgd", find("dgd").EXAMPLE, layout).points, want, atol=1e-10)
+
+
+def test_turns_do_not_show() -> None:
+    """Agents that solve their subproblems one after the other answer as when all solve at once."""
+    layout, cfg = network(5, 8, 3, rounds=4), find("admm").EXAMPLE
+    (group,) = layout.arrays.groups
+    turns = swap(layout, groups=[dataclasses.replace(group, one_by_one=True)])
+    assert not group.one_by_one
+    assert [find(slug).solves for slug in ("admm", "dgd")] == [True, False]
+    together, apart = (run("admm", cfg, where).points for where in (layout, turns))
+    np.testing.assert_allclose(apart, together, atol=1e-9)
+
+
+def test_arrays_go_to_the_device_that_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU they are there; an accelerator gets them, as they are, once."""
+    layout, cfg = network(5, 8, 3, rounds=4), find("dgd").EXAMPLE
+    assert layout.placed is layout.arrays
+    want = run("dgd", cfg, layout).points
+    monkeypatch.setattr(jax, "default_backend", lambda: "elsewhere")
+    other = dataclasses.replace(layout)
+    assert other.placed is not other.arrays
+    assert other.placed is other.placed
+    assert eqx.tree_equal(other.placed, layout.arrays)
+    assert other.placed.place.start.committed
+    np.testing.assert_array_equal(run("dgd", cfg, other).points, want)
+
+
+def test_every_algorithm_that_solves_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`argmin` is called only where NEEDS names it: the driver batches everybody else."""
+    layout, called, real = network(4, 6, 3, graph="complete", rounds=2), [], Shard.argmin
+    monkeypatch.setattr(Shard, "argmin", lambda *args: called.append(args) or real(*args))
+    arrays, t = layout.arrays, jnp.array(0)
+    for slug, algorithm in all_algorithms().items():
+        program, cfg = Program(algorithm, layout, 2, 1, False, None), algorithm.EXAMPLE
+        called.clear()
+        with jax.enable_x64(True):
+            state = jax.eval_shape(lambda: program.begin(cfg, arrays).state)  # noqa: B023
+            draw = jax.eval_shape(lambda key: program.draw(cfg, arrays, key, t), jax.random.key(0))  # noqa: B023
+            jax.eval_shape(lambda s, d: program.emit(cfg, arrays, t, s, d), state, draw)  # noqa: B023
+        assert algorithm.solves or not called, slug
 
 
 def test_one_matrix_product_equals_the_walk_over_edges() -> None:
