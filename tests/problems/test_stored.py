@@ -55,7 +55,7 @@ def plan_of(store: Store, slug: str = "dp-dsgd", private: bool = True, **tables:
         "data": {"source": "store", "path": str(store.folder)},
         "graph": {"kind": "complete"},
         "algorithm": {"name": slug},
-        "run": {"rounds": 4, "every": 2},
+        "run": {"rounds": 3, "every": 3},
     }
     if private:
         tree["privacy"] = {"epsilon": 3.0, "delta": 1e-5}
@@ -179,7 +179,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
 
 EVERY_DAY = [
     ("dp-dsgd", "float64"), ("dp-dsgd, batches", "float64"), ("dp-dsgd, batches", "float32"),
-    ("gauss-avg-gd", "float64"), ("dsgd, batches", "float64"),
+    ("gauss-avg-gd", "float64"),
 ]  # fmt: skip
 ALL = [(name, dtype) for name in RUNS for dtype in ("float64", "float32")]
 
@@ -200,7 +200,7 @@ def test_runs_are_those_of_records_in_memory(
     inside, labels = normalise_rows(x.astype(float), "clip"), problem.encode(y, CLASSES)
     test = Test(inside[:20], labels[:20])
     theirs = assemble(plan, problem, inside, labels, parts(), names=store.names, test=test)
-    seeds = [0, 1]
+    seeds = [0, 1] if slug == "gauss-avg-gd" else [0]
     streamed, held = ours.run(priced, seeds), theirs.run(priced, seeds)
     tolerance = 1e-12 if dtype == "float64" else 1e-6
     np.testing.assert_allclose(streamed.points, held.points, rtol=tolerance, atol=tolerance)
