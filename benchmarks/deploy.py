@@ -24,9 +24,11 @@ from pathlib import Path
 import grpc
 import numpy as np
 
-from coterie.deploy.frames import HEADER_BYTES, SIGNATURE_BYTES
+from coterie.deploy.agreement import read_agreement
+from coterie.deploy.frames import HEADER_BYTES, SIGNATURE_BYTES, seal
+from coterie.deploy.grpc_transport import GrpcTransport
 from coterie.deploy.keys import load_party
-from coterie.deploy.party import Records
+from coterie.deploy.party import Records, Terms, wire_of
 from coterie.deploy.trial import Site, free_ports, sign_trial, start_agent
 from coterie.plan import validate
 
@@ -118,6 +120,32 @@ async def trip_floor(size: int, site: Site, repeats: int) -> float:
     return statistics.median(times[5:])
 
 
+async def send_times(d: int, folder: Path, repeats: int = 100) -> list[float]:
+    """Seconds from `push` at one party to `pull` at its neighbour: mutual TLS, signature checked, numbers decoded."""
+    path, sites = trial(d, repeats, folder)
+    keys = [load_party(site.keys) for site in sites[:2]]
+    agreement = read_agreement(path, keys[0].authority)
+    wire = wire_of(Terms.of(agreement.plan), d)
+    numbers = np.random.default_rng(0).integers(-1000, 1000, d)
+    frames = [seal(keys[0].frame_key, agreement.plan_hash, 0, t, wire.encode(numbers, 0, t)) for t in range(repeats)]
+    ends = [
+        GrpcTransport(agreement, key.name, key, wire=wire, outbox=lambda t: frames[t] if node == 0 else None)  # noqa: B023
+        for node, key in enumerate(keys)
+    ]
+    times = []
+    for end in ends:
+        await end.start()
+    await ends[0].receipt(keys[1].name)
+    for t, frame in enumerate(frames):
+        start = time.perf_counter()
+        await ends[0].push(t, frame)
+        await ends[1].pull(t)
+        times.append(time.perf_counter() - start)
+    for end in ends:
+        await end.close()
+    return times
+
+
 def main() -> None:
     """Print a table: one line per message size."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -137,6 +165,9 @@ def main() -> None:
         floor = trip + commit
         cells = [f"{1 / seconds:.1f}", *(f"{1e3 * x:.2f}" for x in (seconds, trip, commit)), f"{seconds / floor:.1f}"]
         print(f"| {d:,} | {size:,} | {' | '.join(cells)} |", flush=True)
+    with tempfile.TemporaryDirectory(prefix="coterie-bench-") as name:
+        times = 1e3 * np.array(asyncio.run(send_times(10**5, Path(name) / "trial")))
+    print(f"from push to pull at d = 100,000: p50 {np.median(times):.2f} ms, p99 {np.quantile(times, 0.99):.2f} ms")
 
 
 if __name__ == "__main__":

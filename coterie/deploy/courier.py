@@ -50,7 +50,8 @@ class Peer:
     theirs: Receipt | None = None  # what it has of mine
     tasks: tuple[asyncio.Task, ...] = ()  # of the connection in use
     waiting: int = 0  # its frames that the agent has not pulled yet
-    due: bool = False  # it should hear what is kept here
+    due: bool = False  # it should hear now what is kept here …
+    rests: bool = False  # … or in a moment, with what is kept until then
     digests: dict[int, bytes] = field(default_factory=dict)
     delay: float = 0.0  # before dialling it again
     offences: int = 0
@@ -189,9 +190,16 @@ class Courier:
         known, peer = self.held[neighbour], self.peers[neighbour]
         if known.kept < round <= known.round:
             self.held[neighbour] = replace(known, kept=round)
-            if not peer.due:
+            if round == self.wire.rounds - 1:  # it waits for this before it leaves
                 peer.due = True
-                asyncio.get_running_loop().call_later(self.timing.receipt, peer.wake.set)
+                peer.wake.set()
+            elif not peer.due and not peer.rests:
+                peer.rests = True
+                asyncio.get_running_loop().call_later(self.timing.receipt, self._tell, peer)
+
+    def _tell(self, peer: Peer) -> None:
+        peer.rests, peer.due = False, True
+        peer.wake.set()
 
     def _check(self) -> None:
         if self._failure is not None:

@@ -150,8 +150,8 @@ class Carry(eqx.Module):
 
     state: Any
     memory: Any  # per neighbour, if the algorithm keeps any
-    heard: Int[Array, "neighbours count"]  # the last integers of every neighbour …
-    when: Int[Array, " neighbours"]  # … and their round; −1: nothing yet
+    heard: Int[Array, "neighbours count"] | np.ndarray  # the last integers of every neighbour …
+    when: Int[Array, " neighbours"] | np.ndarray  # … and their round; −1: nothing yet
 
 
 def wire_of(terms: Terms, count: int) -> Wire:
@@ -238,7 +238,7 @@ class Party:
         """The carry after a neighbour's message has arrived."""
         hear, when = np.array(carry.heard), np.array(carry.when)
         hear[slot], when[slot] = numbers, round
-        return eqx.tree_at(lambda c: (c.heard, c.when), carry, (hear, when))
+        return Carry(carry.state, carry.memory, hear, when)
 
     def pack(self, carry: Carry) -> bytes:
         """The carry as bytes of a fixed length."""

@@ -40,14 +40,14 @@ class Timing:
         hello: within which a connection must be greeted.
         age: after which a connection is renewed, and with it the check of certificates.
         retry: shortest and longest wait before dialling again.
-        receipt: within which news of what was stored goes to the sender.
+        receipt: within which news of what was stored goes to the sender; of the last round it goes at once.
         keepalive: between signs of life on an idle connection.
     """
 
     hello: float = 10.0
     age: float = 600.0
     retry: tuple[float, float] = (0.05, 10.0)
-    receipt: float = 0.05
+    receipt: float = 0.5
     keepalive: float = 20.0
 
 
