@@ -103,6 +103,7 @@ def test_five_processes_are_the_simulation(tmp_path: Path, changes: tuple[str, .
     assert np.abs(found[::-1] - expected).max() > 1e-6 * np.abs(expected).max() or np.allclose(found, found[::-1])
 
 
+@pytest.mark.slow
 def test_killed_parties_go_on_and_nobody_sees_two_versions(tmp_path: Path) -> None:
     """SIGKILL in the middle, twice; restarts resume; ledgers hold one frame per round, as the neighbours saw it."""
     trial = make_trial(read_plan(None, ["algorithm.name=dp-dsgd", "run.rounds=60", "graph.kind=ring"]), tmp_path / "t")
