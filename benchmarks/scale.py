@@ -116,7 +116,7 @@ def _draw(found: dict[str, tuple[list[int], list[float], float]], path: Path) ->
 # -- processes --------------------------------------------------------------------------------------------------------
 
 CASES = {
-    "processes": {"agents": 2000, "records": 128, "dim": 64, "degree": 2, "rounds": 200},
+    "processes": {"agents": 2000, "records": 512, "dim": 64, "degree": 2, "rounds": 200},
     "ring": {"agents": 64, "records": 1, "dim": 10_000, "degree": 2, "rounds": 100},
 }
 
