@@ -106,6 +106,8 @@ def _draw(found: dict[str, tuple[list[int], list[float], float]], path: Path) ->
     for pane, (axis, (sizes, costs, slope)) in zip(panes, found.items(), strict=True):
         pane.loglog(sizes, 1e3 * np.array(costs), "o-", label=f"slope {slope:.2f}")
         pane.loglog(sizes, 1e3 * costs[-1] * np.array(sizes) / sizes[-1], "--", color="grey", label="slope 1")
+        pane.set_xticks(sizes, [f"{s:,}" for s in sizes])
+        pane.set_xticks([], minor=True)
         pane.set_xlabel(axis)
         pane.legend()
     panes[0].set_ylabel("processor time per round [ms]")
