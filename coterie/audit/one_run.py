@@ -20,7 +20,7 @@ from coterie.audit import bounds
 from coterie.audit.setting import TOLERANCE, Setting
 from coterie.audit.transcripts import Environment, play
 from coterie.errors import InputError
-from coterie.problems import Linear, Settings, Shard
+from coterie.problems import HeldShard, Linear, Settings
 
 __all__ = ["OneRun", "one_run"]
 
@@ -65,7 +65,9 @@ def _scores(setting: Setting, seed: int) -> tuple[np.ndarray, np.ndarray]:
     with jax.enable_x64(True):
         how = Settings(tolerance=TOLERANCE, max_steps=100)
         place = setting.place
-        shard = Shard(Linear(m), jnp.asarray(np.diag(coins)), jnp.ones(m), jnp.asarray(m), place.unit, place.ridge, how)
+        shard = HeldShard(
+            Linear(m), jnp.asarray(np.diag(coins)), jnp.ones(m), jnp.asarray(m), place.unit, place.ridge, how
+        )
         nobody = Environment(jnp.zeros(m), jnp.asarray(False))
         keys = jax.random.split(jax.random.key(seed), 1)
         seen = play(setting.algorithm, setting.cfg, place, shard, nobody, keys)

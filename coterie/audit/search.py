@@ -29,7 +29,7 @@ from coterie.audit.setting import ATTACKS, FAR, Attack, Setting, shard_of
 from coterie.audit.transcripts import Environment, _explain, _needs_solution, explainable, play, solves_whole
 from coterie.errors import InputError
 from coterie.privacy.events import Event, ObjectivePerturbation, Pure
-from coterie.problems import Shard
+from coterie.problems import HeldShard
 
 __all__ = ["Candidate", "Searched", "ratios", "search"]
 
@@ -117,7 +117,7 @@ def _norm(x: Array) -> Array:
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
 
 
-def _world(setting: Setting, record: Array) -> Shard:
+def _world(setting: Setting, record: Array) -> HeldShard:
     # the other records are almost nothing: at nothing at all a clipped norm has no derivative
     return shard_of(setting, jnp.full((setting.records, setting.place.dim), 1e-12).at[0].set(record))
 

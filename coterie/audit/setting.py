@@ -26,7 +26,7 @@ from coterie.graphs import make_graph, mixing
 from coterie.privacy.accountants import account, total_mu
 from coterie.privacy.budget import calibrate_agents, run_events
 from coterie.privacy.events import Event, Free, NonPrivate
-from coterie.problems import Linear, Settings, Shard
+from coterie.problems import HeldShard, Linear, Settings
 
 __all__ = ["ATTACKS", "Attack", "Setting", "make_setting", "shard_of"]
 
@@ -91,7 +91,7 @@ class Attack:
         half = 0.5**0.5
         return (np.array([half, half]), np.array([-half, half])) if self.diagonal else (np.eye(2)[0], np.eye(2)[1])
 
-    def worlds(self, setting: Setting) -> tuple[Shard, Shard]:
+    def worlds(self, setting: Setting) -> tuple[HeldShard, HeldShard]:
         """The two shards; in the second the record is replaced, or blanked where the claim is about leaving it out."""
         u, v = self.frame()
         if self.found:
@@ -106,7 +106,7 @@ class Attack:
             setting, other, tilt + size * u, -u
         )
 
-    def _shard(self, setting: Setting, canary: np.ndarray, rest: np.ndarray, side: np.ndarray) -> Shard:
+    def _shard(self, setting: Setting, canary: np.ndarray, rest: np.ndarray, side: np.ndarray) -> HeldShard:
         features = np.tile(rest if self.crowd else 0 * rest, (setting.records, 1))
         features[0] = canary
         return shard_of(setting, features, side)
@@ -135,17 +135,17 @@ DIAGONAL = (
 )
 
 
-class _Sloppy(Shard):
+class _Sloppy(HeldShard):
     """A shard whose solver stops as far from the minimiser as it may, on the side that tells the world."""
 
     push: Any = eqx.field(kw_only=True)  # gradient that is left over
 
     def argmin(self, linear: Any, curvature: Any, solver: Any) -> Any:
-        x, solver = Shard.argmin(self, linear, curvature, solver)
+        x, solver = HeldShard.argmin(self, linear, curvature, solver)
         return x + jnp.linalg.solve(self.hessian(x) + curvature * jnp.eye(x.shape[0]), self.push), solver
 
 
-def shard_of(setting: Setting, features: Any, side: np.ndarray | None = None) -> Shard:
+def shard_of(setting: Setting, features: Any, side: np.ndarray | None = None) -> HeldShard:
     """The agent's records; with `slip` its solver errs to the given side."""
     how = Settings(tolerance=TOLERANCE, max_steps=100)
     n = setting.records
@@ -157,7 +157,7 @@ def shard_of(setting: Setting, features: Any, side: np.ndarray | None = None) ->
     parts |= {"count": jnp.asarray(n), "unit": setting.place.unit, "ridge": setting.place.ridge, "how": how}
     if setting.slip and side is not None:
         return _Sloppy(**parts, push=jnp.asarray(setting.slip * side))
-    return Shard(**parts)
+    return HeldShard(**parts)
 
 
 def attacks_on(setting: Setting) -> tuple[Attack, ...]:

@@ -31,7 +31,7 @@ from jaxtyping import Array, Bool
 from scipy.stats import laplace, norm
 
 from coterie.algorithms.base import Law
-from coterie.problems import Shard, Solver
+from coterie.problems import HeldShard, Solver
 
 __all__ = ["Remembered", "bit_weights", "edge_of", "remember"]
 
@@ -42,18 +42,18 @@ PIECES = np.array([-60.0, -40, -24, -16, -8, -4, 0, 4, 8, 16, 24, 40, 60])
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
 
 
-class _Recorder(Shard):
+class _Recorder(HeldShard):
     """A shard that solves, and remembers what it answered."""
 
     answers: list = eqx.field(static=True, kw_only=True)
 
     def argmin(self, linear: Array, curvature: Any, solver: Solver) -> tuple[Array, Solver]:
-        x, after = Shard.argmin(self, linear, curvature, solver)
+        x, after = HeldShard.argmin(self, linear, curvature, solver)
         self.answers.append((x, after))
         return x, after
 
 
-class Remembered(Shard):
+class Remembered(HeldShard):
     """A shard that answers `argmin` in the order that was remembered."""
 
     answers: list = eqx.field(kw_only=True)
@@ -64,7 +64,7 @@ class Remembered(Shard):
         return self.answers[len(self.asked) - 1]
 
 
-def remember(shard: Shard, ask: Callable[[Shard], Any]) -> Callable[[], Remembered]:
+def remember(shard: HeldShard, ask: Callable[[HeldShard], Any]) -> Callable[[], Remembered]:
     """Run `ask` on the shard once; shards that answer alike without solving."""
     parts = {n: getattr(shard, n) for n in ("problem", "features", "targets", "count", "unit", "ridge", "how")}
     answers: list = []

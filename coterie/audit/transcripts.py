@@ -32,7 +32,7 @@ from jaxtyping import Array, Bool, Float, Key
 from coterie.algorithms.base import Algorithm, Config, Inbox, Law, Maybe, Place
 from coterie.audit.densities import blurred
 from coterie.audit.silence import bit_weights, edge_of, remember
-from coterie.problems import Shard, Solver
+from coterie.problems import HeldShard, Solver
 
 __all__ = ["Environment", "Explanation", "Transcripts", "explain", "explainable", "features", "play"]
 
@@ -85,7 +85,7 @@ class Explanation(eqx.Module):
         return np.asarray(self.weight).sum(1)
 
 
-class _Probe(Shard):
+class _Probe(HeldShard):
     """A shard whose `argmin` answers with a given point, or with what it was asked."""
 
     answer: Array = eqx.field(kw_only=True)
@@ -96,7 +96,7 @@ class _Probe(Shard):
         return x, Solver(x, solver.inverse, solver.ready, jnp.zeros_like(solver.residual), solver.steps)
 
 
-def _probe(shard: Shard, answer: Array, reply: str = "answer") -> _Probe:
+def _probe(shard: HeldShard, answer: Array, reply: str = "answer") -> _Probe:
     parts = {n: getattr(shard, n) for n in ("problem", "features", "targets", "count", "unit", "ridge", "how")}
     return _Probe(**parts, answer=answer, reply=reply)
 
@@ -138,7 +138,7 @@ def _drawn(laws: tuple[tuple[str, type, tuple[int, ...]], ...], keys: Array, rou
 
 
 def play(
-    algorithm: Algorithm, cfg: Config, place: Place, shard: Shard, environment: Environment, keys: Key[Array, " n"]
+    algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard, environment: Environment, keys: Key[Array, " n"]
 ) -> Transcripts:
     """One transcript per key of an agent with this shard among these neighbours (call inside x64)."""
     laws = tuple((n, type(law), law.shape) for n, law in algorithm.draws(cfg, place).items())
@@ -147,7 +147,7 @@ def play(
 
 @eqx.filter_jit
 def _play(
-    algorithm: Algorithm, cfg: Config, place: Place, shard: Shard, environment: Environment, draws: dict[str, Array]
+    algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard, environment: Environment, draws: dict[str, Array]
 ) -> Transcripts:
     degree = NEIGHBOURS
 
@@ -168,7 +168,7 @@ def _play(
     return jax.vmap(one)(draws)
 
 
-def _first(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard, laws: dict[str, Law]) -> Any:
+def _first(algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard, laws: dict[str, Law]) -> Any:
     """The message that stands before the first one."""
     if algorithm.has("greeting"):
         return algorithm.greeting(cfg, place)
@@ -176,12 +176,12 @@ def _first(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard, laws: 
     return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shape)
 
 
-def _blank_message(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard, laws: dict[str, Law]) -> Any:
+def _blank_message(algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard, laws: dict[str, Law]) -> Any:
     zero = {n: jnp.zeros(law.shape) for n, law in laws.items()}
     return _emit(algorithm, cfg, place, jnp.array(0), algorithm.init(cfg, place), shard, zero)[1]
 
 
-def _size(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard) -> int:
+def _size(algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard) -> int:
     """Numbers in a message."""
     laws = algorithm.draws(cfg, place)
     return int(jax.eval_shape(lambda: _flat(_blank_message(algorithm, cfg, place, shard, laws))).size)
@@ -192,7 +192,7 @@ def _noise_names(laws: dict[str, Law], size: int) -> list[str]:
     return [n for n, law in laws.items() if law.name in NOISES and int(np.prod(law.shape)) == size]
 
 
-def explainable(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard) -> bool:
+def explainable(algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard) -> bool:
     """Whether `explain` knows how to: one vector of numbers per message, noised by draws of its size, no batches."""
     laws = algorithm.draws(cfg, place)
     leaves = jax.tree.leaves(jax.eval_shape(lambda: _blank_message(algorithm, cfg, place, shard, laws)))
@@ -203,14 +203,14 @@ def explainable(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard) -
     return bool(names) and set(laws) <= known
 
 
-def solves_whole(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard) -> bool:
+def solves_whole(algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard) -> bool:
     """Whether messages are solutions of subproblems in all coordinates."""
     size = _size(algorithm, cfg, place, shard)
     return "argmin" in getattr(algorithm.module, "NEEDS", ()) and size == place.dim
 
 
 def explain(
-    algorithm: Algorithm, cfg: Config, place: Place, shard: Shard, environment: Environment, seen: Transcripts
+    algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard, environment: Environment, seen: Transcripts
 ) -> Explanation:
     """How likely this shard makes the transcripts (call inside x64, where `explainable`).
 
@@ -242,7 +242,7 @@ class _Entry(eqx.Module):
 
 
 def _enter(
-    say: Callable[[dict, Shard], Array], shard: Shard, y: Array, base: dict, laws: dict[str, Law], solves: bool
+    say: Callable[[dict, HeldShard], Array], shard: HeldShard, y: Array, base: dict, laws: dict[str, Law], solves: bool
 ) -> _Entry:
     names = _noise_names(laws, y.size)
     ones = {n: {**base, n: jnp.ones(laws[n].shape)} for n in names}
@@ -261,7 +261,7 @@ def _enter(
 
 
 @eqx.filter_jit
-def _needs_solution(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard) -> Array:
+def _needs_solution(algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard) -> Array:
     """Whether some round sends a solution that was not made random inside: its noise-free value must be computed."""
     laws = algorithm.draws(cfg, place)
     size = _size(algorithm, cfg, place, shard)
@@ -278,7 +278,7 @@ def _needs_solution(algorithm: Algorithm, cfg: Config, place: Place, shard: Shar
 
 
 @eqx.filter_jit
-def _tests_apart(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard) -> Array:
+def _tests_apart(algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard) -> Array:
     """Whether the test that decides to speak has nothing to do with the noise on the message."""
     laws = algorithm.draws(cfg, place)
     size = _size(algorithm, cfg, place, shard)
@@ -290,11 +290,11 @@ def _tests_apart(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard) 
 
 
 def _edge(
-    algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: Any, shard: Shard, draw: dict[str, Array]
+    algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: Any, shard: HeldShard, draw: dict[str, Array]
 ) -> Array:
     """The `test` draw from which on the agent speaks, all other draws being these."""
 
-    def sends(test: Array, holder: Shard) -> Array:
+    def sends(test: Array, holder: HeldShard) -> Array:
         return _emit(algorithm, cfg, place, t, state, holder, {**draw, "test": test})[2]
 
     quick = remember(shard, lambda holder: sends(jnp.zeros(()), holder))
@@ -317,7 +317,7 @@ def _steered(laws: dict[str, Law], y: Array, spoke: Array) -> dict[str, Array]:
 
 @eqx.filter_jit
 def _explain(
-    algorithm: Algorithm, cfg: Config, place: Place, shard: Shard, environment: Environment, seen: Transcripts,
+    algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard, environment: Environment, seen: Transcripts,
     solves: bool, bare: bool, tests: bool, bar: Array,
 ) -> Explanation:  # fmt: skip
     laws = algorithm.draws(cfg, place)

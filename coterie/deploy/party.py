@@ -28,7 +28,7 @@ from coterie.experiment import Network, Priced, price, public_network
 from coterie.plan import Plan
 from coterie.privacy.budget import run_events
 from coterie.privacy.events import Event, Free
-from coterie.problems import Settings, Shard
+from coterie.problems import HeldShard, Settings
 from coterie.problems.solve import Solver
 
 __all__ = ["Carry", "Party", "Records", "Terms", "read_records", "wire_of", "write_records"]
@@ -320,7 +320,7 @@ def _residual(state: Any) -> Array:
     return jnp.max(jnp.stack([s.residual for s in solvers])) if solvers else jnp.zeros(())
 
 
-def _shard(terms: Terms, node: int, records: Records, place: Place) -> Shard:
+def _shard(terms: Terms, node: int, records: Records, place: Place) -> HeldShard:
     problem, plan = terms.network.problem, terms.plan
     count, width = records.features.shape
     if count != terms.network.sizes[node]:
@@ -337,7 +337,7 @@ def _shard(terms: Terms, node: int, records: Records, place: Place) -> Shard:
     kind = jnp.float64 if targets.dtype.kind == "f" else jnp.int32
     steps = NEWTON_STEPS if problem.keeps_factor else DESCENT_STEPS
     how = Settings(tolerance=plan.problem.tolerance, fixed=steps)
-    return Shard(
+    return HeldShard(
         problem, jnp.asarray(pad(records.features)), jnp.asarray(pad(targets), kind),
         jnp.asarray(count, jnp.int32), place.unit, place.ridge, how,
     )  # fmt: skip

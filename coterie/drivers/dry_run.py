@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from coterie.algorithms.base import Algorithm, Config, Place
 from coterie.data.store import Store
 from coterie.errors import InputError
-from coterie.problems import Problem, Settings, Shard, StoredShard
+from coterie.problems import HeldShard, Problem, Settings, Shard, StoredShard
 from coterie.problems.stored import Streamed
 
 __all__ = ["emitted", "empty_shard", "need_sums"]
@@ -29,9 +29,11 @@ def emitted(algorithm: Algorithm, cfg: Config, place: Place, shard: Any) -> Any:
 
 def empty_shard(problem: Problem, place: Place, features: int) -> Shard:
     """The shard of an agent at this place with shapes in place of records: they take no memory."""
-    kind = place.start.dtype
-    block = jax.ShapeDtypeStruct((place.rows, features), kind), jax.ShapeDtypeStruct((place.rows,), kind)
-    return Shard(problem, *block, jnp.array(1), place.unit, place.ridge, Settings())  # type: ignore[arg-type]
+    zeros = lambda *shape: jnp.zeros(shape, place.start.dtype)  # noqa: E731
+    return jax.eval_shape(
+        lambda: HeldShard(problem, zeros(place.rows, features), zeros(place.rows), jnp.array(1), place.unit,
+                          place.ridge, Settings())
+    )  # fmt: skip
 
 
 class _Sums(StoredShard):

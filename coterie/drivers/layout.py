@@ -22,7 +22,7 @@ from coterie.algorithms.base import Place
 from coterie.data.store import Store
 from coterie.errors import InputError
 from coterie.graphs import Graph, Mixing
-from coterie.problems import Problem, Settings, Shard, StoredShard
+from coterie.problems import HeldShard, Problem, Settings, Shard, StoredShard
 from coterie.problems.stored import PIECE
 
 __all__ = ["Arrays", "Group", "Layout", "Terrain", "axes", "make_layout", "make_places", "rows"]
@@ -48,7 +48,7 @@ def rows(tree: Any, at: Any) -> Any:
 
 
 def _shared(tree: Any, path: tuple) -> bool:
-    return isinstance(tree, Place | Shard | StoredShard) and path[0].name in SHARED
+    return isinstance(tree, Place | Shard) and path[0].name in SHARED
 
 
 class Group(eqx.Module):
@@ -58,7 +58,7 @@ class Group(eqx.Module):
     high: int = eqx.field(static=True)
     chunk: int = eqx.field(static=True)  # neighbours gathered at once
     one_by_one: bool = eqx.field(static=True)  # solve for one agent after the other instead of for all at once
-    shards: Shard | StoredShard
+    shards: Shard
     index: Int[Array, "agents width"]
     weight: Float[Array, "agents width"]
     here: Bool[Array, "agents width"]
@@ -220,7 +220,7 @@ class Terrain:
         kind = self.dtype if self.targets.dtype.kind == "f" else jnp.int32
         # On an accelerator (`sharded`) `jnp.asarray` would make a second copy.
         numbers = jax.device_put(block), jnp.asarray(self.targets[take], kind)
-        return Shard(self.problem, *numbers, *self._weights(members), self.how or Settings())
+        return HeldShard(self.problem, *numbers, *self._weights(members), self.how or Settings())
 
     def _stored(self, members: np.ndarray) -> StoredShard:
         """These agents' files; nothing is read."""

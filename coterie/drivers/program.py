@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int, Key
 from coterie.algorithms.base import Algorithm, Config, Inbox, Law, Maybe, Place
 from coterie.drivers.layout import Arrays, Group, axes, rows
 from coterie.exchange.choice import Broadcast, Exchange
-from coterie.problems import Shard, StoredShard
+from coterie.problems import HeldShard, StoredShard
 
 __all__ = ["Carry", "Program", "Test"]
 
@@ -195,7 +195,7 @@ class Program:
                 total += self.total(arrays, values, group.low)
             return total / agents
 
-        held = sum(g.shards.targets.size for g in arrays.groups if isinstance(g.shards, Shard))
+        held = sum(g.shards.targets.size for g in arrays.groups if isinstance(g.shards, HeldShard))
         loss = jax.vmap(objective)(judged) if held < 1 << 20 else jax.lax.map(objective, judged)
         mean = self.total(arrays, points) / agents
         gap = jnp.sqrt(self.total(arrays, jnp.sum((points - mean) ** 2, axis=1)) / agents)
@@ -292,7 +292,7 @@ class Program:
 
 def _over_agents(f: Callable, args: tuple, group: Group, solves: bool = False) -> Any:
     """f over the agents of a group: batched, or one after the other where records are streamed or f solves problems."""
-    if not (group.one_by_one and (solves or not isinstance(group.shards, Shard))):
+    if not (group.one_by_one and (solves or isinstance(group.shards, StoredShard))):
         return jax.vmap(f, tuple(axes(a) for a in args))(*args)
     return jax.lax.map(lambda i: f(*(rows(a, i) for a in args)), jnp.arange(group.high - group.low))
 

@@ -1,6 +1,6 @@
 """Losses and models behind two calls: `shard.argmin` and `shard.gradient`."""
 
-from coterie.problems.base import Ball, Box, Constraint, Problem, Shard
+from coterie.problems.base import Ball, Box, Constraint, HeldShard, Problem, Shard
 from coterie.problems.glm import Linear, Softmax
 from coterie.problems.mean import Mean
 from coterie.problems.network import Custom, Perceptron
@@ -12,6 +12,7 @@ __all__ = [
     "Box",
     "Constraint",
     "Custom",
+    "HeldShard",
     "Linear",
     "Mean",
     "Perceptron",

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 from coterie.errors import InputError
 from coterie.problems.solve import Settings, Solver, newton_like, projected, quasi_newton
 
-__all__ = ["Ball", "Box", "Constraint", "Problem", "Shard", "clip_factor"]
+__all__ = ["Ball", "Box", "Constraint", "HeldShard", "Problem", "Shard", "clip_factor"]
 
 DENSE_HESSIAN = 600  # up to this dimension a d × d factor is kept between rounds
 
@@ -140,7 +140,61 @@ class Problem(eqx.Module):
 
 
 class Shard(eqx.Module):
-    """One agent's records (padded with rows that no result depends on) and what to do with them."""
+    """One agent's records and what may be asked of them; where they are kept is its subclasses' business."""
+
+    if TYPE_CHECKING:  # every subclass has these fields, in its own order
+
+        @property
+        def problem(self) -> Problem: ...
+        @property
+        def count(self) -> Int[Array, "*agents"]: ...
+        @property
+        def unit(self) -> Float[Array, "*agents"]: ...
+        @property
+        def ridge(self) -> Float[Array, ""]: ...
+
+    @abc.abstractmethod
+    def gradient(
+        self,
+        x: Float[Array, " d"],
+        clip: Array | float | None = None,
+        rows: Int[Array, " b"] | None = None,
+        mask: Bool[Array, " b"] | None = None,
+    ) -> Float[Array, " d"]:
+        """Sum over records of their clipped loss gradients at x (no weights, no regularizer).
+
+        `rows` picks records (all by default); `mask` leaves some of those out. Padding never counts.
+        """
+
+    @abc.abstractmethod
+    def losses(self, x: Float[Array, " d"]) -> Float[Array, " rows"]:
+        """Loss of each record, 0 on padding."""
+
+    @abc.abstractmethod
+    def value(self, x: Float[Array, " d"]) -> Float[Array, ""]:
+        """f_i(x)."""
+
+    @abc.abstractmethod
+    def argmin(
+        self, linear: Float[Array, " d"], curvature: Array | float, solver: Solver
+    ) -> tuple[Float[Array, " d"], Solver]:
+        """argmin_x f_i(x) + ⟨linear, x⟩ + curvature/2 ‖x‖², from the solver's last answer.
+
+        `solver.residual` is the gradient norm reached: with strong convexity m the answer is off by at most
+        residual / m.
+        """
+
+    def slope(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
+        """∇f_i(x)."""
+        return self.unit * self.gradient(x) + self.ridge * x
+
+    def solver(self, x: Float[Array, " d"]) -> Solver:
+        """A fresh solver that starts at x (data-free)."""
+        return Solver.fresh(x, self.problem.keeps_factor)
+
+
+class HeldShard(Shard):
+    """Records in memory, padded with rows that no result depends on."""
 
     problem: Problem
     features: Float[Array, ...]  # (rows, features); with a leading agent axis where shards are batched
@@ -162,10 +216,6 @@ class Shard(eqx.Module):
         rows: Int[Array, " b"] | None = None,
         mask: Bool[Array, " b"] | None = None,
     ) -> Float[Array, " d"]:
-        """Sum over records of their clipped loss gradients at x (no weights, no regularizer).
-
-        `rows` picks records (all by default); `mask` leaves some of those out. Padding never counts.
-        """
         features, targets, here = self.features, self.targets, self.mask
         if rows is not None:
             features, targets, here = features[rows], targets[rows], here[rows]
@@ -174,16 +224,10 @@ class Shard(eqx.Module):
         return self.problem.weighted_gradient(x, features, targets, here.astype(x.dtype), clip)
 
     def losses(self, x: Float[Array, " d"]) -> Float[Array, " rows"]:
-        """Loss of each record, 0 on padding."""
         return jnp.where(self.mask, self.problem.losses(x, self.features, self.targets), 0.0)
 
     def value(self, x: Float[Array, " d"]) -> Float[Array, ""]:
-        """f_i(x)."""
         return self.unit * jnp.sum(self.losses(x)) + self.ridge / 2 * jnp.dot(x, x)
-
-    def slope(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
-        """∇f_i(x)."""
-        return self.unit * self.gradient(x) + self.ridge * x
 
     def hessian(self, x: Float[Array, " d"]) -> Float[Array, "d d"]:
         """∇²f_i(x)."""
@@ -191,19 +235,9 @@ class Shard(eqx.Module):
         data = self.problem.weighted_hessian(x, self.features, self.targets, weights)
         return data + self.ridge * jnp.eye(x.shape[0], dtype=x.dtype)
 
-    def solver(self, x: Float[Array, " d"]) -> Solver:
-        """A fresh solver that starts at x (data-free)."""
-        return Solver.fresh(x, self.problem.keeps_factor)
-
     def argmin(
         self, linear: Float[Array, " d"], curvature: Array | float, solver: Solver
     ) -> tuple[Float[Array, " d"], Solver]:
-        """argmin_x f_i(x) + ⟨linear, x⟩ + curvature/2 ‖x‖², from the solver's last answer.
-
-        `solver.residual` is the gradient norm reached: with strong convexity m the answer is off by at most
-        residual / m.
-        """
-
         def gradient(x: Array) -> Array:
             return self.slope(x) + linear + curvature * x
 

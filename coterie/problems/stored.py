@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from coterie.data.store import Store
 from coterie.errors import InputError
-from coterie.problems.base import Problem
+from coterie.problems.base import Problem, Shard
 from coterie.problems.mean import Mean
 
 __all__ = ["PIECE", "StoredShard", "Streamed", "within"]
@@ -45,7 +45,7 @@ def within(problem: Problem, features: Float[Array, "rows features"]) -> Float[A
     return features / jnp.maximum(norms / bound, 1.0)
 
 
-class StoredShard(eqx.Module):
+class StoredShard(Shard):
     """One agent's records in a store, to be used like a `Shard` by methods that need sums over records only."""
 
     problem: Problem
@@ -82,10 +82,6 @@ class StoredShard(eqx.Module):
             return jnp.sum(jnp.where(here, self.problem.losses(x, features, targets), 0.0))
 
         return self.unit * self._sum(total, jnp.zeros((), x.dtype), x.dtype) + self.ridge / 2 * jnp.dot(x, x)
-
-    def slope(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
-        """∇f_i(x)."""
-        return self.unit * self.gradient(x) + self.ridge * x
 
     def losses(self, x: Float[Array, " d"]) -> NoReturn:
         """Refused: one number for every record is what need not fit in memory."""

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from coterie.problems import Ball, Box, Custom, Linear, Mean, Perceptron, Problem, Settings, Shard, Softmax
+from coterie.problems import Ball, Box, Custom, HeldShard, Linear, Mean, Perceptron, Problem, Settings, Shard, Softmax
 
 ROWS, FEATURES, CLASSES = 9, 4, 3
 
@@ -103,7 +103,7 @@ def shard(
     """The case as one agent's shard, with rows of rubbish after its records."""
     rows = len(c.targets)
     with jax.enable_x64(True):
-        return Shard(
+        return HeldShard(
             c.problem,
             jnp.asarray(np.concatenate([c.features, np.full((padding, FEATURES), 55.0)])),
             jnp.asarray(np.concatenate([c.targets, np.ones(padding, c.targets.dtype)])),

@@ -12,7 +12,7 @@ import pytest
 from scipy.optimize import minimize
 
 from coterie.errors import InputError
-from coterie.problems import Ball, Box, Custom, Linear, Perceptron, Problem, Settings, Shard, Softmax, Solver
+from coterie.problems import Ball, Box, Custom, HeldShard, Linear, Perceptron, Problem, Settings, Shard, Softmax, Solver
 from tests.problems.cases import FEATURES, PROBLEMS, Case, case, shard
 
 EXACT = ["logistic", "hinge", "squared", "softmax"]
@@ -103,7 +103,7 @@ def test_beyond_the_dense_limit_softmax_is_solved_without_a_factor() -> None:
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     c = Case(problem, features, rng.integers(0, classes, 80).astype(np.int32), np.zeros(problem.dim))
     with jax.enable_x64(True):
-        s = Shard(
+        s = HeldShard(
             problem, jnp.asarray(c.features), jnp.asarray(c.targets), jnp.asarray(80, jnp.int32), jnp.asarray(1 / 80),
             jnp.asarray(1e-3), Settings(tolerance=1e-10, max_steps=1000),
         )  # fmt: skip

@@ -23,7 +23,7 @@ from coterie.drivers.simulate import Test
 from coterie.errors import InputError
 from coterie.experiment import assemble, prepare, price
 from coterie.plan import Plan, validate
-from coterie.problems import Linear, Mean, Perceptron, Problem, Shard, Softmax, StoredShard, stored
+from coterie.problems import HeldShard, Linear, Mean, Perceptron, Problem, Shard, Softmax, StoredShard, stored
 
 SIZES, WIDTH, CLASSES = (90, 23, 61), 4, ("no", "yes")
 
@@ -78,7 +78,7 @@ def in_memory(problem: Problem, classes: tuple[str, ...] | None = CLASSES) -> Sh
         inside = normalise_rows(inside, "clip")
     targets = jnp.asarray(problem.encode(y, classes))
     rest = jnp.asarray(SIZES[0], jnp.int32), jnp.asarray(0.1), jnp.asarray(0.01)
-    return Shard(problem, jnp.asarray(inside), targets, *rest)
+    return HeldShard(problem, jnp.asarray(inside), targets, *rest)
 
 
 # ---- one shard -------------------------------------------------------------------------------------------------------
