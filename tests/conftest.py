@@ -6,11 +6,15 @@ from pathlib import Path
 
 import jax
 import pytest
+from hypothesis import settings
 
 jax.config.update(
     "jax_compilation_cache_dir", str(Path(tempfile.gettempdir()) / f"coterie-tests-jax-{jax.__version__}")
 )
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+
+settings.register_profile("fixed", derandomize=True, database=None)  # the same examples on every machine
+settings.load_profile("fixed")
 
 
 @pytest.fixture

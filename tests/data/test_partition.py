@@ -128,7 +128,7 @@ def test_a_person_is_never_divided() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(n=st.integers(4, 200), fraction=st.floats(0.15, 0.85), seed=st.integers(0, 9), stratify=st.booleans())
+@given(n=st.integers(8, 200), fraction=st.floats(0.15, 0.85), seed=st.integers(0, 9), stratify=st.booleans())
 def test_split_is_a_partition(n: int, fraction: float, seed: int, stratify: bool) -> None:
     data = toy(n, 2)
     train, test = split(data, fraction, seed=seed, stratify=stratify)
