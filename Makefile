@@ -21,11 +21,11 @@ run: $(READY)            ## five parties train one model on embedded data; write
 	$(BIN)/coterie run --out runs/default
 
 test: $(READY) lint      ## what CI runs: lint, types, and every test that is not marked slow
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" $(TYPED) $(CHECKED)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" $(TYPED) $(CHECKED)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not faults" $(TYPED:%=--ignore=%)
 
 test-all: $(READY) lint  ## everything but test-faults, the slow checks included
-	$(BIN)/python -m pytest -n $(WORKERS) $(TYPED) $(CHECKED)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(TYPED) $(CHECKED)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not faults" $(TYPED:%=--ignore=%)
 
 test-browser: $(READY)   ## the report in a real browser; installs Debian's chromium where it may

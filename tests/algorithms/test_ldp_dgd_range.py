@@ -82,6 +82,7 @@ def test_sensitivity_by_search() -> None:
     assert np.linalg.norm(moved[-1]) >= 0.9 * reach
 
 
+@pytest.mark.slow
 def test_steps_that_vanish_bring_the_agents_together_near_the_optimum() -> None:
     """No theorem and no preserved mean: on the way the agents wander, and stop close to the optimum, not at it."""
     layout = network(rounds=400)

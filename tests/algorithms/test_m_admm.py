@@ -118,6 +118,7 @@ def test_log_density_ratio_at_a_grown_penalty(t):
     assert worst(float(tilt.linear) * 0.75, float(tilt.ridge), 1 / 20, 0.1 + 4 * eta, 2, 20) > 0.4  # broken twin
 
 
+@pytest.mark.slow
 def test_limited_growth_reaches_the_optimum_and_unlimited_growth_freezes():
     layout = network(rounds=250, tolerance=1e-9)
     cfg = m_admm.EXAMPLE.replace(tail=0.0)

@@ -24,6 +24,7 @@ __all__ = ["double"]
 EXACT = alg.Config(penalty=0.5, decay=0.925, tolerance=0.0)
 
 
+@pytest.mark.slow
 def test_noiseless_limit_is_the_pooled_optimum_and_noise_falls_by_the_decay() -> None:
     layout = network(rounds=200)
     runs = [Run(0, alg.EXAMPLE, 0.0), Run(1, alg.EXAMPLE, 1e-3), Run(1, alg.EXAMPLE.replace(decay=1.0), 1e-3)]

@@ -194,6 +194,7 @@ def test_one_record_moves_the_point_by_no_more_than_declared():
     assert found[0] >= 0.9 * declared
 
 
+@pytest.mark.slow
 def test_without_noise_it_reaches_the_pooled_optimum():
     layout = network(rounds=160, tolerance=1e-9)
     trace = run("pvp", pvp.EXAMPLE.replace(tail=0.0), layout, record=False, every=160)

@@ -39,6 +39,7 @@ def penalty(slug: str, t: int) -> float:
 
 
 @pytest.mark.parametrize("slug", SIMULATED)
+@pytest.mark.slow
 def test_without_noise_it_reaches_the_pooled_optimum(slug):
     r = ran(slug)
     np.testing.assert_allclose(r.trace.points[0], optimum(), atol=1e-6)

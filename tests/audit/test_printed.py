@@ -63,6 +63,7 @@ def test_per_coordinate_claim_of_ldp_admm_is_caught() -> None:
     assert found.largest_ratio == pytest.approx(2 * np.sqrt(2) * np.cos(0.05), rel=1e-4)  # 2√d times the claim
 
 
+@pytest.mark.slow
 def test_printed_noise_of_dvp_is_half_of_what_it_must_be() -> None:
     found = audit(case("dvp", "Alg. 2").setting(), 2000)
     assert found.exact

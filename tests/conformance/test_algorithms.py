@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from functools import cache
 from types import SimpleNamespace
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -23,6 +25,14 @@ from coterie.privacy.events import Event, NonPrivate
 from tests.support import logistic_data, network
 
 SLUGS = sorted(all_algorithms())
+
+
+def together(slugs: Iterable[str]) -> list[Any]:
+    """All tests of an algorithm on one worker: they share its recorded run (`--dist loadgroup`)."""
+    return [pytest.param(slug, marks=pytest.mark.xdist_group(slug)) for slug in slugs]
+
+
+each = pytest.mark.parametrize("slug", together(SLUGS))
 SIZES = [6, 9, 12, 7, 10]
 ROUNDS, DIM, EPSILON, DELTA = 6, 4, 2.0, 1e-4
 SIGNATURES = {
@@ -69,7 +79,7 @@ def recorded(slug: str) -> SimpleNamespace:
     return SimpleNamespace(algorithm=algorithm, cfg=cfg, layout=layout, noise=noise, trace=trace)
 
 
-@pytest.mark.parametrize("slug", SLUGS)
+@each
 def test_protocol(slug: str) -> None:
     algorithm = find(slug)
     for name, expected in SIGNATURES.items():
@@ -88,7 +98,7 @@ def test_protocol(slug: str) -> None:
     assert all(isinstance(law, Law) for law in algorithm.draws(algorithm.EXAMPLE, place).values())
 
 
-@pytest.mark.parametrize("slug", SLUGS)
+@each
 def test_run_is_finite_and_double(slug: str) -> None:
     trace = recorded(slug).trace
     for leaf in jax.tree.leaves((trace.points, trace.messages, trace.curves)):
@@ -98,7 +108,7 @@ def test_run_is_finite_and_double(slug: str) -> None:
     assert trace.points.shape == (2, len(SIZES), DIM)
 
 
-@pytest.mark.parametrize("slug", SLUGS)
+@each
 def test_same_draws_same_messages_whatever_the_batch_and_the_padding(slug: str) -> None:
     """Replay seed 1 alone, with rubbish in the padding: a leak of padding, batch or hidden randomness would show."""
     r = recorded(slug)
@@ -116,7 +126,7 @@ def test_same_draws_same_messages_whatever_the_batch_and_the_padding(slug: str) 
     np.testing.assert_allclose(r.trace.points[1], again.points[0], rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("slug", SLUGS)
+@each
 def test_single_precision_stays_single(slug: str) -> None:
     algorithm, cfg, layout = find(slug), config_for(slug), layout_for(slug, np.float32)
     program = Program(algorithm, layout, ROUNDS, 1, True, None)
@@ -130,7 +140,7 @@ def test_single_precision_stays_single(slug: str) -> None:
     assert all(leaf.dtype != jnp.float64 for leaf in jax.tree.leaves(out))
 
 
-@pytest.mark.parametrize("slug", SLUGS)
+@each
 def test_cost(slug: str) -> None:
     """An algorithm without noise says so; one with noise spends its budget and not more, and more noise costs less."""
     algorithm, cfg, layout = find(slug), config_for(slug), layout_for(slug)
@@ -152,7 +162,7 @@ def test_cost(slug: str) -> None:
     assert spent[1] < spent[0]
 
 
-@pytest.mark.parametrize("slug", [s for s in SLUGS if find(s).private])
+@pytest.mark.parametrize("slug", together(s for s in SLUGS if find(s).private))
 def test_every_charged_round_carries_noise(slug: str) -> None:
     """Two seeds never send the same private message: a message without noise would be the same in both.
 
@@ -170,7 +180,7 @@ def test_every_charged_round_carries_noise(slug: str) -> None:
         assert changed[-1]
 
 
-@pytest.mark.parametrize("slug", SLUGS)
+@each
 def test_other_agents_first_messages_ignore_my_data(slug: str) -> None:
     """In the first round nobody has heard of anybody: agent 0's records cannot move another agent's message."""
     r = recorded(slug)

@@ -86,6 +86,7 @@ def few_steps() -> dict[bool, dict[str, np.ndarray]]:
     return {printed: runs.descend(Study(), printed=printed, **common) for printed in (True, False)}
 
 
+@pytest.mark.slow
 def test_simulated_error_is_the_closed_form(few_steps: dict[bool, dict[str, np.ndarray]]) -> None:
     def deviation(measured: np.ndarray, expected: float) -> float:
         return abs(measured.mean() / expected - 1) * len(measured) ** 0.5  # in standard errors: p = 2 is exponential
