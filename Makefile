@@ -64,7 +64,7 @@ docs: $(SITE)            ## rewrite the generated parts of README and docs/ from
 notebook: $(SITE)        ## run docs/five-hospitals.ipynb again and keep what it shows
 	$(BIN)/jupyter nbconvert --to notebook --execute --inplace --ExecutePreprocessor.record_timing=False docs/five-hospitals.ipynb
 
-papers: $(READY)         ## every figure of the papers, 10 seeds, and the pages on them; below 2 hours; data: COTERIE_DATA
+papers: $(READY)         ## every figure of the papers, 10 seeds, and the pages on them; one to two hours; data: COTERIE_DATA
 	$(BIN)/coterie reproduce all --docs docs --engine local:$(WORKERS)
 
 papers-quick: $(READY)   ## the same with few seeds and small sizes, in runs/papers-quick; below 10 minutes
