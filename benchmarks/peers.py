@@ -1,32 +1,37 @@
 """Other packages, side by side: `make bench-peers`, or `python -m benchmarks.peers [--only flower …]`.
 
 Ten parties with 700 records of 105 numbers average over everybody and take a logistic gradient step (decentralized
-gradient descent on a complete graph; federated averaging does the two in the other order): rounds per second of
-    coterie     through its driver, float32 and float64, and with privacy on (clipped records, Gaussian noise)
+gradient descent on a complete graph; federated averaging does the two in the other order): rounds per second, of wall
+clock and of processor time, of
+    coterie     through its driver, float64 and float32, without and with privacy (clipped records, Gaussian noise)
     JAX scan    written by hand for this case
     NumPy loop  written by hand
-    Flower      its simulation engine, FedAvg, all clients in every round, float64
-    decent-bench  its DGD on the complete graph, NumPy backend, float64
-Every answer is compared with the NumPy loop's. Packages get virtual environments of their own in the user's cache;
-what does not install is said. Opacus is measured by `benchmarks.per_example --peer-python`, dp-accounting by
-`benchmarks.accounting`: they have no such loop. What runs here is pinned to one core (--all-cores: it is not); packages
-get all. Medians of several runs; nothing is asserted on wall-clock time.
+    packages    `benchmarks.peer_loops`: what each does differently is in the last column
+Every answer is compared with the NumPy loop's. "coterie ÷ this" divides our rate, at the line's precision, by the
+line's: dgd first, then dp-dsgd with privacy on. Packages get virtual environments of their own in the user's cache,
+and a time limit; what does not install, run or finish is said. dp-accounting has no such loop (see
+`benchmarks.accounting`), nor has Opacus: `benchmarks.per_example` runs beside it, unless --only says otherwise. What
+runs here is pinned to one core (--all-cores: it is not); packages get all. Medians of several runs; nothing is asserted
+on wall-clock time.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import platform
+import signal
+import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 ALL_CORES: set[int] = set()
-if "--all-cores" not in sys.argv and __name__ == "__main__" and "--inside" not in sys.argv:
+if "--all-cores" not in sys.argv and __name__ == "__main__":
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if hasattr(os, "sched_getaffinity"):
@@ -35,48 +40,38 @@ if "--all-cores" not in sys.argv and __name__ == "__main__" and "--inside" not i
 
 import numpy as np  # noqa: E402
 
-PARTIES, RECORDS, DIM = 10, 700, 105
-STEP, RIDGE, CLIP, SIGMA = 0.5, 1e-3, 1.0, 0.05
-INSTALL_SECONDS = 420
-PACKAGES = {  # name -> requirement, oldest Python it takes, whether the loop above is written for it
-    "flower": ("flwr[simulation]", "3.11", True),
-    "decent-bench": ("decent-bench", "3.13", True),
-    "gossipy": ("gossipy-dfl", "3.11", False),
-    "pfl-research": ("pfl", "3.11", False),
-    "p2pfl": ("p2pfl", "3.11", False),
-    "opacus": ("opacus", "3.11", False),
-    "jax-privacy": ("jax-privacy", "3.11", False),
+from benchmarks.peer_loops import LOOPS  # noqa: E402
+from benchmarks.peer_task import CLIP, DIM, PARTIES, RECORDS, RIDGE, SIGMA, STEP, Found, Mark, data, gradient  # noqa: E402
+
+INSTALL_SECONDS, RUN_SECONDS = 420, 120
+ROOT = Path(__file__).parents[1]
+PACKAGES = {  # name -> what pip is asked for, oldest Python it takes
+    "decent-bench": (["decent-bench"], "3.13"),
+    "pfl-research": (["pfl"], "3.11"),
+    "gossipy": (["gossipy-dfl", "torchvision"], "3.11"),  # it imports torchvision without asking for it
+    "flower": (["flwr[simulation]"], "3.11"),
+    # it cannot be imported without its extra dp, nor with what pip takes for pyarrow and huggingface_hub by itself
+    "p2pfl": (["p2pfl[dp]", "pyarrow<20", "huggingface_hub<1"], "3.11"),
+    "jax-privacy": (["jax-privacy"], "3.11"),
+    "opacus": (["opacus"], "3.11"),
 }
-
-
-def data() -> tuple[np.ndarray, np.ndarray]:
-    """(parties, records, dim) on the unit sphere, and ±1 labels."""
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((PARTIES, RECORDS, DIM))
-    x /= np.linalg.norm(x, axis=2, keepdims=True)
-    return x, np.where(rng.uniform(size=x.shape[:2]) < 1 / (1 + np.exp(-x @ rng.standard_normal(DIM))), 1.0, -1.0)
-
-
-def gradient(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Gradient of one party's mean loss and ridge."""
-    return -((y / (1 + np.exp(y * (x @ w)))) @ x) / len(y) + RIDGE * w
 
 
 # -- in this interpreter ----------------------------------------------------------------------------------------------
 
 
-def numpy_loop(rounds: int, average_last: bool = False) -> tuple[float, np.ndarray]:
-    """Seconds, and the first party's point; `average_last`: in the order of federated averaging."""
+def numpy_loop(rounds: int, average_last: bool = False) -> Found:
+    """Written by hand; `average_last`: in the order of federated averaging."""
     x, y = data()
     w = np.zeros((PARTIES, DIM))
-    start = time.perf_counter()
+    wall, processor = time.perf_counter(), time.process_time()
     for _ in range(rounds):
         steps = np.stack([STEP * gradient(a, b, v) for a, b, v in zip(x, y, w, strict=True)])
         w = np.broadcast_to((w - steps).mean(0), w.shape) if average_last else w.mean(0) - steps
-    return time.perf_counter() - start, w[0]
+    return Found([Mark(time.perf_counter() - wall, time.process_time() - processor)], rounds, w[0])
 
 
-def jax_scan(rounds: int, double: bool) -> tuple[float, np.ndarray]:
+def jax_scan(rounds: int, double: bool) -> Found:
     """The same as one compiled loop."""
     import jax
     import jax.numpy as jnp
@@ -94,12 +89,12 @@ def jax_scan(rounds: int, double: bool) -> tuple[float, np.ndarray]:
 
         w = jnp.zeros((PARTIES, DIM), x.dtype)
         run(w).block_until_ready()
-        start = time.perf_counter()
+        wall, processor = time.perf_counter(), time.process_time()
         w = run(w).block_until_ready()
-        return time.perf_counter() - start, np.asarray(w[0])
+        return Found([Mark(time.perf_counter() - wall, time.process_time() - processor)], rounds, np.asarray(w[0]))
 
 
-def ours(rounds: int, double: bool, private: bool) -> tuple[float, np.ndarray]:
+def ours(rounds: int, double: bool, private: bool) -> Found:
     """The same through the driver; with privacy on, records are clipped and noise is drawn for every message."""
     import jax
     import jax.numpy as jnp
@@ -126,93 +121,37 @@ def ours(rounds: int, double: bool, private: bool) -> tuple[float, np.ndarray]:
     else:
         algorithm = find("dgd")
         run = Run(0, algorithm.Config(step=STEP, decay=0.0))
-    trace = simulate(algorithm, layout, [run], rounds=rounds, every=rounds)
-    return trace.timing["run_s"], trace.points[0, 0]
+    pieces: list[tuple[int, float]] = []  # rounds done after each piece of the run, and processor time then
+    note = lambda done: pieces.append((done, time.process_time()))  # noqa: E731
+    trace = simulate(algorithm, layout, [run], rounds=rounds, every=rounds, progress=note)
+    (first, before), (last, after) = pieces[0], pieces[-1]
+    processor = (after - before) * rounds / (last - first)
+    return Found([Mark(trace.timing["run_s"], processor)], rounds, trace.points[0, 0])
 
 
 # -- in a package's own environment -----------------------------------------------------------------------------------
 
 
-def flower(rounds: int) -> tuple[float, np.ndarray]:
-    """Flower's simulation: one full local step per client and round, averaged by FedAvg."""
-    from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
-    from flwr.clientapp import ClientApp
-    from flwr.serverapp import Grid, ServerApp
-    from flwr.serverapp.strategy import FedAvg
-    from flwr.simulation import run_simulation
-
-    client, server = ClientApp(), ServerApp()
-    found: dict[str, Any] = {}
-
-    @client.train()
-    def train(message: Message, context: Context) -> Message:
-        x, y = data()
-        k = int(context.node_config["partition-id"])
-        w = message.content["arrays"].to_numpy_ndarrays()[0]
-        arrays = ArrayRecord(numpy_ndarrays=[w - STEP * gradient(x[k], y[k], w)])
-        content = RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": RECORDS})})
-        return Message(content=content, reply_to=message)
-
-    @server.main()
-    def main(grid: Grid, context: Context) -> None:
-        strategy = FedAvg(
-            fraction_train=1.0, fraction_evaluate=0.0, min_train_nodes=PARTIES, min_available_nodes=PARTIES
-        )
-        start = time.perf_counter()
-        result = strategy.start(grid, ArrayRecord(numpy_ndarrays=[np.zeros(DIM)]), num_rounds=rounds)
-        found["seconds"] = time.perf_counter() - start
-        found["point"] = result.arrays.to_numpy_ndarrays()[0]
-
-    run_simulation(server, client, num_supernodes=PARTIES, backend_config={"client_resources": {"num_cpus": 1}})
-    return found["seconds"], found["point"]
-
-
-def decent_bench(rounds: int) -> tuple[float, np.ndarray]:
-    """decent-bench: the same update, agent by agent, with its own network and message boxes; no snapshots."""
-    import networkx as nx
-    from decent_array import interoperability as arrays
-    from decent_bench.agents import Agent
-    from decent_bench.algorithms.p2p import DGD
-    from decent_bench.costs import L2RegularizerCost, LogisticRegressionCost
-    from decent_bench.networks import P2PNetwork
-
-    arrays.set_backend("numpy")
-    put, agents = arrays.from_numpy, []
-    for x, y in zip(*data(), strict=True):
-        records = [(put(a), put(np.array([b]))) for a, b in zip(x, (y + 1) / 2, strict=True)]
-        loss = LogisticRegressionCost(records) + RIDGE * L2RegularizerCost((DIM,))
-        agents.append(Agent(loss, state_snapshot_period=rounds + 1))
-    network, algorithm = P2PNetwork(nx.complete_graph(PARTIES), agents), DGD(step_size=STEP)
-    algorithm.run(network, 2)  # it keeps the records as a matrix from the first gradient on
-    start = time.perf_counter()
-    algorithm.run(network, rounds)
-    return time.perf_counter() - start, np.asarray(arrays.to_numpy(network.agents()[0].x))
-
-
-INSIDE: dict[str, Callable[[int], tuple[float, np.ndarray]]] = {"flower": flower, "decent-bench": decent_bench}
-AVERAGES_LAST = {"flower"}  # in the order of federated averaging
-
-
 def environment(name: str, cache: Path) -> Path | str:
     """The interpreter of a package's environment, or why there is none."""
-    requirement, oldest, _ = PACKAGES[name]
-    python = cache / name / "bin" / "python"
-    if (cache / name / ".ready").exists():
+    requirements, oldest = PACKAGES[name]
+    python, ready = cache / name / "bin" / "python", cache / name / ".ready"
+    if ready.exists() and ready.read_text() == "\n".join(requirements):
         return python
     versions = (oldest, "3.13", "3.12", "3.11") if oldest == "3.11" else (oldest,)
     for version in versions:
-        if any(_made(base, cache / name) for base in _interpreters(version)):
+        if python.exists() or any(_made(base, cache / name) for base in _interpreters(version)):
             break
     else:
         return f"needs Python {oldest}, which is not here"
-    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement, "numpy"]
+    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements, "numpy"]
     try:
         done = subprocess.run(install, capture_output=True, text=True, timeout=INSTALL_SECONDS)
     except subprocess.TimeoutExpired:
         return f"did not install within {INSTALL_SECONDS} s"
     if done.returncode:
-        return f"did not install: {(done.stderr.strip().splitlines() or ['?'])[-1][:120]}"
-    (cache / name / ".ready").touch()
+        return f"did not install: {last_line(done.stderr)}"
+    ready.write_text("\n".join(requirements))
     return python
 
 
@@ -232,75 +171,138 @@ def _made(base: str, folder: Path) -> bool:
         return False
 
 
-def elsewhere(name: str, python: Path, rounds: int) -> tuple[float, np.ndarray] | str:
-    """Run one measurement in the package's environment."""
-    command = [python, __file__, "--inside", name, "--rounds", str(rounds)]
+def last_line(text: str) -> str:
+    """The last line that says something, shortened."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return (lines or ["it said nothing"])[-1][:160]
+
+
+def call(python: Path, module: str, arguments: list[str], limit: float) -> dict | str:
+    """Call `main` of a module of ours in an environment and read its last line of JSON, or say what went wrong.
+
+    The call leads a process group of its own, which is killed afterwards: nothing that it started survives it.
+    """
+    command = [str(python), "-c", f"from {module} import main; main()", *arguments]
     free = (lambda: os.sched_setaffinity(0, ALL_CORES)) if ALL_CORES else None
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, preexec_fn=free)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode or not lines:
-        return f"failed: {(done.stderr.strip().splitlines() or ['?'])[-1][:120]}"
-    found = json.loads(lines[-1])
-    return found["seconds"], np.array(found["point"])
+    child = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=free, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    try:
+        out, err = child.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        return f"not finished in {limit:.0f} s"
+    finally:
+        end_group(child)
+    lines = [line for line in out.splitlines() if line.startswith("{")]
+    return json.loads(lines[-1]) if lines else f"failed: {last_line(err)}"
+
+
+def end_group(child: subprocess.Popen) -> None:
+    """Kill a process and its group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def elsewhere(name: str, python: Path, repeats: int, limit: float) -> Found | str:
+    """Run one loop in its package's environment."""
+    answer = call(python, "benchmarks.peer_loops", [name, str(LOOPS[name].rounds), str(repeats)], limit)
+    if isinstance(answer, str):
+        return answer
+    point = None if answer["point"] is None else np.array(answer["point"])
+    return Found([Mark(*span) for span in answer["spans"]], answer["total"], point)
+
+
+# -- the table --------------------------------------------------------------------------------------------------------
+
+
+def rates(found: list[Found], rounds: int) -> Mark:
+    """Median rounds per second of wall clock and of processor time."""
+    taken = [span for f in found for span in f.spans]
+    middle = (statistics.median(span.wall for span in taken), statistics.median(span.processor for span in taken))
+    return Mark(*(rounds / max(seconds, 1e-9) for seconds in middle))
+
+
+def gap(found: Found, average_last: bool = False) -> str:
+    """Largest difference from the NumPy loop's point after as many rounds."""
+    if found.point is None:
+        return ""
+    like = numpy_loop(found.total, average_last).point
+    assert like is not None
+    return f"{np.abs(found.point - like).max():.0e}"
+
+
+def machine() -> str:
+    """What this runs on, and how busy it is."""
+    name = platform.processor() or platform.machine()
+    if Path("/proc/cpuinfo").exists():
+        models = [s for s in Path("/proc/cpuinfo").read_text().splitlines() if s.startswith("model name")]
+        name = models[0].partition(":")[2].strip() if models else name
+    return (
+        f"{os.cpu_count()} cores of {name}, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f} at start"
+    )
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", choices=PACKAGES, help="install and run these only")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--only", nargs="*", choices=PACKAGES, help="install and run these packages only")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=1000, help="of one repeat, for what runs here")
+    parser.add_argument("--limit", type=float, default=RUN_SECONDS, help="seconds that a package's loop gets")
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coterie" / "peers"
     parser.add_argument("--cache", type=Path, default=default, help="folder for the environments")
     parser.add_argument("--all-cores", action="store_true", help="do not pin to one core")
-    parser.add_argument("--inside", choices=INSIDE, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.inside:
-        seconds, point = INSIDE[args.inside](args.rounds)
-        print(json.dumps({"seconds": seconds, "point": point.tolist()}))
-        return
+    wanted = [name for name in PACKAGES if args.only is None or name in args.only]
 
-    print(f"{PARTIES} parties × {RECORDS} × {DIM}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} when started")
-    print("| what | rounds/s | against the NumPy loop | largest difference |\n|---|---|---|---|")
-    here = {
-        "NumPy loop": lambda: numpy_loop(args.rounds),
+    print(f"{PARTIES} parties × {RECORDS} × {DIM}; {machine()}")
+    print(
+        "| what | rounds/s | rounds per processor s | coterie ÷ this, wall clock | in processor time | difference |  |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    here: dict[str, Callable[[], Found]] = {
+        "NumPy loop, float64": lambda: numpy_loop(args.rounds),
         "JAX scan, float64": lambda: jax_scan(args.rounds, True),
         "JAX scan, float32": lambda: jax_scan(args.rounds, False),
         "coterie dgd, float64": lambda: ours(args.rounds, True, False),
         "coterie dgd, float32": lambda: ours(args.rounds, False, False),
+        "coterie dp-dsgd, float64": lambda: ours(args.rounds, True, True),
         "coterie dp-dsgd, float32": lambda: ours(args.rounds, False, True),
     }
-    times: dict[str, list[float]] = {name: [] for name in here}
-    points: dict[str, np.ndarray] = {}
+    found: dict[str, list[Found]] = {name: [] for name in here}
     for _ in range(args.repeats):  # in turns, so that a disturbance hits all alike
         for name, measure in here.items():
-            seconds, points[name] = measure()
-            times[name].append(args.rounds / seconds)
-    base = float(np.median(times["NumPy loop"]))
+            found[name].append(measure())
+    own = {name: rates(found[name], args.rounds) for name in here}
 
-    def show(name: str, rate: float, point: np.ndarray, like: np.ndarray) -> None:
-        gap = "private" if "dp-" in name else f"{np.abs(point - like).max():.0e}"
-        print(f"| {name} | {rate:,.1f} | {rate / base:.3g} × | {gap} |", flush=True)
+    def show(name: str, rate: Mark, precision: str, difference: str, note: str) -> None:
+        mine = [own[f"coterie {algorithm}, {precision}"] for algorithm in ("dgd", "dp-dsgd")]
+        cells = [" / ".join(f"{m[k] / rate[k]:.3g}" for m in mine) for k in (0, 1)]
+        print(f"| {name} | {rate[0]:,.4g} | {rate[1]:,.4g} | {' | '.join(cells)} | {difference} | {note} |", flush=True)
 
     for name in here:
-        show(name, float(np.median(times[name])), points[name], points["NumPy loop"])
-    for name, (requirement, _, written) in PACKAGES.items():
-        if args.only is not None and name not in args.only:
+        private = "dp-" in name
+        difference, note = ("", "privacy on") if private else (gap(found[name][0]), "")
+        show(name, own[name], name[-7:], difference, note)
+    pythons = {name: environment(name, args.cache) for name in wanted}
+    for name, loop in LOOPS.items():
+        if loop.package not in pythons:
             continue
-        python = environment(name, args.cache)
-        if isinstance(python, str):
-            print(f"| {name} | {requirement} {python} | | |", flush=True)
+        python = pythons[loop.package]
+        result = python if isinstance(python, str) else elsewhere(name, python, args.repeats, args.limit)
+        if isinstance(result, str):
+            print(f"| {name} | {result} | | | | | {loop.note} |", flush=True)
             continue
-        if not written:
-            print(f"| {name} | {requirement} installs; the loop is not written for it | | |", flush=True)
-            continue
-        few = 20 if name in AVERAGES_LAST else 200
-        found = [elsewhere(name, python, few) for _ in range(args.repeats)]
-        if bad := [f for f in found if isinstance(f, str)]:
-            print(f"| {name} | {bad[0]} | | |", flush=True)
-            continue
-        good = [f for f in found if not isinstance(f, str)]
-        show(name, float(np.median([few / s for s, _ in good])), good[0][1], numpy_loop(few, name in AVERAGES_LAST)[1])
+        precision = "float64" if loop.double else "float32"
+        show(name, rates([result], loop.rounds), precision, gap(result, loop.average_last), loop.note)
+    if opacus := pythons.get("opacus"):
+        if isinstance(opacus, str):
+            print(f"opacus {opacus}")
+        else:
+            command = [sys.executable, "-m", "benchmarks.per_example", "--peer-python", str(opacus)]
+            subprocess.run(command, cwd=ROOT, timeout=RUN_SECONDS)
 
 
 if __name__ == "__main__":
