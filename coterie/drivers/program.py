@@ -256,7 +256,25 @@ class Program:
         low: Array,
         high: Array,
     ) -> Carry:
-        """Steps low … high − 1. Step t reads round t − 1's messages, measures, and emits round t's (not the last)."""
+        """Steps low … high − 1. Step t reads round t − 1's messages, measures, and emits round t's (not the last).
+
+        The last step stands behind the loop: a branch on "is there a next round" inside it would keep the compiler from
+        moving what is the same in every round, such as the norms of the records, out of it.
+        """
+
+        def listen(t: Array, c: Carry) -> Carry:
+            # Selected, not branched on: an accelerator would wait for the host to see which branch it is.
+            heard = self.absorb(cfg, arrays, t - 1, c.state, c.message, c.memory)
+            state, memory = jax.tree.map(lambda new, old: jnp.where(t > 0, new, old), heard, (c.state, c.memory))
+
+            def note(curves: dict[str, Array]) -> dict[str, Array]:
+                now = {**self.measure(cfg, arrays, state), "time": c.clock}
+                slot = (t + self.every - 1) // self.every
+                return {k: curves[k].at[slot].set(now[k]) for k in curves}
+
+            due = (t % self.every == 0) | (t == self.rounds)
+            curves = jax.lax.cond(due, note, lambda x: x, c.curves)
+            return eqx.tree_at(lambda c: (c.state, c.memory, c.curves), c, (state, memory, curves), is_leaf=_is_none)
 
         def speak(t: Array, c: Carry) -> Carry:
             draw = self.draw(cfg, arrays, key, t) if replay is None else jax.tree.map(lambda d: d[t], replay)
@@ -271,23 +289,8 @@ class Program:
             clock = c.clock + self.duration(cfg, arrays, t, draw)
             return Carry(state, message, c.memory, c.sent + sent, bits, c.cut + cut, clock, c.curves, recorded)
 
-        def step(t: Array, c: Carry) -> Carry:
-            listen = lambda s, m: self.absorb(cfg, arrays, t - 1, s, c.message, m)  # noqa: E731
-            # Selected, not branched on: an accelerator would wait for the host to see which branch it is.
-            heard = listen(c.state, c.memory)
-            state, memory = jax.tree.map(lambda new, old: jnp.where(t > 0, new, old), heard, (c.state, c.memory))
-            slot = (t + self.every - 1) // self.every
-
-            def note(curves: dict[str, Array]) -> dict[str, Array]:
-                now = {**self.measure(cfg, arrays, state), "time": c.clock}
-                return {k: curves[k].at[slot].set(now[k]) for k in curves}
-
-            due = (t % self.every == 0) | (t == self.rounds)
-            curves = jax.lax.cond(due, note, lambda x: x, c.curves)
-            c = eqx.tree_at(lambda c: (c.state, c.memory, c.curves), c, (state, memory, curves), is_leaf=_is_none)
-            return jax.lax.cond(t < self.rounds, lambda c: speak(t, c), lambda c: c, c)
-
-        return jax.lax.fori_loop(low, high, step, carry)
+        carry = jax.lax.fori_loop(low, jnp.minimum(high, self.rounds), lambda t, c: speak(t, listen(t, c)), carry)
+        return jax.lax.cond(high > self.rounds, lambda c: listen(high - 1, c), lambda c: c, carry)
 
 
 def _over_agents(f: Callable, args: tuple, group: Group, solves: bool = False) -> Any:
