@@ -11,8 +11,8 @@ Every answer is compared with the NumPy loop's. "coterie ÷ this" divides our ra
 line's: dgd first, then dp-dsgd with privacy on. Packages get virtual environments of their own in the user's cache,
 and a time limit; what does not install, run or finish is said. dp-accounting has no such loop (see
 `benchmarks.accounting`), nor has Opacus: `benchmarks.per_example` runs beside it, unless --only says otherwise. What
-runs here is pinned to one core (--all-cores: it is not); packages get all. Medians of several runs; nothing is asserted
-on wall-clock time.
+runs here is pinned to one core (--all-cores: it is not); packages get all cores, but one thread for a matrix product,
+as here. Medians of several runs; nothing is asserted on wall-clock time.
 """
 
 from __future__ import annotations
@@ -183,11 +183,15 @@ def call(python: Path, module: str, arguments: list[str], limit: float) -> dict 
     The call leads a process group of its own, which is killed afterwards: nothing that it started survives it.
     """
     command = [str(python), "-c", f"from {module} import main; main()", *arguments]
-    free = (lambda: os.sched_setaffinity(0, ALL_CORES)) if ALL_CORES else None
+    mine = os.sched_getaffinity(0) if ALL_CORES else set()
+    if ALL_CORES:
+        os.sched_setaffinity(0, ALL_CORES)  # a child inherits it; changing it there would fork a process that runs JAX
     child = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=free, start_new_session=True,
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
+    if ALL_CORES:
+        os.sched_setaffinity(0, mine)
     try:
         out, err = child.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
