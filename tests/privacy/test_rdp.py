@@ -3,6 +3,8 @@
 import itertools
 from collections.abc import Callable
 
+import dp_accounting.rdp
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
@@ -149,6 +151,29 @@ def test_sampled_golden_by_the_rules() -> None:
     for keep, printed in ((1.0, 0.98), (0.3, 0.52)):
         value = eps(lambda orders, keep=keep: rdp.poisson_gaussian(*one(2.77, 0.02, keep), orders)[0])
         assert round(value, 2) == printed
+
+
+@pytest.mark.parametrize("nu", [0.1, 0.3, 1.0, 2.0, 6.2])
+@pytest.mark.parametrize("q", [0.02, 0.5])
+def test_sampling_without_replacement_is_what_dp_accounting_computes(nu: float, q: float) -> None:
+    """At orders where its differences do not cancel. It reads ν as noise std over sensitivity, whatever it says
+    (google/differential-privacy#378)."""
+    orders = np.array([2.0, 3.0, 4.0, 7.0, 16.0])
+    accountant = dp_accounting.rdp.RdpAccountant(list(orders), dp_accounting.NeighboringRelation.REPLACE_ONE)
+    noise = dp_accounting.GaussianDpEvent(nu)
+    theirs = accountant.compose(dp_accounting.SampledWithoutReplacementDpEvent(1000, int(1000 * q), noise)).rdp
+    assert rdp.wbk_sampled_gaussian(nu, q, orders) == pytest.approx(np.array(theirs), rel=1e-9)
+
+
+@pytest.mark.parametrize("nu", [0.25, 1.0, 20.0, 500.0])
+def test_even_moments_of_the_density_ratio(nu: float) -> None:
+    """Against the sum Σ (−1)^i C(m, i) e^{i(i−1)/2ν²} with 700 digits, of which it cancels hundreds."""
+    found = rdp._log_even_moments(nu, 257)
+    with mpmath.workdps(700):
+        for m in (2, 4, 30, 128, 256):
+            power = lambda i: mpmath.exp(mpmath.mpf(i * (i - 1)) / (2 * mpmath.mpf(nu) ** 2))  # noqa: E731
+            exact = mpmath.log(sum((-1) ** i * mpmath.binomial(m, i) * power(i) for i in range(m + 1)))
+            assert found[m // 2] == pytest.approx(float(exact), rel=1e-12, abs=1e-12)
 
 
 @pytest.mark.parametrize("shift", [1e-6, 1e-3, 0.3, 2.0])
