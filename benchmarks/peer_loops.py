@@ -298,13 +298,16 @@ def p2pfl_node(start: np.ndarray, records: int, fit: Callable[[np.ndarray], np.n
 
 
 def p2pfl_settings(period: float | None) -> None:
-    """Its defaults without Ray; `period`: seconds between two attempts to pass on messages and models."""
+    """Without Ray, patient; `period`: seconds between two attempts to pass on messages and models, if not its own."""
     from p2pfl.settings import Settings
 
     Settings.general.DISABLE_RAY, Settings.general.LOG_LEVEL = True, "ERROR"  # before anything else is imported
     Settings.gossip.AMOUNT_LAST_MESSAGES_SAVED = 10_000  # with its 100, nodes take old messages for new ones
+    Settings.heartbeat.TIMEOUT = 60.0  # on a busy machine it loses neighbours after its 5 s, and stops for it
+    Settings.gossip.MODE_EXPECTATION_TIMEOUT = 1.0  # a model that came too early is refused for its 60 s otherwise
     if period is not None:
         Settings.gossip.PERIOD = Settings.gossip.MODELS_PERIOD = period
+        Settings.gossip.MODE_EXPECTATION_TIMEOUT = 10 * period
         Settings.gossip.EXIT_ON_X_EQUAL_ROUNDS = 1000  # or it gives up on a neighbour after ten periods
 
 

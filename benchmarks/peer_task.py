@@ -47,26 +47,26 @@ class Mark(NamedTuple):
     @classmethod
     def now(cls) -> Mark:
         """This moment."""
-        return cls(time.perf_counter(), time.process_time() + _descendants())
+        ended = os.times()
+        others = sum(descendants(os.getpid()).values()) / os.sysconf("SC_CLK_TCK")
+        return cls(time.perf_counter(), time.process_time() + ended.children_user + ended.children_system + others)
 
 
-def _descendants() -> float:
-    """Processor seconds of all living descendants; 0 where there is no /proc."""
-    if not Path("/proc/self/stat").exists():
-        return 0.0
+def descendants(pid: int) -> dict[int, int]:
+    """Ids of all living descendants, with the clock ticks that they and their ended children used; Linux only."""
     spent, parents = {}, {}
-    for entry in os.listdir("/proc"):
+    for entry in os.listdir("/proc") if Path("/proc/self/stat").exists() else ():
         if entry.isdigit():
             try:
                 fields = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()
             except OSError:  # it has ended
                 continue
-            parents[int(entry)], spent[int(entry)] = int(fields[1]), int(fields[11]) + int(fields[12])
-    total, reached = 0, {os.getpid()}
+            parents[int(entry)], spent[int(entry)] = int(fields[1]), sum(map(int, fields[11:15]))
+    found, reached = {}, {pid}
     while reached:
-        reached = {pid for pid, parent in parents.items() if parent in reached}
-        total += sum(spent[pid] for pid in reached)
-    return total / os.sysconf("SC_CLK_TCK")
+        reached = {child for child, parent in parents.items() if parent in reached}
+        found |= {child: spent[child] for child in reached}
+    return found
 
 
 class Found(NamedTuple):

@@ -41,10 +41,24 @@ if "--all-cores" not in sys.argv and __name__ == "__main__":
 import numpy as np  # noqa: E402
 
 from benchmarks.peer_loops import LOOPS  # noqa: E402
-from benchmarks.peer_task import CLIP, DIM, PARTIES, RECORDS, RIDGE, SIGMA, STEP, Found, Mark, data, gradient  # noqa: E402
+from benchmarks.peer_task import (
+    CLIP,
+    DIM,
+    PARTIES,
+    RECORDS,
+    RIDGE,
+    SIGMA,
+    STEP,
+    Found,
+    Mark,
+    data,
+    descendants,
+    gradient,
+)  # noqa: E402
 
 INSTALL_SECONDS, RUN_SECONDS = 420, 120
 ROOT = Path(__file__).parents[1]
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coterie" / "peers"
 PACKAGES = {  # name -> what pip is asked for, oldest Python it takes
     "decent-bench": (["decent-bench"], "3.13"),
     "pfl-research": (["pfl"], "3.11"),
@@ -203,9 +217,13 @@ def call(python: Path, module: str, arguments: list[str], limit: float) -> dict 
 
 
 def end_group(child: subprocess.Popen) -> None:
-    """Kill a process and its group."""
+    """Kill a process, its group, and what it started in other groups."""
+    others = descendants(child.pid)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
+    for pid in others:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     child.wait()
 
 
@@ -255,8 +273,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=1000, help="of one repeat, for what runs here")
     parser.add_argument("--limit", type=float, default=RUN_SECONDS, help="seconds that a package's loop gets")
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coterie" / "peers"
-    parser.add_argument("--cache", type=Path, default=default, help="folder for the environments")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="folder for the environments")
     parser.add_argument("--all-cores", action="store_true", help="do not pin to one core")
     args = parser.parse_args()
     wanted = [name for name in PACKAGES if args.only is None or name in args.only]
