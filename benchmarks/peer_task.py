@@ -54,7 +54,8 @@ class Mark(NamedTuple):
 
 def descendants(pid: int) -> dict[int, int]:
     """Ids of all living descendants, with the clock ticks that they and their ended children used; Linux only."""
-    spent, parents = {}, {}
+    spent: dict[int, int] = {}
+    parents: dict[int, int] = {}
     for entry in os.listdir("/proc") if Path("/proc/self/stat").exists() else ():
         if entry.isdigit():
             try:
@@ -62,7 +63,8 @@ def descendants(pid: int) -> dict[int, int]:
             except OSError:  # it has ended
                 continue
             parents[int(entry)], spent[int(entry)] = int(fields[1]), sum(map(int, fields[11:15]))
-    found, reached = {}, {pid}
+    found: dict[int, int] = {}
+    reached = {pid}
     while reached:
         reached = {child for child, parent in parents.items() if parent in reached}
         found |= {child: spent[child] for child in reached}

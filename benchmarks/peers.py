@@ -41,7 +41,7 @@ if "--all-cores" not in sys.argv and __name__ == "__main__":
 import numpy as np  # noqa: E402
 
 from benchmarks.peer_loops import LOOPS  # noqa: E402
-from benchmarks.peer_task import (
+from benchmarks.peer_task import (  # noqa: E402
     CLIP,
     DIM,
     PARTIES,
@@ -54,7 +54,7 @@ from benchmarks.peer_task import (
     data,
     descendants,
     gradient,
-)  # noqa: E402
+)
 
 INSTALL_SECONDS, RUN_SECONDS = 420, 120
 ROOT = Path(__file__).parents[1]
