@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -139,15 +138,15 @@ class _Crowd:
 
     def turn(self, t: int, carry: Carry, draw: dict[str, Any]) -> tuple[Carry, np.ndarray]:
         with jax.enable_x64(True):
-            carry, numbers, _, residual = self._turn(t, carry, draw)
+            (state, memory), numbers, _, residual = self._turn(t, carry, draw)
             if float(jnp.max(residual)) > self.party._shard.how.tolerance:
                 raise ArithmeticError(f"round {t}: a subproblem was solved to {float(jnp.max(residual)):.2g} only")
-            return carry, np.asarray(numbers)
+            return Carry(state, memory, carry.heard, carry.when), np.asarray(numbers)
 
     def hear(self, t: int, carry: Carry) -> Carry:
-        heard, when = np.array(carry.heard), np.array(carry.when)
-        heard[:], when[:] = self.worlds.said(t), t
-        return eqx.tree_at(lambda c: (c.heard, c.when), carry, (heard, when))
+        pairs = zip(self.worlds.said(t), carry.heard, strict=True)
+        heard = tuple(np.broadcast_to(said.astype(last.dtype), last.shape) for said, last in pairs)
+        return Carry(carry.state, carry.memory, heard, np.full_like(carry.when, t))
 
 
 def speak(worlds: Worlds, world: int, count: int, source: Source | None = None) -> bytes:

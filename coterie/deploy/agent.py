@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from coterie.deploy.agreement import Agreement
-from coterie.deploy.frames import MESSAGE, SILENT, Frame, Receipt, seal
+from coterie.deploy.frames import MESSAGE, SILENT, Frame, seal
 from coterie.deploy.keys import PartyKeys
 from coterie.deploy.ledger import DurableLedger, LedgerFailure
 from coterie.deploy.noise import Source
@@ -181,7 +181,8 @@ class Agent:
             limit = self.deploy.deadline if self.reuse else self.deploy.patience
             left = started + limit - time.monotonic()
             try:
-                incoming = await asyncio.wait_for(self.transport.pull(oldest, now=t), max(left, 0.001))
+                async with asyncio.timeout(max(left, 0.001)):
+                    incoming = await self.transport.pull(oldest, now=t)
             except TimeoutError:
                 if self.reuse:
                     self.note("late", round=t, parties=missing)
@@ -192,9 +193,9 @@ class Agent:
         for slot, name in enumerate(self.neighbours):
             for r in sorted(r for r in self.waiting[name] if r <= t):
                 frame = self.waiting[name].pop(r)
-                self.held[name] = Receipt(r, frame.digest, frame.signature, r)
+                self.held[name] = frame.receipt
                 if not frame.silent:
-                    carry = self.party.heard(carry, slot, r, frame.numbers)
+                    carry = self.party.heard(carry, slot, r, frame.stored)
         return carry
 
     async def _patiently(self, call: Any, name: str) -> Any:

@@ -92,7 +92,7 @@ class Wire:
         if numbers.shape != (self.count,) or numbers.dtype.kind != "i":
             raise ValueError(f"expected {self.count} integers, got {numbers.dtype} of shape {numbers.shape}")
         self.check(numbers, sender, round)
-        return numbers.astype(self.dtype).tobytes()
+        return numbers.astype(self.dtype, copy=False).tobytes()
 
     def check(self, numbers: np.ndarray, sender: int, round: int) -> None:
         """Refuse integers beyond the limit. Minimum and maximum: the absolute value of −2⁶³ is negative."""
@@ -103,14 +103,20 @@ class Wire:
 
 @dataclass(frozen=True)
 class Frame:
-    """An accepted frame. `numbers` are int64; `digest` and `signature` identify it."""
+    """An accepted frame. `stored` are its numbers where they lie in the bytes that arrived, in the wire's own type;
+    `digest` and `signature` identify it."""
 
     sender: int
     round: int
     kind: int
-    numbers: np.ndarray
+    stored: np.ndarray
     digest: bytes
     signature: bytes
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """The numbers as int64, which may be added up."""
+        return self.stored.astype(np.int64)
 
     @property
     def silent(self) -> bool:
@@ -214,7 +220,7 @@ def open_frame(
     wire.check(stored, sender, round)
     if kind == SILENT and stored.any():
         raise BadFrame("a silent frame holds numbers")
-    return Frame(sender, round, kind, stored.astype(np.int64), content, signature)
+    return Frame(sender, round, kind, stored, content, signature)
 
 
 def _verifies(

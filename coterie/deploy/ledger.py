@@ -1,10 +1,12 @@
 r"""The durable ledger: one transaction = charge + exact bytes + resume state, before the socket is touched.
 
 `DurableLedger.release` checks the charge against the plan, writes it with the message and the state to resume from,
-and returns once all of it is on the disk. Only then may the message be sent. After a restart there are two cases: the
-round has a row, then the very same bytes are sent again (`frame`); or it has none, then nothing of it has left the
-process and a fresh draw is safe. Invariants of spec I1-I4: one payload per round, each payload on the wire has a row,
-Σ cost ≤ budget, and what is spent never decreases.
+and returns once all of it is on the disk. Only then may the message be sent. The state lies in a file beside the
+database (`storage.States`), synced before the transaction that holds its SHA-256 and makes it the current one.
+
+After a restart there are two cases: the round has a row, then the very same bytes are sent again (`frame`); or it has
+none, then nothing of it has left the process and a fresh draw is safe. Invariants of spec I1-I4: one payload per round,
+each payload on the wire has a row, Σ cost ≤ budget, and what is spent never decreases.
 
 **Budget.** The events of the whole run are declared when the ledger is made. Their total is proved once to fit; every
 later charge must be one of them (`coterie.privacy.ledger.Allowance`). The sum of exact prices is stored as a whole
@@ -17,10 +19,10 @@ what the disk holds until the file is read again. The log is folded into the dat
 object that is not closed leaves the files as a crash would.
 
 **Damage.** Rows form a SHA-256 chain from a genesis over plan, agent and budget; the file carries a seal over all of
-its bytes (`coterie.deploy.sealing`). On opening, any single flipped bit of the database file is refused, and so is any
-damage to the log that would drop a commit. Not covered: somebody who rewrites the whole file, and a whole file put
-back from a backup: both are consistent. A neighbour that holds a later or different message reveals them
-(`reconcile`), before anything is sent.
+its bytes (`coterie.deploy.sealing`). On opening, any single flipped bit of the database file or of the current state
+is refused, and so is any damage to the log that would drop a commit. Not covered: somebody who rewrites all files, and
+all files put back from a backup: both are consistent. A neighbour that holds a later or different message reveals
+them (`reconcile`), before anything is sent.
 
 Nothing here reads a clock to decide anything; `created` is a note.
 """
@@ -30,7 +32,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import fcntl
-import hashlib
 import os
 import sqlite3
 import tempfile
@@ -46,6 +47,7 @@ from coterie.deploy.records import Book
 from coterie.deploy.sealing import PAGE, Damaged, intact, is_sealed, overlaid, page_sum, scan_log, seal_of
 from coterie.deploy.storage import (
     LedgerFailure,
+    States,
     bytes_of,
     connect,
     create_file,
@@ -56,6 +58,7 @@ from coterie.deploy.storage import (
 )
 from coterie.errors import InputError
 from coterie.privacy.accountants import account
+from coterie.privacy.base import key_of
 from coterie.privacy.events import Event
 from coterie.privacy.ledger import Allowance, Budget, BudgetExceeded, Entry, prove
 
@@ -72,7 +75,8 @@ class DurableLedger:
     """One agent's ledger on disk; a context manager. One thread at a time may call it, from any thread.
 
     Args:
-        path: the database file. Its log lies beside it, under the same name with "-wal".
+        path: the database file. Its log lies beside it, under the same name with "-wal", and the states to resume
+            from with "-state0" and "-state1".
         budget: (ε, δ) of the agent.
         plan_hash: what the parties agreed on; a ledger serves one agreement.
         agent: whose ledger it is.
@@ -105,13 +109,14 @@ class DurableLedger:
             create_file(self.path, records.Meta.new(self.plan_hash, agent, budget, proved, plan, now))
         refuse_network(self.path)
         self._lock, self._failed, self._open, self._pid = threading.RLock(), "", True, os.getpid()
-        self._fd = locked(self.path, os.O_RDWR, fcntl.LOCK_EX)
+        self._charged: tuple[tuple[Any, ...] | None, str] = (None, "")  # the last charge, and how it is stored
+        self._fd, self._states = locked(self.path, os.O_RDWR, fcntl.LOCK_EX), States(self.path)
         try:
             log = scan_log(self._read_log())
             self._sums = intact(self._fd, log)
             self._db = connect(self.path)
             try:
-                self._book = records.load(self._db)
+                self._book = records.load(self._db, self._states.read)
                 self._same(plan)
             except InputError:
                 if not log.data:  # else SQLite would fold it in, unsealed: leave it to the end of the process
@@ -155,15 +160,16 @@ class DurableLedger:
         return account(self._book.allowance.used(), self.budget.delta if delta is None else delta, fast=True).epsilon
 
     def release(
-        self, round: int, events: Sequence[Event], frame: bytes, state: bytes, held: Mapping[str, Receipt]
-    ) -> None:
+        self, round: int, events: Sequence[Event], frame: bytes, state: bytes | Sequence[memoryview],
+        held: Mapping[str, Receipt],
+    ) -> None:  # fmt: skip
         """Pay for a round and keep its exact bytes; when this returns, and not before, the frame may be sent.
 
         Args:
             round: the one after `last`.
             events: what the frame costs: part of the plan, or `Free`.
             frame: the bytes to send.
-            state: all that is needed to go on from here after a crash.
+            state: all that is needed to go on from here after a crash; in parts, if large, so that none is copied.
             held: the last message received and used from each neighbour.
 
         Raises:
@@ -178,19 +184,21 @@ class DurableLedger:
             if round != self.last + 1:
                 raise InputError(f"the next round of ledger {self.path} is {self.last + 1}, got {round}")
             book = self._book
-            charge = records.canonical([records.to_json(event) for event in events])
+            charge = self._charge_text(events)
             try:
                 taken = book.allowance.price(records.payable(events))
             except BudgetExceeded as stop:
                 self._stop(f"round {round}: {stop}")
                 raise BudgetExceeded(f"round {round}: {stop}") from None
             total, holds = book.meta.units(taken.spent), records.held_json(held)
-            state_hash, frame_hash = (hashlib.sha256(data).digest() for data in (state, frame))
+            parts = [memoryview(state)] if isinstance(state, bytes) else state
+            state_hash, frame_hash = records.sha256(*parts), records.sha256(frame)
             own = records.link(book.head, round, charge, total, holds, state_hash, frame_hash)
+            with self._final("state"):
+                self._states.write(round, parts)
             self._write(
                 ("INSERT INTO release VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                  (round, charge, total, holds, state_hash, book.head, own, frame)),
-                ("INSERT INTO resume VALUES (0, ?) ON CONFLICT (id) DO UPDATE SET state = excluded.state", (state,)),
             )  # fmt: skip
             book.allowance.take(taken)
             row = records.Row(round, list(events), Fraction(taken.spent), len(frame), frame_hash, own)
@@ -209,8 +217,7 @@ class DurableLedger:
         """The state stored with the last release, or None before the first."""
         with self._lock:
             self._usable()
-            found = self._db.execute("SELECT state FROM resume").fetchone()
-        return found and found[0]
+            return self._states.read(self.last) if self.last >= 0 else None
 
     def held(self) -> dict[str, Receipt]:
         """What had been received from each neighbour, as of the last release."""
@@ -262,6 +269,7 @@ class DurableLedger:
             self.seal()
             self._open = False
             disconnect(self._db)
+            self._states.close()
             os.close(self._fd)
 
     def __enter__(self) -> DurableLedger:
@@ -304,6 +312,13 @@ class DurableLedger:
             raise InputError(f"ledger {self.path} was made for other events: {error}") from None
         if any(counts.any() for counts in left):
             raise InputError(f"ledger {self.path} was made for more events than these")
+
+    def _charge_text(self, events: Sequence[Event]) -> str:
+        """The events as stored; rounds that cost the same follow each other, and checking them takes a while."""
+        key = tuple(key_of(event) for event in events)
+        if None in key or key != self._charged[0]:
+            self._charged = key, records.canonical([records.to_json(event) for event in events])
+        return self._charged[1]
 
     def _stop(self, reason: str) -> None:
         """Close the budget, durably."""
@@ -349,7 +364,7 @@ def read(path: str | os.PathLike[str]) -> Book:
             else:
                 db = sqlite3.connect(f"{Path(path).absolute().as_uri()}?immutable=1", uri=True, isolation_level=None)
             with contextlib.closing(db):
-                book = records.load(db)  # first: it can name the row
+                book = records.load(db, States(Path(path)).read)  # first: it can name the row
             intact(fd, scan_log(log))
         return book
     except Damaged as error:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -61,12 +62,15 @@ class SystemSource:
         return {name: _draw(law) for name, law in laws.items()}
 
 
+@cache
+def _gaussian() -> secure.DiscreteGaussianTable:
+    return secure.DiscreteGaussianTable.from_variance(secure.GRID_VARIANCE)
+
+
 def _draw(law: Law) -> Any:
     match law:
         case Normal():
-            return Grid(
-                secure.DiscreteGaussianTable.from_variance(secure.GRID_VARIANCE).sample(law.shape), GAUSSIAN_UNIT
-            )
+            return Grid(_gaussian().sample(law.shape), GAUSSIAN_UNIT)
         case Laplace():
             return Grid(secure.DiscreteLaplaceTable(secure.GRID_LAPLACE_SCALE).sample(law.shape), LAPLACE_UNIT)
         case Uniform():

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -145,12 +144,12 @@ def write_records(path: Path, records: Records) -> None:
 # ---- one party -------------------------------------------------------------------------------------------------------
 
 
-class Carry(eqx.Module):
+class Carry(NamedTuple):
     """What a party takes from round to round, and stores with every message so that it can go on after a crash."""
 
     state: Any
     memory: Any  # per neighbour, if the algorithm keeps any
-    heard: Int[Array, "neighbours count"] | np.ndarray  # the last integers of every neighbour …
+    heard: tuple[Int[Array, " count"] | np.ndarray, ...]  # the last integers of every neighbour …
     when: Int[Array, " neighbours"] | np.ndarray  # … and their round; −1: nothing yet
 
 
@@ -164,7 +163,7 @@ class Party:
     """One node of the terms with its records, ready to take turns."""
 
     def __init__(self, terms: Terms, node: int, records: Records):
-        self.terms, self.node = terms, node
+        self.terms, self.node, self._dtype = terms, node, f"int{8 * terms.steps.width}"
         network, priced = terms.network, terms.priced
         self.neighbours = np.asarray(network.graph.neighbours(node))
         with jax.enable_x64(True):
@@ -219,13 +218,13 @@ class Party:
     def turn(self, t: int, carry: Carry, draw: Mapping[str, Any]) -> tuple[Carry, np.ndarray, bool]:
         """Make up for round t − 1's messages (in `carry`) and speak in round t: integers, and whether to send them."""
         with jax.enable_x64(True):
-            carry, numbers, sent, residual = self._turn(t, carry, dict(draw))
+            (state, memory), numbers, sent, residual = self._turn(t, carry, dict(draw))
             charged = self._shard.how.tolerance
             if float(residual) > charged:
                 raise ArithmeticError(
                     f"round {t}: subproblem solved to {float(residual):.2g}, charged for {charged:g}: nothing was sent"
                 )
-            return carry, np.asarray(numbers), bool(sent)
+            return Carry(state, memory, carry.heard, carry.when), np.asarray(numbers), bool(sent)
 
     def answer(self, carry: Carry) -> Float[np.ndarray, " dim"]:
         """The model after the last round's messages."""
@@ -236,13 +235,13 @@ class Party:
 
     def heard(self, carry: Carry, slot: int, round: int, numbers: np.ndarray) -> Carry:
         """The carry after a neighbour's message has arrived."""
-        hear, when = np.array(carry.heard), np.array(carry.when)
-        hear[slot], when[slot] = numbers, round
-        return Carry(carry.state, carry.memory, hear, when)
+        heard, when = list(carry.heard), np.array(carry.when)
+        heard[slot], when[slot] = numbers.astype(self._dtype, copy=False), round
+        return Carry(carry.state, carry.memory, tuple(heard), when)
 
-    def pack(self, carry: Carry) -> bytes:
-        """The carry as bytes of a fixed length."""
-        return b"".join(np.ascontiguousarray(leaf).data for leaf in jax.tree.leaves(carry))
+    def pack(self, carry: Carry) -> list[memoryview]:
+        """The carry as bytes of a fixed length, in parts that are not copied."""
+        return [np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data for leaf in jax.tree.leaves(carry)]
 
     def unpack(self, data: bytes) -> Carry:
         """The carry in such bytes."""
@@ -268,7 +267,7 @@ class Party:
         if algorithm.has("edge"):
             memory = jax.vmap(lambda _: algorithm.edge(cfg, self._place))(self._weights)
         nobody = len(self.neighbours)
-        heard = jnp.zeros((nobody, self.count), f"int{8 * self.terms.steps.width}")
+        heard = (jnp.zeros(self.count, self._dtype),) * nobody
         return Carry(algorithm.init(cfg, self._place), memory, heard, jnp.full(nobody, -1))
 
     def _compute_listen(self, t: Array, carry: Carry) -> Carry:
@@ -284,11 +283,11 @@ class Party:
 
     def _inbox(self, c: Carry) -> Inbox:
         steps = self._sizes[self.neighbours, jnp.maximum(c.when, 0)]
-        values = jnp.where((c.when >= 0)[:, None], c.heard * steps[:, None], self._greetings)
+        values = jnp.where((c.when >= 0)[:, None], jnp.stack(c.heard) * steps[:, None], self._greetings)
         everybody = jnp.arange(len(self.neighbours))
         return Inbox(jax.vmap(self._unflatten)(values), everybody, self._weights, everybody >= 0, c.memory)
 
-    def _compute_turn(self, t: Array, carry: Carry, draw: dict) -> tuple[Carry, Array, Array, Array]:
+    def _compute_turn(self, t: Array, carry: Carry, draw: dict) -> tuple[tuple, Array, Array, Array]:
         algorithm, cfg = self.terms.priced.algorithm, self.terms.priced.cfg
         carry = self._compute_listen(t, carry)
         state, out = algorithm.emit(cfg, self._place, t, carry.state, self._shard, draw)
@@ -296,8 +295,8 @@ class Party:
         values = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(message)])
         limit = self._limits[self.node, t]
         # the noise is on already: to cut a number at the public bound is to process what is released
-        numbers = jnp.clip(jnp.round(values / self._sizes[self.node, t]), -limit, limit).astype(jnp.int64)
-        return Carry(state, carry.memory, carry.heard, carry.when), numbers, sent, _residual(state)
+        numbers = jnp.clip(jnp.round(values / self._sizes[self.node, t]), -limit, limit).astype(self._dtype)
+        return (state, carry.memory), numbers, sent, _residual(state)
 
     def _unflatten(self, values: Array) -> Any:
         leaves, structure = jax.tree.flatten(self._message)

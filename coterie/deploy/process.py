@@ -39,7 +39,7 @@ from coterie.privacy.ledger import Budget, BudgetExceeded
 __all__ = ["EXIT", "open_party", "read_status", "run_party"]
 
 EXIT = {"done": 0, "input": 2, "budget": 3, "ledger": 4, "rolled back": 5, "gave up": 6, "stopped": 130}
-EVERY = 0.5  # seconds between two writings of status.json
+EVERY = 1.0  # seconds between two writings of status.json; to work out ε takes a hundredth of that
 
 
 class Opened:
@@ -209,7 +209,7 @@ class Watch:
             new.replace(self.state / "status.json")
 
     async def forever(self) -> None:
-        """Renew file and line twice a second."""
+        """Renew file and line, from time to time."""
         while True:
             self.write()
             if self.show is not None:

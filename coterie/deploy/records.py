@@ -1,7 +1,8 @@
 r"""What a durable ledger holds: tables, the hash chain over them, and reading them back with every check.
 
 Each row's hash is SHA-256 over its fields and the hash before it, the first over the genesis: format, plan, agent,
-budget. Large fields enter by their own SHA-256, so that the state of old rounds need not be kept. Fields are encoded
+budget. Large fields enter by their own SHA-256, so that the state of old rounds need not be kept, and the last one can
+lie in a file of its own. Fields are encoded
 with type and length, so that no two rows have the same encoding.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from coterie.errors import InputError
 from coterie.privacy.events import Event, Free, from_json, to_json
 from coterie.privacy.ledger import Allowance, Budget, BudgetExceeded, Entry
 
-__all__ = ["FORMAT", "SCHEMA", "Book", "Meta", "Row", "canonical", "held_json", "link", "load", "payable"]
+__all__ = ["FORMAT", "SCHEMA", "Book", "Meta", "Row", "canonical", "held_json", "link", "load", "payable", "sha256"]
 
 FORMAT = 1
 # `total` and `allowed` are whole numbers of 1/denominator in hexadecimal, all of one length: text order is their order
@@ -30,7 +31,6 @@ SCHEMA = (
  denominator TEXT NOT NULL, allowed TEXT NOT NULL, created TEXT NOT NULL, hash BLOB NOT NULL)""",
     """CREATE TABLE release (round INTEGER PRIMARY KEY, charge TEXT NOT NULL, total TEXT NOT NULL, held TEXT NOT NULL,
  state_hash BLOB NOT NULL, prev_hash BLOB NOT NULL, hash BLOB NOT NULL, frame BLOB NOT NULL)""",
-    "CREATE TABLE resume (id INTEGER PRIMARY KEY CHECK (id = 0), state BLOB NOT NULL)",
     """CREATE TABLE stop (id INTEGER PRIMARY KEY CHECK (id = 0), after INTEGER NOT NULL, reason TEXT NOT NULL,
  prev_hash BLOB NOT NULL, hash BLOB NOT NULL)""",
     """CREATE TRIGGER guard BEFORE INSERT ON release BEGIN
@@ -57,6 +57,14 @@ def link(*fields: bytes | str | int) -> bytes:
             (b"b", field) if isinstance(field, bytes) else (type(field).__name__[:1].encode(), str(field).encode())
         )
         hasher.update(kind + len(data).to_bytes(8, "big") + data)
+    return hasher.digest()
+
+
+def sha256(*parts: bytes | memoryview) -> bytes:
+    """Of the parts as if they were one."""
+    hasher = hashlib.sha256()
+    for part in parts:
+        hasher.update(part)
     return hasher.digest()
 
 
@@ -144,17 +152,20 @@ class Book:
         self.held, self.head = dict(held), row.hash
 
 
-def load(db: sqlite3.Connection) -> Book:
-    """Read a whole ledger and check everything in it; `Damaged` names the first row that is wrong."""
+def load(db: sqlite3.Connection, state_of: Callable[[int], bytes]) -> Book:
+    """Read a whole ledger and check everything in it, the state of its last round too.
+
+    `Damaged` names the first row that is wrong.
+    """
     try:
-        return _load(db)
-    except (sqlite3.Error, ValueError, TypeError, LookupError, ArithmeticError) as error:
+        return _load(db, state_of)
+    except (sqlite3.Error, OSError, ValueError, TypeError, LookupError, ArithmeticError) as error:
         if isinstance(error, Damaged):
             raise
         raise Damaged(f"cannot be read: {error}") from error
 
 
-def _load(db: sqlite3.Connection) -> Book:
+def _load(db: sqlite3.Connection, state_of: Callable[[int], bytes]) -> Book:
     found = [sql for (sql,) in db.execute("SELECT sql FROM sqlite_schema ORDER BY rowid")]
     if found != list(SCHEMA):
         raise Damaged("its tables are not those of a ledger")
@@ -172,7 +183,7 @@ def _load(db: sqlite3.Connection) -> Book:
         where = f"round {round}"
         if round != len(book.rows) or before != book.head:
             raise Damaged(f"{where}: does not follow round {len(book.rows) - 1}")
-        frame_hash = hashlib.sha256(frame).digest()
+        frame_hash = sha256(frame)
         if link(before, round, charge, total, held, state_hash, frame_hash) != own:
             raise Damaged(f"{where}: does not match its hash")
         try:
@@ -185,8 +196,7 @@ def _load(db: sqlite3.Connection) -> Book:
             raise Damaged(f"{where}: its total is not the sum of its charges")
         book.allowance.take(taken)
         book.add(Row(round, events, Fraction(taken.spent), len(frame), frame_hash, own), receipts)
-    state = db.execute("SELECT state FROM resume").fetchall()
-    if [hashlib.sha256(blob).digest() for (blob,) in state] != ([state_hash] if book.rows else []):
+    if book.rows and sha256(state_of(len(book.rows) - 1)) != state_hash:
         raise Damaged(f"the state is not the one of round {len(book.rows) - 1}")
     for _, after, reason, before, own in db.execute("SELECT * FROM stop"):
         if after != len(book.rows) - 1 or before != book.head or link(before, after, reason) != own:

@@ -55,35 +55,36 @@ class Log(NamedTuple):
     pages: int
     end: int  # in bytes: what follows was never committed
 
-    def page(self, number: int) -> bytes:
+    def page(self, number: int) -> memoryview:
         """The newest committed copy of a page."""
         start = _LOG_HEADER + self.newest[number] * _FRAME + _FRAME_HEADER
-        return self.data[start : start + PAGE]
+        return memoryview(self.data)[start : start + PAGE]
 
 
 def _powers(steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """The checksum is s ← A s + B x over pairs x of words, modulo 2³²: A^steps, and A^(steps−1−i) B for every i."""
+    """The checksum is s ← A s + B x over pairs x of words, modulo 2³²: A^steps, and the weight of every word in s."""
     a, b = np.array([[1, 1], [1, 2]], object), np.array([[1, 0], [1, 1]], object)
     power, weights = np.eye(2, dtype=object), []
     for _ in range(steps):
         weights.append((power @ b) % 2**32)
         power = (power @ a) % 2**32
-    return power.astype(np.uint32), np.array(weights[::-1]).astype(np.uint32)
+    rows = np.array(weights[::-1]).astype(np.uint32).transpose(1, 0, 2).reshape(2, -1)
+    return power.astype(np.uint32), np.ascontiguousarray(rows)
 
 
 _HEADER_POWERS = _powers(3)
 _FRAME_POWERS = _powers((8 + PAGE) // 8)
 
 
-def _checksums(words: np.ndarray, before: np.ndarray, powers: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """The checksum after each row of words, from the one before it; both of shape (rows, 2)."""
+def _checksums(words: list[np.ndarray], before: np.ndarray, powers: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """The checksum after each row of words (in parts, side by side), from the one before it; it has two columns."""
     power, weights = powers
-    pairs = words.reshape(len(words), -1, 2)
-    after = [
-        (before * power[i]).sum(1, dtype=np.uint32) + (pairs * weights[:, i]).sum((1, 2), dtype=np.uint32)
-        for i in (0, 1)
-    ]
-    return np.stack(after, axis=1)
+    ends = np.cumsum([part.shape[1] for part in words])
+    pieces = zip([before, *words], [power, *np.split(weights, ends[:-1], axis=1)], strict=True)
+    after = np.zeros((1, 2), np.uint32)
+    for part, factors in pieces:  # row by row and in place: a log is large
+        after = after + np.stack([np.einsum("rw,w->r", part, f) for f in np.ascontiguousarray(factors)], axis=1)
+    return after
 
 
 def scan_log(data: bytes) -> Log:
@@ -93,9 +94,8 @@ def scan_log(data: bytes) -> Log:
     header = np.frombuffer(data, ">u4", 8)
     magic, version, page = (int(x) for x in header[:3])
     order = ">u4" if magic & 1 else "<u4"
-    first = _checksums(
-        np.frombuffer(data, order, 6)[None].astype(np.uint32), np.zeros((1, 2), np.uint32), _HEADER_POWERS
-    )
+    words = np.frombuffer(data, order, 6)[None].astype(np.uint32)
+    first = _checksums([words], np.zeros((1, 2), np.uint32), _HEADER_POWERS)
     if magic & ~1 != 0x377F0682 or version != 3007000 or page != PAGE or np.any(first != header[6:]):
         raise Damaged("the header of its log has changed")
     count = (len(data) - _LOG_HEADER) // _FRAME
@@ -105,9 +105,9 @@ def scan_log(data: bytes) -> Log:
         rows = min(1024, count - start)
         raw = np.frombuffer(data, np.uint8, rows * _FRAME, _LOG_HEADER + start * _FRAME).reshape(rows, _FRAME)
         heads = np.ascontiguousarray(raw[:, :_FRAME_HEADER]).view(">u4").astype(np.uint32)
-        words = np.concatenate([raw[:, :8], raw[:, _FRAME_HEADER:]], axis=1).view(order).astype(np.uint32)
+        parts = [part.view(order).astype(np.uint32, copy=False) for part in (raw[:, :8], raw[:, _FRAME_HEADER:])]
         chain = np.concatenate([before, heads[:-1, 4:]])
-        good = (_checksums(words, chain, _FRAME_POWERS) == heads[:, 4:]).all(1) & (heads[:, 2:4] == header[4:6]).all(1)
+        good = (_checksums(parts, chain, _FRAME_POWERS) == heads[:, 4:]).all(1) & (heads[:, 2:4] == header[4:6]).all(1)
         if not good.all():
             raise Damaged(f"frame {start + int(np.argmin(good)) + 1} of {count} in its log has changed")
         before = heads[-1:, 4:]
@@ -124,11 +124,11 @@ def page_sums(fd: int) -> np.ndarray:
     sums: list[int] = []
     while chunk := os.pread(fd, 256 * PAGE, len(sums) * PAGE):
         parts = memoryview(chunk)
-        sums += [page_sum(bytes(parts[at : at + PAGE]), not sums and at == 0) for at in range(0, len(chunk), PAGE)]
+        sums += [page_sum(parts[at : at + PAGE], not sums and at == 0) for at in range(0, len(chunk), PAGE)]
     return np.array(sums, np.uint32)
 
 
-def page_sum(page: bytes, first: bool) -> int:
+def page_sum(page: bytes | memoryview, first: bool) -> int:
     """CRC-32 of one page; of the first, without the fields a seal leaves out."""
     if first:
         head = bytearray(page)
@@ -150,7 +150,7 @@ def overlaid(sums: np.ndarray, log: Log) -> np.ndarray:
     return result
 
 
-def seal_of(sums: np.ndarray, first: bytes | None = None) -> int:
+def seal_of(sums: np.ndarray, first: bytes | memoryview | None = None) -> int:
     """The seal of pages with these sums, as the signed number SQLite stores.
 
     `first`: the first page before the transaction that will write the seal; SQLite then notes its own version in it.
@@ -167,7 +167,7 @@ def _library_version() -> int:
     return major * 1_000_000 + minor * 1_000 + patch
 
 
-def is_sealed(first: bytes, sums: np.ndarray, size: int) -> bool:
+def is_sealed(first: bytes | memoryview, sums: np.ndarray, size: int) -> bool:
     """Whether the first page's header matches these sums and this size in bytes."""
     return (
         len(first) == PAGE

@@ -162,11 +162,11 @@ class SecretParty(Party):
 
     def _compute_begin(self) -> Carry:
         plain = super()._compute_begin()
-        return Carry(plain.state, plain.memory, jnp.zeros((1, self.count)), jnp.full(1, -1))
+        return Carry(plain.state, plain.memory, (jnp.zeros(self.count),), jnp.full(1, -1))
 
     def _inbox(self, c: Carry) -> Inbox:
         """Sums alone: nobody's own message is known here."""
-        total = self._unflatten(c.heard[0])
+        total = self._unflatten(jnp.asarray(c.heard[0]))
         weight = (1 - self._place.self_weight) / self._place.degree
         mixed = jax.tree.map(lambda x: weight * x, total)
         nobody = jnp.arange(len(self.neighbours))
@@ -176,7 +176,7 @@ class SecretParty(Party):
     def _with_total(self, carry: SecretCarry) -> Carry:
         """The algorithm's carry, told the sum of the others."""
         others = self.code.decode(np.asarray(carry.opened, np.uint64)) - np.asarray(carry.value)
-        return eqx.tree_at(lambda c: (c.heard, c.when), carry.inner, (others[None], np.asarray(carry.mine)[None]))
+        return eqx.tree_at(lambda c: (c.heard, c.when), carry.inner, ((others,), np.asarray(carry.mine)[None]))
 
     def _padded(self, words: np.ndarray) -> np.ndarray:
         return np.concatenate([words, np.zeros(self.words - len(words), np.int64)]).astype(np.int64)

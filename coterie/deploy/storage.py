@@ -1,4 +1,4 @@
-"""The files of a durable ledger: locked, opened with settings that are read back, made all at once.
+"""The files of a durable ledger: locked, opened with settings that are read back, made all at once; states beside it.
 
 Exclusion between processes is a `flock` on the database file, held as long as the ledger is open, beside SQLite's own
 exclusive lock.
@@ -12,13 +12,15 @@ import fcntl
 import os
 import sqlite3
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from coterie.deploy import records
 from coterie.deploy.sealing import PAGE, Damaged, intact, network_filesystem, page_sums, scan_log, seal_of
 from coterie.errors import InputError
 
-__all__ = ["LedgerFailure", "bytes_of", "connect", "create_file", "cut", "disconnect", "locked", "refuse_network"]
+__all__ = ["LedgerFailure", "States", "bytes_of", "connect", "create_file", "cut", "disconnect", "locked",
+           "refuse_network"]  # fmt: skip
 
 
 class LedgerFailure(RuntimeError):
@@ -41,6 +43,56 @@ def cut(path: str | os.PathLike[str], size: int) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+class States:
+    """The states to resume from, in two files beside the ledger that take turns: that of round t in file t mod 2.
+
+    A state is written and synced before the row that names its SHA-256 is committed, and never into the file of the
+    row before. So whatever cuts the writing short, the state of the last committed row is whole. In the database it
+    would be written twice, page by page: in the log, and when the log is folded in.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._files: dict[str, int] = {}
+
+    def name(self, round: int) -> str:
+        """The file of a round."""
+        return f"{self.path}-state{round % 2}"
+
+    def write(self, round: int, state: Sequence[memoryview]) -> None:
+        """Store a state, durably: the file holds it and nothing else."""
+        name = self.name(round)
+        if name not in self._files:
+            self._files[name] = os.open(name, os.O_WRONLY | os.O_CREAT, 0o600)
+            sync_folder(self.path.parent)  # once: the file may be new, or left unsynced by a crash
+        at, file = 0, self._files[name]
+        for part in state:
+            while part.nbytes:
+                written = os.pwrite(file, part, at)
+                at, part = at + written, part[written:]
+        if os.fstat(file).st_size != at:
+            os.ftruncate(file, at)
+        os.fdatasync(file)
+
+    def read(self, round: int) -> bytes:
+        """The state of a round; empty if there is none."""
+        return bytes_of(self.name(round))
+
+    def close(self) -> None:
+        """Let go of the files."""
+        while self._files:
+            os.close(self._files.popitem()[1])
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def refuse_network(path: Path) -> None:
@@ -120,9 +172,7 @@ def create_file(path: Path, meta: records.Meta) -> None:
         os.fsync(handle)
         with contextlib.suppress(FileExistsError):  # another process was faster: its file is checked like any other
             os.link(name, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
+        sync_folder(path.parent)
     except (sqlite3.Error, OSError, Damaged) as error:  # damaged: closing does not report every failed write
         raise LedgerFailure(f"cannot make a ledger at {path}: {error}") from error
     finally:

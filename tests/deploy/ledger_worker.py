@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.deploy.frames import Receipt
-from coterie.deploy.ledger import DurableLedger, LedgerFailure, read
+from coterie.deploy.ledger import Damaged, DurableLedger, LedgerFailure, read
 from coterie.errors import InputError
 from coterie.privacy.events import Gaussian
 from coterie.privacy.ledger import Budget
@@ -48,11 +48,16 @@ def sent(round: int, frame: bytes) -> bytes:
 def work(path: Path, wire: int, stop: int, size: int = 3000, twin: str = "") -> None:
     """Send again what the ledger holds last, then release up to round `stop`, sending each after its commit.
 
-    Twins: "early" sends before the commit; "normal" does not sync its commits.
+    Twins: "early" sends before the commit; "normal" does not sync its commits; "unsynced" does not sync its states;
+    "late" writes a state after the commit that names it.
     """
     with DurableLedger(path, create=True, **settings()) as ledger:
         if twin == "normal":
             ledger._db.execute("PRAGMA synchronous = NORMAL")
+        if twin == "unsynced":
+            os.fdatasync = lambda fd: None  # SQLite does not call Python's
+        if twin == "late":
+            delay_states(ledger)
         last = ledger.frame(ledger.last)
         if last is not None:
             os.write(wire, sent(ledger.last, last))
@@ -67,6 +72,18 @@ def work(path: Path, wire: int, stop: int, size: int = 3000, twin: str = "") -> 
                 raise
             if twin != "early":
                 os.write(wire, sent(round, frame))
+
+
+def delay_states(ledger: Any) -> None:
+    """Make a ledger write each state after its commit."""
+    write, commit, waiting = ledger._states.write, ledger._write, []
+
+    def commit_first(*statements: Any) -> None:
+        commit(*statements)
+        time.sleep(0.05)
+        write(*waiting.pop())
+
+    ledger._states.write, ledger._write = lambda *state: waiting.append(state), commit_first
 
 
 def later_calls_fail(ledger: DurableLedger, round: int) -> None:
@@ -136,7 +153,10 @@ def violations(path: Path, heard: dict[int, set[str]], spent_before: Fraction) -
     """I1-I4 after a crash, from what was on the wire and what the ledger says."""
     if not path.exists():
         return (["sent without a ledger"] if heard else []), Fraction(0)
-    book = read(path)
+    try:
+        book = read(path)
+    except Damaged as error:
+        return [f"refused: {error}"], spent_before
     found = [f"I1: {len(hashes)} payloads in round {t}" for t, hashes in heard.items() if len(hashes) != 1]
     for t, hashes in heard.items():
         row = book.rows[t] if t < len(book.rows) else None
@@ -174,6 +194,8 @@ def kills(folder: Path, count: int, twin: str, seed: int = 1) -> dict[str, Any]:
             heard.setdefault(round, set()).update(hashes)
         wrong, spent = violations(path, heard, spent)
         found += wrong
+        if any(what.startswith("refused") for what in wrong):  # nobody can go on from here
+            break
     return {"killed": killed, "rounds": len(heard), "violations": found}
 
 

@@ -49,14 +49,18 @@ def fill(path: Path, rounds: int, **changes: Any) -> DurableLedger:
     """An open ledger with this many releases."""
     ledger = DurableLedger(path, create=True, **(settings() | changes))
     for t in range(ledger.last + 1, rounds):
-        ledger.release(t, [EVENT], frame_of(t), b"state %d" % t * 20, {"b": Receipt(t, bytes(32))})
+        ledger.release(t, [EVENT], frame_of(t), state_of(t), {"b": Receipt(t, bytes(32))})
     return ledger
+
+
+def state_of(round: int) -> bytes:
+    return b"state %d" % round * 20
 
 
 def crash(path: Path, to: Path) -> Path:
     """What a killed process would leave: a copy of the files of an open ledger."""
     to.mkdir(exist_ok=True)
-    for file in (path, Path(f"{path}-wal")):
+    for file in (path, *(Path(f"{path}-{end}") for end in ("wal", "state0", "state1"))):
         if file.exists():
             shutil.copy(file, to / file.name)
     return to / path.name
@@ -69,7 +73,7 @@ def test_everything_comes_back(folder: Path) -> None:
     with DurableLedger(folder / "a", **settings()) as ledger:
         assert ledger.last == 4
         assert [ledger.frame(t) for t in range(6)] == [*(frame_of(t) for t in range(5)), None]
-        assert ledger.state() == b"state 4" * 20
+        assert ledger.state() == state_of(4)
         assert ledger.held() == {"b": Receipt(4, bytes(32))}
         assert [(e.round, to_json(e.event), e.total) for e in ledger.entries] == [
             (e.round, to_json(e.event), e.total) for e in before
@@ -138,7 +142,7 @@ def test_the_stop_is_final_and_durable(folder: Path) -> None:
         with pytest.raises(BudgetExceeded, match=r"round 2: Gaussian .* is not in the plan"):
             ledger.release(2, [EVENT, Gaussian(1.0, 1.0)], b"x" * 100, b"new", {})
         assert ledger.last == 1
-        assert ledger.state() == b"state 1" * 20
+        assert ledger.state() == state_of(1)
         copy = crash(folder / "a", folder / "copy")
     for path in (folder / "a", copy):
         with DurableLedger(path, **settings()) as ledger:
@@ -228,12 +232,16 @@ def test_a_second_process_is_refused_at_once(folder: Path) -> None:
 
 
 def test_killed_processes_resume(tmp_path: Path) -> None:
-    """SIGKILL at random times, on the real disk; the twin that sends before it commits must be caught."""
-    for name, twin, count in (("right", "", 20), ("wrong", "early", 8)):
+    """SIGKILL at random times, on the real disk; two twins must be caught: one sends before it commits, one
+    stores the state after that."""
+    for name, twin, count in (("right", "", 20), ("wrong", "early", 8), ("late", "late", 30)):
         (tmp_path / name).mkdir()
         command = [sys.executable, "-W", "ignore", "-m", "tests.deploy.ledger_worker", "kills"]
         command += [str(tmp_path / name), str(count), twin]
         report = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        if twin == "late":
+            assert "the state is not the one of round" in report["violations"][-1]
+            continue
         assert report["killed"] == count
         assert report["rounds"] >= 4
         assert bool(report["violations"]) == bool(twin), report
@@ -414,20 +422,89 @@ def test_the_checks_are_what_refuses(folder: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(ledger_module, "intact", lambda fd, log: sealing.page_sums(fd))
     assert accepted(path, data, unused + message) == unused
     with monkeypatch.context() as patch:
-        patch.setattr(records, "_load", without_the_chain(records._load))
+        patch.setattr(
+            records, "_load", without("if link(before, round, charge, total, held, state_hash, frame_hash) != own:")
+        )
         assert accepted(path, data, message) == message
 
 
-def without_the_chain(load: Any) -> Any:
-    """`_load` with the comparison of a row's hash taken out of its source."""
+def without(check: str) -> Any:
+    """`records._load` with one comparison taken out of its source."""
     import inspect
 
-    source = inspect.getsource(load)
-    check = "if link(before, round, charge, total, held, state_hash, frame_hash) != own:"
+    source = inspect.getsource(records._load)
     assert check in source
     names = dict(vars(records))
     exec("from __future__ import annotations\n" + source.replace(check, "if False:"), names)
     return names["_load"]
+
+
+def test_any_flipped_bit_of_the_state_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger, _ = sealed(folder)
+    current, other = (Path(storage.States(ledger).name(t)) for t in (5, 4))
+    state = current.read_bytes()
+    assert state == state_of(5)
+
+    def refused(content: bytes) -> bool:
+        current.write_bytes(content)
+        try:
+            DurableLedger(ledger, **settings()).close()
+        except Damaged as error:
+            return "the state is not the one of round 5" in str(error)
+        return False
+
+    assert all(refused(flipped(state, bit)) for bit in range(8 * len(state)))
+    assert all(refused(content) for content in (b"", state[:-1], state + b"\0", state_of(4)))
+    other.write_bytes(b"what a crash leaves of the state that comes next")
+    assert not refused(state)
+    other.unlink()
+    with fill(ledger, 7) as again:
+        assert again.state() == state_of(6) == other.read_bytes()
+        assert other.stat().st_mode & 0o077 == 0
+    current.unlink()
+    other.unlink()
+    for opens in (lambda: DurableLedger(ledger, **settings()), lambda: read(ledger)):
+        with pytest.raises(Damaged, match="the state is not the one of round 6"):
+            opens()
+    monkeypatch.setattr(
+        records, "_load", without("if book.rows and sha256(state_of(len(book.rows) - 1)) != state_hash:")
+    )
+    assert not refused(flipped(state, 77))  # the twin that does not compare
+
+
+@pytest.mark.parametrize("point", ["open", "pwrite", "ftruncate", "fdatasync", "COMMIT"])
+def test_a_release_cut_short_leaves_the_state_before_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """Every call that a release makes fails in its turn, half done: final, and the round before is whole."""
+    ledger = fill(folder / "a", 3)
+    for name in ("open", "pwrite", "ftruncate", "fdatasync"):
+        real = getattr(os, name)
+
+        def halfway(file: Any, *rest: Any, real: Any = real, name: str = name) -> Any:
+            if name == point and (name != "open" or "-state" in str(file)):
+                if name == "pwrite":
+                    real(file, rest[0][: len(rest[0]) // 2], *rest[1:])
+                raise OSError(28, "No space left on device")
+            return real(file, *rest)
+
+        monkeypatch.setattr(storage.os, name, halfway)
+    if point == "open":
+        ledger._states.close()
+    if point == "COMMIT":
+        database = ledger._db
+        fail = lambda sql, *values: database.execute("-" if sql == "COMMIT" else sql, *values)  # noqa: E731
+        monkeypatch.setattr(ledger, "_db", type("Failing", (), {"execute": staticmethod(fail)}))
+    with pytest.raises(LedgerFailure, match=r"commit: |state: .*No space left"):
+        ledger.release(3, [EVENT], frame_of(3), b"shorter", {})
+    for call in (lambda: ledger.release(3, [EVENT], frame_of(3), b"", {}), ledger.state, ledger.seal):
+        with pytest.raises(LedgerFailure, match="failed before"):
+            call()
+    monkeypatch.undo()
+    with DurableLedger(crash(folder / "a", folder / "copy"), **settings()) as again:
+        assert (again.last, again.state()) == (2, state_of(2))
+        again.release(3, [EVENT], frame_of(3), b"", {})
+        assert again.state() == b""
 
 
 def crashed(folder: Path) -> tuple[Path, bytes]:
@@ -465,8 +542,12 @@ def test_a_torn_log_loses_only_what_was_not_committed(folder: Path, monkeypatch:
     for cut in sorted(cuts):
         path.write_bytes(database)
         Path(f"{path}-wal").write_bytes(log[:cut])
+        rows = sum(cut >= end for end in ends[1:])
+        for t in (rows - 1, rows):  # of the last commit, and of the release that was cut short
+            Path(storage.States(path).name(t)).write_bytes(state_of(t))
         with DurableLedger(path, **settings()) as ledger:
-            assert ledger.last == sum(cut >= end for end in ends[1:]) - 1
+            assert ledger.last == rows - 1
+            assert ledger.state() == (state_of(rows - 1) if rows else None)
             ledger.release(ledger.last + 1, [EVENT], b"x" * 100, b"", {})
         assert read(path).rows[-1].frame_bytes == 100
     # twin: left to SQLite alone, damage in the first commit silently drops all three
@@ -536,6 +617,7 @@ def test_a_crash_while_the_log_is_folded_in(folder: Path) -> None:
         )
         path.write_bytes(mixed)
         Path(f"{path}-wal").write_bytes(log)
+        shutil.copy(storage.States(whole).name(2), storage.States(path).name(2))
         with DurableLedger(path, **settings()) as ledger:
             assert [ledger.frame(t) for t in range(3)] == [frame_of(t) for t in range(3)]
 
