@@ -299,7 +299,7 @@ def main() -> None:
     print(f"{PARTIES} parties, {DIM} numbers; {machine()}")
     print("| what | rounds/s | round | coterie ÷ this | difference from the closed form |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory(prefix="coterie-bench-") as name:
-        ours, _ = deployed(DIM, args.rounds, Path(name) / "trial")
+        ours = deployed(DIM, args.rounds, Path(name) / "trial")[0]
     print(f"| coterie dp-dsgd | {1 / ours:.1f} | {1e3 * ours:.1f} ms | 1 | private |", flush=True)
     for line, (package, run, rounds) in DEPLOYMENTS.items():
         if package not in args.only:
