@@ -1,10 +1,12 @@
 """Rounds per second and bytes per round of five parties over mutual TLS, beside the floor in the same run.
 
-    python -m benchmarks.deploy [--sizes 100,10000,1000000] [--rounds 60]
+    python -m benchmarks.deploy [--sizes 100,10000,1000000] [--rounds 80] [--profile FOLDER]
 
 The floor of a round is one gRPC round trip of a frame over mutual TLS plus one FULL commit of it, both in an otherwise
 idle process. Five parties share the machine's cores, so a round of all five costs several floors even if each party
-does nothing else.
+does nothing else. Hence the processor time of one party in a round, from all its threads, which does not depend on who
+else is on the machine. With `--profile` every agent leaves a cProfile of its main thread's processor time in FOLDER
+(read it with `python -m pstats`), and all times are longer.
 """
 
 from __future__ import annotations
@@ -12,18 +14,23 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import cProfile
 import json
 import os
 import sqlite3
 import statistics
+import sys
 import tempfile
 import time
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
 
+from coterie.cli import main as command
+from coterie.deploy import process
 from coterie.deploy.agreement import read_agreement
 from coterie.deploy.frames import HEADER_BYTES, SIGNATURE_BYTES, seal
 from coterie.deploy.grpc_transport import GrpcTransport
@@ -33,6 +40,8 @@ from coterie.deploy.trial import Site, free_ports, sign_trial, start_agent
 from coterie.plan import validate
 
 PARTIES = 5
+WARM = 4  # one round in so many is left out: the first ones compile
+PROFILE = "COTERIE_BENCH_PROFILE"  # round to begin with, and folder
 
 
 def trial(d: int, rounds: int, folder: Path) -> tuple[Path, tuple[Site, ...]]:
@@ -56,10 +65,25 @@ def trial(d: int, rounds: int, folder: Path) -> tuple[Path, tuple[Site, ...]]:
     return sign_trial(plan, shards, folder)
 
 
-def deployed(d: int, rounds: int, folder: Path) -> tuple[float, int]:
-    """Median seconds of a round in steady state, and bytes of a frame."""
+class Metered(process.Log):
+    """The log of an agent, with the processor time used so far in every line; starts the profile, if one is wanted."""
+
+    profile = cProfile.Profile(time.thread_time)
+
+    def __call__(self, event: str, **facts: Any) -> None:
+        super().__call__(event, processor=time.process_time(), **facts)
+        begin, _, folder = os.environ.get(PROFILE, "").partition(" ")
+        if folder and event == "sent" and facts["round"] == int(begin):
+            self.profile.enable()
+        if folder and event == "model":
+            self.profile.disable()
+            self.profile.dump_stats(f"{folder}/{os.getpid()}.prof")
+
+
+def deployed(d: int, rounds: int, folder: Path) -> tuple[float, float, int]:
+    """Median seconds of a round in steady state, processor seconds of a party in it, and bytes of a frame."""
     agreement, sites = trial(d, rounds, folder)
-    processes = [start_agent(agreement, site) for site in sites]
+    processes = [start_agent(agreement, site, "benchmarks.deploy") for site in sites]
     try:
         for process, site in zip(processes, sites, strict=True):
             if process.wait(600):
@@ -70,10 +94,11 @@ def deployed(d: int, rounds: int, folder: Path) -> tuple[float, int]:
     spans = []
     for site in sites:
         notes = [json.loads(line) for line in (site.state / "log.jsonl").read_text().splitlines()]
-        sent = [datetime.fromisoformat(n["time"]).timestamp() for n in notes if n["event"] == "sent"]
-        tail = sent[len(sent) // 4 :]  # the first rounds compile
+        sent = [(datetime.fromisoformat(n["time"]).timestamp(), n["processor"]) for n in notes if n["event"] == "sent"]
+        tail = np.array(sent[len(sent) // WARM :])
         spans.append((tail[-1] - tail[0]) / (len(tail) - 1))
-    return statistics.median(spans), HEADER_BYTES + 4 * d + SIGNATURE_BYTES
+    wall, busy = np.median(spans, axis=0)
+    return float(wall), float(busy), HEADER_BYTES + 4 * d + SIGNATURE_BYTES
 
 
 def commit_floor(size: int, folder: Path, repeats: int) -> float:
@@ -151,19 +176,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", default="100,10000,1000000")
     parser.add_argument("--rounds", type=int, default=80)
+    parser.add_argument("--profile", type=Path)
     args = parser.parse_args()
-    print("| d | frame bytes | rounds/s | round ms | round trip ms | FULL commit ms | round / floor |")
-    print("|---|---|---|---|---|---|---|")
+    heads = ["d", "frame bytes", "rounds/s", "round ms", "party's processor ms", "round trip ms", "FULL commit ms"]
+    print(f"| {' | '.join(heads)} | round / floor |\n|{'---|' * (len(heads) + 1)}")
     for d in (int(x) for x in args.sizes.split(",")):
         with tempfile.TemporaryDirectory(prefix="coterie-bench-", dir=os.environ.get("COTERIE_BENCH_DIR")) as name:
             folder = Path(name)
             rounds = max(20, args.rounds // 4) if d >= 10**6 else args.rounds * (10 if d <= 1000 else 2)
-            seconds, size = deployed(d, rounds, folder / "trial")
+            if args.profile is not None:
+                args.profile.mkdir(parents=True, exist_ok=True)
+                os.environ[PROFILE] = f"{rounds // WARM} {args.profile.absolute()}"
+            seconds, busy, size = deployed(d, rounds, folder / "trial")
             site = Site("p0", folder / "trial" / "p0" / "keys", Path(), Path())
             trip = asyncio.run(trip_floor(size, site, 30 if d >= 10**6 else 200))
             commit = commit_floor(size, folder, 30 if d >= 10**6 else 200)
         floor = trip + commit
-        cells = [f"{1 / seconds:.1f}", *(f"{1e3 * x:.2f}" for x in (seconds, trip, commit)), f"{seconds / floor:.1f}"]
+        cells = [
+            f"{1 / seconds:.1f}",
+            *(f"{1e3 * x:.2f}" for x in (seconds, busy, trip, commit)),
+            f"{seconds / floor:.1f}",
+        ]
         print(f"| {d:,} | {size:,} | {' | '.join(cells)} |", flush=True)
     with tempfile.TemporaryDirectory(prefix="coterie-bench-") as name:
         times = 1e3 * np.array(asyncio.run(send_times(10**5, Path(name) / "trial")))
@@ -171,4 +204,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["agent"]:  # one of the parties
+        process.Log = Metered  # type: ignore[misc]
+        sys.exit(command(sys.argv[1:]))
     main()

@@ -64,7 +64,7 @@ from coterie.privacy.ledger import Allowance, Budget, BudgetExceeded, Entry, pro
 
 __all__ = ["Damaged", "DurableLedger", "LedgerFailure", "RolledBack", "read"]
 
-_LOG_LIMIT = 1 << 28  # bytes; folding in takes a second or so then, and happens less than once in a hundred rounds
+_LOG_LIMIT = 1 << 28  # bytes; folding in takes a second or so then: once in sixty rounds of a million numbers
 
 
 class RolledBack(InputError):

@@ -1,7 +1,7 @@
 """One party as a process: files in, exit code out, and what its owner sees meanwhile.
 
-A party's folder (`--state`) holds `ledger.db`, `log.jsonl` (one line per event), `status.json` and, at the end,
-`model.npz`. Nothing of it leaves the machine.
+A party's folder (`--state`) holds `ledger.db` with its states beside it, `log.jsonl` (one line per event),
+`status.json` and, at the end, `model.npz`. Nothing of it leaves the machine.
 """
 
 from __future__ import annotations
