@@ -218,7 +218,7 @@ def _wbk(nu: float, q: float, orders: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def _log_even_moments(nu: float, largest: int) -> Floats:
-    """ln B_m for m = 0, 2, 4, … up to `largest`; ∞ above 256, and for ν < 0.2, where B_m ≈ E L^m and 2 E L^m is less."""
+    """ln B_m for m = 0, 2, 4, … up to `largest`; ∞ above 256, and for ν < 0.2, where 2 E L^m ≈ 2 B_m is less anyway."""
     out = np.full(largest // 2 + 1, np.inf)
     m = np.arange(0, min(largest, 256) + 1, 2)
     if nu < 0.2:
