@@ -8,11 +8,12 @@ clock and of processor time, of
     NumPy loop  written by hand
     packages    `benchmarks.peer_loops`: what each does differently is in the last column
 Every answer is compared with the NumPy loop's. "coterie ÷ this" divides our rate, at the line's precision, by the
-line's: dgd first, then dp-dsgd with privacy on. Packages get virtual environments of their own in the user's cache,
-and a time limit; what does not install, run or finish is said. dp-accounting has no such loop (see
-`benchmarks.accounting`), nor has Opacus: `benchmarks.per_example` runs beside it, unless --only says otherwise. What
-runs here is pinned to one core (--all-cores: it is not); packages get all cores, but one thread for a matrix product,
-as here. Medians of several runs; nothing is asserted on wall-clock time.
+line's: dgd and dp-dsgd with privacy on, both on one core, and dp-dsgd spread over all cores. Packages get virtual
+environments of their own in the user's cache, and a time limit; what does not install, run or finish is said.
+dp-accounting has no such loop (see `benchmarks.accounting`), nor has Opacus: `benchmarks.per_example` runs beside it,
+unless --only says otherwise. What runs here is pinned to one core unless the line says otherwise (--all-cores: nothing
+is); packages get all cores, but one thread for a matrix product, as here. Medians of several runs; nothing is asserted
+on wall-clock time.
 """
 
 from __future__ import annotations
@@ -41,13 +42,12 @@ if "--all-cores" not in sys.argv and __name__ == "__main__":
 import numpy as np  # noqa: E402
 
 from benchmarks.peer_loops import LOOPS  # noqa: E402
+from benchmarks.peer_ours import ours  # noqa: E402
 from benchmarks.peer_task import (  # noqa: E402
-    CLIP,
     DIM,
     PARTIES,
     RECORDS,
     RIDGE,
-    SIGMA,
     STEP,
     Found,
     Mark,
@@ -108,39 +108,13 @@ def jax_scan(rounds: int, double: bool) -> Found:
         return Found([Mark(time.perf_counter() - wall, time.process_time() - processor)], rounds, np.asarray(w[0]))
 
 
-def ours(rounds: int, double: bool, private: bool) -> Found:
-    """The same through the driver; with privacy on, records are clipped and noise is drawn for every message."""
-    import jax
-    import jax.numpy as jnp
-
-    from coterie.algorithms.base import find
-    from coterie.drivers.layout import make_layout
-    from coterie.drivers.simulate import Run, simulate
-    from coterie.graphs import make_graph, mixing
-    from coterie.problems import Linear
-
-    x, y = data()
-    graph = make_graph("complete", PARTIES)
-    parts = np.arange(PARTIES * RECORDS).reshape(PARTIES, RECORDS)
-    dtype = jnp.float64 if double else jnp.float32
-    with jax.enable_x64(double):
-        layout = make_layout(
-            Linear(DIM), x.reshape(-1, DIM), y.ravel(), parts, graph, mixing(graph, "metropolis"),
-            rounds=rounds, ridge=RIDGE, dtype=dtype,
-        )  # fmt: skip
-    if private:
-        algorithm = find("dp-dsgd")
-        cfg = algorithm.Config(step=STEP, momentum=0.0, clip=CLIP, mixing=1, tail=0.0)  # a gradient in every round
-        run = Run(0, cfg, SIGMA)
-    else:
-        algorithm = find("dgd")
-        run = Run(0, algorithm.Config(step=STEP, decay=0.0))
-    pieces: list[tuple[int, float]] = []  # rounds done after each piece of the run, and processor time then
-    note = lambda done: pieces.append((done, time.process_time()))  # noqa: E731
-    trace = simulate(algorithm, layout, [run], rounds=rounds, every=rounds, progress=note)
-    (first, before), (last, after) = pieces[0], pieces[-1]
-    processor = (after - before) * rounds / (last - first)
-    return Found([Mark(trace.timing["run_s"], processor)], rounds, trace.points[0, 0])
+def spread(rounds: int, repeats: int, double: bool, private: bool, limit: float) -> list[Found]:
+    """`ours` over all cores: in a process of its own, which JAX gives as many devices as there are cores."""
+    arguments = [str(int(x)) for x in (rounds, repeats, double, private, len(ALL_CORES) or os.cpu_count() or 1)]
+    answer = call(Path(sys.executable), "benchmarks.peer_ours", arguments, limit)
+    if isinstance(answer, str):
+        raise SystemExit(f"coterie over all cores {answer}")
+    return [Found([Mark(*span)], rounds, np.array(answer["point"])) for span in answer["spans"]]
 
 
 # -- in a package's own environment -----------------------------------------------------------------------------------
@@ -296,14 +270,17 @@ def main() -> None:
     for _ in range(args.repeats):  # in turns, so that a disturbance hits all alike
         for name, measure in here.items():
             found[name].append(measure())
-    own = {name: rates(found[name], args.rounds) for name in here}
+    for precision in ("float64", "float32"):
+        name = f"coterie dp-dsgd on all cores, {precision}"
+        found[name] = spread(args.rounds, args.repeats, precision == "float64", True, args.limit)
+    own = {name: rates(found[name], args.rounds) for name in found}
 
     def show(name: str, rate: Mark, precision: str, difference: str, note: str) -> None:
-        mine = [own[f"coterie {algorithm}, {precision}"] for algorithm in ("dgd", "dp-dsgd")]
+        mine = [own[f"coterie {algorithm}, {precision}"] for algorithm in ("dgd", "dp-dsgd", "dp-dsgd on all cores")]
         cells = [" / ".join(f"{m[k] / rate[k]:.3g}" for m in mine) for k in (0, 1)]
         print(f"| {name} | {rate[0]:,.4g} | {rate[1]:,.4g} | {' | '.join(cells)} | {difference} | {note} |", flush=True)
 
-    for name in here:
+    for name in found:
         private = "dp-" in name
         difference, note = ("", "privacy on") if private else (gap(found[name][0]), "")
         show(name, own[name], name[-7:], difference, note)
