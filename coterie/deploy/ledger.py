@@ -64,7 +64,7 @@ from coterie.privacy.ledger import Allowance, Budget, BudgetExceeded, Entry, pro
 
 __all__ = ["Damaged", "DurableLedger", "LedgerFailure", "RolledBack", "read"]
 
-_LOG_LIMIT = 1 << 28  # bytes; folding in takes a second or so then: once in sixty rounds of a million numbers
+_LOG_LIMIT = 1 << 24  # bytes, read to fold them in: a tenth of a second; more would be memory that is new every time
 
 
 class RolledBack(InputError):
