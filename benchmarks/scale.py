@@ -1,7 +1,7 @@
 """How cost grows, and what a second process brings: `python -m benchmarks.scale [slopes] [processes] [ring]`.
 
     slopes     seconds of processor time per round against agents, records, dimension and edges, each over a factor of
-               8; log-log fits (goal: slope ≤ 1.05) and, with --plot FILE, a picture
+               4; log-log fits (goal: slope ≤ 1.05) and, with --plot FILE, a picture
     processes  noisy gradient descent, compute-bound: two processes against one, on one core and on all of them
                (goal: ≥ 1.5 × the speed of one core), and the largest difference of the results (goal: ≤ 1e-5)
     ring       64 agents × 10⁴ numbers × 100 rounds over two processes (goal: ≤ 10 s)
@@ -51,13 +51,13 @@ def ingredients(agents: int, records: int, dim: int, degree: int, rounds: int) -
 
 # -- slopes -----------------------------------------------------------------------------------------------------------
 
-# Data of 64 to 512 MB, far beyond a core's own cache at every point: its end in the middle of a range would look like a
-# slope.
+# Data of 256 MB to 1 GB along the first three: beyond what caches hold at every point, for the end of a cache in the
+# middle of a range would look like a slope (below 16,000 agents a round of one agent costs less than half as much).
 GRIDS: dict[str, list[dict[str, int]]] = {
-    "agents": [{"agents": n, "records": 16, "dim": 32, "degree": 2} for n in (32_000, 64_000, 128_000, 256_000)],
-    "records": [{"agents": 8000, "records": r, "dim": 32, "degree": 4} for r in (64, 128, 256, 512)],
-    "dimension": [{"agents": 32_000, "records": 16, "dim": d, "degree": 4} for d in (32, 64, 128, 256)],
-    "edges": [{"agents": 64_000, "records": 1, "dim": 32, "degree": k} for k in (8, 16, 32, 64)],
+    "agents": [{"agents": n, "records": 16, "dim": 32, "degree": 2} for n in (128_000, 256_000, 512_000)],
+    "records": [{"agents": 8000, "records": r, "dim": 32, "degree": 4} for r in (256, 512, 1024)],
+    "dimension": [{"agents": 64_000, "records": 16, "dim": d, "degree": 4} for d in (64, 128, 256)],
+    "edges": [{"agents": 64_000, "records": 1, "dim": 32, "degree": k} for k in (16, 32, 64)],
 }
 SIZE = {
     "agents": lambda g: g["agents"],
@@ -67,7 +67,7 @@ SIZE = {
 }
 
 
-def cost(grid: dict[str, int], repeats: int, rounds: int = 16) -> float:
+def cost(grid: dict[str, int], repeats: int, rounds: int = 12) -> float:
     """Processor seconds of one round: of a long run minus a short one, so that what is done once is left out."""
     what, options = ingredients(**grid, rounds=rounds)
     layout = make_layout(*what, **options)

@@ -29,7 +29,8 @@ __all__ = ["Arrays", "Group", "Layout", "Terrain", "axes", "make_layout", "make_
 
 PADDING = 1.5  # regroup where padding would cost more than this factor …
 SMALL = 1 << 18  # … of more than so many numbers: each group is compiled on its own
-SLOT_BUDGET = 1 << 22  # numbers gathered at once per group
+# numbers gathered at once per group: what a core keeps in its cache, or what keeps an accelerator busy
+SLOT_BUDGET, CORE_SLOT_BUDGET = 1 << 22, 1 << 14
 DENSE_FROM = 8  # one matrix product for all sums from N²/8 edges on
 DENSE_MAX = 4096
 
@@ -203,8 +204,10 @@ class Terrain:
         # three times faster one after the other on a CPU; a GPU wants the batch.
         # Streamed ones come one after the other, or the batch would be as large as all of them.
         numbers = 0 if isinstance(self.features, Store) else longest * self.features.shape[1]
-        large = stored or (numbers >= 1 << 16 and size <= 64 and jax.default_backend() == "cpu")
-        chunk = int(np.clip(SLOT_BUDGET // max(1, size * self.problem.dim), 1, max(width, 1))) if width > 16 else 1
+        core = jax.default_backend() == "cpu"
+        large = stored or (numbers >= 1 << 16 and size <= 64 and core)
+        budget = CORE_SLOT_BUDGET if core else SLOT_BUDGET
+        chunk = int(np.clip(budget // max(1, size * self.problem.dim), 1, max(width, 1))) if width > 16 else 1
         slots = jnp.asarray(index), jnp.asarray(weight, self.dtype), jnp.asarray(here)
         return Group(low, low + size, chunk, large, shards, *slots)
 

@@ -60,7 +60,7 @@ def test_groups_do_not_show(slug: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hub reads its 20 leaves a few at a time."""
     want = plain("dgd")
-    monkeypatch.setattr(module, "SLOT_BUDGET", 3 * 4 * len(SIZES))
+    monkeypatch.setattr(module, "CORE_SLOT_BUDGET", 3 * 4 * len(SIZES))
     layout = star()
     (group,) = layout.arrays.groups
     assert group.chunk == 3
