@@ -42,7 +42,6 @@ if "--all-cores" not in sys.argv and __name__ == "__main__":
 import numpy as np  # noqa: E402
 
 from benchmarks.peer_loops import LOOPS  # noqa: E402
-from benchmarks.peer_ours import ours  # noqa: E402
 from benchmarks.peer_task import (  # noqa: E402
     DIM,
     PARTIES,
@@ -250,6 +249,8 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=CACHE, help="folder for the environments")
     parser.add_argument("--all-cores", action="store_true", help="do not pin to one core")
     args = parser.parse_args()
+    from benchmarks.peer_ours import ours  # here: packages' environments, which have no JAX, import this module too
+
     wanted = [name for name in PACKAGES if args.only is None or name in args.only]
 
     print(f"{PARTIES} parties × {RECORDS} × {DIM}; {machine()}")
