@@ -2,7 +2,7 @@
 
 A step is `absorb` of the last round's messages, then `emit` of the next: the loop carries the messages, because a
 compiler that saw them made and read in the same pass would recompute every message's noise once per reader. The first
-and the last step are half steps, chosen by the round number, so there is one program to compile.
+step has nothing to absorb, the last one, behind the loop, emits nothing.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def works(*command: str) -> bool:
 needs_strace = pytest.mark.skipif(not works("strace", "-qq", "-o", "/dev/null", "true"), reason="strace does not work")
 needs_root = pytest.mark.skipif(not works("unshare", "-n", "-m", "true"), reason="namespaces need root (CAP_SYS_ADMIN)")
 needs_links = pytest.mark.skipif(
-    not works("unshare", "-n", "ip", "link", "add", "a", "type", "veth", "peer", "name", "b"),
+    not works("unshare", "-n", "ip", "link", "add", "name", "left", "type", "veth", "peer", "name", "right"),
     reason="no iproute2, or no veth links",
 )
 needs_buckets = pytest.mark.skipif(
