@@ -73,7 +73,7 @@ def kills(folder: Path, start: int = 1, step: int = 1) -> dict[str, Any]:
             fleet.start(0)
             fleet.start(2)
             fault = ["-e", f"trace={calls}", "-e", f"inject={calls}:signal=KILL:when={number}"]
-            code = fleet.start(1, prefix=traced(*fault)).wait(120)
+            code = fleet.start(1, prefix=traced(*fault)).wait(600)
             before = (
                 rows(fleet.sites[1].state / "ledger.db")[0] if (fleet.sites[1].state / "ledger.db").exists() else {}
             )
@@ -83,7 +83,7 @@ def kills(folder: Path, start: int = 1, step: int = 1) -> dict[str, Any]:
                 points, through = points + 1, 0
             else:
                 through, skipped = through + 1, skipped + 1
-            codes = fleet.wait(180)
+            codes = fleet.wait(600)
             wrong = [f"exit codes {codes}"] if any(codes) else []
             wrong += fleet.violations(3)
             after = rows(fleet.sites[1].state / "ledger.db")[0]
