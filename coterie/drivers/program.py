@@ -26,6 +26,8 @@ __all__ = ["Carry", "Program", "Test"]
 
 SMALL = 16  # in networks up to this size every agent's own model is scored on the fly …
 JUDGES = 4  # … in larger ones only these, evenly spaced
+# A core makes random bits in several passes: of more numbers than MANY it makes so many at a time as its cache keeps.
+MANY, CACHED = 1 << 21, 1 << 16
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,9 @@ class Program:
             own = jax.random.fold_in(round_key, agent)
             return own if self.streams and not self.record else self.drawn(laws, own)
 
+        each = [x.size for x in jax.tree.leaves(jax.eval_shape(one, arrays.agent_ids[0]))]
+        if jax.default_backend() == "cpu" and arrays.agent_ids.size * sum(each) > MANY:
+            return jax.lax.map(one, arrays.agent_ids, batch_size=max(1, CACHED // sum(each)))
         return jax.vmap(one)(arrays.agent_ids)
 
     def drawn(self, laws: dict[str, Law], own: Any) -> dict[str, Array]:
