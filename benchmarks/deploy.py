@@ -4,8 +4,9 @@
 
 The floor of a round is one gRPC round trip of a frame over mutual TLS plus one FULL commit of it, both in an otherwise
 idle process. Five parties share the machine's cores, so a round of all five costs several floors even if each party
-does nothing else. Hence the processor time of one party in a round, from all its threads, which does not depend on who
-else is on the machine. With `--profile` every agent leaves a cProfile of its main thread's processor time in FOLDER
+does nothing else: what five parties cost that only commit a frame, send it and hear their two neighbours is measured
+too ("bare round"), and so is the processor time of one party in a round, from all its threads, which does not depend on
+who else is on the machine. With `--profile` every agent leaves a cProfile of its main thread's processor time in FOLDER
 (read it with `python -m pstats`), and all times are longer.
 """
 
@@ -19,6 +20,7 @@ import json
 import os
 import sqlite3
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -42,6 +44,7 @@ from coterie.plan import validate
 PARTIES = 5
 WARM = 4  # one round in so many is left out: the first ones compile
 PROFILE = "COTERIE_BENCH_PROFILE"  # round to begin with, and folder
+UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
 
 def trial(d: int, rounds: int, folder: Path) -> tuple[Path, tuple[Site, ...]]:
@@ -101,12 +104,18 @@ def deployed(d: int, rounds: int, folder: Path) -> tuple[float, float, int]:
     return float(wall), float(busy), HEADER_BYTES + 4 * d + SIGNATURE_BYTES
 
 
+def _full(path: Path) -> sqlite3.Connection:
+    """A database that syncs every commit, with a table of blobs."""
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, blob BLOB)")
+    return db
+
+
 def commit_floor(size: int, folder: Path, repeats: int) -> float:
     """Median seconds of one FULL commit of a blob."""
-    with contextlib.closing(sqlite3.connect(folder / "floor.db", isolation_level=None)) as db:
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")
-        db.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, blob BLOB)")
+    with contextlib.closing(_full(folder / "floor.db")) as db:
         blob, times = os.urandom(size), []
         for _ in range(repeats):
             start = time.perf_counter()
@@ -124,13 +133,12 @@ async def trip_floor(size: int, site: Site, repeats: int) -> float:
         async for message in incoming:
             yield message
 
-    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     handler = grpc.method_handlers_generic_handler("floor", {"Echo": grpc.stream_stream_rpc_method_handler(echo)})
-    server = grpc.aio.server(options=options)
+    server = grpc.aio.server(options=UNLIMITED)
     server.add_generic_rpc_handlers((handler,))
     port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair], root, True))
     await server.start()
-    named = [*options, ("grpc.ssl_target_name_override", name)]
+    named = [*UNLIMITED, ("grpc.ssl_target_name_override", name)]
     async with grpc.aio.secure_channel(
         f"127.0.0.1:{port}", grpc.ssl_channel_credentials(root, *pair), named
     ) as channel:
@@ -143,6 +151,67 @@ async def trip_floor(size: int, site: Site, repeats: int) -> float:
         call.cancel()
     await server.stop(0)
     return statistics.median(times[5:])
+
+
+async def bare(agreement: Path, site: Site, size: int, rounds: int) -> None:
+    """One of five parties that only does what no party can leave out: commit a frame, send it, hear both neighbours."""
+    keys = load_party(site.keys)
+    parties = read_agreement(agreement, keys.authority).plan.deploy.parties  # type: ignore[union-attr]
+    me = [p.name for p in parties].index(site.name)
+    ahead = parties[(me + 1) % PARTIES]
+    root, pair = keys.authority.pem, (keys.tls_key_pem, keys.identity.pem)
+    inbox: asyncio.Queue[bytes] = asyncio.Queue()
+    caller: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    async def hear(incoming, context):  # type: ignore[no-untyped-def]
+        caller.set_result(context)
+        async for message in incoming:
+            inbox.put_nowait(message)
+
+    async def listen(call: Any) -> None:
+        async for message in call:
+            inbox.put_nowait(message)
+
+    handler = grpc.method_handlers_generic_handler("bare", {"Round": grpc.stream_stream_rpc_method_handler(hear)})
+    server = grpc.aio.server(options=UNLIMITED)
+    server.add_generic_rpc_handlers((handler,))
+    server.add_secure_port(parties[me].address, grpc.ssl_server_credentials([pair], root, True))
+    await server.start()
+    named = [*UNLIMITED, ("grpc.ssl_target_name_override", ahead.name)]
+    credentials = grpc.ssl_channel_credentials(root, *pair)
+    with contextlib.closing(_full(site.state / "bare.db")) as db:
+        async with grpc.aio.secure_channel(ahead.address, credentials, named) as channel:
+            call = channel.stream_stream("/bare/Round")(wait_for_ready=True)
+            ears = asyncio.create_task(listen(call))
+            behind, frame, times = await caller, os.urandom(size), []
+            for _ in range(rounds):
+                db.execute("INSERT INTO t (blob) VALUES (?)", (frame,))
+                await asyncio.gather(call.write(frame), behind.write(frame))
+                for _ in range(2):
+                    await inbox.get()
+                times.append(time.perf_counter())
+            await call.done_writing()
+            await ears
+    await server.stop(1)
+    steady = times[len(times) // WARM :]
+    (site.state / "bare.json").write_text(json.dumps((steady[-1] - steady[0]) / (len(steady) - 1)))
+
+
+def bare_round(d: int, size: int, rounds: int, folder: Path) -> float:
+    """Median seconds of a round of five parties that do nothing but commit, send and hear."""
+    agreement, sites = trial(d, rounds, folder)
+    children = []
+    for site in sites:
+        site.state.mkdir(exist_ok=True)
+        what = (agreement, site.name, site.keys, site.data, site.state, size, rounds)
+        children.append(subprocess.Popen([sys.executable, "-m", "benchmarks.deploy", "bare", *map(str, what)]))
+    try:
+        if any(child.wait(600) for child in children):
+            raise SystemExit("a bare party failed")
+    finally:
+        for child in children:
+            child.kill()
+    return statistics.median(json.loads((site.state / "bare.json").read_text()) for site in sites)
 
 
 async def send_times(d: int, folder: Path, repeats: int = 100) -> list[float]:
@@ -179,7 +248,8 @@ def main() -> None:
     parser.add_argument("--profile", type=Path)
     args = parser.parse_args()
     heads = ["d", "frame bytes", "rounds/s", "round ms", "party's processor ms", "round trip ms", "FULL commit ms"]
-    print(f"| {' | '.join(heads)} | round / floor |\n|{'---|' * (len(heads) + 1)}")
+    heads += ["bare round ms", "round / floor", "bare / floor", "round / bare"]
+    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for d in (int(x) for x in args.sizes.split(",")):
         with tempfile.TemporaryDirectory(prefix="coterie-bench-", dir=os.environ.get("COTERIE_BENCH_DIR")) as name:
             folder = Path(name)
@@ -191,11 +261,12 @@ def main() -> None:
             site = Site("p0", folder / "trial" / "p0" / "keys", Path(), Path())
             trip = asyncio.run(trip_floor(size, site, 30 if d >= 10**6 else 200))
             commit = commit_floor(size, folder, 30 if d >= 10**6 else 200)
+            least = bare_round(d, size, rounds, folder / "bare")
         floor = trip + commit
         cells = [
             f"{1 / seconds:.1f}",
-            *(f"{1e3 * x:.2f}" for x in (seconds, busy, trip, commit)),
-            f"{seconds / floor:.1f}",
+            *(f"{1e3 * x:.2f}" for x in (seconds, busy, trip, commit, least)),
+            *(f"{x:.1f}" for x in (seconds / floor, least / floor, seconds / least)),
         ]
         print(f"| {d:,} | {size:,} | {' | '.join(cells)} |", flush=True)
     with tempfile.TemporaryDirectory(prefix="coterie-bench-") as name:
@@ -207,4 +278,8 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["agent"]:  # one of the parties
         process.Log = Metered  # type: ignore[misc]
         sys.exit(command(sys.argv[1:]))
+    if sys.argv[1:2] == ["bare"]:
+        where, name, *places, size, rounds = sys.argv[2:]
+        asyncio.run(bare(Path(where), Site(name, *map(Path, places)), int(size), int(rounds)))
+        sys.exit()
     main()

@@ -23,7 +23,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from coterie.deploy import hello
 from coterie.deploy.agreement import Agreement
@@ -189,7 +189,7 @@ class Courier:
         """Say that a neighbour's frames up to this round are stored durably here; it hears so within moments."""
         known, peer = self.held[neighbour], self.peers[neighbour]
         if known.kept < round <= known.round:
-            self.held[neighbour] = replace(known, kept=round)
+            self.held[neighbour] = known._replace(kept=round)
             if round == self.wire.rounds - 1:  # it waits for this before it leaves
                 peer.due = True
                 peer.wake.set()
@@ -361,7 +361,7 @@ class Courier:
                           peer.digests[frame.round].hex(), frame.digest.hex())  # fmt: skip
                 raise BadFrame(f"a second version of round {frame.round}")
             return False
-        self.held[peer.name] = replace(frame.receipt, kept=known.kept)
+        self.held[peer.name] = Receipt(frame.round, frame.digest, frame.signature, known.kept)
         peer.digests[frame.round] = frame.digest
         peer.digests.pop(frame.round - HISTORY, None)
         if frame.round >= self._since:

@@ -28,7 +28,8 @@ import hashlib
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import Literal, NamedTuple
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature
@@ -72,17 +73,17 @@ class Wire:
         if self.count < 1 or self.width not in (4, 8) or not 1 <= self.rounds < 2**31:
             raise ValueError(f"no such wire: {self.count} integers of {self.width} bytes, {self.rounds} rounds")
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Length of the numbers."""
         return self.count * self.width
 
-    @property
+    @cached_property
     def frame_bytes(self) -> int:
         """Length of a whole frame."""
         return HEADER_BYTES + self.bytes + SIGNATURE_BYTES
 
-    @property
+    @cached_property
     def dtype(self) -> np.dtype:
         """How numbers lie in a frame."""
         return np.dtype(f"<i{self.width}")
@@ -97,12 +98,11 @@ class Wire:
     def check(self, numbers: np.ndarray, sender: int, round: int) -> None:
         """Refuse integers beyond the limit. Minimum and maximum: the absolute value of −2⁶³ is negative."""
         bound = self.limit(sender, round)
-        if int(numbers.min()) < -bound or int(numbers.max()) > bound:
+        if int(np.minimum.reduce(numbers)) < -bound or int(np.maximum.reduce(numbers)) > bound:
             raise BadFrame(f"a number lies beyond ±{bound}")
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(NamedTuple):
     """An accepted frame. `stored` are its numbers where they lie in the bytes that arrived, in the wire's own type;
     `digest` and `signature` identify it."""
 
@@ -129,8 +129,7 @@ class Frame:
         return Receipt(self.round, self.digest, self.signature, self.round)
 
 
-@dataclass(frozen=True)
-class Receipt:
+class Receipt(NamedTuple):
     """What a neighbour has of a party's frames: the last one it saw, proven by that frame's own signature.
 
     Attributes:

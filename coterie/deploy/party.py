@@ -169,6 +169,7 @@ class Party:
         with jax.enable_x64(True):
             self._place = terms.place(node)
             self._shard = _shard(terms, node, records, self._place)
+            self._tolerance = float(self._shard.how.tolerance)
             low, high = network.graph.indptr[node : node + 2]
             self._weights = jnp.asarray(network.mixing.edge_weights[low:high])
             self._sizes = jnp.asarray(terms.steps.size)
@@ -218,11 +219,11 @@ class Party:
     def turn(self, t: int, carry: Carry, draw: Mapping[str, Any]) -> tuple[Carry, np.ndarray, bool]:
         """Make up for round t − 1's messages (in `carry`) and speak in round t: integers, and whether to send them."""
         with jax.enable_x64(True):
-            (state, memory), numbers, sent, residual = self._turn(t, carry, dict(draw))
-            charged = self._shard.how.tolerance
-            if float(residual) > charged:
+            (state, memory), numbers, verdict = self._turn(t, carry, dict(draw))
+            sent, residual = np.asarray(verdict).tolist()
+            if not residual <= self._tolerance:
                 raise ArithmeticError(
-                    f"round {t}: subproblem solved to {float(residual):.2g}, charged for {charged:g}: nothing was sent"
+                    f"round {t}: subproblem solved to {residual:.2g}, charged for {self._tolerance:g}: nothing was sent"
                 )
             return Carry(state, memory, carry.heard, carry.when), np.asarray(numbers), bool(sent)
 
@@ -287,7 +288,7 @@ class Party:
         everybody = jnp.arange(len(self.neighbours))
         return Inbox(jax.vmap(self._unflatten)(values), everybody, self._weights, everybody >= 0, c.memory)
 
-    def _compute_turn(self, t: Array, carry: Carry, draw: dict) -> tuple[tuple, Array, Array, Array]:
+    def _compute_turn(self, t: Array, carry: Carry, draw: dict) -> tuple[tuple, Array, Array]:
         algorithm, cfg = self.terms.priced.algorithm, self.terms.priced.cfg
         carry = self._compute_listen(t, carry)
         state, out = algorithm.emit(cfg, self._place, t, carry.state, self._shard, draw)
@@ -296,7 +297,7 @@ class Party:
         limit = self._limits[self.node, t]
         # the noise is on already: to cut a number at the public bound is to process what is released
         numbers = jnp.clip(jnp.round(values / self._sizes[self.node, t]), -limit, limit).astype(self._dtype)
-        return (state, carry.memory), numbers, sent, _residual(state)
+        return (state, carry.memory), numbers, jnp.stack([sent.astype(float), _residual(state)])
 
     def _unflatten(self, values: Array) -> Any:
         leaves, structure = jax.tree.flatten(self._message)

@@ -39,7 +39,8 @@ from coterie.privacy.ledger import Budget, BudgetExceeded
 __all__ = ["EXIT", "open_party", "read_status", "run_party"]
 
 EXIT = {"done": 0, "input": 2, "budget": 3, "ledger": 4, "rolled back": 5, "gave up": 6, "stopped": 130}
-EVERY = 1.0  # seconds between two writings of status.json; to work out ε takes a hundredth of that
+EVERY = 1.0  # seconds between two writings of status.json
+EFFORT = 200  # ε, for a party that runs, is worked out anew when so many times as long as that takes have passed
 
 
 class Opened:
@@ -188,13 +189,15 @@ class Watch:
 
     def __init__(self, agent: Agent, state: Path, show: Callable[[str], None] | None):
         self.agent, self.state, self.show = agent, state, show
-        self._priced = (-1, 0.0)
+        self._priced, self._again = (-1, 0.0), 0.0
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self, ended: bool = False) -> dict[str, Any]:
         """Everything that is shown."""
         status, ledger = self.agent.status, self.agent.ledger
-        if self._priced[0] != ledger.last:  # ε is worked out only when somebody looks
+        now = time.monotonic()
+        if self._priced[0] != ledger.last and (ended or now >= self._again):
             self._priced = (ledger.last, ledger.spent())
+            self._again = time.monotonic() + EFFORT * (time.monotonic() - now)
         alive = self.agent.transport.alive
         return {
             **asdict(status), "epsilon": self._priced[1], "party": self.agent.name, "pid": os.getpid(),
@@ -205,7 +208,7 @@ class Watch:
         """Renew status.json, in one step."""
         with contextlib.suppress(OSError):
             new = self.state / "status.json.new"
-            new.write_text(json.dumps(self.facts() | {"ended": ended}), encoding="utf-8")
+            new.write_text(json.dumps(self.facts(ended) | {"ended": ended}), encoding="utf-8")
             new.replace(self.state / "status.json")
 
     async def forever(self) -> None:

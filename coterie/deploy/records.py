@@ -116,10 +116,11 @@ class Meta(NamedTuple):
 
     def units(self, spent: Fraction | float) -> str:
         """An exact total as stored."""
-        number = Fraction(spent) * int(self.denominator, 16)
-        if number.denominator != 1:
+        top, bottom = spent.as_integer_ratio()
+        whole, rest = divmod(int(self.denominator, 16), bottom)
+        if rest:
             raise InputError(f"{spent} is not a whole number of 1/0x{self.denominator}")
-        return f"{number.numerator:0{len(self.allowed)}x}"
+        return f"{top * whole:0{len(self.allowed)}x}"
 
 
 class Row(NamedTuple):

@@ -23,6 +23,9 @@ __all__ = ["LedgerFailure", "States", "bytes_of", "connect", "create_file", "cut
            "refuse_network"]  # fmt: skip
 
 
+SMALL = 1 << 16  # bytes of a state that is copied into one piece: cheaper than a call for each part
+
+
 class LedgerFailure(RuntimeError):
     """The ledger could not be written. The process must end; the next one reads what the disk really holds."""
 
@@ -67,6 +70,8 @@ class States:
         if name not in self._files:
             self._files[name] = os.open(name, os.O_WRONLY | os.O_CREAT, 0o600)
             sync_folder(self.path.parent)  # once: the file may be new, or left unsynced by a crash
+        if sum(part.nbytes for part in state) < SMALL:
+            state = [memoryview(b"".join(state))]
         at, file = 0, self._files[name]
         for part in state:
             while part.nbytes:

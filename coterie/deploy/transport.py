@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from coterie.deploy.frames import Frame, Receipt
 
@@ -22,8 +22,7 @@ class RolledBack(Exception):
     """A neighbour holds a frame that this party signed and its ledger does not know: it must not send anything."""
 
 
-@dataclass(frozen=True)
-class Incoming:
+class Incoming(NamedTuple):
     """A frame as it reaches the agent. `data` is exactly what arrived."""
 
     sender: str

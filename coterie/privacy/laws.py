@@ -8,9 +8,10 @@ A simulation draws them here with `jax.random`; a deployed agent draws integers 
 from __future__ import annotations
 
 import abc
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -95,11 +96,13 @@ class L2Laplace(Law):
         return -jnp.linalg.norm(value) - log_sphere - gammaln(float(d))
 
 
-class Grid(eqx.Module):
+@partial(jax.tree_util.register_dataclass, data_fields=["steps"], meta_fields=["unit"])
+@dataclass(frozen=True)
+class Grid:
     """A deployed draw: whole numbers of grid steps whose standard scale is `unit` steps."""
 
     steps: Int[Array | np.ndarray, " ..."]
-    unit: float = eqx.field(static=True)
+    unit: float
 
 
 def add(value: Array, noise: Array | Grid, scale: Array | float) -> Array:

@@ -225,10 +225,12 @@ class DiscreteGaussianTable:
 
     def sample(self, shape: Shape) -> NDArray[np.int64]:
         """Independent draws, as an int64 array of the given shape."""
-        draws = self.base.sample(shape)
-        if self.fold:
-            draws += self.fold * self.base.sample(shape)
-        return draws
+        if not self.fold:
+            return self.base.sample(shape)
+        draws, folded = self.base.sample((2, count_of(shape)))
+        folded *= self.fold
+        draws += folded
+        return draws.reshape(shape)
 
 
 @lru_cache(maxsize=32)
