@@ -89,6 +89,11 @@ def kills(folder: Path, start: int = 1, step: int = 1) -> dict[str, Any]:
             after = rows(fleet.sites[1].state / "ledger.db")[0]
             wrong += [f"I4: round {t} was taken back" for t in before if after.get(t) != before[t]]
             found += [f"{calls} {number}: {what}" for what in wrong]
+            print(
+                f"{calls} {number}: exit code {code}, {'; '.join(wrong) or 'as it must be'}",
+                file=sys.stderr,
+                flush=True,
+            )
             number += step
     return {"points": points, "unharmed": skipped, "violations": found}
 
