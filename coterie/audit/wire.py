@@ -138,9 +138,8 @@ class _Crowd:
 
     def turn(self, t: int, carry: Carry, draw: dict[str, Any]) -> tuple[Carry, np.ndarray]:
         with jax.enable_x64(True):
-            (state, memory), numbers, _, residual = self._turn(t, carry, draw)
-            if float(jnp.max(residual)) > self.party._shard.how.tolerance:
-                raise ArithmeticError(f"round {t}: a subproblem was solved to {float(jnp.max(residual)):.2g} only")
+            (state, memory), numbers, verdict = self._turn(t, carry, draw)
+            self.party.judge(t, verdict)
             return Carry(state, memory, carry.heard, carry.when), np.asarray(numbers)
 
     def hear(self, t: int, carry: Carry) -> Carry:

@@ -220,12 +220,20 @@ class Party:
         """Make up for round t − 1's messages (in `carry`) and speak in round t: integers, and whether to send them."""
         with jax.enable_x64(True):
             (state, memory), numbers, verdict = self._turn(t, carry, dict(draw))
-            sent, residual = np.asarray(verdict).tolist()
-            if not residual <= self._tolerance:
-                raise ArithmeticError(
-                    f"round {t}: subproblem solved to {residual:.2g}, charged for {self._tolerance:g}: nothing was sent"
-                )
+            sent = self.judge(t, verdict)
             return Carry(state, memory, carry.heard, carry.when), np.asarray(numbers), bool(sent)
+
+    def judge(self, t: int, verdict: Array) -> np.ndarray:
+        """Whether to send the message of one run of round t, or of each of many; an error if nobody may."""
+        sent, finite, residual = np.asarray(verdict).T
+        if not finite.all():  # as an integer such a number would be the same whatever the noise
+            raise ArithmeticError(f"round {t}: the message is not finite: nothing was sent")
+        if not residual.max() <= self._tolerance:
+            raise ArithmeticError(
+                f"round {t}: subproblem solved to {residual.max():.2g}, charged for {self._tolerance:g}: "
+                "nothing was sent"
+            )
+        return sent
 
     def answer(self, carry: Carry) -> Float[np.ndarray, " dim"]:
         """The model after the last round's messages."""
@@ -289,6 +297,7 @@ class Party:
         return Inbox(jax.vmap(self._unflatten)(values), everybody, self._weights, everybody >= 0, c.memory)
 
     def _compute_turn(self, t: Array, carry: Carry, draw: dict) -> tuple[tuple, Array, Array]:
+        """State and memory, the integers, and for `judge`: whether to send, whether finite, the solver's residual."""
         algorithm, cfg = self.terms.priced.algorithm, self.terms.priced.cfg
         carry = self._compute_listen(t, carry)
         state, out = algorithm.emit(cfg, self._place, t, carry.state, self._shard, draw)
@@ -297,7 +306,7 @@ class Party:
         limit = self._limits[self.node, t]
         # the noise is on already: to cut a number at the public bound is to process what is released
         numbers = jnp.clip(jnp.round(values / self._sizes[self.node, t]), -limit, limit).astype(self._dtype)
-        return (state, carry.memory), numbers, jnp.stack([sent.astype(float), _residual(state)])
+        return (state, carry.memory), numbers, jnp.stack([sent, jnp.all(jnp.isfinite(values)), _residual(state)])
 
     def _unflatten(self, values: Array) -> Any:
         leaves, structure = jax.tree.flatten(self._message)

@@ -106,7 +106,9 @@ def judge(slug: str, worlds: Worlds) -> None:
     assert worlds.mu is not None
     right = audit_wire(worlds, 1000)
     assert not right.violated
-    assert right.mu_bound > 0.75 * worlds.mu  # the 99 % limits take 16 % at this size
+    assert (
+        right.mu_bound > 0.65 * worlds.mu
+    )  # the 99 % limits take 16 % at this size; draws are the system's: .80 ± .03
     for fault in (halved, bare):
         assert audit_wire(worlds, 250, source=Broken(fault)).violated, (slug, fault)
     twice = bounds.rates(again(worlds, 0, 1000), again(worlds, 1, 1000), 0.0)

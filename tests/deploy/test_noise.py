@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -240,5 +241,21 @@ def test_an_unsolved_subproblem_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> 
     terms = Terms.of(plan("pr-admm", rounds=1, penalty=0.001))
     rng = np.random.default_rng(0)
     party = Party(terms, 0, Records(rng.normal(size=(12, 3)) / 6, rng.integers(0, 2, 12), ("no", "yes")))
-    with pytest.raises(ArithmeticError, match="nothing was sent"):
+    with pytest.raises(ArithmeticError, match=r"charged for 1e-.*nothing was sent"):
         party.turn(0, party.begin(), SystemSource().draw(0, terms.draws(0)))
+
+
+@pytest.mark.parametrize("slug", ["dp-dsgd", "pr-admm"])
+def test_a_message_that_is_not_finite_is_not_sent(slug: str) -> None:
+    """Noise on not-a-number is not-a-number: its integer would say so, without noise."""
+    terms, rng = Terms.of(plan(slug, rounds=2)), np.random.default_rng(0)
+    party = Party(terms, 0, Records(rng.normal(size=(12, 3)) / 6, rng.integers(0, 2, 12), ("no", "yes")))
+    draw = SystemSource().draw(0, terms.draws(0))
+    carry, numbers, sent = party.turn(0, party.begin(), draw)
+    assert sent
+    assert len(set(numbers.tolist())) == 3
+    broken = carry._replace(
+        state=jax.tree.map(lambda x: np.full_like(x, np.nan) if x.dtype == float else x, carry.state)
+    )
+    with pytest.raises(ArithmeticError, match="not finite: nothing was sent"):
+        party.turn(1, broken, draw)

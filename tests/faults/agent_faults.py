@@ -63,9 +63,10 @@ def traced(*options: str) -> list[str]:
 def kills(folder: Path, start: int = 1, step: int = 1) -> dict[str, Any]:
     """The middle one of three dies at its n-th call, then comes back. Noise is fresh: a second draw would be seen.
 
-    Counts of calls are per thread; stores are made by one thread, so the sweep meets each of them.
+    Counts of calls are per thread; stores are made by one thread, so the sweep meets each of them. The others wait a
+    minute at the end, or they would be gone before one that died at its last message is back.
     """
-    fleet, found, points, skipped = three(folder), [], 0, 0
+    fleet, found, points, skipped = three(folder, deadline=60.0), [], 0, 0
     for calls in (SENDS, STORES):
         number, through = start, 0
         while through < 2:
