@@ -15,6 +15,7 @@ not know means that this ledger is an old copy, or one of two: the party refuses
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -85,14 +86,17 @@ class Agent:
         self.status = Status(rounds=self.rounds, budget=ledger.budget.epsilon)
         self._tick = time.monotonic()
 
-    async def run(self, save: Callable[[np.ndarray], None] = lambda _: None) -> np.ndarray:
+    async def run(
+        self, save: Callable[[np.ndarray], None] = lambda _: None, saved: np.ndarray | None = None
+    ) -> np.ndarray:
         """Take part until the last round, `save` the model, and stay until the neighbours have theirs.
 
+        `saved` is the model that an earlier process has stored: what is left then is to serve neighbours that need it.
         Whatever is raised, the ledger is consistent and starting again goes on from it. After a LedgerFailure the
         process must end at once: the connections are left as they are, since not even a farewell may be sent.
         """
         try:
-            point = await self._take_part(save)
+            point = await self._take_part(save, saved)
         except LedgerFailure:
             raise
         except BaseException:
@@ -101,8 +105,12 @@ class Agent:
         await self.transport.close()
         return point
 
-    async def _take_part(self, save: Callable[[np.ndarray], None]) -> np.ndarray:
+    async def _take_part(self, save: Callable[[np.ndarray], None], saved: np.ndarray | None) -> np.ndarray:
         await self.transport.start()
+        if saved is not None and self.ledger.last == self.rounds - 1:
+            await self._come_back()
+            await self._leave()
+            return saved
         carry = await self._resume()
         for t in range(self.ledger.last + 1, self.rounds):
             carry = await self._speak(t, carry)
@@ -130,6 +138,22 @@ class Agent:
         self._sent(last)
         return await self._collect(last, self.party.unpack(stored))
 
+    async def _come_back(self) -> None:
+        """After an end behind the last round: offer the last message again to whoever is still there, for a deadline.
+
+        Nobody need be: neighbours that had this party's word leave at once. Nothing new can be sent either.
+        """
+        last = self.rounds - 1
+        stored, frame = self.ledger.state(), self.ledger.frame(last)
+        assert stored is not None
+        assert frame is not None
+        self.note("resume", round=last)
+        await self.transport.push(last, frame)
+        self._sent(last)
+        with contextlib.suppress(TimeoutError, GaveUp):
+            async with asyncio.timeout(self.deploy.deadline):
+                await self._collect(last, self.party.unpack(stored))  # what a neighbour must know to be stored here
+
     async def _leave(self) -> None:
         """The model is stored: let go of the neighbours as soon as each has stored its own, or after a deadline.
 
@@ -138,11 +162,12 @@ class Agent:
         """
         self.status.phase = "waiting for the others to finish"
         self._keep()
-        last = self.rounds - 1
+        last, until = self.rounds - 1, time.monotonic() + self.deploy.deadline
         for name in self.neighbours:
             self.status.waiting = (name,)
             try:
-                await asyncio.wait_for(self.transport.receipt(name, kept=last), self.deploy.deadline)
+                left = max(until - time.monotonic(), 0.001)
+                await asyncio.wait_for(self.transport.receipt(name, kept=last), left)
             except TimeoutError:
                 self.note("left", missing=name)
         await asyncio.sleep(GRACE)

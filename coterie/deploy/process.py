@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -121,7 +122,8 @@ async def _main(opened: Opened, state: Path, source: Source, listen: str | None,
     agent = Agent(agreement, keys, party, ledger, transport, source, note)
     watch = Watch(agent, state, show)
     server = None if metrics is None else await watch.serve(metrics)
-    running = asyncio.ensure_future(agent.run(lambda point: _save(state / "model.npz", agent, point)))
+    model = state / "model.npz"
+    running = asyncio.ensure_future(agent.run(lambda point: _save(model, agent, point), _saved(model)))
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, running.cancel)
     watching = asyncio.create_task(watch.forever())
@@ -171,6 +173,15 @@ def _save(path: Path, agent: Agent, point: np.ndarray) -> None:
     np.savez(content, point=point, epsilon=spent, delta=agent.ledger.budget.delta)
     write_bytes(path, content.getvalue())
     agent.note("model", epsilon=spent)
+
+
+def _saved(path: Path) -> np.ndarray | None:
+    """The model that an earlier process of this party has stored."""
+    try:
+        with np.load(path) as stored:
+            return np.asarray(stored["point"])
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+        return None
 
 
 def _certify(path: Path, opened: Opened) -> None:

@@ -6,6 +6,7 @@ every report shows a decentralized run between.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,27 +14,29 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from coterie.drivers.layout import Layout, axes
+from coterie.drivers.layout import Arrays, Group, Layout, axes, rows
 from coterie.drivers.program import Test
 from coterie.problems import Settings, Solver
 from coterie.problems.solve import newton_like, projected, quasi_newton
+
+JUDGED = 64  # agents, evenly spaced, whose own models are made and scored: a sample says what they are like
 
 __all__ = ["REFERENCES", "alone", "pooled", "scores"]
 
 
 def pooled(layout: Layout, how: Settings | None = None) -> np.ndarray:
     """The minimiser of (1/N) Σ_i f_i, to gradient norm 1e-9 (in float64) where the problem is convex."""
-    groups, place, problem = layout.placed.groups, layout.placed.place, layout.problem
+    place, problem = layout.placed.place, layout.problem
     dtype = place.start.dtype
     how = how or Settings(tolerance=1e-9 if dtype == jnp.float64 else 1e-5, max_steps=500)
 
-    def mean(f_name: str, x: Array) -> Array:
-        total: Any = 0.0
-        for g in groups:
-            total += jnp.sum(jax.vmap(lambda s: getattr(s, f_name)(x), (axes(g.shards),))(g.shards), axis=0)
-        return total / place.agents
+    def solve(x: Array, groups: list[Group]) -> Array:  # an argument: as constants, records would be compiled in
+        def mean(f_name: str, x: Array) -> Array:
+            total: Any = 0.0
+            for g in groups:
+                total += jnp.sum(jax.vmap(lambda s: getattr(s, f_name)(x), (axes(g.shards),))(g.shards), axis=0)
+            return total / place.agents
 
-    def solve(x: Array) -> Array:
         solver = Solver.fresh(x, problem.keeps_factor)
         if problem.constraint is not None:
             weight = jnp.max(place.unit * place.count)
@@ -44,28 +47,35 @@ def pooled(layout: Layout, how: Settings | None = None) -> np.ndarray:
         return quasi_newton(lambda v: (mean("value", v), mean("slope", v)), solver, how).x
 
     with jax.enable_x64(dtype == jnp.float64):
-        return np.asarray(jax.jit(solve)(place.start))
+        return np.asarray(jax.jit(solve)(place.start, layout.placed.groups))
 
 
-def alone(layout: Layout) -> np.ndarray:
-    """(agents, dim): every agent's own minimiser of f_i, in the plan's order."""
+def alone(layout: Layout, most: int | None = None) -> np.ndarray:
+    """(agents, dim): every agent's own minimiser of f_i, in the plan's order; of so many, evenly spaced, if `most`."""
     place, dtype = layout.placed.place, layout.arrays.place.start.dtype
+    everybody = np.arange(place.agents)
+    chosen = everybody if most is None else np.unique(np.linspace(0, place.agents - 1, most).astype(int))
+    where = layout.restore(everybody)[chosen]  # their places in the layout
+    found = np.empty((len(chosen), *place.start.shape), dtype)
     with jax.enable_x64(dtype == jnp.float64):
         zero = jnp.zeros_like(place.start)
         one = jax.jit(lambda s: s.argmin(zero, 0.0, s.solver(place.start))[0])
-        out = [np.asarray(jax.vmap(one, (axes(g.shards),))(g.shards)) for g in layout.placed.groups]
-    return layout.restore(np.concatenate(out))
+        for g in layout.placed.groups:
+            here = np.flatnonzero((g.low <= where) & (where < g.high))
+            if len(here):
+                few = rows(g.shards, where[here] - g.low)
+                found[here] = jax.vmap(one, (axes(few),))(few)
+    return found
 
 
 def scores(layout: Layout, test: Test) -> dict[str, dict[str, float]]:
-    """Scores and losses of `pooled` and of `alone` (mean over the agents)."""
+    """Scores and losses of `pooled` and of `alone` (mean over the agents, or over `JUDGED` of many)."""
     with jax.enable_x64(layout.arrays.place.start.dtype == jnp.float64):
-        objective = jax.jit(lambda x: _objective(layout, x))
+        objective = partial(jax.jit(_objective), layout.placed)
         held_out = jnp.asarray(test.features), jnp.asarray(test.targets)
         score = jax.jit(lambda x: layout.problem.score(x, *held_out))
         out = {}
-        for name, points in (("pooled", pooled(layout)[None]), ("alone", alone(layout))):
-            points = points[np.linspace(0, len(points) - 1, min(len(points), 64)).astype(int)]
+        for name, points in (("pooled", pooled(layout)[None]), ("alone", alone(layout, JUDGED))):
             out[name] = {
                 "train_loss": float(np.mean([objective(jnp.asarray(x)) for x in points])),
                 "test_score": float(np.mean([score(jnp.asarray(x)) for x in points])),
@@ -73,11 +83,11 @@ def scores(layout: Layout, test: Test) -> dict[str, dict[str, float]]:
         return out
 
 
-def _objective(layout: Layout, x: Array) -> Array:
+def _objective(arrays: Arrays, x: Array) -> Array:
     total = jnp.zeros((), x.dtype)
-    for g in layout.placed.groups:
+    for g in arrays.groups:
         total += jnp.sum(jax.vmap(lambda s: s.value(x), (axes(g.shards),))(g.shards))
-    return total / layout.arrays.place.agents
+    return total / arrays.place.agents
 
 
 REFERENCES = {

@@ -192,14 +192,14 @@ class House:
         self.spent[name] = now
 
     async def live(self, name: str, *, kind: type[Agent] = Agent, prepare: Callable[[Agent], None] | None = None,
-                   state: Path | None = None) -> None:  # fmt: skip
+                   state: Path | None = None, saved: np.ndarray | None = None) -> None:  # fmt: skip
         """One life of a party: to its end, or to the exception that ends it. A Crash leaves the files as they are."""
         ledger = self.ledger(name, state or self.state[name])
         agent = self.agent(name, ledger, kind)
         if prepare is not None:
             prepare(agent)
         try:
-            self.models[name] = await agent.run()
+            self.models[name] = await agent.run(saved=saved)
         except Crash:
             raise
         except BaseException:

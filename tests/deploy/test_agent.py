@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,35 @@ class Crashes:
         hooked(agent.ledger, "release", "release", lambda t, *_: t)
         hooked(agent.transport, "push", "push", lambda t, *_: t)
         hooked(agent, "_collect", "listen", lambda t, *_: t)
+
+
+def test_one_that_ends_behind_the_last_round_needs_nobody(tmp_path: Path) -> None:
+    """Killed after its model was stored: the neighbours have its word and are gone. It is done, and sends no more."""
+    house = House(Setting.small(tmp_path / "t", 2, "pr-admm", deadline=0.3, patience=1.0), tmp_path / "h")
+    together(*(house.live(name) for name in house.names), seconds=60)
+    name, model = house.names[1], house.models[house.names[1]]
+    draws, seen = len(house.sources[name].calls), {k: set(v) for k, v in house.seen.items()}
+    together(house.live(name, saved=model), seconds=20)
+    assert house.models[name] is model
+    assert (len(house.sources[name].calls), house.seen) == (draws, seen)
+    assert house.violations(2) == []
+    with pytest.raises(GaveUp):  # twin: without its model it would need the last messages again
+        together(house.live(name), seconds=20)
+
+
+def test_one_that_comes_back_behind_the_last_round_serves_those_that_wait(tmp_path: Path) -> None:
+    """It stored its model and died before its last message arrived everywhere."""
+    house = House(Setting.small(tmp_path / "t", 2, "pr-admm", deadline=20.0, patience=60.0), tmp_path / "h")
+    name = house.names[1]
+    together(*(house.live(n) for n in house.names), seconds=60)
+    other, model = house.names[0], house.models[house.names[0]]
+    del house.models[other]
+    began = time.monotonic()
+    together(house.live(name, saved=house.models[name]), house.live(house.names[2], saved=house.models[house.names[2]]),
+             house.live(other), seconds=60)  # fmt: skip
+    assert time.monotonic() - began < 15  # nobody waits for a deadline: each has the others' word
+    np.testing.assert_array_equal(house.models[other], model)
+    assert house.violations(2) == []
 
 
 class Proxy:

@@ -75,6 +75,7 @@ def test_references_equal_scikit_learn() -> None:
     own = alone(layout)
     assert np.abs(own - optimum("records")).max() > 0.1  # collaboration is worth something here
     parts = np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])
+    np.testing.assert_allclose(alone(layout, 3), own[[0, 2, 5]], atol=1e-9)  # a sample, in the plan's order
     for i in (0, 3):
         single = fit(parts[i], 6 / (RIDGE * sum(SIZES)))  # f_i weighs a record 6/Σn against ridge/2 ‖x‖²
         np.testing.assert_allclose(own[i], single.coef_[0], atol=1e-6)
