@@ -137,8 +137,9 @@ def split(
         if stratify and dataset.classes is not None:
             stratum = stratum * len(dataset.classes) + dataset.targets
         test = np.zeros(len(dataset), bool)
-        for value in np.unique(stratum):
-            rows = rng.permutation(np.flatnonzero(stratum == value))
+        order = np.argsort(stratum, kind="stable")  # once: there may be a million sites
+        for members in np.split(order, np.flatnonzero(np.diff(stratum[order])) + 1):
+            rows = rng.permutation(members)
             test[rows[: round(test_fraction * len(rows))]] = True
     if not test.any() or test.all():
         raise InputError(f"test_fraction {test_fraction} of {len(dataset)} records leaves one side empty")
