@@ -1,0 +1,106 @@
+"""`coterie run` of many agents against a hand-written JAX loop: `python -m benchmarks.command KIND [--agents N]`.
+
+Decentralized gradient descent in float32 on a random 4-regular graph (`regular`) or a grid: what the command says its
+run took (its first and only one: loading of kernels and both measurements are in it) over the median of seven runs of
+the loop, compiled and warm. Making data, compiling and reporting are left out; the whole command's time is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.engine import median_time
+from coterie.graphs import make_graph, mixing
+
+ROUNDS, DIM, STEP, RIDGE = 100, 40, 0.5, 0.01
+PLAN = """
+name = "many agents"
+data = {{ source = "clinics", test_fraction = 0.06, options = {{ records = {total}, features = {dim} }} }}
+partition = {{ kind = "iid", agents = {agents}, records = {records} }}
+graph = {{ kind = "{kind}" {degree} }}
+problem = {{ loss = "logistic" }}
+algorithm = {{ name = "dgd" }}
+run = {{ rounds = {rounds}, every = {rounds}, dtype = "float32" }}
+"""
+
+
+def command(kind: str, agents: int, records: int) -> tuple[float, float]:
+    """Seconds of the run, and of the whole command."""
+    total, degree = agents * (records + 2 + records // 10), ", degree = 4" if kind == "regular" else ""
+    with tempfile.TemporaryDirectory(prefix="coterie-bench-") as name:
+        plan = Path(name) / "plan.toml"
+        sizes = {"agents": agents, "records": records, "total": total, "dim": DIM, "rounds": ROUNDS}
+        plan.write_text(PLAN.format(kind=kind, degree=degree, **sizes))
+        call = [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "coterie.cli",
+            "run",
+            str(plan),
+            "--out",
+            f"{name}/out",
+            "--quiet",
+        ]
+        start = time.perf_counter()
+        subprocess.run(call, check=True, stdout=subprocess.DEVNULL)
+        whole = time.perf_counter() - start
+        return json.loads((Path(name) / "out" / "result.json").read_text())["timing"]["run_s"], whole
+
+
+def by_hand(kind: str, agents: int, records: int) -> float:
+    """Median seconds of the same rounds as one would write them."""
+    graph = make_graph(kind, agents, seed=0, **({"degree": 4} if kind == "regular" else {}))
+    degrees = np.diff(graph.indptr)
+    index = np.zeros((agents, int(degrees.max())), np.int32)
+    weight = np.zeros(index.shape, np.float32)
+    who, slot = np.repeat(np.arange(agents), degrees), np.arange(len(graph.indices))
+    slot = slot - np.repeat(graph.indptr[:-1], degrees)
+    index[who, slot], weight[who, slot] = graph.indices, mixing(graph, "metropolis").edge_weights
+    own, near, share = jnp.asarray(1 - weight.sum(1)), jnp.asarray(index), jnp.asarray(weight)
+    key = jax.random.key(0)
+    xs = jax.random.normal(key, (agents, records, DIM)) / DIM**0.5
+    ys = jnp.where(jax.random.bernoulli(key, 0.5, (agents, records)), 1.0, -1.0)
+
+    @jax.jit
+    def loop(x: jax.Array, xs: jax.Array, ys: jax.Array) -> jax.Array:
+        def step(x: jax.Array, t: jax.Array) -> tuple[jax.Array, None]:
+            mixed = own[:, None] * x
+            for k in range(near.shape[1]):
+                mixed += share[:, k, None] * x[near[:, k]]
+            slope = -ys * jax.nn.sigmoid(-ys * jnp.einsum("nrd,nd->nr", xs, x))
+            gradient = jnp.einsum("nr,nrd->nd", slope, xs) / records + RIDGE * x
+            return mixed - STEP / (1 + t) ** 0.5 * gradient, None
+
+        return jax.lax.scan(step, x, jnp.arange(ROUNDS, dtype=jnp.float32))[0]
+
+    start = jnp.zeros((agents, DIM))
+    with jax.default_matmul_precision("highest"):
+        return median_time(lambda: jax.block_until_ready(loop(start, xs, ys)), 7)
+
+
+def main() -> None:
+    """Print one line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", choices=["regular", "grid"])
+    parser.add_argument("--agents", type=int, default=10**6)
+    parser.add_argument("--records", type=int, default=32)
+    args = parser.parse_args()
+    ours, whole = command(args.kind, args.agents, args.records)  # first: a GPU's memory is for one process
+    loop = by_hand(args.kind, args.agents, args.records)
+    print(f"| {args.kind} | {args.agents:,} | {ours:.3f} s | {loop:.3f} s | {ours / loop:.2f} | {whole:.0f} s in all |")
+
+
+if __name__ == "__main__":
+    main()
