@@ -130,29 +130,28 @@ class Agent:
         if last < 0:
             self.note("start", rounds=self.rounds)
             return self.party.begin()
+        return await self._collect(last, await self._push_again())
+
+    async def _push_again(self) -> Carry:
+        """Offer the last stored message again; the state that was stored with it."""
+        last = self.ledger.last
         stored, frame = self.ledger.state(), self.ledger.frame(last)
         assert stored is not None
         assert frame is not None
         self.note("resume", round=last)
         await self.transport.push(last, frame)
         self._sent(last)
-        return await self._collect(last, self.party.unpack(stored))
+        return self.party.unpack(stored)
 
     async def _come_back(self) -> None:
         """After an end behind the last round: offer the last message again to whoever is still there, for a deadline.
 
         Nobody need be: neighbours that had this party's word leave at once. Nothing new can be sent either.
         """
-        last = self.rounds - 1
-        stored, frame = self.ledger.state(), self.ledger.frame(last)
-        assert stored is not None
-        assert frame is not None
-        self.note("resume", round=last)
-        await self.transport.push(last, frame)
-        self._sent(last)
+        carry = await self._push_again()
         with contextlib.suppress(TimeoutError, GaveUp):
             async with asyncio.timeout(self.deploy.deadline):
-                await self._collect(last, self.party.unpack(stored))  # what a neighbour must know to be stored here
+                await self._collect(self.ledger.last, carry)  # what a neighbour must know to be stored here
 
     async def _leave(self) -> None:
         """The model is stored: let go of the neighbours as soon as each has stored its own, or after a deadline.
