@@ -19,6 +19,9 @@ __all__ = ["curves", "network"]
 INK, RUN, POOLED, ALONE = "#333333", "#1f6fb4", "#2a9d5c", "#c8553d"
 
 
+FEW = 8  # measurements so few that each is marked: a line alone would hide where they are, or that there is one
+
+
 def _style(axis: Any) -> None:
     axis.spines[["top", "right"]].set_visible(False)
     axis.grid(alpha=0.25, linewidth=0.6)
@@ -35,6 +38,7 @@ def curves(result: dict[str, Any], path: Path) -> None:
     ]
     figure, axes = plt.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
     rounds = np.array(data["round"])
+    room = 0.05 * max(1, rounds[-1])
     for axis, (key, label, log) in zip(axes, panels, strict=True):
         mean, spread = np.array(data[key]), np.array(std[key])
         if log:
@@ -42,13 +46,15 @@ def curves(result: dict[str, Any], path: Path) -> None:
             axis.set_yscale("log")
         seeds = len(result["seeds"])
         name = f"{result['algorithm']['name']} ({seeds} seed{'s' if seeds > 1 else ''})"
-        axis.plot(rounds, mean, color=RUN, label=name)
+        few = "o" if len(rounds) <= FEW else None
+        axis.plot(rounds, mean, color=RUN, label=name, marker=few)
         low = np.maximum(mean - spread, mean / 10) if log else mean - spread
         axis.fill_between(rounds, low, mean + spread, color=RUN, alpha=0.2, linewidth=0)
         for reference, colour, dash in (("pooled", POOLED, "--"), ("alone", ALONE, ":")):
             value = result["references"].get(reference, {}).get(key)
             if value is not None:
                 axis.axhline(value, color=colour, linestyle=dash, label=reference)
+        axis.set_xlim(-room, rounds[-1] + room)  # one range for all three, whatever a logarithm leaves out
         axis.set_xlabel("round")
         axis.set_ylabel(label)
         _style(axis)
