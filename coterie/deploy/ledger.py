@@ -1,7 +1,7 @@
 r"""The durable ledger: one transaction = charge + exact bytes + resume state, before the socket is touched.
 
 `DurableLedger.release` checks the charge against the plan, writes it with the message and the state to resume from,
-and returns once all of it is on the disk. Only then may the message be sent. The state lies in a file beside the
+and returns once all of it is on the disk. Only then may the message be sent. A large state lies in a file beside the
 database (`storage.States`), synced before the transaction that holds its SHA-256 and makes it the current one.
 
 After a restart there are two cases: the round has a row, then the very same bytes are sent again (`frame`); or it has
@@ -75,8 +75,8 @@ class DurableLedger:
     """One agent's ledger on disk; a context manager. One thread at a time may call it, from any thread.
 
     Args:
-        path: the database file. Its log lies beside it, under the same name with "-wal", and the states to resume
-            from with "-state0" and "-state1".
+        path: the database file. Its log lies beside it, under the same name with "-wal", and large states to
+            resume from with "-state0" and "-state1".
         budget: (ε, δ) of the agent.
         plan_hash: what the parties agreed on; a ledger serves one agreement.
         agent: whose ledger it is.
@@ -195,8 +195,9 @@ class DurableLedger:
             state_hash, frame_hash = records.sha256(*parts), records.sha256(frame)
             own = records.link(book.head, round, charge, total, holds, state_hash, frame_hash)
             with self._final("state"):
-                self._states.write(round, parts)
+                left = self._states.write(round, parts)
             self._write(
+                *left,
                 ("INSERT INTO release VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                  (round, charge, total, holds, state_hash, book.head, own, frame)),
             )  # fmt: skip
@@ -217,7 +218,7 @@ class DurableLedger:
         """The state stored with the last release, or None before the first."""
         with self._lock:
             self._usable()
-            return self._states.read(self.last) if self.last >= 0 else None
+            return self._states.read(self._db, self.last) if self.last >= 0 else None
 
     def held(self) -> dict[str, Receipt]:
         """What had been received from each neighbour, as of the last release."""

@@ -2,8 +2,7 @@ r"""What a durable ledger holds: tables, the hash chain over them, and reading t
 
 Each row's hash is SHA-256 over its fields and the hash before it, the first over the genesis: format, plan, agent,
 budget. Large fields enter by their own SHA-256, so that the state of old rounds need not be kept, and the last one can
-lie in a file of its own. Fields are encoded
-with type and length, so that no two rows have the same encoding.
+lie in a file of its own. Fields are encoded with type and length, so that no two rows have the same encoding.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from coterie.privacy.ledger import Allowance, Budget, BudgetExceeded, Entry
 
 __all__ = ["FORMAT", "SCHEMA", "Book", "Meta", "Row", "canonical", "held_json", "link", "load", "payable", "sha256"]
 
-FORMAT = 1
+FORMAT = 2
 # `total` and `allowed` are whole numbers of 1/denominator in hexadecimal, all of one length: text order is their order
 SCHEMA = (
     """CREATE TABLE meta (id INTEGER PRIMARY KEY CHECK (id = 0), format INTEGER NOT NULL, plan_hash BLOB NOT NULL,
@@ -31,6 +30,7 @@ SCHEMA = (
  denominator TEXT NOT NULL, allowed TEXT NOT NULL, created TEXT NOT NULL, hash BLOB NOT NULL)""",
     """CREATE TABLE release (round INTEGER PRIMARY KEY, charge TEXT NOT NULL, total TEXT NOT NULL, held TEXT NOT NULL,
  state_hash BLOB NOT NULL, prev_hash BLOB NOT NULL, hash BLOB NOT NULL, frame BLOB NOT NULL)""",
+    """CREATE TABLE state (id INTEGER PRIMARY KEY CHECK (id = 0), round INTEGER NOT NULL, bytes BLOB NOT NULL)""",
     """CREATE TABLE stop (id INTEGER PRIMARY KEY CHECK (id = 0), after INTEGER NOT NULL, reason TEXT NOT NULL,
  prev_hash BLOB NOT NULL, hash BLOB NOT NULL)""",
     """CREATE TRIGGER guard BEFORE INSERT ON release BEGIN
@@ -153,7 +153,7 @@ class Book:
         self.held, self.head = dict(held), row.hash
 
 
-def load(db: sqlite3.Connection, state_of: Callable[[int], bytes]) -> Book:
+def load(db: sqlite3.Connection, state_of: Callable[[sqlite3.Connection, int], bytes]) -> Book:
     """Read a whole ledger and check everything in it, the state of its last round too.
 
     `Damaged` names the first row that is wrong.
@@ -166,7 +166,7 @@ def load(db: sqlite3.Connection, state_of: Callable[[int], bytes]) -> Book:
         raise Damaged(f"cannot be read: {error}") from error
 
 
-def _load(db: sqlite3.Connection, state_of: Callable[[int], bytes]) -> Book:
+def _load(db: sqlite3.Connection, state_of: Callable[[sqlite3.Connection, int], bytes]) -> Book:
     found = [sql for (sql,) in db.execute("SELECT sql FROM sqlite_schema ORDER BY rowid")]
     if found != list(SCHEMA):
         raise Damaged("its tables are not those of a ledger")
@@ -197,7 +197,7 @@ def _load(db: sqlite3.Connection, state_of: Callable[[int], bytes]) -> Book:
             raise Damaged(f"{where}: its total is not the sum of its charges")
         book.allowance.take(taken)
         book.add(Row(round, events, Fraction(taken.spent), len(frame), frame_hash, own), receipts)
-    if book.rows and sha256(state_of(len(book.rows) - 1)) != state_hash:
+    if book.rows and sha256(state_of(db, len(book.rows) - 1)) != state_hash:
         raise Damaged(f"the state is not the one of round {len(book.rows) - 1}")
     for _, after, reason, before, own in db.execute("SELECT * FROM stop"):
         if after != len(book.rows) - 1 or before != book.head or link(before, after, reason) != own:

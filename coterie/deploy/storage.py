@@ -14,6 +14,7 @@ import sqlite3
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from coterie.deploy import records
 from coterie.deploy.sealing import PAGE, Damaged, intact, network_filesystem, page_sums, scan_log, seal_of
@@ -23,7 +24,7 @@ __all__ = ["LedgerFailure", "States", "bytes_of", "connect", "create_file", "cut
            "refuse_network"]  # fmt: skip
 
 
-SMALL = 1 << 16  # bytes of a state that is copied into one piece: cheaper than a call for each part
+SMALL = 1 << 16  # bytes of a state: below, writing it twice costs less than a sync of its own
 
 
 class LedgerFailure(RuntimeError):
@@ -49,11 +50,12 @@ def cut(path: str | os.PathLike[str], size: int) -> None:
 
 
 class States:
-    """The states to resume from, in two files beside the ledger that take turns: that of round t in file t mod 2.
+    """The state to resume from: a small one in a row of the database, a large one in two files beside it.
 
-    A state is written and synced before the row that names its SHA-256 is committed, and never into the file of the
-    row before. So whatever cuts the writing short, the state of the last committed row is whole. In the database it
-    would be written twice, page by page: in the log, and when the log is folded in.
+    A small state (less than `SMALL` bytes) is part of the transaction that releases its round. A large one would be
+    written twice there, page by page: in the log, and when the log is folded in. So it is written and synced to a file
+    before the row that names its SHA-256 is committed: that of round t to file t mod 2, never the one of the row
+    before. Whatever cuts the writing short, the state of the last committed row is whole.
     """
 
     def __init__(self, path: Path):
@@ -61,17 +63,17 @@ class States:
         self._files: dict[str, int] = {}
 
     def name(self, round: int) -> str:
-        """The file of a round."""
+        """The file of a round's large state."""
         return f"{self.path}-state{round % 2}"
 
-    def write(self, round: int, state: Sequence[memoryview]) -> None:
-        """Store a state, durably: the file holds it and nothing else."""
+    def write(self, round: int, state: Sequence[memoryview]) -> list[tuple[str, tuple[Any, ...]]]:
+        """Store a state: what is left to do in the transaction of its round, the file being durable already."""
+        if sum(part.nbytes for part in state) < SMALL:
+            return [("INSERT OR REPLACE INTO state VALUES (0, ?, ?)", (round, b"".join(state)))]
         name = self.name(round)
         if name not in self._files:
             self._files[name] = os.open(name, os.O_WRONLY | os.O_CREAT, 0o600)
             sync_folder(self.path.parent)  # once: the file may be new, or left unsynced by a crash
-        if sum(part.nbytes for part in state) < SMALL:
-            state = [memoryview(b"".join(state))]
         at, file = 0, self._files[name]
         for part in state:
             while part.nbytes:
@@ -80,10 +82,12 @@ class States:
         if os.fstat(file).st_size != at:
             os.ftruncate(file, at)
         os.fdatasync(file)
+        return []
 
-    def read(self, round: int) -> bytes:
+    def read(self, db: sqlite3.Connection, round: int) -> bytes:
         """The state of a round; empty if there is none."""
-        return bytes_of(self.name(round))
+        found = db.execute("SELECT bytes FROM state WHERE round = ?", (round,)).fetchone()
+        return bytes_of(self.name(round)) if found is None else found[0]
 
     def close(self) -> None:
         """Let go of the files."""
