@@ -138,14 +138,15 @@ class _Crowd:
 
     def turn(self, t: int, carry: Carry, draw: dict[str, Any]) -> tuple[Carry, np.ndarray]:
         with jax.enable_x64(True):
-            (state, memory), numbers, verdict = self._turn(t, carry, draw)
-            self.party.judge(t, verdict)
-            return Carry(state, memory, carry.heard, carry.when), np.asarray(numbers)
+            kept, numbers, verdict = self._turn(t, carry, draw)
+            _, finite, residual = np.asarray(verdict).T
+            self.party.judge(t, finite.min(), residual.max())
+            return Carry(kept, carry.heard, carry.when), np.asarray(numbers)
 
     def hear(self, t: int, carry: Carry) -> Carry:
         pairs = zip(self.worlds.said(t), carry.heard, strict=True)
         heard = tuple(np.broadcast_to(said.astype(last.dtype), last.shape) for said, last in pairs)
-        return Carry(carry.state, carry.memory, heard, np.full_like(carry.when, t))
+        return Carry(carry.kept, heard, np.full_like(carry.when, t))
 
 
 def speak(worlds: Worlds, world: int, count: int, source: Source | None = None) -> bytes:

@@ -199,20 +199,17 @@ class Agent:
     async def _collect(self, t: int, carry: Carry) -> Carry:
         """Every neighbour's message of round t; of a late one the last there is, if the algorithm can use it."""
         self.status.phase = "listening"
-        started, oldest = time.monotonic(), 0 if self.reuse else t  # a late message is better than none
-        while missing := [n for n in self.neighbours if t not in self.waiting[n]]:
-            self.status.waiting = tuple(missing)
-            limit = self.deploy.deadline if self.reuse else self.deploy.patience
-            left = started + limit - time.monotonic()
-            try:
-                async with asyncio.timeout(max(left, 0.001)):
+        oldest = 0 if self.reuse else t  # a late message is better than none
+        try:
+            async with asyncio.timeout(self.deploy.deadline if self.reuse else self.deploy.patience):
+                while missing := [n for n in self.neighbours if t not in self.waiting[n]]:
+                    self.status.waiting = tuple(missing)
                     incoming = await self.transport.pull(oldest, now=t)
-            except TimeoutError:
-                if self.reuse:
-                    self.note("late", round=t, parties=missing)
-                    break
+                    self.waiting[incoming.sender][incoming.round] = incoming.frame
+        except TimeoutError:
+            if not self.reuse:
                 raise self._gave_up(missing, t) from None
-            self.waiting[incoming.sender][incoming.round] = incoming.frame
+            self.note("late", round=t, parties=missing)
         self.status.waiting = ()
         for slot, name in enumerate(self.neighbours):
             for r in sorted(r for r in self.waiting[name] if r <= t):

@@ -147,16 +147,15 @@ def write_records(path: Path, records: Records) -> None:
 class Carry(NamedTuple):
     """What a party takes from round to round, and stores with every message so that it can go on after a crash."""
 
-    state: Any
-    memory: Any  # per neighbour, if the algorithm keeps any
+    kept: tuple[Array | np.ndarray, ...]  # the leaves of the algorithm's state and of its memory of each neighbour
     heard: tuple[Int[Array, " count"] | np.ndarray, ...]  # the last integers of every neighbour …
     when: Int[Array, " neighbours"] | np.ndarray  # … and their round; −1: nothing yet
 
 
 def wire_of(terms: Terms, count: int) -> Wire:
     """Length and limits of everybody's messages, where they are broadcast."""
-    limit, width = terms.steps.limit, terms.steps.width
-    return Wire(count, width, terms.rounds, lambda sender, round: int(limit[sender, round]))  # type: ignore[arg-type]
+    limit, width = terms.steps.limit.tolist(), terms.steps.width
+    return Wire(count, width, terms.rounds, lambda sender, round: limit[sender][round])  # type: ignore[arg-type]
 
 
 class Party:
@@ -178,7 +177,8 @@ class Party:
             draw = {
                 n: jax.ShapeDtypeStruct(law.shape, jnp.float64) for n, law in algorithm.draws(cfg, self._place).items()
             }
-            state = jax.eval_shape(lambda: algorithm.init(cfg, self._place))
+            state, memory = jax.eval_shape(self._compute_start)
+            self._structure = jax.tree.structure((state, memory))
             emit = lambda s, d: algorithm.emit(cfg, self._place, jnp.array(0), s, self._shard, d)[1]  # noqa: E731
             out = jax.eval_shape(emit, state, draw)
             self._message = out.message if isinstance(out, Maybe) else out
@@ -219,34 +219,33 @@ class Party:
     def turn(self, t: int, carry: Carry, draw: Mapping[str, Any]) -> tuple[Carry, np.ndarray, bool]:
         """Make up for round t − 1's messages (in `carry`) and speak in round t: integers, and whether to send them."""
         with jax.enable_x64(True):
-            (state, memory), numbers, verdict = self._turn(t, carry, dict(draw))
-            sent = self.judge(t, verdict)
-            return Carry(state, memory, carry.heard, carry.when), np.asarray(numbers), bool(sent)
+            kept, numbers, verdict = self._turn(t, carry, dict(draw))
+            sent, finite, residual = np.asarray(verdict).tolist()
+            self.judge(t, finite, residual)
+            return Carry(kept, carry.heard, carry.when), np.asarray(numbers), bool(sent)
 
-    def judge(self, t: int, verdict: Array) -> np.ndarray:
-        """Whether to send the message of one run of round t, or of each of many; an error if nobody may."""
-        sent, finite, residual = np.asarray(verdict).T
-        if not finite.all():  # as an integer such a number would be the same whatever the noise
+    def judge(self, t: int, finite: float, residual: float) -> None:
+        """Raise an error if nobody may send the message of round t: not finite, or from a subproblem not solved."""
+        if not finite:  # as an integer such a number would be the same whatever the noise
             raise ArithmeticError(f"round {t}: the message is not finite: nothing was sent")
-        if not residual.max() <= self._tolerance:
+        if not residual <= self._tolerance:
             raise ArithmeticError(
-                f"round {t}: subproblem solved to {residual.max():.2g}, charged for {self._tolerance:g}: "
-                "nothing was sent"
+                f"round {t}: subproblem solved to {residual:.2g}, charged for {self._tolerance:g}: nothing was sent"
             )
-        return sent
 
     def answer(self, carry: Carry) -> Float[np.ndarray, " dim"]:
         """The model after the last round's messages."""
         with jax.enable_x64(True):
             carry = self._listen(self.terms.rounds, carry)
             priced = self.terms.priced
-            return np.asarray(priced.algorithm.estimate(priced.cfg, self._place, carry.state))
+            state, _ = self._parts(carry)
+            return np.asarray(priced.algorithm.estimate(priced.cfg, self._place, state))
 
     def heard(self, carry: Carry, slot: int, round: int, numbers: np.ndarray) -> Carry:
         """The carry after a neighbour's message has arrived."""
         heard, when = list(carry.heard), np.array(carry.when)
         heard[slot], when[slot] = numbers.astype(self._dtype, copy=False), round
-        return Carry(carry.state, carry.memory, tuple(heard), when)
+        return Carry(carry.kept, tuple(heard), when)
 
     def pack(self, carry: Carry) -> list[memoryview]:
         """The carry as bytes of a fixed length, in parts that are not copied."""
@@ -270,43 +269,53 @@ class Party:
 
     # -- compiled ------------------------------------------------------------------------------------------------------
 
-    def _compute_begin(self) -> Carry:
+    def _compute_start(self) -> tuple[Any, Any]:
+        """State, and memory of each neighbour if the algorithm keeps any, before the first round."""
         algorithm, cfg = self.terms.priced.algorithm, self.terms.priced.cfg
         memory = None
         if algorithm.has("edge"):
             memory = jax.vmap(lambda _: algorithm.edge(cfg, self._place))(self._weights)
+        return algorithm.init(cfg, self._place), memory
+
+    def _compute_begin(self) -> Carry:
         nobody = len(self.neighbours)
         heard = (jnp.zeros(self.count, self._dtype),) * nobody
-        return Carry(algorithm.init(cfg, self._place), memory, heard, jnp.full(nobody, -1))
+        return Carry(tuple(jax.tree.leaves(self._compute_start())), heard, jnp.full(nobody, -1))
+
+    def _parts(self, carry: Carry) -> tuple[Any, Any]:
+        """State and memory. Between rounds they are bare leaves, which take less time to hand to a compiled turn."""
+        return jax.tree.unflatten(self._structure, carry.kept)  # type: ignore[no-any-return]
 
     def _compute_listen(self, t: Array, carry: Carry) -> Carry:
         """Absorb round t − 1, if there was one."""
         algorithm, cfg = self.terms.priced.algorithm, self.terms.priced.cfg
 
         def absorb(c: Carry) -> Carry:
-            out = algorithm.absorb(cfg, self._place, t - 1, c.state, self._inbox(c))
-            state, memory = out if algorithm.has("edge") else (out, None)
-            return Carry(state, memory, c.heard, c.when)
+            state, memory = self._parts(c)
+            out = algorithm.absorb(cfg, self._place, t - 1, state, self._inbox(c, memory))
+            new = out if algorithm.has("edge") else (out, None)
+            return Carry(tuple(jax.tree.leaves(new)), c.heard, c.when)
 
         return jax.lax.cond(t > 0, absorb, lambda c: c, carry)
 
-    def _inbox(self, c: Carry) -> Inbox:
+    def _inbox(self, c: Carry, memory: Any) -> Inbox:
         steps = self._sizes[self.neighbours, jnp.maximum(c.when, 0)]
         values = jnp.where((c.when >= 0)[:, None], jnp.stack(c.heard) * steps[:, None], self._greetings)
         everybody = jnp.arange(len(self.neighbours))
-        return Inbox(jax.vmap(self._unflatten)(values), everybody, self._weights, everybody >= 0, c.memory)
+        return Inbox(jax.vmap(self._unflatten)(values), everybody, self._weights, everybody >= 0, memory)
 
     def _compute_turn(self, t: Array, carry: Carry, draw: dict) -> tuple[tuple, Array, Array]:
-        """State and memory, the integers, and for `judge`: whether to send, whether finite, the solver's residual."""
+        """What is kept, the integers, and for `judge`: whether to send, whether finite, the solver's residual."""
         algorithm, cfg = self.terms.priced.algorithm, self.terms.priced.cfg
-        carry = self._compute_listen(t, carry)
-        state, out = algorithm.emit(cfg, self._place, t, carry.state, self._shard, draw)
+        before, memory = self._parts(self._compute_listen(t, carry))
+        state, out = algorithm.emit(cfg, self._place, t, before, self._shard, draw)
         message, sent = (out.message, out.sent) if isinstance(out, Maybe) else (out, jnp.array(True))
         values = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(message)])
         limit = self._limits[self.node, t]
         # the noise is on already: to cut a number at the public bound is to process what is released
         numbers = jnp.clip(jnp.round(values / self._sizes[self.node, t]), -limit, limit).astype(self._dtype)
-        return (state, carry.memory), numbers, jnp.stack([sent, jnp.all(jnp.isfinite(values)), _residual(state)])
+        kept = tuple(jax.tree.leaves((state, memory)))
+        return kept, numbers, jnp.stack([sent, jnp.all(jnp.isfinite(values)), _residual(state)])
 
     def _unflatten(self, values: Array) -> Any:
         leaves, structure = jax.tree.flatten(self._message)

@@ -44,20 +44,23 @@ SCHEMA = (
 )
 
 
+_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
 def canonical(value: Any) -> str:
     """JSON with one way to write each value."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return _JSON.encode(value)
 
 
 def link(*fields: bytes | str | int) -> bytes:
     """SHA-256 over the fields, each with its type and length."""
-    hasher = hashlib.sha256()
+    encoded = bytearray()
     for field in fields:
         kind, data = (
             (b"b", field) if isinstance(field, bytes) else (type(field).__name__[:1].encode(), str(field).encode())
         )
-        hasher.update(kind + len(data).to_bytes(8, "big") + data)
-    return hasher.digest()
+        encoded += kind + len(data).to_bytes(8, "big") + data
+    return hashlib.sha256(encoded).digest()
 
 
 def sha256(*parts: bytes | memoryview) -> bytes:

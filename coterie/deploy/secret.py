@@ -162,16 +162,16 @@ class SecretParty(Party):
 
     def _compute_begin(self) -> Carry:
         plain = super()._compute_begin()
-        return Carry(plain.state, plain.memory, (jnp.zeros(self.count),), jnp.full(1, -1))
+        return Carry(plain.kept, (jnp.zeros(self.count),), jnp.full(1, -1))
 
-    def _inbox(self, c: Carry) -> Inbox:
+    def _inbox(self, c: Carry, memory: Any) -> Inbox:
         """Sums alone: nobody's own message is known here."""
         total = self._unflatten(jnp.asarray(c.heard[0]))
         weight = (1 - self._place.self_weight) / self._place.degree
         mixed = jax.tree.map(lambda x: weight * x, total)
         nobody = jnp.arange(len(self.neighbours))
         unknown = jax.tree.map(lambda x: jnp.full((1, *x.shape), jnp.nan), total)
-        return Inbox(unknown, jnp.zeros_like(nobody), self._weights, nobody >= 0, c.memory, (total, mixed))
+        return Inbox(unknown, jnp.zeros_like(nobody), self._weights, nobody >= 0, memory, (total, mixed))
 
     def _with_total(self, carry: SecretCarry) -> Carry:
         """The algorithm's carry, told the sum of the others."""
