@@ -4,10 +4,11 @@
 
 The floor of a round is one gRPC round trip of a frame over mutual TLS plus one FULL commit of it, both in an otherwise
 idle process. Five parties share the machine's cores, so a round of all five costs several floors even if each party
-does nothing else: what five parties cost that only commit a frame, send it and hear their two neighbours is measured
-too ("bare round"), and so is the processor time of one party in a round, from all its threads, which does not depend on
-who else is on the machine. With `--profile` every agent leaves a cProfile of its main thread's processor time in FOLDER
-(read it with `python -m pstats`), and all times are longer.
+does only what none can leave out: draw noise, sign, commit the frame, send it, hear two neighbours and verify what they
+sent. Five such parties, which compute nothing and keep no state, are measured too ("bare round"), and so is the
+processor time of one party in a round, from all its threads, which does not depend on who else is on the machine. With
+`--profile` every agent leaves a cProfile of its main thread's processor time in FOLDER (read it with `python -m
+pstats`), and all times are longer.
 """
 
 from __future__ import annotations
@@ -34,12 +35,13 @@ import numpy as np
 from coterie.cli import main as command
 from coterie.deploy import process
 from coterie.deploy.agreement import read_agreement
-from coterie.deploy.frames import HEADER_BYTES, SIGNATURE_BYTES, seal
+from coterie.deploy.frames import HEADER_BYTES, SIGNATURE_BYTES, Wire, open_frame, seal
 from coterie.deploy.grpc_transport import GrpcTransport
 from coterie.deploy.keys import load_party
 from coterie.deploy.party import Records, Terms, wire_of
 from coterie.deploy.trial import Site, free_ports, sign_trial, start_agent
 from coterie.plan import validate
+from coterie.privacy import secure
 
 PARTIES = 5
 WARM = 4  # one round in so many is left out: the first ones compile
@@ -153,24 +155,26 @@ async def trip_floor(size: int, site: Site, repeats: int) -> float:
     return statistics.median(times[5:])
 
 
-async def bare(agreement: Path, site: Site, size: int, rounds: int) -> None:
-    """One of five parties that only does what no party can leave out: commit a frame, send it, hear both neighbours."""
+async def bare(path: Path, site: Site, d: int, rounds: int) -> None:
+    """One of five parties that only does what no party can leave out: noise, signature, commit, send, hear, verify."""
     keys = load_party(site.keys)
-    parties = read_agreement(agreement, keys.authority).plan.deploy.parties  # type: ignore[union-attr]
-    me = [p.name for p in parties].index(site.name)
-    ahead = parties[(me + 1) % PARTIES]
+    agreement = read_agreement(path, keys.authority)
+    parties, wire = agreement.deploy.parties, Wire(d, 4, rounds, lambda sender, round: 2**31 - 1)
+    me = agreement.index(site.name)
+    near = (me + 1) % PARTIES, (me - 1) % PARTIES
+    ahead, noise = parties[near[0]], secure.DiscreteGaussianTable.from_variance(secure.GRID_VARIANCE)
     root, pair = keys.authority.pem, (keys.tls_key_pem, keys.identity.pem)
-    inbox: asyncio.Queue[bytes] = asyncio.Queue()
+    inbox: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue()
     caller: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     async def hear(incoming, context):  # type: ignore[no-untyped-def]
         caller.set_result(context)
         async for message in incoming:
-            inbox.put_nowait(message)
+            inbox.put_nowait((near[1], message))
 
     async def listen(call: Any) -> None:
         async for message in call:
-            inbox.put_nowait(message)
+            inbox.put_nowait((near[0], message))
 
     handler = grpc.method_handlers_generic_handler("bare", {"Round": grpc.stream_stream_rpc_method_handler(hear)})
     server = grpc.aio.server(options=UNLIMITED)
@@ -183,12 +187,15 @@ async def bare(agreement: Path, site: Site, size: int, rounds: int) -> None:
         async with grpc.aio.secure_channel(ahead.address, credentials, named) as channel:
             call = channel.stream_stream("/bare/Round")(wait_for_ready=True)
             ears = asyncio.create_task(listen(call))
-            behind, frame, times = await caller, os.urandom(size), []
-            for _ in range(rounds):
+            behind, times = await caller, []
+            for t in range(rounds):
+                payload = wire.encode(noise.sample(d), me, t)
+                frame = seal(keys.frame_key, agreement.plan_hash, me, t, payload)
                 db.execute("INSERT INTO t (blob) VALUES (?)", (frame,))
                 await asyncio.gather(call.write(frame), behind.write(frame))
-                for _ in range(2):
-                    await inbox.get()
+                for _ in near:
+                    sender, data = await inbox.get()
+                    open_frame(data, agreement.frame_keys, agreement.plan_hash, wire, sender)
                 times.append(time.perf_counter())
             await call.done_writing()
             await ears
@@ -197,13 +204,13 @@ async def bare(agreement: Path, site: Site, size: int, rounds: int) -> None:
     (site.state / "bare.json").write_text(json.dumps((steady[-1] - steady[0]) / (len(steady) - 1)))
 
 
-def bare_round(d: int, size: int, rounds: int, folder: Path) -> float:
-    """Median seconds of a round of five parties that do nothing but commit, send and hear."""
+def bare_round(d: int, rounds: int, folder: Path) -> float:
+    """Median seconds of a round of five parties that do nothing but what none can leave out."""
     agreement, sites = trial(d, rounds, folder)
     children = []
     for site in sites:
         site.state.mkdir(exist_ok=True)
-        what = (agreement, site.name, site.keys, site.data, site.state, size, rounds)
+        what = (agreement, site.name, site.keys, site.data, site.state, d, rounds)
         children.append(subprocess.Popen([sys.executable, "-m", "benchmarks.deploy", "bare", *map(str, what)]))
     try:
         if any(child.wait(600) for child in children):
@@ -261,7 +268,7 @@ def main() -> None:
             site = Site("p0", folder / "trial" / "p0" / "keys", Path(), Path())
             trip = asyncio.run(trip_floor(size, site, 30 if d >= 10**6 else 200))
             commit = commit_floor(size, folder, 30 if d >= 10**6 else 200)
-            least = bare_round(d, size, rounds, folder / "bare")
+            least = bare_round(d, rounds, folder / "bare")
         floor = trip + commit
         cells = [
             f"{1 / seconds:.1f}",
@@ -279,7 +286,7 @@ if __name__ == "__main__":
         process.Log = Metered  # type: ignore[misc]
         sys.exit(command(sys.argv[1:]))
     if sys.argv[1:2] == ["bare"]:
-        where, name, *places, size, rounds = sys.argv[2:]
-        asyncio.run(bare(Path(where), Site(name, *map(Path, places)), int(size), int(rounds)))
+        where, name, *places, d, rounds = sys.argv[2:]
+        asyncio.run(bare(Path(where), Site(name, *map(Path, places)), int(d), int(rounds)))
         sys.exit()
     main()

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from nacl.signing import VerifyKey
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator
 
 import coterie
@@ -95,9 +96,9 @@ class Agreement(_Part):
         return self.plan.deploy
 
     @cached_property
-    def frame_keys(self) -> dict[int, Ed25519PublicKey]:
+    def frame_keys(self) -> dict[int, VerifyKey]:
         """Every party's frame key, by node."""
-        return {p.node: Ed25519PublicKey.from_public_bytes(bytes.fromhex(p.frame_key)) for p in self.parties}
+        return {p.node: VerifyKey(bytes.fromhex(p.frame_key)) for p in self.parties}
 
     def index(self, name: str) -> int:
         """The node of a party; an unknown name is an InputError."""

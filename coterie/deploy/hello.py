@@ -22,8 +22,9 @@ from __future__ import annotations
 import os
 import struct
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from nacl.exceptions import BadSignatureError
+from nacl.signing import VerifyKey
 
 from coterie.deploy.frames import BadFrame, Receipt
 
@@ -65,14 +66,14 @@ def make_hello(key: Ed25519PrivateKey, mine: bytes, theirs: bytes, receipt: Rece
     return body + key.sign(_DOMAIN + mine + theirs + body)
 
 
-def check_hello(data: bytes, key: Ed25519PublicKey, mine: bytes, theirs: bytes) -> tuple[Receipt, bool]:
+def check_hello(data: bytes, key: VerifyKey, mine: bytes, theirs: bytes) -> tuple[Receipt, bool]:
     """The receipt in the other's hello, if its frame key signed it for these two openings; and whether it is busy."""
     body, signature = data[:-64], data[-64:]
     if not body.startswith((HELLO, BUSY)):
         raise BadFrame("not a hello of this version")
     try:
-        key.verify(signature, _DOMAIN + theirs + mine + body)
-    except InvalidSignature:
+        key.verify(_DOMAIN + theirs + mine + body, signature)
+    except (BadSignatureError, ValueError):  # a signature of another length
         raise BadFrame("its hello is not signed by its frame key for this connection") from None
     return Receipt.unpack(body[len(HELLO) :]), body.startswith(BUSY)
 

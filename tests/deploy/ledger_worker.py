@@ -20,6 +20,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from coterie.deploy import storage
 from coterie.deploy.frames import Receipt
 from coterie.deploy.ledger import Damaged, DurableLedger, LedgerFailure, read
 from coterie.errors import InputError
@@ -49,8 +50,11 @@ def work(path: Path, wire: int, stop: int, size: int = 3000, twin: str = "") -> 
     """Send again what the ledger holds last, then release up to round `stop`, sending each after its commit.
 
     Twins: "early" sends before the commit; "normal" does not sync its commits; "unsynced" does not sync its states;
-    "late" writes a state after the commit that names it.
+    "late" writes a state after the commit that names it. "files" is as good as none: it keeps every state in a file, as
+    the two before it do.
     """
+    if twin in ("files", "unsynced", "late"):
+        storage.SMALL = 0
     with DurableLedger(path, create=True, **settings()) as ledger:
         if twin == "normal":
             ledger._db.execute("PRAGMA synchronous = NORMAL")
@@ -75,7 +79,7 @@ def work(path: Path, wire: int, stop: int, size: int = 3000, twin: str = "") -> 
 
 
 def delay_states(ledger: Any) -> None:
-    """Make a ledger write each state after its commit."""
+    """Make a ledger write each state, to a file, after its commit."""
     write, commit, waiting = ledger._states.write, ledger._write, []
 
     def commit_first(*statements: Any) -> None:
@@ -83,7 +87,11 @@ def delay_states(ledger: Any) -> None:
         time.sleep(0.05)
         write(*waiting.pop())
 
-    ledger._states.write, ledger._write = lambda *state: waiting.append(state), commit_first
+    def wait(*state: Any) -> list[Any]:
+        waiting.append(state)
+        return []
+
+    ledger._states.write, ledger._write = wait, commit_first
 
 
 def later_calls_fail(ledger: DurableLedger, round: int) -> None:

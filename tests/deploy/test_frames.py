@@ -13,12 +13,13 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nacl.signing import VerifyKey
 
 from coterie.deploy import hello
 from coterie.deploy.frames import MESSAGE, SILENT, BadFrame, Frame, Receipt, Wire, digest, open_frame, seal
 
 KEYS = {n: Ed25519PrivateKey.from_private_bytes(bytes([n + 1]) * 32) for n in range(3)}
-PUBLIC = {n: k.public_key() for n, k in KEYS.items()}
+PUBLIC = {n: VerifyKey(k.public_key().public_bytes_raw()) for n, k in KEYS.items()}
 PLAN = hashlib.sha256(b"plan").digest()
 WIRE = Wire(count=10, width=4, rounds=50, limit=lambda sender, round: 1000 * (sender + 1))
 

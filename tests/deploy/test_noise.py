@@ -254,8 +254,6 @@ def test_a_message_that_is_not_finite_is_not_sent(slug: str) -> None:
     carry, numbers, sent = party.turn(0, party.begin(), draw)
     assert sent
     assert len(set(numbers.tolist())) == 3
-    broken = carry._replace(
-        kept=jax.tree.map(lambda x: np.full_like(x, np.nan) if x.dtype == float else x, carry.kept)
-    )
+    broken = carry._replace(kept=jax.tree.map(lambda x: np.full_like(x, np.nan) if x.dtype == float else x, carry.kept))
     with pytest.raises(ArithmeticError, match="not finite: nothing was sent"):
         party.turn(1, broken, draw)

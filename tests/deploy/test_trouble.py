@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from nacl.signing import VerifyKey
 from scipy.stats import mannwhitneyu
 
 from coterie.deploy import agent as agent_module
@@ -427,7 +428,7 @@ def test_n1_no_deployed_integer_rules_a_data_set_out() -> None:
     for _ in range(frames):
         _, numbers, _ = worlds[0].turn(0, worlds[0].begin(), source.draw(0, terms.draws(0)))
         data = seal(key, bytes(32), 0, 0, wire.encode(numbers, 0, 0))
-        got = open_frame(data, {0: key.public_key()}, bytes(32), wire, 0).numbers
+        got = open_frame(data, {0: VerifyKey(key.public_key().public_bytes_raw())}, bytes(32), wire, 0).numbers
         noise = got - there  # what it would have had to be
         impossible += int((np.abs(noise) > 65 * solid).sum())
         even += int(((2 * (got - here) + here - there) % 2 != 0).sum())  # the twin: noise on even integers only
