@@ -2,8 +2,8 @@
 
     python -m tests.faults.ledger_faults NAME FOLDER [TWIN [COUNT]]
 
-Every experiment prints one JSON object. A killed, starved or unplugged worker (`tests.deploy.ledger_worker`) must leave
-a ledger that satisfies I1-I4, and a fresh worker must finish the job.
+Every experiment prints one JSON object; the twins are those of `tests.deploy.ledger_worker.work`. A killed, starved or
+unplugged worker must leave a ledger that satisfies I1-I4, and a fresh worker must finish the job.
 
     kills     SIGKILL on entering every write, sync, truncate, link and unlink of three rounds, from an empty folder on
     recovery  the same again while a fresh worker recovers from such a kill
@@ -97,7 +97,7 @@ def recovery(folder: Path, twin: str) -> dict[str, Any]:
     while True:
         shutil.rmtree(torn, ignore_errors=True)
         torn.mkdir()
-        code, heard = injected(torn, f"{CALLS}:signal=KILL:when={first}")
+        code, heard = injected(torn, f"{CALLS}:signal=KILL:when={first}", twin)
         if code == 0:
             return {"points": points, "violations": found}
         number = 0
@@ -106,7 +106,7 @@ def recovery(folder: Path, twin: str) -> dict[str, Any]:
             place = folder / "trial"
             shutil.rmtree(place, ignore_errors=True)
             shutil.copytree(torn, place)
-            code, more = injected(place, f"{CALLS}:signal=KILL:when={number}")
+            code, more = injected(place, f"{CALLS}:signal=KILL:when={number}", twin)
             both = {t: heard.get(t, set()) | more.get(t, set()) for t in {*heard, *more}}
             found += [f"kill at call {first}, then {number}: {what}" for what in finish(place, both)]
         points += number
@@ -120,7 +120,7 @@ def errors(folder: Path, twin: str) -> dict[str, Any]:
     depends on it yet: such a worker gets through.
     """
     faults = ("fdatasync:error=EIO", "fsync:error=EIO", "pwrite64:error=ENOSPC", "pwrite64:error=EIO")
-    results = [sweep(folder, fault, FAILED, patience=10) for fault in faults]
+    results = [sweep(folder, fault, FAILED, twin, patience=10) for fault in faults]
     return {
         "points": sum(result["points"] for result in results),
         "violations": [what for result in results for what in result["violations"]],
@@ -132,11 +132,11 @@ def full(folder: Path, twin: str) -> dict[str, Any]:
     disk = folder / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk], check=True)
-    worker = Worker(lambda wire: work(disk / "ledger", wire, 400))
+    worker = Worker(lambda wire: work(disk / "ledger", wire, 400, twin=twin))
     worker.go()
     code, heard = worker.end()
     found, spent = violations(disk / "ledger", heard, Fraction(0))
-    stuck = Worker(lambda wire: work(disk / "ledger", wire, 400))  # no room: fails again, and harms nothing
+    stuck = Worker(lambda wire: work(disk / "ledger", wire, 400, twin=twin))  # no room: fails again, and harms nothing
     stuck.go()
     again, more = stuck.end()
     subprocess.run(["mount", "-o", "remount,size=8m", disk], check=True)
