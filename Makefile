@@ -20,6 +20,8 @@ $(READY): pyproject.toml constraints.txt
 run: $(READY)            ## five parties train one model on embedded data; writes runs/default and its report.html
 	$(BIN)/coterie run --out runs/default
 
+# most of the time goes into compiling programs that run for milliseconds: here, but not in test-all, that is done fast
+test: export XLA_FLAGS += --xla_backend_optimization_level=0
 test: $(READY) lint      ## what CI runs: lint, types, and every test that is not marked slow
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" $(TYPED) $(CHECKED)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not faults" $(TYPED:%=--ignore=%)

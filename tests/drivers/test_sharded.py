@@ -34,7 +34,7 @@ EVERYDAY = ["dp-dsgd:gnm:3", "ldp-dgd:complete:3", "dgd:star:2:groups"]
 def spread(cases: list[str], flags: str = "") -> dict[str, dict[str, Any]]:
     """What `tests.drivers.spread` finds, on three devices of the host."""
     devices = f"--xla_force_host_platform_device_count=3 {flags}"
-    env = {**os.environ, "XLA_FLAGS": devices, "JAX_COMPILATION_CACHE_DIR": ""}
+    env = {**os.environ, "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {devices}", "JAX_COMPILATION_CACHE_DIR": ""}
     done = subprocess.run(
         [sys.executable, "-m", "tests.drivers.spread", *cases], cwd=ROOT, env=env, capture_output=True, text=True
     )
