@@ -172,7 +172,7 @@ def load(db: sqlite3.Connection, state_of: Callable[[sqlite3.Connection, int], b
 def _load(db: sqlite3.Connection, state_of: Callable[[sqlite3.Connection, int], bytes]) -> Book:
     found = [sql for (sql,) in db.execute("SELECT sql FROM sqlite_schema ORDER BY rowid")]
     if found != list(SCHEMA):
-        raise Damaged("its tables are not those of a ledger")
+        raise Damaged(f"its tables are not those of a ledger of format {FORMAT}: damaged, or made by another version")
     *fields, genesis = db.execute("SELECT * FROM meta").fetchone()[1:]
     meta = Meta(*fields)
     if meta.format != FORMAT:
