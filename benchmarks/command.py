@@ -1,8 +1,8 @@
 """`coterie run` of many agents against a hand-written JAX loop: `python -m benchmarks.command KIND [--agents N]`.
 
 Decentralized gradient descent in float32 on a random 4-regular graph (`regular`) or a grid: what the command says its
-run took (its first and only one: loading of kernels and both measurements are in it) over the median of seven runs of
-the loop, compiled and warm. Making data, compiling and reporting are left out; the whole command's time is printed.
+run took (its first and only one, both measurements in it) over the median of seven runs of the loop, compiled and warm.
+Making data, compiling, loading kernels and reporting are left out; the whole command's time is printed.
 """
 
 from __future__ import annotations
@@ -41,18 +41,8 @@ def command(kind: str, agents: int, records: int) -> tuple[float, float]:
         plan = Path(name) / "plan.toml"
         sizes = {"agents": agents, "records": records, "total": total, "dim": DIM, "rounds": ROUNDS}
         plan.write_text(PLAN.format(kind=kind, degree=degree, **sizes))
-        call = [
-            sys.executable,
-            "-W",
-            "ignore",
-            "-m",
-            "coterie.cli",
-            "run",
-            str(plan),
-            "--out",
-            f"{name}/out",
-            "--quiet",
-        ]
+        call = [sys.executable, "-W", "ignore", "-m", "coterie.cli", "run", str(plan), "--out", f"{name}/out"]
+        call.append("--quiet")
         start = time.perf_counter()
         subprocess.run(call, check=True, stdout=subprocess.DEVNULL)
         whole = time.perf_counter() - start
