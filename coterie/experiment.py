@@ -30,9 +30,10 @@ from coterie.graphs import Graph, Mixing, make_graph, mixing
 from coterie.plan import Plan
 from coterie.privacy import schedules
 from coterie.privacy.budget import Spending, calibrate_agents, spending
-from coterie.problems import Problem, Settings
+from coterie.problems import Problem
+from coterie.problems.facts import need_facts
 from coterie.problems.planned import make_problem, need_bounds, problem_of
-from coterie.problems.stored import within
+from coterie.problems.solve import MOST_STEPS, sure_steps
 
 __all__ = [
     "Experiment",
@@ -48,6 +49,7 @@ __all__ = [
 ]
 
 DEFAULT_ROUNDS = 50
+LEAST_TOLERANCE = {"float64": 1e-11, "float32": 1e-5}  # gradient norms that rounding lets a solver reach
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ class Experiment:
             return make(
                 self.network.problem, records, self.targets, self.parts, self.network.graph, self.network.mixing,
                 rounds=rounds, ridge=plan.problem.ridge, weighting=plan.problem.weighting, shape=shape,
-                start=self.network.problem.start(plan.data.seed), how=_settings(plan), dtype=dtype,
+                start=self.network.problem.start(plan.data.seed), dtype=dtype,
             )  # fmt: skip
 
     def run(
@@ -144,6 +146,7 @@ def prepare(plan: Plan) -> Experiment:
     """Load the data, split it over agents and build graph and problem."""
     if plan.algorithm.name not in REFERENCES:
         _fits(find(plan.algorithm.name), plan)
+        _meets(find(plan.algorithm.name), plan)
     early = None
     if plan.partition.kind != "site" and plan.partition.agents:
         early = _graph(plan, plan.partition.agents)  # a bad graph is refused before data is read
@@ -182,7 +185,7 @@ def _prepare_store(plan: Plan) -> Experiment:
     problem = make_problem(plan, store.folder.name, store.width, store.classes)
     features, targets = store.test()
     dataset = Dataset(store.folder.name, features, targets, store.classes, store.feature_names)
-    test = Test(np.asarray(within(problem, jnp.asarray(features))), problem.encode(targets, store.classes))
+    test = Test(*problem.admit(features, problem.encode(targets, store.classes)))
     network = Network(*_graph(plan, len(store.names)), problem, np.array(store.counts), store.names, store)
     parts = [range(c) for c in store.counts]
     return Experiment(plan, network, dataset, parts, features[:0], targets[:0], test)
@@ -202,6 +205,7 @@ def assemble(
 
     `targets` are in the problem's coding; party i holds the records `parts[i]`.
     """
+    need_facts(problem, features.shape[1])
     dataset = Dataset(plan.name, features, targets, None, tuple(map(str, range(features.shape[1]))))
     graph, mix = _graph(plan, len(parts))
     network = Network(graph, mix, problem, np.array([len(p) for p in parts]), tuple(names))
@@ -232,8 +236,6 @@ def _parts(plan: Plan, training: Dataset) -> list[np.ndarray]:
         )
     if p.kind != "site" and agents is None:
         raise InputError(f"partition.kind = {p.kind!r} needs partition.agents")
-    if p.kind == "site" and (p.records is not None):
-        raise InputError("partition.records belongs to kind = 'iid'; by site every agent holds its site's records")
     parts = partition(training, agents, p.kind, seed=plan.data.seed, concentration=p.concentration, sizes=sizes)
     if p.sizes is not None and [len(x) for x in parts] != list(p.sizes):
         raise InputError(f"partition.sizes says {p.sizes}, but the data gives {[len(x) for x in parts]}")
@@ -276,6 +278,22 @@ def needs_dimension(plan: Plan, network: Network) -> bool:
     return not np.allclose(price(plan, network).noise, price(plan, other).noise, rtol=1e-6)
 
 
+def _meets(algorithm: Algorithm, plan: Plan) -> None:
+    """Refuse a loss that the algorithm's proof does not cover, before data is read.
+
+    Where the plan leaves the loss to the labels, whatever they may turn out to be must be out of the question.
+    """
+    losses = [plan.problem.loss] if plan.problem.loss else ["logistic", "softmax", "squared"]
+    refused = []
+    for loss in losses:
+        try:
+            algorithm.check(plan.algorithm.config(), problem_of(plan, loss, 1, 2))
+        except InputError as error:
+            refused.append(error)
+    if len(refused) == len(losses):
+        raise refused[0]
+
+
 def _graph(plan: Plan, size: int) -> tuple[Graph, Mixing]:
     graph = make_graph(plan.graph.kind, size, seed=plan.graph.seed, **plan.graph.params())
     if graph.size != size:
@@ -290,16 +308,18 @@ def _fits(algorithm: Algorithm, plan: Plan) -> None:
         raise InputError(f"{algorithm.slug} is private, so the plan needs a [privacy] table with epsilon and delta")
     if not algorithm.private and plan.privacy is not None:
         raise InputError(f"{algorithm.slug} is not private: remove the [privacy] table or choose a private algorithm")
+    cfg, p = plan.algorithm.config(), plan.privacy
+    if p is not None and p.schedule != "uniform" and algorithm.needs(cfg).even:
+        raise InputError(
+            f"{algorithm.slug} spreads its budget by a rule of its own: privacy.schedule must be 'uniform'"
+        )
+    if p is not None and p.claim == "paper" and not algorithm.has("claim"):
+        raise InputError(f"{algorithm.slug} has no formula of a paper's claim: privacy.claim must be 'tight'")
     allowed = getattr(algorithm.module, "GRAPHS", None)
     if allowed is not None and plan.graph.kind not in allowed:
         raise InputError(
             f"{algorithm.slug} runs on {' or '.join(allowed)} graphs, not on graph.kind = {plan.graph.kind!r}"
         )
-
-
-def _settings(plan: Plan) -> Settings:
-    tolerance = plan.problem.tolerance if plan.run.dtype == "float64" else max(plan.problem.tolerance, 1e-5)
-    return Settings(tolerance=tolerance)
 
 
 def settle(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg: Config | None = None) -> Priced:
@@ -308,10 +328,7 @@ def settle(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg
     _fits(algorithm, plan)
     exchange_of(plan, algorithm, network.graph, network.mixing)
     cfg = cfg or plan.algorithm.config()
-    if "tolerance" in type(cfg).model_fields:
-        cfg = cfg.replace(tolerance=_settings(plan).tolerance)
-    if "monotone" in type(cfg).model_fields:
-        cfg = cfg.replace(monotone=bool(getattr(network.problem, "monotone", False)))
+    algorithm.check(cfg, network.problem)
     rounds = plan.run.rounds or 0
     public = _public(plan, network, rounds)
     if not rounds:
@@ -334,7 +351,30 @@ def settle(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg
         )  # fmt: skip
     if network.store is not None:
         need_sums(algorithm, cfg, rows(places, 0), network.problem, network.store)
+    if algorithm.private and algorithm.needs(cfg).solver:
+        _solvable(plan, algorithm, cfg, places, network.problem)
     return Priced(algorithm, cfg, rounds, public, places, np.zeros(len(network.sizes)), shape, None, None, warnings)
+
+
+def _solvable(plan: Plan, algorithm: Algorithm, cfg: Any, places: Place, problem: Problem) -> None:
+    """Refuse subproblems that public constants do not show to be solved to the charged tolerance on any data."""
+    least = LEAST_TOLERANCE[plan.run.dtype]
+    if cfg.tolerance < least:
+        raise InputError(
+            f"algorithm.tolerance = {cfg.tolerance:g} is out of reach with run.dtype = {plan.run.dtype!r}: "
+            f"at least {least:g}"
+        )
+    low = places.ridge + 2 * cfg.penalty * places.degree  # the least curvature that the method ever adds
+    weight = places.unit * places.count
+    far, high = weight * problem.lipschitz / low, low + weight * problem.smoothness
+    with jax.enable_x64(True):
+        steps = float(np.max(sure_steps(far, low, high, cfg.tolerance)[0]))
+    if steps > MOST_STEPS:
+        raise InputError(
+            f"{algorithm.slug} may need {steps:.3g} gradient steps to solve a subproblem of {problem.name} to "
+            f"algorithm.tolerance = {cfg.tolerance:g} on any data, more than {MOST_STEPS}: use a larger penalty or a "
+            "smoother loss"
+        )
 
 
 def price(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg: Config | None = None) -> Priced:
@@ -343,10 +383,6 @@ def price(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg:
     algorithm, cfg, places = settled.algorithm, settled.cfg, settled.places
     if plan.privacy is None:
         return settled
-    if algorithm.private and not getattr(cfg, "clip", None) and not np.isfinite(network.problem.lipschitz):
-        raise InputError(
-            f"{algorithm.slug} needs a loss with bounded gradients: this one has none, so use one that clips"
-        )
     epsilon, delta = plan.privacy.epsilon, plan.privacy.delta
     if isinstance(epsilon, list) and len(epsilon) != len(network.sizes):
         raise InputError(f"privacy.epsilon lists {len(epsilon)} budgets for {len(network.sizes)} agents")
@@ -381,8 +417,9 @@ def _public(plan: Plan, network: Network, rounds: int) -> Public:
         laplacian_max=float(graph.laplacian_extremes[1]),
         mixing_gap=network.mixing.spectrum().gap,
         ridge=plan.problem.ridge,
-        lipschitz=problem.lipschitz,
+        lipschitz=problem.half_gap,
         smoothness=problem.smoothness,
+        load=float(network.sizes.max() / network.sizes.mean()) if plan.problem.weighting == "records" else 1.0,
         epsilon=min(epsilon) if isinstance(epsilon, list) else epsilon,
         delta=None if plan.privacy is None else plan.privacy.delta,
     )

@@ -44,6 +44,15 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+def _at_home(section: Section, table: str, homes: dict[str, str], key: str, chosen: str | None) -> None:
+    """Refuse a setting that nothing would obey: one that belongs to another choice of `key` than was made."""
+    for name, home in homes.items():
+        # compared with the default, as a plan that was written out states defaults too
+        if getattr(section, name) != type(section).model_fields[name].default and chosen != home:
+            made = "none was chosen" if chosen is None else f"not {chosen!r}"
+            raise ValueError(f"{table}.{name} belongs to {table}.{key} = {home!r}, {made}")
+
+
 class DataPlan(Section):
     """[data] Which records."""
 
@@ -68,6 +77,11 @@ class PartitionPlan(Section):
     records: int | None = Field(None, ge=1, description="records per agent (iid); default: all of them")
     sizes: list[Count] | None = Field(None, description="records of each agent: sizes are public and fix the noise")
     concentration: Positive = Field(0.5, description="Dirichlet concentration: smaller = more unlike agents")
+
+    @model_validator(mode="after")
+    def _belongs(self) -> PartitionPlan:
+        _at_home(self, "partition", {"concentration": "dirichlet", "records": "iid"}, "kind", self.kind)
+        return self
 
 
 class GraphPlan(Section):
@@ -109,8 +123,16 @@ class ProblemPlan(Section):
     width: Positive = Field(0.5, description="half-width of the smoothed corner of the hinge")
     hidden: list[Count] = Field([50], description="hidden layers of the mlp")
     activation: Literal["sigmoid", "tanh", "relu"] = Field("tanh", description="of the mlp's hidden layers")
-    radius: Positive | None = Field(None, description="keep the point in a ball (mean: box) of this radius")
-    tolerance: Positive = Field(1e-8, description="gradient norm to which subproblems are solved")
+    radius: Positive | None = Field(
+        None,
+        description="keep the point in a ball of this radius; of a mean: its records lie in a box of this half-width",
+    )
+
+    @model_validator(mode="after")
+    def _belongs(self) -> ProblemPlan:
+        homes = {"width": "hinge", "hidden": "mlp", "activation": "mlp"}
+        _at_home(self, "problem", homes, "loss", self.loss)
+        return self
 
 
 class AlgorithmPlan(BaseModel):
@@ -187,12 +209,7 @@ class ExchangePlan(Section):
         homes = {"bits": "quantized", "rounding": "quantized"} | dict.fromkeys(
             ("fraction_bits", "threshold", "honest", "noise"), "secret-sum"
         )
-        for key, home in homes.items():
-            changed = (
-                getattr(self, key) != type(self).model_fields[key].default
-            )  # a plan written out states defaults too
-            if changed and self.kind != home:
-                raise ValueError(f"exchange.{key} belongs to exchange.kind = {home!r}, not {self.kind!r}")
+        _at_home(self, "exchange", homes, "kind", self.kind)
         if self.bound is not None and self.kind == "broadcast":
             raise ValueError("exchange.bound belongs to exchange.kind = 'quantized' or 'secret-sum', not 'broadcast'")
         if self.noise == "central" and self.honest is None:
@@ -244,6 +261,10 @@ class Plan(Section):
     def _consistent(self) -> Plan:
         if self.data.source in ("csv", "parquet", "store") and self.data.path is None and self.deploy is None:
             raise ValueError(f"data.path is needed for data.source = {self.data.source!r}")
+        if self.data.source == "store" and self.data.test_fraction != DataPlan.model_fields["test_fraction"].default:
+            raise ValueError(
+                "data.test_fraction does not apply to data.source = 'store': it has test records of its own"
+            )
         if self.partition.sizes is not None and self.partition.agents not in (None, len(self.partition.sizes)):
             raise ValueError(
                 f"partition.agents is {self.partition.agents} but partition.sizes lists {len(self.partition.sizes)}"

@@ -14,7 +14,7 @@ from coterie.algorithms.base import Algorithm, Config, Place, find
 from coterie.drivers.layout import Layout, make_layout, rows
 from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.graphs import make_graph, mixing
-from coterie.problems import Linear, Problem, Settings, Shard
+from coterie.problems import Linear, Problem, Shard
 
 
 def logistic_data(n: int, d: int, seed: int = 0, strength: float = 3.0) -> tuple[np.ndarray, np.ndarray]:
@@ -37,7 +37,6 @@ def network(
     rounds: int = 30,
     ridge: float = 0.05,
     seed: int = 0,
-    tolerance: float = 1e-10,
     rule: str = "metropolis",
     weighting: str = "agents",
     shape: np.ndarray | None = None,
@@ -51,7 +50,7 @@ def network(
     with jax.enable_x64(True):
         return make_layout(
             problem or Linear(d), x, y, parts, g, mixing(g, rule), rounds=rounds, ridge=ridge,
-            weighting=weighting, shape=shape, how=Settings(tolerance=tolerance),
+            weighting=weighting, shape=shape,
         )  # fmt: skip
 
 

@@ -202,7 +202,7 @@ def logistic(data: tuple, x: jax.Array) -> jax.Array:
 
 def ring(agents: int = 5, d: int = 3) -> tuple[Any, Coupled, list[Agent]]:
     """A ring of logistic agents as a consensus layout, and the same as a coupled problem with incidence matrices."""
-    layout = network(agents, 20, d, rounds=40, ridge=0.2, tolerance=1e-12)
+    layout = network(agents, 20, d, rounds=40, ridge=0.2)
     incidence = np.zeros((agents, agents))  # edge e joins e and e + 1
     for e in range(agents):
         incidence[e, e], incidence[e, (e + 1) % agents] = 1.0, -1.0
@@ -211,7 +211,7 @@ def ring(agents: int = 5, d: int = 3) -> tuple[Any, Coupled, list[Agent]]:
         _, shard = place_and_shard(layout, i)
         data = (np.asarray(shard.features), np.asarray(shard.targets), float(shard.ridge))
         matrix = np.kron(incidence[:, [i]], np.eye(d))
-        out.append(smooth_agent(logistic, data, d, strong=0.2, smooth=0.45, matrix=matrix, tolerance=1e-12))
+        out.append(smooth_agent(logistic, data, d, strong=0.2, smooth=0.45, matrix=matrix))
     return layout, Coupled(out, np.zeros(agents * d)), out
 
 

@@ -56,7 +56,20 @@ def test_overrides_of_every_type() -> None:
         ({"graph": {"p": 1.5}}, "graph.p: .*less than or equal to 1.*1.5"),
         ({"problem": {"ridge": -0.1}}, "problem.ridge: .*greater than or equal to 0.*-0.1"),
         ({"problem": {"ridge": float("inf")}}, "problem.ridge: .*finite.*inf"),
-        ({"problem": {"tolerance": float("nan")}}, "problem.tolerance: .*nan"),
+        ({"problem": {"tolerance": 1e-6}}, "unknown key problem.tolerance; expected one of loss"),
+        ({"problem": {"width": float("nan")}}, "problem.width: .*nan"),
+        ({"problem": {"width": 0.1}}, "problem.width belongs to problem.loss = 'hinge', none was chosen"),
+        (
+            {"problem": {"loss": "logistic", "hidden": [3]}},
+            "problem.hidden belongs to problem.loss = 'mlp', not 'logis",
+        ),
+        ({"partition": {"concentration": 0.1}}, "partition.concentration belongs to partition.kind = 'dirichlet'"),
+        ({"algorithm": {"name": "dp-dsgd", "scheme": "poisson"}}, "scheme 'poisson' is about batches: give batch a"),
+        ({"algorithm": {"name": "pr-admm", "tolerance": 0.01}}, "unknown key algorithm.tolerance"),
+        (
+            {"algorithm": {"name": "pr-admm", "threshold": 1.0, "paper_threshold": True}},
+            "threshold = 1 and paper_threshold exclude each other",
+        ),
         ({"problem": {"hidden": [8, 0]}}, r"problem.hidden.1: .*greater than or equal to 1.*0"),
         ({"partition": {"sizes": [5, 0]}}, r"partition.sizes.1: .*greater than or equal to 1.*0"),
         ({"partition": {"agents": 1}}, "partition.agents: .*greater than or equal to 2.*1"),
@@ -125,7 +138,10 @@ def test_prepare_gives_each_site_its_records_and_keeps_test_records_apart() -> N
     ("tables", "words"),
     [
         ({"partition": {"kind": "iid"}}, "partition.kind = 'iid' needs partition.agents"),
-        ({"partition": {"kind": "site", "records": 3}}, "partition.records belongs to kind = 'iid'"),
+        (
+            {"partition": {"kind": "site", "records": 3}},
+            "partition.records belongs to partition.kind = 'iid'",
+        ),
         ({"partition": {"kind": "iid", "agents": 60, "records": 9}}, "60 agents"),
         ({"partition": {"kind": "site", "sizes": [1, 2, 3, 4]}}, r"partition.sizes says \[1, 2, 3, 4\]"),
         ({"graph": {"kind": "regular"}}, "'regular' needs degree"),

@@ -4,20 +4,34 @@ r"""The step that every decentralized ADMM variant shares: one agent's subproble
     α ← α + η (|V_i| x_i − Σ_j x_j)
 
 The subproblem is Λ-strongly convex, Λ = ridge + 2η|V_i|, whatever the data: this is what sensitivities rest on.
+
+**Steps instead of a solution.** K gradient steps of length 2/(M + Λ) from a *released* point, M = Λ + unit · n · c₁,
+c₁ the bound on a record's curvature. For convex losses a step is a contraction by q = (M − Λ)/(M + Λ), and replacing a
+record changes it by at most 2/(M + Λ) · 2V unit. Two worlds start at the same point, so after K steps they are at most
+
+    2/(M + Λ) · 2V unit · (1 + q + … + q^{K−1}) = 2V unit (1 − q^K)/Λ
+
+apart: for every K, with no residual to certify and none to hide.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from coterie.algorithms.base import Place
+from coterie.algorithms.base import Place, Public
 from coterie.problems import Shard, Solver
 
-__all__ = ["Number", "Standing", "convexity", "dual_step", "solve", "tail_mean"]
+__all__ = [
+    "Number", "Solving", "Standing", "asked", "contraction", "convexity", "dual_step", "enough_steps", "left_over",
+    "short_way", "solve", "tail_mean",
+]  # fmt: skip
 
+LEFT = 1e-3  # part of the way to a subproblem's minimiser that the default number of steps leaves
+MOST_STEPS = 300  # of those, at most
 Vector = Float[Array, " d"]
 Number = Any  # a float or a traced scalar; None only in a configuration that `tune` has not seen
 
@@ -38,6 +52,11 @@ class Standing(Protocol):
     def near(self) -> Vector:
         """Sum of the neighbours' points."""
 
+
+@runtime_checkable
+class Solving(Standing, Protocol):
+    """A state that also keeps a solver."""
+
     @property
     def solver(self) -> Solver:
         """Warm start of the inner solver."""
@@ -48,13 +67,51 @@ def convexity(penalty: Number, place: Place) -> Array:
     return place.ridge + 2 * penalty * place.degree
 
 
-def solve(penalty: Number, place: Place, state: Standing, shard: Shard, extra: Number = 0.0) -> tuple[Vector, Solver]:
-    """The subproblem's minimiser from (x, α, near), with `extra` added to its linear term; and the solver after it.
+def asked(penalty: Number, place: Place, state: Standing) -> tuple[Vector, Array]:
+    """(linear, curvature) of the subproblem f_i(v) + ⟨linear, v⟩ + curvature/2 ‖v‖², from (x, α, near)."""
+    return state.dual - penalty * (place.degree * state.x + state.near), 2 * penalty * place.degree
 
-    `solver.residual` ≤ the shard's tolerance β, so the answer is within β/Λ of the exact one.
+
+def left_over(penalty: Number, place: Place, steps: int) -> Array:
+    """q^K, q = (M − Λ)/(M + Λ), M = Λ + unit · count · smoothness: the part of the way that K steps do not go."""
+    return contraction(convexity(penalty, place), place.unit * place.count * place.smoothness) ** steps
+
+
+def contraction(low: Number, bend: Number) -> Array:
+    """(M − m)/(M + m) for curvatures from m = low to M = low + bend."""
+    return bend / (2 * low + bend)
+
+
+def enough_steps(public: Public, penalty: float) -> int:
+    """The least number of steps that leaves `LEFT` of the way to a subproblem's minimiser, at most `MOST_STEPS`."""
+    low, bend = public.ridge + 2 * penalty * public.degree_min, public.load * public.smoothness
+    rate = float(contraction(low, bend))
+    if not rate < 1:  # no curvature bound, or none below: the contract refuses the former
+        return MOST_STEPS
+    return int(min(MOST_STEPS, max(1, math.ceil(math.log(LEFT) / math.log(rate))))) if rate > 0 else 1
+
+
+def short_way(public: Public, penalty: float, steps: int) -> str | None:
+    """A warning where `steps` leave more than a tenth of the way to a subproblem's minimiser, else None."""
+    low, bend = public.ridge + 2 * penalty * public.degree_min, public.load * public.smoothness
+    left = float(contraction(low, bend)) ** steps
+    if left <= 0.1:
+        return None
+    return (
+        f"{steps} gradient steps leave {left:.0%} of the way to a subproblem's minimiser: the loss may bend "
+        f"{bend / low:.3g} times as sharply as the penalty; use a larger penalty, a smoother loss or more steps"
+    )
+
+
+def solve(
+    penalty: Number, place: Place, state: Solving, shard: Shard, tolerance: Number, extra: Number = 0.0
+) -> tuple[Vector, Solver]:
+    """The subproblem's minimiser, with `extra` added to its linear term; and the solver after it.
+
+    `solver.residual` ≤ tolerance = β (see `Shard.argmin`), so the answer is within β/Λ of the exact one.
     """
-    linear = state.dual + extra - penalty * (place.degree * state.x + state.near)
-    return shard.argmin(linear, 2 * penalty * place.degree, state.solver)
+    linear, curvature = asked(penalty, place, state)
+    return shard.argmin(linear + extra, curvature, state.solver, tolerance)
 
 
 def dual_step(penalty: Number, place: Place, dual: Vector, x: Vector, near: Vector) -> Vector:

@@ -19,12 +19,24 @@ import numpy as np
 from jaxtyping import Array
 from pydantic import Field
 
-from coterie.algorithms.base import Auto, Erratum, Laplace, Law, Place, Public, Uniform
+from coterie.algorithms.base import Auto, Erratum, Laplace, Law, Needs, Place, Public, Uniform
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.privacy.events import Event, LaplaceUniform
 from coterie.privacy.events import Laplace as LaplaceEvent
 
-__all__ = ["ERRATA", "Config", "claim", "cost", "draws", "mixture", "scale", "sensitivity", "step_size", "tune"]
+__all__ = [
+    "ERRATA",
+    "Config",
+    "claim",
+    "cost",
+    "draws",
+    "mixture",
+    "needs",
+    "scale",
+    "sensitivity",
+    "step_size",
+    "tune",
+]
 
 
 class Config(BaseConfig):
@@ -58,6 +70,11 @@ ERRATA = (
     Erratum("App. C", "equality βt outside the union", "≤; false in the gap when t > ω", "typo"),
     Erratum("(27)", "e^{ωαB}", "e^{βαB}", "typo"),
 )
+
+
+def needs(cfg: Config) -> Needs:
+    """Gradients are not clipped: they need a bound."""
+    return Needs(bounded=True)
 
 
 def tune(cfg: Config, public: Public) -> Config:

@@ -17,7 +17,8 @@ The determinants' part ln(1 + κ) does not shrink with noise, only with curvatur
 the ridge Φ is raised until it takes just that: Zhang-Zhu's device. So every budget can be met, at the price of bias.
 
 x is solved to gradient norm β only, which moves it by up to β/Λ in each world: e is noise of the same kind for the
-shift 2β/Λ, and `share` of the round's budget pays for it.
+shift 2β/Λ, and `share` of the round's budget pays for it. That β is reached is a matter of public constants, not of the
+data (`Shard.argmin`): a plan under which it might not be is refused (`sure`).
 """
 
 from __future__ import annotations
@@ -30,14 +31,13 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from coterie import theory
-from coterie.algorithms._admm import Number, Standing, dual_step, tail_mean
+from coterie.algorithms._admm import Number, Solving, asked, dual_step, tail_mean
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Inbox, L2Laplace, Law, Normal, Place, Public, add
-from coterie.errors import InputError
+from coterie.algorithms.base import Inbox, L2Laplace, Law, Needs, Normal, Place, Public, add
 from coterie.privacy.events import Event, ObjectivePerturbation, Pure
-from coterie.problems import Problem, Shard, Solver
+from coterie.problems import Shard, Solver
 
-__all__ = ["Config", "Message", "State", "Tilt", "draws", "event", "gap", "hear", "init", "need_glm", "solve", "tilt"]
+__all__ = ["Config", "Message", "State", "Tilt", "draws", "event", "gap", "hear", "init", "needs", "solve", "tilt"]
 
 Vector = Float[Array, " d"]
 C = TypeVar("C", bound="Config")
@@ -140,28 +140,21 @@ def event(cfg: Config, place: Place, convexity: Array, z: Array, times: Array | 
     scale = tilt(cfg, place, convexity, z)
     kappa = place.smoothness * place.unit / (convexity + scale.ridge)
     move = 2 * cfg.tolerance / convexity
-    # monotone: `need_glm` lets no other loss pass
     return ObjectivePerturbation(gap(place), scale.linear, kappa, move, scale.output, monotone=True, times=times)
 
 
-def need_glm(problem: Problem) -> None:
-    """Refuse what the proof does not cover: several scores per record, a slope without bound, a constraint set."""
-    if problem.constraint is not None:
-        raise InputError("objective perturbation needs an unconstrained problem: remove problem.radius")
-    if not getattr(problem, "monotone", False):
-        raise InputError(
-            f"objective perturbation needs a linear model with logistic or hinge loss, got {type(problem).__name__}"
-            f"{'' if not hasattr(problem, 'loss') else f' with {problem.loss} loss'}"
-        )
+def needs(cfg: Config) -> Needs:
+    """What the proof covers: one score per record whose slope has one sign and a bound, and a solver to tolerance β."""
+    return Needs(convex=True, smooth=True, bounded=True, scored=True, monotone=True, solver=True)
 
 
 def solve(
-    scale: Tilt, place: Place, penalty: Number, state: Standing, shard: Shard, draw: dict
+    cfg: Config, scale: Tilt, place: Place, penalty: Number, state: Solving, shard: Shard, draw: dict
 ) -> tuple[Vector, Solver]:
     """The perturbed subproblem's minimiser with the noise that hides the solver's error, and the solver after it."""
-    need_glm(shard.problem)
-    linear = add(state.dual - penalty * (place.degree * state.x + state.near), draw["tilt"], scale.linear)
-    x, solver = shard.argmin(linear, 2 * penalty * place.degree + scale.ridge, state.solver)
+    linear, curvature = asked(penalty, place, state)
+    linear = add(linear, draw["tilt"], scale.linear)
+    x, solver = shard.argmin(linear, curvature + scale.ridge, state.solver, cfg.tolerance)
     return add(x, draw["output"], scale.output), solver
 
 

@@ -82,10 +82,9 @@ def emit(
     cfg: Config, place: Place, t: Array, penalty: Number, state: State, shard: Shard, draw: dict
 ) -> tuple[State, Message]:
     """A data round solves the tilted subproblem; a recycled one moves on without looking at the data."""
-    objective.need_glm(shard.problem)
 
     def fresh(s: State) -> State:
-        x, solver = objective.solve(perturbation(cfg, place, t, penalty), place, penalty, s, shard, draw)
+        x, solver = objective.solve(cfg, perturbation(cfg, place, t, penalty), place, penalty, s, shard, draw)
         return State(x, s.dual, s.near, s.x, s.near, s.mean, solver)
 
     def again(s: State) -> State:

@@ -10,6 +10,7 @@ A module in `coterie.algorithms` is an algorithm when it defines (all functions 
     absorb(cfg, place, t, state, inbox) -> State     what arrives
     estimate(cfg, place, state)         -> point     the answer: a release too, so a function of released values
     cost(cfg, place, t, message)        -> Event     what the round cost its owner (public, typed)
+    needs(cfg)                          -> Needs     what its proof asks of the problem
 
 and, where they apply,
 
@@ -24,7 +25,7 @@ and, where they apply,
     duration(cfg, place, t, draw)       -> seconds   virtual time of the round, for plots against time
     wire(cfg, place, t)                 -> number    scale of the message's noise: the grid on which it is deployed
     LATE                                             "reuse": a late neighbour's last message will do; default "wait"
-    GRAPHS, NEEDS                                    kinds of graph it runs on; "argmin" if it solves subproblems
+    GRAPHS                                           kinds of graph it runs on
     READS                                            what `absorb` needs of the others: "individuals" (the default),
                                                      "sums" (`inbox.total`, `inbox.mixed`), or "total": sums, and the
                                                      state depends on own messages only through the sum of everybody's
@@ -41,7 +42,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -51,6 +52,7 @@ from pydantic import BaseModel, ConfigDict
 
 from coterie.errors import InputError
 from coterie.privacy.laws import Grid, L2Laplace, Laplace, Law, Normal, Uniform, add
+from coterie.problems.base import Problem
 from coterie.problems.solve import Solver
 
 __all__ = [
@@ -65,6 +67,7 @@ __all__ = [
     "Laplace",
     "Law",
     "Maybe",
+    "Needs",
     "Normal",
     "Place",
     "Public",
@@ -131,15 +134,14 @@ class Place(eqx.Module):
     shape: Float[Array, " rounds"]  # the schedule: relative noise of each round
     start: Float[Array, " dim"]  # the public starting point
     ridge: Float[Array, ""]  # strong convexity of f_i that the regularizer gives
-    lipschitz: Float[
-        Array, ""
-    ]  # bound on a record's gradient norm: half of what replacing it can change (`Mean`: that half)
+    lipschitz: Float[Array, ""]  # V: half of what replacing a record can change of a gradient (`Problem.half_gap`)
     smoothness: Float[Array, ""]  # bound on a record's curvature
     dim: int = eqx.field(static=True)
     rounds: int = eqx.field(static=True)
     agents: int = eqx.field(static=True)
     rows: int = eqx.field(static=True)  # records an agent may hold at most (the shard's padded length)
     factor: bool = eqx.field(static=True, default=False)  # whether `argmin` keeps a dense factor between rounds
+    monotone: bool = eqx.field(static=True, default=False)  # whether the loss's slope never changes sign
 
     def noise_at(self, t: Int[Array, ""]) -> Float[Array, ""]:
         """Noise of round t as a multiple of the round's sensitivity."""
@@ -168,6 +170,45 @@ class Public:
     smoothness: float
     epsilon: float | None
     delta: float | None
+    load: float = 1.0  # largest unit · count: what all records of an agent together weigh
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What the proof of an algorithm's privacy asks of a problem, and what the algorithm does with it.
+
+    Each is True only where the proof rests on it, or the algorithm really does it. A problem states its facts
+    (`coterie.problems.Problem`); where they do not meet, the plan is refused before a record is read (`check`).
+    """
+
+    convex: bool = False  # every record's loss is convex
+    smooth: bool = False  # its curvature has a public bound
+    bounded: bool = False  # so has what replacing a record changes of the gradient; not needed where it is clipped
+    scored: bool = False  # the loss is a function of one score per record
+    directed: bool = False  # a record's gradient keeps its direction whatever the point
+    monotone: bool = False  # scored, and the slope never changes sign
+    solver: bool = False  # it solves subproblems to its setting `tolerance`, whose effect it charges
+    steps: bool = False  # it takes a public number of gradient steps on a subproblem
+    projects: bool = False  # it keeps its answer in the problem's constraint set
+    even: bool = False  # it spreads its budget by a rule of its own: a schedule has nothing to act on
+
+    WORDS: ClassVar[dict[str, str]] = {
+        "convex": "a convex loss",
+        "smooth": "a bound on the loss's curvature",
+        "bounded": "a bound on the loss's gradient (or a clip)",
+        "scored": "a loss of one score per record",
+        "directed": "gradients that keep their direction",
+        "monotone": "a loss whose slope has one sign",
+    }
+
+    def missing(self, problem: Problem) -> list[str]:
+        """What is asked for and not stated by the problem, in words."""
+        return [words for fact, words in self.WORDS.items() if getattr(self, fact) and not getattr(problem, fact)]
+
+    @property
+    def reads_often(self) -> bool:
+        """Whether it goes over its records many times in a round."""
+        return self.solver or self.steps
 
 
 class Maybe(eqx.Module):
@@ -310,8 +351,19 @@ class Algorithm:
 
     @property
     def solves(self) -> bool:
-        """Whether its agents solve subproblems (`shard.argmin`)."""
-        return "argmin" in getattr(self.module, "NEEDS", ())
+        """Whether its agents go over their records many times in a round."""
+        return bool(self.module.needs(self.module.EXAMPLE).reads_often)
+
+    def check(self, cfg: Config, problem: Problem) -> None:
+        """Refuse a problem that lacks what the algorithm's proof asks for, naming both."""
+        needs: Needs = self.module.needs(cfg)
+        if missing := needs.missing(problem):
+            raise InputError(f"{self.slug} needs {' and '.join(missing)}: {problem.name} has none stated")
+        if problem.constraint is not None and not needs.projects and not problem.interior:
+            able = [a.slug for a in all_algorithms().values() if a.module.needs(a.module.EXAMPLE).projects]
+            raise InputError(
+                f"{self.slug} does not keep its answer in a set: leave out problem.radius, or use {' or '.join(able)}"
+            )
 
     @property
     def reads(self) -> Literal["individuals", "sums", "total"]:
@@ -329,7 +381,7 @@ class Algorithm:
         return getattr(self.module, "REFERENCE", "")
 
 
-REQUIRED = ("Config", "EXAMPLE", "init", "draws", "emit", "absorb", "estimate", "cost")
+REQUIRED = ("Config", "EXAMPLE", "init", "draws", "emit", "absorb", "estimate", "cost", "needs")
 
 
 @cache

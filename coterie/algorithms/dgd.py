@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from coterie.algorithms.base import Auto, Inbox, Law, Place, Public
+from coterie.algorithms.base import Auto, Inbox, Law, Needs, Place, Public
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.privacy.events import Event, NonPrivate
 from coterie.problems import Shard
@@ -42,6 +42,11 @@ class Message(eqx.Module):
     """Everything that leaves."""
 
     x: Float[Array, " d"]
+
+
+def needs(cfg: Config) -> Needs:
+    """Nothing: it makes no promise."""
+    return Needs()
 
 
 def tune(cfg: Config, public: Public) -> Config:

@@ -29,7 +29,7 @@ from pydantic import Field
 from coterie import theory
 from coterie.algorithms._admm import Number, dual_step, tail_mean
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Erratum, Inbox, Law, Maybe, Normal, Place, Public, add
+from coterie.algorithms.base import Erratum, Inbox, Law, Maybe, Needs, Normal, Place, Public, add
 from coterie.errors import InputError
 from coterie.privacy.claims import zcdp_epsilon
 from coterie.privacy.events import Event, Gaussian
@@ -70,6 +70,11 @@ class Message(eqx.Module):
     """Everything that leaves."""
 
     x: Float[Array, " d"]
+
+
+def needs(cfg: Config) -> Needs:
+    """Nothing where gradients are clipped, else a bound on them."""
+    return Needs(bounded=cfg.clip is None)
 
 
 def tune(cfg: Config, public: Public) -> Config:

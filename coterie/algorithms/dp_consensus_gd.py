@@ -30,7 +30,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Normal, Place, Public, add
+from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Needs, Normal, Place, Public, add
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.errors import InputError
 from coterie.privacy.claims import showkatbakhsh_alpha
@@ -103,6 +103,11 @@ class Message(eqx.Module):
     """Everything that leaves."""
 
     y: Float[Array, " d"]
+
+
+def needs(cfg: Config) -> Needs:
+    """Gradients are not clipped: they need a bound. Points are projected on the problem's set."""
+    return Needs(bounded=True, projects=True)
 
 
 def tune(cfg: Config, public: Public) -> Config:

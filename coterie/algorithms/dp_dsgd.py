@@ -35,11 +35,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from coterie.algorithms._sampling import first_of_permutation, poisson, poisson_cap, poisson_overflow
-from coterie.algorithms.base import Auto, AutoInt, Inbox, Law, Normal, Place, Public, Uniform, add
+from coterie.algorithms.base import Auto, AutoInt, Inbox, Law, Needs, Normal, Place, Public, Uniform, add
 from coterie.algorithms.base import Config as BaseConfig
+from coterie.errors import InputError
 from coterie.privacy import gdp
 from coterie.privacy.events import Event, Gaussian, SampledGaussian
 from coterie.problems import Shard
@@ -65,6 +66,12 @@ class Config(BaseConfig):
     scheme: Literal["without-replacement", "poisson"] = Field(
         "without-replacement", description="how a batch is drawn; Poisson is accounted under add/remove"
     )
+
+    @model_validator(mode="after")
+    def _needs_a_batch(self) -> Config:
+        if self.batch is None and self.scheme != "without-replacement":
+            raise InputError(f"scheme {self.scheme!r} is about batches: give batch a number")
+        return self
 
 
 EXAMPLE = Config(step=1.0, momentum=0.5, clip=1.0, mixing=2)
@@ -113,6 +120,11 @@ def suggest_rounds(public: Public, mixing: int | None = None) -> int:
     known = math.isfinite(public.smoothness)
     gradient_rounds = math.sqrt(8 * 0.45 * signal_to_noise(public) ** 1.5) if known else NETWORK["rounds"]
     return (mixing or suggest_mixing(public)) * round(min(max(gradient_rounds, LEAST_ROUNDS), MOST_ROUNDS))
+
+
+def needs(cfg: Config) -> Needs:
+    """Nothing: every gradient is clipped."""
+    return Needs()
 
 
 def tune(cfg: Config, public: Public) -> Config:

@@ -24,13 +24,12 @@ from pydantic import Field
 from coterie.algorithms import _objective as objective
 from coterie.algorithms._admm import convexity
 from coterie.algorithms._objective import Message, State, Tilt
-from coterie.algorithms.base import Erratum, Inbox, Law, Place, Public
+from coterie.algorithms.base import Erratum, Inbox, Law, Needs, Place, Public
 from coterie.privacy.events import Event, Pure
 from coterie.problems import Shard
 
 REFERENCE = "Zhang, Zhu, Dynamic Privacy For Distributed Machine Learning Over Network, Alg. 2"
 READS = "sums"
-NEEDS = ("argmin",)
 
 
 class Config(objective.Config):
@@ -65,6 +64,11 @@ ERRATA = (
 )
 
 
+def needs(cfg: Config) -> Needs:
+    """A linear model with one sign of slope, and a solver: see `coterie.algorithms._objective`."""
+    return objective.needs(cfg)
+
+
 def tune(cfg: Config, public: Public) -> Config:
     """`penalty` by `theory.private_penalty` and `jacobian_penalty`; `noise` gaussian unless δ = 0 asks for pure."""
     return objective.fill(cfg, public)
@@ -93,7 +97,7 @@ def perturbation(cfg: Config, place: Place, t: Array) -> Tilt:
 
 def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
     """Solve the tilted subproblem and send the answer."""
-    x, solver = objective.solve(perturbation(cfg, place, t), place, cfg.penalty, state, shard, draw)
+    x, solver = objective.solve(cfg, perturbation(cfg, place, t), place, cfg.penalty, state, shard, draw)
     return State(x, state.dual, state.near, state.mean, solver), Message(x)
 
 

@@ -21,7 +21,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Normal, Place, Public, add
+from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Needs, Normal, Place, Public, add
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.privacy.events import Event, Gaussian
 from coterie.problems import Shard
@@ -60,6 +60,11 @@ class Message(eqx.Module):
     """Everything that leaves."""
 
     x: Float[Array, " d"]
+
+
+def needs(cfg: Config) -> Needs:
+    """Gradients are not clipped: they need a bound."""
+    return Needs(bounded=True)
 
 
 def tune(cfg: Config, public: Public) -> Config:

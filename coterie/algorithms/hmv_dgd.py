@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field, model_validator
 
-from coterie.algorithms.base import Auto, Inbox, Laplace, Law, Place, Public, add
+from coterie.algorithms.base import Auto, Inbox, Laplace, Law, Needs, Place, Public, add
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.errors import InputError
 from coterie.privacy.events import Event
@@ -64,6 +64,11 @@ class Message(eqx.Module):
     """Everything that leaves."""
 
     y: Float[Array, " d"]
+
+
+def needs(cfg: Config) -> Needs:
+    """Gradients are not clipped: they need a bound. Points are projected on the problem's set."""
+    return Needs(bounded=True, projects=True)
 
 
 def tune(cfg: Config, public: Public) -> Config:

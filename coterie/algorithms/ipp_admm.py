@@ -21,6 +21,7 @@ What it buys is silence (at most c messages per agent); at equal (ε, δ) it nev
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import equinox as eqx
@@ -33,14 +34,14 @@ from coterie import theory
 from coterie.algorithms import pp_admm
 from coterie.algorithms._admm import Number, convexity, dual_step, solve
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Erratum, Inbox, Laplace, Law, Maybe, Normal, Place, Public, add
+from coterie.algorithms.base import Erratum, Inbox, Laplace, Law, Maybe, Needs, Normal, Place, Public, add
 from coterie.algorithms.pp_admm import Message
 from coterie.privacy import events
 from coterie.privacy.events import Event, Gaussian, SparseVector
 from coterie.problems import Shard, Solver
+from coterie.problems.base import sound
 
 REFERENCE = "Ding dissertation (2022) ch. 3, IPP-ADMM, Alg. 3, rebuilt with fresh noise; Lyu, Su, Li (2017) for svt"
-NEEDS = ("argmin",)
 
 
 class Config(BaseConfig):
@@ -53,9 +54,8 @@ class Config(BaseConfig):
     clip: float = Field(2.0, gt=0, description="C: bound on one record's part in the test")
     test_share: float = Field(0.1, gt=0, lt=1, description="share of the budget for the tests")
     tail: float = Field(0.5, ge=0, le=1, description="share of the rounds whose releases the answer averages; 0: last")
-    tolerance: float = Field(1e-6, ge=0, description="β: gradient norm at which the solver stops; charged")
+    tolerance: float = Field(1e-6, gt=0, description="β: gradient norm at which the solver stops; charged")
     split: float = Field(0.01, gt=0, lt=1, description="share of a release's budget that hides the solver's error")
-    monotone: bool = Field(True, description="whether the loss's slope has one sign (logistic, hinge); of the problem")
     as_printed: bool = Field(False, description="test the very point that is released, with the printed noise")
 
 
@@ -90,6 +90,11 @@ class State(eqx.Module):
     spoke: Bool[Array, ""]
     bar: Float[Array, ""]  # threshold noise of the svt test (private, standard)
     solver: Solver
+
+
+def needs(cfg: Config) -> Needs:
+    """As `pp-admm`: the test asks for no more. Which rounds release is not known in advance: no schedule applies."""
+    return replace(pp_admm.needs(cfg), even=True)
 
 
 def tune(cfg: Config, public: Public) -> Config:
@@ -129,7 +134,8 @@ def sensitivity(cfg: Config, place: Place, t: Number) -> Array:
 
 def query(cfg: Config, here: Array, there: Array, shard: Shard) -> Float[Array, ""]:
     """q: by how much the data part of the loss falls from here to there, each record's part clipped to ±C."""
-    return shard.unit * jnp.sum(jnp.clip(shard.losses(here) - shard.losses(there), -cfg.clip, cfg.clip))
+    fall = jnp.clip(shard.losses(here) - shard.losses(there), -cfg.clip, cfg.clip)
+    return shard.unit * jnp.sum(sound(fall))  # a loss that is not finite here or there has no say
 
 
 def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Maybe]:
@@ -138,7 +144,7 @@ def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: 
     if cfg.as_printed:
         tried = solver.x  # the very point that is sent, before b₂
     else:
-        tried, solver = solve(cfg.penalty, place, state, shard)
+        tried, solver = solve(cfg.penalty, place, state, shard, cfg.tolerance)
     fall = query(cfg, state.x, tried, shard)
     bar = state.bar
     if _laplace(cfg):

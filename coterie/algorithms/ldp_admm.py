@@ -31,7 +31,7 @@ from pydantic import Field
 from coterie import theory
 from coterie.algorithms._admm import tail_mean
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Erratum, Inbox, Laplace, Law, Place, Public, Uniform, add
+from coterie.algorithms.base import Erratum, Inbox, Laplace, Law, Needs, Place, Public, Uniform, add
 from coterie.privacy import events, gdp
 from coterie.privacy.events import Event, LaplaceUniform
 from coterie.privacy.realised import reduction
@@ -101,6 +101,11 @@ class Message(eqx.Module):
     """Everything that leaves."""
 
     x: Float[Array, " d"]
+
+
+def needs(cfg: Any) -> Needs:
+    """Nothing where gradients are clipped, else a bound on them."""
+    return Needs(bounded=cfg.clip is None)
 
 
 def tune(cfg: Any, public: Public) -> Any:

@@ -27,13 +27,12 @@ from pydantic import Field
 from coterie.algorithms import _objective as objective
 from coterie.algorithms._admm import convexity
 from coterie.algorithms._objective import Message, State, Tilt
-from coterie.algorithms.base import Erratum, Inbox, Law, Place, Public
+from coterie.algorithms.base import Erratum, Inbox, Law, Needs, Place, Public
 from coterie.privacy.events import Event
 from coterie.problems import Shard
 
 REFERENCE = "Zhang, Khalili, Liu (2018), Improving the Privacy and Accuracy of ADMM-Based Distributed Algorithms"
 READS = "sums"
-NEEDS = ("argmin",)
 
 
 class Config(objective.Config):
@@ -60,6 +59,11 @@ ERRATA = (
     ),
     Erratum("experiments", "η grows geometrically without end", "then iterates freeze short of the optimum", "utility"),
 )
+
+
+def needs(cfg: Config) -> Needs:
+    """A linear model with one sign of slope, and a solver: see `coterie.algorithms._objective`."""
+    return objective.needs(cfg)
 
 
 def tune(cfg: Config, public: Public) -> Config:
@@ -94,7 +98,7 @@ def perturbation(cfg: Config, place: Place, t: Array) -> Tilt:
 
 def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
     """Solve the perturbed subproblem and send the answer."""
-    x, solver = objective.solve(perturbation(cfg, place, t), place, penalty_at(cfg, t), state, shard, draw)
+    x, solver = objective.solve(cfg, perturbation(cfg, place, t), place, penalty_at(cfg, t), state, shard, draw)
     return State(x, state.dual, state.near, state.mean, solver), Message(x)
 
 

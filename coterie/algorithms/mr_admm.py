@@ -27,14 +27,13 @@ from coterie.algorithms import _objective as objective
 from coterie.algorithms import _recycled
 from coterie.algorithms._objective import Message
 from coterie.algorithms._recycled import State, reads_data
-from coterie.algorithms.base import Erratum, Inbox, Law, Place, Public
+from coterie.algorithms.base import Erratum, Inbox, Law, Needs, Place, Public
 from coterie.algorithms.r_admm import ERRATA as RECYCLING
 from coterie.privacy.events import Event
 from coterie.problems import Shard
 
 REFERENCE = "Zhang, Khalili, Liu (2020), Recycled ADMM, IEEE TIFS: the modified variant"
 READS = "sums"
-NEEDS = ("argmin",)
 
 
 class Config(_recycled.Config):
@@ -50,6 +49,11 @@ ERRATA = (
     *RECYCLING,
     Erratum("experiments", "η grows geometrically without end", "then iterates freeze short of the optimum", "utility"),
 )
+
+
+def needs(cfg: Config) -> Needs:
+    """A linear model with one sign of slope, and a solver: see `coterie.algorithms._objective`."""
+    return objective.needs(cfg)
 
 
 def tune(cfg: Config, public: Public) -> Config:

@@ -1,8 +1,8 @@
-r"""P-ADMM: exact local solves, Gaussian noise of geometrically falling variance on what is sent.
+r"""P-ADMM: local solves, Gaussian noise of geometrically falling variance on what is sent.
 
 `pr-admm` without its threshold and with the decay built in: round k of K has noise std
     σ_k = multiplier · schedule_k · R^{(k−K)/2} · Δ,  so σ²_{k+1} = R σ²_k under a uniform schedule
-The update, Δ = (2 V unit + 2β)/Λ, its proof and the guarantee (μ² = Σ (Δ/σ_k)², exact) are those of `pr-admm`.
+The update, Δ = 2 V unit (1 − q^K)/Λ, its proof and the guarantee (μ² = Σ (Δ/σ_k)², exact) are those of `pr-admm`.
 Where the iteration contracts by c each round, R = c makes the last iterate's error least: minimise Σ c^{2(K−k)} σ_k²
 at fixed Σ 1/σ_k².
 """
@@ -17,20 +17,18 @@ import numpy as np
 from jaxtyping import Array
 from pydantic import Field
 
-from coterie import theory
 from coterie.algorithms import pr_admm
+from coterie.algorithms.base import AutoInt, Erratum, Inbox, Place, Public
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Erratum, Inbox, Place, Public
-from coterie.algorithms.pr_admm import Message, State, draws, estimate, init, sensitivity
+from coterie.algorithms.pr_admm import Message, State, convergent, draws, estimate, init, needs, sensitivity
 from coterie.privacy.claims import zcdp_epsilon
 from coterie.privacy.events import Event
 from coterie.problems import Shard
 
-__all__ = ["Config", "Message", "State", "draws", "emit", "estimate", "init", "sensitivity"]
+__all__ = ["Config", "Message", "State", "convergent", "draws", "emit", "estimate", "init", "needs", "sensitivity"]
 
 REFERENCE = "Ding, Gong, Pan, Han (2019), arXiv 1901.02094, P-ADMM"
 READS = "sums"
-NEEDS = ("argmin",)
 
 
 class Config(BaseConfig):
@@ -39,23 +37,24 @@ class Config(BaseConfig):
     penalty: float | None = Field(None, gt=0, description="η; None: see `tune`")
     decay: float | None = Field(None, gt=0, le=1, description="R, factor of the variance per round; None: see `tune`")
     tail: float = Field(0.5, ge=0, le=1, description="share of the rounds whose releases the answer averages; 0: last")
-    tolerance: float = Field(1e-8, ge=0, description="β: gradient norm at which the solver stops; charged")
+    steps: AutoInt = Field(
+        None, ge=1, description="K: gradient steps in a round; None: those that leave 1/1000 of the way"
+    )
     as_printed: bool = Field(False, description="scale the noise to the printed sensitivity, which forgets 1/n")
 
 
-EXAMPLE = Config(penalty=0.1, decay=0.925)
+EXAMPLE = Config(penalty=0.1, decay=0.925, steps=40)
 
 ERRATA = (
-    Erratum("sensitivity lemma", "Δ = V/(η|V_i|)", "Δ = (2V/n + 2β)/(ridge + 2η|V_i|); n times smaller", "loose"),
-    Erratum("algorithm", "the minimiser is exact", "a solver at gradient norm β adds 2β/Λ to Δ", "privacy"),
+    Erratum("sensitivity lemma", "Δ = V/(η|V_i|)", "Δ = (2V/n)/(ridge + 2η|V_i|); n times smaller", "loose"),
+    Erratum("algorithm", "the minimiser is exact", "a solver may stop early: K public steps instead", "privacy"),
     Erratum("total", "ε = ρ + 2√(ρ ln 1/δ)", "the exact Gaussian curve: 16–48 % less ε", "loose"),
 )
 
 
 def tune(cfg: Config, public: Public) -> Config:
-    """`penalty` by `theory.private_penalty`; R = 2η|V|/Λ, the contraction of the direction that only ridge moves."""
-    if cfg.penalty is None:
-        cfg = cfg.replace(penalty=theory.private_penalty(public))
+    """`penalty`, `steps` as in `pr-admm`; R = 2η|V|/Λ, the contraction of the direction that only ridge moves."""
+    cfg = pr_admm.fill(cfg, public)
     if cfg.decay is None:
         penalty: Any = cfg.penalty
         pull = 2 * penalty * public.degree_max
@@ -64,7 +63,7 @@ def tune(cfg: Config, public: Public) -> Config:
 
 
 def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
-    """Solve the subproblem and send the answer with noise on it."""
+    """Step towards the subproblem's minimiser and send the point with noise on it."""
     return pr_admm.emit(cfg, _decayed(cfg, place), t, state, shard, draw)
 
 
@@ -82,7 +81,7 @@ wire = sigma  # a deployed message travels on the grid of its noise
 
 
 def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) -> Event:
-    """A Gaussian release of the subproblem's minimiser."""
+    """A Gaussian release."""
     return pr_admm.cost(cfg, _decayed(cfg, place), t, message)
 
 

@@ -14,7 +14,8 @@ Gaussian mechanism; it needs a GLM loss. Given θ, x̂ − θ is a function of (
 **Guarantee.** For a loss whose slope has one sign (`monotone`), δ ≤ e^{TJ} δ_G(μ; ε − 2TJ) with μ² = Σ (2V unit/σ₁)² +
 (2β/(Λσ₂))²; otherwise the smaller of two Rényi curves (`coterie.privacy.events.ObjectivePerturbation`). No lower
 bound on the regularizer. Convex GLM loss with bounded curvature, no constraint set; replace-one, sizes public, every
-message seen; b₁, x̂ and the solver's work stay secret, and the solver certifies β.
+message seen; b₁, x̂ and the solver's work stay secret. That the solver reaches β is a matter of public constants
+(`Shard.argmin`).
 The share `split` of the budget pays for the output: σ₁ = 2V unit · z/√(1 − split), σ₂ = (2β/Λ) · z/√split.
 """
 
@@ -28,17 +29,15 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from coterie import theory
-from coterie.algorithms._admm import Number, Standing, convexity, dual_step, solve, tail_mean
+from coterie.algorithms._admm import Number, Solving, convexity, dual_step, solve, tail_mean
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Erratum, Inbox, Law, Normal, Place, Public, add
-from coterie.errors import InputError
+from coterie.algorithms.base import Erratum, Inbox, Law, Needs, Normal, Place, Public, add
 from coterie.privacy.claims import classic_gaussian, zcdp_rho
 from coterie.privacy.events import Event, ObjectivePerturbation
-from coterie.problems import Linear, Shard, Solver
+from coterie.problems import Shard, Solver
 
 REFERENCE = "Ding dissertation (2022) ch. 3, PP-ADMM, Alg. 2"
 READS = "sums"
-NEEDS = ("argmin",)
 
 
 class Config(BaseConfig):
@@ -46,9 +45,8 @@ class Config(BaseConfig):
 
     penalty: float | None = Field(None, gt=0, description="η; None: see `tune`")
     tail: float = Field(0.5, ge=0, le=1, description="share of the rounds whose releases the answer averages; 0: last")
-    tolerance: float = Field(1e-6, ge=0, description="β: gradient norm at which the solver stops; charged")
+    tolerance: float = Field(1e-6, gt=0, description="β: gradient norm at which the solver stops; charged")
     split: float = Field(0.01, gt=0, lt=1, description="share of the budget that hides the solver's error")
-    monotone: bool = Field(True, description="whether the loss's slope has one sign (logistic, hinge); of the problem")
     as_printed: bool = Field(False, description="output noise for β/Λ, half of what the solver's error can move")
 
 
@@ -98,6 +96,11 @@ class Message(eqx.Module):
     x: Float[Array, " d"]
 
 
+def needs(cfg: Any) -> Needs:
+    """A generalised linear model with bounds on slope and curvature, and a solver to tolerance β."""
+    return Needs(convex=True, smooth=True, bounded=True, scored=True, solver=True)
+
+
 def tune(cfg: Config, public: Public) -> Config:
     """`penalty`: the larger of `theory.private_penalty` and `theory.jacobian_penalty`."""
     if cfg.penalty is not None:
@@ -135,14 +138,12 @@ def scales(cfg: Any, place: Place, multiplier: Number) -> tuple[Array, Array]:
 
 
 def release(
-    cfg: Any, place: Place, multiplier: Number, state: Standing, shard: Shard, draw: dict
+    cfg: Any, place: Place, multiplier: Number, state: Solving, shard: Shard, draw: dict
 ) -> tuple[Array, Solver]:
     """The perturbed subproblem's approximate minimiser with noise on it."""
-    if not isinstance(shard.problem, Linear) or shard.problem.constraint is not None:
-        raise InputError("objective perturbation needs an unconstrained linear model: its proof covers no other")
     objective, output = scales(cfg, place, multiplier)
     tilt = add(0 * state.x, draw["objective"], objective)
-    x, solver = solve(cfg.penalty, place, state, shard, tilt)
+    x, solver = solve(cfg.penalty, place, state, shard, cfg.tolerance, tilt)
     return add(x, draw["output"], output), solver
 
 
@@ -170,7 +171,7 @@ def release_cost(cfg: Any, place: Place, multiplier: Number, times: Number = 1) 
     objective, output = scales(cfg, place, multiplier)
     curved = place.smoothness * place.unit / convexity(cfg.penalty, place)
     gap = sensitivity(cfg, place, 0)
-    return ObjectivePerturbation(gap, objective, curved, slip(cfg, place), output, monotone=cfg.monotone, times=times)
+    return ObjectivePerturbation(gap, objective, curved, slip(cfg, place), output, monotone=place.monotone, times=times)
 
 
 def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) -> Event:

@@ -1,43 +1,44 @@
-r"""PR-ADMM: exact local solves with Gaussian noise on what is sent; neighbours that stray may be left out.
+r"""PR-ADMM: local solves with Gaussian noise on what is sent; neighbours that stray may be left out.
 
 Agent i (x̃⁰ public and common, α = 0, S = 0), round k, noise std σ_{k+1}:
-    emit     x ← argmin f_i(v) + ⟨α, v⟩ + η Σ_j ‖v − ½(x̃_i + u_j)‖²,  broadcast x̃_i = x + N(0, σ²I)
+    emit     x ← K gradient steps from x̃_i towards argmin f_i(v) + ⟨α, v⟩ + η Σ_j ‖v − ½(x̃_i + u_j)‖²
+             broadcast x̃_i = x + N(0, σ²I)
     absorb   α ← α + η (|V_i| x̃_i − Σ_j x̃_j);   S_j ← S_j + ‖x̃_i − x̃_j‖;   u_j = x̃_i if S_j > U, else x̃_j
     answer   the average of x̃ over the agent and its neighbours, over the last `tail` of the rounds
 The unreleased x enters nothing but its own release. The decay of the noise is the run's schedule (`periodic`,
 `iteration`, `uniform`, `optimal`); at a fixed budget a uniform one has the least total noise.
 
-**Sensitivity.** Given the transcript, α, u and x̃ are constants, so data enter the subproblem g only. It is Λ-strongly
-convex, Λ = ridge + 2η|V_i|, and one record moves ∇g by at most 2 V unit (V: `lipschitz`); at the minimiser x' of the
-other world ‖∇g(x')‖ ≤ 2 V unit, hence Λ‖x − x'‖ ≤ 2 V unit. A solver that stops at gradient norm β is off by β/Λ in
-each world: Δ = (2 V unit + 2β)/Λ.
+**Sensitivity.** Given the transcript, α, u and x̃ are constants, so data enter the steps only. Each is a contraction by
+q = (M − Λ)/(M + Λ), Λ = ridge + 2η|V_i|, M = Λ + unit · n · c₁, that one record changes by at most 2/(M + Λ) · 2 V unit
+(V: `lipschitz`, c₁: `smoothness`), and both worlds start at x̃_i: Δ = 2 V unit (1 − q^K)/Λ, for every K
+(`coterie.algorithms._admm`). There is no solver that could stop early, and no error to charge.
 
 **Guarantee.** Each round is a Gaussian mechanism with μ = Δ/σ given the past, the total μ² = Σ (Δ/σ_k)², exactly.
 Replace-one, sizes public, every message seen. Dual, threshold and answer are functions of the transcript: free.
-A convex loss with bounded slope is all it needs. The threshold never lowered the loss in our runs; exclusion by it is
-permanent. If it or the decay is chosen by looking at the data, that costs privacy too.
+It needs a convex loss with bounds on slope and curvature. The threshold never lowered the loss in our runs; exclusion
+by it is permanent. If it or the decay is chosen by looking at the data, that costs privacy too.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from coterie import theory
-from coterie.algorithms._admm import Number, convexity, dual_step, solve, tail_mean
+from coterie.algorithms._admm import Number, asked, convexity, dual_step, enough_steps, left_over, short_way, tail_mean
+from coterie.algorithms.base import AutoInt, Erratum, Inbox, Law, Needs, Normal, Place, Public, add
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Erratum, Inbox, Law, Normal, Place, Public, add
+from coterie.errors import InputError
 from coterie.privacy.claims import zcdp_epsilon
 from coterie.privacy.events import Event, Gaussian
-from coterie.problems import Shard, Solver
+from coterie.problems import Shard
 
 REFERENCE = "Ding, Zhang, Chen, Xue, Zhang, Pan, PR-ADMM, Alg. 1; Ding dissertation (2022) ch. 2"
-NEEDS = ("argmin",)
 
 
 class Config(BaseConfig):
@@ -49,20 +50,31 @@ class Config(BaseConfig):
     paper_threshold: bool = Field(
         False, description="fill `threshold` with the paper's value (unproved, far too large)"
     )
-    tolerance: float = Field(1e-8, ge=0, description="β: gradient norm at which the solver stops; charged")
+    steps: AutoInt = Field(
+        None, ge=1, description="K: gradient steps in a round; None: those that leave 1/1000 of the way"
+    )
     as_printed: bool = Field(False, description="scale the noise to the printed sensitivity, which forgets 1/n")
 
+    @model_validator(mode="after")
+    def _one_threshold(self) -> Config:
+        if self.paper_threshold and self.threshold is not None:
+            raise InputError(f"threshold = {self.threshold:g} and paper_threshold exclude each other: give one")
+        return self
 
-EXAMPLE = Config(penalty=0.1)
+
+EXAMPLE = Config(penalty=0.1, steps=40)
 
 ERRATA = (
-    Erratum(
-        "Lemma 5 / diss. Lemma 10", "Δ = V/(η|V_i|)", "Δ = (2V/n + 2β)/(ridge + 2η|V_i|); n times smaller", "loose"
-    ),
+    Erratum("Lemma 5 / diss. Lemma 10", "Δ = V/(η|V_i|)", "Δ = (2V/n)/(ridge + 2η|V_i|); n times smaller", "loose"),
     Erratum(
         "proof of Lemma 5", "both worlds' gradients at one point", "strong convexity at both minimisers", "unproved"
     ),
-    Erratum("Alg. 1", "the minimiser is exact", "a solver at gradient norm β adds 2β/Λ to Δ", "privacy"),
+    Erratum(
+        "Alg. 1",
+        "the minimiser is exact",
+        "a solver at gradient norm β adds 2β/Λ to Δ, and whether it gets there depends on the data: K public steps",
+        "privacy",
+    ),
     Erratum(
         "Thm 3 / diss. Thm 2",
         "total factor K_p(1 − R^{K/K_p})/(R^{K/K_p−1} − R^{K/K_p}) − 1",
@@ -99,14 +111,16 @@ ERRATA = (
 )
 
 
+C = TypeVar("C", bound=Any)
+
+
 class State(eqx.Module):
-    """What the agent keeps: all of it released or derived from releases, but the solver's."""
+    """What the agent keeps: all of it released or derived from releases."""
 
     x: Float[Array, " d"]  # last release
     dual: Float[Array, " d"]
     near: Float[Array, " d"]  # Σ_j u_j
     mean: Float[Array, " d"]  # the answer so far
-    solver: Solver
 
 
 class Message(eqx.Module):
@@ -115,19 +129,35 @@ class Message(eqx.Module):
     x: Float[Array, " d"]
 
 
+def needs(cfg: Any) -> Needs:
+    """Convexity and a curvature bound make a step contract; a bound on the slope makes a record's part small."""
+    return Needs(convex=True, smooth=True, bounded=True, steps=True)
+
+
 def tune(cfg: Config, public: Public) -> Config:
-    """`penalty` by `theory.private_penalty`; with `paper_threshold`, U from bounds on the paper's constants."""
-    if cfg.penalty is None:
-        cfg = cfg.replace(penalty=theory.private_penalty(public))
+    """`penalty`, `steps` by public rules; with `paper_threshold`, U from bounds on the paper's constants."""
+    cfg = fill(cfg, public)
     if cfg.paper_threshold and cfg.threshold is None:
         cfg = cfg.replace(threshold=theory.paper_threshold_from(public, float(cfg.penalty or 0)))
     return cfg
 
 
+def fill(cfg: C, public: Public) -> C:
+    """`penalty` by `theory.private_penalty`, `steps` by `enough_steps`."""
+    if cfg.penalty is None:
+        cfg = cfg.replace(penalty=theory.private_penalty(public))
+    return cfg if cfg.steps is not None else cfg.replace(steps=enough_steps(public, float(cfg.penalty)))
+
+
+def convergent(cfg: Any, public: Public) -> str | None:
+    """A warning where the steps of a round go so short a way that the method is another one."""
+    return short_way(public, float(cfg.penalty), cfg.steps)
+
+
 def init(cfg: Any, place: Place) -> State:
     """All agents start at the same public point."""
     zero = jnp.zeros_like(place.start)
-    return State(place.start, zero, place.degree * place.start, place.start, place.solver())
+    return State(place.start, zero, place.degree * place.start, place.start)
 
 
 def edge(cfg: Config, place: Place) -> Float[Array, ""]:
@@ -141,8 +171,9 @@ def draws(cfg: Any, place: Place) -> dict[str, Law]:
 
 
 def sensitivity(cfg: Any, place: Place, t: Number) -> Array:
-    """Δ = (2 V unit + 2β)/Λ."""
-    return (2 * place.lipschitz * place.unit + 2 * cfg.tolerance) / convexity(cfg.penalty, place)
+    """Δ = 2 V unit (1 − q^K)/Λ."""
+    gone = 1 - left_over(cfg.penalty, place, cfg.steps)
+    return 2 * place.lipschitz * place.unit * gone / convexity(cfg.penalty, place)
 
 
 def printed_sensitivity(cfg: Any, place: Place) -> Array:
@@ -160,17 +191,17 @@ wire = sigma  # a deployed message travels on the grid of its noise
 
 
 def emit(cfg: Any, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
-    """Solve the subproblem and send the answer with noise on it."""
-    exact, solver = solve(cfg.penalty, place, state, shard)
-    x = add(exact, draw["noise"], sigma(cfg, place, t))
-    return State(x, state.dual, state.near, state.mean, solver), Message(x)
+    """Step towards the subproblem's minimiser and send the point with noise on it."""
+    bare = shard.descend(state.x, *asked(cfg.penalty, place, state), cfg.steps)
+    x = add(bare, draw["noise"], sigma(cfg, place, t))
+    return State(x, state.dual, state.near, state.mean), Message(x)
 
 
 def listen(cfg: Any, place: Place, t: Array, state: State, total: Float[Array, " d"]) -> State:
     """Move the dual by the raw disagreement, renew the answer; `total` = Σ_j x̃_j also enters the next subproblem."""
     dual = dual_step(cfg.penalty, place, state.dual, state.x, total)
     mean = tail_mean(cfg.tail, place, t, state.mean, (state.x + total) / (1 + place.degree))
-    return State(state.x, dual, total, mean, state.solver)
+    return State(state.x, dual, total, mean)
 
 
 def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> tuple[State, Array]:
@@ -195,7 +226,7 @@ def estimate(cfg: Any, place: Place, state: State) -> Float[Array, " d"]:
 
 
 def cost(cfg: Any, place: Place, t: Array, message: Message | None = None) -> Event:
-    """A Gaussian release of the subproblem's minimiser."""
+    """A Gaussian release."""
     return Gaussian(sensitivity(cfg, place, t), sigma(cfg, place, t))
 
 

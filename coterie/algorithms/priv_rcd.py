@@ -25,16 +25,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from pydantic import Field
 
-from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Normal, Place, Public, add
+from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Needs, Normal, Place, Public, add
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.errors import InputError
 from coterie.privacy.events import Event, Gaussian
-from coterie.problems import Linear, Mean, Shard
+from coterie.problems import Shard
 
 REFERENCE = "Xiao, Ye, Devadas, Local differential privacy in decentralized optimization, App. K, (72)"
 READS = "total"
 GRAPHS = ("complete",)
-NEEDS = ("argmin",)
 
 
 class Config(BaseConfig):
@@ -76,6 +74,11 @@ class Message(eqx.Module):
     """Everything that leaves: the new value of the round's coordinate."""
 
     v: Float[Array, ""]
+
+
+def needs(cfg: Config) -> Needs:
+    """Bounded gradients that keep their direction: the coordinates of an epoch share one bound."""
+    return Needs(bounded=True, directed=True)
 
 
 def tune(cfg: Config, public: Public) -> Config:
@@ -121,11 +124,6 @@ wire = sigma  # a deployed message travels on the grid of its noise
 
 def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
     """The round's coordinate after a step along it, with noise on it."""
-    if not isinstance(shard.problem, Linear | Mean):
-        raise InputError(
-            f"priv-rcd needs a problem whose gradients keep their direction: Linear or Mean, got "
-            f"{type(shard.problem).__name__}"
-        )
     l = jnp.asarray(coordinates(cfg, place))[t]
     v = add(state.x[l] - cfg.step * shard.slope(state.x)[l], draw["noise"], sigma(cfg, place, t))
     return State(state.x, v), Message(v)

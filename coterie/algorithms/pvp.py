@@ -38,13 +38,12 @@ from coterie import theory
 from coterie.algorithms import _objective as objective
 from coterie.algorithms._admm import convexity
 from coterie.algorithms._objective import Message, Tilt
-from coterie.algorithms.base import Erratum, Inbox, Law, Place, Public, add
+from coterie.algorithms.base import Erratum, Inbox, Law, Needs, Place, Public, add
 from coterie.privacy.events import Event, Gaussian, L2Laplace, NonPrivate
 from coterie.problems import Shard, Solver
 
 REFERENCE = "Zhang, Zhu, Dynamic Privacy For Distributed Machine Learning Over Network, Alg. 3"
 READS = "sums"
-NEEDS = ("argmin",)
 
 
 class Config(objective.Config):
@@ -91,6 +90,11 @@ class State(eqx.Module):
     solver: Solver
 
 
+def needs(cfg: Config) -> Needs:
+    """A linear model with one sign of slope, and a solver: see `coterie.algorithms._objective`."""
+    return objective.needs(cfg)
+
+
 def tune(cfg: Config, public: Public) -> Config:
     """`penalty` by `theory.private_penalty`: one round only has a Jacobian; `noise` gaussian unless δ = 0."""
     if cfg.penalty is None:
@@ -129,7 +133,6 @@ def last_round(cfg: Config, place: Place) -> Tilt:
 
 def emit(cfg: Any, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
     """Solve and send with noise on the point; in the last round tilt the objective instead."""
-    objective.need_glm(shard.problem)
     end, wide = last_round(cfg, place), cfg.penalty * place.degree
     own = {"released": state.x, "own": state.own, "literal": 2 * state.own - state.x}[cfg.centre]
     kept = state.own if cfg.as_printed else state.x
@@ -142,7 +145,7 @@ def emit(cfg: Any, place: Place, t: Array, state: State, shard: Shard, draw: dic
 
     last = t == place.rounds - 1
     linear, ridge = jax.lax.cond(last, final, primal)
-    f, solver = shard.argmin(linear, 2 * wide + ridge, state.solver)
+    f, solver = shard.argmin(linear, 2 * wide + ridge, state.solver, cfg.tolerance)
     x = add(f, draw["output"], jnp.where(last, end.output, place.noise_at(t) * sensitivity(cfg, place, t)))
     if cfg.as_printed:  # the final step of all agents needs each other's f(T)
         x = jnp.where(t == place.rounds - 2, f, x)

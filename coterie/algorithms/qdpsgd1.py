@@ -23,7 +23,7 @@ from pydantic import Field
 
 from coterie.algorithms import _quantized as q
 from coterie.algorithms._quantized import Message, State, absorb, bits, duration, estimate, init, pack, tune, unpack
-from coterie.algorithms.base import Erratum, Law, Normal, Place, Uniform, add
+from coterie.algorithms.base import Erratum, Law, Needs, Normal, Place, Uniform, add
 from coterie.privacy.claims import qdpsgd_epsilon
 from coterie.privacy.events import Event
 from coterie.problems import Shard
@@ -88,6 +88,11 @@ ERRATA = (
     Erratum("Assumption 1, κ > λ_max/2", "W has non-negative weights", "needs κ ≥ the largest degree", "utility"),
     Erratum("x_0 = 0", "any network can start there", "hidden units stay equal: start at random", "utility"),
 )
+
+
+def needs(cfg: Config) -> Needs:
+    """Nothing: every gradient is clipped."""
+    return Needs()
 
 
 def draws(cfg: Config, place: Place) -> dict[str, Law]:

@@ -30,7 +30,7 @@ from jaxtyping import Array, Float
 from pydantic import Field, model_validator
 
 from coterie.algorithms import _quantized as q
-from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Normal, Place, Public, Uniform
+from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Needs, Normal, Place, Public, Uniform
 from coterie.exchange.quantize import common_dither, released, width_of
 from coterie.privacy.claims import qdpsgd_epsilon
 from coterie.privacy.events import DiscreteGaussian, Event
@@ -47,7 +47,7 @@ class Config(q.Config):
     range: Auto = Field(None, gt=0, description="R; messages are cut at R + 6 std; None: 1, linear models 64")
     failure: Auto = Field(None, ge=0, lt=1, description="β of the dither lemma; None: δ/(100 q rounds)")
     as_printed: bool = Field(False, description="the paper's version: not private as claimed")
-    convex: bool = Field(False, description="as_printed: the loss is a generalised linear model")
+    convex: bool = Field(False, description="as_printed: charge what convexity and one score per record allow")
 
     @model_validator(mode="after")
     def _batches(self) -> Config:
@@ -89,6 +89,12 @@ class Message(eqx.Module):
 
     z: Float[Array, " d"]
     size: Float[Array, ""]  # records in this round's batch
+
+
+def needs(cfg: Config) -> Needs:
+    """Nothing, as every gradient is clipped; the bound on what the printed state carries may rest on convexity."""
+    stated = cfg.as_printed and cfg.convex
+    return Needs(convex=stated, smooth=stated, scored=stated)
 
 
 def tune(cfg: Config, public: Public) -> Config:

@@ -21,7 +21,7 @@ from pydantic import Field
 
 from coterie.algorithms import _quantized as q
 from coterie.algorithms._quantized import Message, State, absorb, bits, duration, estimate, init, pack, unpack
-from coterie.algorithms.base import Auto, Law, Normal, Place, Public, Uniform
+from coterie.algorithms.base import Auto, Law, Needs, Normal, Place, Public, Uniform
 from coterie.exchange.quantize import common_dither, released
 from coterie.privacy.events import Event
 from coterie.problems import Shard
@@ -59,6 +59,11 @@ class Config(q.LowBit):
 
 
 EXAMPLE = Config(step=0.5, averaging=0.5, batch=10, bits=10, range=8.0, clip=1.0, grid=0.5, failure=1e-9)
+
+
+def needs(cfg: Config) -> Needs:
+    """Nothing: every gradient is clipped."""
+    return Needs()
 
 
 def tune(cfg: Config, public: Public) -> Config:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from coterie.algorithms import _quantized as q
 from coterie.algorithms._quantized import Message, State, absorb, bits, duration, estimate, init, pack, tune, unpack
-from coterie.algorithms.base import Law, Place, Uniform
+from coterie.algorithms.base import Law, Needs, Place, Uniform
 from coterie.privacy.events import Event, NonPrivate
 from coterie.problems import Shard
 
@@ -45,6 +45,11 @@ class Config(q.LowBit):
 
 
 EXAMPLE = Config(step=0.5, averaging=0.5, batch=10, bits=10, range=8.0)
+
+
+def needs(cfg: Config) -> Needs:
+    """Nothing: it makes no promise."""
+    return Needs()
 
 
 def draws(cfg: Config, place: Place) -> dict[str, Law]:

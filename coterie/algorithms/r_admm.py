@@ -24,13 +24,12 @@ from coterie.algorithms import _objective as objective
 from coterie.algorithms import _recycled
 from coterie.algorithms._objective import Message
 from coterie.algorithms._recycled import State, reads_data
-from coterie.algorithms.base import Erratum, Inbox, Law, Place, Public
+from coterie.algorithms.base import Erratum, Inbox, Law, Needs, Place, Public
 from coterie.privacy.events import Event
 from coterie.problems import Shard
 
 REFERENCE = "Zhang, Khalili, Liu (2018), Recycled ADMM: Improve Privacy and Accuracy with Less Computation"
 READS = "sums"
-NEEDS = ("argmin",)
 
 
 class Config(_recycled.Config):
@@ -47,6 +46,11 @@ ERRATA = (
         "loose",
     ),
 )
+
+
+def needs(cfg: Config) -> Needs:
+    """A linear model with one sign of slope, and a solver: see `coterie.algorithms._objective`."""
+    return objective.needs(cfg)
 
 
 def tune(cfg: Config, public: Public) -> Config:

@@ -24,11 +24,12 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from coterie.algorithms import _quantized as q
-from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Normal, Place, Public, Uniform, add
+from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Needs, Normal, Place, Public, Uniform, add
 from coterie.algorithms.base import Config as BaseConfig
+from coterie.errors import InputError
 from coterie.exchange.quantize import pack_sparse, sparse_bits, unpack_sparse
 from coterie.privacy.claims import zcdp_epsilon
 from coterie.privacy.events import Event, MaskedGaussian
@@ -48,6 +49,12 @@ class Config(BaseConfig):
     batch: int | None = Field(20, ge=1, description="B: records per round (expected, if Poisson); None: all")
     scheme: Literal["fixed", "poisson"] = Field("fixed", description="without replacement, or Poisson (add/remove)")
     link: float = Field(3.0, ge=0, description="T_c: virtual seconds that a full message of 16-bit numbers takes")
+
+    @model_validator(mode="after")
+    def _needs_a_batch(self) -> Config:
+        if self.batch is None and self.scheme != "fixed":
+            raise InputError(f"scheme {self.scheme!r} is about batches: give batch a number")
+        return self
 
 
 EXAMPLE = Config(step=0.5, mixing=0.3, keep=0.5, clip=1.0, batch=10)
@@ -74,6 +81,11 @@ class Message(eqx.Module):
     """Everything that leaves."""
 
     change: Float[Array, " d"]  # S(y − x)
+
+
+def needs(cfg: Config) -> Needs:
+    """Nothing: every gradient is clipped."""
+    return Needs()
 
 
 def tune(cfg: Config, public: Public) -> Config:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.audit import bounds
-from coterie.audit.setting import TOLERANCE, Setting
+from coterie.audit.setting import Setting
 from coterie.audit.transcripts import Environment, play
 from coterie.errors import InputError
 from coterie.problems import HeldShard, Linear, Settings
@@ -63,7 +63,7 @@ def _scores(setting: Setting, seed: int) -> tuple[np.ndarray, np.ndarray]:
     m = setting.records
     coins = np.where(np.random.default_rng(seed).uniform(size=m) < 0.5, -1.0, 1.0)
     with jax.enable_x64(True):
-        how = Settings(tolerance=TOLERANCE, max_steps=100)
+        how = Settings(max_steps=100)
         place = setting.place
         shard = HeldShard(
             Linear(m), jnp.asarray(np.diag(coins)), jnp.ones(m), jnp.asarray(m), place.unit, place.ridge, how

@@ -140,14 +140,14 @@ class _Sloppy(HeldShard):
 
     push: Any = eqx.field(kw_only=True)  # gradient that is left over
 
-    def argmin(self, linear: Any, curvature: Any, solver: Any) -> Any:
-        x, solver = HeldShard.argmin(self, linear, curvature, solver)
+    def argmin(self, linear: Any, curvature: Any, solver: Any, tolerance: Any) -> Any:
+        x, solver = HeldShard.argmin(self, linear, curvature, solver, TOLERANCE)
         return x + jnp.linalg.solve(self.hessian(x) + curvature * jnp.eye(x.shape[0]), self.push), solver
 
 
 def shard_of(setting: Setting, features: Any, side: np.ndarray | None = None) -> HeldShard:
     """The agent's records; with `slip` its solver errs to the given side."""
-    how = Settings(tolerance=TOLERANCE, max_steps=100)
+    how = Settings(max_steps=100)
     n = setting.records
     parts: dict[str, Any] = {
         "problem": Linear(setting.place.dim),
@@ -219,7 +219,7 @@ def make_setting(
         agents=NEIGHBOURS + 1, rounds=rounds, dim=dim, count_min=records, count_max=records,
         degree_min=int(graph.degrees.min()), degree_max=int(graph.degrees.max()),
         laplacian_max=float(graph.laplacian_extremes[1]), mixing_gap=weights.spectrum().gap, ridge=ridge,
-        lipschitz=problem.lipschitz, smoothness=problem.smoothness, epsilon=epsilon, delta=delta,
+        lipschitz=problem.half_gap, smoothness=problem.smoothness, epsilon=epsilon, delta=delta,
     )  # fmt: skip
     if algorithm.has("tune"):
         cfg = algorithm.tune(cfg, public)

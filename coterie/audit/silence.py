@@ -47,8 +47,8 @@ class _Recorder(HeldShard):
 
     answers: list = eqx.field(static=True, kw_only=True)
 
-    def argmin(self, linear: Array, curvature: Any, solver: Solver) -> tuple[Array, Solver]:
-        x, after = HeldShard.argmin(self, linear, curvature, solver)
+    def argmin(self, linear: Array, curvature: Any, solver: Solver, tolerance: Any) -> tuple[Array, Solver]:
+        x, after = HeldShard.argmin(self, linear, curvature, solver, tolerance)
         self.answers.append((x, after))
         return x, after
 
@@ -59,7 +59,7 @@ class Remembered(HeldShard):
     answers: list = eqx.field(kw_only=True)
     asked: list = eqx.field(static=True, kw_only=True)
 
-    def argmin(self, linear: Array, curvature: Any, solver: Solver) -> tuple[Array, Solver]:
+    def argmin(self, linear: Array, curvature: Any, solver: Solver, tolerance: Any) -> tuple[Array, Solver]:
         self.asked.append(None)
         return self.answers[len(self.asked) - 1]
 

@@ -91,7 +91,7 @@ class _Probe(HeldShard):
     answer: Array = eqx.field(kw_only=True)
     reply: str = eqx.field(static=True, kw_only=True)
 
-    def argmin(self, linear: Array, curvature: Any, solver: Solver) -> tuple[Array, Solver]:
+    def argmin(self, linear: Array, curvature: Any, solver: Solver, tolerance: Any) -> tuple[Array, Solver]:
         x = {"answer": self.answer, "linear": linear, "curvature": jnp.full_like(linear, curvature)}[self.reply]
         return x, Solver(x, solver.inverse, solver.ready, jnp.zeros_like(solver.residual), solver.steps)
 

@@ -20,10 +20,11 @@ converges to x* (a box only adds a monotone term). For Ξ = 0 this is the Condat
 wider than the paper's Theorem 3.1, which asks for ζ ≪ ρ⁰ ≈ m/(N²σ²).
 
 **Sensitivity.** x_i, r and λ are functions of what was released, so given the past a change of f_i within its class
-moves y by at most gap/D_i (13), or by (gap + 2·solver error)/(D_i + m_i) (12): two strongly convex objectives whose
-gradients differ by at most gap. The projection comes after the noise and costs nothing; it also keeps x_i in the box,
-the only place where `gap` is promised. The random penalties only mix such laws, so they never cost anything. That they
-also save is claimed nowhere here: the saving has no bound that holds for general A_i.
+moves y by at most gap/D_i (13), or by gap/(D_i + m_i) (12): two strongly convex objectives whose gradients differ by at
+most gap (for a point on the way to the minimiser: see `coterie.problems.coupled.Smooth`). The projection comes after
+the noise and costs nothing; it also keeps x_i in the box, the only place where `gap` is promised. The random penalties
+only mix such laws, so they never cost anything. That they also save is claimed nowhere here: the saving has no bound
+that holds for general A_i.
 
 **Guarantee.** Per round `Gaussian(gap₂/D_i, σ)` or `Laplace`, neighbours differing in one f_i ("replace-function").
 The adversary knows everything else and sees every x_i. If it sees only opened sums, the same ε holds all the more.
@@ -43,7 +44,7 @@ from coterie.algorithms.base import Auto, Erratum, Laplace, Law, Normal, Uniform
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.privacy import events
 from coterie.privacy.events import Event
-from coterie.problems.coupled import Agent, Coupled, Gap, Numbers
+from coterie.problems.coupled import Agent, Coupled, Curved, Gap, Numbers
 
 __all__ = [
     "ADJACENCY",
@@ -208,7 +209,7 @@ def sensitivity(cfg: Config, steps: Steps, agent: Agent) -> Gap:
     convex = steps.inverse + agent.strong
     if agent.cost.separable:
         return Gap(*(norm / convex for norm in agent.gap))
-    moved = (agent.gap.l2 + 2 * agent.cost.error) / convex
+    moved = agent.gap.l2 / convex
     return Gap(agent.matrix.shape[-1] ** 0.5 * moved, moved, moved)
 
 
@@ -233,7 +234,8 @@ def emit(
     penalty = steps.penalty * (1 + steps.spread * (2 * draw["weight"] - 1))
     pull = agent.matrix.T @ (penalty * residual - price)
     if cfg.method == "exact":
-        y = agent.cost.prox(pull, x, steps.inverse, agent.low, agent.high, agent.smooth)
+        curved = Curved(agent.strong, agent.smooth)
+        y = agent.cost.prox(pull, x, steps.inverse, agent.low, agent.high, curved)
     else:
         y = x - (agent.cost.gradient(x) + pull) / steps.inverse
     noisy = add(y, draw["noise"], scale(cfg, steps, agent, noise))

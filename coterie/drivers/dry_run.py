@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -11,10 +12,10 @@ from jaxtyping import Array, Float
 from coterie.algorithms.base import Algorithm, Config, Place
 from coterie.data.store import Store
 from coterie.errors import InputError
-from coterie.problems import HeldShard, Problem, Settings, Shard, StoredShard
+from coterie.problems import HeldShard, Problem, Shard, Solver, StoredShard
 from coterie.problems.stored import Streamed
 
-__all__ = ["emitted", "empty_shard", "need_sums"]
+__all__ = ["emitted", "empty_shard", "need_sums", "undeclared"]
 
 
 def emitted(algorithm: Algorithm, cfg: Config, place: Place, shard: Any) -> Any:
@@ -31,9 +32,48 @@ def empty_shard(problem: Problem, place: Place, features: int) -> Shard:
     """The shard of an agent at this place with shapes in place of records: they take no memory."""
     zeros = lambda *shape: jnp.zeros(shape, place.start.dtype)  # noqa: E731
     return jax.eval_shape(
-        lambda: HeldShard(problem, zeros(place.rows, features), zeros(place.rows), jnp.array(1), place.unit,
-                          place.ridge, Settings())
-    )  # fmt: skip
+        lambda: HeldShard(
+            problem, zeros(place.rows, features), zeros(place.rows), jnp.array(1), place.unit, place.ridge
+        )
+    )
+
+
+class _Watched(HeldShard):
+    """A shard that notes what is asked of it."""
+
+    asked: list[str] = eqx.field(static=True, kw_only=True)
+
+    def gradient(self, x: Float[Array, " d"], clip: Any = None, *rest: Any, **more: Any) -> Float[Array, " d"]:
+        self.asked.append("bare gradient" if clip is None else "clipped gradient")
+        return jnp.zeros_like(x)
+
+    def descend(self, x: Float[Array, " d"], *_: Any) -> Float[Array, " d"]:
+        self.asked.append("steps")
+        return x
+
+    def argmin(self, linear: Array, curvature: Any, solver: Solver, tolerance: Any) -> tuple[Array, Solver]:
+        self.asked.append("solver")
+        return linear, solver
+
+
+def undeclared(algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard) -> list[str]:
+    """What the algorithm asks of its records that its `needs` do not cover, in words: a proof must rest on more.
+
+    Bare gradients rest on a bound, steps and solutions on convexity and a curvature bound. An algorithm that makes no
+    promise has to say only whether it goes over its records many times.
+    """
+    fields = (shard.problem, shard.features, shard.targets, shard.count, shard.unit, shard.ridge, shard.how)
+    watched = _Watched(*fields, asked=[])
+    emitted(algorithm, cfg, place, watched)
+    asked, needs = set(watched.asked), algorithm.needs(cfg)
+    wrong = [f"it uses `{way}`" for way in ("steps", "solver") if way in asked and not getattr(needs, way)]
+    if not algorithm.private:
+        return wrong
+    if "bare gradient" in asked and not needs.bounded:
+        wrong.append("it uses gradients that are not clipped")
+    if asked & {"steps", "solver"} and not (needs.convex and needs.smooth and needs.bounded):
+        wrong.append("it minimises a loss that need not be convex, smooth and of bounded slope")
+    return wrong
 
 
 class _Sums(StoredShard):

@@ -219,10 +219,10 @@ class Terrain:
         # times it is 0); `count` keeps it out of every result.
         take = np.repeat([self.parts[i][0] for i in members], longest).reshape(size, longest)
         take[np.arange(longest) < counts[:, None]] = np.concatenate([self.parts[i] for i in members])
-        block = self.features[take].astype(np.dtype(self.dtype), copy=False)
+        block, labels = self.problem.admit(self.features[take], self.targets[take])
         kind = self.dtype if self.targets.dtype.kind == "f" else jnp.int32
         # On an accelerator (`sharded`) `jnp.asarray` would make a second copy.
-        numbers = jax.device_put(block), jnp.asarray(self.targets[take], kind)
+        numbers = jax.device_put(block.astype(np.dtype(self.dtype), copy=False)), jnp.asarray(labels, kind)
         return HeldShard(self.problem, *numbers, *self._weights(members), self.how or Settings())
 
     def _stored(self, members: np.ndarray) -> StoredShard:
@@ -306,11 +306,12 @@ def make_places(
         shape=jnp.asarray(np.ones(rounds) if shape is None else shape, dtype),
         start=jnp.zeros(problem.dim, dtype),
         ridge=jnp.asarray(ridge, dtype),
-        lipschitz=jnp.asarray(problem.lipschitz, dtype),
+        lipschitz=jnp.asarray(problem.half_gap, dtype),
         smoothness=jnp.asarray(problem.smoothness, dtype),
         dim=problem.dim,
         rounds=rounds,
         agents=n,
         rows=int(counts.max()),
         factor=problem.keeps_factor,
+        monotone=problem.monotone,
     )

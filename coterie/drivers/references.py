@@ -28,7 +28,8 @@ def pooled(layout: Layout, how: Settings | None = None) -> np.ndarray:
     """The minimiser of (1/N) Σ_i f_i, to gradient norm 1e-9 (in float64) where the problem is convex."""
     place, problem = layout.placed.place, layout.problem
     dtype = place.start.dtype
-    how = how or Settings(tolerance=1e-9 if dtype == jnp.float64 else 1e-5, max_steps=500)
+    how = how or Settings(max_steps=500)
+    tolerance = 1e-9 if dtype == jnp.float64 else 1e-5
 
     def solve(x: Array, groups: list[Group]) -> Array:  # an argument: as constants, records would be compiled in
         def mean(f_name: str, x: Array) -> Array:
@@ -41,10 +42,11 @@ def pooled(layout: Layout, how: Settings | None = None) -> np.ndarray:
         if problem.constraint is not None:
             weight = jnp.max(place.unit * place.count)
             smooth = weight * problem.smoothness + place.ridge
-            return projected(lambda v: mean("slope", v), problem.project, smooth, solver, how, problem.bounded).x
+            slope = lambda v: mean("slope", v)  # noqa: E731
+            return projected(slope, problem.project, smooth, solver, how, tolerance, problem.smooth).x
         if problem.keeps_factor:
-            return newton_like(lambda v: mean("slope", v), lambda v: mean("hessian", v), solver, how).x
-        return quasi_newton(lambda v: (mean("value", v), mean("slope", v)), solver, how).x
+            return newton_like(lambda v: mean("slope", v), lambda v: mean("hessian", v), solver, how, tolerance).x
+        return quasi_newton(lambda v: (mean("value", v), mean("slope", v)), solver, how, tolerance).x
 
     with jax.enable_x64(dtype == jnp.float64):
         return np.asarray(jax.jit(solve)(place.start, layout.placed.groups))
@@ -59,7 +61,8 @@ def alone(layout: Layout, most: int | None = None) -> np.ndarray:
     found = np.empty((len(chosen), *place.start.shape), dtype)
     with jax.enable_x64(dtype == jnp.float64):
         zero = jnp.zeros_like(place.start)
-        one = jax.jit(lambda s: s.argmin(zero, 0.0, s.solver(place.start))[0])
+        tolerance = 1e-8 if dtype == jnp.float64 else 1e-5
+        one = jax.jit(lambda s: s.argmin(zero, 0.0, s.solver(place.start), tolerance)[0])
         for g in layout.placed.groups:
             here = np.flatnonzero((g.low <= where) & (where < g.high))
             if len(here):

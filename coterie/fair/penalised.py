@@ -14,6 +14,7 @@ copy of p) stay within their bound; its norm needs no per-record vectors.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -27,7 +28,7 @@ from coterie.fair.noise import Noise
 from coterie.fair.polynomial import Statistics
 from coterie.privacy.accountants import Account
 from coterie.privacy.events import Event
-from coterie.problems.base import clip_factor
+from coterie.problems.base import clip_factor, sound
 from coterie.problems.glm import Linear
 
 __all__ = ["CovariancePenalised", "Direction", "release_direction"]
@@ -68,6 +69,7 @@ class CovariancePenalised(Linear):
     corner: float = eqx.field(static=True, kw_only=True)
     reach: float = eqx.field(static=True, kw_only=True)  # Σ‖v̂_j‖
     bend: float = eqx.field(static=True, kw_only=True)  # ‖V̂‖²
+    convex: ClassVar[bool] = True  # a convex loss and a convex penalty
 
     @classmethod
     def make(cls, base: Linear, directions: NDArray, alpha: float = 1.0, corner: float = 0.01) -> CovariancePenalised:
@@ -95,11 +97,6 @@ class CovariancePenalised(Linear):
         """Bound on one record's curvature, penalty included."""
         return super().smoothness + self.alpha / self.corner * self.bend
 
-    @property
-    def monotone(self) -> bool:
-        """The penalty's slope has both signs, so theorem (A) is not claimed."""
-        return False
-
     def _rows(self, x: Array) -> Float[Array, "k d"]:
         return jnp.asarray(np.array(self.directions), x.dtype)
 
@@ -119,7 +116,7 @@ class CovariancePenalised(Linear):
     def weighted_gradient(
         self, x: Float[Array, " d"], features: Array, targets: Array, weights: Array, clip: Array | float | None = None
     ) -> Float[Array, " d"]:
-        slope, p = self.at(x, features, targets).slope, self.pull(x)
+        slope, p = sound(self.at(x, features, targets).slope), self.pull(x)
         if clip is not None:
             square = slope**2 * jnp.sum(features**2, axis=1) + 2 * slope * (features @ p) + p @ p
             weights = weights * clip_factor(jnp.sqrt(jnp.maximum(square, 0.0)), clip)

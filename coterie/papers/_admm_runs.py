@@ -39,7 +39,7 @@ class World:
     degree: int = 2
     table: str = ""
 
-    def plan(self, algorithm: str, rounds: int, ridge: float, tolerance: float = 1e-8, **more: Any) -> Plan:
+    def plan(self, algorithm: str, rounds: int, ridge: float, **more: Any) -> Plan:
         """A plan on this world; `epsilon`, `delta`, `schedule`, `options` go to [privacy], the rest to [algorithm]."""
         data: dict[str, Any] = {"source": "adult", "test_fraction": 0.07 if self.table else 0.11}
         if self.table:
@@ -52,7 +52,7 @@ class World:
             "data": data,
             "partition": {"kind": "iid", "agents": self.agents, "records": self.records},
             "graph": graph,
-            "problem": {"loss": "logistic", "ridge": ridge, "tolerance": tolerance},
+            "problem": {"loss": "logistic", "ridge": ridge},
             "algorithm": {"name": algorithm, **more},
             "run": {"rounds": rounds, "every": rounds},
         }
@@ -60,9 +60,9 @@ class World:
             tree["privacy"] = budget
         return validate(tree)
 
-    def experiment(self, ridge: float, tolerance: float = 1e-8) -> Experiment:
+    def experiment(self, ridge: float) -> Experiment:
         """Data and graph, read once."""
-        return dataclasses.replace(_prepared(self), plan=self.plan("admm", 1, ridge, tolerance))
+        return dataclasses.replace(_prepared(self), plan=self.plan("admm", 1, ridge))
 
 
 @lru_cache(maxsize=4)
@@ -73,7 +73,7 @@ def _prepared(world: World) -> Experiment:
 def settled(world: World, experiment: Experiment, algorithm: str, rounds: int, **settings: Any) -> Priced:
     """An algorithm on this network with these settings, its schedule included, and no noise yet."""
     problem = experiment.plan.problem
-    return settle(world.plan(algorithm, rounds, problem.ridge, problem.tolerance, **settings), experiment.network)
+    return settle(world.plan(algorithm, rounds, problem.ridge, **settings), experiment.network)
 
 
 def with_shape(priced: Priced, shape: np.ndarray) -> Priced:

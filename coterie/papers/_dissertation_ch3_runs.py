@@ -83,9 +83,9 @@ def pp(
     old = printed_pp(epsilon, splits, beta, eta)
     ridge = old.ridge if version == "as printed" else RIDGE
     at = world(table)
-    experiment = at.experiment(ridge, beta)
+    experiment = at.experiment(ridge)
     split = old.split if version == "as printed" else splits
-    priced = settled(at, experiment, "pp-admm", ROUNDS, penalty=eta, split=split)
+    priced = settled(at, experiment, "pp-admm", ROUNDS, penalty=eta, split=split, tolerance=beta)
     noise, true = 0.0, float("inf")
     if version != "reference":
         corrected = version == "corrected"
@@ -103,8 +103,9 @@ def ipp(
     printed = version == "as printed"
     ridge = printed_pp(epsilon, splits, beta, eta, CAP, 1 - TEST_SHARE).ridge if printed else RIDGE
     at = world(table)
-    experiment = at.experiment(ridge, beta)
+    experiment = at.experiment(ridge)
     settings: dict[str, Any] = {"broadcasts": CAP, "clip": clip, "threshold": threshold, "test_share": TEST_SHARE}
+    settings["tolerance"] = beta
     priced = settled(at, experiment, "ipp-admm", ROUNDS, penalty=eta, split=splits, as_printed=printed, **settings)
     if printed:
         noise = (ROUNDS / (2 * ding_rho(epsilon, DELTA))) ** 0.5

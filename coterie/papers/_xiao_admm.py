@@ -23,8 +23,6 @@ from coterie.algorithms.base import Inbox, Laplace, Law, Place, Uniform, add
 from coterie.privacy.events import Event, NonPrivate
 from coterie.problems import Shard, Solver
 
-NEEDS = ("argmin",)
-
 
 class Config(BaseConfig):
     """Hyper-parameters."""
@@ -71,7 +69,7 @@ def emit(cfg: Any, place: Place, t: Array, state: State, shard: Shard, draw: dic
     w = 0.5 + cfg.random * (draw["weight"] - 0.5)
     linear = -state.dual - penalty * (w * state.x + (1 - w) * state.near / place.degree)
     linear = add(linear, draw["noise"], (1 - cfg.output) * penalty * place.noise_at(t))
-    x, solver = shard.argmin(linear, penalty, state.solver)
+    x, solver = shard.argmin(linear, penalty, state.solver, 1e-10)
     x = add(x, draw["noise"], cfg.output * place.noise_at(t))
     return State(x, state.dual, state.near, solver), Message(x)
 

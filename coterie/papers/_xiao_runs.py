@@ -47,7 +47,7 @@ def plan(agents: int, edges: int | None, algorithm: str, seed: int, rounds: int,
         "data": {"source": "adult", "seed": seed, "options": {"coding": "ordinal", "fnlwgt": True}},
         "partition": {"kind": "iid", "agents": agents, "records": RECORDS},
         "graph": graph,
-        "problem": {"loss": "logistic", "ridge": ridge, "tolerance": 1e-10},
+        "problem": {"loss": "logistic", "ridge": ridge},
         "algorithm": {"name": algorithm, **settings},
         "run": {"rounds": rounds, "every": rounds},
     }

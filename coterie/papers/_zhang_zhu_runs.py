@@ -42,9 +42,17 @@ def scores(experiment: Any, points: np.ndarray, rounds: int = ROUNDS) -> dict[st
 def plain(study: Study, *, records: int, seeds: int) -> dict[str, Any]:
     """No noise: what the loss comes to; all seeds give the same, but share the program of the noisy runs."""
     at, key = world(records), "non-private"
-    experiment = at.experiment(RHO[key] / WEIGHT[key], TOLERANCE)
+    experiment = at.experiment(RHO[key] / WEIGHT[key])
     priced = settled(
-        at, experiment, "dvp", ROUNDS, penalty=ETA / WEIGHT[key], noise="gamma", as_printed=True, delta=DELTA
+        at,
+        experiment,
+        "dvp",
+        ROUNDS,
+        penalty=ETA / WEIGHT[key],
+        noise="gamma",
+        as_printed=True,
+        delta=DELTA,
+        tolerance=TOLERANCE,
     )
     points, _ = points_sent(study, experiment, priced, 1e-12, seeds)
     return scores(experiment, points)
@@ -53,14 +61,24 @@ def plain(study: Study, *, records: int, seeds: int) -> dict[str, Any]:
 def dual(study: Study, *, alpha: float, version: str, records: int, seeds: int) -> dict[str, Any]:
     """Algorithm 2. As printed: level α a round, ζ = α̂. Corrected: (α, δ) for the whole run, Gaussian noise, own η."""
     at, key = world(records), "dual"
-    experiment = at.experiment(RHO[key] / WEIGHT[key], TOLERANCE)
+    experiment = at.experiment(RHO[key] / WEIGHT[key])
     if version == "as printed":
         priced = settled(
-            at, experiment, "dvp", ROUNDS, penalty=ETA / WEIGHT[key], noise="gamma", as_printed=True, delta=DELTA
+            at,
+            experiment,
+            "dvp",
+            ROUNDS,
+            penalty=ETA / WEIGHT[key],
+            noise="gamma",
+            as_printed=True,
+            delta=DELTA,
+            tolerance=TOLERANCE,
         )
         noise = 1 / alpha
     else:
-        priced = settled(at, experiment, "dvp", ROUNDS, noise="gaussian", epsilon=alpha, delta=DELTA)
+        priced = settled(
+            at, experiment, "dvp", ROUNDS, noise="gaussian", epsilon=alpha, delta=DELTA, tolerance=TOLERANCE
+        )
         noise = noise_for(priced.algorithm, priced.cfg, priced.places, alpha, DELTA)
     points, _ = points_sent(study, experiment, priced, noise, seeds)
     cost = lambda delta: cost_of(priced.algorithm, priced.cfg, priced.places, noise, delta)  # noqa: E731
@@ -77,10 +95,11 @@ def dual(study: Study, *, alpha: float, version: str, records: int, seeds: int) 
 def primal(study: Study, *, alpha: float, version: str, records: int, seeds: int) -> dict[str, Any]:
     """Algorithm 3: 100 rounds and the final step. As printed the last exchange before it has no noise."""
     at, key = world(records), "primal"
-    experiment = at.experiment(RHO[key] / WEIGHT[key], TOLERANCE)
+    experiment = at.experiment(RHO[key] / WEIGHT[key])
     if version == "as printed":
         rounds, penalty = ROUNDS + 2, ETA / WEIGHT[key]  # 100 noisy exchanges, a bare one, the final step
         settings: dict[str, Any] = {"penalty": penalty, "noise": "gamma", "centre": "literal", "delta": DELTA}
+        settings["tolerance"] = TOLERANCE
         priced = settled(at, experiment, "pvp", rounds, as_printed=True, **settings)
         pull = 2 * penalty * at.degree
         shrink = pull / (RHO[key] / WEIGHT[key] + pull)  # Δ_t = (2C/ρB)(1 − qᵗ), but the printed noise is constant
@@ -92,7 +111,9 @@ def primal(study: Study, *, alpha: float, version: str, records: int, seeds: int
         true = cost_of(priced.algorithm, before, coarse, noise, DELTA, ROUNDS)
         pure = cost_of(priced.algorithm, before, priced.places, noise, 0.0, ROUNDS)
     else:
-        priced = settled(at, experiment, "pvp", ROUNDS + 1, noise="gaussian", epsilon=alpha, delta=DELTA)
+        priced = settled(
+            at, experiment, "pvp", ROUNDS + 1, noise="gaussian", epsilon=alpha, delta=DELTA, tolerance=TOLERANCE
+        )
         noise, pure = noise_for(priced.algorithm, priced.cfg, priced.places, alpha, DELTA), float("inf")
         true = cost_of(priced.algorithm, priced.cfg, priced.places, noise, DELTA)
     points, _ = points_sent(study, experiment, priced, noise, seeds)

@@ -7,6 +7,7 @@ their records. A point is one flat vector; a problem with structured parameters 
 from __future__ import annotations
 
 import abc
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
@@ -16,11 +17,18 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from coterie.errors import InputError
-from coterie.problems.solve import Settings, Solver, newton_like, projected, quasi_newton
+from coterie.problems.solve import Settings, Solver, newton_like, projected, quasi_newton, surely
 
-__all__ = ["Ball", "Box", "Constraint", "HeldShard", "Problem", "Shard", "clip_factor"]
+__all__ = ["Ball", "Box", "Constraint", "HeldShard", "Problem", "Shard", "clip_factor", "sound"]
 
 DENSE_HESSIAN = 600  # up to this dimension a d × d factor is kept between rounds
+ROUNDING = 1e-9  # a norm may exceed its bound by this part of it
+# what the facts of a class are about: a subclass that changes one of these has to state its facts anew
+LOSS = {"losses", "weighted_gradient", "weighted_hessian", "at", "loss", "admit", "admit_targets"}
+FACTS: dict[str, Any] = {
+    "convex": False, "lipschitz": float("inf"), "smoothness": float("inf"),
+    "directed": False, "scored": False, "monotone": False, "interior": False,
+}  # fmt: skip
 
 
 class Constraint(eqx.Module):
@@ -64,15 +72,58 @@ class Box(Constraint):
 
 
 def clip_factor(norms: Array, clip: Array | float | None) -> Array:
-    """min(1, clip/norm): what a record's gradient is multiplied by."""
-    return jnp.ones_like(norms) if clip is None else jnp.minimum(1.0, clip / jnp.maximum(norms, 1e-30))
+    """min(1, clip/norm), and 0 where the norm is not finite: what a record's gradient is multiplied by.
+
+    A gradient that is not a number counts as zero, so that one record moves a sum by `clip` at most whatever it says
+    and wherever the point is. (Multiply a vector that is finite: 0 · ∞ is no number.)
+    """
+    sound = jnp.isfinite(norms)
+    factor = 1.0 if clip is None else jnp.minimum(1.0, clip / jnp.maximum(norms, 1e-30))
+    return jnp.where(sound, factor, 0.0).astype(norms.dtype)
+
+
+def sound(x: Array) -> Array:
+    """The numbers, 0 for one that is not finite."""
+    return jnp.where(jnp.isfinite(x), x, 0.0)
+
+
+def rescale(vectors: Float[Array, "rows d"], norms: Float[Array, " rows"], clip: Array | float | None) -> Array:
+    """Every row times its `clip_factor`; one whose norm is not finite becomes zero."""
+    return jnp.where(jnp.isfinite(norms)[:, None], vectors, 0.0) * clip_factor(norms, clip)[:, None]
+
+
+def bounded_rows(features: Any, bound: float | None) -> Any:
+    """The rows, pulled back to norm `bound` where they are longer; zeros for one that is not finite (or overflows).
+
+    On the host the very array is returned if nothing is to be changed.
+    """
+    xp = namespace(features)
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = xp.linalg.norm(features, axis=-1, keepdims=True)
+    sound, limit = xp.isfinite(norms), np.inf if bound is None else bound * (1 + ROUNDING)
+    if xp is np and np.all(sound & (norms <= limit)):
+        return features
+    rows = xp.where(sound, features, xp.zeros((), features.dtype))
+    return rows if bound is None else xp.where(norms > limit, rows * (bound / xp.maximum(norms, 1e-30)), rows)
+
+
+def class_numbers(targets: Any, classes: int) -> Any:
+    """Whole numbers from 0 to classes − 1, whatever was given."""
+    xp = namespace(targets)
+    numbers = xp.where(xp.isfinite(targets), targets, xp.zeros((), targets.dtype))
+    return xp.clip(numbers, 0, classes - 1).astype(xp.int32)
+
+
+def namespace(x: Any) -> ModuleType:
+    """NumPy for records on the host, jax.numpy inside a compiled round."""
+    return jnp if isinstance(x, jax.Array) else np
 
 
 class Problem(eqx.Module):
-    """A loss over records, with the public bounds that privacy and step sizes rest on.
+    """A loss over records, with the public facts that privacy and step sizes rest on.
 
-    `lipschitz` bounds the norm of one record's gradient and `smoothness` its curvature; `inf` where there is no
-    bound, and then only algorithms that clip can be private.
+    A fact holds for every record that `admit` returns and for every point. Nothing is known of a loss until its class
+    says so: the facts below are the most careful ones, and a subclass that changes the loss starts from them again.
     """
 
     if TYPE_CHECKING:  # each problem supplies these, as a field or as a property
@@ -81,16 +132,63 @@ class Problem(eqx.Module):
         def dim(self) -> int: ...
 
         @property
-        def lipschitz(self) -> float: ...
-
-        @property
-        def smoothness(self) -> float: ...
-
-        @property
         def constraint(self) -> Constraint | None: ...
 
-    convex: ClassVar[bool] = True
+        @property
+        def convex(self) -> bool:
+            """Whether a record's loss is convex in the point."""
+
+        @property
+        def lipschitz(self) -> float:
+            """Bound on the norm of a record's gradient."""
+
+        @property
+        def smoothness(self) -> float:
+            """Bound on the curvature of a record's loss, which is then differentiable everywhere."""
+
+        @property
+        def directed(self) -> bool:
+            """Whether a record's gradient has one direction, or changes by one constant vector, whatever the point."""
+
+        @property
+        def scored(self) -> bool:
+            """Whether a record's loss is a function of one score ⟨features, x⟩: its Hessian has rank one."""
+
+        @property
+        def monotone(self) -> bool:
+            """Whether it is scored, and its slope in the score never changes sign."""
+
+        @property
+        def interior(self) -> bool:
+            """Whether the optimum lies in the constraint set anyway, so that a method may leave the set aside."""
+
+        @property
+        def bound(self) -> float | None:
+            """Bound on the norm of a record's features, which `admit` keeps; None: none is needed."""
+
+    else:
+        convex, lipschitz, smoothness = False, float("inf"), float("inf")
+        directed, scored, monotone, interior, bound = False, False, False, False, None
+
     metric: ClassVar[str] = "accuracy"  # what `score` is
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        stated = {*vars(cls), *vars(cls).get("__annotations__", ())}
+        if stated & LOSS and cls.__bases__ != (Problem,):
+            for fact, nothing in {**FACTS, "half_gap": Problem.half_gap}.items():
+                if fact not in stated:
+                    setattr(cls, fact, nothing)
+
+    @property
+    def half_gap(self) -> float:
+        """Bound on half of what replacing a record can change of its gradient: that of the gradient, or less."""
+        return self.lipschitz
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return type(self).__name__
 
     @abc.abstractmethod
     def losses(self, x: Float[Array, " d"], features: Array, targets: Array) -> Float[Array, " rows"]:
@@ -120,6 +218,19 @@ class Problem(eqx.Module):
     def encode(self, targets: np.ndarray, classes: tuple[str, ...] | None) -> np.ndarray:
         """The data set's targets in the coding of this loss; an InputError if they do not fit it."""
 
+    def admit(self, features: Any, targets: Any) -> tuple[Any, Any]:
+        """The records (targets in the coding of `encode`) as the facts take them, whatever they say.
+
+        Every record is mapped to an admissible one on its own: rows that are not finite become zeros, rows beyond
+        `bound` are pulled back to it. So no record can break a sensitivity, and none can make its owner fail.
+        """
+        return bounded_rows(features, self.bound), self.admit_targets(targets)
+
+    def admit_targets(self, targets: Any) -> Any:
+        """The targets as the facts take them: by default any finite number."""
+        xp = namespace(targets)
+        return xp.where(xp.isfinite(targets), targets, xp.zeros((), targets.dtype))
+
     def start(self, seed: int) -> np.ndarray:
         """A public, data-free starting point."""
         return np.zeros(self.dim)
@@ -129,9 +240,14 @@ class Problem(eqx.Module):
         return x if self.constraint is None else self.constraint.project(x)
 
     @property
-    def bounded(self) -> bool:
+    def smooth(self) -> bool:
         """Whether the curvature of a record's loss has a public bound."""
         return bool(np.isfinite(self.smoothness))
+
+    @property
+    def bounded(self) -> bool:
+        """Whether what replacing a record changes of the gradient has a public bound."""
+        return bool(np.isfinite(self.half_gap))
 
     @property
     def keeps_factor(self) -> bool:
@@ -175,13 +291,24 @@ class Shard(eqx.Module):
         """f_i(x)."""
 
     @abc.abstractmethod
+    def descend(
+        self, x: Float[Array, " d"], linear: Float[Array, " d"], curvature: Array | float, steps: int
+    ) -> Float[Array, " d"]:
+        """x after `steps` gradient steps of length 2/(m + M) on f_i(v) + ⟨linear, v⟩ + curvature/2 ‖v‖².
+
+        m = ridge + curvature and M = m + unit · count · smoothness enclose the curvature, so every step brings any two
+        points closer by `contraction` = (M − m)/(M + m): for convex losses with a curvature bound, and for no other.
+        """
+
+    @abc.abstractmethod
     def argmin(
-        self, linear: Float[Array, " d"], curvature: Array | float, solver: Solver
+        self, linear: Float[Array, " d"], curvature: Array | float, solver: Solver, tolerance: Array | float
     ) -> tuple[Float[Array, " d"], Solver]:
-        """argmin_x f_i(x) + ⟨linear, x⟩ + curvature/2 ‖x‖², from the solver's last answer.
+        """argmin_x f_i(x) + ⟨linear, x⟩ + curvature/2 ‖x‖²; `solver` is a warm start.
 
         `solver.residual` is the gradient norm reached: with strong convexity m the answer is off by at most
-        residual / m.
+        residual / m. It is at most `tolerance` whatever the records and whatever `linear`, if the loss is convex with
+        bounds on gradient and curvature (`sure_steps` says how long that takes); otherwise it is what was reached.
         """
 
     def slope(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
@@ -235,24 +362,48 @@ class HeldShard(Shard):
         data = self.problem.weighted_hessian(x, self.features, self.targets, weights)
         return data + self.ridge * jnp.eye(x.shape[0], dtype=x.dtype)
 
+    def descend(
+        self, x: Float[Array, " d"], linear: Float[Array, " d"], curvature: Array | float, steps: int
+    ) -> Float[Array, " d"]:
+        if not (self.problem.convex and self.problem.smooth):
+            raise InputError(f"gradient steps on {self.problem.name} need not contract: it is not convex and smooth")
+        low = self.ridge + curvature
+        length = 2 / (2 * low + self.unit * self.count * self.problem.smoothness)
+
+        def step(_: Array, x: Array) -> Array:
+            return self.problem.project(x - length * (self.slope(x) + linear + curvature * x))
+
+        return jax.lax.fori_loop(0, steps, step, x)
+
     def argmin(
-        self, linear: Float[Array, " d"], curvature: Array | float, solver: Solver
+        self, linear: Float[Array, " d"], curvature: Array | float, solver: Solver, tolerance: Array | float
     ) -> tuple[Float[Array, " d"], Solver]:
+        problem, how = self.problem, self.how
+        low = self.ridge + curvature
+        high = low + self.unit * self.count * problem.smoothness
+        sure = problem.convex and problem.smooth and bool(np.isfinite(problem.lipschitz)) and problem.constraint is None
+
         def gradient(x: Array) -> Array:
             return self.slope(x) + linear + curvature * x
 
-        if self.problem.constraint is not None:
-            smooth = self.unit * self.count * self.problem.smoothness + self.ridge + curvature
-            solver = projected(gradient, self.problem.project, smooth, solver, self.how, self.problem.bounded)
-        elif self.problem.keeps_factor:
-            eye = jnp.eye(linear.shape[0], dtype=linear.dtype)
-            solver = newton_like(gradient, lambda x: self.hessian(x) + curvature * eye, solver, self.how)
-        else:
+        if how.fixed and not sure:
+            raise InputError(f"no number of steps is known to solve subproblems of {problem.name} on any records")
+        if not how.fixed:
+            if problem.constraint is not None:
+                solver = projected(gradient, problem.project, high, solver, how, tolerance, problem.smooth)
+            elif problem.keeps_factor:
+                eye = jnp.eye(linear.shape[0], dtype=linear.dtype)
+                solver = newton_like(gradient, lambda x: self.hessian(x) + curvature * eye, solver, how, tolerance)
+            else:
 
-            def value(x: Array) -> Array:
-                return self.value(x) + jnp.dot(linear, x) + curvature / 2 * jnp.dot(x, x)
+                def value(x: Array) -> Array:
+                    return self.value(x) + jnp.dot(linear, x) + curvature / 2 * jnp.dot(x, x)
 
-            solver = quasi_newton(lambda x: (value(x), gradient(x)), solver, self.how)
+                solver = quasi_newton(lambda x: (value(x), gradient(x)), solver, how, tolerance)
+        if sure:
+            # whatever the records, the minimiser is within `far` of the minimiser of all but their losses
+            far = self.unit * self.count * problem.lipschitz / low
+            solver = surely(gradient, -linear / low, far, low, high, solver, tolerance, how.fixed)
         return solver.x, solver
 
 

@@ -27,13 +27,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from coterie.errors import InputError
-from coterie.problems.base import clip_factor
-from coterie.problems.solve import Settings, Solver, projected
+from coterie.problems.base import clip_factor, sound
 
 __all__ = ["Agent", "Cost", "Coupled", "Gap", "Kkt", "Quadratic", "Smooth", "quadratic_agent", "smooth_agent"]
 
 Numbers = Any  # arrays: float64 on the host, traced inside a run
 Values = float | int | Sequence[Any] | np.ndarray  # one number, or one per coordinate
+LEFT = 1e-9  # part of the way to the minimiser that the steps of an iterated `prox` leave
 
 
 class Gap(NamedTuple):
@@ -42,6 +42,13 @@ class Gap(NamedTuple):
     l1: Any
     l2: Any
     linf: Any
+
+
+class Curved(NamedTuple):
+    """Bounds on the curvature of every function of a class."""
+
+    least: Any
+    most: Any
 
 
 class Kkt(NamedTuple):
@@ -65,13 +72,12 @@ class Cost(eqx.Module):
         """∇f(x)."""
 
     @abc.abstractmethod
-    def prox(self, linear: Array, centre: Array, weight: Array, low: Array, high: Array, smooth: Array) -> Array:
-        """argmin f(x) + ⟨linear, x⟩ + weight/2 ‖x − centre‖² over low ≤ x ≤ high; `smooth` bounds f's curvature."""
+    def prox(self, linear: Array, centre: Array, weight: Array, low: Array, high: Array, curved: Curved) -> Array:
+        """argmin f(x) + ⟨linear, x⟩ + weight/2 ‖x − centre‖² over low ≤ x ≤ high, or a point near it.
 
-    @property
-    def error(self) -> float:
-        """`prox` returns a point at which the objective's smallest subgradient has at most this norm."""
-        return 0.0
+        If the gradients of two functions of the class are at most `gap` apart on the box, the answers are at most
+        gap/(m + weight) apart, in every norm if the functions are separable, else in L2.
+        """
 
 
 class Quadratic(Cost):
@@ -87,43 +93,45 @@ class Quadratic(Cost):
     def gradient(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
         return self.curvature * x + self.slope
 
-    def prox(self, linear: Array, centre: Array, weight: Array, low: Array, high: Array, smooth: Array) -> Array:
+    def prox(self, linear: Array, centre: Array, weight: Array, low: Array, high: Array, curved: Curved) -> Array:
         return jnp.clip((weight * centre - linear - self.slope) / (self.curvature + weight), low, high)
 
 
 class Smooth(Cost):
     """f(x) = function(data, x) for any smooth convex function that JAX can differentiate; `data` are private.
 
-    `clip` cuts the gradient's norm, which makes gap = 2 clip true whatever the function (first-order method only).
+    `clip` cuts the gradient's norm, which makes gap = 2 clip true whatever the function (first-order method only). A
+    derivative that is not finite counts as 0: nobody can fail because of the data.
+
+    `prox` takes a public number of projected gradient steps of length 2/(M + m) from the centre, which is public. Each
+    brings two points closer by (M − m)/(M + m), where m and M enclose the curvature of f + weight/2 ‖·‖²; so whatever
+    the number of steps, two functions whose gradients are `gap` apart end within gap/m of each other. No error is left
+    to charge.
     """
 
     data: Any
     function: Callable[[Any, Array], Array] = eqx.field(static=True)
     clip: float | None = eqx.field(static=True, default=None)
-    how: Settings = eqx.field(default_factory=lambda: Settings(tolerance=1e-9))
 
     def value(self, x: Float[Array, " d"]) -> Float[Array, ""]:
         return self.function(self.data, x)
 
     def gradient(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
-        slope = jax.grad(self.function, argnums=1)(self.data, x)
+        slope = sound(jax.grad(self.function, argnums=1)(self.data, x))
         return slope * clip_factor(jnp.linalg.norm(slope), self.clip)
 
-    def prox(self, linear: Array, centre: Array, weight: Array, low: Array, high: Array, smooth: Array) -> Array:
+    def prox(self, linear: Array, centre: Array, weight: Array, low: Array, high: Array, curved: Curved) -> Array:
         if self.clip is not None:
             raise InputError("a clipped gradient has no exact step: use method 'first-order'")
+        total = 2 * weight + curved.least + curved.most
+        rate = (curved.most - curved.least) / total
 
-        def slope(x: Array) -> Array:
-            return self.gradient(x) + linear + weight * (x - centre)
+        def step(_: Array, x: Array) -> Array:
+            slope = self.gradient(x) + linear + weight * (x - centre)
+            return jnp.clip(x - 2 / total * slope, low, high)
 
-        start = Solver.fresh(centre, keep=False)
-        end = projected(slope, lambda x: jnp.clip(x, low, high), smooth + weight, start, self.how)
-        return eqx.error_if(end.x, ~(end.residual <= self.how.tolerance), "an exact step was not solved to tolerance")
-
-    @property
-    def error(self) -> float:
-        # the gradient mapping at y has norm ≤ tolerance; at the point it leads to, the subgradient at most doubles
-        return 2 * self.how.tolerance
+        steps = jnp.ceil(jnp.log(LEFT) / jnp.log(jnp.maximum(rate, LEFT))).astype(int)
+        return jax.lax.fori_loop(0, steps, step, jnp.clip(centre, low, high))
 
 
 class Agent(eqx.Module):
@@ -208,7 +216,6 @@ def smooth_agent(
     low: Values = -np.inf,
     high: Values = np.inf,
     start: Values | None = None,
-    tolerance: float = 1e-9,
 ) -> Agent:
     """An agent with any smooth convex cost function(data, x) written in JAX.
 
@@ -216,7 +223,8 @@ def smooth_agent(
         function: f(data, x) -> number. Agents that share one function object are batched.
         data: private, any pytree of arrays.
         dim: dimension of x.
-        strong: public lower bound of the curvature, ≥ 0.
+        strong: public lower bound of the curvature, ≥ 0. Like `smooth` it is believed: the exact method's privacy
+            rests on both.
         smooth: public upper bound of the curvature.
         gap: public bound on ‖∇f − ∇f̂‖₂ within the class (or a `Gap`). It is believed: privacy rests on it.
         clip: cuts gradients to this norm instead, so that gap = 2 clip needs no belief. Neither: not private.
@@ -224,7 +232,6 @@ def smooth_agent(
         low: lower bounds.
         high: upper bounds.
         start: public starting point; None: the middle of the box, or the point of it nearest to 0.
-        tolerance: of the exact method's inner solver; its error is charged.
     """
     if not (0 <= strong <= smooth < np.inf and smooth > 0):
         raise InputError(f"expected 0 <= strong <= smooth, both finite, got {strong} and {smooth}")
@@ -239,7 +246,7 @@ def smooth_agent(
         raise InputError(f"gap must be >= 0, got {tuple(bound)}")
     lower, upper, _ = _box(low, high, dim)
     double = jax.tree.map(lambda leaf: np.asarray(leaf, float) if np.ndim(leaf) else float(leaf), data)
-    cost = Smooth(double, function, clip, Settings(tolerance=tolerance))
+    cost = Smooth(double, function, clip)
     return _agent(cost, matrix, lower, upper, start, strong, smooth, bound)
 
 

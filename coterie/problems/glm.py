@@ -11,7 +11,7 @@ A record's gradient is slope(score) · features, so clipped gradients need no pe
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from coterie.errors import InputError
-from coterie.problems.base import Constraint, Problem, clip_factor, need_binary
+from coterie.problems.base import Constraint, Problem, class_numbers, clip_factor, namespace, need_binary, sound
 
 __all__ = ["Linear", "Softmax"]
 
@@ -58,6 +58,13 @@ class Linear(Problem):
     bound: float = eqx.field(static=True, default=1.0)
     width: float = eqx.field(static=True, default=0.5)
     constraint: Constraint | None = None
+    convex: ClassVar[bool] = True
+    scored: ClassVar[bool] = True
+    directed: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        return f"{self.loss} loss"
 
     @property
     def lipschitz(self) -> float:
@@ -75,7 +82,7 @@ class Linear(Problem):
 
     @property
     def monotone(self) -> bool:
-        """Whether the slope never changes sign: what theorem (A) on objective perturbation asks for."""
+        """Whether the slope never changes sign."""
         return self.loss != "squared"
 
     def at(self, x: Float[Array, " d"], features: Array, targets: Array) -> _Pointwise:
@@ -96,7 +103,7 @@ class Linear(Problem):
         weights: Array,
         clip: Array | float | None = None,
     ) -> Float[Array, " d"]:
-        slope = self.at(x, features, targets).slope
+        slope = sound(self.at(x, features, targets).slope)
         if clip is not None:
             slope = slope * clip_factor(jnp.abs(slope) * jnp.linalg.norm(features, axis=1), clip)
         return (weights * slope) @ features
@@ -124,6 +131,12 @@ class Linear(Problem):
             return np.asarray(targets, dtype=float)
         return need_binary(targets, classes, self.loss)
 
+    def admit_targets(self, targets: Any) -> Any:
+        if self.loss == "squared":
+            return super().admit_targets(targets)
+        xp = namespace(targets)
+        return xp.where(targets > 0, xp.ones((), targets.dtype), -xp.ones((), targets.dtype))
+
 
 class Softmax(Problem):
     """Multi-class logistic regression; the point is the (features × classes) matrix, flattened.
@@ -135,6 +148,11 @@ class Softmax(Problem):
     classes: int = eqx.field(static=True)
     bound: float = eqx.field(static=True, default=1.0)
     constraint: Constraint | None = None
+    convex: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        return "softmax loss"
 
     @property
     def dim(self) -> int:
@@ -153,7 +171,7 @@ class Softmax(Problem):
 
     def scores(self, x: Float[Array, " d"], features: Array) -> Float[Array, "rows classes"]:
         """Unnormalised log-probabilities."""
-        return features @ x.reshape(self.features, self.classes)
+        return sound(features @ x.reshape(self.features, self.classes))
 
     def losses(self, x: Float[Array, " d"], features: Array, targets: Array) -> Float[Array, " rows"]:
         logits = jax.nn.log_softmax(self.scores(x, features))
@@ -181,3 +199,6 @@ class Softmax(Problem):
             have = "continuous values" if classes is None else f"{len(classes)} classes"
             raise InputError(f"loss 'softmax' was set up for {self.classes} classes, but the label column has {have}")
         return np.asarray(targets, dtype=np.int32)
+
+    def admit_targets(self, targets: Any) -> Any:
+        return class_numbers(targets, self.classes)

@@ -1,19 +1,19 @@
 """Mean estimation over a box: loss(x; v) = ½ ‖x − v‖² for records v ∈ [−r, r]^p.
 
-Every point of the box is at most 2r√p from another, which bounds a record's gradient (√p · 2r) and what replacing it
-can change (the same). The records are the features; there are no targets.
+Two records are at most 2r√p apart, which bounds what replacing one can change of a gradient, whatever the point; the
+gradient itself has no bound outside the box. The records are the features; there are no targets.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from coterie.problems.base import Box, Constraint, Problem, clip_factor
+from coterie.problems.base import Box, Constraint, Problem, bounded_rows, clip_factor, namespace
 
 __all__ = ["Mean"]
 
@@ -25,6 +25,13 @@ class Mean(Problem):
     radius: float = eqx.field(static=True, default=1.0)
     boxed: bool = eqx.field(static=True, default=True)
     metric: ClassVar[str] = "negative squared error"
+    convex: ClassVar[bool] = True
+    directed: ClassVar[bool] = True
+    interior: ClassVar[bool] = True  # the mean of records in the box
+
+    @property
+    def name(self) -> str:
+        return "mean"
 
     @property
     def constraint(self) -> Constraint | None:  # type: ignore[override]
@@ -32,8 +39,8 @@ class Mean(Problem):
         return Box(-self.radius, self.radius) if self.boxed else None
 
     @property
-    def lipschitz(self) -> float:
-        """Half of what one replacement can change, 2r√p, so that 2 · lipschitz is the replace-one gap everywhere."""
+    def half_gap(self) -> float:
+        """Half of what one replacement can change: r√p."""
         return self.radius * self.dim**0.5
 
     @property
@@ -69,3 +76,7 @@ class Mean(Problem):
 
     def encode(self, targets: np.ndarray, classes: tuple[str, ...] | None) -> np.ndarray:
         return np.zeros(len(targets))
+
+    def admit(self, features: Any, targets: Any) -> tuple[Any, Any]:
+        rows = bounded_rows(features, None)
+        return namespace(rows).clip(rows, -self.radius, self.radius), self.admit_targets(targets)

@@ -10,7 +10,7 @@ all norms, and the clipped sum is one matrix product per layer: no per-record gr
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from coterie.errors import InputError
-from coterie.problems.base import Constraint, Problem, clip_factor
+from coterie.problems.base import Constraint, Problem, class_numbers, clip_factor, rescale, sound
 
 __all__ = ["Custom", "Perceptron"]
 
@@ -37,22 +37,15 @@ class Perceptron(Problem):
     sizes: tuple[int, ...] = eqx.field(static=True)
     activation: Literal["sigmoid", "tanh", "relu"] = eqx.field(static=True, default="tanh")
     constraint: Constraint | None = None
-    convex: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        return "neural network"
 
     @property
     def dim(self) -> int:
         """Weights and biases of all layers."""
         return sum((i + 1) * o for i, o in self._layers)
-
-    @property
-    def lipschitz(self) -> float:
-        """None is known: gradients have to be clipped."""
-        return float("inf")
-
-    @property
-    def smoothness(self) -> float:
-        """None is known."""
-        return float("inf")
 
     @property
     def _layers(self) -> tuple[tuple[int, int], ...]:
@@ -73,7 +66,7 @@ class Perceptron(Problem):
         params = self.layers(x)
         for k, (w, b) in enumerate(params):
             z = values[-1] @ w + b
-            values.append(z if k == len(params) - 1 else act(z))
+            values.append(sound(z if k == len(params) - 1 else act(z)))
         return values
 
     def losses(self, x: Float[Array, " d"], features: Array, targets: Array) -> Float[Array, " rows"]:
@@ -93,7 +86,7 @@ class Perceptron(Problem):
         delta = jax.nn.softmax(values[-1]) - jax.nn.one_hot(targets, self.sizes[-1], dtype=x.dtype)
         deltas = [delta]
         for k in reversed(range(1, len(params))):
-            deltas.append(deltas[-1] @ params[k][0].T * derivative(values[k]))
+            deltas.append(sound(deltas[-1] @ params[k][0].T * derivative(values[k])))
         deltas.reverse()
         if clip is not None:
             square = sum(
@@ -115,6 +108,9 @@ class Perceptron(Problem):
             raise InputError(f"the network has {self.sizes[-1]} outputs, but the label column has {have}")
         return np.asarray(targets, dtype=np.int32)
 
+    def admit_targets(self, targets: Any) -> Any:
+        return class_numbers(targets, self.sizes[-1])
+
     def start(self, seed: int) -> np.ndarray:
         """Glorot-uniform weights, zero biases, from a public seed (all-zero weights would never break symmetry)."""
         rng = np.random.default_rng(seed)
@@ -128,8 +124,10 @@ class Perceptron(Problem):
 class Custom(Problem):
     """Any per-record loss(params, features, target) over a pytree of parameters.
 
-    `forecast(params, features)` predicts one record. State `lipschitz` and `smoothness` if you can bound them;
-    otherwise only algorithms that clip can be private.
+    `forecast(params, features)` predicts one record. You may state what you know of the loss for every target, all
+    features of norm up to `bound` (None: of any norm) and all parameters: `convex`, `lipschitz`, `smoothness`. What is
+    not stated is not assumed, and algorithms whose proofs need it refuse the loss. Statements are tried on made-up
+    records before anything runs (`coterie.problems.facts`); a gradient longer than `lipschitz` is cut to it.
     """
 
     loss: Callable[[Any, Array, Array], Array] = eqx.field(static=True)
@@ -139,7 +137,12 @@ class Custom(Problem):
     smoothness: float = eqx.field(static=True, default=float("inf"))
     constraint: Constraint | None = None
     integer_targets: bool = eqx.field(static=True, default=False)
-    convex: ClassVar[bool] = False
+    convex: bool = eqx.field(static=True, default=False)
+    bound: float | None = eqx.field(static=True, default=None)
+
+    @property
+    def name(self) -> str:
+        return f"loss {getattr(self.loss, '__name__', 'of your own')!r}"
 
     @classmethod
     def make(cls, loss: Callable[[Any, Array, Array], Array], params: Any, **options: Any) -> Custom:
@@ -173,11 +176,12 @@ class Custom(Problem):
         weights: Array,
         clip: Array | float | None = None,
     ) -> Float[Array, " d"]:
-        if clip is None:
+        if clip is None and not self.bounded:  # nothing rests on single records: no need to look at each
             return jax.grad(lambda v: jnp.sum(weights * self.losses(v, features, targets)))(x)
+        limit = self.lipschitz if clip is None else jnp.minimum(clip, self.lipschitz)
         one = jax.grad(lambda v, f, y: self.loss(self.template.unravel(v), f, y))
         each = jax.vmap(one, (None, 0, 0))(x, features, targets)
-        return (weights * clip_factor(jnp.linalg.norm(each, axis=1), clip)) @ each
+        return weights @ rescale(each, jnp.linalg.norm(each, axis=1), limit)
 
     def predict(self, x: Float[Array, " d"], features: Array) -> Array:
         if self.forecast is None:

@@ -8,6 +8,9 @@ function, so no function value (and none of its rounding error) is needed.
 `quasi_newton` is for large or non-convex problems: L-BFGS with backtracking on the value.
 
 `projected` is for a constraint set: accelerated projected gradient with restart, certified by the gradient mapping.
+
+These three are fast and may fail: on a loss with sharp corners, or far from the answer. `surely` cannot: it takes as
+many gradient steps as public constants say are enough, whatever the function (`sure_steps`).
 """
 
 from __future__ import annotations
@@ -20,22 +23,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from coterie.errors import InputError
-
-__all__ = ["Settings", "Solver", "newton_like", "projected", "quasi_newton"]
+__all__ = ["MOST_STEPS", "Settings", "Solver", "newton_like", "projected", "quasi_newton", "sure_steps", "surely"]
 
 Vector = Float[Array, " d"]
 MEMORY = 4  # pairs kept by L-BFGS
+MOST_STEPS = 20_000  # gradient steps that `surely` takes at most: a plan that may need more is refused
 PATIENCE = 80  # steps at the present pace that cost as much as a new Hessian: many, as a batch renews all or none
-LENGTHS = 5  # step lengths 1, ¼, … that L-BFGS tries at once in fixed mode
 
 
 class Settings(eqx.Module):
-    """How exactly to solve. `fixed` > 0 takes that many steps whatever the data say (nothing to time)."""
+    """How long to try. `fixed`: the same work whatever the data say, so that its duration tells nothing."""
 
-    tolerance: float = eqx.field(static=True, default=1e-8)
     max_steps: int = eqx.field(static=True, default=200)
-    fixed: int = eqx.field(static=True, default=0)
+    fixed: bool = eqx.field(static=True, default=False)
 
 
 class Solver(eqx.Module):
@@ -83,9 +83,13 @@ def _no_pairs(x: Vector) -> tuple:
 
 
 def newton_like(
-    gradient: Callable[[Vector], Vector], hessian: Callable[[Vector], Array], solver: Solver, how: Settings
+    gradient: Callable[[Vector], Vector],
+    hessian: Callable[[Vector], Array],
+    solver: Solver,
+    how: Settings,
+    tolerance: Array | float,
 ) -> Solver:
-    """Solve gradient(x) = 0 to norm `how.tolerance` for a strongly convex function with the given Hessian."""
+    """Solve gradient(x) = 0 to norm `tolerance` for a strongly convex function with the given Hessian."""
     norm = jnp.linalg.norm
     identity = jnp.eye(solver.x.shape[0], dtype=solver.x.dtype)
 
@@ -94,19 +98,8 @@ def newton_like(
         shift = jnp.where(trace > 0, 10 * jnp.finfo(h.dtype).eps * trace, 1.0)
         return jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(h + shift * identity), True), identity)
 
-    if how.fixed:  # a fixed amount of work: Hessian, four step lengths, keep the best
-        lengths = 0.5 ** jnp.arange(4, dtype=solver.x.dtype)
-
-        def once(_: Int[Array, ""], x: Vector) -> Vector:
-            direction = invert(hessian(x)) @ gradient(x)
-            tried = x - lengths[:, None] * direction
-            return tried[jnp.argmin(norm(jax.vmap(gradient)(tried), axis=1))]
-
-        x = jax.lax.fori_loop(0, how.fixed, once, solver.x)
-        return Solver(x, solver.inverse, solver.ready, norm(gradient(x)), solver.steps + 5 * how.fixed)
-
     def open_(c: tuple) -> Bool[Array, ""]:
-        return (norm(c[1]) > how.tolerance) & (c[2] < how.max_steps) & ~c[5]
+        return (norm(c[1]) > tolerance) & (c[2] < how.max_steps) & ~c[5]
 
     def coast(carry: tuple) -> tuple:
         """L-BFGS steps with the kept inverse, for as long as few enough of them are in sight."""
@@ -116,7 +109,7 @@ def newton_like(
             new_x = x - _two_loop(g, pairs, lambda v: inverse @ v)
             new_g = gradient(new_x)
             better = norm(new_g) < norm(g)
-            fast = norm(g) / how.tolerance < (norm(g) / norm(new_g)) ** PATIENCE
+            fast = norm(g) / tolerance < (norm(g) / norm(new_g)) ** PATIENCE
             pairs = _remember(pairs, new_x - x, new_g - g)
             kept = jnp.where(better, new_x, x), jnp.where(better, new_g, g)
             return (*kept, n + 1, inverse, jnp.array(True), stuck), pairs, fast
@@ -151,8 +144,13 @@ def newton_like(
     return Solver(x, inverse, ready, norm(g), solver.steps + n)
 
 
-def quasi_newton(value_and_gradient: Callable[[Vector], tuple[Array, Vector]], solver: Solver, how: Settings) -> Solver:
-    """L-BFGS with backtracking; a local minimiser of any smooth function, to gradient norm `how.tolerance`."""
+def quasi_newton(
+    value_and_gradient: Callable[[Vector], tuple[Array, Vector]],
+    solver: Solver,
+    how: Settings,
+    tolerance: Array | float,
+) -> Solver:
+    """L-BFGS with backtracking; a local minimiser of any smooth function, to gradient norm `tolerance`."""
     norm = jnp.linalg.norm
 
     def base(pairs: tuple) -> Callable[[Vector], Vector]:
@@ -177,27 +175,17 @@ def quasi_newton(value_and_gradient: Callable[[Vector], tuple[Array, Vector]], s
             x2 = x - length * direction
             return (x2, *value_and_gradient(x2), length, b[4] + 1)
 
-        if how.fixed:  # all lengths at once, keep the lowest
-            lengths = first * 0.25 ** jnp.arange(LENGTHS, dtype=x.dtype)
-            tried = x - lengths[:, None] * direction
-            values, slopes = jax.vmap(value_and_gradient)(tried)
-            best = jnp.argmin(jnp.where(jnp.isfinite(values), values, jnp.inf))
-            x2, f2, g2, length, tries = tried[best], values[best], slopes[best], lengths[best], jnp.array(LENGTHS)
-        else:
-            x1 = x - first * direction
-            start = (x1, *value_and_gradient(x1), first, jnp.array(1))
-            keep_on = lambda b: ~good(b[1], b[2], b[3]) & (b[4] < 25)  # noqa: E731
-            x2, f2, g2, length, tries = jax.lax.while_loop(keep_on, shorter, start)
+        x1 = x - first * direction
+        start = (x1, *value_and_gradient(x1), first, jnp.array(1))
+        keep_on = lambda b: ~good(b[1], b[2], b[3]) & (b[4] < 25)  # noqa: E731
+        x2, f2, g2, length, tries = jax.lax.while_loop(keep_on, shorter, start)
         ok = good(f2, g2, length)
         pairs = _remember(pairs, jnp.where(ok, x2 - x, 0), jnp.where(ok, g2 - g, 0))
         return jnp.where(ok, x2, x), jnp.where(ok, f2, f), jnp.where(ok, g2, g), n + tries, pairs, ok
 
     f, g = value_and_gradient(solver.x)
     start = (solver.x, f, g, jnp.array(1), _no_pairs(solver.x), jnp.array(True))
-    if how.fixed:
-        end = jax.lax.fori_loop(0, how.fixed, lambda _, c: step(c), start)
-    else:
-        end = jax.lax.while_loop(lambda c: c[5] & (norm(c[2]) > how.tolerance) & (c[3] < how.max_steps), step, start)
+    end = jax.lax.while_loop(lambda c: c[5] & (norm(c[2]) > tolerance) & (c[3] < how.max_steps), step, start)
     return Solver(end[0], solver.inverse, solver.ready, norm(end[2]), solver.steps + end[3])
 
 
@@ -207,14 +195,13 @@ def projected(
     smooth: Array | float,
     solver: Solver,
     how: Settings,
+    tolerance: Array | float,
     bounded: bool = True,
 ) -> Solver:
     """Minimise over a convex set; `smooth` bounds the curvature. Residual: norm of the gradient mapping.
 
     Where no bound is known (`bounded` = False) it is found by doubling, which takes as long as the data say.
     """
-    if how.fixed and not bounded:
-        raise InputError("a constrained problem without a curvature bound cannot be solved in a fixed number of steps")
 
     def step(c: Any) -> Any:
         x, y, momentum, _, n, bend = c
@@ -236,9 +223,66 @@ def projected(
 
     x, one = project(solver.x), jnp.ones((), solver.x.dtype)
     start = (x, x, one, jnp.inf * one, jnp.array(0), smooth * one if bounded else one)
-    if how.fixed:
-        end = jax.lax.fori_loop(0, how.fixed, lambda _, c: step(c), start)
-    else:
-        unfinished = lambda c: (c[3] > how.tolerance) & (c[4] < 50 * how.max_steps)  # noqa: E731
-        end = jax.lax.while_loop(unfinished, step, start)
+    unfinished = lambda c: (c[3] > tolerance) & (c[4] < 50 * how.max_steps)  # noqa: E731
+    end = jax.lax.while_loop(unfinished, step, start)
     return Solver(end[0], solver.inverse, solver.ready, end[3], solver.steps + end[4])
+
+
+def sure_steps(
+    far: Array | float, low: Array | float, high: Array | float, tolerance: Array | float
+) -> tuple[Array, Array, Array]:
+    r"""(steps, length, momentum) that bring any function to gradient norm `tolerance` from `far` off its minimiser.
+
+    Its curvature lies between `low` = m and `high` = M, κ = M/m. Two methods are proved; the shorter is taken:
+    gradient descent, steps 2/(M + m):            ‖∇(x_k)‖ ≤ M ((κ − 1)/(κ + 1))^k far
+    Nesterov's, steps 1/M, momentum (√κ−1)/(√κ+1): ‖∇(x_k)‖ ≤ √(M (M + m)) (1 − 1/√κ)^{k/2} far
+    (Nesterov 2004, Thm 2.1.15 and 2.2.3 with ‖∇‖² ≤ 2M (f − f*), f(x₀) − f* ≤ M far²/2). Half of the tolerance is left
+    to rounding.
+    """
+    root = jnp.sqrt(high / low)
+    aim = jnp.maximum(1.0, 2 * high * far / tolerance)
+    slow = jnp.log(aim) / -jnp.log1p(-2 * low / (high + low))
+    fast = 2 * jnp.log(aim * jnp.sqrt(1 + low / high)) / -jnp.log1p(-1 / jnp.maximum(root, 1 + 1e-9))
+    plain = slow <= fast
+    steps = jnp.ceil(jnp.where(plain, slow, fast))
+    return steps, jnp.where(plain, 2 / (high + low), 1 / high), jnp.where(plain, 0.0, (root - 1) / (root + 1))
+
+
+def surely(
+    gradient: Callable[[Vector], Vector],
+    start: Vector,
+    far: Array | float,
+    low: Array | float,
+    high: Array | float,
+    solver: Solver,
+    tolerance: Array | float,
+    fixed: bool,
+) -> Solver:
+    """The solver's answer if it is good enough, else that of as many gradient steps as are enough for any function.
+
+    `start` is within `far` of the minimiser. `fixed`: take those steps from there whatever the solver has. Where `low`
+    is 0 or more than `MOST_STEPS` are needed, nothing is sure; private algorithms are not run then.
+    """
+    norm = jnp.linalg.norm
+    steps, length, momentum = sure_steps(far, low, high, tolerance)
+    steps = jnp.where(jnp.isfinite(steps), jnp.minimum(steps, MOST_STEPS), 0)
+
+    def step(c: tuple) -> tuple:
+        x, y, g, k = c
+        new = y - length * g
+        ahead = new + momentum * (new - x)
+        return new, ahead, gradient(ahead), k + 1
+
+    def unfinished(c: tuple) -> Bool[Array, ""]:
+        return (c[3] < steps) & (fixed | (norm(c[2]) > tolerance))
+
+    done = jnp.array(False) if fixed else (solver.residual <= tolerance) | (steps == 0)
+    first = jnp.where(done, solver.x, start)
+    # an answer that is good enough is where the loop ends before it begins
+    x, y, g, k = jax.lax.while_loop(unfinished, step, (first, first, gradient(first), jnp.zeros((), steps.dtype)))
+    if fixed:
+        return Solver(x, solver.inverse, solver.ready, norm(gradient(x)), solver.steps + k.astype(solver.steps.dtype))
+    good = norm(g) <= tolerance
+    found = jnp.where(good, y, x)
+    residual = jnp.where(good, norm(g), norm(gradient(x)))
+    return Solver(found, solver.inverse, solver.ready, residual, solver.steps + k.astype(solver.steps.dtype))

@@ -4,9 +4,8 @@ A compiled round asks the host for a piece (`jax.pure_callback`, which reads the
 gradients, and asks for the next. What a read depends on (agent, place in the file) does not depend on the point, so
 runs of one batch share each read of all records.
 
-What privacy rests on is enforced on every read, whatever the file says: rows are cut to the public bound of the problem
-(`within`), class numbers to the known classes; a row that is not finite counts as a row of zeros and a target that is
-not finite as 0. So one record, however wrong, moves a gradient by no more than the sensitivity allows for.
+What privacy rests on is enforced on every read, whatever the file says (`Problem.admit`): one record, however wrong,
+moves a gradient by no more than the sensitivity allows for.
 """
 
 from __future__ import annotations
@@ -23,26 +22,14 @@ from jaxtyping import Array, Bool, Float, Int
 from coterie.data.store import Store
 from coterie.errors import InputError
 from coterie.problems.base import Problem, Shard
-from coterie.problems.mean import Mean
 
-__all__ = ["PIECE", "StoredShard", "Streamed", "within"]
+__all__ = ["PIECE", "StoredShard", "Streamed"]
 
 PIECE = 1 << 22  # bytes read at once: large enough for a disk, small enough for a cache
 
 
 class Streamed(InputError):
     """Something was asked of streamed records that needs all of them at once."""
-
-
-def within(problem: Problem, features: Float[Array, "rows features"]) -> Float[Array, "rows features"]:
-    """Rows in the set that the problem's price rests on: the ball of its `bound`, the box of a mean, or anything."""
-    if isinstance(problem, Mean):
-        return jnp.clip(features, -problem.radius, problem.radius)
-    bound = getattr(problem, "bound", None)
-    if bound is None:
-        return features
-    norms = jnp.linalg.norm(features, axis=1, keepdims=True)
-    return features / jnp.maximum(norms / bound, 1.0)
 
 
 class StoredShard(Shard):
@@ -87,9 +74,13 @@ class StoredShard(Shard):
         """Refused: one number for every record is what need not fit in memory."""
         raise Streamed("it needs the loss of every record at once")
 
-    def argmin(self, *what: Any) -> NoReturn:
+    def descend(self, *what: Any) -> NoReturn:
         """Refused: it would pass over all records many times in every round."""
         raise Streamed("it solves subproblems over all records in every round")
+
+    def argmin(self, *what: Any) -> NoReturn:
+        """Refused, as `descend` is."""
+        self.descend()
 
     def _sum(self, f: Callable, start: Array, dtype: Any, mask: Array | None = None) -> Array:
         """Σ over pieces of f(features, targets, which are real)."""
@@ -121,6 +112,4 @@ class StoredShard(Shard):
         """Features within their public bounds, and targets, in the problem's coding."""
         whole = self.problem.encode(np.zeros(1), self.store.classes).dtype.kind != "f"
         features = block[:, 1:].astype(dtype)
-        sound = jnp.isfinite(jnp.sum(features * features, axis=1, keepdims=True))  # nor so large that its norm is not
-        features = within(self.problem, jnp.where(sound, features, 0.0))
-        return features, block[:, 0].astype(jnp.int32 if whole else dtype)
+        return self.problem.admit(features, block[:, 0].astype(jnp.int32 if whole else dtype))

@@ -21,9 +21,9 @@ from coterie.errors import InputError
 from coterie.privacy.accountants import account
 from coterie.privacy.budget import calibrate_agents, run_events
 from coterie.privacy.events import Pure
-from coterie.problems import Linear, Softmax
+from coterie.problems import Linear, Mean, Perceptron, Softmax
 from tests.algorithms.objective import EXACT, log_ratio, optimum, place_with, recovered_tilts, scale_p_value, worst
-from tests.support import agent, network, zero_draws
+from tests.support import agent, network
 
 SPEC = {"dim": 2, "records": 20, "degree": 1, "ridge": 0.1, "rounds": 1}  # spec: B/C = 20, ρ = .1, N_p = 1, η = .5
 
@@ -91,7 +91,7 @@ def test_random_pairs_never_exceed_alpha(seed, alpha, records):
 @cache
 def ran() -> SimpleNamespace:
     """A noiseless run and three noisy ones in one batch."""
-    layout = network(rounds=160, tolerance=1e-9)
+    layout = network(rounds=160)
     cfg = dvp.EXAMPLE.replace(tail=0.0, tolerance=1e-13)  # next to no output noise
     runs = [Run(0, cfg, 0.0), *(Run(s, cfg, 2.0) for s in (1, 2, 3))]
     return SimpleNamespace(
@@ -191,13 +191,11 @@ def test_no_noise_costs_everything_and_makes_no_nan():
             assert account(run_events(find("dvp"), cfg, place), 1e-5).epsilon == np.inf
 
 
-@pytest.mark.parametrize("problem", [Linear(4, "squared"), Softmax(2, 2)])
+@pytest.mark.parametrize("problem", [Linear(4, "squared"), Softmax(2, 2), Mean(3), Perceptron((2, 2))])
 def test_losses_that_the_proof_does_not_cover_are_refused(problem):
-    place, shard = agent(network(rounds=1))
-    other = eqx.tree_at(lambda s: s.problem, shard, problem)
-    draw = zero_draws("dvp", dvp.EXAMPLE, place)
-    with jax.enable_x64(True), pytest.raises(InputError, match="objective perturbation needs"):
-        dvp.emit(dvp.EXAMPLE, place, 0, dvp.init(dvp.EXAMPLE, place), other, draw)
+    with pytest.raises(InputError, match=f"dvp needs .*: {problem.name} has none stated"):
+        find("dvp").check(dvp.EXAMPLE, problem)
+    find("dvp").check(dvp.EXAMPLE, Linear(4, "hinge"))
 
 
 def test_tune_takes_gaussian_noise_where_delta_allows():

@@ -24,7 +24,7 @@ from tests.support import agent, network, run, worst_logistic_pair
 __all__ = ["double"]
 
 ALWAYS, NEVER, ROUNDS = -1e9, 1e9, 120
-CFG = alg.Config(penalty=0.1, broadcasts=ROUNDS, threshold=ALWAYS)
+CFG = alg.Config(penalty=0.1, broadcasts=ROUNDS, threshold=ALWAYS, tolerance=1e-10)
 LAYOUT = network(rounds=ROUNDS)
 
 
@@ -46,7 +46,7 @@ def test_what_is_sent_is_a_pp_admm_release() -> None:
     place, shard = agent(network(rounds=9), noise=0.8)
     draw = {"test": jnp.zeros(()), "objective": jnp.arange(4.0), "output": jnp.ones(4)}
     state = put(alg.init(CFG, place), jnp.ones(4))
-    other = pp_admm.Config(penalty=0.1)
+    other = pp_admm.Config(penalty=0.1, tolerance=1e-10)
     mine = jax.jit(lambda: alg.emit(CFG, place, jnp.array(2), state, shard, draw)[1].message.x)()
     louder = at(place, noise=0.8 / (1 - CFG.test_share) ** 0.5)
     theirs = jax.jit(lambda: pp_admm.emit(other, louder, jnp.array(2), state, shard, draw)[1].x)()
@@ -90,7 +90,7 @@ def test_query_sensitivity_is_never_exceeded() -> None:
         world = (features.at[0].set(record), targets.at[0].set(label))
         mine = eqx.tree_at(lambda s: (s.features, s.targets), shard, world)
         state = put(alg.init(cfg, place), point)
-        return alg.query(cfg, state.x, solve(cfg.penalty, place, state, mine)[0], mine)
+        return alg.query(cfg, state.x, solve(cfg.penalty, place, state, mine, 1e-10)[0], mine)
 
     compiled = jax.jit(jax.vmap(query))
     gaps = np.abs(

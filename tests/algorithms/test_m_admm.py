@@ -120,7 +120,7 @@ def test_log_density_ratio_at_a_grown_penalty(t):
 
 @pytest.mark.slow
 def test_limited_growth_reaches_the_optimum_and_unlimited_growth_freezes():
-    layout = network(rounds=250, tolerance=1e-9)
+    layout = network(rounds=250)
     cfg = m_admm.EXAMPLE.replace(tail=0.0)
     runs = [Run(0, cfg, 0.0), Run(0, cfg.replace(growth=1.1, limit=1e9), 0.0)]
     trace = simulate(find("m-admm"), layout, runs, rounds=250, every=250)

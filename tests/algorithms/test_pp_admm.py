@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -57,8 +58,8 @@ def test_both_noises_have_their_scales() -> None:
     assert not fits(tilt, 0.95 * scale)
 
     drawn = {"objective": jnp.zeros(4), "output": jnp.ones(4)}
-    emit = jax.jit(lambda c: alg.emit(c, place, 0, state, shard, drawn)[1].x)
-    loud, quiet = emit(CFG.replace(tolerance=0.3)), emit(no_output)
+    emit = jax.jit(lambda d: alg.emit(CFG.replace(tolerance=0.3), place, 0, state, shard, d)[1].x)
+    loud, quiet = emit(drawn), emit({**drawn, "output": jnp.zeros(4)})
     np.testing.assert_allclose(loud - quiet, 1.5 * (2 * 0.3 / 0.45) / 0.01**0.5, rtol=1e-6)
 
 
@@ -113,7 +114,7 @@ def test_the_jacobian_is_not_bought_back_by_noise() -> None:
 def test_losses_without_one_sign_take_the_renyi_curve() -> None:
     place = one(papers(7000, 30, ridge=0.001), noise=30**0.5 / float(mu_for(1.0, 1e-4)))
     one_sign, any_sign = (
-        account(run_events(find("pp-admm"), alg.Config(penalty=0.5, monotone=m), place), 1e-4, fast=True)
+        account(run_events(find("pp-admm"), alg.Config(penalty=0.5), replace(place, monotone=m)), 1e-4, fast=True)
         for m in (True, False)
     )
     assert one_sign.accountant == "objective-perturbation-A"

@@ -68,9 +68,10 @@ def test_sensitivity_is_never_exceeded_and_nearly_attained() -> None:
     assert moves.max() <= declared
     assert moves[-1] >= 0.9 * declared
     assert moves[-1] > declared * 6 / 7  # with one more record in the divisor the declaration would be false
-    flat = float(alg.sensitivity(CFG.replace(tolerance=0.0), place, 0))
-    assert flat == pytest.approx(2 / 6 / (0.01 + 2 * 0.1 * 2), rel=1e-12)
-    assert declared == pytest.approx(flat + 2e-8 / 0.41, rel=1e-9)
+    rate = 0.25 / (2 * 0.41 + 0.25)  # (M − Λ)/(M + Λ) with Λ = .01 + 2 · .1 · 2 and M = Λ + ¼
+    assert declared == pytest.approx(2 / 6 / 0.41 * (1 - rate**40), rel=1e-12)
+    one_step = float(alg.sensitivity(CFG.replace(steps=1), place, 0))
+    assert one_step == pytest.approx(2 / (2 * 0.41 + 0.25) * 2 / 6, rel=1e-12)  # a gradient step of length 2/(M + Λ)
 
 
 def test_noise_has_the_declared_scale_and_no_other() -> None:
@@ -79,14 +80,14 @@ def test_noise_has_the_declared_scale_and_no_other() -> None:
     state = put(alg.init(CFG, place), jnp.ones(4))
     quiet = np.asarray(alg.emit(CFG, place, 2, state, shard, {"noise": jnp.zeros(4)})[1].x)
     residuals = many_messages(alg, CFG, place, shard, state, 3000, t=2) - quiet
-    scale = float(1.3 * 3 * (2 / 40 + 2e-8) / (0.05 + 0.4))
+    scale = float(1.3 * 3 * (2 / 40) / (0.05 + 0.4))
     assert fits(residuals, scale)
     assert not fits(residuals, 1.05 * scale)
     assert not fits(residuals, 0.95 * scale)
 
 
 def test_golden_scales() -> None:
-    exact = alg.Config(penalty=0.5, tolerance=0.0)
+    exact = alg.Config(penalty=0.5, steps=60)
     place = papers()
     assert float(alg.sensitivity(exact, one(place), 0)) == pytest.approx(1.25e-4, rel=1e-12)
     assert float(alg.printed_sensitivity(exact, one(place))) == 1.0
@@ -103,7 +104,7 @@ def test_golden_scales() -> None:
 
 
 def test_claim_forgets_a_release_of_periodic_schedules_only() -> None:
-    exact = alg.Config(penalty=0.5, tolerance=0.0, as_printed=True)
+    exact = alg.Config(penalty=0.5, steps=60, as_printed=True)
     for shape, factor in (
         (schedules.periodic(50, 0.925), 594.7930316),
         (schedules.periodic(50, 0.925, 5), 71.80573032),
@@ -118,7 +119,7 @@ def test_claim_forgets_a_release_of_periodic_schedules_only() -> None:
 
 
 def test_printed_noise_is_n_times_too_large() -> None:
-    printed = alg.Config(penalty=0.5, tolerance=0.0, as_printed=True)
+    printed = alg.Config(penalty=0.5, steps=60, as_printed=True)
     place = one(papers(), noise=50**0.5 / 0.3139)
     ratio = alg.sigma(printed, place, 0) / alg.sigma(printed.replace(as_printed=False), place, 0)
     assert float(ratio) == pytest.approx(8000)

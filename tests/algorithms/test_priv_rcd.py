@@ -11,7 +11,7 @@ from scipy import stats
 
 from coterie.algorithms import gauss_avg_gd
 from coterie.algorithms import priv_rcd as alg
-from coterie.algorithms.base import Algorithm, Public
+from coterie.algorithms.base import Algorithm, Public, find
 from coterie.drivers.layout import Layout
 from coterie.drivers.references import pooled
 from coterie.drivers.simulate import Trace
@@ -153,13 +153,9 @@ def test_gradients_that_turn_are_refused() -> None:
         pushes = jnp.asarray([[-40.0, 0, 0], [0, 40.0, 0], [0, 0, 40.0]])
         ones, label = jnp.ones((1, 1)), jnp.zeros(1, int)
         worst = [problem.weighted_gradient(x, ones, label, jnp.ones(1))[l] for l, x in enumerate(pushes)]
-    layout = network(4, 10, 3, graph="complete", problem=problem, data=(np.ones((40, 1)), np.zeros(40, np.int32)))
     assert np.linalg.norm(np.array(worst)) > 1.2 * problem.lipschitz  # one record alone: √3 against √2
-    place, shard = agent(layout)
-    with jax.enable_x64(True):
-        state = alg.init(CFG, place)
-    with pytest.raises(InputError, match="Linear or Mean, got Softmax"):
-        move(alg, CFG, place, state, (shard, shard))
+    with pytest.raises(InputError, match="priv-rcd needs gradients that keep their direction: softmax loss has none"):
+        find("priv-rcd").check(CFG, problem)
 
 
 def test_what_the_paper_prints() -> None:

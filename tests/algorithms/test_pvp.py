@@ -196,7 +196,7 @@ def test_one_record_moves_the_point_by_no_more_than_declared():
 
 @pytest.mark.slow
 def test_without_noise_it_reaches_the_pooled_optimum():
-    layout = network(rounds=160, tolerance=1e-9)
+    layout = network(rounds=160)
     trace = run("pvp", pvp.EXAMPLE.replace(tail=0.0), layout, record=False, every=160)
     np.testing.assert_allclose(trace.points[0], optimum(), atol=1e-6)
 
@@ -204,6 +204,6 @@ def test_without_noise_it_reaches_the_pooled_optimum():
 @pytest.mark.slow
 @pytest.mark.parametrize("centre", ["own", "literal"])
 def test_the_other_centres_reach_it_too(centre):
-    layout = network(rounds=160, tolerance=1e-9)
+    layout = network(rounds=160)
     trace = run("pvp", pvp.EXAMPLE.replace(tail=0.0, centre=centre), layout, record=False, every=160)
     np.testing.assert_allclose(trace.points[0], optimum(), atol=1e-6)

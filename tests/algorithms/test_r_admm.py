@@ -27,7 +27,7 @@ ROUNDS = 161
 @cache
 def ran(slug: str) -> SimpleNamespace:
     """A noiseless and a noisy run in one batch."""
-    layout = network(rounds=ROUNDS, tolerance=1e-9)
+    layout = network(rounds=ROUNDS)
     cfg = MODULES[slug].EXAMPLE.replace(tail=0.0, damping=0.03)
     runs = [Run(0, cfg, 0.0), Run(1, cfg, 3.0)]
     trace = simulate(find(slug), layout, runs, rounds=ROUNDS, every=ROUNDS, record=True)

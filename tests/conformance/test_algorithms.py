@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from coterie.algorithms.base import Law, all_algorithms, find
+from coterie.algorithms.base import Algorithm, Law, Needs, all_algorithms, find
+from coterie.drivers.dry_run import undeclared
 from coterie.drivers.layout import Layout, rows
 from coterie.drivers.program import Program
 from coterie.drivers.simulate import Run, simulate
@@ -42,6 +43,7 @@ SIGNATURES = {
     "absorb": ["cfg", "place", "t", "state", "inbox"],
     "estimate": ["cfg", "place", "state"],
     "cost": ["cfg", "place", "t", "message"],
+    "needs": ["cfg"],
 }
 
 
@@ -96,6 +98,19 @@ def test_protocol(slug: str) -> None:
     assert jax.tree.unflatten(structure, leaves) == algorithm.EXAMPLE
     place = rows(layout_for(slug).arrays.place, 0)
     assert all(isinstance(law, Law) for law in algorithm.draws(algorithm.EXAMPLE, place).values())
+
+
+@each
+def test_what_is_asked_of_records_is_what_the_contract_says(slug: str) -> None:
+    algorithm = find(slug)
+    layout = layout_for(slug)
+    with jax.enable_x64(True):
+        place, shard = rows(layout.arrays.place, 0), rows(layout.arrays.groups[0].shards, 0)
+        assert undeclared(algorithm, config_for(slug), place, shard) == []
+        careless = SimpleNamespace(**{**vars(algorithm.module), "needs": lambda cfg: Needs()})
+        asks = algorithm.needs(config_for(slug))
+        found = undeclared(Algorithm(slug, careless), config_for(slug), place, shard)
+        assert bool(found) == (asks.reads_often or asks.bounded)
 
 
 @each

@@ -11,14 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from coterie.algorithms.base import all_algorithms, find
+from coterie.algorithms.base import find
 from coterie.drivers import layout as module
 from coterie.drivers.layout import Layout, make_layout, rows
-from coterie.drivers.program import Program
 from coterie.drivers.references import pooled
 from coterie.errors import InputError
 from coterie.graphs import make_graph, mixing
-from coterie.problems import Custom, Linear, Shard
+from coterie.problems import Custom, Linear
 from tests.support import logistic_data, network, run
 
 SIZES = [40, 3, 3, 30, 3, 3, 3, 3, 30, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3]
@@ -90,21 +89,6 @@ def test_arrays_go_to_the_device_that_computes(monkeypatch: pytest.MonkeyPatch) 
     assert eqx.tree_equal(other.placed, layout.arrays)
     assert other.placed.place.start.committed
     np.testing.assert_array_equal(run("dgd", cfg, other).points, want)
-
-
-def test_every_algorithm_that_solves_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`argmin` is called only where NEEDS names it: the driver batches everybody else."""
-    layout, called, real = network(4, 6, 3, graph="complete", rounds=2), [], Shard.argmin
-    monkeypatch.setattr(Shard, "argmin", lambda *args: called.append(args) or real(*args))
-    arrays, t = layout.arrays, jnp.array(0)
-    for slug, algorithm in all_algorithms().items():
-        program, cfg = Program(algorithm, layout, 2, 1, False, None), algorithm.EXAMPLE
-        called.clear()
-        with jax.enable_x64(True):
-            state = jax.eval_shape(lambda: program.begin(cfg, arrays).state)  # noqa: B023
-            draw = jax.eval_shape(lambda key: program.draw(cfg, arrays, key, t), jax.random.key(0))  # noqa: B023
-            jax.eval_shape(lambda s, d: program.emit(cfg, arrays, t, s, d), state, draw)  # noqa: B023
-        assert algorithm.solves or not called, slug
 
 
 def test_one_matrix_product_equals_the_walk_over_edges() -> None:

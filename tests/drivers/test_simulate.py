@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from coterie.algorithms import dgd, dsgd
-from coterie.algorithms.base import Algorithm, Config, Inbox, Maybe, Place, Uniform, find
+from coterie.algorithms.base import Algorithm, Config, Inbox, Maybe, Needs, Place, Uniform, find
 from coterie.drivers import program
 from coterie.drivers import simulate as driver
 from coterie.drivers.layout import Layout
@@ -196,6 +196,7 @@ def make(name: str, **functions: object) -> Algorithm:
         "EXAMPLE": Nothing(),
         "draws": lambda cfg, place: {},
         "cost": lambda cfg, place, t, message: NonPrivate(),
+        "needs": lambda cfg: Needs(),
     }
     for key, value in {**parts, **functions}.items():
         setattr(module, key, value)

@@ -110,7 +110,7 @@ def shard(
             jnp.asarray(rows, jnp.int32),
             jnp.asarray(1 / rows if unit is None else unit),
             jnp.asarray(ridge),
-            how or Settings(tolerance=1e-11),
+            how or Settings(),
         )
 
 

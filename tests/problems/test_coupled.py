@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from coterie.errors import InputError
-from coterie.problems.coupled import Agent, Coupled, Quadratic, quadratic_agent, smooth_agent
+from coterie.problems.coupled import Agent, Coupled, Curved, Quadratic, quadratic_agent, smooth_agent
 
 
 def log_cosh(data: tuple, x: jax.Array) -> jax.Array:
@@ -67,7 +67,7 @@ def test_a_clipped_gradient_keeps_its_gap_whatever_the_function() -> None:
     assert max(gaps) <= agents[0].gap.l2 == 1.0
     assert max(gaps) > 0.8
     with pytest.raises(InputError, match="first-order"):
-        agents[0].cost.prox(*(jnp.zeros(3),) * 2, jnp.ones(()), *(jnp.zeros(3),) * 2, jnp.ones(()))
+        agents[0].cost.prox(*(jnp.zeros(3),) * 2, jnp.ones(()), *(jnp.zeros(3),) * 2, Curved(0.1, 1.0))
 
 
 # ---- the exact step --------------------------------------------------------------------------------------------------
@@ -84,8 +84,8 @@ def test_prox_is_the_constrained_minimiser(seed: int) -> None:
     linear, centre, weight = rng.normal(size=3), rng.uniform(low, high), 0.7
     for agent in agents:
         with jax.enable_x64(True):
-            args = (jnp.asarray(v) for v in (linear, centre, weight, low, high, agent.smooth))
-            got = np.asarray(agent.cost.prox(*args))
+            args = (jnp.asarray(v) for v in (linear, centre, weight, low, high))
+            got = np.asarray(agent.cost.prox(*args, Curved(agent.strong, agent.smooth)))
 
             def value(x: np.ndarray, agent: Agent = agent) -> float:
                 with jax.enable_x64(True):

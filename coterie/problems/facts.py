@@ -1,0 +1,79 @@
+"""Trying a loss's stated facts on made-up records: a statement that is false is refused before anything runs.
+
+Facts are what privacy is proved from, and a user's own loss states its own. Nothing here proves them. It looks for a
+counterexample among records and points from tiny to huge, the start and zero among them: a gradient that is not finite
+or longer than `lipschitz`, a slope that falls along a line (`convex`), one that turns faster than `smoothness`.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from coterie.errors import InputError
+from coterie.problems.base import Problem
+from coterie.problems.glm import Linear, Softmax
+from coterie.problems.mean import Mean
+from coterie.problems.network import Custom, Perceptron
+
+__all__ = ["need_facts"]
+
+PROVED = (Linear, Softmax, Mean, Perceptron)  # whose facts are derived where they are stated, and tested
+TRIES, SLACK = 400, 1e-6
+
+
+def need_facts(problem: Problem, columns: int) -> None:
+    """Refuse a loss of one's own whose statements a made-up record of so many columns contradicts."""
+    if type(problem) in PROVED or not (problem.convex or problem.bounded or problem.smooth):
+        return
+    features, targets, here, there = _made(problem, columns)
+
+    def slope(x: jax.Array, f: jax.Array, y: jax.Array) -> jax.Array:
+        return jax.grad(lambda v: problem.losses(v, f[None], y[None])[0])(x)
+
+    with jax.enable_x64(True):
+        both = jax.jit(lambda *a: (jax.vmap(slope)(a[0], a[2], a[3]), jax.vmap(slope)(a[1], a[2], a[3])))
+        one, two = (np.asarray(g) for g in both(*map(jnp.asarray, (here, there, features, targets))))
+    if complaint := _complaint(problem, one, two, here - there):
+        raise InputError(f"{problem.name}: {complaint}")
+
+
+def _complaint(problem: Problem, one: np.ndarray, two: np.ndarray, apart: np.ndarray) -> str | None:
+    """Which statement two gradients of one record, at points so far apart, contradict."""
+    gradients = np.concatenate([one, two])
+    if not np.isfinite(gradients).all():
+        return "its gradient is not finite at some points, so it has no bounds; state none, or mend it"
+    longest = float(np.max(np.linalg.norm(gradients, axis=1)))
+    if longest > problem.lipschitz * (1 + SLACK):
+        return f"lipschitz = {problem.lipschitz:g} is stated, but a made-up record has a gradient of norm {longest:.4g}"
+    distance = np.linalg.norm(apart, axis=1)
+    rounding = SLACK * (np.linalg.norm(one, axis=1) + np.linalg.norm(two, axis=1)) + 1e-12
+    if problem.convex and np.any(np.sum((one - two) * apart, axis=1) < -rounding * distance):
+        return "convex is stated, but along some line its slope falls"
+    turned = np.linalg.norm(one - two, axis=1) - rounding
+    if np.any(turned > problem.smoothness * distance * (1 + SLACK)):
+        worst = float(np.max(turned[distance > 0] / distance[distance > 0]))
+        return f"smoothness = {problem.smoothness:g} is stated, but its slope turns by {worst:.4g} a unit somewhere"
+    return None
+
+
+def _made(problem: Problem, columns: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Admissible records, and two points for each: near and far, at zero and at the start."""
+    rng = np.random.default_rng(0)
+    features = _directions(rng, columns) * (10 ** rng.uniform(-3, 3, (TRIES, 1)))
+    features[::7] = 0.0
+    targets = rng.choice([-1.0, 0.0, 1.0, 2.0], TRIES)
+    targets[::3] *= 10 ** rng.uniform(-3, 3, len(targets[::3]))
+    if isinstance(problem, Custom) and problem.integer_targets:
+        targets = np.abs(np.rint(targets)).astype(np.int32)
+    features, targets = problem.admit(features, targets)
+    here = _directions(rng, problem.dim) * 10 ** rng.uniform(-3, 3, (TRIES, 1))
+    here[::5], here[1::5] = 0.0, problem.start(0)
+    there = here + _directions(rng, problem.dim) * 10 ** rng.uniform(-4, 3, (TRIES, 1))
+    return features, targets, here, there
+
+
+def _directions(rng: np.random.Generator, dim: int) -> np.ndarray:
+    rows = rng.standard_normal((TRIES, dim))
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)

@@ -1,0 +1,206 @@
+"""What a problem states: nothing by default, nothing that a changed loss inherits, nothing that made-up records refute.
+
+And what it does with records: every one becomes admissible on its own, and none makes a gradient other than finite.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from coterie.errors import InputError
+from coterie.fair.penalised import CovariancePenalised
+from coterie.problems import Custom, Linear, Mean, Perceptron, Problem, Softmax
+from coterie.problems.base import FACTS
+from coterie.problems.facts import need_facts
+from tests.problems.cases import FEATURES, PROBLEMS, Case, case, gradient, shard
+
+NOTHING = {"convex": False, "lipschitz": np.inf, "smoothness": np.inf, "half_gap": np.inf,
+           "directed": False, "scored": False, "monotone": False, "interior": False}  # fmt: skip
+
+
+class Bare(Problem):
+    """A new loss that says nothing of itself."""
+
+    dim: int = 3
+    constraint: ClassVar[None] = None
+
+    def losses(self, x: Any, features: Any, targets: Any) -> Any:
+        return jnp.sin(features @ x)
+
+    def weighted_gradient(self, x: Any, features: Any, targets: Any, weights: Any, clip: Any = None) -> Any:
+        return jnp.zeros_like(x)
+
+    def predict(self, x: Any, features: Any) -> Any:
+        return features @ x
+
+    def encode(self, targets: Any, classes: Any) -> Any:
+        return targets
+
+
+class Bent(Linear):
+    """A built-in loss, changed: what was proved of the old one is not known of the new one."""
+
+    def losses(self, x: Any, features: Any, targets: Any) -> Any:
+        return super().losses(x, features, targets) + jnp.sin(features @ x)
+
+
+class Loose(Linear):
+    """The same loss on records that nobody bounds."""
+
+    def admit(self, features: Any, targets: Any) -> Any:
+        return features, targets
+
+
+class Renamed(Linear):
+    """The same loss under another name keeps its facts."""
+
+    @property
+    def name(self) -> str:
+        return "ours"
+
+
+def test_a_new_loss_is_nothing_until_it_says_so() -> None:
+    assert {*FACTS, "half_gap"} == set(NOTHING)
+    for problem in (Bare(), Bent(3), Loose(3), Custom.make(lambda p, f, y: p @ f, np.zeros(3)), Perceptron((3, 2))):
+        assert {fact: getattr(problem, fact) for fact in NOTHING} == NOTHING, problem.name
+    assert Renamed(3).monotone
+    assert Renamed(3).half_gap == 1.0
+    penalised = CovariancePenalised.make(Linear(2), np.eye(2))
+    assert (penalised.convex, penalised.scored, penalised.monotone) == (True, False, False)
+
+
+# -- statements against made-up records --------------------------------------------------------------------------------
+
+START = np.zeros(3)
+
+
+def pseudo_huber(p: Any, f: Any, y: Any) -> Any:
+    return jnp.sqrt(1 + (p @ f - y) ** 2) - 1
+
+
+FALSE = {
+    "too short a gradient": (pseudo_huber, {"lipschitz": 0.9, "bound": 1.0}, "lipschitz = 0.9 is stated"),
+    "too little curvature": (pseudo_huber, {"smoothness": 0.8, "bound": 1.0}, "smoothness = 0.8 is stated"),
+    "not convex": (lambda p, f, y: jnp.tanh(p @ f - y), {"convex": True, "bound": 1.0}, "convex is stated"),
+    "no bound on records": (pseudo_huber, {"lipschitz": 1.0}, "lipschitz = 1 is stated"),
+    "a corner": (lambda p, f, y: jnp.abs(p @ f - y), {"smoothness": 1.0, "bound": 1.0}, "smoothness = 1 is stated"),
+    "no number at zero": (
+        lambda p, f, y: jnp.sqrt((p @ f - y) ** 2), {"convex": True, "lipschitz": 1.0, "bound": 1.0}, "not finite"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FALSE)
+def test_false_statements_are_refused(name: str) -> None:
+    loss, facts, why = FALSE[name]
+    with pytest.raises(InputError, match=why):
+        need_facts(Custom.make(loss, START, **facts), 3)
+
+
+def test_true_statements_and_none_at_all_pass() -> None:
+    need_facts(Custom.make(pseudo_huber, START, lipschitz=1.0, smoothness=1.0, convex=True, bound=1.0), 3)
+    need_facts(Custom.make(lambda p, f, y: jnp.abs(p @ f - y), START, lipschitz=1.0, convex=True, bound=1.0), 3)
+    need_facts(Custom.make(lambda p, f, y: jnp.sqrt((p @ f - y) ** 2), START), 3)
+    need_facts(CovariancePenalised.make(Linear(3), np.eye(3), corner=0.5), 3)
+
+
+# -- records -----------------------------------------------------------------------------------------------------------
+
+ANYTHING = st.one_of(st.floats(width=64), st.sampled_from([np.nan, np.inf, -np.inf, 1e300, -1e160, 1e-320, 0.0]))
+ADMITTING = {
+    "logistic": Linear(FEATURES), "squared": Linear(FEATURES, loss="squared"), "softmax": Softmax(FEATURES, 3),
+    "mean": Mean(FEATURES, radius=0.5), "net": Perceptron((FEATURES, 3)),
+    "custom": Custom.make(pseudo_huber, np.zeros(FEATURES), bound=2.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ADMITTING)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_every_record_becomes_admissible_on_its_own(name: str, data: st.DataObject) -> None:
+    problem = ADMITTING[name]
+    features = data.draw(arrays(np.float64, (5, FEATURES), elements=ANYTHING))
+    targets = data.draw(arrays(np.float64, 5, elements=ANYTHING))
+    got, labels = problem.admit(features, targets)
+    assert np.isfinite(got).all()
+    assert np.isfinite(labels).all()
+    if problem.bound is not None:
+        assert np.linalg.norm(got, axis=1).max() <= problem.bound * (1 + 2e-9)
+    if name == "mean":
+        assert np.abs(got).max() <= 0.5
+    if name == "logistic":
+        assert np.isin(labels, (-1, 1)).all()
+    if name in ("softmax", "net"):
+        assert np.isin(labels, (0, 1, 2)).all()
+    again, same = problem.admit(got, labels)
+    np.testing.assert_array_equal(again, got)
+    np.testing.assert_array_equal(same, labels)
+    for row in range(5):  # what becomes of a record does not depend on the others
+        one, label = problem.admit(features[row : row + 1], targets[row : row + 1])
+        np.testing.assert_array_equal(one[0], got[row])
+        assert label[0] == labels[row]
+
+
+def test_good_records_stay_as_they_are_and_in_place() -> None:
+    c = case("logistic")
+    got, targets = c.problem.admit(c.features, c.targets)
+    assert got is c.features
+    np.testing.assert_array_equal(targets, c.targets)
+
+
+# -- gradients that are not finite -------------------------------------------------------------------------------------
+
+NASTY = {
+    "square root at its corner": (lambda p, f, y: jnp.sqrt((p @ f - y) ** 2), np.zeros(FEATURES)),
+    "overflow": (lambda p, f, y: jnp.exp(jnp.exp(p @ f)), np.full(FEATURES, 30.0)),
+    "logarithm of nothing": (lambda p, f, y: jnp.log(jnp.maximum(p @ f, 0.0)), np.zeros(FEATURES)),
+}
+
+
+@pytest.mark.parametrize("name", NASTY)
+@pytest.mark.parametrize("clip", [0.5, None])
+def test_a_gradient_that_is_not_finite_counts_as_zero(name: str, clip: float | None) -> None:
+    """One such record changes a sum by its own part only, at most `clip`: the others are as if it were absent."""
+    loss, point = NASTY[name]
+    stated = {} if clip else {"lipschitz": 0.5}  # without a clip, a stated bound does the same
+    problem = Custom.make(loss, np.zeros(FEATURES), **stated)
+    features = np.vstack([np.ones(FEATURES), 0.1 * np.eye(FEATURES)])
+    c = Case(problem, features, np.zeros(len(features)), point)
+    some = gradient(c, np.ones(len(features)), clip)[0]
+    assert np.isfinite(some).all()
+    others = gradient(c, np.array([0.0, 1, 1, 1, 1]), clip)[0]
+    assert np.linalg.norm(some - others) <= 0.5 * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("name", ["logistic", "hinge", "squared", "softmax", "sigmoid-net", "deep-relu-net", "mean"])
+@pytest.mark.parametrize("size", [1e150, 1e300, np.finfo(float).max])
+def test_built_in_gradients_are_finite_at_every_finite_point(name: str, size: float) -> None:
+    c = case(name)
+    rng = np.random.default_rng(0)
+    for sign in (np.ones(c.problem.dim), rng.choice([-1.0, 1.0], c.problem.dim)):
+        got = gradient(c._replace(point=size * sign), np.ones(len(c.targets)), 0.5)[0]
+        assert np.isfinite(got).all()
+        assert np.linalg.norm(got) <= 0.5 * len(c.targets) * (1 + 1e-9)
+
+
+def test_a_deployed_shard_takes_steps_on_any_record() -> None:
+    """What reaches a compiled round has been admitted: a row that is no number is a row of zeros there."""
+    c = case("logistic", rows=6)
+    wrong = c.features.copy()
+    wrong[0], wrong[1] = np.nan, 1e200
+    got, targets = c.problem.admit(wrong, c.targets)
+    assert np.all(got[:2] == 0)
+    with jax.enable_x64(True):
+        s = shard(c._replace(features=got, targets=targets))
+        assert np.isfinite(s.descend(jnp.zeros(FEATURES), jnp.zeros(FEATURES), 0.1, 5)).all()
+
+
+def test_problems_know_their_names() -> None:
+    assert {p.name for p in PROBLEMS.values()} >= {"logistic loss", "hinge loss", "mean", "loss 'robust'"}
