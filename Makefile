@@ -9,7 +9,7 @@ WORKERS ?= 2
 TYPED := tests/conformance tests/problems tests/drivers
 CHECKED := --jaxtyping-packages=coterie.problems,coterie.drivers,coterie.algorithms,beartype.beartype
 
-.PHONY: run test test-all test-browser test-faults lint bench bench-peers docs notebook papers papers-quick clean
+.PHONY: run test test-all test-browser test-faults audit lint bench bench-peers docs notebook papers papers-quick clean
 .DEFAULT_GOAL := run
 
 $(READY): pyproject.toml constraints.txt
@@ -23,12 +23,12 @@ run: $(READY)            ## five parties train one model on embedded data; write
 # most of the time goes into compiling programs that run for milliseconds: here, but not in test-all, that is done fast
 test: export XLA_FLAGS += --xla_backend_optimization_level=0
 test: $(READY) lint      ## what CI runs: lint, types, and every test that is not marked slow
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" $(TYPED) $(CHECKED)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not faults" $(TYPED:%=--ignore=%)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow and not audit" $(TYPED) $(CHECKED)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not faults and not audit" $(TYPED:%=--ignore=%)
 
-test-all: $(READY) lint  ## everything but test-faults, the slow checks included
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(TYPED) $(CHECKED)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not faults" $(TYPED:%=--ignore=%)
+test-all: $(READY) lint  ## everything but audit and test-faults, the slow checks included
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not audit" $(TYPED) $(CHECKED)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not faults and not audit" $(TYPED:%=--ignore=%)
 
 test-browser: $(READY)   ## the report in a real browser; installs Debian's chromium where it may
 	command -v chromedriver > /dev/null || apt-get install -y --no-install-recommends chromium chromium-driver \
@@ -39,6 +39,9 @@ test-faults: $(READY)    ## kills, I/O errors, full disks, power cuts; wants roo
 	@if [ "$$(id -u)" = 0 ] && ! (command -v strace && command -v ip) > /dev/null; then \
 		apt-get install -y --no-install-recommends strace iproute2 || echo "strace or iproute2 could not be installed"; fi
 	$(BIN)/python -m pytest -p no:xdist -m faults -rs tests/faults
+
+audit: $(READY)          ## every algorithm on every loss, in every way that it runs; every seeded fault; 1,000 honest audits
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m audit tests/conformance tests/audit
 
 lint: $(READY)           ## ruff, formatting, mypy
 	$(BIN)/ruff check .

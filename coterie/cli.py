@@ -287,7 +287,9 @@ def audit(
     out: Annotated[Path | None, typer.Option(help="folder for audit.json and tradeoff.png")] = None,
     wire: Annotated[bool, typer.Option("--wire", help="attack the integers that deployed parties send")] = False,
 ) -> None:
-    """Attack our own implementation: what it must spend at least, beside what it claims. Exit code 1: refuted.
+    """Attack our own implementation, on every loss that an algorithm accepts: what it must spend at least.
+
+    Exit code 1: a claim is refuted, or something could not be checked.
 
     Example: coterie audit pr-admm dvp --epsilons 1,8 --trials 5000 --out runs/audit
     """

@@ -246,6 +246,11 @@ def estimate(cfg: LowBit, place: Place, state: State) -> Float[Array, " d"]:
     return state.x
 
 
+def reveals(cfg: LowBit, place: Place, state: State, message: Message) -> tuple[Array, Array]:
+    """The noisy step itself: the proofs let everybody see it, of which messages show a rounding only."""
+    return state.move, message.size
+
+
 def bits(cfg: LowBit, place: Place, message: Message) -> int:
     """s bits per number, a header and the batch size."""
     return message_bits(place.dim, cfg.bits)

@@ -24,6 +24,9 @@ and, where they apply,
     bits(cfg, place, message)           -> number    size on the wire, if it is not simply the message's numbers
     duration(cfg, place, t, draw)       -> seconds   virtual time of the round, for plots against time
     wire(cfg, place, t)                 -> number    scale of the message's noise: the grid on which it is deployed
+    reveals(cfg, place, state, message) -> numbers   what its proof treats as seen, where that is more than the message
+    PREPAYS                                          True: a round may have been charged in an earlier one
+    INCONCLUSIVE                                     {check of the audit: why it cannot decide here}
     LATE                                             "reuse": a late neighbour's last message will do; default "wait"
     GRAPHS                                           kinds of graph it runs on
     READS                                            what `absorb` needs of the others: "individuals" (the default),

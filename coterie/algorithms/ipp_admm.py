@@ -42,6 +42,7 @@ from coterie.problems import Shard, Solver
 from coterie.problems.base import sound
 
 REFERENCE = "Ding dissertation (2022) ch. 3, IPP-ADMM, Alg. 3, rebuilt with fresh noise; Lyu, Su, Li (2017) for svt"
+PREPAYS = True  # releases are booked in the first c rounds, whenever they happen
 
 
 class Config(BaseConfig):

@@ -33,6 +33,7 @@ from coterie.problems import Shard
 REFERENCE = "Xiao, Ye, Devadas, Local differential privacy in decentralized optimization, App. K, (72)"
 READS = "total"
 GRAPHS = ("complete",)
+PREPAYS = True  # an epoch is charged when it begins
 
 
 class Config(BaseConfig):

@@ -22,7 +22,19 @@ from jaxtyping import Array
 from pydantic import Field
 
 from coterie.algorithms import _quantized as q
-from coterie.algorithms._quantized import Message, State, absorb, bits, duration, estimate, init, pack, tune, unpack
+from coterie.algorithms._quantized import (
+    Message,
+    State,
+    absorb,
+    bits,
+    duration,
+    estimate,
+    init,
+    pack,
+    reveals,
+    tune,
+    unpack,
+)
 from coterie.algorithms.base import Erratum, Law, Needs, Normal, Place, Uniform, add
 from coterie.privacy.claims import qdpsgd_epsilon
 from coterie.privacy.events import Event
@@ -45,6 +57,7 @@ __all__ = [
     "estimate",
     "init",
     "pack",
+    "reveals",
     "sensitivity",
     "sigma",
     "tune",

@@ -20,7 +20,7 @@ from jaxtyping import Array
 from pydantic import Field
 
 from coterie.algorithms import _quantized as q
-from coterie.algorithms._quantized import Message, State, absorb, bits, duration, estimate, init, pack, unpack
+from coterie.algorithms._quantized import Message, State, absorb, bits, duration, estimate, init, pack, reveals, unpack
 from coterie.algorithms.base import Auto, Law, Needs, Normal, Place, Public, Uniform
 from coterie.exchange.quantize import common_dither, released
 from coterie.privacy.events import Event
@@ -41,6 +41,7 @@ __all__ = [
     "estimate",
     "init",
     "pack",
+    "reveals",
     "sensitivity",
     "sigma",
     "tune",

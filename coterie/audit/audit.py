@@ -15,14 +15,15 @@ import jax
 import numpy as np
 
 from coterie.audit import bounds
-from coterie.audit.setting import Attack, Setting, attacks_on
+from coterie.audit.losses import Pair
+from coterie.audit.setting import Setting, attacks_on, place_of, worlds
 from coterie.audit.transcripts import IMPOSSIBLE, Explanation, Transcripts, explain, explainable, features, play
 from coterie.errors import InputError
 from coterie.privacy.accountants import delta_of
 from coterie.privacy.base import flat
 from coterie.privacy.events import Event
 
-__all__ = ["Verdict", "audit", "find_attack", "watch"]
+__all__ = ["Scored", "Verdict", "audit", "find_attack", "scored", "watch"]
 
 PIECE = 250  # transcripts per compiled call; one piece of each world is a pilot
 EXACT = 1e-5  # how far from the draws the (standard) noise that was found may be
@@ -78,16 +79,16 @@ class Watched:
         return np.asarray(self.told[1].noise) - np.asarray(self.told[0].noise)
 
 
-def watch(setting: Setting, attack: Attack, world: int, piece: int = 0, seed: int = 0) -> Watched:
+def watch(setting: Setting, attack: Pair, world: int, piece: int = 0, seed: int = 0) -> Watched:
     """Play one piece of transcripts and explain it."""
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 2 * piece + world), PIECE)
-        shards, environment = attack.worlds(setting), attack.environment()
-        args = (setting.algorithm, setting.cfg, attack.place(setting))
-        seen = play(*args, shards[world], environment, keys)
+        shards, neighbours = worlds(setting, attack), attack.neighbours()
+        args = (setting.algorithm, setting.cfg, place_of(setting, attack))
+        seen = play(*args, shards[world], neighbours, keys)
         if setting.slip or not explainable(*args, shards[0]):
             return Watched(seen, None)
-        told = tuple(explain(*args, s, environment, seen) for s in shards)
+        told = tuple(explain(*args, s, neighbours, seen) for s in shards)
         return Watched(seen, told)  # type: ignore[arg-type]
 
 
@@ -150,62 +151,87 @@ def _discriminant(first: np.ndarray, second: np.ndarray) -> tuple[Score, float]:
     return score, float((score(first).mean() + score(second).mean()) / 2)
 
 
-def find_attack(setting: Setting, seed: int = 0) -> tuple[Attack, tuple[Watched, Watched]]:
+def find_attack(setting: Setting, seed: int = 0) -> tuple[Pair, tuple[Watched, Watched]]:
     """The attack with the most power, and a pilot of it (transcripts of both worlds)."""
     pilots = {a: (watch(setting, a, 0, seed=seed), watch(setting, a, 1, seed=seed)) for a in attacks_on(setting)}
     best = max(pilots, key=lambda a: _power(setting, pilots[a]))
     return best, pilots[best]
 
 
+@dataclass(frozen=True)
+class Scored:
+    """A pilot: the attack and the score that it found best, and the scores of its own transcripts."""
+
+    attack: Pair
+    of: Callable[[Watched], np.ndarray]  # larger = more like the second world
+    middle: float
+    exact: bool  # the score is the exact likelihood ratio
+    error: float
+    first: np.ndarray
+    second: np.ndarray
+
+    def scores(self, setting: Setting, world: int, piece: int, seed: int) -> np.ndarray:
+        """Of one piece of fresh transcripts."""
+        return self.of(watch(setting, self.attack, world, piece, seed))
+
+
+def scored(setting: Setting, attack: Pair | None, seed: int, extra: int = 1) -> Scored:
+    """Look at transcripts of a pilot's seed for the best attack (unless given) and the best score.
+
+    `extra`: pieces beside the first that a learned score is fitted on.
+    """
+    if attack is None:
+        attack, pilot = find_attack(setting, seed)
+    else:
+        pilot = (watch(setting, attack, 0, seed=seed), watch(setting, attack, 1, seed=seed))
+    error = max(error_of(setting, w, k) for k, w in enumerate(pilot))
+    if pilot[0].told is not None:
+        exact = bool(error <= EXACT) and not _hides(setting, pilot)
+        return Scored(attack, lambda w: w.ratio, 0.0, exact, error, pilot[0].ratio, pilot[1].ratio)
+    more = [[pilot[k], *(watch(setting, attack, k, p, seed) for p in range(1, extra + 1))] for k in (0, 1)]
+    rows = [np.concatenate([features(w.seen) for w in world]) for world in more]
+    score, middle = _discriminant(*rows)
+    of = lambda w: score(features(w.seen))  # noqa: E731
+    return Scored(attack, of, middle, False, error, score(rows[0]), score(rows[1]))
+
+
 def audit(
     setting: Setting,
     trials: int = 1000,
     *,
-    confidence: float = 0.99,
+    confidence: float = 1 - 1e-5,
     seed: int = 0,
-    attack: Attack | None = None,
+    attack: Pair | None = None,
     progress: Callable[[float], None] = lambda _: None,
 ) -> Verdict:
     """Attack the setting with `trials` transcripts per world and compare what they prove with what is claimed.
 
-    `progress` hears the share of the work that is done.
+    A true claim is called violated with a chance of at most 1 − `confidence`. `progress` hears the share of the work
+    that is done.
     """
     if trials < 1:
         raise InputError(f"trials must be >= 1, got {trials}")
-    if attack is None:
-        attack, pilot = find_attack(setting, seed + SHIFT)
-    else:
-        pilot = (watch(setting, attack, 0, seed=seed + SHIFT), watch(setting, attack, 1, seed=seed + SHIFT))
-    progress(0.2)
-    error = max(error_of(setting, w, k) for k, w in enumerate(pilot))
-    exact = bool(error <= EXACT) and not _hides(setting, pilot)
     count = -(-trials // PIECE)
-    if pilot[0].told is None:
-        extra = 1 if setting.claimed_by == "accountant" else count
-        more = [[pilot[k], *(watch(setting, attack, k, p, seed + SHIFT) for p in range(1, extra + 1))] for k in (0, 1)]
-        rows = [np.concatenate([features(w.seen) for w in world]) for world in more]
-        score, middle = _discriminant(*rows)
-        of = lambda w: score(features(w.seen))  # noqa: E731
-        tried = [score(x) for x in rows]
-    else:
-        of, middle = lambda w: w.ratio, 0.0
-        tried = [w.ratio for w in pilot]
-        if setting.claimed_by == "paper":
+    paper = setting.claimed_by == "paper"
+    pilot = scored(setting, attack, seed + SHIFT, count if paper else 1)
+    progress(0.2)
+    threshold = pilot.middle
+    if paper:
+        tried = [pilot.first, pilot.second]
+        if pilot.exact or not np.isnan(pilot.error):
             for k in (0, 1):
-                more_ = [watch(setting, attack, k, p, seed + SHIFT).ratio for p in range(1, count)]
-                tried[k] = np.concatenate([tried[k], *more_])
-    threshold = (
-        middle if setting.claimed_by == "accountant" else _threshold(tried[0], tried[1], setting.delta, confidence)
-    )
+                more = [pilot.scores(setting, k, p, seed + SHIFT) for p in range(1, count)]
+                tried[k] = np.concatenate([tried[k], *more])
+        threshold = _threshold(tried[0], tried[1], setting.delta, confidence)
     progress(0.4)
     scores = []
     for world in (0, 1):
         parts = []
         for piece in range(count):
-            parts.append(of(watch(setting, attack, world, piece, seed)))
+            parts.append(pilot.scores(setting, world, piece, seed))
             progress(0.4 + 0.6 * (world * count + piece + 1) / (2 * count))
         scores.append(np.concatenate(parts)[:trials])
-    return _judge(setting, scores[0], scores[1], threshold, confidence, exact, error, attack.name)
+    return _judge(setting, scores[0], scores[1], threshold, confidence, pilot.exact, pilot.error, pilot.attack.name)
 
 
 def _threshold(first: np.ndarray, second: np.ndarray, delta: float, confidence: float) -> float:

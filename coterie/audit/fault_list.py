@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from coterie.audit.setting import ATTACKS, DIAGONAL, Attack
-
 __all__ = ["FAULTS", "Fault"]
 
 
@@ -15,12 +13,15 @@ class Fault:
     """One bug: which lines of which module become what, and which check finds it."""
 
     name: str
-    algorithm: str
-    check: str  # replay, noise, ledger, answer, sampling, driver, audit or wire
+    module: str  # an algorithm by its slug, or another module below `coterie`
+    check: str  # one of those of `coterie.audit.checks`; driver, wire, contract, certificate, loader
     patches: tuple[tuple[str, str], ...]
     changes: dict[str, Any] = field(default_factory=dict)  # of the configuration
     options: dict[str, Any] = field(default_factory=dict)  # of `make_setting`
-    attack: Attack = ATTACKS[0]
+    losses: tuple[str, ...] = ("logistic",)  # on which it is looked for; (): on all that the contract accepts
+    runs: str = ""  # the algorithm that is run, if the module is none
+    problem: str = ""  # of a module of problems: the one to learn, as it is made there
+    put: tuple[str, ...] = ()  # names below `coterie` that are taken from the changed module meanwhile
     slow: bool = False  # its algorithm takes long to compile
 
 
@@ -57,7 +58,7 @@ FAULTS = (
         "noise",
         _noise("place.unit * sigma(cfg, place, t)"),
     ),
-    Fault("one draw for all coordinates", GD, "noise", ((NOISE, 'draw["noise"][0], sigma(cfg, place, t))'),)),
+    Fault("one draw for all coordinates", GD, "replay", ((NOISE, 'draw["noise"][0], sigma(cfg, place, t))'),)),
     Fault(
         "noise cut off at one standard deviation",
         GD,
@@ -67,7 +68,7 @@ FAULTS = (
             ("import equinox as eqx", "import equinox as eqx\nimport jax.numpy as jnp"),
         ),
     ),
-    Fault("noise of one sign", GD, "noise", ((NOISE, 'abs(draw["noise"]), sigma(cfg, place, t))'),)),
+    Fault("noise of one sign", GD, "replay", ((NOISE, 'abs(draw["noise"]), sigma(cfg, place, t))'),)),
     Fault("float32 noise", GD, "noise", ((NOISE, 'draw["noise"].astype("float32"), sigma(cfg, place, t))'),)),
     Fault(
         "schedule charged but not applied",
@@ -87,7 +88,6 @@ FAULTS = (
         HMV,
         "noise",
         (('x, draw["noise"], scale(cfg, place, t)', 'x, draw["noise"], scale(cfg, place, t + 1) / 2'),),
-        attack=DIAGONAL[0],
     ),
     # -- messages that leave without noise
     Fault("first message without noise", GD, "replay", _noise("sigma(cfg, place, t) * (t > 0)")),
@@ -119,8 +119,8 @@ FAULTS = (
         "replay",
         (
             (
-                'x: Float[Array, " d"]\n\n\ndef tune',
-                'x: Float[Array, " d"]\n    slope: Float[Array, " d"]\n\n\ndef tune',
+                'x: Float[Array, " d"]\n\n\ndef needs',
+                'x: Float[Array, " d"]\n    slope: Float[Array, " d"]\n\n\ndef needs',
             ),
             ("Message(x)\n", "Message(x, shard.slope(state.mean))\n"),
         ),
@@ -130,14 +130,14 @@ FAULTS = (
         GD,
         "replay",
         (
-            ('x: Float[Array, " d"]\n\n\ndef tune', 'x: Float[Array, " d"]\n    size: Array\n\n\ndef tune'),
+            ('x: Float[Array, " d"]\n\n\ndef needs', 'x: Float[Array, " d"]\n    size: Array\n\n\ndef needs'),
             ("Message(x)\n", "Message(x, (shard.features[:, 0] > 0).sum())\n"),
         ),
     ),
     Fault(
         "silence where the gradient is small",
         GD,
-        "replay",
+        "abort",
         (
             ("Message(x)\n", "Maybe(Message(x), shard.slope(state.mean)[0] > 0)\n"),
             ("import Auto, Erratum,", "import Auto, Erratum, Maybe,"),
@@ -181,7 +181,6 @@ FAULTS = (
         HMV,
         "replay",
         (("return place.dim**0.5 * reach", "return reach"), ("size = place.dim**0.5 * 2", "size = 2")),
-        attack=DIAGONAL[0],
     ),
     Fault(
         "half the tilt of an objective",
@@ -203,8 +202,8 @@ FAULTS = (
         "replay",
         (
             (
-                'x: Float[Array, " d"]\n\n\ndef tune',
-                'x: Float[Array, " d"]\n    dual: Float[Array, " d"]\n\n\ndef tune',
+                'x: Float[Array, " d"]\n\n\ndef needs',
+                'x: Float[Array, " d"]\n    dual: Float[Array, " d"]\n\n\ndef needs',
             ),
             (
                 KEPT,
@@ -326,6 +325,7 @@ FAULTS = (
         "drivers.program",
         "driver",
         (("own = jax.random.fold_in(round_key, agent)", "own = jax.random.fold_in(round_key, 0 * agent)"),),
+        put=("drivers.simulate.Program",),
     ),
     Fault(
         "every round draws the same noise",
@@ -337,11 +337,12 @@ FAULTS = (
                 "draws(cfg, arrays.place)\n        round_key = jax.random.fold_in(key, 0 * t)",
             ),
         ),
+        put=("drivers.simulate.Program",),
     ),
     Fault(
         "a hidden state that gets half the noise",
         "qdpsgd1",
-        "audit",
+        "replay",
         (('draw["noise"], sigma(cfg, place, t, size))', 'draw["noise"], sigma(cfg, place, t, size) / 2)'),),
         slow=True,
     ),
@@ -352,8 +353,8 @@ FAULTS = (
         "wire",
         (
             (
-                "from_variance(secure.GRID_VARIANCE).sample(law.shape)",
-                "from_variance(secure.GRID_VARIANCE).sample(law.shape) // 2",
+                "Grid(_gaussian().sample(law.shape), GAUSSIAN_UNIT)",
+                "Grid(_gaussian().sample(law.shape) // 2, GAUSSIAN_UNIT)",
             ),
         ),
     ),
@@ -367,5 +368,233 @@ FAULTS = (
                 "return {n: Grid((z := _draw(law)).steps * (round < 5), z.unit) for n, law in laws.items()}",
             ),
         ),
+    ),
+    # -- private values that a state keeps
+    Fault(
+        "the gradient of the round before, without noise, beside a second leaf",
+        GD,
+        "replay",
+        (
+            *_wider("kept", "0 * place.start"),
+            (
+                STEP,
+                "slope = shard.slope(state.mean)\n    x = add(state.mean - cfg.step * (slope + state.kept), " + NOISE,
+            ),
+            (SENT, "return State(x, state.mean, slope), Message(x, x + 0 * slope)"),
+            (
+                'x: Float[Array, " d"]\n\n\ndef needs',
+                'x: Float[Array, " d"]\n    twin: Float[Array, " d"]\n\n\ndef needs',
+            ),
+        ),
+    ),
+    Fault(
+        "the noise of a round is taken back in the next",
+        GD,
+        "replay",
+        (
+            *_wider("owed", "0 * place.start"),
+            (
+                STEP,
+                "bare = state.mean - cfg.step * shard.slope(state.mean)\n    x = add(bare + state.owed, " + NOISE,
+            ),
+            (SENT, "return State(x, state.mean, bare - x), Message(x)"),
+        ),
+    ),
+    Fault(
+        "noise that is the last one with its sign turned, every second round",
+        GD,
+        "noise",
+        (
+            *_wider("kept", "0 * place.start"),
+            (
+                STEP,
+                'kept = draw["noise"] * (t % 2 == 0) - state.kept * (t % 2 == 1)\n    '
+                + STEP.replace(NOISE, "kept, sigma(cfg, place, t))"),
+            ),
+            (SENT, "return State(x, state.mean, kept), Message(x)"),
+        ),
+    ),
+    Fault(
+        "a step size from gradients without noise, as AdaGrad takes it",
+        GD,
+        "replay",
+        (
+            *_wider("squares", "0 * place.start"),
+            (
+                STEP,
+                "slope = shard.slope(state.mean)\n    squares = state.squares + slope**2\n    "
+                "x = add(state.mean - cfg.step * slope / (1e-3 + squares) ** 0.5, " + NOISE,
+            ),
+            (SENT, "return State(x, state.mean, squares), Message(x)"),
+        ),
+    ),
+    Fault(
+        "a momentum without noise that shows in the last round only",
+        GD,
+        "replay",
+        (
+            *_wider("sum_", "0 * place.start"),
+            (
+                STEP,
+                "slope = shard.slope(state.mean)\n    late = 1 * (t == place.rounds - 1)\n    "
+                "x = add(state.mean - cfg.step * (slope + late * state.sum_), " + NOISE,
+            ),
+            (SENT, "return State(x, state.mean, state.sum_ + slope), Message(x)"),
+        ),
+    ),
+    Fault(
+        "noise that shrinks with the loss so far",
+        GD,
+        "replay",
+        (
+            (
+                STEP,
+                "scale = sigma(cfg, place, t) * (1 + shard.value(state.mean))\n    "
+                + STEP.replace("sigma(cfg, place, t))", "scale)"),
+            ),
+        ),
+    ),
+    # -- what a party does because of its records
+    Fault(
+        "a record near the bound gives no number",
+        GD,
+        "abort",
+        ((STEP, STEP + "\n    x = x + 0 / (shard.features[:, 0] < 0.9).all()"),),
+    ),
+    Fault(
+        "an agent that is done repeats itself",
+        GD,
+        "replay",
+        ((STEP, STEP + "\n    done = abs(shard.slope(state.mean)[0]) < 0.2\n    x = x * ~done + state.x * done"),),
+    ),
+    Fault(
+        "silence once the private loss has stopped to fall",
+        GD,
+        "abort",
+        (
+            ("Message(x)\n", "Maybe(Message(x), (shard.losses(state.mean) > 0.7).any())\n"),
+            ("import Auto, Erratum,", "import Auto, Erratum, Maybe,"),
+        ),
+    ),
+    Fault(
+        "a test before speaking whose noise is forgotten",
+        "ipp-admm",
+        "abort",
+        (('passed = add(fall, draw["test"], over) >=', 'passed = fall + 0 * add(fall, draw["test"], over) >='),),
+        slow=True,
+    ),
+    # -- contracts: a proof that is used beyond what it covers
+    Fault(
+        "gradient steps on a loss that is not convex",
+        "pr-admm",
+        "contract",
+        (("return Needs(convex=True, smooth=True, bounded=True, steps=True)", "return Needs(steps=True)"),),
+        losses=(),
+        slow=True,
+    ),
+    Fault(
+        "gradients without a bound that are not clipped",
+        GD,
+        "replay",
+        (("return Needs(bounded=True)", "return Needs()"), ("2 * place.lipschitz * place.unit", "2.0 * place.unit")),
+        losses=(),
+    ),
+    Fault(
+        "a bound on gradients that is half the true one",
+        "problems.glm",
+        "replay",
+        (
+            (
+                'return float("inf") if self.loss == "squared" else self.bound',
+                'return float("inf") if self.loss == "squared" else self.bound / 2',
+            ),
+        ),
+        runs=GD,
+        problem="Linear(2)",
+    ),
+    Fault(
+        "a softmax gradient's bound without its root of two",
+        "problems.glm",
+        "replay",
+        (("return 2**0.5 * self.bound", "return self.bound"),),
+        runs=GD,
+        problem="Softmax(2, 3)",
+    ),
+    Fault(
+        "a mean's records one coordinate apart",
+        "problems.mean",
+        "replay",
+        (("return self.radius * self.dim**0.5", "return self.radius"),),
+        runs=GD,
+        problem="Mean(2, boxed=False)",
+    ),
+    Fault(
+        "records that nobody holds to the bound",
+        "problems.base",
+        "replay",
+        (
+            (
+                "return rows if bound is None else xp.where(norms > limit, rows * (bound / xp.maximum(norms, 1e-30)), rows)",
+                "return rows",
+            ),
+        ),
+        runs=GD,
+        put=("problems.base.bounded_rows",),
+    ),
+    Fault(
+        "a gradient that is no number is not clipped",
+        "problems.base",
+        "abort",
+        (
+            (
+                "return jnp.where(jnp.isfinite(norms)[:, None], vectors, 0.0) * clip_factor(norms, clip)[:, None]",
+                "return vectors * jnp.minimum(1.0, clip / norms)[:, None]",
+            ),
+        ),
+        runs=DSGD,
+        losses=("own, wild",),
+        put=("problems.network.rescale",),
+    ),
+    # -- solvers
+    Fault(
+        "a solver that is given up early",
+        "problems.base",
+        "solver",
+        (
+            ("solver = surely(gradient, -linear / low, far, low, high, solver, tolerance, how.fixed)", "pass"),
+            (
+                "solver = newton_like(gradient, lambda x: self.hessian(x) + curvature * eye, solver, how, tolerance)",
+                "solver = newton_like(gradient, lambda x: self.hessian(x) + curvature * eye, solver, how, 1e-3)",
+            ),
+        ),
+        runs="m-admm",
+        put=("problems.base.HeldShard.argmin",),
+        slow=True,
+    ),
+    Fault(
+        "a solver asked for a tenth of the care that is charged",
+        "algorithms._objective",
+        "solver",
+        (
+            (
+                "x, solver = shard.argmin(linear, curvature + scale.ridge, state.solver, cfg.tolerance)",
+                "x, solver = shard.argmin(linear, curvature + scale.ridge, state.solver, 1e6 * cfg.tolerance)",
+            ),
+        ),
+        runs="m-admm",
+        put=("algorithms._objective.solve",),
+        slow=True,
+    ),
+    Fault(
+        "as many gradient steps as the records ask for",
+        "pr-admm",
+        "replay",
+        (
+            (
+                "bare = shard.descend(state.x, *asked(cfg.penalty, place, state), cfg.steps)",
+                "bare = shard.argmin(*asked(cfg.penalty, place, state), shard.solver(state.x), 0.1)[0]",
+            ),
+        ),
+        slow=True,
     ),
 )

@@ -1,7 +1,7 @@
 """Privacy bugs on purpose: small patches of real modules, each with the check that must find it.
 
-A fault is a change of a module's text. `plant` makes the changed algorithm beside the real one, `hunt` says what its
-check found. The tests hunt every fault, and show that the same check has nothing to say about the unchanged module.
+A fault is a change of a module's text. `plant` makes the changed module beside the real one, `hunt` says what the
+audit finds. The tests hunt every fault, and show that the same check has nothing to say about the unchanged module.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
+import jax
+
 from coterie.algorithms.base import Algorithm, find
 from coterie.audit import checks
-from coterie.audit.audit import audit
 from coterie.audit.checks import Finding
 from coterie.audit.fault_list import FAULTS, Fault
+from coterie.audit.losses import LOSSES, accepted
 from coterie.audit.setting import make_setting
 from coterie.errors import InputError
 
@@ -33,8 +35,7 @@ def plant(fault: Fault) -> ModuleType:
     """The fault's module with its lines changed, under a name of its own."""
     if fault.name in _PLANTED:
         return _PLANTED[fault.name]
-    package = "coterie." if "." in fault.algorithm else "coterie.algorithms."
-    real = importlib.import_module(package + fault.algorithm.replace("-", "_"))
+    real = _real(fault)
     text = inspect.getsource(real)
     for old, new in fault.patches:
         if text.count(old) != 1:
@@ -50,24 +51,40 @@ def plant(fault: Fault) -> ModuleType:
     return module
 
 
-def hunt(fault: Fault, planted: bool = True) -> Finding:
-    """What the fault's check says about the changed module, or (not `planted`) about the real one."""
+def hunt(fault: Fault, planted: bool = True) -> list[Finding]:
+    """What the audit finds wrong in the changed module, or (not `planted`) in the real one; [] if nothing."""
+    with _put(fault if planted else None):
+        return [f for f in _find(fault, planted) if not f.passed]
+
+
+def _find(fault: Fault, planted: bool) -> list[Finding]:
     if fault.check == "driver":
-        with _driver(plant(fault) if planted else None):
-            return checks.driver(find("dp-dsgd"))
+        return [checks.driver(find("dp-dsgd"))]
     if fault.check == "wire":
         from coterie.audit.wire import audit_wire
 
         source = plant(fault).SystemSource() if planted else None
         bytes_ = audit_wire(_deployed(), 250, source=source)
-        return Finding("wire", not bytes_.violated, f"μ ≥ {bytes_.mu_bound:.2f}, claimed {bytes_.mu:.2f}")
-    real = find(fault.algorithm)
-    algorithm = Algorithm(real.slug, plant(fault)) if planted else real
-    setting = make_setting(algorithm, _config(algorithm, fault), epsilon=8.0, **fault.options)
-    if fault.check == "audit":
-        verdict = audit(setting, 250, attack=fault.attack)
-        return Finding("audit", not verdict.violated, "; ".join(verdict.reasons))
-    return checks.CHECKS[fault.check](checks.gather(setting, fault.attack))
+        words = f"μ ≥ {bytes_.mu_bound:.2f}, claimed {bytes_.mu:.2f}"
+        return [Finding("wire", "refuted" if bytes_.violated else "holds", words)]
+    changed = planted and not fault.put
+    if fault.problem:
+        algorithm = find(fault.runs)
+        problem = eval(fault.problem, vars(plant(fault) if changed else _real(fault)))
+        problems = {fault.problem: problem}
+    else:
+        real = find(fault.runs or fault.module)
+        algorithm = Algorithm(real.slug, plant(fault)) if changed and not fault.runs else real
+        cfg = _config(algorithm, fault) or algorithm.EXAMPLE
+        problems = {n: LOSSES[n] for n in (fault.losses or accepted(algorithm, cfg))}
+    out = []
+    for name, problem in problems.items():
+        try:
+            setting = make_setting(algorithm, _config(algorithm, fault), epsilon=8.0, problem=problem, **fault.options)
+            out += checks.examine(checks.gather(setting))
+        except (InputError, FloatingPointError) as error:
+            out.append(Finding("contract", "refuted", f"{name} is accepted, but: {error}"))
+    return out
 
 
 @cache
@@ -85,15 +102,36 @@ def _config(algorithm: Algorithm, fault: Fault) -> Any:
     return algorithm.EXAMPLE.replace(**tolerance, **fault.changes)
 
 
-@contextmanager
-def _driver(module: ModuleType | None) -> Iterator[None]:
-    """The simulation's compiled loop taken from another module, for a while."""
-    from coterie.drivers import simulate
+def _real(fault: Fault) -> ModuleType:
+    package = "coterie." if "." in fault.module else "coterie.algorithms."
+    return importlib.import_module(package + fault.module.replace("-", "_"))
 
-    real = simulate.Program
+
+@contextmanager
+def _put(fault: Fault | None) -> Iterator[None]:
+    """The fault's names taken from the changed module wherever the product uses them, for a while."""
+    if fault is None or not fault.put:
+        yield
+        return
+    changed, before = plant(fault), []
     try:
-        if module is not None:
-            simulate.Program = module.Program  # type: ignore[misc]
+        for place in fault.put:
+            home, new, name = _home(place, changed)
+            before.append((home, name, getattr(home, name)))
+            setattr(home, name, getattr(new, name))
+        jax.clear_caches()  # what was compiled knows the real ones
         yield
     finally:
-        simulate.Program = real  # type: ignore[misc]
+        for home, name, real in before:
+            setattr(home, name, real)
+        jax.clear_caches()
+
+
+def _home(place: str, changed: ModuleType) -> tuple[Any, Any, str]:
+    """Where a dotted name below `coterie` is kept, the same spot of the changed module, and its last part."""
+    *path, name = place.split(".")
+    home: Any = importlib.import_module("coterie." + ".".join(path[:2]))
+    new: Any = changed
+    for part in path[2:]:
+        home, new = getattr(home, part), getattr(new, part)
+    return home, new, name

@@ -17,8 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.audit import bounds
+from coterie.audit.neighbours import Neighbours
 from coterie.audit.setting import Setting
-from coterie.audit.transcripts import Environment, play
+from coterie.audit.transcripts import play
 from coterie.errors import InputError
 from coterie.problems import HeldShard, Linear, Settings
 
@@ -68,7 +69,7 @@ def _scores(setting: Setting, seed: int) -> tuple[np.ndarray, np.ndarray]:
         shard = HeldShard(
             Linear(m), jnp.asarray(np.diag(coins)), jnp.ones(m), jnp.asarray(m), place.unit, place.ridge, how
         )
-        nobody = Environment(jnp.zeros(m), jnp.asarray(False))
+        nobody = Neighbours.at(jnp.zeros(m))
         keys = jax.random.split(jax.random.key(seed), 1)
         seen = play(setting.algorithm, setting.cfg, place, shard, nobody, keys)
         leaves = [x for x in jax.tree.leaves(seen.messages) if x.ndim == 3 and x.shape[2] == m]

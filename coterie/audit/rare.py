@@ -13,7 +13,7 @@ batches cannot be told apart, so its messages are noise around a fixed path.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -23,13 +23,13 @@ from scipy.stats import norm
 
 from coterie.algorithms.base import find
 from coterie.audit.bounds import mean_bound
-from coterie.audit.setting import Attack, Setting, make_setting
+from coterie.audit.setting import ATTACKS, Setting, make_setting, place_of, worlds
 from coterie.audit.transcripts import _drawn, _play
 
 __all__ = ["Rare", "carried_setting", "rare_epsilon"]
 
 BATCH = 100  # transcripts per compiled call
-CROWD = Attack("one record against a crowd of its opposites", "antipodal", crowd=True)
+CROWD = replace(ATTACKS[0], name="one record against a crowd of its opposites", rest=ATTACKS[0].first)
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ def _sums(setting: Setting, world: int, shift: float, trials: int, seed: int) ->
     algorithm = setting.algorithm
     scores, noises = [], []
     with jax.enable_x64(True):
-        place = CROWD.place(setting)
-        shard, environment = CROWD.worlds(setting)[world], CROWD.environment()
+        place = place_of(setting, CROWD)
+        shard, neighbours = worlds(setting, CROWD)[world], CROWD.neighbours()
         laws = tuple((n, type(law), law.shape) for n, law in algorithm.draws(cfg, place).items())
         scale = float(algorithm.sigma(cfg, place, jnp.array(0), jnp.asarray(float(cfg.batch))))
-        run = jax.jit(lambda draws: _play(algorithm, cfg, place, shard, environment, draws).messages.z[:, :, 0].sum(1))
+        run = jax.jit(lambda draws: _play(algorithm, cfg, place, shard, neighbours, draws).messages.z[:, :, 0].sum(1))
         for k in range(-(-trials // BATCH)):
             keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 2 * k + world), BATCH)
             draws = _drawn(laws, keys, place.rounds)

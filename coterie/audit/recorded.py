@@ -63,7 +63,7 @@ class PartyFound:
 
     def as_json(self) -> dict:
         """Everything but the noise."""
-        found = [{"check": f.check, "passed": f.passed, "detail": f.detail} for f in self.findings]
+        found = [{"check": f.check, "verdict": f.verdict, "detail": f.detail} for f in self.findings]
         return {"party": self.name, "rounds": self.rounds, "passed": self.passed, "findings": found}
 
 
@@ -103,7 +103,7 @@ def audit_folder(folder: Path) -> list[PartyFound]:
     out = []
     for party in agreement.parties:
         if party.name in broken:
-            out.append(PartyFound(party.name, 0, [Finding("ledger", False, broken[party.name])]))
+            out.append(PartyFound(party.name, 0, [Finding("ledger", "refuted", broken[party.name])]))
         elif party.name in told:
             out.append(_audit(agreement, terms, party.name, told, folder / party.name))
     return out
@@ -155,13 +155,13 @@ def _audit(agreement: Agreement, terms: Terms, name: str, told: dict[str, _Told]
                     raise BadFrame(f"{sender}: a frame bears another round than its row")
                 frames[sender] = opened
     except BadFrame as error:
-        findings.append(Finding("frames", False, str(error)))
+        findings.append(Finding("frames", "refuted", str(error)))
         return PartyFound(name, len(own.frames), findings)
     findings.append(_frames(name, own, frames, wire.frame_bytes))
     missing = [n for n in agreement.neighbours(name) if n not in frames]
     if party is None or missing:
         why = "no records" if party is None else f"no ledger of {', '.join(missing)}"
-        findings.append(Finding("noise", True, f"not recomputed: {why}"))
+        findings.append(Finding("noise", "inconclusive", f"not recomputed: {why}"))
         return PartyFound(name, len(own.frames), findings)
     finding, residuals = _noise(party, own, frames, agreement)
     return PartyFound(name, len(own.frames), [*findings, finding], residuals)
@@ -178,15 +178,17 @@ def _count(terms: Terms, node: int) -> int:
 def _ledger(agreement: Agreement, terms: Terms, name: str, own: _Told) -> Finding:
     meta = own.book.meta
     if meta.plan_hash != agreement.plan_hash or meta.agent != name:
-        return Finding("ledger", False, f"it was made for {meta.agent} under agreement {meta.plan_hash.hex()[:16]}")
+        return Finding("ledger", "refuted", f"it was made for {meta.agent} under agreement {meta.plan_hash.hex()[:16]}")
     declared = terms.charges(agreement.index(name))
     if len(own.book.rows) > len(declared):
-        return Finding("ledger", False, f"{len(own.book.rows)} rounds were released, {len(declared)} are planned")
+        return Finding("ledger", "refuted", f"{len(own.book.rows)} rounds were released, {len(declared)} are planned")
     text = lambda events: canonical([to_json(e) for e in events if not isinstance(e, Free)])  # noqa: E731
     for row, events in zip(own.book.rows, declared, strict=False):
         if text(row.events) != text(events):
-            return Finding("ledger", False, f"round {row.round} was not charged with the event that is declared for it")
-    return Finding("ledger", True, f"{len(own.book.rows)} rounds, each charged once as declared")
+            return Finding(
+                "ledger", "refuted", f"round {row.round} was not charged with the event that is declared for it"
+            )
+    return Finding("ledger", "holds", f"{len(own.book.rows)} rounds, each charged once as declared")
 
 
 def _frames(name: str, own: _Told, frames: dict[str, list[Frame]], size: int) -> Finding:
@@ -195,15 +197,15 @@ def _frames(name: str, own: _Told, frames: dict[str, list[Frame]], size: int) ->
             if sender not in frames or receipt.round < 0:
                 continue
             if receipt.round >= t:
-                return Finding("frames", False, f"round {t} used a frame of {sender} from round {receipt.round}")
+                return Finding("frames", "refuted", f"round {t} used a frame of {sender} from round {receipt.round}")
             theirs = frames[sender]
             if receipt.round >= len(theirs) or theirs[receipt.round].digest != receipt.digest:
                 return Finding(
-                    "frames", False,
+                    "frames", "refuted",
                     f"{name} used another frame of {sender}, round {receipt.round}, than the ledger of {sender} holds: "
                     "a second one was sent",
                 )  # fmt: skip
-    return Finding("frames", True, f"{len(own.frames)} frames of {size} bytes, all signed")
+    return Finding("frames", "holds", f"{len(own.frames)} frames of {size} bytes, all signed")
 
 
 def _noise(
@@ -213,7 +215,7 @@ def _noise(
     laws = party.terms.draws(party.node)
     noised = [n for n, law in laws.items() if type(law) in UNITS and int(np.prod(law.shape)) == party.count]
     if len(laws) != 1 or len(noised) != 1:
-        return Finding("noise", True, "not recomputed: secret coins besides the noise"), None
+        return Finding("noise", "inconclusive", "not recomputed: secret coins besides the noise"), None
     (key,) = noised
     law, unit = laws[key], UNITS[type(laws[key])]
     declared, limits = party.terms.charges(party.node), party.terms.steps.limit[party.node]
@@ -230,18 +232,18 @@ def _noise(
         rest = frame.numbers - quiet[1]
         carry, again, sent = party.turn(t, carry, {key: Grid(rest.reshape(law.shape), unit)})
         if sent == frame.silent or not np.array_equal(again if sent else 0 * again, frame.numbers):
-            return Finding("noise", False, f"round {t}: no noise explains what was released"), None
+            return Finding("noise", "refuted", f"round {t}: no noise explains what was released"), None
         if not sent:
             continue
         paid = any(np.any(np.asarray(e.times) > 0) for e in declared[t])
         if paid:
             rows.append(rest)
             if not rest.any():
-                return Finding("noise", False, f"round {t} was charged as noised and carries no noise"), None
+                return Finding("noise", "refuted", f"round {t} was charged as noised and carries no noise"), None
         if np.any(np.abs(frame.numbers) >= limits[t]):
             break  # cut at the public bound: the state goes on from the value before it, which is not in the frame
     if not rows:
-        return Finding("noise", True, "no round carries noise"), None
+        return Finding("noise", "holds", "no round carries noise"), None
     residuals = np.array(rows)
     standard = residuals / unit
     if isinstance(law, Laplace):
@@ -250,7 +252,7 @@ def _noise(
         ratio, p = np.sqrt(np.mean(standard**2)), chi2.cdf(np.sum(standard**2), standard.size)
     told = f"{ratio:.3f} times the declared scale over {standard.size} numbers"
     if p < RARE:
-        return Finding("noise", False, f"the noise is {told}, p = {p:.1g}"), residuals
+        return Finding("noise", "refuted", f"the noise is {told}, p = {p:.1g}"), residuals
     if len(np.unique(residuals, axis=0)) < len(residuals):
-        return Finding("noise", False, "two rounds carry the same noise"), residuals
-    return Finding("noise", True, f"{told}, reproduced to the last integer"), residuals
+        return Finding("noise", "refuted", "two rounds carry the same noise"), residuals
+    return Finding("noise", "holds", f"{told}, reproduced to the last integer"), residuals

@@ -24,11 +24,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from coterie.audit.audit import PIECE
-from coterie.audit.checks import _distance, _noising, _pure, charges
-from coterie.audit.setting import ATTACKS, FAR, Attack, Setting, shard_of
-from coterie.audit.transcripts import Environment, _explain, _needs_solution, explainable, play, solves_whole
+from coterie.audit.declared import declare
+from coterie.audit.losses import Pair
+from coterie.audit.neighbours import Neighbours
+from coterie.audit.setting import ATTACKS, FAR, Setting, place_of, shard_of, worlds
+from coterie.audit.transcripts import _explain, _needs_solution, explainable, play, solves_whole
 from coterie.errors import InputError
-from coterie.privacy.events import Event, ObjectivePerturbation, Pure
 from coterie.problems import HeldShard
 
 __all__ = ["Candidate", "Searched", "ratios", "search"]
@@ -57,18 +58,11 @@ class Searched:
     candidate: Candidate
 
     @property
-    def attack(self) -> Attack:
+    def attack(self) -> Pair:
         """The candidate as an attack for `audit`."""
         c = self.candidate
-        rows = tuple(tuple(float(v) for v in x) for x in (c.first, c.second, FAR * c.point))
-        return Attack("records found by gradient search", "found", found=rows)  # type: ignore[arg-type]
-
-
-def _limit(events: list[Event]) -> tuple[float, bool]:
-    """The declared gap of a round's message, and whether it is one of log-likelihoods rather than of noise."""
-    event = _noising(events, any(isinstance(e, ObjectivePerturbation | Pure) for e in events))
-    distance = _distance(event)
-    return (_pure(event), True) if distance is None else (distance, False)
+        first, second = (np.asarray(c.first), 1.0), (np.asarray(c.second), 1.0)
+        return Pair("records found by gradient search", first, second, (0 * first[0], 1.0), FAR * np.asarray(c.point))
 
 
 class _Ratio:
@@ -78,15 +72,16 @@ class _Ratio:
         self.setting = setting
         with jax.enable_x64(True):
             attack = ATTACKS[0]
-            args = (setting.algorithm, setting.cfg, attack.place(setting))
-            shard = attack.worlds(setting)[0]
+            args = (setting.algorithm, setting.cfg, place_of(setting, attack))
+            shard = worlds(setting, attack)[0]
             if setting.slip or not explainable(*args, shard):
                 raise InputError(f"{setting.algorithm.slug}: its transcripts have no explanation to differentiate")
             self.solves = solves_whole(*args, shard)
             self.bare = self.solves and bool(_needs_solution(*args, shard))
             self.keys = jax.random.split(jax.random.key(1), HISTORIES)
-            limits = [_limit(e) for e in charges(setting, play(*args, shard, attack.environment(), self.keys))]
-            self.limits, self.pure = jnp.asarray([x for x, _ in limits]), limits[0][1]
+            here = declare(setting, play(*args, shard, attack.neighbours(), self.keys).messages)
+            self.pure = bool(here.pure[0].max() > 0)
+            self.limits = jnp.asarray((here.pure if self.pure else here.gaussian)[0])
             self.values = jax.jit(jax.vmap(self._value))
             self.slopes = jax.jit(jax.vmap(self._slope))
 
@@ -95,10 +90,10 @@ class _Ratio:
         place = eqx.tree_at(lambda p: p.start, setting.place, start)
         other = c.second if setting.replaces else 0 * c.second
         shards = [_world(setting, x) for x in (c.first, other)]
-        environment = Environment(start, jnp.asarray(False))
+        neighbours = Neighbours.at(start)
         args = (setting.algorithm, setting.cfg, place)
-        seen = play(*args, shards[0], environment, self.keys)
-        told = [_explain(*args, s, environment, seen, self.solves, self.bare, False, jnp.zeros(())) for s in shards]
+        seen = play(*args, shards[0], neighbours, self.keys)
+        told = [_explain(*args, s, neighbours, seen, self.solves, self.bare, False, jnp.zeros(())) for s in shards]
         if self.pure:
             gaps = jnp.abs(told[1].weight - told[0].weight)
         else:

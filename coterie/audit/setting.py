@@ -19,18 +19,20 @@ import numpy as np
 from scipy.optimize import brentq
 
 from coterie.algorithms.base import Algorithm, Config, Place, Public
-from coterie.audit.transcripts import NEIGHBOURS, Environment
+from coterie.audit.losses import Pair, pairs
+from coterie.audit.neighbours import DEGREE
 from coterie.drivers.layout import make_places, rows
 from coterie.errors import InputError
 from coterie.graphs import make_graph, mixing
 from coterie.privacy.accountants import account, total_mu
 from coterie.privacy.budget import calibrate_agents, run_events
 from coterie.privacy.events import Event, Free, NonPrivate
-from coterie.problems import HeldShard, Linear, Settings
+from coterie.problems import HeldShard, Linear, Problem, Settings
 
-__all__ = ["ATTACKS", "Attack", "Setting", "make_setting", "shard_of"]
+__all__ = ["ATTACKS", "DIAGONAL", "Setting", "attacks_on", "make_setting", "place_of", "shard_of", "worlds"]
 
 ANGLE, FAR, RIDGE = 0.05, 400.0, 0.05
+DRAWN = 10  # pairs drawn at random beside the crafted ones
 TOLERANCE = 1e-11  # of the solver; what is declared must not be smaller
 WHOLE: dict[
     str, dict[str, Any]
@@ -55,6 +57,7 @@ class Setting:
     records: int
     claimed_by: Literal["accountant", "paper"]
     slip: float = 0.0  # how far a hostile solver may stop from the minimiser, as a gradient norm
+    problem: Problem = Linear(2)
 
     @property
     def mu(self) -> float | None:
@@ -74,64 +77,25 @@ class Setting:
         return {law.name for law in self.algorithm.draws(self.cfg, self.place).values()}
 
 
-@dataclass(frozen=True)
-class Attack:
-    """A pair of records and how the neighbours behave."""
-
-    name: str
-    pair: Literal["antipodal", "flip", "found"]
-    away: float = FAR  # how far from zero the neighbours are
-    echo: bool = False  # or they repeat what the agent says
-    diagonal: bool = False
-    crowd: bool = False  # all other records are copies of the first world's, instead of zero vectors
-    found: tuple[tuple[float, ...], ...] = ()  # both records and the neighbours' point (`coterie.audit.search`)
-
-    def frame(self) -> tuple[np.ndarray, np.ndarray]:
-        """(u, v)."""
-        half = 0.5**0.5
-        return (np.array([half, half]), np.array([-half, half])) if self.diagonal else (np.eye(2)[0], np.eye(2)[1])
-
-    def worlds(self, setting: Setting) -> tuple[HeldShard, HeldShard]:
-        """The two shards; in the second the record is replaced, or blanked where the claim is about leaving it out."""
-        u, v = self.frame()
-        if self.found:
-            one, two = np.array(self.found[0]), np.array(self.found[1])
-            return self._shard(setting, one, one, u), self._shard(
-                setting, two if setting.replaces else 0 * two, one, -u
-            )
-        tilt = np.sin(ANGLE) * v if self.pair == "antipodal" else 0 * v
-        size = np.cos(ANGLE) if self.pair == "antipodal" else 1.0
-        other = tilt - size * u if setting.replaces else 0 * u
-        return self._shard(setting, tilt + size * u, tilt + size * u, u), self._shard(
-            setting, other, tilt + size * u, -u
-        )
-
-    def _shard(self, setting: Setting, canary: np.ndarray, rest: np.ndarray, side: np.ndarray) -> HeldShard:
-        features = np.tile(rest if self.crowd else 0 * rest, (setting.records, 1))
-        features[0] = canary
-        return shard_of(setting, features, side)
-
-    def environment(self) -> Environment:
-        """The neighbours."""
-        if self.found:
-            return Environment(jnp.asarray(self.found[2]), jnp.asarray(self.echo))
-        return Environment(jnp.asarray(-self.away * self.frame()[1]), jnp.asarray(self.echo))
-
-    def place(self, setting: Setting) -> Place:
-        """The agent's spot, with the (public) start where the neighbours want it."""
-        start = np.array(self.found[2]) if self.found else -FAR * self.frame()[1]
-        return eqx.tree_at(lambda p: p.start, setting.place, jnp.asarray(start))
+def _pair(name: str, *, tilted: bool, away: float = FAR, echo: bool = False, diagonal: bool = False) -> Pair:
+    """A crafted pair: ±cos θ·u + sin θ·v, or ±u; neighbours at −away·v; everybody starts at −FAR·v."""
+    half = 0.5**0.5
+    u, v = (np.array([half, half]), np.array([-half, half])) if diagonal else np.eye(2)
+    tilt, size = (np.sin(ANGLE) * v, np.cos(ANGLE)) if tilted else (0 * v, 1.0)
+    nothing = (0 * u, 1.0)
+    flags = ("echo",) if echo else ()
+    return Pair(name, (tilt + size * u, 1.0), (tilt - size * u, 1.0), nothing, -away * v, flags, start=-FAR * v)
 
 
 ATTACKS = (
-    Attack("antipodal records, neighbours far away", "antipodal"),
-    Attack("flipped label, neighbours far away", "flip"),
-    Attack("antipodal records, neighbours echo", "antipodal", 0.0, True),
-    Attack("flipped label, neighbours at zero", "flip", 0.0),
+    _pair("antipodal records, neighbours far away", tilted=True),
+    _pair("flipped label, neighbours far away", tilted=False),
+    _pair("antipodal records, neighbours echo", tilted=True, away=0.0, echo=True),
+    _pair("flipped label, neighbours at zero", tilted=False, away=0.0),
 )
 DIAGONAL = (
-    Attack("antipodal records on the diagonal, neighbours far away", "antipodal", diagonal=True),
-    Attack("antipodal records on the diagonal, neighbours echo", "antipodal", 0.0, True, diagonal=True),
+    _pair("antipodal records on the diagonal, neighbours far away", tilted=True, diagonal=True),
+    _pair("antipodal records on the diagonal, neighbours echo", tilted=True, away=0.0, echo=True, diagonal=True),
 )
 
 
@@ -145,24 +109,52 @@ class _Sloppy(HeldShard):
         return x + jnp.linalg.solve(self.hessian(x) + curvature * jnp.eye(x.shape[0]), self.push), solver
 
 
-def shard_of(setting: Setting, features: Any, side: np.ndarray | None = None) -> HeldShard:
-    """The agent's records; with `slip` its solver errs to the given side."""
-    how = Settings(max_steps=100)
+def shard_of(setting: Setting, features: Any, targets: Any = None, count: Any = None, side: Any = None) -> HeldShard:
+    """The agent's records, by default all positive; with `slip` its solver errs to the given side."""
     n = setting.records
     parts: dict[str, Any] = {
-        "problem": Linear(setting.place.dim),
+        "problem": setting.problem,
         "features": jnp.asarray(features),
-        "targets": jnp.ones(n),
+        "targets": jnp.ones(n) if targets is None else jnp.asarray(targets),
+        "count": jnp.asarray(n if count is None else count),
+        "unit": setting.place.unit,
+        "ridge": setting.place.ridge,
+        "how": Settings(max_steps=100),
     }
-    parts |= {"count": jnp.asarray(n), "unit": setting.place.unit, "ridge": setting.place.ridge, "how": how}
     if setting.slip and side is not None:
         return _Sloppy(**parts, push=jnp.asarray(setting.slip * side))
     return HeldShard(**parts)
 
 
-def attacks_on(setting: Setting) -> tuple[Attack, ...]:
-    """The attacks worth trying."""
-    return ATTACKS + DIAGONAL if "laplace" in setting.laws else ATTACKS
+def worlds(setting: Setting, pair: Pair) -> tuple[HeldShard, HeldShard]:
+    """The agent's shard in either world (inside x64); where the claim is about leaving a record out, the second lacks it.
+
+    Records are admitted as a party's own are, so that what a pair says can be anything.
+    """
+    out = []
+    side = pair.first[0] - pair.second[0]
+    side = side / max(float(np.linalg.norm(side)), 1e-30)
+    for which in (0, 1):
+        rows, targets = pair.records(which if setting.replaces else 0, setting.records)
+        rows, targets = setting.problem.admit(rows[::-1].copy(), targets[::-1].copy())  # the one in question last
+        targets = targets.astype(np.int32) if targets.dtype.kind == "i" else targets
+        count = setting.records - (which if not setting.replaces else 0)
+        push = (1 - 2 * which) * side if side.size == setting.problem.dim else None
+        out.append(shard_of(setting, rows, targets, count, push))
+    return out[0], out[1]
+
+
+def place_of(setting: Setting, pair: Pair) -> Place:
+    """The agent's spot, with the (public) start where the pair wants it."""
+    start = pair.point if pair.start is None else pair.start
+    return eqx.tree_at(lambda p: p.start, setting.place, jnp.asarray(start, jnp.float64))
+
+
+def attacks_on(setting: Setting, drawn: int = DRAWN, seed: int = 0) -> tuple[Pair, ...]:
+    """The pairs worth trying: those crafted for linear losses in two dimensions, and some drawn at random for all."""
+    linear = isinstance(setting.problem, Linear) and setting.problem.loss != "squared" and setting.place.dim == 2
+    crafted = (ATTACKS + DIAGONAL if "laplace" in setting.laws else ATTACKS) if linear else ()
+    return (*crafted, *pairs(setting.problem, drawn, seed))
 
 
 def make_setting(
@@ -181,6 +173,7 @@ def make_setting(
     self_weight: float | None = None,
     slip: float = 0.0,
     dim: int = 2,
+    problem: Problem | None = None,
 ) -> Setting:
     """Price one agent of a small network.
 
@@ -199,6 +192,7 @@ def make_setting(
         self_weight: w_ii; by default that of the network.
         slip: gradient norm at which a hostile solver stops (the agent must declare at least as much).
         dim: of the problem; the attacks here are made for 2.
+        problem: what is learned; by default a logistic model. A problem that the contract refuses is an error.
     """
     if not algorithm.private:
         raise InputError(f"{algorithm.slug} makes no privacy claim: there is nothing to audit")
@@ -212,11 +206,12 @@ def make_setting(
         if "tolerance" in type(cfg).model_fields and not slip:
             cfg = cfg.replace(tolerance=10 * TOLERANCE)
     kind = getattr(algorithm.module, "GRAPHS", ("ring",))[0]
-    graph = make_graph(kind, NEIGHBOURS + 1)  # agent 0 has two neighbours in every kind
+    graph = make_graph(kind, DEGREE + 1)  # agent 0 has two neighbours in every kind
     weights = mixing(graph, "metropolis")
-    problem = Linear(dim)
+    problem = Linear(dim) if problem is None else problem
+    algorithm.check(cfg, problem)
     public = Public(
-        agents=NEIGHBOURS + 1, rounds=rounds, dim=dim, count_min=records, count_max=records,
+        agents=DEGREE + 1, rounds=rounds, dim=problem.dim, count_min=records, count_max=records,
         degree_min=int(graph.degrees.min()), degree_max=int(graph.degrees.max()),
         laplacian_max=float(graph.laplacian_extremes[1]), mixing_gap=weights.spectrum().gap, ridge=ridge,
         lipschitz=problem.half_gap, smoothness=problem.smoothness, epsilon=epsilon, delta=delta,
@@ -224,10 +219,10 @@ def make_setting(
     if algorithm.has("tune"):
         cfg = algorithm.tune(cfg, public)
     with jax.enable_x64(True):
-        sizes = np.full(NEIGHBOURS + 1, records)
+        sizes = np.full(DEGREE + 1, records)
         places = make_places(problem, sizes, graph, weights, rounds=rounds, ridge=ridge, shape=shape)
         if self_weight is not None:
-            places = eqx.tree_at(lambda p: p.self_weight, places, jnp.full(NEIGHBOURS + 1, self_weight))
+            places = eqx.tree_at(lambda p: p.self_weight, places, jnp.full(DEGREE + 1, self_weight))
         fixed = cfg.replace(as_printed=False) if as_printed else cfg
         cfg = cfg.replace(as_printed=True) if as_printed else cfg
         if noise is None and claim == "accountant":
@@ -238,7 +233,7 @@ def make_setting(
         events = run_events(algorithm, cfg, place)
         paid = account(run_events(algorithm, fixed, place), delta).epsilon if claim == "accountant" else None
         said = float(algorithm.claim(cfg, place, delta)) if paid is None else paid
-    return Setting(algorithm, cfg, place, said, delta, events, records, claim, slip)
+    return Setting(algorithm, cfg, place, said, delta, events, records, claim, slip, problem)
 
 
 def _as_claimed(algorithm: Algorithm, cfg: Config, place: Place, epsilon: float, delta: float) -> float:

@@ -1,7 +1,7 @@
 """Transcripts of one agent among enemies, in two worlds, and how likely each world makes them.
 
 The strongest adversary of the threat model knows every record but one and controls all neighbours. So one agent runs
-alone against an *environment* that answers as it likes, holding a shard whose one private record differs between the
+alone against *neighbours* who answer as it likes, holding a shard whose one private record differs between the
 worlds. A transcript's likelihood is exact: the agent's own `emit` is run again with the draw that explains the
 message. That draw is found without knowing the algorithm:
 
@@ -29,34 +29,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
-from coterie.algorithms.base import Algorithm, Config, Inbox, Law, Maybe, Place
+from coterie.algorithms.base import Algorithm, Config, Law, Place
 from coterie.audit.densities import blurred
+from coterie.audit.neighbours import DEGREE, Neighbours
 from coterie.audit.silence import bit_weights, edge_of, remember
+from coterie.drivers.agent import begin, greet, hear, speak
 from coterie.problems import HeldShard, Solver
 
-__all__ = ["Environment", "Explanation", "Transcripts", "explain", "explainable", "features", "play"]
+__all__ = ["Explanation", "Transcripts", "explain", "explainable", "features", "play"]
 
 NOISES = ("normal", "laplace", "l2-laplace")
-NEIGHBOURS = 2  # of the agent under attack
 IMPOSSIBLE = 1e9  # what a message that a world cannot have produced takes off its log-likelihood
 LOUD = 1e9  # a draw that decides a test
-
-
-class Environment(eqx.Module):
-    """How the neighbours answer: with a fixed point, or with an echo of the agent's own last message."""
-
-    point: Float[Array, " d"]
-    echo: Bool[Array, ""]
-
-    def answer(self, own: Any, degree: int) -> Any:
-        """The neighbours' messages, stacked."""
-
-        def one(x: Array) -> Array:
-            if x.shape == self.point.shape and jnp.issubdtype(x.dtype, jnp.floating):
-                x = jnp.where(self.echo, x, self.point.astype(x.dtype))
-            return jnp.broadcast_to(x, (degree, *x.shape))
-
-        return jax.tree.map(one, own)
 
 
 class Transcripts(eqx.Module):
@@ -101,29 +85,11 @@ def _probe(shard: HeldShard, answer: Array, reply: str = "answer") -> _Probe:
     return _Probe(**parts, answer=answer, reply=reply)
 
 
-def _emit(algorithm: Algorithm, *args: Any) -> tuple[Any, Any, Array]:
-    state, out = algorithm.emit(*args)
-    return (state, out.message, out.sent) if isinstance(out, Maybe) else (state, out, jnp.array(True))
-
-
 def _hear(
     algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: Any, memory: Any, said: Any
 ) -> tuple[Any, Any]:
-    degree = jax.tree.leaves(said)[0].shape[0]
-    weight = jnp.full(degree, (1 - place.self_weight) / degree)
-    # the agent is number 0, its neighbours follow
-    index = 1 + jnp.arange(degree)
-    messages = jax.tree.map(lambda x: jnp.concatenate([x[:1], x]), said)
-    inbox = Inbox(messages, index, weight, jnp.ones(degree, bool), memory)
-    out = algorithm.absorb(cfg, place, t, state, inbox)
-    return out if algorithm.has("edge") else (out, None)
-
-
-def _begin(algorithm: Algorithm, cfg: Config, place: Place, degree: int) -> tuple[Any, Any]:
-    memory = None
-    if algorithm.has("edge"):
-        memory = jax.tree.map(lambda x: jnp.broadcast_to(x, (degree, *jnp.shape(x))), algorithm.edge(cfg, place))
-    return algorithm.init(cfg, place), memory
+    weight = jnp.full(DEGREE, (1 - place.self_weight) / DEGREE)
+    return hear(algorithm, cfg, place, t, state, memory, said, weight)
 
 
 @partial(jax.jit, static_argnums=(0, 2))
@@ -138,53 +104,37 @@ def _drawn(laws: tuple[tuple[str, type, tuple[int, ...]], ...], keys: Array, rou
 
 
 def play(
-    algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard, environment: Environment, keys: Key[Array, " n"]
+    algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard, neighbours: Neighbours, keys: Key[Array, " n"]
 ) -> Transcripts:
     """One transcript per key of an agent with this shard among these neighbours (call inside x64)."""
     laws = tuple((n, type(law), law.shape) for n, law in algorithm.draws(cfg, place).items())
-    return _play(algorithm, cfg, place, shard, environment, _drawn(laws, keys, place.rounds))
+    return _play(algorithm, cfg, place, shard, neighbours, _drawn(laws, keys, place.rounds))
 
 
 @eqx.filter_jit
 def _play(
-    algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard, environment: Environment, draws: dict[str, Array]
+    algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard, neighbours: Neighbours, draws: dict[str, Array]
 ) -> Transcripts:
-    degree = NEIGHBOURS
-
     def one(draws: dict[str, Array]) -> Transcripts:
         def step(carry: tuple, now: tuple) -> tuple[tuple, tuple]:
             state, memory, last = carry
             t, draw = now
-            state, message, sent = _emit(algorithm, cfg, place, t, state, shard, draw)
+            state, message, sent = speak(algorithm, cfg, place, t, state, shard, draw)
             message = jax.tree.map(lambda new, old: jnp.where(sent, new, old), message, last)
-            state, memory = _hear(algorithm, cfg, place, t, state, memory, environment.answer(message, degree))
+            state, memory = _hear(algorithm, cfg, place, t, state, memory, neighbours.answer(message, t))
             return (state, memory, message), (message, sent)
 
-        state, memory = _begin(algorithm, cfg, place, degree)
-        start = (state, memory, _first(algorithm, cfg, place, shard, algorithm.draws(cfg, place)))
+        state, memory = begin(algorithm, cfg, place, DEGREE)
+        start = (state, memory, greet(algorithm, cfg, place, shard))
         (state, _, _), (messages, sent) = jax.lax.scan(step, start, (jnp.arange(place.rounds), draws))
         return Transcripts(messages, sent, algorithm.estimate(cfg, place, state), draws)
 
     return jax.vmap(one)(draws)
 
 
-def _first(algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard, laws: dict[str, Law]) -> Any:
-    """The message that stands before the first one."""
-    if algorithm.has("greeting"):
-        return algorithm.greeting(cfg, place)
-    shape = jax.eval_shape(lambda: _blank_message(algorithm, cfg, place, shard, laws))
-    return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shape)
-
-
-def _blank_message(algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard, laws: dict[str, Law]) -> Any:
-    zero = {n: jnp.zeros(law.shape) for n, law in laws.items()}
-    return _emit(algorithm, cfg, place, jnp.array(0), algorithm.init(cfg, place), shard, zero)[1]
-
-
 def _size(algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard) -> int:
     """Numbers in a message."""
-    laws = algorithm.draws(cfg, place)
-    return int(jax.eval_shape(lambda: _flat(_blank_message(algorithm, cfg, place, shard, laws))).size)
+    return int(jax.eval_shape(lambda: _flat(greet(algorithm, cfg, place, shard))).size)
 
 
 def _noise_names(laws: dict[str, Law], size: int) -> list[str]:
@@ -195,7 +145,7 @@ def _noise_names(laws: dict[str, Law], size: int) -> list[str]:
 def explainable(algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard) -> bool:
     """Whether `explain` knows how to: one vector of numbers per message, noised by draws of its size, no batches."""
     laws = algorithm.draws(cfg, place)
-    leaves = jax.tree.leaves(jax.eval_shape(lambda: _blank_message(algorithm, cfg, place, shard, laws)))
+    leaves = jax.tree.leaves(jax.eval_shape(lambda: greet(algorithm, cfg, place, shard)))
     if len(leaves) != 1 or not jnp.issubdtype(leaves[0].dtype, jnp.floating):
         return False
     names = _noise_names(laws, leaves[0].size)
@@ -206,11 +156,11 @@ def explainable(algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShar
 def solves_whole(algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard) -> bool:
     """Whether messages are solutions of subproblems in all coordinates."""
     size = _size(algorithm, cfg, place, shard)
-    return "argmin" in getattr(algorithm.module, "NEEDS", ()) and size == place.dim
+    return algorithm.needs(cfg).solver and size == place.dim
 
 
 def explain(
-    algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard, environment: Environment, seen: Transcripts
+    algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard, neighbours: Neighbours, seen: Transcripts
 ) -> Explanation:
     """How likely this shard makes the transcripts (call inside x64, where `explainable`).
 
@@ -221,7 +171,7 @@ def explain(
     bare = solves and bool(_needs_solution(algorithm, cfg, place, shard))
     laws = algorithm.draws(cfg, place)
     tests = "test" in laws and bool(_tests_apart(algorithm, cfg, place, shard))
-    args = (algorithm, cfg, place, shard, environment, seen, solves, bare, tests)
+    args = (algorithm, cfg, place, shard, neighbours, seen, solves, bare, tests)
     told = _explain(*args, jnp.zeros(()))
     if not tests:
         return told
@@ -269,7 +219,7 @@ def _needs_solution(algorithm: Algorithm, cfg: Config, place: Place, shard: Held
     state = algorithm.init(cfg, place)
 
     def one(t: Array) -> Array:
-        say = lambda draw, holder: _flat(_emit(algorithm, cfg, place, t, state, holder, draw)[1])  # noqa: E731
+        say = lambda draw, holder: _flat(speak(algorithm, cfg, place, t, state, holder, draw)[1])  # noqa: E731
         entry = _enter(say, shard, jnp.ones(size), base, laws, True)
         tilted = jnp.any(jnp.stack([jnp.any(s != 0) for s in entry.inside.values()]))
         return entry.solved & ~tilted
@@ -295,7 +245,7 @@ def _edge(
     """The `test` draw from which on the agent speaks, all other draws being these."""
 
     def sends(test: Array, holder: HeldShard) -> Array:
-        return _emit(algorithm, cfg, place, t, state, holder, {**draw, "test": test})[2]
+        return speak(algorithm, cfg, place, t, state, holder, {**draw, "test": test})[2]
 
     quick = remember(shard, lambda holder: sends(jnp.zeros(()), holder))
     return edge_of(lambda test: sends(test, quick()))
@@ -317,7 +267,7 @@ def _steered(laws: dict[str, Law], y: Array, spoke: Array) -> dict[str, Array]:
 
 @eqx.filter_jit
 def _explain(
-    algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard, environment: Environment, seen: Transcripts,
+    algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard, neighbours: Neighbours, seen: Transcripts,
     solves: bool, bare: bool, tests: bool, bar: Array,
 ) -> Explanation:  # fmt: skip
     laws = algorithm.draws(cfg, place)
@@ -328,7 +278,7 @@ def _explain(
 
     def draw_of(t: Array, state: Any, y: Array, spoke: Array) -> tuple[dict[str, Array], Array, tuple]:
         """The draws that explain message y, what `argmin` must have answered, and the round of an Explanation."""
-        say = lambda draw, holder: _flat(_emit(algorithm, cfg, place, t, state, holder, draw)[1])  # noqa: E731
+        say = lambda draw, holder: _flat(speak(algorithm, cfg, place, t, state, holder, draw)[1])  # noqa: E731
         base = _steered(laws, y, spoke)
         if "bar" in laws:
             base["bar"] = bar
@@ -373,12 +323,12 @@ def _explain(
             t, message, spoke = now
             y = _flat(message)
             draw, answer, row = draw_of(t, state, y, spoke)
-            state = _emit(algorithm, cfg, place, t, state, _probe(shard, answer) if solves else shard, draw)[0]
-            heard = environment.answer(jax.tree.unflatten(structure, [y.reshape(shape)]), NEIGHBOURS)
+            state = speak(algorithm, cfg, place, t, state, _probe(shard, answer) if solves else shard, draw)[0]
+            heard = neighbours.answer(jax.tree.unflatten(structure, [y.reshape(shape)]), t)
             return _hear(algorithm, cfg, place, t, state, memory, heard), row
 
-        begin = _begin(algorithm, cfg, place, NEIGHBOURS)
-        (state, _), rounds = jax.lax.scan(step, begin, (jnp.arange(place.rounds), messages, sent))
+        start = begin(algorithm, cfg, place, DEGREE)
+        (state, _), rounds = jax.lax.scan(step, start, (jnp.arange(place.rounds), messages, sent))
         weight, noise, scale, width, inside, edge = rounds
         return Explanation(weight, noise, scale, width, inside, algorithm.estimate(cfg, place, state), edge)
 

@@ -16,6 +16,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn
 from rich.table import Table
 
 from coterie.audit.audit import Verdict
+from coterie.audit.checks import Finding
+from coterie.audit.sequential import Sequential
 from coterie.audit.setting import Setting
 from coterie.errors import InputError
 
@@ -24,30 +26,50 @@ __all__ = ["Found", "run"]
 
 @dataclass(frozen=True)
 class Found:
-    """One audited claim, and the checks that it failed."""
+    """One audited claim: what transcripts prove, what the bets say, and what the checks found on every loss."""
 
     what: str  # where a claim as printed comes from; else empty
     setting: Setting
     verdict: Verdict
-    failed: list[str]
-    checked: bool
+    bets: Sequential | None = None  # None where claims as printed are measured
+    checks: list[tuple[str, Finding]] | None = None  # (loss and way, finding)
+
+    @property
+    def failed(self) -> list[str]:
+        """The checks that did not pass, those that could not decide among them."""
+        return [f"{where}: {f.check}: {f.detail}" for where, f in self.checks or () if not f.passed]
 
     @property
     def violated(self) -> bool:
         """Whether the claim is refuted."""
-        return self.verdict.violated or bool(self.failed)
+        refuted = any(f.verdict == "refuted" for _, f in self.checks or ())
+        return self.verdict.violated or refuted or (self.bets is not None and self.bets.refuted)
+
+    @property
+    def undecided(self) -> bool:
+        """Whether something could not be checked: that is no pass either."""
+        return not self.violated and bool(self.failed)
+
+    @property
+    def word(self) -> str:
+        """The verdict in a word."""
+        return "[bold red]REFUTED[/]" if self.violated else "[red]could not check[/]" if self.undecided else "holds"
 
     def as_json(self) -> dict[str, Any]:
-        """The verdict with the checks."""
-        failed = self.failed if self.checked else None
-        return {**self.verdict.as_json(), "where": self.what or None, "failed_checks": failed, "refuted": self.violated}
+        """The verdict with bets and checks."""
+        bets = None if self.bets is None else {"pairs": self.bets.pairs, "refuted": self.bets.refuted,
+                                               "level": self.bets.level, "wealth": self.bets.wealth}  # fmt: skip
+        where = None if self.checks is None else list(dict.fromkeys(w for w, _ in self.checks))
+        failed = None if self.checks is None else self.failed
+        return {**self.verdict.as_json(), "where": self.what or None, "losses": where, "failed_checks": failed,
+                "sequential": bets, "refuted": self.violated, "undecided": self.undecided}  # fmt: skip
 
 
 def run(
     targets: list[str], epsilons: list[float], delta: float, trials: int | None, as_printed: bool, as_json: bool,
     out: Path | None, console: Console, wire: bool = False,
 ) -> int:  # fmt: skip
-    """Audit what is named (all private algorithms if nothing is); the exit code, 1 if a claim is refuted.
+    """Audit what is named (all private algorithms if nothing is); the exit code, 1 unless all of it holds.
 
     A folder is a deployed run that left ledgers; with `wire` the bytes of deployed parties are attacked.
     """
@@ -78,68 +100,87 @@ def run(
     else:
         console.print(table(found))
         for f in found:
-            for reason in [*f.verdict.reasons, *f.failed]:
+            bets = [f"bets: {f.bets.verdict}"] if f.bets is not None and f.bets.refuted else []
+            for reason in [*f.verdict.reasons, *bets, *f.failed]:
                 console.print(f"  {f.verdict.algorithm}: {reason}", highlight=False, markup=False)
     if out is not None:
         write_json(out / "audit.json", [f.as_json() for f in found])
         write_atomically(out / "tradeoff.png", partial(tradeoff_curves, [(f.setting, f.verdict) for f in found]))
         if not as_json:
             console.print(f"wrote audit.json and tradeoff.png to {out}", highlight=False)
-    return int(any(f.violated for f in found))
+    return int(any(f.violated or f.undecided for f in found))
 
 
 def table(found: list[Found]) -> Table:
-    """Claim, bound, confidence and verdict of every audit."""
+    """Claim, bound, bets, checks and verdict of every audit."""
     shown = Table(header_style="bold", title="what transcripts prove, at least", title_justify="left")
     shown.add_column("algorithm", overflow="fold", min_width=15)
     for name in ("claimed ε", "δ", "ε ≥", "sure", "per world"):
         shown.add_column(name, justify="right", no_wrap=True)
-    shown.add_column("score", no_wrap=True)
+    shown.add_column("bets", no_wrap=True)
+    shown.add_column("checked on", no_wrap=True)
     shown.add_column("verdict", no_wrap=True)
     for f in found:
         v = f.verdict
         name = f"{v.algorithm}, {f.what}" if f.what else v.algorithm
-        verdict = "[bold red]REFUTED[/]" if f.violated else "holds"
-        shown.add_row(name, f"{v.epsilon:.4g}", f"{v.delta:g}", f"{v.lower_bound:.3f}", f"{v.confidence:.0%}",
-                      str(v.trials), "exact" if v.exact else "learned", verdict)  # fmt: skip
+        bets = "" if f.bets is None else f"{'lost' if f.bets.refuted else 'none won'}, {f.bets.pairs} pairs"
+        ways = "" if f.checks is None else f"{len({w for w, _ in f.checks})} losses and ways"
+        shown.add_row(name, f"{v.epsilon:.4g}", f"{v.delta:g}", f"{v.lower_bound:.3f}", f"{v.confidence:.5g}",
+                      str(v.trials), bets, ways, f.word)  # fmt: skip
     return shown
 
 
 def _claims(targets: list[str], epsilons: list[float], delta: float, trials: int | None) -> list[tuple]:
-    """Our own claims: each algorithm at each ε, and each plan at its own."""
+    """Our own claims: each algorithm at each ε on every loss that it accepts, and each plan at its own."""
     from coterie.algorithms.base import all_algorithms, find
     from coterie.audit import audit, checks, make_setting
+    from coterie.audit.matrix import cases
+    from coterie.audit.sequential import sequential
 
     count = trials or 1000
 
-    def work(make: Any, report: Any) -> Found:
-        setting = make()
-        verdict = audit(setting, count, progress=report)
-        evidence = checks.gather(setting)
-        failed = [f"{r.check}: {r.detail}" for check in checks.CHECKS.values() if not (r := check(evidence)).passed]
-        return Found("", setting, verdict, failed, True)
+    def attack(setting: Setting, found: list[tuple[str, Finding]], report: Any) -> Found:
+        return Found("", setting, audit(setting, count, progress=report), sequential(setting, count), found)
+
+    def whole(algorithm: Any, epsilon: float, report: Any) -> Found:
+        found = []
+        todo = cases(algorithm)
+        for k, case in enumerate(todo):
+            report(0.5 * k / len(todo))
+            found += [(f"{case.loss}, {case.way}", f) for f in case.examine(epsilon)]
+        setting = make_setting(algorithm, epsilon=epsilon, delta=delta)
+        return attack(setting, found, lambda share: report(0.5 + share / 2))
+
+    def planned(path: Path, report: Any) -> Found:
+        setting = _of_plan(path)
+        found = checks.examine(checks.gather(setting))
+        return attack(setting, [(setting.problem.name, f) for f in found], report)
 
     jobs = []
     for target in targets or [s for s, a in all_algorithms().items() if a.private]:
         if Path(target).suffix == ".toml":
-            jobs.append((target, partial(work, partial(_of_plan, Path(target))), count))
+            jobs.append((target, partial(planned, Path(target)), count))
             continue
         algorithm = find(target)
         if not algorithm.private:
             raise InputError(f"{algorithm.slug} makes no privacy claim: there is nothing to audit")
         for epsilon in epsilons:
-            make = partial(make_setting, algorithm, epsilon=epsilon, delta=delta)
-            jobs.append((f"{target} at ε = {epsilon:g}", partial(work, make), count))
+            jobs.append((f"{target} at ε = {epsilon:g}", partial(whole, algorithm, epsilon), count))
     return jobs
 
 
 def _of_plan(path: Path) -> Setting:
-    """The plan's algorithm, settings, schedule, rounds and budget, at the agent with the fewest records."""
+    """The plan's algorithm, loss, settings, schedule, rounds and budget, at the agent with the fewest records.
+
+    Its problem in two features: what is attacked is the code, which does not know how many there are.
+    """
     import numpy as np
 
     from coterie.audit import make_setting
     from coterie.experiment import prepare, price, public_network, public_sizes
     from coterie.plan import read_plan
+    from coterie.problems import Linear, Softmax
+    from coterie.problems.planned import problem_of
 
     plan = read_plan(path, [])
     if plan.privacy is None:
@@ -148,10 +189,13 @@ def _of_plan(path: Path) -> Setting:
     priced = price(plan, network)
     cfg = priced.cfg
     printed = bool(getattr(cfg, "as_printed", False))
+    real = network.problem
+    loss = real.loss if isinstance(real, Linear) else plan.problem.loss or "softmax"
+    classes = real.classes if isinstance(real, Softmax) else getattr(real, "sizes", (2,))[-1]
     return make_setting(
         priced.algorithm, cfg, epsilon=float(np.max(plan.privacy.epsilon)), delta=plan.privacy.delta,
         rounds=priced.rounds, records=int(np.min(network.sizes)), ridge=plan.problem.ridge, shape=priced.shape,
-        as_printed=printed,
+        as_printed=printed, problem=problem_of(plan, loss, 2, classes),
     )  # fmt: skip
 
 
@@ -172,7 +216,9 @@ def _recorded(folders: list[Path], as_json: bool, out: Path | None, console: Con
             shown.add_column(name, justify="right" if name == "rounds" else "left", overflow="fold")
         for _, party in found:
             for k, f in enumerate(party.findings):
-                verdict = "holds" if f.passed else "[bold red]REFUTED[/]"
+                verdict = {"holds": "holds", "refuted": "[bold red]REFUTED[/]"}.get(
+                    f.verdict, "[red]could not check[/]"
+                )
                 first = (party.name, str(party.rounds)) if k == 0 else ("", "")
                 shown.add_row(*first, f.check, verdict, f.detail)
         console.print(shown)
@@ -230,7 +276,7 @@ def _printed(targets: list[str], trials: int | None) -> list[tuple]:
 
     def work(case: Case, report: Any) -> Found:
         setting = case.setting()
-        return Found(case.where, setting, audit(setting, trials or case.trials, progress=report), [], False)
+        return Found(case.where, setting, audit(setting, trials or case.trials, progress=report))
 
     chosen = [c for c in CASES if not targets or c.algorithm in targets]
     return [(f"{c.algorithm}, {c.where}", partial(work, c), trials or c.trials) for c in chosen]

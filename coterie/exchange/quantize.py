@@ -10,6 +10,7 @@ import struct
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -30,6 +31,7 @@ __all__ = [
     "sparse_bits",
     "unpack_integers",
     "unpack_sparse",
+    "whole",
     "width_of",
 ]
 
@@ -75,6 +77,20 @@ def common_dither(shift: Array | float, step: Array | float, dim: int, failure: 
 # ---- noise on the grid -----------------------------------------------------------------------------------------------
 
 
+@jax.custom_jvp
+def whole(x: Float[Array, " d"]) -> Float[Array, " d"]:
+    """The nearest whole numbers, with the derivative of x: what rounding does as seen from afar.
+
+    Nothing is trained through it; an audit follows noise through it (`coterie.audit.coupling`).
+    """
+    return jnp.round(x)
+
+
+@whole.defjvp
+def _whole_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    return whole(*primals), tangents[0]
+
+
 def discrete_gaussian(normal: Float[Array, " d"], scale: Array | float) -> Float[Array, " d"]:
     """A simulated discrete Gaussian of parameter `scale` ≥ 1 (in grid steps) from standard normals.
 
@@ -83,7 +99,7 @@ def discrete_gaussian(normal: Float[Array, " d"], scale: Array | float) -> Float
     total variation from scale 2 on, 1.1e-8 from 20 on; deployed agents draw exact integers instead.
     """
     shrunk = scale / (1 + 1 / (24 * jnp.maximum(scale, 1.0) ** 2))
-    return jnp.round(shrunk * normal)
+    return whole(shrunk * normal)
 
 
 def released(

@@ -37,18 +37,11 @@ def marked(fault: Fault) -> object:
     return pytest.param(fault, id=fault.name, marks=() if fault.name in EVERYDAY else pytest.mark.slow)
 
 
-@cache
-def _clean(index: int) -> Finding:
-    return hunt(FAULTS[index], planted=False)
-
-
 @pytest.mark.parametrize("fault", [marked(f) for f in FAULTS])
 def test_fault_is_killed_and_the_real_code_is_not(fault: Fault) -> None:
     found = hunt(fault)
-    assert found.check == fault.check
-    assert not found.passed, found.detail
-    clean = _clean(FAULTS.index(fault))
-    assert clean.passed, clean.detail
+    assert fault.check in [f.check for f in found], found
+    assert hunt(fault, planted=False) == []
 
 
 def test_half_the_noise_at_epsilon_8_takes_80_transcripts_per_world() -> None:

@@ -1,0 +1,334 @@
+r"""Two worlds, one transcript: which noise the second world needs to say what the first one said.
+
+This is the argument of every proof here, run on the real code. An agent with either record plays among the same
+neighbours. In each round the first world draws its noise z and speaks; the second world is given the noise z' with
+which it says exactly the same, and both go on *with their own states*. So
+
+- how far z' lies from z is what the round told about the record, in units of the noise: never more than declared;
+- what differs between the states (a warm start, a gradient that somebody kept) shows as soon as it enters a message,
+  however long it was kept, and is then part of that distance;
+- where no z' exists, a number that carries no noise depends on the record;
+- whether the agent speaks, fails (a number that is not finite) or hands out another answer must not differ at all.
+
+Nothing is assumed about the shape of a message: its numbers are one vector y, the round's noises one vector z, and z'
+solves y₂(z') = y by Newton's method, with the Jacobian of the whole `emit` by forward differentiation (through a solver
+by the implicit function theorem). All other draws (coins, masks, dithers, weights) are the same in both worlds: what
+they earn is for other tests, here they may be known. Noise on a deployed grid is a whole number of steps, found by
+subtraction.
+
+`reveals(cfg, place, state, message)`, where an algorithm has it, is what its proof treats as released if that is more
+than the message (a noisy step of which only a rounding is sent): the worlds are then made to agree on that.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from coterie.algorithms.base import Algorithm, Config, Grid, Law, Place
+from coterie.audit.neighbours import Neighbours
+from coterie.audit.silence import edge_of, remember
+from coterie.drivers.agent import begin, greet, hear, speak
+from coterie.problems import HeldShard, Solver
+
+__all__ = ["CLOSE", "Coupled", "couple", "noises"]
+
+NOISES = ("normal", "laplace", "l2-laplace")
+DECIDING = ("test", "bar")  # draws that decide whether to speak; all others of the laws above are noise on numbers
+CLOSE = 1e-7  # how far numbers may be apart that should be equal, relative to their size
+SMALL = 1e-6  # a move of every draw that a number of double precision follows and one of single precision does not
+GRID_UNIT = 65_536.0  # steps of a deployed draw per unit of its law (nearly: what is measured is the grid)
+
+
+class Coupled(eqx.Module):
+    """What coupling found; axes (transcript, round, …)."""
+
+    message: Any  # of the first world; the second one's is the same where `gap` is 0
+    sent: Bool[Array, "n rounds"]
+    spoke: Bool[Array, "n rounds"]  # whether the second world spoke just when the first did
+    finite: Bool[Array, "n rounds 2"]  # whether each world's state and message are finite numbers
+    gap: Float[Array, "n rounds"]  # largest difference that no noise makes up for, relative to the number's size
+    bare: Bool[Array, "n rounds"]  # some number that differs between the worlds carries no noise at all
+    shift: dict[str, Float[Array, "n rounds size"]]  # z' − z of every noise, in its own units
+    drawn: dict[str, Float[Array, "n rounds size"]]  # z
+    scale: Float[Array, "n rounds size"]  # least scale at which noise enters each number (0: none does)
+    coarse: Float[Array, "n rounds"]  # share of a small move of the draws that is lost on its way to the message
+    unlike: Float[Array, "n rounds"]  # by how much the worlds' Jacobians differ, relative to their size
+    volume: Float[Array, "n rounds"]  # difference of their logarithmic determinants, where one draw explains a message
+    edge: Float[Array, "n rounds"]  # by how much the draw that lets the agent speak differs (0: no such draw)
+    residual: Float[Array, "n rounds"]  # the larger of the worlds' solvers' (0: no solver)
+    answer: Float[Array, " n"]  # difference of the answers handed out in the end, relative to their size
+
+    @property
+    def count(self) -> int:
+        """Number of transcripts."""
+        return int(self.sent.shape[0])
+
+
+class _Implicit(HeldShard):
+    """A shard whose minimisers can be differentiated: by their optimality condition, not through the solver's loop."""
+
+    def argmin(self, linear: Array, curvature: Any, solver: Solver, tolerance: Any) -> tuple[Array, Solver]:
+        fixed = jax.lax.stop_gradient
+        x, after = HeldShard.argmin(
+            jax.tree.map(fixed, self), fixed(linear), fixed(curvature), jax.tree.map(fixed, solver), fixed(tolerance)
+        )
+        x = fixed(x)
+        bent = self.hessian(x) + curvature * jnp.eye(x.shape[0], dtype=x.dtype)
+        off = self.slope(x) + linear + curvature * x
+        return x - jnp.linalg.solve(fixed(bent), off - fixed(off)), jax.tree.map(fixed, after)
+
+
+def noises(laws: dict[str, Law]) -> dict[str, Law]:
+    """The draws that may noise numbers."""
+    return {n: law for n, law in laws.items() if law.name in NOISES and n not in DECIDING}
+
+
+def couple(
+    algorithm: Algorithm, cfg: Config, place: Place, shards: tuple[HeldShard, HeldShard], neighbours: Neighbours,
+    keys: Array, grid: bool = False,
+) -> Coupled:  # fmt: skip
+    """Play one transcript per key in both worlds (inside x64). `grid`: with a deployed party's whole-numbered noise."""
+    worlds = tuple(_implicit(s) for s in shards)
+    return _couple(algorithm, cfg, place, worlds, neighbours, keys, grid)
+
+
+def _implicit(shard: HeldShard) -> _Implicit:
+    return _Implicit(*(getattr(shard, n) for n in ("problem", "features", "targets", "count", "unit", "ridge", "how")))
+
+
+@eqx.filter_jit
+def _couple(
+    algorithm: Algorithm, cfg: Config, place: Place, shards: tuple[_Implicit, _Implicit], neighbours: Neighbours,
+    keys: Array, grid: bool,
+) -> Coupled:  # fmt: skip
+    laws = algorithm.draws(cfg, place)
+    names = list(noises(laws))
+    degree = neighbours.degree
+    weight = jnp.full(degree, (1 - place.self_weight) / degree)
+    loops = 12 if algorithm.needs(cfg).solver else 3
+
+    def say(shard: HeldShard, t: Array, state: Any, draw: dict) -> tuple[Array, Any, Any, Array]:
+        """The vector that the worlds have to agree on, state, message, and whether it was sent."""
+        state, message, sent = speak(algorithm, cfg, place, t, state, shard, draw)
+        shown = algorithm.reveals(cfg, place, state, message) if algorithm.has("reveals") else message
+        return _vector(shown, place.start.dtype), state, message, sent
+
+    def one(key: Array) -> Coupled:
+        def step(carry: tuple, t: Array) -> tuple[tuple, dict[str, Any]]:
+            (first, second), memories, last = carry
+            draw = _draw(laws, jax.random.fold_in(key, t), grid)
+            edges = jnp.zeros(())
+            other = dict(draw)
+            if "test" in laws:
+                own, theirs = (_edge(partial(say, s), t, w, draw, s) for s, w in zip(shards, carry[0], strict=True))
+                known = jnp.isfinite(own) & jnp.isfinite(theirs)
+                edges = jnp.where(known, jnp.where(known, theirs, 0.0) - jnp.where(known, own, 0.0), 0.0)
+                other["test"] = draw["test"] + edges
+            match = _match_grid if grid else partial(_match, loops=loops)
+            found = match(partial(say, shards[0], t, first), partial(say, shards[1], t, second), draw, other, names)
+            (y, new_first, message, sent), (y2, new_second, twin, also) = found["said"]
+            # what the proof calls released has to agree by some noise, and then the message does by itself
+            gap = jnp.maximum(_apart(y, y2), _apart(*(_vector(m, y.dtype) for m in (message, twin))))
+            shown = jax.tree.map(lambda a, b: jnp.where(sent, a, b), message, last)
+            heard = neighbours.answer(shown, t)
+            states, kept = zip(
+                *(hear(algorithm, cfg, place, t, s, m, heard, weight)
+                  for s, m in zip((new_first, new_second), memories, strict=True)), strict=True,
+            )  # fmt: skip
+            spoken = jnp.where(sent, 1.0, 0.0)
+            row = {
+                "message": message,
+                "sent": sent,
+                "spoke": sent == also,
+                "finite": jnp.stack([_finite((new_first, message)), _finite((new_second, twin))]),
+                "gap": jnp.where(jnp.isfinite(gap), gap, jnp.inf) * spoken,
+                "bare": found["bare"] & sent,
+                "shift": {n: spoken * _flat(_numbers(found["draw"][n]) - _numbers(draw[n])) for n in names},
+                "drawn": {n: _flat(_numbers(draw[n])) for n in names},
+                "scale": found["scale"],
+                "coarse": found["coarse"] * spoken,
+                "unlike": found["unlike"] * spoken,
+                "volume": found["volume"] * spoken,
+                "edge": edges,
+                "residual": jnp.maximum(_residual(new_first), _residual(new_second)),
+            }
+            return (states, kept, shown), row
+
+        state, memory = begin(algorithm, cfg, place, degree)
+        start = ((state, state), (memory, memory), greet(algorithm, cfg, place, shards[0]))
+        (states, _, _), rows = jax.lax.scan(step, start, jnp.arange(place.rounds))
+        one, two = (algorithm.estimate(cfg, place, s) for s in states)
+        answer = _apart(one, two)
+        return Coupled(**rows, answer=jnp.where(jnp.isnan(answer), jnp.inf, answer))
+
+    return jax.vmap(one)(keys)
+
+
+# ---- draws -----------------------------------------------------------------------------------------------------------
+
+
+def _draw(laws: dict[str, Law], key: Array, grid: bool) -> dict[str, Any]:
+    """A round's draws; on a grid, noise is a whole number of steps."""
+    out: dict[str, Any] = {}
+    for k, (name, law) in enumerate(laws.items()):
+        out[name] = law.sample(jax.random.fold_in(key, k), jnp.float64)
+        if grid and name in noises(laws):
+            out[name] = Grid(jnp.round(GRID_UNIT * out[name]), GRID_UNIT)
+    return out
+
+
+def _numbers(draw: Any) -> Array:
+    """A draw in units of its law."""
+    return draw.steps / draw.unit if isinstance(draw, Grid) else draw
+
+
+def _apart(one: Array, two: Array) -> Array:
+    """Largest difference, relative to the numbers' size."""
+    return jnp.max(jnp.abs(one - two) / (1 + jnp.abs(one)), initial=0.0)
+
+
+def _flat(x: Array) -> Array:
+    return jnp.reshape(x, -1)
+
+
+def _vector(tree: Any, dtype: Any) -> Array:
+    """All numbers of a message, whatever its shape."""
+    return jnp.concatenate([jnp.ravel(x).astype(dtype) for x in jax.tree.leaves(tree)])
+
+
+def _finite(tree: Any) -> Array:
+    numbers = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
+    # a solver that has not begun says that its residual is infinite
+    return jnp.all(jnp.stack([jnp.all(~jnp.isnan(x)) for x in numbers]))
+
+
+def _residual(state: Any) -> Array:
+    solvers = [x for x in jax.tree.leaves(state, is_leaf=lambda x: isinstance(x, Solver)) if isinstance(x, Solver)]
+    found = [jnp.where(jnp.isinf(s.residual), 0.0, s.residual) for s in solvers]  # it has not been asked yet
+    return jnp.max(jnp.stack(found)) if found else jnp.zeros(())
+
+
+def _edge(say: Any, t: Array, state: Any, draw: dict, shard: HeldShard) -> Array:
+    """The `test` draw from which on an agent speaks, all other draws being these."""
+    # solutions are remembered, so that the search for the edge solves nothing
+    quick = remember(shard, lambda holder: speaks_with(say, holder, t, state, draw))
+    return edge_of(lambda test: speaks_with(say, quick(), t, state, {**draw, "test": test}))
+
+
+def speaks_with(say: Any, holder: HeldShard, t: Array, state: Any, draw: dict) -> Array:
+    """Whether an agent with this shard speaks."""
+    return say.func(holder, t, state, draw)[3]
+
+
+# ---- the noise that makes the second world say the same --------------------------------------------------------------
+
+
+def _match(first: Any, second: Any, draw: dict, other: dict, names: list[str], *, loops: int) -> dict[str, Any]:
+    """What both say, the second with the noises with which it says the same as the first does with its draw.
+
+    If a single noise has as many numbers as the message and reaches all of them, it alone is moved (the strongest, if
+    several do); else all noises are, by the shortest way.
+    """
+    sizes = [int(np.prod(draw[n].shape)) for n in names]
+    blocks = np.concatenate([np.full(s, k) for k, s in enumerate(sizes)]) if sizes else np.zeros(0, int)
+
+    def put(into: dict, z: Array) -> dict:
+        parts = jnp.split(z, np.cumsum(sizes)[:-1]) if sizes else []
+        return {**into, **{n: p.reshape(draw[n].shape) for n, p in zip(names, parts, strict=True)}}
+
+    def probe(say: Any, into: dict, z: Array) -> tuple[Array, Any]:
+        """Jacobian by the noises, and everything said."""
+
+        def vector(v: Array) -> tuple[Array, Any]:
+            said = say(put(into, v))
+            return said[0], said
+
+        return jax.jacfwd(vector, has_aux=True)(z)
+
+    z = jnp.concatenate([_flat(draw[n]) for n in names]) if sizes else jnp.zeros(0)
+    one, said = probe(first, draw, z)
+    y = said[0]
+    whole = [k for k, s in enumerate(sizes) if s == y.size]
+    squares = [jnp.sum(one[:, blocks == k] ** 2) * (k in whole) for k in range(len(sizes))]
+    strength = jnp.stack(squares or [jnp.zeros(())])
+    best = jnp.argmax(strength)
+    alone = strength[best] > 0
+    use = jnp.where(alone, jnp.asarray(blocks) == best, True) if sizes else jnp.zeros(0, bool)
+
+    def newton(_: Any, z: Array) -> Array:
+        two, now = probe(second, other, z)
+        # a number cut to a bound has no slope there: take the other world's
+        j = jnp.where(jnp.any(two != 0, axis=1, keepdims=True), two, one) * use
+        return z + _shortest(j, y - now[0])
+
+    moved = jax.lax.fori_loop(0, loops, newton, z) if sizes else z
+    two, also = probe(second, other, moved)
+    coarse = jnp.zeros(())
+    if sizes:
+        near = first(put(draw, z + SMALL))[0] - y
+        whole_move = SMALL * jnp.sum(jnp.abs(one), axis=1)
+        lost = jnp.abs(near - SMALL * jnp.sum(one, axis=1)) / jnp.where(whole_move > 0, whole_move, jnp.inf)
+        coarse = jnp.max(lost, initial=0.0)
+    touched = jnp.any((one != 0) | (two != 0), axis=1) if sizes else jnp.zeros(y.size, bool)
+    apart = jnp.abs(y - also[0]) > CLOSE * (1 + jnp.abs(y))
+    size = jnp.max(jnp.abs(one), initial=0.0) + jnp.max(jnp.abs(two), initial=0.0)
+    volume = jnp.zeros(())
+    if whole:
+        part = lambda j, k: j[:, blocks == k]  # noqa: E731
+        dets = [jnp.linalg.slogdet(part(two, k))[1] - jnp.linalg.slogdet(part(one, k))[1] for k in whole]
+        volume = jnp.where(alone, jnp.select([best == k for k in whole], dets, 0.0), 0.0)
+    return {
+        "said": (said, also),
+        "draw": put(other, moved),
+        "bare": jnp.any(apart & ~touched),
+        "scale": jnp.sqrt(jnp.sum((one * use) ** 2, axis=1)),
+        "coarse": coarse,
+        "unlike": jnp.max(jnp.abs(one - two), initial=0.0) / jnp.where(size > 0, size, 1.0),
+        "volume": jnp.where(jnp.isfinite(volume), volume, 0.0),
+    }
+
+
+def _shortest(j: Array, gap: Array) -> Array:
+    """The shortest step that closes the gap, as far as one does."""
+    if j.shape[1] == 0:
+        return jnp.zeros(0)
+    fine = jnp.all(jnp.isfinite(gap)) & jnp.all(jnp.isfinite(j))  # a world that fails is not followed by the other
+    return jnp.where(fine, jnp.linalg.pinv(jnp.where(fine, j, 0.0), rtol=1e-12) @ jnp.where(fine, gap, 0.0), 0.0)
+
+
+def _match_grid(first: Any, second: Any, draw: dict, other: dict, names: list[str]) -> dict[str, Any]:
+    """The same for one noise on a grid that enters every number of a message on its own: by subtraction."""
+    said = first(draw)
+    y = said[0]
+    name = next((n for n in names if draw[n].steps.size == y.size), None)
+    if name is None:
+        raise ValueError("on a grid, one noise must have as many numbers as the message")
+    noise = draw[name]
+
+    def moved(into: dict, by: Array) -> dict:
+        return {**into, name: Grid(noise.steps + by.reshape(noise.steps.shape), noise.unit)}
+
+    quiet, far = second(other)[0], 2.0**20
+    everything = jnp.full(y.size, far)
+    step = (second(moved(other, everything))[0] - quiet) / far  # rounding to a coarser grid comes after: far enough
+    own = (first(moved(draw, everything))[0] - y) / far
+    steps = jnp.where(step != 0, jnp.round((y - quiet) / jnp.where(step != 0, step, 1.0)), 0.0)
+    also = second(moved(other, steps))
+    apart = jnp.abs(y - also[0]) > CLOSE * (1 + jnp.abs(y))
+    size = jnp.max(jnp.abs(own)) + jnp.max(jnp.abs(step))
+    return {
+        "said": (said, also),
+        "draw": moved(other, steps),
+        "bare": jnp.any(apart & (step == 0)),
+        "scale": jnp.abs(own) * noise.unit,
+        "coarse": jnp.zeros(()),
+        "unlike": jnp.max(jnp.abs(own - step)) / jnp.where(size > 0, size, 1.0),
+        "volume": jnp.zeros(()),
+    }

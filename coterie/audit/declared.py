@@ -1,0 +1,153 @@
+"""What `cost` declares about the rounds of transcripts, in the units in which coupling measures: noise for noise.
+
+A Gaussian event lets the noises of the two worlds lie μ apart (Euclidean), a pure one lets the logarithm of the
+likelihood change by ε: for Laplace noise the sum of the absolute shifts, for L2 Laplace noise their length, for noise
+inside an objective also the change of volume. What a random batch or mask earns is not counted here: coins and masks
+are the same in both worlds (`coterie.audit.coupling`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from coterie.audit.coupling import Coupled
+from coterie.audit.setting import Setting
+from coterie.privacy.events import (
+    Event,
+    Gaussian,
+    L2Laplace,
+    Laplace,
+    ObjectivePerturbation,
+    Pure,
+    SampledGaussian,
+    SparseVector,
+    flat,
+)
+
+__all__ = ["Declared", "Limits", "declare", "limits", "told"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one round is allowed to tell, if it is charged at all."""
+
+    gaussian: float  # root of the sum of the squares of its Gaussian events
+    pure: float  # sum of its pure events
+    volume: float  # change of logarithmic volume that objective perturbation allows for beside them
+    test: float  # how far the test that lets an agent speak may move, in units of its noise
+    inside: bool  # noise enters an objective: its scale on the message depends on the records, as declared
+    paid: float  # how often it is charged: 0 in a round that reads no data
+    scale: float  # least scale of continuous noise that it declares on a number that is sent; NaN: none
+    rate: float  # share of the records in a batch; NaN: no batch
+
+
+@dataclass(frozen=True)
+class Declared:
+    """The limits of every round of every transcript, as arrays (transcript, round) by name, and the events."""
+
+    events: list[list[list[Event]]]  # [transcript][round]
+    arrays: dict[str, np.ndarray]
+
+    def __getattr__(self, name: str) -> np.ndarray:
+        try:
+            return self.__dict__["arrays"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def declare(setting: Setting, messages: Any) -> Declared:
+    """What `cost` says of each message, which may carry its price (a batch size) with it."""
+
+    def cost(t: Any, message: Any) -> tuple[Event, ...]:
+        events = setting.algorithm.cost(setting.cfg, setting.place, t, message)
+        return events if isinstance(events, tuple) else (events,)
+
+    rounds = jnp.arange(setting.place.rounds)
+    with jax.enable_x64(True):
+        whole = jax.vmap(jax.vmap(cost), (None, 0))(rounds, jax.tree.map(jnp.asarray, messages))
+    whole = jax.tree.map(np.asarray, whole)
+    count = jax.tree.leaves(messages)[0].shape[0]
+    events = [[[jax.tree.map(lambda x: x[n, t], e) for e in whole] for t in rounds.tolist()] for n in range(count)]  # noqa: B023
+    known: dict[tuple, Limits] = {}
+    found = []
+    for transcript in events:
+        for round_ in transcript:
+            key = tuple((type(e), *(np.asarray(x).tobytes() for x in jax.tree.leaves(e))) for e in round_)
+            if key not in known:
+                known[key] = limits(setting, round_)
+            found.append(known[key])
+    shape = (count, len(rounds))
+    names = Limits.__dataclass_fields__
+    return Declared(events, {n: np.array([getattr(x, n) for x in found]).reshape(shape) for n in names})
+
+
+def limits(setting: Setting, events: list[Event]) -> Limits:
+    """The limits of a round from its events; a test's event is the first where the algorithm tests before it speaks."""
+    tests = "test" in setting.algorithm.draws(setting.cfg, setting.place)
+    test, rest = (events[0], events[1:]) if tests and len(events) > 1 else (None, events)
+    far = [_distance(e) for e in rest]
+    kappa = [float(np.max(_once(e).jacobian())) for e in rest if isinstance(e, ObjectivePerturbation)]
+    moved = 0.0 if test is None else np.inf if isinstance(test, SparseVector) else _distance(test) or _pure(test)
+    charged = [e for e in events if np.any(np.asarray(e.times) > 0)]
+    scales = [s for e in charged if (s := _scale(e)) is not None]
+    rates = [float(np.max(e.rate)) for e in charged if isinstance(e, SampledGaussian)]
+    return Limits(
+        gaussian=float(np.sqrt(sum(d**2 for d in far if d is not None))),
+        pure=float(sum(_pure(e) for e in rest)),
+        volume=float(sum(kappa)),
+        test=float(moved),
+        inside=any(isinstance(e, ObjectivePerturbation | Pure) for e in rest),
+        paid=float(sum(np.sum(np.asarray(e.times)) for e in rest)),
+        scale=min(scales, default=np.nan),
+        rate=max(rates, default=np.nan),
+    )
+
+
+def told(setting: Setting, coupled: Coupled) -> tuple[np.ndarray, np.ndarray]:
+    """(Gaussian distance, change of log-likelihood) of every round of every transcript."""
+    laws = setting.algorithm.draws(setting.cfg, setting.place)
+    square, loss = np.zeros(coupled.sent.shape), np.zeros(coupled.sent.shape)
+    for name, shift in coupled.shift.items():
+        by = np.asarray(shift)
+        if laws[name].name == "normal":
+            square += np.sum(by**2, axis=2)
+        else:
+            loss += np.sum(np.abs(by), axis=2) if laws[name].name == "laplace" else np.linalg.norm(by, axis=2)
+    return np.sqrt(square), loss
+
+
+def _once(event: Event) -> Event:
+    """The event as if it were charged once, whatever its `times` say, in its flat form."""
+    return flat(eqx.tree_at(lambda e: e.times, event, np.ones_like(np.asarray(event.times), float)))
+
+
+def _distance(event: Event) -> float | None:
+    """How far apart, in noise, an event lets the worlds be; None: it bounds the likelihood ratio instead (`_pure`)."""
+    one = _once(event)
+    if isinstance(one, ObjectivePerturbation):
+        return float(np.max(one.gaussian_part()))
+    if np.all(np.isfinite(one.pure())):
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        square = 2 * np.nan_to_num(np.asarray(one.zcdp(), float), nan=np.inf, posinf=np.inf)
+    return float(np.sqrt(np.max(square)))
+
+
+def _pure(event: Event) -> float:
+    """The pure ε of one charge; 0 for an event that is accounted by its Gaussian distance."""
+    return float(np.max(_once(event).pure())) if _distance(event) is None else 0.0
+
+
+def _scale(event: Event) -> float | None:
+    """The scale of the continuous noise that an event declares on a number that is sent, if it declares one."""
+    if isinstance(event, Gaussian):
+        return float(event.sigma)
+    if isinstance(event, Laplace | L2Laplace):
+        return float(1 / event.rate) if event.rate > 0 else np.inf
+    return None

@@ -1,0 +1,122 @@
+"""What is attacked on: one small problem for every kind of loss, and pairs of records that move its gradients far.
+
+An algorithm is audited on each of these that its contract accepts. A pair is two records, the others, and where the
+neighbours stand. For the linear losses pairs are crafted (see `coterie.audit.setting`); for all losses some are drawn:
+antipodal or unlike features on the bound, beyond it or no numbers at all, all kinds of targets, points from zero to far
+away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from coterie.algorithms.base import Algorithm, Config
+from coterie.audit.neighbours import Neighbours
+from coterie.errors import InputError
+from coterie.problems import Ball, Custom, Linear, Mean, Perceptron, Problem, Softmax
+
+__all__ = ["LOSSES", "Pair", "accepted", "pairs"]
+
+FAR = 400.0
+
+
+def _pseudo_huber(p: Array, f: Array, y: Array) -> Array:
+    return jnp.sqrt(1 + (p @ f - y) ** 2) - 1
+
+
+def _absolute(p: Array, f: Array, y: Array) -> Array:
+    return jnp.abs(p @ f - y)
+
+
+def _wild(p: Array, f: Array, y: Array) -> Array:
+    """Neither convex nor bounded, and at p = 0 with y = 0 its gradient is no number."""
+    return jnp.sqrt((p @ f - y) ** 2) + 3 * jnp.sin(5 * (p @ f)) + 0.1 * (p @ p)
+
+
+LOSSES: dict[str, Problem] = {
+    "logistic": Linear(2),
+    "hinge": Linear(2, loss="hinge"),
+    "squared": Linear(2, loss="squared"),
+    "softmax": Softmax(2, 3),
+    "mean": Mean(2, boxed=False),
+    "mean, in its box": Mean(2),
+    "logistic, in a ball": Linear(2, constraint=Ball(2.0)),
+    "network": Perceptron((2, 3, 2)),
+    "own, smooth": Custom.make(_pseudo_huber, np.zeros(2), lipschitz=1.0, smoothness=1.0, convex=True, bound=1.0),
+    "own, cornered": Custom.make(_absolute, np.zeros(2), lipschitz=1.0, convex=True, bound=1.0),
+    "own, wild": Custom.make(_wild, np.zeros(2)),
+}
+"""By name; two features each. The first has the crafted pairs."""
+
+
+def accepted(algorithm: Algorithm, cfg: Config | None = None) -> list[str]:
+    """The losses that the algorithm's contract accepts, by name."""
+    out = []
+    for name, problem in LOSSES.items():
+        try:
+            algorithm.check(cfg or algorithm.EXAMPLE, problem)
+        except InputError:
+            continue
+        out.append(name)
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two records (features and target each), what all others are, and how the neighbours answer."""
+
+    name: str
+    first: tuple[np.ndarray, float]
+    second: tuple[np.ndarray, float]
+    rest: tuple[np.ndarray, float]
+    point: np.ndarray  # where the neighbours stand
+    flags: tuple[str, ...] = ()  # echo, turning, apart
+    start: np.ndarray | None = None  # the (public) start, if it is elsewhere
+
+    def records(self, world: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Features and targets of `count` records in one of the worlds."""
+        features = np.tile(np.asarray(self.rest[0], float), (count, 1))
+        targets = np.full(count, float(self.rest[1]))
+        features[0], targets[0] = (self.first, self.second)[world]
+        return features, targets
+
+    def neighbours(self) -> Neighbours:
+        """Who answers (inside x64)."""
+        return Neighbours.at(self.point, **dict.fromkeys(self.flags, True))
+
+
+def pairs(problem: Problem, count: int, seed: int = 0) -> Iterator[Pair]:
+    """Pairs drawn at random, the same for the same seed: hostile in features, targets and neighbours."""
+    rng = np.random.default_rng(seed)
+    flags: tuple[tuple[str, ...], ...] = ((), ("turning",), ("echo",), ("apart",), ("turning", "apart"))
+    far = 1.0 if isinstance(problem, Perceptron) else FAR
+    for k in range(count):
+        u, v = rng.standard_normal((2, 2))
+        u, v = u / np.linalg.norm(u), v / np.linalg.norm(v)
+        if k % 2 == 0:
+            v = -u + 0.1 * v * (k % 4 == 2)  # nearly antipodal
+            v /= np.linalg.norm(v)
+        if isinstance(problem, Mean):
+            u, v = np.sign(u), np.sign(v)  # corners of the box
+        point = rng.standard_normal(problem.dim)
+        point *= far * 10 ** rng.uniform(-3, 0) / np.linalg.norm(point) * (k % 5 != 4)
+        rest = (0.0 * u if k % 3 else 0.3 * v, _target(problem, rng))
+        if k % 10 == 7:
+            u = 50.0 * u  # beyond the bound: `admit` pulls it back
+        if k % 10 == 8:
+            u = u * np.array([np.inf, np.nan])  # no record at all: `admit` makes it zeros
+        yield Pair(f"records drawn at random, {k}", (u, _target(problem, rng)), (v, _target(problem, rng)), rest,
+                   point + problem.start(k), flags[k % len(flags)])  # fmt: skip
+
+
+def _target(problem: Problem, rng: np.random.Generator) -> float:
+    choices: Any = [-1.0, 0.0, 1.0, 50.0]
+    if isinstance(problem, Softmax | Perceptron):
+        choices = [0.0, 1.0]
+    return float(rng.choice(choices))

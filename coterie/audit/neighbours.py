@@ -1,0 +1,50 @@
+"""The neighbours of an audited agent: all of them the adversary's, who says what it likes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+__all__ = ["DEGREE", "Neighbours"]
+
+DEGREE = 2  # of the agent under attack
+
+
+class Neighbours(eqx.Module):
+    """What they answer, to every number of a message that has a point's shape `point`, to others its size.
+
+    `echo`: they repeat the agent's own last message. `turning`: the point's sign changes from round to round.
+    `apart`: the second half of them says the opposite of the first.
+    """
+
+    point: Float[Array, " d"]
+    echo: Bool[Array, ""]
+    turning: Bool[Array, ""]
+    apart: Bool[Array, ""]
+    degree: int = eqx.field(static=True, default=DEGREE)
+
+    @classmethod
+    def at(cls, point: Any, *, echo: bool = False, turning: bool = False, apart: bool = False) -> Neighbours:
+        """Neighbours who stand at a point."""
+        flags = (jnp.asarray(f) for f in (echo, turning, apart))
+        return cls(jnp.asarray(point, jnp.float64), *flags)
+
+    def answer(self, own: Any, t: Array) -> Any:
+        """Their messages of round t, one row each, after the agent has said `own`."""
+        sign = jnp.where(self.turning & (t % 2 == 1), -1.0, 1.0)
+        side = jnp.where(self.apart & (jnp.arange(self.degree) >= self.degree // 2), -1.0, 1.0)
+
+        def one(x: Array) -> Array:
+            mine = jnp.broadcast_to(x, (self.degree, *x.shape))
+            if not jnp.issubdtype(x.dtype, jnp.floating):
+                return mine
+            like = x.shape == self.point.shape
+            far = self.point if like else jnp.full(x.shape, jnp.linalg.norm(self.point))
+            theirs = sign * side.reshape(-1, *(1,) * x.ndim) * far
+            return jnp.where(self.echo, mine, theirs.astype(x.dtype))
+
+        return jax.tree.map(one, own)

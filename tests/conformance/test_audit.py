@@ -1,0 +1,92 @@
+"""The audit that every algorithm inherits: two worlds that differ in a record, on losses that its contract accepts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coterie.algorithms.base import Algorithm, all_algorithms, find
+from coterie.audit.checks import examine, gather
+from coterie.audit.faults import FAULTS, plant
+from coterie.audit.losses import LOSSES, accepted
+from coterie.audit.matrix import Case, cases, covering
+from coterie.audit.setting import make_setting
+
+PRIVATE = [a for a in all_algorithms().values() if a.private]
+
+
+def shown(todo: list[Case]) -> list[Any]:
+    return [pytest.param(c, id=c.name, marks=pytest.mark.xdist_group(c.algorithm.slug)) for c in todo]
+
+
+def holds(case: Case) -> None:
+    for epsilon in (1.0, 8.0):
+        for found in case.examine(epsilon):
+            assert found.passed, (epsilon, found)
+
+
+@pytest.mark.parametrize("case", shown(covering()))
+def test_claims_hold(case: Case) -> None:
+    holds(case)
+
+
+@pytest.mark.audit
+@pytest.mark.parametrize("case", shown([c for a in PRIVATE for c in cases(a)]))
+def test_claims_hold_everywhere(case: Case) -> None:
+    holds(case)
+
+
+def test_the_selection_leaves_nothing_out() -> None:
+    everything = [c for a in PRIVATE for c in cases(a)]
+    for kind in (lambda c: c.algorithm.slug, lambda c: c.loss, lambda c: c.way):
+        assert {kind(c) for c in covering()} == {kind(c) for c in everything}
+    assert {c.loss for c in everything} == set(LOSSES)
+    assert {c.algorithm.slug for c in everything} == {a.slug for a in PRIVATE}
+    for algorithm in PRIVATE:
+        assert {c.loss for c in cases(algorithm)} == set(accepted(algorithm))
+
+
+@pytest.mark.parametrize("name", ["last message without noise", "first message without noise"])
+def test_every_charged_round_carries_noise(name: str) -> None:
+    """The check sees a single bare round, wherever it is; that no algorithm has one is part of the tests above."""
+    (fault,) = [f for f in FAULTS if f.name == name]
+    broken = make_setting(Algorithm(fault.module, plant(fault)), epsilon=8.0)
+    found = {f.check: f for f in examine(gather(broken))}
+    assert found["noise"].verdict == "refuted"
+    assert f"round {0 if 'first' in name else broken.place.rounds - 1} is charged" in found["noise"].detail
+
+
+def test_pairs_come_close_to_what_is_declared() -> None:
+    """A check that never sees much finds nothing: on the losses with crafted pairs nearly all of the price is seen."""
+    for slug in ("gauss-avg-gd", "dp-dsgd", "hmv-dgd"):
+        evidence = gather(make_setting(find(slug), epsilon=1.0))
+        (found,) = [f for f in examine(evidence) if f.check == "replay"]
+        assert 0.99 < found.share <= 1 + 1e-6
+
+
+def test_could_not_check_is_no_pass() -> None:
+    """A noise that nothing can invert: the worlds cannot be made to agree, and that is red."""
+    (fault,) = [f for f in FAULTS if f.name == "one draw for all coordinates"]
+    broken = make_setting(Algorithm(fault.module, plant(fault)), epsilon=8.0)
+    found = {f.check: f for f in examine(gather(broken))}
+    assert found["replay"].verdict == "inconclusive"
+    assert not found["replay"].passed
+
+
+def test_an_algorithm_may_list_why_a_check_cannot_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    (fault,) = [f for f in FAULTS if f.name == "one draw for all coordinates"]
+    module = plant(fault)
+    monkeypatch.setattr(module, "INCONCLUSIVE", {"replay": "all coordinates share a draw"}, raising=False)
+    found = {f.check: f for f in examine(gather(make_setting(Algorithm(fault.module, module), epsilon=8.0)))}
+    assert found["replay"].passed
+    assert "as listed: all coordinates share a draw" in found["replay"].detail
+    assert not found["answer"].passed
+
+
+def test_the_same_seed_finds_the_same() -> None:
+    one, two = (gather(make_setting(find("gauss-avg-gd"), epsilon=1.0), drawn=2) for _ in range(2))
+    for a, b in zip(one.tried, two.tried, strict=True):
+        for name, shift in a.coupled.shift.items():
+            np.testing.assert_array_equal(shift, b.coupled.shift[name])
