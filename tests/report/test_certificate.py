@@ -85,8 +85,7 @@ def make(tree: dict[str, Any], **more: Any) -> dict[str, Any]:
     """A sealed certificate of a plan that states its sizes."""
     plan = validate(tree)
     network = public_network(plan)
-    seeds = [plan.run.seed + k for k in range(plan.run.seeds)]
-    return roundtrip(c.seal(c.certificate(plan, network, price(plan, network), seeds=seeds, **more)))
+    return roundtrip(c.seal(c.certificate(plan, network, price(plan, network), **more)))
 
 
 def roundtrip(content: dict[str, Any]) -> dict[str, Any]:
@@ -96,6 +95,11 @@ def roundtrip(content: dict[str, Any]) -> dict[str, Any]:
 def resealed(content: dict[str, Any], key: Path | None = None) -> dict[str, Any]:
     """What an adversary who can compute a digest makes of a changed certificate."""
     return roundtrip(c.seal({k: v for k, v in content.items() if k not in ("digest", "signature", "signer")}, key))
+
+
+def claimed(content: dict[str, Any]) -> dict[str, Any]:
+    """The claim that the listed events support, whatever the plan asks for."""
+    return c.claims(content["agents"], content["central"], content["claim"]["delta"], False, False)[0]
 
 
 def rejection(content: dict[str, Any], **more: Any) -> str | None:
@@ -269,7 +273,7 @@ def test_fewer_events_with_totals_to_match_are_rejected(true: dict[str, Any]) ->
     for group in fake["agents"]:
         group["events"] = group["events"][: len(group["events"]) // 2]
         group.update(c.totals(group["events"], fake["claim"]["delta"]))
-    fake["claim"] = c.claim(fake["agents"], fake["claim"]["delta"], False)
+    fake["claim"] = claimed(fake)
     assert fake["claim"]["epsilon"] < 0.9 * true["claim"]["epsilon"]
     assert "events" in str(rejection(resealed(fake)))
 
@@ -290,7 +294,7 @@ def test_overspending_is_rejected(true: dict[str, Any]) -> None:
     fake["plan_sha256"] = c.sha256(c.canonical(fake["plan"]))
     fake["agents"][0]["budget"] = 0.99
     assert fake["agents"][0]["members"] == [[0, 0]]
-    fake["claim"] = c.claim(fake["agents"], fake["claim"]["delta"], False)
+    fake["claim"] = claimed(fake)
     assert fake["claim"]["private"] is False
     assert "claim.private" in str(rejection(resealed(fake)))
     fake["claim"]["private"] = True
