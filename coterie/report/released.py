@@ -16,6 +16,8 @@ import numpy as np
 
 __all__ = ["MODEL", "contents", "party_model", "run_model"]
 
+Form = tuple[str | int, ...]  # of an array: the letter of its kind of numbers, and its shape
+
 MODEL = "model.npz"
 """The only file that a certificate may list: no other holds nothing but what the events pay for."""
 
@@ -43,14 +45,15 @@ def contents(path: Path, *, agents: int, parameters: int, features: int, simulat
 
     Shapes are read from the headers, so that a file of another size is refused and not loaded.
     """
-    expected: dict[str, tuple[int, ...]] = {"plan": (), "rounds": ()}
+    expected: dict[str, Form] = {"plan": ("U",), "rounds": ("i",)}
     if simulated:
-        expected |= {"points": (agents, parameters), "average": (parameters,), "feature_names": (features,), "seed": ()}
+        expected |= {"points": ("f", agents, parameters), "average": ("f", parameters), "seed": ("i",)}
+        expected |= {"feature_names": ("U", features)}
     else:
-        expected |= {"point": (parameters,), "epsilon": (), "delta": ()}
+        expected |= {"point": ("f", parameters), "epsilon": ("f",), "delta": ("f",)}
     try:
         with zipfile.ZipFile(path) as file:
-            found = {name.removesuffix(".npy"): _shape(file, name) for name in file.namelist()}
+            found = {name.removesuffix(".npy"): _form(file, name) for name in file.namelist()}
             if len(found) < len(file.namelist()):
                 raise ValueError("it has the same array twice")
         if found != expected:
@@ -62,13 +65,14 @@ def contents(path: Path, *, agents: int, parameters: int, features: int, simulat
     return named
 
 
-def _shape(file: zipfile.ZipFile, name: str) -> tuple[int, ...]:
+def _form(file: zipfile.ZipFile, name: str) -> Form:
     with file.open(name) as array:
         version = np.lib.format.read_magic(array)
         if version != (1, 0):
             raise ValueError(f"{name} is written in another format than numpy's first")
-        return tuple(np.lib.format.read_array_header_1_0(array)[0])
+        shape, _, dtype = np.lib.format.read_array_header_1_0(array)
+        return (dtype.kind, *shape)
 
 
-def _listed(shapes: dict[str, tuple[int, ...]]) -> str:
-    return ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items()))
+def _listed(forms: dict[str, Form]) -> str:
+    return ", ".join(f"{name} {form}" for name, form in sorted(forms.items()))

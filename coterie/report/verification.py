@@ -277,7 +277,8 @@ def _arithmetic(content: Mapping[str, Any], parsed: Certificate) -> None:
     if privacy is not None and not (isinstance(privacy, dict) and isinstance(privacy.get("delta"), float)):
         raise Rejected("plan.privacy: expected a table with epsilon and delta")
     delta = None if privacy is None else privacy["delta"]
-    budgets = [None] * parsed.public.agents if privacy is None else _budgets(privacy.get("epsilon"), parsed.public.agents)
+    count = parsed.public.agents
+    budgets = [None] * count if privacy is None else _budgets(privacy.get("epsilon"), count)
     seen = np.zeros(parsed.public.agents, bool)
     for k, (group, raw) in enumerate(zip(parsed.agents, content["agents"], strict=True)):
         where = f"agents[{k}]"

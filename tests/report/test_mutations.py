@@ -110,7 +110,9 @@ KINDS: dict[str, Callable[[Path], None]] = {
     ),
     "deployed secret sum": secret,
     "central claim beside": lambda folder: simulated(
-        folder, graph=COMPLETE, algorithm={"name": "gauss-avg-gd"},
+        folder,
+        graph=COMPLETE,
+        algorithm={"name": "gauss-avg-gd"},
         exchange={**SUMS, "noise": "local", "fraction_bits": 17},
     ),
     "deployed with epochs": lambda folder: deployed(folder, small_plan(5, "priv-rcd", graph="complete")),
@@ -208,7 +210,7 @@ def mutants(tree: dict[str, Any], most: int | None = None) -> Iterator[tuple[str
 
 
 def sealed(content: dict[str, Any]) -> str:
-    """The text of a changed certificate with everything to match that takes no knowledge: the plan's hash, the digest."""
+    """The text of a changed certificate, with the plan's hash and the digest to match."""
     body = {k: v for k, v in content.items() if k not in ("digest", "signature")}
     try:
         if isinstance(body.get("plan"), dict) and "plan_sha256" in body:
