@@ -65,8 +65,12 @@ def _show(verdict: Verdict, console: Console) -> None:
         messages = sum(row["times"] for row in group.events if row["kind"] != "Free")
         by = ", ".join(f"{name} {float(value):.4g}" for name, value in group.totals.items())
         shown.add_row(
-            escape(who), str(group.records), str(messages), f"{float(group.epsilon):.6g}",
-            "for sums" if summed else f"{group.budget:g}", by,
+            escape(who),
+            str(group.records),
+            str(messages),
+            f"{float(group.epsilon):.6g}",
+            "for sums" if summed else f"{group.budget:g}",
+            by,
         )
     if len(content.agents) > SHOWN:
         shown.add_row(f"… and {len(content.agents) - SHOWN} more groups, all within budget", "", "", "", "", "")
