@@ -175,5 +175,8 @@ def notes(result: dict[str, Any]) -> list[str]:
             "no references: they would pass over all records hundreds of times"
         )
     if result["interrupted"]:
-        lines.append(f"[yellow]interrupted after {result['completed_rounds']} of {result['rounds']} rounds[/]")
+        lines.append(
+            f"[yellow]interrupted after {result['completed_rounds']} of {result['rounds']} rounds[/]; ε is that of all of "
+            "them, the certificate charges those in which something was sent"
+        )
     return lines
