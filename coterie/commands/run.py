@@ -176,7 +176,7 @@ def notes(result: dict[str, Any]) -> list[str]:
         )
     if result["interrupted"]:
         lines.append(
-            f"[yellow]interrupted after {result['completed_rounds']} of {result['rounds']} rounds[/]; ε is that of all of "
-            "them, the certificate charges those in which something was sent"
+            f"[yellow]interrupted after {result['completed_rounds']} of {result['rounds']} rounds[/]; "
+            "ε is that of all, the certificate charges those in which something was sent"
         )
     return lines

@@ -251,6 +251,23 @@ def test_every_mutant_is_rejected_or_harmless(folder: Path, true: dict[str, Any]
     assert any(field.startswith("made_with.") for field in accepted)  # the list is not longer than it must be
 
 
+def test_the_command_refuses_in_one_line(
+    folder: Path, true: dict[str, Any], most: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A few of them through the command itself: exit code 1, or 2 for what is no JSON, and never a traceback."""
+    (tmp_path / MODEL).write_bytes((folder / MODEL).read_bytes())
+    path = tmp_path / "certificate.json"
+    path.write_text(json.dumps(true))
+    assert main(["verify", str(path), "--strict"]) == 0
+    capsys.readouterr()
+    for field, fake in random.Random(3).sample([m for m in mutants(true, most) if m[0]], 20):
+        if not explained(field, HARMLESS) and field not in ("digest", "plan_sha256"):
+            path.write_text(sealed(fake))
+            assert main(["verify", str(path), "--strict"]) in (1, 2), field
+            said = capsys.readouterr()
+            assert len((said.out + said.err).strip().splitlines()) == 1, said
+
+
 def test_a_plan_of_another_price_is_rejected_even_with_a_model_of_its_own(
     folder: Path, true: dict[str, Any], most: int | None, tmp_path: Path
 ) -> None:
