@@ -6,7 +6,6 @@ import copy
 import json
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,52 +18,28 @@ from scipy.stats import norm
 from coterie.algorithms._sampling import DeadlineGaussian
 from coterie.algorithms.base import all_algorithms
 from coterie.cli import main
-from coterie.deploy.party import Terms
 from coterie.errors import InputError
 from coterie.exchange.statement import EVERY_MESSAGE
-from coterie.experiment import prepare, price, public_network
-from coterie.plan import validate
 from coterie.privacy import events as ev
-from coterie.privacy import gdp
-from coterie.privacy.ledger import Entry
 from coterie.report import certificate as c
-from coterie.report.released import MODEL
-from coterie.report.result import build_result, write_run
-from coterie.report.verification import Rejected, Verdict, parse, public_key, verify
-from tests.deploy.house import small_plan
-
-PLAN = """
-name = "small"
-[data]
-source = "clinics"
-options = { records = 160, features = 3, sites = 4 }
-[algorithm]
-name = "dp-dsgd"
-[privacy]
-epsilon = [1.0, 2.0, 1.0, 1.0]
-schedule = "periodic"
-schedule_options = { rate = 0.9, period = 1 }
-[run]
-rounds = 6
-seeds = 2
-"""
-STATED = {
-    "problem": {"loss": "logistic", "dim": 3},
-    "partition": {"kind": "iid", "sizes": [40, 40, 60]},
-    "graph": {"kind": "path"},
-    "data": {"source": "adult"},
-    "privacy": {"epsilon": 1.0},
-    "run": {"rounds": 4},
-}
+from coterie.report.verification import Verdict, parse, public_key, verify
+from tests.report.certificates import (
+    PLAN,
+    STATED,
+    changed,
+    claimed,
+    finished,
+    make,
+    rejection,
+    resealed,
+    walk,
+)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run."""
-    where = tmp_path_factory.mktemp("certificate")
-    (where / "plan.toml").write_text(PLAN)
-    assert main(["run", str(where / "plan.toml"), "--out", str(where / "run"), "--quiet"]) == 0
-    return where / "run"
+    return finished(tmp_path_factory.mktemp("certificate"))
 
 
 @pytest.fixture
@@ -86,35 +61,6 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
     public = mine.public_key().public_bytes(s.Encoding.PEM, s.PublicFormat.SubjectPublicKeyInfo)
     (where / "public.pem").write_bytes(public)
     return where / "mine.pem", where / "public.pem", where / "other.pem"
-
-
-def make(tree: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A sealed certificate of a plan that states its sizes."""
-    plan = validate(tree)
-    network = public_network(plan)
-    return roundtrip(c.seal(c.certificate(plan, network, price(plan, network), **more)))
-
-
-def roundtrip(content: dict[str, Any]) -> dict[str, Any]:
-    return parse(json.dumps(content))
-
-
-def resealed(content: dict[str, Any], key: Path | None = None) -> dict[str, Any]:
-    """What an adversary who can compute a digest makes of a changed certificate."""
-    return roundtrip(c.seal({k: v for k, v in content.items() if k not in ("digest", "signature", "signer")}, key))
-
-
-def claimed(content: dict[str, Any]) -> dict[str, Any]:
-    """The claim that the listed events support, whatever the plan asks for."""
-    return c.claims(content["agents"], content["central"], content["claim"]["delta"], False, False)[0]
-
-
-def rejection(content: dict[str, Any], **more: Any) -> str | None:
-    try:
-        verify(content, **more)
-    except Rejected as reason:
-        return str(reason)
-    return None
 
 
 # ---- a true certificate ----------------------------------------------------------------------------------------------
@@ -151,88 +97,7 @@ def test_it_holds_no_more_than_public_things(folder: Path, true: dict[str, Any])
     assert differ == {"plan", "plan_sha256", "files", "digest"}  # the option itself, and the released model
 
 
-# ---- what is released ------------------------------------------------------------------------------------------------
-
-
-def test_the_released_model_is_of_one_run(folder: Path, true: dict[str, Any]) -> None:
-    """Two seeds were run; the file whose hash is certified holds the first alone, and what all would cost is told."""
-    with np.load(folder / MODEL) as model:
-        points = model["points"]
-        assert set(model.files) == {"points", "average", "feature_names", "plan", "rounds", "seed"}
-        assert model["seed"] == true["run"]["seed"] == 0
-        assert model["rounds"] == 6
-        assert str(model["plan"]) == true["plan_sha256"]
-    assert points.shape == (4, 3)
-    result = json.loads((folder / "result.json").read_text("utf-8"))
-    assert result["seeds"] == [0, 1]
-    both = float(gdp.epsilon_of(2**0.5 * float(gdp.mu_for(2.0, 1e-5)), 1e-5))
-    assert result["privacy"]["all_seeds_epsilon"] == pytest.approx(both, rel=1e-6)
-    assert result["privacy"]["epsilon"] == true["claim"]["epsilon"] == pytest.approx(2.0)
-
-
-def test_a_file_of_several_runs_is_rejected(folder: Path, true: dict[str, Any], tmp_path: Path) -> None:
-    """Whatever a certificate lists it charges for: the models of two seeds, or anything else beside, are not paid."""
-    with np.load(folder / MODEL) as model:
-        kept = dict(model)
-    wrong = {
-        "several seeds": kept | {"points": np.stack([kept["points"]] * 2)},
-        "something else": kept | {"more": kept["points"]},
-        "too few agents": kept | {"points": kept["points"][1:]},
-        "more rounds": kept | {"rounds": 7},
-        "another seed": kept | {"seed": 1},
-        "another plan": kept | {"plan": "0" * 64},
-        "objects": kept | {"feature_names": np.array([None] * 3)},
-    }
-    for name, arrays in wrong.items():
-        np.savez_compressed(tmp_path / MODEL, **arrays)  # type: ignore[arg-type]
-        fake = resealed({**true, "files": {MODEL: c.sha256((tmp_path / MODEL).read_bytes())}})
-        found = rejection(fake, folder=tmp_path)
-        assert "files.model.npz" in str(found), name
-    (tmp_path / MODEL).write_bytes(b"another")
-    assert "files.model.npz" in str(rejection(true, folder=tmp_path))
-    fake = resealed({**true, "files": {MODEL: c.sha256(b"another")}})
-    assert "files.model.npz" in str(rejection(fake, folder=tmp_path))
-    metrics = {**true["files"], "result.json": c.sha256((folder / "result.json").read_bytes())}
-    assert "files" in str(rejection(resealed({**true, "files": metrics}), folder=folder))
-    unlisted = resealed({**true, "files": {}})
-    assert "does not list it" in str(rejection(unlisted, folder=folder, strict=True))
-    assert "not beside" in str(rejection(true, folder=tmp_path / "none", strict=True))
-
-
-def test_an_interrupted_run_charges_the_message_that_nobody_heard(tmp_path: Path) -> None:
-    """After k rounds were heard, the answer may hold a message of round k + 1: it is charged."""
-    plan = validate({**STATED, "data": {"source": "clinics", "options": {"records": 160, "features": 3, "sites": 3}},
-                     "partition": {"kind": "site"}, "run": {"rounds": 8}})  # fmt: skip
-    experiment = prepare(plan)
-    priced = price(plan, experiment.network)
-    trace = experiment.run(priced, [0])
-    trace.completed = 3
-    result = build_result(experiment, priced, trace, [0], experiment.references())
-    write_run(tmp_path, result, trace, experiment, priced)
-    sealed = parse((tmp_path / "certificate.json").read_text("utf-8"))
-    assert {g["rounds"] for g in sealed["agents"]} == {4}
-    assert rejection(sealed, strict=True, folder=tmp_path) is None
-    lie = changed(sealed, ("agents",), lambda v: [{**g, "rounds": 3} for g in v])
-    assert "rounds" in str(rejection(resealed(lie), folder=tmp_path))
-
-
 # ---- tampering -------------------------------------------------------------------------------------------------------
-
-
-def walk(tree: Any, path: tuple = ()) -> Iterator[tuple]:
-    """Paths of all fields, tables and lists included."""
-    for key in tree if isinstance(tree, dict) else range(len(tree)) if isinstance(tree, list) else ():
-        yield (*path, key)
-        yield from walk(tree[key], (*path, key))
-
-
-def changed(tree: dict[str, Any], path: tuple, change: Callable[[Any], Any]) -> dict[str, Any]:
-    out = copy.deepcopy(tree)
-    at = out
-    for key in path[:-1]:
-        at = at[key]
-    at[path[-1]] = change(at[path[-1]])
-    return out
 
 
 def other_value(value: Any, rng: random.Random) -> Any:
@@ -375,72 +240,6 @@ def test_every_private_algorithm_has_a_certificate_that_holds(slug: str) -> None
     assert rejection(resealed(fake)) is not None
 
 
-def deployed(algorithm: str, rounds: int, **more: Any) -> tuple[Terms, dict[str, Any]]:
-    """Terms between three parties, and the certificate of party 1 with its ledger's charges in so many rounds."""
-    terms = Terms.of(small_plan(rounds, algorithm, graph="complete"))
-    body = c.certificate(terms.plan, terms.network, terms.priced, noise=c.SECURE, **more)
-    return terms, roundtrip(c.seal(body))
-
-
-def paid(terms: Terms, rounds: Sequence[int]) -> dict[int, list[ev.Event]]:
-    """What party 1 is charged in these rounds."""
-    every = terms.charges(1)
-    return {1: terms.charged([Entry(t, event, 0.0) for t in rounds for event in every[t]])}
-
-
-@pytest.mark.parametrize("algorithm", ["pr-admm", "priv-rcd", "hmv-dgd"])
-def test_a_deployed_certificate_lists_every_round_once(algorithm: str) -> None:
-    """Missing, doubled and exchanged rounds fail, whatever the arithmetic says; so does an end that is not told."""
-    terms, _ = deployed(algorithm, 5)
-    whole = range(5)
-    assert rejection(deployed(algorithm, 5, charged=paid(terms, whole))[1], strict=True) is None
-    for rounds in ([0], [0, 1, 2, 3], [1, 2, 3, 4], [0, 1, 2, 2, 3, 4], [0, 0, 1, 2, 3], [], [*whole, *whole]):
-        listed = paid(terms, rounds)
-        if c.encode(listed[1]) == c.encode(paid(terms, whole)[1]):
-            continue  # a round that is free: what is charged is the same
-        _, fake = deployed(algorithm, 5, charged=listed)
-        assert "agents[1].events" in str(rejection(fake, strict=True)), rounds
-    assert len(c.encode(paid(terms, [0])[1])) >= 1
-
-
-def test_a_party_that_stopped_early_is_certified_for_its_rounds_if_it_says_so() -> None:
-    terms, whole = deployed("pr-admm", 5)
-    _, early = deployed("pr-admm", 5, charged=paid(terms, range(2)), completed=2)
-    assert rejection(early, strict=True) is None
-    assert [g["rounds"] for g in early["agents"]] == [5, 2]  # the others are charged all that was planned
-    mine = early["agents"][1]
-    assert mine["members"] == [[1, 1]]
-    assert mine["epsilon"] < early["agents"][0]["epsilon"]
-    for rounds in (1, 3, 5, 6):
-        assert rejection(resealed(changed(early, ("agents", 1, "rounds"), lambda v: rounds))) is not None  # noqa: B023
-    _, more = deployed("pr-admm", 5, charged=paid(terms, range(3)), completed=2)
-    assert rejection(more) is not None
-    assert "has no model" in str(rejection(resealed({**early, "files": {"model.npz": "0" * 64}})))
-    two = copy.deepcopy(early)
-    two["agents"][0]["rounds"] = 4
-    assert "agents.rounds" in str(rejection(resealed(two)))
-    wire = changed(whole, ("run",), lambda v: {"noise": c.SIMULATED, "seed": 0})
-    assert rejection(resealed(wire)) is not None
-
-
-@pytest.mark.parametrize("slug", ["ipp-admm", "priv-rcd", "dp-dsgd"])
-def test_a_simulation_that_stopped_early_is_charged_for_its_rounds(slug: str) -> None:
-    """Silence and epochs included; an early end is the same for all, and a prefix of the plan."""
-    tree = {**STATED, "graph": {"kind": "complete"}, "algorithm": {"name": slug}, "run": {"rounds": 7}}
-    whole, early = make(tree), make(tree, completed=4)
-    assert rejection(early, strict=True) is None
-    assert {g["rounds"] for g in early["agents"]} == {4}
-    assert early["claim"]["epsilon"] < whole["claim"]["epsilon"]
-    lie = copy.deepcopy(whole)
-    for group, short in zip(lie["agents"], early["agents"], strict=True):
-        group |= {k: v for k, v in short.items() if k != "rounds"}
-    lie["claim"] = claimed(lie)
-    assert "events" in str(rejection(resealed(lie)))
-    uneven = copy.deepcopy(whole)
-    uneven["agents"][0] = early["agents"][0]
-    assert "all agents at once" in str(rejection(resealed(uneven)))
-
-
 def test_a_budget_for_opened_sums_is_the_claim_and_the_messages_own_price_stands_beside_it() -> None:
     """Noise for the sums only: the default adversary's ε is beyond the budget, the sums' is within; both checked."""
     tree = {
@@ -474,9 +273,8 @@ def test_each_statement_says_whom_one_has_to_trust(folder: Path, capsys: pytest.
     assert set(result["privacy"]["assumptions"]) <= set(said)
     assert said[f"noise: {c.SIMULATED}"].startswith("nobody can")
     assert any(trust.startswith("nobody: recomputed") for trust in said.values())
-    _, wire = deployed("pr-admm", 3)
-    drawn = {row["statement"]: row["trust"] for row in wire["statements"]}
-    assert "program" in drawn[f"noise: {c.SECURE}"]
+    wire = make({**STATED, "algorithm": {"name": "pr-admm"}}, noise=c.SECURE)
+    assert "program" in {row["statement"]: row["trust"] for row in wire["statements"]}[f"noise: {c.SECURE}"]
     assert main(["verify", str(folder / "certificate.json")]) == 0
     printed = "".join(capsys.readouterr().out.split())
     for text in (*said, *said.values()):

@@ -28,6 +28,7 @@ from coterie.report import certificate as c
 from coterie.report.released import MODEL, party_model, run_model
 from coterie.report.verification import Rejected, parse, verify
 from tests.deploy.house import small_plan
+from tests.report.certificates import walk
 
 MOST = 4  # changes of one field in the everyday tests; the slow ones try them all
 HARMLESS = {
@@ -156,13 +157,6 @@ def true(folder: Path) -> dict[str, Any]:
 
 
 # ---- the mutator -----------------------------------------------------------------------------------------------------
-
-
-def walk(tree: Any, path: tuple = ()) -> Iterator[tuple]:
-    """Paths of all fields, tables and lists included."""
-    for key in tree if isinstance(tree, dict) else range(len(tree)) if isinstance(tree, list) else ():
-        yield (*path, key)
-        yield from walk(tree[key], (*path, key))
 
 
 def others(value: Any) -> Iterator[Any]:
