@@ -26,11 +26,11 @@ from coterie.plan import Plan, validate
 from coterie.privacy.budget import run_events
 from coterie.problems.planned import problem_of
 from coterie.report import certificate as c
+from coterie.report.form import LARGEST
 from coterie.report.statements import statements
 
-__all__ = ["LARGEST", "Rejected", "derive", "equal"]
+__all__ = ["Rejected", "derive", "equal"]
 
-LARGEST = 5_000_000  # agents, rounds, made records: beyond it a certificate is refused, not computed
 TOO_LARGE = "the plan's made data is too large to be made again: sizes and names were not compared with it"
 EVENTS = 1e-9  # relative: how far two machines may differ in the last digits of an event
 
