@@ -29,6 +29,7 @@ from coterie.report.result import write_json
 
 __all__ = ["Cell", "Method", "compare", "methods_of", "run_cells"]
 
+FORMAT = 2  # of a stored cell: one of another format is run again
 KEEP = 4  # prepared experiments, with their data, that a process holds on to
 
 
@@ -157,7 +158,7 @@ def _at(method: Method, epsilon: float) -> Plan:
 
 
 def _where(store: Path, method: Method, epsilon: float | None, seeds: int) -> Path:
-    what = json.dumps([coterie.__version__, method.plan.as_json(), epsilon, seeds], sort_keys=True)
+    what = json.dumps([FORMAT, coterie.__version__, method.plan.as_json(), epsilon, seeds], sort_keys=True)
     return store / "cells" / f"{method.label}-{hashlib.sha256(what.encode()).hexdigest()[:12]}.json"
 
 
@@ -171,14 +172,18 @@ def _stored(method: Method, epsilon: float, seeds: int, store: Path | None) -> C
 def _cell(method: Method, experiment: Experiment, priced: Priced, epsilon: float, trace: Trace, at: slice) -> Cell:
     curves = {k: v[at] for k, v in trace.curves.items()}
     spread = lambda v: {"mean": float(v.mean()), "std": float(v.std()), "per_seed": v.tolist()}  # noqa: E731
-    spent = None if priced.spending is None else priced.spending.worst
+    claim = next(iter(priced.claims), None)
+    spent = None if claim is None else claim.account
     return {
-        "method": method.label,
+        # named with its adversary where that is a weaker one: two adversaries' ε never stand under one name
+        "method": method.label if claim is None or claim.local else f"{method.label} ({claim.name})",
         "algorithm": priced.algorithm.slug,
         "epsilon": epsilon if math.isfinite(epsilon) else None,
         "true_epsilon": None if spent is None or not math.isfinite(spent.epsilon) else spent.epsilon,
         "delta": None if spent is None else spent.delta,
         "accountant": None if spent is None else spent.accountant,
+        "adversary": None if claim is None else claim.adversary,
+        "other_claims": [other.as_json() for other in priced.claims[1:]],
         "paper_claim": priced.claim if priced.claim is not None and math.isfinite(priced.claim) else None,
         "metric": experiment.network.problem.metric,
         "score": spread(curves["test_score"][:, -1]),

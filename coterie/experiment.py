@@ -25,7 +25,7 @@ from coterie.drivers.references import REFERENCES, scores
 from coterie.drivers.simulate import Run, Test, Trace, simulate
 from coterie.errors import InputError
 from coterie.exchange.planned import central_noise, claim_of, exchange_of
-from coterie.exchange.statement import Claim
+from coterie.exchange.statement import EVERY_MESSAGE, Claim
 from coterie.graphs import Graph, Mixing, make_graph, mixing
 from coterie.plan import Plan
 from coterie.privacy import schedules
@@ -78,7 +78,18 @@ class Priced:
     spending: Spending | None  # None for an algorithm without privacy
     claim: float | None  # what the paper would print, if the module says
     central: Claim | None = field(default=None, kw_only=True)  # what opened sums cost, if the plan asks
+    for_sums: bool = field(default=False, kw_only=True)  # whether the budget is for opened sums, not for messages
     warnings: list[str] = field(default_factory=list)
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """Every guarantee, each against its own adversary: the one that the plan's budget is for comes first."""
+        if self.spending is None:
+            return ()
+        local = Claim("local, every message seen", EVERY_MESSAGE, self.spending.worst)
+        if self.central is None:
+            return (local,)
+        return (self.central, local) if self.for_sums else (local, self.central)
 
 
 @dataclass(frozen=True)
@@ -364,10 +375,10 @@ def _solvable(plan: Plan, algorithm: Algorithm, cfg: Any, places: Place, problem
             f"algorithm.tolerance = {cfg.tolerance:g} is out of reach with run.dtype = {plan.run.dtype!r}: "
             f"at least {least:g}"
         )
-    low = places.ridge + 2 * cfg.penalty * places.degree  # the least curvature that the method ever adds
-    weight = places.unit * places.count
-    far, high = weight * problem.lipschitz / low, low + weight * problem.smoothness
     with jax.enable_x64(True):
+        low = places.ridge + 2 * cfg.penalty * places.degree  # the least curvature that the method ever adds
+        weight = places.unit * places.count
+        far, high = weight * problem.lipschitz / low, low + weight * problem.smoothness
         steps = float(np.max(sure_steps(far, low, high, cfg.tolerance)[0]))
     if steps > MOST_STEPS:
         raise InputError(
@@ -400,7 +411,10 @@ def price(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg:
     if algorithm.has("claim"):
         with jax.enable_x64(True):
             claim = float(algorithm.claim(cfg, rows(places, int(np.argmax(spent.per_agent))), delta))
-    return dataclasses.replace(settled, places=places, noise=noise, spending=spent, claim=claim, central=central)
+    return dataclasses.replace(
+        settled, places=places, noise=noise, spending=spent, claim=claim, central=central,
+        for_sums=plan.exchange.noise == "central",
+    )  # fmt: skip
 
 
 def _public(plan: Plan, network: Network, rounds: int) -> Public:

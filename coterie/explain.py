@@ -64,11 +64,17 @@ def explain(plan: Plan) -> tuple[list[str], Network, Priced]:
     if plan.privacy is None or priced.spending is None:
         lines.append("The messages carry NO noise: whoever reads them learns about single records. Nothing is spent.")
     else:
-        spent, budget = priced.spending.worst.epsilon, np.max(np.asarray(plan.privacy.epsilon))
+        first, *others = priced.claims
+        spent, budget = first.account.epsilon, np.max(np.asarray(plan.privacy.epsilon))
+        against = "reads every message" if first.local else first.adversary
         lines += [
             f"Privacy: ε = {spent:.2f} of {budget:.2f} will be spent by the party that spends most, at δ = "
-            f"{plan.privacy.delta:g}, by the {priced.spending.worst.accountant} accountant. It covers replacing one "
-            "record, against somebody who reads every message.",
+            f"{plan.privacy.delta:g}, by the {first.account.accountant} accountant. It covers replacing one "
+            f"record, against somebody who {against}.",
+            *(
+                f"Another adversary, who {other.adversary}: ε = {other.account.epsilon:.2f} ({other.name})."
+                for other in others
+            ),
             f"Noise: {_span(priced.noise)} times what one record can change in a message.",
         ]
         if plan.privacy.delta > 1 / sizes.max():

@@ -73,8 +73,7 @@ class Trained:
     @property
     def epsilon(self) -> float:
         """ε that the party who paid most has paid, at `delta`, by the tightest accountant."""
-        assert self.priced.spending is not None
-        return self.priced.spending.worst.epsilon
+        return self.priced.claims[0].account.epsilon
 
     @cached_property
     def events(self) -> tuple[tuple[Event, ...], ...]:

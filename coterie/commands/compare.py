@@ -15,7 +15,12 @@ from rich.table import Table
 from coterie.errors import InputError
 from coterie.plan import read_plan
 
-__all__ = ["run"]
+__all__ = ["STUDY", "run"]
+
+STUDY = (
+    "for study, not a release: scores are computed on the data without noise, and ε is that of one run, not of all "
+    "these runs together"
+)
 
 
 def run(
@@ -36,9 +41,10 @@ def run(
     tell = lambda line: console.print(f"  {escape(line)}", highlight=False)  # noqa: E731
     cells, references = compare(methods, epsilons, seeds, out, tell, engine)
     console.print(table(cells, references))
+    console.print(STUDY, highlight=False)
     if out is None:
         return
-    write_json(out / "comparison.json", {"cells": cells, "references": references})
+    write_json(out / "comparison.json", {"evaluation": STUDY, "cells": cells, "references": references})
     write_atomically(out / "comparison.csv", lambda p: p.write_text(as_csv(cells), "utf-8"))
     write_atomically(out / "comparison.md", lambda p: p.write_text(as_markdown(cells, references), "utf-8"))
     pictures = {
@@ -99,11 +105,10 @@ def as_csv(cells: list[dict[str, Any]]) -> str:
     """One line per method and budget."""
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow(["method", "epsilon", "true_epsilon", "delta", "accountant", "paper_claim", "score_mean",
-                     "score_std",
-                     "loss_mean", "loss_std", "bytes", "rounds"])  # fmt: skip
+    writer.writerow(["method", "epsilon", "true_epsilon", "delta", "accountant", "adversary", "paper_claim",
+                     "score_mean", "score_std", "loss_mean", "loss_std", "bytes", "rounds"])  # fmt: skip
     for c in cells:
-        writer.writerow([c["method"], c["epsilon"], c["true_epsilon"], c["delta"], c["accountant"], c["paper_claim"],
-                         c["score"]["mean"], c["score"]["std"], c["loss"]["mean"], c["loss"]["std"], c["bytes"],
-                         c["total_rounds"]])  # fmt: skip
+        writer.writerow([c["method"], c["epsilon"], c["true_epsilon"], c["delta"], c["accountant"], c["adversary"],
+                         c["paper_claim"], c["score"]["mean"], c["score"]["std"], c["loss"]["mean"], c["loss"]["std"],
+                         c["bytes"], c["total_rounds"]])  # fmt: skip
     return text.getvalue()

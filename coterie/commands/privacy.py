@@ -33,12 +33,25 @@ def account_plan(path: Path | None, changes: list[str], as_json: bool, console: 
         console.print_json(json.dumps(block))
         return
     shown = Table(box=None, show_header=False)
-    for key in ("algorithm", "rounds", "epsilon", "delta", "accountant", "adjacency", "adversary", "paper_claim"):
+    for key in (
+        "algorithm",
+        "rounds",
+        "claim",
+        "epsilon",
+        "delta",
+        "accountant",
+        "adjacency",
+        "adversary",
+        "paper_claim",
+    ):
         value = block[key]
         text = "none" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
         shown.add_row(key.replace("_", " "), text)
     for name, value in block["all_accountants"].items():
         shown.add_row(f"  by {name}", "∞" if value is None else f"{value:.6g}")
+    for other in block["other_claims"]:
+        epsilon = "∞" if other["epsilon"] is None else f"{other['epsilon']:.6g}"
+        shown.add_row(other["name"], f"ε = {epsilon} against one who {other['adversary']}")
     epsilons = block["per_agent"]
     for i, (e, z) in enumerate(zip(epsilons[:12], block["noise_multiplier"], strict=False)):
         shown.add_row(f"agent {i}", f"ε = {'∞' if e is None else f'{e:.6g}'}, noise multiplier {z:.6g}")

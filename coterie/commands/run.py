@@ -115,6 +115,8 @@ def execute(
 
 def table(result: dict[str, Any]) -> Table:
     """The run between its two references."""
+    from coterie.report.result import epsilon_words
+
     score = "test_accuracy" if "test_accuracy" in result["metrics"] else "test_score"
     shown = Table(box=None, header_style="bold")
     for column in ("", "test accuracy" if score == "test_accuracy" else f"test {result['metric']}", "train loss"):
@@ -127,10 +129,7 @@ def table(result: dict[str, Any]) -> Table:
             shown.add_row(label, f"{references[who][score]:.4f}", f"{references[who]['train_loss']:.4f}")
 
     yardstick("alone", "alone (mean of agents)")
-    privacy = result["privacy"]
-    epsilon = (
-        "" if privacy is None else f", ε = {privacy['epsilon']:.3g}" if privacy["epsilon"] is not None else ", ε = ∞"
-    )
+    epsilon = "" if result["privacy"] is None else f", {epsilon_words(result['privacy'])}"
     name = f"[bold]{result['algorithm']['name']}{epsilon}[/]"
     shown.add_row(name, with_spread(metrics[score]), with_spread(metrics["train_loss"]))
     yardstick("pooled", "pooled (all data, no privacy)")
@@ -152,6 +151,16 @@ def notes(result: dict[str, Any]) -> list[str]:
             f"privacy: (ε, δ) = ({privacy['epsilon']:.4g}, {privacy['delta']:g}) per record, {privacy['adjacency']}, "
             f"by {privacy['accountant']}{claim}; the adversary {privacy['adversary']}"
         )
+        for other in privacy["other_claims"]:
+            epsilon = "∞" if other["epsilon"] is None else f"{other['epsilon']:.4g}"
+            lines.append(
+                f"another adversary: ({epsilon}, {other['delta']:g}), {other['name']}: one who {other['adversary']}"
+            )
+        if len(result["seeds"]) > 1:
+            lines.append(
+                f"one run is released, that of seed {result['seeds'][0]}; the {len(result['seeds'])} seeds are for "
+                f"study: to release them all would cost ε = {privacy['all_seeds_epsilon']:.4g}"
+            )
     if (told := result.get("exchange")) and told["exchange"] != "broadcast":
         lines.append(f"exchange: {told['text']}")
     gap, timing = result["metrics"]["consensus_gap"]["mean"], result["timing"]
@@ -166,5 +175,8 @@ def notes(result: dict[str, Any]) -> list[str]:
             "no references: they would pass over all records hundreds of times"
         )
     if result["interrupted"]:
-        lines.append(f"[yellow]interrupted after {result['completed_rounds']} of {result['rounds']} rounds[/]")
+        lines.append(
+            f"[yellow]interrupted after {result['completed_rounds']} of {result['rounds']} rounds[/]; "
+            "ε is that of all, the certificate charges those in which something was sent"
+        )
     return lines

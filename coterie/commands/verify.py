@@ -42,22 +42,21 @@ def _show(verdict: Verdict, console: Console) -> None:
     claim, names = content.claim, content.public.names
     said = Table(box=None, show_header=False)
     said.add_row("plan", escape(f"{content.plan.get('name', '')} ({content.algorithm.name})"))
-    said.add_row(
-        "claim" if claim.private else "not within budget",
-        f"({float(claim.epsilon):.6g}, {claim.delta:g})-DP by {claim.accountant}, {claim.adjacency}",
-    )
-    said.add_row("adversary", claim.adversary)
-    if content.central is not None:
-        sums = content.central
-        said.add_row(
-            "claim for sums", escape(f"({float(sums.epsilon):.6g}, {claim.delta:g})-DP, {sums.name}: {sums.adversary}")
-        )
+    for what, one in (("claim", claim), *(("another claim", other) for other in content.other_claims)):
+        price = f"({float(one.epsilon):.6g}, {one.delta:g})-DP by {one.accountant}, {one.adjacency}"
+        over = "" if one.private else "; more than the budget, which is for another adversary"
+        said.add_row(what, f"{price}; {escape(one.name)}{over}")
+        said.add_row("  its adversary", escape(one.adversary))
+    planned, done = content.algorithm.rounds, min(group.rounds for group in content.agents)
+    said.add_row("rounds", f"{planned}" if done == planned else f"stopped early, after {done} of {planned}: only these")
+    said.add_row("released", escape(", ".join(content.files)) or "no file: the claims are about the messages")
     said.add_row("noise", content.run.noise)
     said.add_row("signed by", verdict.signed_by or "nobody: free text and versions are only as good as their source")
     said.add_row("derived anew", "yes, from the plan" if verdict.derived else "no: made by other code")
     console.print(said)
     shown = Table(box=None, header_style="bold")
-    for column in ("agents", "records", "messages", "ε recomputed", "budget", "by"):
+    summed = content.central is not None and claim.name == content.central.name  # then the budget is for sums
+    for column in ("agents", "records", "messages", "ε, every message seen", "budget", "by"):
         shown.add_column(column, justify="left" if column in ("agents", "by") else "right")
     for group in content.agents[:SHOWN]:
         count = sum(last - first + 1 for first, last in group.members)
@@ -66,11 +65,22 @@ def _show(verdict: Verdict, console: Console) -> None:
         messages = sum(row["times"] for row in group.events if row["kind"] != "Free")
         by = ", ".join(f"{name} {float(value):.4g}" for name, value in group.totals.items())
         shown.add_row(
-            escape(who), str(group.records), str(messages), f"{float(group.epsilon):.6g}", f"{group.budget:g}", by
+            escape(who),
+            str(group.records),
+            str(messages),
+            f"{float(group.epsilon):.6g}",
+            "for sums" if summed else f"{group.budget:g}",
+            by,
         )
     if len(content.agents) > SHOWN:
         shown.add_row(f"… and {len(content.agents) - SHOWN} more groups, all within budget", "", "", "", "", "")
     console.print(shown)
+    trusted = Table(box=None, header_style="bold", show_edge=False, pad_edge=False)
+    trusted.add_column("it says that", ratio=3)
+    trusted.add_column("for this you trust", ratio=2)
+    for row in content.statements:
+        trusted.add_row(escape(row.statement), escape(row.trust))
+    console.print(trusted)
     for warning in verdict.warnings:
         console.print(f"[yellow]warning:[/] {escape(warning)}", highlight=False, soft_wrap=True)
     console.print("[bold green]holds:[/] every total was recomputed from the listed events", highlight=False)

@@ -7,7 +7,7 @@ integers that arrived and returns the integers that leave. No network, no ledger
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +27,7 @@ from coterie.experiment import Network, Priced, price, public_network
 from coterie.plan import Plan
 from coterie.privacy.budget import run_events
 from coterie.privacy.events import Event, Free
+from coterie.privacy.ledger import Entry
 from coterie.problems import HeldShard, Settings
 
 __all__ = ["Carry", "Party", "Records", "Terms", "read_records", "wire_of", "write_records"]
@@ -46,6 +47,14 @@ class Terms:
     @classmethod
     def of(cls, plan: Plan) -> Terms:
         """Work the terms out from a plan; refuse one that cannot be deployed."""
+        network = cls.check(plan)
+        priced = price(plan, network, algorithm=on_grid(find(plan.algorithm.name)))
+        assert plan.deploy is not None
+        return cls(plan, network, priced, grid_steps(priced.algorithm, priced.cfg, _bare(priced), plan.deploy.bound))
+
+    @staticmethod
+    def check(plan: Plan) -> Network:
+        """The public side of a plan that can be deployed; an InputError for any other."""
         check_deployable(plan)
         if plan.deploy is None:
             raise InputError("the plan has no [deploy] table: it says who the parties are")
@@ -56,8 +65,7 @@ class Terms:
             raise InputError(
                 f"deploy.parties lists {len(plan.deploy.parties)} parties, but there are {len(network.sizes)} agents"
             )
-        priced = price(plan, network, algorithm=on_grid(find(plan.algorithm.name)))
-        return cls(plan, network, priced, grid_steps(priced.algorithm, priced.cfg, _bare(priced), plan.deploy.bound))
+        return network
 
     @property
     def rounds(self) -> int:
@@ -86,6 +94,10 @@ class Terms:
             return paid
         free: list[Event] = [Free()]
         return [free, *(charge for round in paid for charge in (round, free))]
+
+    def charged(self, entries: Iterable[Entry]) -> list[Event]:
+        """What a ledger's entries charged for the algorithm's own rounds: the inverse of `charges`."""
+        return [entry.event for entry in entries if not self.secret or entry.round % 2 == 1]
 
     def draws(self, node: int) -> Mapping[str, Law]:
         """The laws of a round's randomness."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import io
 import json
 import os
 import signal
@@ -34,7 +33,6 @@ from coterie.deploy.party import Party, Terms, read_records
 from coterie.deploy.secret import join
 from coterie.deploy.transport import RolledBack as NeighbourKnowsMore
 from coterie.errors import InputError
-from coterie.privacy.events import Free
 from coterie.privacy.ledger import Budget, BudgetExceeded
 
 __all__ = ["EXIT", "open_party", "read_status", "run_party"]
@@ -168,10 +166,14 @@ class Log:
 
 def _save(path: Path, agent: Agent, point: np.ndarray) -> None:
     """The model, durably: neighbours may leave once it is there."""
-    content = io.BytesIO()
-    spent = agent.ledger.spent()
-    np.savez(content, point=point, epsilon=spent, delta=agent.ledger.budget.delta)
-    write_bytes(path, content.getvalue())
+    from coterie.report.certificate import plan_hash
+    from coterie.report.released import party_model
+
+    terms, spent = agent.terms, agent.ledger.spent()
+    model = party_model(
+        point, plan=plan_hash(terms.plan), rounds=terms.rounds, epsilon=spent, delta=agent.ledger.budget.delta
+    )
+    write_bytes(path, model)
     agent.note("model", epsilon=spent)
 
 
@@ -186,11 +188,13 @@ def _saved(path: Path) -> np.ndarray | None:
 
 def _certify(path: Path, opened: Opened) -> None:
     """What this party was charged, signed with its frame key: `coterie verify` recomputes it (docs/certificate.md)."""
-    from coterie.report.certificate import SECURE, certificate, seal
+    from coterie.report.certificate import SECURE, certificate, seal, sha256
+    from coterie.report.released import MODEL
 
     terms, party = opened.party.terms, opened.party
-    charged = {party.node: [entry.event for entry in opened.ledger.entries if not isinstance(entry.event, Free)]}
-    body = certificate(terms.plan, terms.network, terms.priced, noise=SECURE, charged=charged)
+    charged = {party.node: terms.charged(opened.ledger.entries)}
+    files = {MODEL: sha256((path.parent / MODEL).read_bytes())}
+    body = certificate(terms.plan, terms.network, terms.priced, noise=SECURE, charged=charged, files=files)
     content = seal(body, opened.keys.folder / "frame.key")
     write_bytes(path, (json.dumps(content, indent=1) + "\n").encode())
 

@@ -215,6 +215,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             self.epsilon_spent_ = selection_epsilon(
                 lambda orders: rdp.gaussian(one, orders)[0], repeats, self.shape, self.delta
             )
+        self.best_estimator_.epsilon_spent_ = self.epsilon_spent_  # to know this model is to know that it was chosen
         remember(np.asarray(X, float), events, self.epsilon_spent_, self.delta, stacklevel=4)
 
 

@@ -37,8 +37,10 @@ def check_honest(honest: int, exchange: SecretSum) -> None:
         raise InputError(f"exchange.honest must be in {least}..{present} for {n} agents, got {honest}")
 
 
-def central_event(algorithm: Algorithm, cfg: Config, places: Place, honest: int, fraction_bits: int) -> Gaussian:
-    """All rounds' opened sums as one event with a round axis, for a record of the agent that they cost most.
+def central_event(
+    algorithm: Algorithm, cfg: Config, places: Place, honest: int, fraction_bits: int, rounds: int | None = None
+) -> Gaussian:
+    """The opened sums of the first `rounds` (all) as one event with a round axis, for the agent they cost most.
 
     Its own noise is in the sum, and at least that of the h − 1 others who add least.
     """
@@ -50,11 +52,11 @@ def central_event(algorithm: Algorithm, cfg: Config, places: Place, honest: int,
     if not np.allclose(places.self_weight, 1 / places.agents, rtol=1e-9):
         raise InputError("a claim for opened sums needs mixing weights 1/N: use graph.mixing = 'uniform'")
     with jax.enable_x64(True):
-        rounds = jnp.arange(places.rounds)
-        every = jax.vmap(lambda p: jax.vmap(lambda t: algorithm.cost(cfg, p, t, None))(rounds), (axes(places),))(places)
+        when = jnp.arange(places.rounds if rounds is None else rounds)
+        every = jax.vmap(lambda p: jax.vmap(lambda t: algorithm.cost(cfg, p, t, None))(when), (axes(places),))(places)
     if not isinstance(every, Gaussian):
         raise InputError(f"a claim for opened sums needs Gaussian noise on all records, {algorithm.slug} has another")
-    shape = (places.agents, places.rounds)
+    shape = (places.agents, len(when))
     shift, sigma, times = (
         np.broadcast_to(np.asarray(x, float), shape) for x in (every.sensitivity, every.sigma, every.times)
     )
@@ -87,7 +89,7 @@ def central_claim(
             f"exchange.fraction_bits to {exchange.fraction_bits - less}"
         )
     rest = (exchange.threshold or exchange.parties) - honest
-    others = f" and what {rest} of the parties know" if rest else ""
+    others = f" and what any {rest} of the {exchange.parties} parties know" if rest else ""
     return Claim(
         f"central, at least {honest} honest parties",
         f"sees the opened sums{others}, and every record but one; not against who sees a party's own message",

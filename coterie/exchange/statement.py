@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from coterie.errors import InputError
 from coterie.privacy.accountants import Account
 
-__all__ = ["Claim", "Statement", "check_threshold", "secret_sum_statement", "tolerated"]
+__all__ = ["EVERY_MESSAGE", "Claim", "Statement", "check_threshold", "secret_sum_statement", "tolerated"]
+
+EVERY_MESSAGE = "sees every message of every round, and knows every record but one"
+"""The default adversary. Every other one sees less, and is named with its claim."""
 
 
 def tolerated(parties: int, threshold: int | None) -> int:
@@ -35,6 +39,20 @@ class Claim:
     name: str
     adversary: str
     account: Account
+
+    @property
+    def local(self) -> bool:
+        """Whether it holds against the default adversary."""
+        return self.adversary == EVERY_MESSAGE
+
+    def as_json(self) -> dict[str, Any]:
+        """For result.json; an infinite ε is null."""
+        total = self.account
+        epsilon = float(total.epsilon) if math.isfinite(total.epsilon) else None
+        return {
+            "name": self.name, "adversary": self.adversary, "epsilon": epsilon, "delta": total.delta,
+            "accountant": total.accountant, "adjacency": total.adjacency,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -66,14 +84,8 @@ class Statement:
 
     def as_json(self) -> dict[str, Any]:
         """For result.json."""
-        plain = asdict(self) | {"assumptions": list(self.assumptions), "text": self.text(), "claim": None}
-        if self.claim is not None:
-            total = self.claim.account
-            plain["claim"] = {
-                "name": self.claim.name, "adversary": self.claim.adversary, "epsilon": total.epsilon,
-                "delta": total.delta, "accountant": total.accountant, "adjacency": total.adjacency,
-            }  # fmt: skip
-        return plain
+        claim = None if self.claim is None else self.claim.as_json()
+        return asdict(self) | {"assumptions": list(self.assumptions), "text": self.text(), "claim": claim}
 
 
 def secret_sum_statement(

@@ -24,10 +24,14 @@ from coterie.privacy.events import Event, NonPrivate
 __all__ = ["Spending", "calibrate_agents", "run_events", "spending"]
 
 
-def run_events(algorithm: Algorithm, cfg: Config, place: Place) -> list[Event]:
-    """All events of one agent's run, as if every message were sent: each event's numbers carry a round axis."""
+def run_events(algorithm: Algorithm, cfg: Config, place: Place, rounds: int | None = None) -> list[Event]:
+    """All events of one agent's first `rounds` (default: all), as if every message were sent.
+
+    Each event's numbers carry a round axis.
+    """
     with jax.enable_x64(True):
-        per_round = jax.vmap(lambda t: algorithm.cost(cfg, place, t, None))(jnp.arange(place.rounds))
+        when = jnp.arange(place.rounds if rounds is None else rounds)
+        per_round = jax.vmap(lambda t: algorithm.cost(cfg, place, t, None))(when)
         events = per_round if isinstance(per_round, tuple) else (per_round,)
         return [jax.tree.map(lambda x: np.asarray(x), e) for e in events]
 
@@ -54,12 +58,17 @@ class Spending:
     per_agent: np.ndarray
 
 
-def spending(algorithm: Algorithm, cfg: Config, places: Place, delta: float, fast: bool = False) -> Spending:
-    """Account for a whole run. A record sits at one agent, so the network's ε is the largest of the agents'."""
+def spending(
+    algorithm: Algorithm, cfg: Config, places: Place, delta: float, fast: bool = False, runs: int = 1
+) -> Spending:
+    """Account for a whole run, or for several on the same records that differ in their noise only.
+
+    A record sits at one agent, so the network's ε is the largest of the agents'.
+    """
     epsilons = np.zeros(places.agents)
     worst: Account | None = None
     for members, place in _alike(places, np.asarray(places.noise)):
-        total = account(run_events(algorithm, cfg, place), delta, fast=fast)
+        total = account(run_events(algorithm, cfg, place) * runs, delta, fast=fast)
         epsilons[members] = total.epsilon
         if worst is None or total.epsilon > worst.epsilon:
             worst = total

@@ -28,6 +28,7 @@ from coterie.algorithms.base import Algorithm, Config, Place, all_algorithms
 from coterie.errors import InputError
 from coterie.exchange.central import central_event
 from coterie.exchange.planned import claim_of
+from coterie.exchange.statement import EVERY_MESSAGE
 from coterie.experiment import Network, Priced
 from coterie.plan import Plan
 from coterie.privacy.accountants import account
@@ -35,22 +36,22 @@ from coterie.privacy.base import _fields
 from coterie.privacy.budget import _alike, run_events
 from coterie.privacy.events import Event, merge
 from coterie.problems import Linear, Mean, Perceptron, Problem, Softmax
+from coterie.report.statements import SECURE, SIMULATED, statements
 
 __all__ = [
-    "ADVERSARY",
     "SCHEMA",
     "SECURE",
     "SIMULATED",
-    "assumptions",
     "canonical",
     "central",
     "certificate",
-    "claim",
+    "claims",
     "code_hash",
     "decode",
     "encode",
     "facts",
     "lossless",
+    "plan_hash",
     "private_key",
     "seal",
     "sha256",
@@ -60,10 +61,7 @@ __all__ = [
     "versions",
 ]
 
-SCHEMA = 1
-ADVERSARY = "sees every message of every round, and knows every record but one"
-SIMULATED = "simulated, not private on a wire"
-SECURE = "whole numbers on a public grid, drawn by each agent from its operating system"
+SCHEMA = 2
 LIBRARIES = ("jax", "numpy", "scipy", "dp-accounting")
 _DEFAULTS = {"slack": 0.0, "tv": 0.0}
 
@@ -74,24 +72,24 @@ def certificate(
     priced: Priced,
     *,
     noise: str = SIMULATED,
-    seeds: Sequence[int] = (),
     completed: int | None = None,
     charged: Mapping[int, Sequence[Event]] | None = None,
     files: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The content of certificate.json, not yet sealed (`seal`).
+    """The content of certificate.json, not yet sealed (`seal`): of one run, whatever else was run to study it.
 
     Args:
-        plan: the plan as it was run.
+        plan: the plan as it was run; of a simulation with several seeds, the first is certified.
         network: its public side.
         priced: settings and noise; of a deployed run, priced with `coterie.deploy.noise.on_grid`.
         noise: `SIMULATED` or `SECURE`.
-        seeds: of a simulation, one for each repetition; empty for a deployed run.
-        completed: rounds done, if fewer than planned. The events are those of the whole plan all the same.
-        charged: what the ledgers of some agents (by node) really charged; the others are charged all that was planned.
-        files: SHA-256 of the files that this run released.
+        completed: rounds in which messages were sent, if fewer than planned.
+        charged: what the ledgers of some agents (by node) really charged in these rounds; the others are charged all
+            that was planned, since nobody here knows where they stopped.
+        files: SHA-256 of the files that this run released (`coterie.report.released`).
     """
     charged = charged or {}
+    done = priced.rounds if completed is None else int(completed)
     budgets = np.broadcast_to(np.nan if plan.privacy is None else plan.privacy.epsilon, network.sizes.shape)
     delta = None if plan.privacy is None else plan.privacy.delta
     agents = []
@@ -99,8 +97,9 @@ def certificate(
     ledgers[list(charged)] = np.arange(1, len(charged) + 1)  # an agent with a ledger stands alone
     kind = np.unique(np.stack([np.nan_to_num(budgets), ledgers]), axis=1, return_inverse=True)[1]
     for members, place in _alike(priced.places, kind.reshape(-1)):
-        mine = charged.get(int(members[0])) or run_events(priced.algorithm, priced.cfg, place)
-        spent = encode(mine)
+        own = charged.get(int(members[0]))
+        rounds = priced.rounds if charged and own is None else done
+        spent = encode(run_events(priced.algorithm, priced.cfg, place, rounds) if own is None else own)
         agents.append(
             {
                 "members": _ranges(members),
@@ -108,16 +107,23 @@ def certificate(
                 "neighbours": int(network.graph.degrees[members[0]]),
                 "budget": None if delta is None else float(budgets[members[0]]),
                 "noise_multiplier": float(priced.noise[members[0]]),
+                "rounds": rounds,
                 "events": spent,
                 **totals(spent, delta),
             }
         )
     agents.sort(key=lambda group: group["members"][0][0])
+    sums = central(plan, network, priced.algorithm, priced.cfg, priced.places, max(g["rounds"] for g in agents))
+    printed = bool(getattr(priced.cfg, "as_printed", False))
+    first, *others = claims(agents, sums, delta, plan.exchange.noise == "central", printed)
+    name = None if sums is None else sums["name"]
+    said = statements(plan, network.problem, priced.algorithm, priced.cfg, noise=noise, central=name)
     return {
         "schema": SCHEMA,
-        "claim": claim(agents, delta, bool(getattr(priced.cfg, "as_printed", False))),
+        "claim": first,
+        "other_claims": others,
         "plan": plan.as_json(),
-        "plan_sha256": sha256(canonical(plan.as_json())),
+        "plan_sha256": plan_hash(plan),
         "public": facts(plan, network),
         "algorithm": {
             "name": priced.algorithm.slug,
@@ -125,13 +131,9 @@ def certificate(
             "settings": lossless(priced.cfg.model_dump(mode="json")),
         },
         "agents": agents,
-        "central": central(plan, network, priced.algorithm, priced.cfg, priced.places),
-        "assumptions": assumptions(plan, network.problem, priced.algorithm, priced.cfg),
-        "run": {
-            "noise": noise,
-            "seeds": [int(s) for s in seeds],
-            "completed_rounds": priced.rounds if completed is None else int(completed),
-        },
+        "central": sums,
+        "statements": [one._asdict() for one in said],
+        "run": {"noise": noise, "seed": plan.run.seed if noise == SIMULATED else None},
         "files": dict(files or {}),
         "made_with": versions(),
     }
@@ -140,57 +142,58 @@ def certificate(
 # ---- what is claimed -------------------------------------------------------------------------------------------------
 
 
-def claim(agents: Sequence[Mapping[str, Any]], delta: float | None, as_printed: bool) -> dict[str, Any]:
-    """The network's guarantee: a record sits at one agent, so the largest of the agents' ε is everybody's."""
+def claims(
+    agents: Sequence[Mapping[str, Any]], sums: Mapping[str, Any] | None, delta: float | None, for_sums: bool,
+    as_printed: bool,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """The network's guarantees, each against its own adversary; the one that the budget is for comes first.
+
+    A record sits at one agent, so the largest of the agents' ε is everybody's. `private` says whether an ε is within
+    the plan's budget and is not that of a method run as printed.
+    """
     worst = max(agents, key=lambda group: float(group["epsilon"]))
-    within = delta is not None and all(float(g["epsilon"]) <= g["budget"] * (1 + 1e-9) for g in agents)
-    adjacency = {e["adjacency"] for g in agents for e in g["events"] if e["kind"] not in ("Free", "NonPrivate")}
+    local = delta is not None and all(_within(g["epsilon"], g["budget"]) for g in agents)
+    found = [_claim("local, every message seen", EVERY_MESSAGE, worst, agents, delta, local and not as_printed)]
+    if sums is not None:
+        good = delta is not None and _within(sums["epsilon"], sums["budget"]) and not as_printed
+        found.insert(0 if for_sums else 1, _claim(sums["name"], sums["adversary"], sums, [sums], delta, good))
+    return found
+
+
+def _claim(
+    name: str, adversary: str, total: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], delta: float | None,
+    private: bool,
+) -> dict[str, Any]:  # fmt: skip
+    adjacency = {e["adjacency"] for part in parts for e in part["events"] if e["kind"] not in ("Free", "NonPrivate")}
     return {
-        "private": within and not as_printed,
-        "epsilon": worst["epsilon"],
+        "name": name,
+        "adversary": adversary,
+        "private": private,
+        "epsilon": total["epsilon"],
         "delta": delta,
-        "accountant": worst["accountant"],
+        "accountant": total["accountant"],
         "adjacency": adjacency.pop() if len(adjacency) == 1 else "replace-one",
-        "adversary": ADVERSARY,
     }
 
 
-def central(plan: Plan, network: Network, algorithm: Algorithm, cfg: Config, places: Place) -> dict[str, Any] | None:
-    """The separate claim for opened sums, if the plan says how many agents are honest: a weaker adversary, named."""
+def _within(epsilon: float | str, budget: float) -> bool:
+    return float(epsilon) <= budget * (1 + 1e-9)
+
+
+def central(
+    plan: Plan, network: Network, algorithm: Algorithm, cfg: Config, places: Place, rounds: int
+) -> dict[str, Any] | None:
+    """What the sums opened in so many rounds cost, if the plan says how many agents are honest."""
     found = claim_of(plan, algorithm, cfg, places, network.graph)
     if found is None or plan.privacy is None or plan.exchange.honest is None:
         return None
-    event = central_event(algorithm, cfg, places, plan.exchange.honest, plan.exchange.fraction_bits)
+    event = central_event(algorithm, cfg, places, plan.exchange.honest, plan.exchange.fraction_bits, rounds)
     rows = encode([event])
     budget = float(np.min(plan.privacy.epsilon))
     return {
         "name": found.name, "adversary": found.adversary, "budget": budget, "events": rows,
         **totals(rows, plan.privacy.delta),
     }  # fmt: skip
-
-
-def assumptions(plan: Plan, problem: Problem, algorithm: Algorithm, cfg: Config) -> list[str]:
-    """What must hold for the claim, in words; the parties answer for these, no file can prove them."""
-    said = []
-    clip = getattr(cfg, "clip", None)
-    if isinstance(problem, Mean):
-        said.append(f"every record lies in the box from {-problem.radius:g} to {problem.radius:g}, by public bounds")
-    elif not isinstance(problem, Perceptron):
-        said.append("every record's features lie in the unit ball, scaled there by public bounds")
-    if clip is not None:
-        said.append(f"every record's gradient is clipped to norm {float(clip):.6g} before anything is done with it")
-    if "argmin" in getattr(algorithm.module, "NEEDS", ()):
-        said.append("every subproblem is solved to the stated tolerance, whose effect the events include")
-    said += [
-        "the numbers of records, the graph, the settings and the schedule are public and were fixed beforehand",
-        "noise is drawn from the declared law, used once, and never shown: whoever knows the seed can subtract it",
-        "the claim is for one record, which one agent holds; for a person with k records it is weaker",
-        "one run is released: k runs on the same records, other seeds included, cost k times the events",
-        "metrics and curves computed from the records without noise are not released, or are paid for elsewhere",
-    ]
-    if plan.privacy is not None and plan.privacy.tuned_on_private_data:
-        said.append("settings were tuned on private data, which this ε does NOT cover")
-    return said
 
 
 @lru_cache(maxsize=4096)
@@ -282,6 +285,11 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def plan_hash(plan: Plan) -> str:
+    """SHA-256 of the plan's canonical form."""
+    return sha256(canonical(plan.as_json()))
+
+
 def signed_text(digest: str) -> bytes:
     """What an Ed25519 signature signs: a name of its own, so that it can be taken for nothing else, and the digest."""
     return b"coterie certificate 1\n" + digest.encode()
@@ -350,13 +358,14 @@ def facts(plan: Plan, network: Network) -> dict[str, Any]:
 
 
 def shape(problem: Problem) -> dict[str, Any]:
-    """Loss, number of features and number of classes of a problem that a plan can state."""
+    """Loss and numbers of features, classes and parameters of a problem that a plan can state."""
+    width = {"parameters": problem.dim}
     if isinstance(problem, Linear | Mean):
-        return {"loss": getattr(problem, "loss", "mean"), "features": problem.dim, "classes": None}
+        return {"loss": getattr(problem, "loss", "mean"), "features": problem.dim, "classes": None, **width}
     if isinstance(problem, Softmax):
-        return {"loss": "softmax", "features": problem.features, "classes": problem.classes}
+        return {"loss": "softmax", "features": problem.features, "classes": problem.classes, **width}
     if isinstance(problem, Perceptron):
-        return {"loss": "mlp", "features": problem.sizes[0], "classes": problem.sizes[-1]}
+        return {"loss": "mlp", "features": problem.sizes[0], "classes": problem.sizes[-1], **width}
     raise InputError(f"a certificate needs a problem that a plan can state, got {type(problem).__name__}")
 
 

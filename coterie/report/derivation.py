@@ -26,10 +26,12 @@ from coterie.plan import Plan, validate
 from coterie.privacy.budget import run_events
 from coterie.problems.planned import problem_of
 from coterie.report import certificate as c
+from coterie.report.form import LARGEST
+from coterie.report.statements import statements
 
-__all__ = ["LARGEST", "Rejected", "derive", "equal", "within"]
+__all__ = ["Rejected", "derive", "equal"]
 
-LARGEST = 5_000_000  # agents, rounds, made records: beyond it a certificate is refused, not computed
+TOO_LARGE = "the plan's made data is too large to be made again: sizes and names were not compared with it"
 EVENTS = 1e-9  # relative: how far two machines may differ in the last digits of an event
 
 
@@ -45,11 +47,13 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
         plan = validate(given["plan"])
         equal("plan", given["plan"], plan.as_json(), 0.0)
         sizes, noise = np.zeros(given["public"]["agents"], int), np.zeros(given["public"]["agents"])
-        for members, records, multiplier in given["agents"]:
+        for members, records, multiplier, _ in given["agents"]:
             for first, last in members:
                 sizes[first : last + 1], noise[first : last + 1] = records, multiplier
         network = _network(plan, given["public"], sizes)
-        algorithm = _on_wire(find(plan.algorithm.name)) if given["secure"] else find(plan.algorithm.name)
+        algorithm = find(plan.algorithm.name)
+        if given["noise"] == c.SECURE:
+            algorithm = _deployed(plan, algorithm)
         if (plan.run.rounds or 0) > LARGEST:
             raise Rejected(f"plan.run.rounds: {plan.run.rounds} is more than is checked here")
         settled = settle(plan, network, algorithm)
@@ -57,22 +61,27 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
             places = jax.tree.map(lambda x: jnp.asarray(np.asarray(x, float)), settled.places)
             places = eqx.tree_at(lambda p: p.noise, places, jnp.asarray(noise))
         agents = []
-        for k, (members, _, _) in enumerate(given["agents"]):
+        for k, (members, _, _, rounds) in enumerate(given["agents"]):
             everyone = np.concatenate([np.arange(first, last + 1) for first, last in members])
             facts = (places.count, places.degree, places.self_weight, places.unit)
             if any(np.ptp(np.asarray(fact)[everyone]) > 1e-12 for fact in facts):
                 raise Rejected(f"agents[{k}].members: these agents stand in different places")
-            place = rows(places, int(everyone[0]))
-            events = run_events(algorithm, settled.cfg, place)
+            if rounds > settled.rounds:
+                raise Rejected(f"agents[{k}].rounds: the plan has {settled.rounds}, got {rounds}")
+            events = run_events(algorithm, settled.cfg, rows(places, int(everyone[0])), rounds)
             agents.append({"neighbours": int(network.graph.degrees[everyone[0]]), "events": c.encode(events)})
-        central = c.central(plan, network, algorithm, settled.cfg, places)
+        most = max(rounds for *_, rounds in given["agents"])
+        central = c.central(plan, network, algorithm, settled.cfg, places, most)
     except Exception as error:  # a plan that nobody has run yet may fail in any way
         return str(error) if isinstance(error, InputError | Rejected) else f"plan: cannot be derived: {error!r}"
     settings = c.lossless(settled.cfg.model_dump(mode="json"))
+    name = None if central is None else central["name"]
+    said = statements(plan, network.problem, algorithm, settled.cfg, noise=given["noise"], central=name)
     return {
         "algorithm": {"name": algorithm.slug, "rounds": settled.rounds, "settings": settings},
-        "assumptions": c.assumptions(plan, network.problem, algorithm, settled.cfg),
-        "seeds": [plan.run.seed + k for k in range(plan.run.seeds)],
+        "statements": [one._asdict() for one in said],
+        "seed": plan.run.seed,
+        "warnings": [TOO_LARGE] if plan.data.source == "clinics" and _too_large(plan) else [],
         "agents": agents,
         "central": central,
     }
@@ -83,31 +92,30 @@ def _network(plan: Plan, public: dict[str, Any], sizes: np.ndarray) -> Network:
     stated = public_sizes(plan)
     if stated is not None and stated.tolist() != sizes.tolist():
         raise Rejected(f"agents.records: the plan's sizes are {stated.tolist()[:20]}, not {sizes.tolist()[:20]}")
-    if plan.problem.loss not in (None, public["loss"]):
-        raise Rejected(f"public.loss: the plan says {plan.problem.loss}")
+    if public["loss"] not in ([plan.problem.loss] if plan.problem.loss else ["logistic", "softmax", "squared"]):
+        raise Rejected(f"public.loss: the plan says {plan.problem.loss or 'that the labels decide'}")
     if plan.problem.dim not in (None, public["features"]):
         raise Rejected(f"public.features: the plan says {plan.problem.dim}")
     if public["classes"] is not None and plan.problem.classes not in (None, public["classes"]):
         raise Rejected(f"public.classes: the plan says {plan.problem.classes}")
-    if plan.data.source == "clinics" and _affordable(plan):
+    if plan.data.source == "clinics" and not _too_large(plan):
         made = public_network(plan)
         facts = c.facts(plan, made)
-        for name in ("agents", "names", "loss", "features", "classes"):
-            equal(f"public.{name}", public[name], facts[name], 0.0)
+        equal("public", public, facts, 0.0)
         equal("agents.records", sizes.tolist(), made.sizes.tolist(), 0.0)
     problem = problem_of(plan, public["loss"], public["features"], public["classes"] or 1)
-    equal("public.classes", public["classes"], c.shape(problem)["classes"], 0.0)
+    for name, value in c.shape(problem).items():
+        equal(f"public.{name}", public[name], value, 0.0)
     graph = _graph(plan, public)
     rule: dict[str, Any] = {} if plan.graph.kappa is None else {"kappa": plan.graph.kappa}
     names = tuple(public["names"] or (f"agent {i}" for i in range(len(sizes))))
     return Network(graph, mixing(graph, plan.graph.mixing, **rule), problem, sizes, names)
 
 
-def _affordable(plan: Plan) -> bool:
-    """Whether made data is small enough to be made again."""
-    options = plan.data.options
-    numbers = [options.get(name, 1) for name in ("records", "features", "sites")]
-    return all(isinstance(n, int) for n in numbers) and math.prod(numbers[:2]) <= 4 * LARGEST
+def _too_large(plan: Plan) -> bool:
+    """Whether made data has too many numbers to be made again."""
+    numbers = [plan.data.options.get(name, 1) for name in ("records", "features")]
+    return all(isinstance(n, int) for n in numbers) and math.prod(numbers) > 4 * LARGEST
 
 
 def _graph(plan: Plan, public: dict[str, Any]) -> Graph:
@@ -122,9 +130,12 @@ def _graph(plan: Plan, public: dict[str, Any]) -> Graph:
     return Graph(size, np.array(edges), "file")
 
 
-def _on_wire(algorithm: Algorithm) -> Algorithm:
+def _deployed(plan: Plan, algorithm: Algorithm) -> Algorithm:
+    """The algorithm at the price of its deployed form; refuses a plan that no party would run."""
     from coterie.deploy.noise import on_grid
+    from coterie.deploy.party import Terms
 
+    Terms.check(plan)
     return on_grid(algorithm)
 
 
@@ -151,20 +162,3 @@ def _close(got: Any, expected: Any, tolerance: float) -> bool:
     if isinstance(got, bool) or isinstance(expected, bool) or not isinstance(expected, float):
         return type(got) is type(expected) and got == expected
     return isinstance(got, int | float) and abs(got - expected) <= tolerance * abs(expected)
-
-
-def within(where: str, charged: list[dict[str, Any]], planned: list[dict[str, Any]]) -> None:
-    """Every charged event is in the plan, no more often than planned."""
-    left = [dict(row) for row in planned]
-    for k, row in enumerate(charged):
-        for other in left:
-            rest = {name: value for name, value in other.items() if name != "times"}
-            try:
-                equal("", {n: v for n, v in row.items() if n != "times"}, rest, EVENTS)
-            except Rejected:
-                continue
-            if row["times"] <= other["times"]:
-                other["times"] -= row["times"]
-                break
-        else:
-            raise Rejected(f"{where}[{k}]: not in the plan, or more often than planned")

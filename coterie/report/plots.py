@@ -13,6 +13,7 @@ import matplotlib.pyplot as plt
 import networkx as nx
 
 from coterie.experiment import Network
+from coterie.report.result import epsilon_words
 
 __all__ = ["curves", "network"]
 
@@ -65,7 +66,7 @@ def curves(result: dict[str, Any], path: Path) -> None:
     elif privacy["epsilon"] is None:
         guarantee = "NOT private (ε = ∞)"
     else:
-        guarantee = f"ε = {privacy['epsilon']:.3g}, δ = {privacy['delta']:g}"
+        guarantee = f"{epsilon_words(privacy)}, δ = {privacy['delta']:g}"
     figure.suptitle(f"{result['plan'].get('name', '')}: {result['algorithm']['name']}, {guarantee}", color=INK)
     figure.savefig(path, dpi=130, format="png")
     plt.close(figure)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +25,23 @@ import numpy as np
 import coterie
 from coterie.drivers.simulate import Trace
 from coterie.errors import InputError
+from coterie.exchange.central import central_event
 from coterie.exchange.planned import statement_of
+from coterie.exchange.statement import EVERY_MESSAGE
 from coterie.experiment import Experiment, Priced
 from coterie.plan import Plan
+from coterie.privacy.accountants import account
+from coterie.privacy.budget import spending
 from coterie.problems import Problem
 from coterie.report import certificate
+from coterie.report.released import MODEL, run_model
+from coterie.report.statements import assumptions
 
 __all__ = [
     "SCHEMA",
     "build_result",
     "check_out",
+    "epsilon_words",
     "exchange_block",
     "plain",
     "privacy_block",
@@ -112,26 +119,59 @@ def _diverged(trace: Trace) -> list[str]:
 
 
 def privacy_block(plan: Plan, problem: Problem, priced: Priced) -> dict[str, Any] | None:
-    """The `privacy` part of a result: what is guaranteed, against whom, proved by which accountant."""
+    """The `privacy` part of a result: what is guaranteed, against whom, proved by which accountant.
+
+    Its numbers are those of the claim that the plan's budget is for. Other adversaries' stand in `other_claims`.
+    """
     if priced.spending is None or plan.privacy is None:
         return None
-    budget, worst = plan.privacy, priced.spending.worst
+    budget, (first, *others) = plan.privacy, priced.claims
+    worst = first.account
     finite = lambda x: float(x) if np.isfinite(x) else None  # noqa: E731
+    each = priced.spending.per_agent if first.local else np.full(len(priced.noise), worst.epsilon)
     return {
+        "claim": first.name,
         "epsilon": finite(worst.epsilon),
         "delta": worst.delta,
         "budget": budget.epsilon,
         "adjacency": worst.adjacency,
-        "adversary": certificate.ADVERSARY,
+        "adversary": first.adversary,
         "accountant": worst.accountant,
         "all_accountants": {k: finite(v) for k, v in worst.all.items()},
-        "per_agent": [finite(e) for e in priced.spending.per_agent[:1000]],
+        "all_seeds_epsilon": finite(_all_seeds(plan, priced)),
+        "other_claims": [claim.as_json() for claim in others],
+        "per_agent": [finite(e) for e in each[:1000]],
         "noise_multiplier": priced.noise[:1000].tolist(),
         "schedule": budget.schedule,
         "paper_claim": None if priced.claim is None else finite(priced.claim),
         "private": bool(np.isfinite(worst.epsilon)) and not getattr(priced.cfg, "as_printed", False),
-        "assumptions": certificate.assumptions(plan, problem, priced.algorithm, priced.cfg),
+        "assumptions": [a.statement for a in assumptions(plan, problem, priced.algorithm, priced.cfg)],
     }
+
+
+def epsilon_words(privacy: Mapping[str, Any] | None) -> str:
+    """The ε that the budget is for, as a headline: with its adversary's name where that is not the default one.
+
+    >>> epsilon_words({"epsilon": 0.1, "claim": "central, at least 3 honest parties", "adversary": "sees sums"})
+    'ε = 0.1 (central, at least 3 honest parties)'
+    """
+    if privacy is None:
+        return "no privacy"
+    epsilon = "ε = ∞" if privacy["epsilon"] is None else f"ε = {privacy['epsilon']:.3g}"
+    return epsilon if privacy["adversary"] == EVERY_MESSAGE else f"{epsilon} ({privacy['claim']})"
+
+
+def _all_seeds(plan: Plan, priced: Priced) -> float:
+    """ε of all seeds' runs together, against the adversary of the plan's budget: what releasing them all would cost."""
+    first, runs = priced.claims[0], plan.run.seeds
+    if runs == 1 or not np.isfinite(first.account.epsilon):
+        return float(first.account.epsilon)
+    algorithm, cfg, places = priced.algorithm, priced.cfg, priced.places
+    if first.local:
+        return float(spending(algorithm, cfg, places, first.account.delta, fast=True, runs=runs).worst.epsilon)
+    assert plan.exchange.honest is not None  # a budget for sums says how many agents are honest
+    event = central_event(algorithm, cfg, places, plan.exchange.honest, plan.exchange.fraction_bits)
+    return float(account([event] * runs, first.account.delta, fast=True).epsilon)
 
 
 def check_out(out: Path) -> None:
@@ -177,28 +217,28 @@ def plain(content: Any) -> Any:
 def write_run(
     out: Path, result: dict[str, Any], trace: Trace, experiment: Experiment, priced: Priced, key: Path | None = None
 ) -> list[Path]:
-    """Write a run's files; pictures first, `result.json` last, so that its presence means all is there."""
+    """Write a run's files; pictures first, `result.json` last, so that its presence means all is there.
+
+    The model is that of the first seed, and so is the certificate. What the other seeds gave is in the metrics, which
+    are for study: to store their models too would be to release as many runs.
+    """
     from coterie.report import html, plots
 
     (out / "result.json").unlink(missing_ok=True)  # never beside another run's files
-    model = {"points": trace.points, "average": trace.points.mean(1), "seeds": np.array(result["seeds"])}
-    names = np.array(experiment.dataset.feature_names)
-
-    def save(path: Path) -> None:
-        with path.open("wb") as file:
-            np.savez_compressed(file, **model, feature_names=names)
-
-    write_atomically(out / "model.npz", save)
+    plan, sent = experiment.plan, min(trace.completed + 1, priced.rounds)  # a last message may not have been heard
+    model = run_model(
+        trace.points[0], experiment.dataset.feature_names,
+        plan=certificate.plan_hash(plan), rounds=sent, seed=result["seeds"][0],
+    )  # fmt: skip
+    write_atomically(out / MODEL, lambda p: p.write_bytes(model))
     write_atomically(out / "curves.png", lambda p: plots.curves(result, p))
     write_atomically(out / "graph.png", lambda p: plots.network(experiment.network, p))
-    released = {"model.npz": certificate.sha256((out / "model.npz").read_bytes())}
     body = certificate.certificate(
-        experiment.plan, experiment.network, priced,
-        seeds=result["seeds"], completed=result["completed_rounds"], files=released,
-    )  # fmt: skip
+        plan, experiment.network, priced, completed=sent, files={MODEL: certificate.sha256(model)}
+    )
     sealed = certificate.seal(body, key)
     write_json(out / "certificate.json", sealed)
-    written = ["result.json", "model.npz", "curves.png", "graph.png", "certificate.json"]
+    written = ["result.json", MODEL, "curves.png", "graph.png", "certificate.json"]
     (out / "report.html").unlink(missing_ok=True)
     if html.available():
         page = html.run_page(plain(result), sealed)

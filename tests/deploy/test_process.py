@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from coterie.cli import main
 from coterie.deploy.frames import HEADER_BYTES, digest
 from coterie.deploy.ledger import read
 from coterie.deploy.party import Terms
@@ -99,6 +100,7 @@ def test_five_processes_are_the_simulation(tmp_path: Path, changes: tuple[str, .
         assert off.max() <= 1
         book = read(site.state / "ledger.db")
         assert len(book.rows) == 4
+        assert main(["verify", str(site.state / "certificate.json"), "--strict"]) == 0
     # broken twin: two parties' answers swapped would not pass
     assert np.abs(found[::-1] - expected).max() > 1e-6 * np.abs(expected).max() or np.allclose(found, found[::-1])
 

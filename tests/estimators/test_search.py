@@ -70,6 +70,7 @@ def test_every_run_is_paid_for_where_messages_are_read():
         assert gaussian_delta((4 * square) ** 0.5, 1.5) == pytest.approx(DELTA, rel=1e-4)
         assert gaussian_delta((5 * square) ** 0.5, 1.5) > 1.5 * DELTA  # the broken twin: one run too many
     assert search.epsilon_run_ < 1.5 / 2 + 0.1
+    assert search.best_estimator_.epsilon_spent_ == search.epsilon_spent_  # the chosen model tells the whole price
     assert search.best_params_ == max(search.results_, key=lambda r: r["score"])["params"]
 
 

@@ -109,6 +109,7 @@ def hostile(folder: Path) -> Path:
     result["privacy"]["assumptions"] = list(HOSTILE)
     sealed["digest"] = sealed["made_with"]["coterie"] = sealed["run"]["noise"] = HOSTILE[1]
     sealed["signer"] = HOSTILE[0]
+    sealed["statements"] = [{"statement": text, "trust": text} for text in HOSTILE]
     page = folder.parent / "hostile.html"
     page.write_text(html.run_page(result, sealed), "utf-8")
     return page
@@ -159,6 +160,9 @@ def test_the_page_says_what_the_files_say(folder: Path) -> None:
         assert charts.number(epsilon) in page.text
     for value in (result["references"]["pooled"]["test_accuracy"], result["metrics"]["train_loss"]["mean"]):
         assert charts.number(value) in page.text
+    for row in sealed["statements"]:
+        assert row["statement"] in page.text
+        assert row["trust"] in page.text
     for words in (*result["privacy"]["assumptions"], sealed["digest"], "coterie verify certificate.json"):
         assert words in page.text
     for erratum in all_algorithms()["dp-consensus-gd"].errata:

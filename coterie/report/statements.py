@@ -1,0 +1,91 @@
+"""What a certificate says, statement by statement, and whom one has to trust for each.
+
+Arithmetic needs nobody's word. What a record is, how noise was drawn and how many rounds there were is said by whoever
+was there: no file can prove it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from coterie.algorithms.base import Algorithm, Config
+from coterie.plan import Plan
+from coterie.problems import Mean, Perceptron, Problem
+
+__all__ = ["SECURE", "SIMULATED", "Said", "assumptions", "statements"]
+
+SIMULATED = "simulated, not private on a wire"
+SECURE = "whole numbers on a public grid, drawn by each agent from its operating system"
+
+NOBODY = "nobody: recomputed from this file"
+BESIDE = "nobody: compared with the files, if they are there"
+CODE = "the authors of the installed coterie, who proved what its algorithms cost; derived again from the plan"
+OWNER = "each agent, for its own records"
+PROGRAM = "each agent, for the program that it ran"
+RELEASER = "whoever releases it, and every agent that could release more"
+READER = "yourself: only you know whom a record is about"
+
+
+class Said(NamedTuple):
+    """A statement, and whom one has to trust for it."""
+
+    statement: str
+    trust: str
+
+
+def assumptions(plan: Plan, problem: Problem, algorithm: Algorithm, cfg: Config) -> list[Said]:
+    """What must hold for the claim, in words; the parties answer for these, no file can prove them."""
+    said = []
+    clip = getattr(cfg, "clip", None)
+    if isinstance(problem, Mean):
+        said.append(
+            Said(
+                f"every record lies in the box from {-problem.radius:g} to {problem.radius:g}, by public bounds", OWNER
+            )
+        )
+    elif not isinstance(problem, Perceptron):
+        said.append(Said("every record's features lie in the unit ball, scaled there by public bounds", OWNER))
+    if clip is not None:
+        text = f"every record's gradient is clipped to norm {float(clip):.6g} before anything is done with it"
+        said.append(Said(text, PROGRAM))
+    if "argmin" in getattr(algorithm.module, "NEEDS", ()):
+        said.append(
+            Said("every subproblem is solved to the stated tolerance, whose effect the events include", PROGRAM)
+        )
+    said += [
+        Said("the numbers of records, the graph, the settings and the schedule are public and were fixed beforehand",
+             OWNER),
+        Said("noise is drawn from the declared law, used once, and never shown: whoever knows the seed can subtract it",
+             PROGRAM),
+        Said("the claim is for one record, which one agent holds; for a person with k records it is weaker", READER),
+        Said("one run is released: k runs on the same records, other seeds included, cost k times the events",
+             RELEASER),
+        Said("metrics and curves computed from the records without noise are not released, or are paid for elsewhere",
+             RELEASER),
+    ]  # fmt: skip
+    if plan.privacy is not None and plan.privacy.tuned_on_private_data:
+        said.append(Said("settings were tuned on private data, which this ε does NOT cover", RELEASER))
+    return said
+
+
+def statements(
+    plan: Plan, problem: Problem, algorithm: Algorithm, cfg: Config, *, noise: str, central: str | None
+) -> list[Said]:
+    """All that a certificate says, what is recomputed and what is assumed, each with whom one has to trust.
+
+    `central` is the name of the claim for opened sums, if there is one.
+    """
+    there = "whoever ran the simulation" if noise == SIMULATED else "each agent, for its own ledger and its signature"
+    drawn = "nobody can: its seed is in the plan" if noise == SIMULATED else f"{PROGRAM}, and its operating system"
+    said = [
+        Said("the listed events cost what the totals and the claims say, within the plan's budget", NOBODY),
+        Said("the plan asks for exactly these events in the stated rounds, sizes and noise given", CODE),
+        Said("the listed files are those beside this one, and hold one run's answer after as many rounds", BESIDE),
+        Said("so many rounds were run, and nothing else was sent", there),
+        Said(f"noise: {noise}", drawn),
+        Said("names, versions and other free text", "whoever made this file, or its signer if it is signed"),
+    ]
+    if central is not None:
+        least = f"at least {plan.exchange.honest} agents add their noise and keep their messages secret"
+        said.append(Said(f"{central}: {least}", f"some {plan.exchange.honest} of the agents, whichever they are"))
+    return said + assumptions(plan, problem, algorithm, cfg)

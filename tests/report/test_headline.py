@@ -1,0 +1,119 @@
+"""Whatever prints an ε prints the one that the plan's budget is for, and against whom; others stand apart."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coterie.cli import main
+from coterie.comparison import compare, methods_of
+from coterie.exchange.statement import EVERY_MESSAGE
+from coterie.experiment import prepare, price
+from coterie.explain import explain
+from coterie.plan import read_plan
+
+PLAN = """
+name = "sums"
+data.source = "clinics"
+data.options = { records = 600, features = 3, sites = 4 }
+graph.kind = "complete"
+algorithm.name = "gauss-avg-gd"
+privacy.epsilon = 0.1
+exchange = { kind = "secret-sum", fraction_bits = 15, honest = 3, noise = "central" }
+run.rounds = 10
+run.seeds = 2
+"""
+NAME = "central, at least 3 honest parties"
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("plans") / "sums.toml"
+    path.write_text(PLAN)
+    return path
+
+
+@pytest.fixture(scope="module")
+def local(plan: Path) -> float:
+    """The price against a reader of every message, which is larger than what was asked for."""
+    read = read_plan(plan)
+    spent = price(read, prepare(read).network).spending
+    assert spent is not None
+    assert spent.worst.epsilon > 0.15
+    return spent.worst.epsilon
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def told(text: str, local: float) -> None:
+    """Both prices are there, each with its adversary, and the one that was asked for comes first."""
+    text = words(text)
+    assert text.index("0.1") < text.index(f"{local:.2f}")
+    for said in ("opened sums", "any 1 of the 4 parties", "every message"):
+        assert said in text
+
+
+@pytest.fixture(scope="module")
+def finished(plan: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "sums"
+    assert main(["run", str(plan), "--out", str(out), "--quiet"]) == 0
+    return out
+
+
+def test_the_console(plan: Path, local: float, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(plan), "--quiet"]) == 0
+    out = words(capsys.readouterr().out)
+    assert "gauss-avg-gd, ε = 0.1 (central," in out
+    told(out[out.index("privacy:") :], local)
+    assert "one run is released, that of seed 0" in out
+
+
+def test_the_result(finished: Path, local: float) -> None:
+    privacy = json.loads((finished / "result.json").read_text("utf-8"))["privacy"]
+    assert privacy["epsilon"] == pytest.approx(0.1, rel=1e-3)
+    assert privacy["claim"] == NAME
+    assert "opened sums" in privacy["adversary"]
+    assert privacy["per_agent"] == [privacy["epsilon"]] * 4
+    (other,) = privacy["other_claims"]
+    assert other["epsilon"] == pytest.approx(local)
+    assert other["adversary"] == EVERY_MESSAGE
+
+
+def test_the_report(finished: Path, local: float) -> None:
+    page = (finished / "report.html").read_text("utf-8")
+    tile = page[page.index("ε = ") :][:200]
+    assert tile.startswith("ε = 0.1<")
+    assert NAME in tile
+    told(page[page.index("What the guarantee says") :], local)
+    assert 'class="over"' not in page  # nobody is over a budget that was not for this adversary
+
+
+def test_the_certificate(finished: Path, local: float, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(finished / "certificate.json"), "--strict"]) == 0
+    out = words(capsys.readouterr().out)
+    assert out.index("(0.0999") < out.index(NAME) < out.index(f"({local:.3f}")
+
+
+def test_prices_before_a_run(plan: Path, local: float, capsys: pytest.CaptureFixture[str]) -> None:
+    told(" ".join(explain(read_plan(plan))[0][3:]), local)
+    assert main(["account", str(plan)]) == 0
+    out = words(capsys.readouterr().out)
+    assert "epsilon 0.0999" in out
+    assert f"local, every message seen ε = {local:.3f}" in out
+
+
+def test_a_comparison_never_puts_two_adversaries_under_one_name(plan: Path, local: float) -> None:
+    weaker = read_plan(plan)
+    usual: Any = weaker.as_json()
+    usual["exchange"] = {"kind": "broadcast"}
+    methods = [*methods_of([("sums", weaker)], []), *methods_of([("plain", type(weaker).model_validate(usual))], [])]
+    cells, _ = compare(methods, [0.1], 1)
+    assert [c["method"] for c in cells] == [f"sums ({NAME})", "plain"]
+    assert [c["true_epsilon"] for c in cells] == pytest.approx([0.1, 0.1], rel=1e-3)
+    assert cells[0]["other_claims"][0]["epsilon"] == pytest.approx(local)
+    assert cells[1]["adversary"] == EVERY_MESSAGE
