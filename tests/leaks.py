@@ -15,7 +15,7 @@ import io
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -40,9 +40,8 @@ class Search:
         numbers = np.unique(np.concatenate([np.abs(np.ravel(p)) for p in planted]).astype(float))
         numbers = numbers[(numbers != 0) & (numbers != np.round(numbers, 6))]  # round ones are nobody's
         assert len(numbers) >= 8, "nothing is planted"
-        bits64, bits32 = numbers.view(np.uint64), np.unique(numbers.astype(np.float32)).view(np.uint32)
-        self._wide = np.unique(np.concatenate([bits64, bits64.byteswap()]))
-        self._narrow = np.unique(np.concatenate([bits32, bits32.byteswap()]))
+        self._wide = _Wanted(numbers.view(np.uint64))
+        self._narrow = _Wanted(numbers.astype(np.float32).view(np.uint32))
         self._long = {_digits(x, 12) for x in numbers}
         self._short = {_digits(x, 7) for x in numbers}
 
@@ -56,13 +55,10 @@ class Search:
         return None
 
     def _floats(self, data: bytes) -> str | None:
-        if any(_hits(_words(data, np.uint64, at), self._wide).size for at in range(8)):
+        if any(self._wide.found(data, at).size for at in range(8)):
             return "float64"
-        for at in range(4):
-            hit = _hits(_words(data, np.uint32, at), self._narrow)
-            if np.any(np.diff(hit) == 1):
-                return "float32"
-        return None
+        # a planted number after a planted number
+        return "float32" if any(np.any(np.diff(self._narrow.found(data, at)) == 1) for at in range(4)) else None
 
     def _text(self, data: bytes) -> str | None:
         last = False
@@ -78,28 +74,34 @@ class Search:
             last = hit
         return None
 
-    def files(self, folder: Path, but: Iterable[Path] = ()) -> dict[str, str]:
-        """Every file below the folder, other than `but`, that holds a planted number, and how."""
-        known = {p.resolve() for p in but}
-        paths = [p for p in sorted(folder.rglob("*")) if p.is_file() and p.resolve() not in known]
+    def files(self, folder: Path) -> dict[str, str]:
+        """Every file below the folder that holds a planted number, and how."""
+        paths = [p for p in sorted(folder.rglob("*")) if p.is_file()]
         hits = {str(p.relative_to(folder)): self.found(p.read_bytes()) for p in paths}
         return {name: how for name, how in hits.items() if how}
 
 
-def _words(data: bytes, kind: type, at: int) -> np.ndarray:
-    size = np.dtype(kind).itemsize
-    return np.frombuffer(data[at : at + max(0, len(data) - at) // size * size], kind)
+class _Wanted:
+    """Words of one width that are looked for in either byte order, whatever their sign."""
 
+    def __init__(self, words: np.ndarray):
+        self._words = np.unique(np.concatenate([words, words.byteswap()]))
+        self._kind = words.dtype.type
+        self._middle = self._kind(4 * words.dtype.itemsize)  # of the mantissa in both orders: a quick first look
+        self._signs = [self._kind(sign) for sign in (0, 1 << 7, 1 << (8 * words.dtype.itemsize - 1))]
+        self._seen = np.zeros(1 << 16, bool)
+        self._seen[(self._words >> self._middle) & self._kind(0xFFFF)] = True
 
-def _hits(words: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Where a wanted word stands, whatever its sign in either byte order."""
-    kind, middle = words.dtype.type, 4 * words.dtype.itemsize  # bits of the mantissa in both orders: a quick first look
-    seen = np.zeros(1 << 16, bool)
-    seen[(wanted >> kind(middle)) & kind(0xFFFF)] = True
-    near = np.flatnonzero(seen[(words >> kind(middle)) & kind(0xFFFF)])
-    signs = (0, 1 << 7, 1 << (8 * words.dtype.itemsize - 1))
-    some = [np.isin(words[near] ^ kind(sign), wanted) for sign in signs]
-    return near[np.any(some, axis=0)]
+    def found(self, data: bytes, at: int) -> np.ndarray:
+        """Which words of these bytes, read from `at` on, are wanted."""
+        size = self._words.dtype.itemsize
+        words = np.frombuffer(data[at : at + max(0, len(data) - at) // size * size], self._kind)
+        near = np.flatnonzero(self._seen[(words >> self._middle) & self._kind(0xFFFF)])
+        hit = np.zeros(len(near), bool)
+        for sign in self._signs if len(near) else ():
+            plain = words[near] ^ sign
+            hit |= self._words[np.minimum(np.searchsorted(self._words, plain), len(self._words) - 1)] == plain
+        return near[hit]
 
 
 def _digits(x: float, count: int) -> str:
