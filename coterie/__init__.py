@@ -2,11 +2,15 @@
 
 from typing import TYPE_CHECKING, Any
 
+from coterie.compiler import mend
+
 if TYPE_CHECKING:
     from coterie.training import Trained, train
 
 __version__ = "0.1.0"
 __all__ = ["Trained", "__version__", "train"]
+
+mend()  # before JAX starts
 
 
 def __getattr__(name: str) -> Any:

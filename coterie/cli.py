@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -12,15 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
+from coterie import programs
 from coterie.commands import keys, ledger, plan
 from coterie.errors import InputError
 
 __all__ = ["app", "main"]
-
-# Compiled programs are kept between runs, so that only the first one of a shape waits for the compiler.
-_caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_caches / "coterie" / "jax"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # pricing alone compiles 30 small programs
 
 app = typer.Typer(
     help="Train one model over data that stays where it is: parties on a graph, no server, every message paid for.",
@@ -43,8 +38,11 @@ SetOption = Annotated[
 
 
 @app.callback()
-def _root() -> None:
+def _root(context: typer.Context) -> None:
     """Train one model over data that stays where it is."""
+    programs.forget_old()
+    if context.invoked_subcommand != "agent":  # a deployed party keeps none
+        programs.keep()
 
 
 @app.command()

@@ -8,9 +8,11 @@ import jax
 import pytest
 from hypothesis import settings
 
-jax.config.update(
-    "jax_compilation_cache_dir", str(Path(tempfile.gettempdir()) / f"coterie-tests-jax-{jax.__version__}")
-)
+import coterie  # noqa: F401  # before JAX computes anything
+
+_programs = Path(tempfile.gettempdir()) / f"coterie-tests-jax-{jax.__version__}"
+_programs.mkdir(mode=0o700, exist_ok=True)
+jax.config.update("jax_compilation_cache_dir", str(_programs))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 settings.register_profile("fixed", derandomize=True, database=None)  # the same examples on every machine

@@ -72,12 +72,12 @@ def _sums(setting: Setting, world: int, shift: float, trials: int, seed: int) ->
         shard, neighbours = worlds(setting, CROWD)[world], CROWD.neighbours()
         laws = tuple((n, type(law), law.shape) for n, law in algorithm.draws(cfg, place).items())
         scale = float(algorithm.sigma(cfg, place, jnp.array(0), jnp.asarray(float(cfg.batch))))
-        run = jax.jit(lambda draws: _play(algorithm, cfg, place, shard, neighbours, draws).messages.z[:, :, 0].sum(1))
         for k in range(-(-trials // BATCH)):
             keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 2 * k + world), BATCH)
             draws = _drawn(laws, keys, place.rounds)
             draws["noise"] = draws["noise"].at[:, :, 0].add(shift)
-            scores.append(np.asarray(run(draws)) / scale)
+            seen = _play(algorithm, cfg, place, shard, neighbours, draws)
+            scores.append(np.asarray(seen.messages.z[:, :, 0].sum(1)) / scale)
             noises.append(np.asarray(draws["noise"][:, :, 0].sum(1)))
     return np.concatenate(scores)[:trials], np.concatenate(noises)[:trials]
 

@@ -131,14 +131,14 @@ class _Crowd:
     def __init__(self, worlds: Worlds, party: Party):
         self.worlds, self.party = worlds, party
         with jax.enable_x64(True):
-            self._turn = jax.jit(jax.vmap(party._compute_turn, (None, 0, 0)))
+            self._turn = jax.jit(jax.vmap(party.compute_turn, (None, None, 0, 0)))
 
     def begin(self, count: int) -> Carry:
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *jnp.shape(x))), self.party.begin())
 
     def turn(self, t: int, carry: Carry, draw: dict[str, Any]) -> tuple[Carry, np.ndarray]:
         with jax.enable_x64(True):
-            kept, numbers, _ = self._turn(t, carry, draw)
+            kept, numbers, _ = self._turn(self.party.shard, t, carry, draw)
             return Carry(kept, carry.heard, carry.when), np.asarray(numbers)
 
     def hear(self, t: int, carry: Carry) -> Carry:

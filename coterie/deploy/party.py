@@ -175,7 +175,7 @@ class Party:
         self.neighbours = np.asarray(network.graph.neighbours(node))
         with jax.enable_x64(True):
             self._place = terms.place(node)
-            self._shard = _shard(terms, node, records, self._place)
+            self.shard = _shard(terms, node, records, self._place)
             low, high = network.graph.indptr[node : node + 2]
             self._weights = jnp.asarray(network.mixing.edge_weights[low:high])
             self._sizes = jnp.asarray(terms.steps.size)
@@ -186,7 +186,7 @@ class Party:
             }
             state, memory = jax.eval_shape(self._compute_start)
             self._structure = jax.tree.structure((state, memory))
-            emit = lambda s, d: algorithm.emit(cfg, self._place, jnp.array(0), s, self._shard, d)[1]  # noqa: E731
+            emit = lambda s, d: algorithm.emit(cfg, self._place, jnp.array(0), s, self.shard, d)[1]  # noqa: E731
             out = jax.eval_shape(emit, state, draw)
             self._message = out.message if isinstance(out, Maybe) else out
             leaves = jax.tree.leaves(self._message)
@@ -194,7 +194,9 @@ class Party:
                 raise InputError(f"{algorithm.slug} cannot be deployed: its messages are not all numbers on a grid")
             self.count = sum(int(np.prod(leaf.shape)) for leaf in leaves)
             self._greetings = self._greet()
-            self._turn = jax.jit(self._compute_turn)
+            # Records are an argument of whatever is compiled: as constants they would be part of the program, and so of
+            # every place where the compiler, or a cache of its programs, puts one.
+            self._turn = jax.jit(self.compute_turn)
             self._listen = jax.jit(self._compute_listen)
             self._layout = jax.eval_shape(self._compute_begin)
 
@@ -226,7 +228,7 @@ class Party:
     def turn(self, t: int, carry: Carry, draw: Mapping[str, Any]) -> tuple[Carry, np.ndarray, bool]:
         """Make up for round t − 1's messages (in `carry`) and speak in round t: integers, and whether to send them."""
         with jax.enable_x64(True):
-            kept, numbers, sent = self._turn(t, carry, dict(draw))
+            kept, numbers, sent = self._turn(self.shard, t, carry, dict(draw))
             return Carry(kept, carry.heard, carry.when), np.asarray(numbers), bool(sent)
 
     def answer(self, carry: Carry) -> Float[np.ndarray, " dim"]:
@@ -300,11 +302,11 @@ class Party:
         everybody = jnp.arange(len(self.neighbours))
         return Inbox(jax.vmap(self._unflatten)(values), everybody, self._weights, everybody >= 0, memory)
 
-    def _compute_turn(self, t: Array, carry: Carry, draw: dict) -> tuple[tuple, Array, Array]:
-        """What is kept, the integers, and whether to send them."""
+    def compute_turn(self, shard: HeldShard, t: Array, carry: Carry, draw: dict) -> tuple[tuple, Array, Array]:
+        """`turn`, to be compiled, on the records of `shard`: what is kept, the integers, and whether to send them."""
         algorithm, cfg = self.terms.priced.algorithm, self.terms.priced.cfg
         before, memory = self._parts(self._compute_listen(t, carry))
-        state, out = algorithm.emit(cfg, self._place, t, before, self._shard, draw)
+        state, out = algorithm.emit(cfg, self._place, t, before, shard, draw)
         message, sent = (out.message, out.sent) if isinstance(out, Maybe) else (out, jnp.array(True))
         values = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(message)])
         limit = self._limits[self.node, t]

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from coterie import programs
 from coterie.deploy.agent import Agent, GaveUp
 from coterie.deploy.agreement import Agreement, read_agreement
 from coterie.deploy.files import write_bytes
@@ -88,6 +89,7 @@ def run_party(
     show: Callable[[str], None] | None = None,
 ) -> int:
     """Run one party to the end; returns the exit code (`EXIT`). A user's mistake raises InputError."""
+    programs.keep_nothing()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the loop has a better way to stop
     try:
         with open_party(agreement, keys, data, state, me) as opened:

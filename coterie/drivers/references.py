@@ -76,12 +76,12 @@ def scores(layout: Layout, test: Test) -> dict[str, dict[str, float]]:
     with jax.enable_x64(layout.arrays.place.start.dtype == jnp.float64):
         objective = partial(jax.jit(_objective), layout.placed)
         held_out = jnp.asarray(test.features), jnp.asarray(test.targets)
-        score = jax.jit(lambda x: layout.problem.score(x, *held_out))
+        score = jax.jit(layout.problem.score)  # all records are arguments: as constants they would be in the program
         out = {}
         for name, points in (("pooled", pooled(layout)[None]), ("alone", alone(layout, JUDGED))):
             out[name] = {
                 "train_loss": float(np.mean([objective(jnp.asarray(x)) for x in points])),
-                "test_score": float(np.mean([score(jnp.asarray(x)) for x in points])),
+                "test_score": float(np.mean([score(jnp.asarray(x), *held_out) for x in points])),
             }
         return out
 

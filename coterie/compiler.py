@@ -1,0 +1,55 @@
+"""JAX's compiler without the part of it that computes wrong numbers.
+
+jaxlib 0.10.2 and 0.11.0 hand matrix products and sums on a CPU to YNNPACK ("ynn fusions"). Some of those programs read
+memory that is not theirs, and some leave out rows:
+
+    sum(x @ full((d, k), s), -1), x of shape (n, m, d)   a scalar is read as if it were d · k numbers: what comes out is
+                                                          whatever lies behind it, another thing after each compilation
+    vmap(lambda row: sum((a @ row) ** 2))(x)              wrong for more than some 16,000 rows (jax-ml/jax#39103)
+    sum(a * b, axis) of seven axes                        crashes or hangs (jax-ml/jax#39257)
+
+The first is how a softmax model that starts at zero came out trained or untrained at random. Clipping, sensitivities,
+replay and recovery rest on sums that are right and the same every time, so the fusions are off: `XLA_FLAGS` gets an
+empty list of them, which XLA understands in every version that coterie allows. XLA reads it once, when JAX computes
+for the first time in a process.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from coterie.errors import InputError
+
+__all__ = ["mend", "need_mended"]
+
+FLAG = "--xla_cpu_experimental_ynn_fusion_type="
+
+
+def mend() -> None:
+    """Switch the fusions off for this process and its children; refuse to go on where that is too late."""
+    flags = os.environ.get("XLA_FLAGS", "").split()
+    if flags[-1:] == [FLAG]:
+        return
+    os.environ["XLA_FLAGS"] = " ".join([*(f for f in flags if f != FLAG), FLAG])  # the last one counts
+    if "jax" in sys.modules:
+        need_mended()
+
+
+def need_mended() -> None:
+    """Refuse a JAX that was started with the fusions on."""
+    import jax
+    import jax.numpy as jnp
+
+    from jax._src import xla_bridge  # isort: skip  # nothing public says whether JAX has started
+
+    if not xla_bridge.backends_are_initialized():
+        return
+    shape = jax.ShapeDtypeStruct((4, 8), jnp.float32)
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        program = jax.jit(lambda x: x @ jnp.ones((8, 3), x.dtype)).lower(shape).compile().as_text()
+    if "__ynn_fusion" in program:
+        raise InputError(
+            "JAX has computed something before coterie was imported, with a part of its compiler that computes wrong "
+            f"numbers (see coterie/compiler.py): import coterie first, or set XLA_FLAGS={FLAG}"
+        )

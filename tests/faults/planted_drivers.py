@@ -1,0 +1,101 @@
+"""Every way to train in Python, on planted records, with a cache that stores every program: `test_leaks` looks at it.
+
+python -m tests.faults.planted_drivers NAME [NAME...]
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+
+from coterie.coupled import Coupled, quadratic_agent, secret_sum, solve
+from coterie.data.store import write_store
+from coterie.estimators import PrivateConsensusClassifier, PrivateConsensusRegressor, PrivateMean
+from coterie.experiment import assemble, prepare, price
+from coterie.fair import PrivateFairClassifier
+from coterie.plan import validate
+from coterie.problems import Custom, Linear, Perceptron, Problem, Softmax
+from coterie.problems.coupled import smooth_agent
+from coterie.training import train
+from tests.leaks import planted_numbers
+
+FEATURES = planted_numbers((90, 3), -0.5, 0.5, seed=30)
+SLOPES = planted_numbers((6,), 16, 26, seed=31)
+LABELS = (FEATURES[:, 0] > 0).astype(int)
+SITES = [(FEATURES[k : k + 30], LABELS[k : k + 30]) for k in (0, 30, 60)]
+
+
+def _loss(params: jnp.ndarray, x: jnp.ndarray, y: jnp.ndarray) -> jnp.ndarray:
+    return jnp.sqrt(1 + (params @ x - y) ** 2)
+
+
+def trains() -> None:
+    """`coterie.train` on a loss of one's own and on the built-in ones."""
+    problems: list[tuple[Problem, np.ndarray]] = [
+        (Custom.make(_loss, jnp.zeros(3), lipschitz=1.0, bound=1.0), LABELS.astype(float)),
+        (Linear(3, "squared"), FEATURES[:, 1]),
+        (Softmax(3, 2), LABELS),
+        (Perceptron((3, 4, 2)), LABELS),
+    ]
+    for problem, targets in problems:
+        sites = [(FEATURES[k : k + 30], targets[k : k + 30]) for k in (0, 30, 60)]
+        train(problem, sites, rounds=3, seed=0, test=(FEATURES[:9], targets[:9]), settings={"clip": 1.0})
+
+
+def estimators() -> None:
+    """The estimators, the fair one too."""
+    bounds = (-0.5, 0.5)
+    PrivateConsensusClassifier(bounds=bounds, random_state=0).fit(SITES)
+    PrivateConsensusRegressor(bounds=bounds, target_bounds=bounds, random_state=0).fit(FEATURES, FEATURES[:, 0])
+    PrivateMean(bounds=bounds, random_state=0).fit([x for x, _ in SITES])
+    fair = PrivateFairClassifier(epsilon=1.0, delta=1e-5, method="adfc", sensitive_feature=2, bounds=bounds)
+    fair.fit(FEATURES, LABELS)
+
+
+def coupled() -> None:
+    """Coupled problems: the costs are private."""
+    plants = [quadratic_agent(0.02, p, low=50, high=300, slope_range=(15, 27), records=500) for p in SLOPES]
+    problem = Coupled(plants, total=600.0)
+    solve(problem, rounds=5, epsilon=1.0, delta=1e-5)
+    solve(problem, rounds=3, epsilon=1.0, delta=1e-5, aggregate=secret_sum(problem))
+    cost = lambda data, x: 0.5 * jnp.sum((x - data) ** 2)  # noqa: E731
+    own = [smooth_agent(cost, jnp.asarray(x[0]), 3, strong=1.0, smooth=1.0, gap=2.0) for x, _ in SITES]
+    solve(Coupled(own, total=np.zeros(3)), rounds=4, epsilon=1.0, delta=1e-5)
+
+
+def algorithms() -> None:
+    """References, and methods that solve subproblems, keep memory, stay silent or send sums."""
+    for name, graph, exchange in (
+        ("pr-admm", "ring", {}), ("ipp-admm", "ring", {}), ("pvp", "ring", {}),
+        ("dp-dsgd", "complete", {"kind": "secret-sum"}),
+    ):  # fmt: skip
+        tree = {
+            "graph": {"kind": graph}, "problem": {"ridge": 0.1}, "algorithm": {"name": name}, "exchange": exchange,
+            "privacy": {"epsilon": 5.0, "delta": 1e-5}, "run": {"rounds": 3},
+        }  # fmt: skip
+        plan = validate({k: v for k, v in tree.items() if v})
+        parts = [np.arange(k, k + 30) for k in (0, 30, 60)]
+        one = assemble(plan, Linear(3, "logistic"), FEATURES, 2.0 * LABELS - 1, parts, names=["a", "b", "c"])
+        one.run(price(plan, one.network), [0, 1], test=None)
+
+
+def stores() -> None:
+    """Records that are streamed from a store; the store itself is one of records."""
+    agents = {name: [site] for name, site in zip("abc", SITES, strict=True)}
+    write_store(Path("store"), agents, test=SITES[0], classes=("no", "yes"))
+    plan = validate({
+        "data": {"source": "store", "path": "store"}, "partition": {"kind": "site"}, "problem": {"loss": "logistic"},
+        "algorithm": {"name": "dp-dsgd"}, "privacy": {"epsilon": 1.0, "delta": 1e-5}, "run": {"rounds": 3},
+    })  # fmt: skip
+    experiment = prepare(plan)
+    experiment.run(price(plan, experiment.network), [0])
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        {"train": trains, "estimators": estimators, "coupled": coupled, "algorithms": algorithms, "stores": stores}[
+            name
+        ]()

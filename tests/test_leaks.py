@@ -1,0 +1,194 @@
+"""No record in any file that a run leaves, nor in anything it sends: planted records are looked for everywhere.
+
+The small version: one `coterie run` and one deployed pair. Everything else: tests/faults/test_leaks.py.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import stat
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coterie.deploy.party import read_records
+from coterie.deploy.trial import free_ports, sign_trial
+from coterie.plan import Plan, validate
+from tests.leaks import Search, planted_numbers
+
+COLUMNS = {"age": (0.0, 100.0), "pressure": (80.0, 200.0), "bmi": (10.0, 60.0), "dose": (0.0, 3.0)}
+RECORDS = 24
+
+
+def write_table(path: Path, seed: int, records: int = RECORDS) -> np.ndarray:
+    """A table of planted numbers and a label."""
+    columns = [planted_numbers((records,), *ends, seed=10 * seed + k) for k, ends in enumerate(COLUMNS.values())]
+    rows = np.stack(columns, axis=1)
+    labels = np.where(rows[:, 0] > 50, "yes", "no")
+    lines = [",".join([*map(repr, row.tolist()), label]) for row, label in zip(rows, labels, strict=True)]
+    path.write_text("\n".join([",".join([*COLUMNS, "outcome"]), *lines]) + "\n")
+    return rows
+
+
+def plan_of(sizes: list[int], path: Path | None = None, **tables: object) -> Plan:
+    """The guide's plan, for tables of `write_table`."""
+    return validate(
+        {
+            "name": "planted",
+            "data": {
+                "source": "csv", "label": "outcome",
+                "options": {"classes": ["no", "yes"], "bounds": COLUMNS, "constant": True},
+                **({} if path is None else {"path": str(path)}),
+            },
+            "partition": {"kind": "iid", "sizes": sizes},
+            "graph": {"kind": "path"},
+            "problem": {"loss": "logistic", "dim": 5, "ridge": 0.01},
+            "algorithm": {"name": "dp-dsgd"},
+            "privacy": {"epsilon": 1.0, "delta": 1e-5},
+            "run": {"rounds": 4},
+        }
+        | tables
+    )  # fmt: skip
+
+
+def surroundings(folder: Path) -> dict[str, str]:
+    """Everything that a process might write to, below one folder; a cache that stores every program."""
+    places = {"HOME": "home", "XDG_CACHE_HOME": "cache", "TMPDIR": "temporary", "COTERIE_TAP": "sent"}
+    for place in places.values():
+        (folder / place).mkdir(exist_ok=True)
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
+    return kept | {k: str(folder / v) for k, v in places.items()} | {"PYTHONPATH": str(Path(__file__).parents[1])}
+
+
+def coterie(folder: Path, *arguments: str, module: str = "coterie.cli") -> subprocess.Popen[str]:
+    """The command, with what it prints in files of the folder."""
+    with (folder / f"printed-{arguments[0]}-{len(list(folder.glob('printed-*')))}").open("w") as printed:
+        return subprocess.Popen(
+            [sys.executable, "-m", module, *arguments], cwd=folder, env=surroundings(folder), stdout=printed,
+            stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+
+def toml(plan: Plan) -> str:
+    """A plan as a file, every value as JSON writes it (TOML understands that, tables inline)."""
+    tree = plan.model_dump(mode="json", exclude_none=True)
+
+    def value(x: object) -> str:
+        if isinstance(x, dict):
+            return "{" + ", ".join(f"{json.dumps(k)} = {value(v)}" for k, v in x.items()) + "}"
+        return "[" + ", ".join(map(value, x)) + "]" if isinstance(x, list) else json.dumps(x)
+
+    return "\n".join(f"{key} = {value(x)}" for key, x in tree.items())
+
+
+def test_a_simulation_leaves_no_record(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    rows = write_table(table, seed=1, records=60)
+    plan = plan_of([24, 24], table)
+    (tmp_path / "plan.toml").write_text(toml(plan))
+    run = coterie(tmp_path, "run", "plan.toml", "--out", "runs/planted", "--set", "data.test_fraction=0.2", "--quiet")
+    assert run.wait(300) == 0, (tmp_path / "printed-run-0").read_text()
+    search = Search(rows, read_records(plan, table).features)
+    assert search.files(tmp_path) == {"table.csv": "decimal"}
+    programs = list((tmp_path / "cache" / "coterie" / "programs").iterdir())
+    assert len(programs) > 10  # the search was not in vain
+    assert {stat.S_IMODE(p.stat().st_mode) for p in programs} == {0o600}
+    assert stat.S_IMODE(programs[0].parent.stat().st_mode) == 0o700
+
+
+def test_a_deployed_party_leaves_and_sends_no_record(tmp_path: Path) -> None:
+    tables = [tmp_path / "ada.csv", tmp_path / "ben.csv"]
+    rows = [write_table(table, seed=k) for k, table in enumerate(tables, 2)]
+    parties = [
+        {"name": t.stem, "address": f"127.0.0.1:{p}"} for t, p in zip(tables, free_ports(2), strict=True)
+    ]  # fmt: skip
+    plan = plan_of([RECORDS] * 2, deploy={"parties": parties})
+    records = [read_records(plan, table) for table in tables]
+    agreement, sites = sign_trial(plan, records, tmp_path / "trial")
+    for site in sites:
+        site.data.unlink()  # they read their tables
+    old = tmp_path / "cache" / "coterie" / "jax"
+    surroundings(tmp_path)
+    old.mkdir(parents=True)
+    (old / "jit__compute_turn-cache").write_bytes(zlib.compress(rows[0].tobytes()))
+    agents = [
+        coterie(
+            tmp_path, "agent", str(agreement), "--me", site.name, "--data", str(table), "--keys", str(site.keys),
+            "--state", str(site.state), module="tests.deploy.tapped_agent",
+        )
+        for site, table in zip(sites, tables, strict=True)
+    ]  # fmt: skip
+    try:
+        codes = [agent.wait(300) for agent in agents]
+    finally:
+        for agent in agents:
+            agent.kill()
+    printed = "".join(p.read_text() for p in sorted(tmp_path.glob("printed-*")))
+    assert codes == [0, 0], printed
+    assert f"in {old}: removed" in printed
+    search = Search(*rows, *(r.features for r in records))
+    assert search.files(tmp_path) == {"ada.csv": "decimal", "ben.csv": "decimal"}
+    assert [p for p in (tmp_path / "cache").rglob("*") if p.is_file()] == []  # no program is kept
+    assert all(p.stat().st_size > 1000 for p in (tmp_path / "sent").iterdir())
+
+
+CONSTANTS = """
+import sys, jax, jax.numpy as jnp, numpy as np
+from pathlib import Path
+from coterie.deploy.party import Party, Terms, read_records
+from coterie.deploy.noise import SystemSource
+from coterie.plan import read_plan
+
+with jax.enable_x64(True):
+    plan = read_plan(Path("plan.toml"), [])
+    party = Party(Terms.of(plan), 0, read_records(plan, Path("table.csv")))
+    turn = jax.jit(lambda *rest: party.compute_turn(party.shard, *rest))  # the records are no argument
+    turn(0, party.begin(), SystemSource().draw(0, party.terms.draws(0)))
+"""
+
+
+def test_records_that_are_constants_of_a_program_are_found(tmp_path: Path) -> None:
+    rows = write_table(tmp_path / "table.csv", seed=4)
+    parties = [{"name": n, "address": f"{n}.example:7000"} for n in ("ada", "ben")]
+    plan = plan_of([RECORDS] * 2, deploy={"parties": parties})
+    (tmp_path / "plan.toml").write_text(toml(plan))
+    cached = {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", CONSTANTS], cwd=tmp_path, env=surroundings(tmp_path) | cached, capture_output=True,
+        text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = Search(rows, read_records(plan, tmp_path / "table.csv").features).files(tmp_path / "programs")
+    assert found
+    assert {how.split()[0] for how in found.values()} == {"float64"}
+    assert {how.split()[-1] for how in found.values()} <= {"zlib", "zstd"}
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("width", [4, 8])
+def test_the_search_finds_floats(order: str, width: int) -> None:
+    planted = planted_numbers((12, 3), -1, 1, seed=5)
+    search, noise = Search(planted), np.random.default_rng(0).bytes(10_007)
+    data = noise + planted.astype(f"{order}f{width}").tobytes() + noise
+    assert search.found(data) == f"float{8 * width}"
+    assert search.found(zlib.compress(data)) == f"float{8 * width} in zlib"
+    assert search.found(b"head" + gzip.compress(zlib.compress(data))) == f"float{8 * width} in zlib in gzip"
+    assert search.found(data.hex().encode()) == f"float{8 * width} in hexadecimal"
+    others = planted_numbers((1000, 300), -1, 1, seed=6).astype(f"{order}f{width}").tobytes()
+    assert search.found(others + noise) is None
+
+
+def test_the_search_finds_text() -> None:
+    planted = planted_numbers((12, 3), -1, 1, seed=5)
+    search = Search(planted)
+    assert search.found(repr(float(planted[3, 1])).encode()) == "decimal"
+    assert search.found(" ".join(f"{x:.8g}" for x in planted[3]).encode()) == "decimal"
+    assert search.found(json.dumps(planted_numbers((1000, 30), -1, 1, seed=6).tolist()).encode()) is None
