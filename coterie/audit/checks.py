@@ -267,7 +267,7 @@ def _refuted(check: str, played: Played, detail: str) -> Finding:
     return Finding(check, "refuted", f"{detail} ({played.pair.name})")
 
 
-def _when(where: np.ndarray) -> str:
+def _when(where: Any) -> str:
     """The first round in which some transcript has it."""
     return f"round {int(np.argmax(np.any(where, axis=0)))}"
 

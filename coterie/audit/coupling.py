@@ -95,8 +95,7 @@ def couple(
     keys: Array, grid: bool = False,
 ) -> Coupled:  # fmt: skip
     """Play one transcript per key in both worlds (inside x64). `grid`: with a deployed party's whole-numbered noise."""
-    worlds = tuple(_implicit(s) for s in shards)
-    return _couple(algorithm, cfg, place, worlds, neighbours, keys, grid)
+    return _couple(algorithm, cfg, place, (_implicit(shards[0]), _implicit(shards[1])), neighbours, keys, grid)
 
 
 def _implicit(shard: HeldShard) -> _Implicit:
@@ -186,7 +185,7 @@ def _draw(laws: dict[str, Law], key: Array, grid: bool) -> dict[str, Any]:
 
 def _numbers(draw: Any) -> Array:
     """A draw in units of its law."""
-    return draw.steps / draw.unit if isinstance(draw, Grid) else draw
+    return jnp.asarray(draw.steps / draw.unit if isinstance(draw, Grid) else draw)
 
 
 def _apart(one: Array, two: Array) -> Array:

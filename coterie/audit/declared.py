@@ -92,7 +92,7 @@ def limits(setting: Setting, events: list[Event]) -> Limits:
     tests = "test" in setting.algorithm.draws(setting.cfg, setting.place)
     test, rest = (events[0], events[1:]) if tests and len(events) > 1 else (None, events)
     far = [_distance(e) for e in rest]
-    kappa = [float(np.max(_once(e).jacobian())) for e in rest if isinstance(e, ObjectivePerturbation)]
+    kappa = [float(np.max(o.jacobian())) for e in rest if isinstance(o := _once(e), ObjectivePerturbation)]
     moved = 0.0 if test is None else np.inf if isinstance(test, SparseVector) else _distance(test) or _pure(test)
     charged = [e for e in events if np.any(np.asarray(e.times) > 0)]
     scales = [s for e in charged if (s := _scale(e)) is not None]

@@ -30,8 +30,7 @@ class Neighbours(eqx.Module):
     @classmethod
     def at(cls, point: Any, *, echo: bool = False, turning: bool = False, apart: bool = False) -> Neighbours:
         """Neighbours who stand at a point."""
-        flags = (jnp.asarray(f) for f in (echo, turning, apart))
-        return cls(jnp.asarray(point, jnp.float64), *flags)
+        return cls(jnp.asarray(point, jnp.float64), jnp.asarray(echo), jnp.asarray(turning), jnp.asarray(apart))
 
     def answer(self, own: Any, t: Array) -> Any:
         """Their messages of round t, one row each, after the agent has said `own`."""

@@ -9,7 +9,7 @@ against noise with independent Laplace coordinates, the diagonals, which move ev
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import equinox as eqx
@@ -57,7 +57,7 @@ class Setting:
     records: int
     claimed_by: Literal["accountant", "paper"]
     slip: float = 0.0  # how far a hostile solver may stop from the minimiser, as a gradient norm
-    problem: Problem = Linear(2)
+    problem: Problem = field(default_factory=lambda: Linear(2))
 
     @property
     def mu(self) -> float | None:
@@ -127,7 +127,7 @@ def shard_of(setting: Setting, features: Any, targets: Any = None, count: Any = 
 
 
 def worlds(setting: Setting, pair: Pair) -> tuple[HeldShard, HeldShard]:
-    """The agent's shard in either world (inside x64); where the claim is about leaving a record out, the second lacks it.
+    """The agent's shard in either world (inside x64); the second lacks the record where the claim is about that.
 
     Records are admitted as a party's own are, so that what a pair says can be anything.
     """

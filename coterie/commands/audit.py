@@ -113,20 +113,22 @@ def run(
 
 def table(found: list[Found]) -> Table:
     """Claim, bound, bets, checks and verdict of every audit."""
-    shown = Table(header_style="bold", title="what transcripts prove, at least", title_justify="left")
+    sure = ", ".join(dict.fromkeys(f"{1 - f.verdict.confidence:.2g}" for f in found))
+    shown = Table(
+        header_style="bold", title="what transcripts prove, at least", title_justify="left", caption_justify="left",
+        caption=f"claim: (ε, δ); a true one is refuted with a chance of {sure} at most",
+    )  # fmt: skip
     shown.add_column("algorithm", overflow="fold", min_width=15)
-    for name in ("claimed ε", "δ", "ε ≥", "sure", "per world"):
+    for name in ("claim", "ε ≥", "trials", "bets", "checks"):
         shown.add_column(name, justify="right", no_wrap=True)
-    shown.add_column("bets", no_wrap=True)
-    shown.add_column("checked on", no_wrap=True)
     shown.add_column("verdict", no_wrap=True)
     for f in found:
         v = f.verdict
         name = f"{v.algorithm}, {f.what}" if f.what else v.algorithm
-        bets = "" if f.bets is None else f"{'lost' if f.bets.refuted else 'none won'}, {f.bets.pairs} pairs"
-        ways = "" if f.checks is None else f"{len({w for w, _ in f.checks})} losses and ways"
-        shown.add_row(name, f"{v.epsilon:.4g}", f"{v.delta:g}", f"{v.lower_bound:.3f}", f"{v.confidence:.5g}",
-                      str(v.trials), bets, ways, f.word)  # fmt: skip
+        bets = "" if f.bets is None else f"won, {f.bets.pairs}" if f.bets.refuted else "lost"
+        ways = "" if f.checks is None else f"{len(f.checks) - len(f.failed)}/{len(f.checks)}"
+        claim = f"{v.epsilon:.4g}, {v.delta:g}"
+        shown.add_row(name, claim, f"{v.lower_bound:.3f}", str(v.trials), bets, ways, f.word)
     return shown
 
 

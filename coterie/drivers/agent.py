@@ -52,7 +52,7 @@ def hear(
     algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: Any, memory: Any, said: Any,
     weight: Float[Array, " neighbours"],
 ) -> tuple[Any, Any]:  # fmt: skip
-    """The state after the neighbours' messages of round t, whose leaves have one row for each, and the edges' memory."""
+    """The state after the neighbours' messages of round t (one row for each), and the edges' memory."""
     everybody = jnp.arange(weight.shape[0])
     out = algorithm.absorb(cfg, place, t, state, Inbox(said, everybody, weight, everybody >= 0, memory))
     return out if algorithm.has("edge") else (out, None)

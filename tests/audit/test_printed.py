@@ -50,7 +50,7 @@ def test_the_closed_form_is_that_of_the_module() -> None:
 
 
 def test_printed_last_message_of_consensus_descent_is_caught() -> None:
-    found = audit(case("dp-consensus-gd").setting(), 250)
+    found = audit(case("dp-consensus-gd").setting(), 250, confidence=0.99)
     assert found.violated
     assert found.lower_bound > 3
     assert np.isinf(found.largest_ratio)

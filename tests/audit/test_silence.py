@@ -14,7 +14,7 @@ from coterie.algorithms.base import find
 from coterie.algorithms.ipp_admm import _test_noise, query
 from coterie.audit.audit import EXACT, error_of, watch
 from coterie.audit.checks import gather, replay
-from coterie.audit.setting import ATTACKS, Setting, make_setting
+from coterie.audit.setting import ATTACKS, Setting, make_setting, place_of, worlds
 from coterie.audit.silence import bit_weights, edge_of
 from coterie.privacy.laws import Laplace, Normal
 
@@ -77,11 +77,11 @@ def test_gaussian_tests_of_ipp_admm_are_explained() -> None:
     watched = watch(one, attack, 0)
     assert watched.told is not None
     with jax.enable_x64(True):
-        place = attack.place(one)
+        place = place_of(one, attack)
         over, _ = _test_noise(one.cfg, one.place)
-        for shard, told in zip(attack.worlds(one), watched.told, strict=True):
+        for shard, told in zip(worlds(one, attack), watched.told, strict=True):
             state = one.algorithm.init(one.cfg, place)
-            there, _ = solve(one.cfg.penalty, place, state, shard)
+            there, _ = solve(one.cfg.penalty, place, state, shard, one.cfg.tolerance)
             fall = query(one.cfg, state.x, there, shard)
             expected = float((one.cfg.threshold - fall) / over)
             np.testing.assert_allclose(told.edge[:, 0], expected, rtol=1e-6, atol=1e-9)
@@ -92,7 +92,7 @@ def test_gaussian_tests_of_ipp_admm_are_explained() -> None:
     edges = np.asarray(watched.told[0].edge)
     expected = np.where(np.isinf(edges), 0.0, norm.logcdf(edges))
     np.testing.assert_allclose(np.asarray(watched.told[0].weight)[silent], expected[silent], rtol=1e-9, atol=1e-12)
-    assert replay(gather(one, attack)).passed
+    assert replay(gather(one, [attack])).passed
 
 
 @pytest.mark.slow
