@@ -10,7 +10,8 @@ every check looks at all of it:
 - `ledger`: every message can be charged to the plan, and at no time have the messages told more than was charged;
 - `answer`: what is handed out in the end is a function of what was released;
 - `solver`: no residual is above what is charged for;
-- `sampling`: a record is used no more often than the declared rate says.
+- `sampling`: a record is used no more often than the declared rate says;
+- `reads`: no more is read of the others' messages than `READS` says.
 
 A check that cannot decide says so (`inconclusive`), which is not a pass; an algorithm may list why it must be so
 (`INCONCLUSIVE = {"replay": "reason"}`). `driver` looks at the draws of a simulation instead.
@@ -27,6 +28,7 @@ import numpy as np
 from scipy.special import xlogy
 
 from coterie.algorithms.base import Algorithm, Config
+from coterie.audit import exchange
 from coterie.audit.coupling import CLOSE, Coupled, couple
 from coterie.audit.declared import Declared, declare, told
 from coterie.audit.losses import Pair
@@ -272,9 +274,15 @@ def _when(where: Any) -> str:
     return f"round {int(np.argmax(np.any(where, axis=0)))}"
 
 
+def reads(evidence: Evidence) -> Finding:
+    """The agent reads no more of the others' messages than it says: claims about opened sums rest on that."""
+    wrong = exchange.reads(evidence.setting)
+    return Finding("reads", "refuted" if wrong else "holds", wrong or f"it reads {evidence.setting.algorithm.reads}")
+
+
 CHECKS: dict[str, Callable[[Evidence], Finding]] = {
     "abort": abort, "replay": replay, "noise": noise, "ledger": ledger, "answer": answer, "solver": solver,
-    "sampling": sampling,
+    "sampling": sampling, "reads": reads,
 }  # fmt: skip
 """The checks that look at one setting's evidence."""
 

@@ -1,0 +1,126 @@
+r"""Messages under way: what an algorithm reads of them, and what opened sums tell.
+
+`reads` holds an algorithm to its `READS`. "sums": two neighbours whose messages change by e and −e change nothing that
+the agent says later. "total": nor does an own message that is e larger while a neighbour's is e smaller. A claim about
+opened sums rests on that.
+
+`opened` looks at a central claim through plan, price and driver: the sum moves by at most the declared sensitivity when
+a record is replaced, and the noise of the honest parties in it, measured over many runs, is the declared one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.stats import chi2
+
+from coterie.audit.neighbours import DEGREE
+from coterie.audit.setting import Setting, attacks_on, place_of, worlds
+from coterie.drivers.agent import begin, hear, speak
+
+__all__ = ["SEEDS", "opened", "reads"]
+
+SEEDS = 200  # runs over which noise in sums is measured
+RARE = 1e-6  # how rarely `opened` may find fault with correct code
+MOVED = 0.7  # by how much messages are exchanged between senders
+
+
+def reads(setting: Setting) -> str | None:
+    """What the agent does that its `READS` denies, if it does."""
+    algorithm = setting.algorithm
+    if algorithm.reads == "individuals":
+        return None
+    with jax.enable_x64(True):
+        said = _said(setting, own=False), _said(setting, own=True)
+    names = ("the sums of what it hears", "the sum of everybody's messages")
+    for apart, name in zip(said[: 2 if algorithm.reads == "total" else 1], names, strict=False):
+        if apart > 1e-9:
+            return (
+                f"it says it reads {algorithm.reads!r}, but what it says next depends on more than {name}: {apart:.2g}"
+            )
+    return None
+
+
+def _said(setting: Setting, own: bool) -> float:
+    """By how much a later message differs if MOVED goes from one sender to another, the agent itself or a neighbour."""
+    algorithm, cfg, pair = setting.algorithm, setting.cfg, attacks_on(setting, 1)[-1]
+    place, shard, neighbours = place_of(setting, pair), worlds(setting, pair)[0], pair.neighbours()
+    weight = jnp.full(DEGREE, (1 - place.self_weight) / DEGREE)
+    laws = algorithm.draws(cfg, place)
+
+    talk = jax.jit(lambda t, state, draw: speak(algorithm, cfg, place, t, state, shard, draw)[:2])
+    listen = jax.jit(lambda t, state, memory, heard: hear(algorithm, cfg, place, t, state, memory, heard, weight))
+
+    def play(moved: float) -> Any:
+        state, memory = begin(algorithm, cfg, place, DEGREE)
+        last = None
+        for step in range(min(3, place.rounds)):
+            t = jnp.asarray(step)
+            keys = jax.random.split(jax.random.fold_in(jax.random.key(0), step), len(laws))
+            draw = {n: law.sample(k, jnp.float64) for k, (n, law) in zip(keys, laws.items(), strict=True)}
+            before = talk(t, state, draw)[1]
+            if own and step == 0:
+                draw = {n: d + moved * (laws[n].name != "uniform") for n, d in draw.items()}
+            state, last = talk(t, state, draw)
+            heard = neighbours.answer(before, t)
+            if step == 0:
+                heard = jax.tree.map(lambda h, a, b: _passed(h, a - b, own, moved), heard, last, before)
+            state, memory = listen(t, state, memory, heard)
+        return last
+
+    one, two = (jax.tree.leaves(play(m)) for m in (0.0, MOVED))
+    return max(float(jnp.max(jnp.abs(a - b) / (1 + jnp.abs(a)))) for a, b in zip(one, two, strict=True))
+
+
+def _passed(heard: Any, by: Any, own: bool, moved: Any) -> Any:
+    """The neighbours' messages with the first one changed against the agent's own, or against the second one's."""
+    if not jnp.issubdtype(heard.dtype, jnp.floating):
+        return heard
+    if own:
+        return heard.at[0].add(-by)
+    return heard.at[0].add(moved).at[1].add(-moved)
+
+
+def opened(algorithm: str = "gauss-avg-gd", honest: int = 3, epsilon: float = 1.0) -> str | None:
+    """What is wrong with a central claim of five parties of whom so many are honest, if something is."""
+    from coterie.exchange.central import central_event
+    from coterie.experiment import prepare, price
+    from coterie.plan import validate
+
+    plan = validate(
+        {
+            "partition": {"kind": "iid", "agents": 5, "records": 40},
+            "graph": {"kind": "complete", "mixing": "uniform"},
+            "algorithm": {"name": algorithm},
+            "exchange": {"kind": "secret-sum", "noise": "central", "honest": honest, "fraction_bits": 16},
+            "privacy": {"epsilon": epsilon, "delta": 1e-5},
+            "run": {"rounds": 2, "every": 2},
+        }
+    )
+    experiment = prepare(plan)
+    priced = price(plan, experiment.network)
+    with jax.enable_x64(True):
+        places = eqx.tree_at(lambda p: p.noise, priced.places, jnp.asarray(priced.noise))
+        event = central_event(priced.algorithm, priced.cfg, places, honest, plan.exchange.fraction_bits)
+    declared = float(event.sensitivity[0] / event.sigma[0])
+    said = []
+    for sign in (1.0, -1.0):  # a record and its opposite, both on the bound
+        features = np.array(experiment.features)
+        features[experiment.parts[0][0]] = sign / np.sqrt(features.shape[1])
+        trace = replace(experiment, features=features).run(priced, seeds=list(range(SEEDS)), record=True)
+        (messages,) = jax.tree.leaves(trace.messages)
+        said.append(np.asarray(messages)[:, 0])  # of the first round: (run, party, number)
+    shift = float(np.max(np.linalg.norm(said[1].sum(1) - said[0].sum(1), axis=1)))
+    noise = said[0] - said[0].mean(0)
+    numbers = (SEEDS - 1) * noise.shape[2]
+    least = np.sort(np.sum(noise**2, axis=(0, 2)))[:honest].sum()  # the honest may be those who add least
+    most = float(np.sqrt(least / chi2.ppf(RARE, honest * numbers)))  # what one party's noise can be, by chance
+    seen = shift / (np.sqrt(honest) * most)
+    if seen > declared:
+        return f"a record moves an opened sum by {seen:.3f} of the honest parties' noise, declared {declared:.3f}"
+    return None
