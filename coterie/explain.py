@@ -153,7 +153,10 @@ def rehearse(plan: Plan, network: Network, priced: Priced) -> Rehearsal | None:
     else:
         parts = np.split(rest[:total], np.cumsum(sizes)[:-1])
     test = Test(everybody.features[held], targets[held])
-    experiment = assemble(plan, network.problem, everybody.features, targets, parts, names=network.names, test=test)
+    experiment = assemble(
+        plan, network.problem, everybody.features, targets, parts, names=network.names, origins=everybody.origins,
+        test=test,
+    )  # fmt: skip
     trace = experiment.run(priced, [0], every=priced.rounds)
     references = experiment.references()
     return Rehearsal(

@@ -163,7 +163,7 @@ def test_releases_carry_the_declared_noise(law: Any) -> None:
     agents = [quadratic_agent(np.ones(6), b, slope_range=B) for b in slopes]
     problem, cfg = Coupled(agents, np.zeros(6)), Config(law=law, spread=0.0)
     schedule = np.linspace(0.5, 2.0, 250)
-    answer = solve(problem, cfg, rounds=250, noise=2.0, schedule=schedule, record=True)
+    answer = solve(problem, cfg, rounds=250, noise=2.0, seed=0, schedule=schedule, record=True)
     assert answer.history is not None
     x = np.stack(
         [np.vstack([a.start, h]) for a, h in zip(agents, answer.history, strict=True)]
@@ -285,15 +285,15 @@ def test_ledgers_are_charged_before_messages_leave_and_stop_a_run() -> None:
     noise = calibrate_coupled(problem, cfg, steps, 30, 1.0, 1e-5)
     plans = coupled_events(problem, cfg, steps, noise, 30)
     ledgers = [MemoryLedger(Budget(1.0, 1e-5), plan=[event]) for event in plans]
-    solve(problem, cfg, rounds=30, noise=noise, ledgers=ledgers, aggregate=seen)
+    solve(problem, cfg, rounds=30, noise=noise, seed=0, ledgers=ledgers, aggregate=seen)
     assert len(opened) == 30
     assert all(len(ledger.entries) == 30 and 0.999 < ledger.spent() <= 1.0 for ledger in ledgers)
     with pytest.raises(BudgetExceeded, match="round 0"):
-        solve(problem, cfg, rounds=30, noise=noise, ledgers=ledgers, aggregate=seen)
+        solve(problem, cfg, rounds=30, noise=noise, seed=0, ledgers=ledgers, aggregate=seen)
     assert len(opened) == 30  # nothing of the second run left
     half = [MemoryLedger(Budget(0.5, 1e-5)) for _ in problem.agents]
     with pytest.raises(BudgetExceeded):
-        solve(problem, cfg, rounds=30, noise=noise, ledgers=half, aggregate=seen)
+        solve(problem, cfg, rounds=30, noise=noise, seed=0, ledgers=half, aggregate=seen)
     assert 30 < len(opened) < 60
     assert all(ledger.spent() <= 0.5 for ledger in half)
 

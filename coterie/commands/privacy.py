@@ -33,9 +33,11 @@ def account_plan(path: Path | None, changes: list[str], as_json: bool, console: 
         console.print_json(json.dumps(block))
         return
     shown = Table(box=None, show_header=False)
-    for key in ("algorithm", "rounds", "epsilon", "delta", "accountant", "adjacency", "adversary", "paper_claim"):
+    keys = ("algorithm", "rounds", "private", "epsilon", "delta", "accountant", "adjacency", "adversary", "paper_claim")
+    for key in keys:
         value = block[key]
         text = "none" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+        text = {"True": "yes", "False": "no"}.get(text, text)
         shown.add_row(key.replace("_", " "), text)
     for name, value in block["all_accountants"].items():
         shown.add_row(f"  by {name}", "∞" if value is None else f"{value:.6g}")

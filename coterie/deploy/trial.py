@@ -75,7 +75,10 @@ def make_trial(plan: Plan, folder: Path) -> Trial:
     experiment = prepare(plan)
     train, _ = split(experiment.dataset, plan.data.test_fraction, seed=plan.data.seed)
     labels, classes = experiment.dataset.targets[train], experiment.dataset.classes
-    shards = [Records(experiment.features[rows], labels[rows], classes) for rows in experiment.parts]
+    leaks = experiment.dataset.leaks
+    if leaks:
+        raise InputError(f"{leaks[0]}: no agent would take such records")
+    shards = [Records(experiment.features[rows], labels[rows], classes, leaks) for rows in experiment.parts]
     deployed = deployed_plan(plan, experiment)
     agreement, sites = sign_trial(deployed, shards, folder)
     return Trial(agreement, sites, experiment, deployed)

@@ -115,7 +115,7 @@ def certificate(
     agents.sort(key=lambda group: group["members"][0][0])
     return {
         "schema": SCHEMA,
-        "claim": claim(agents, delta, bool(getattr(priced.cfg, "as_printed", False))),
+        "claim": claim(agents, delta, bool(getattr(priced.cfg, "as_printed", False)), network.leaks),
         "plan": plan.as_json(),
         "plan_sha256": sha256(canonical(plan.as_json())),
         "public": facts(plan, network),
@@ -126,7 +126,7 @@ def certificate(
         },
         "agents": agents,
         "central": central(plan, network, priced.algorithm, priced.cfg, priced.places),
-        "assumptions": assumptions(plan, network.problem, priced.algorithm, priced.cfg),
+        "assumptions": assumptions(plan, network.problem, priced.algorithm, priced.cfg, network.leaks),
         "run": {
             "noise": noise,
             "seeds": [int(s) for s in seeds],
@@ -140,13 +140,18 @@ def certificate(
 # ---- what is claimed -------------------------------------------------------------------------------------------------
 
 
-def claim(agents: Sequence[Mapping[str, Any]], delta: float | None, as_printed: bool) -> dict[str, Any]:
-    """The network's guarantee: a record sits at one agent, so the largest of the agents' ε is everybody's."""
+def claim(
+    agents: Sequence[Mapping[str, Any]], delta: float | None, as_printed: bool, leaks: Sequence[str]
+) -> dict[str, Any]:
+    """The network's guarantee: a record sits at one agent, so the largest of the agents' ε is everybody's.
+
+    What a loader read from the records (`leaks`) is no event, so where there is any, nothing is claimed.
+    """
     worst = max(agents, key=lambda group: float(group["epsilon"]))
     within = delta is not None and all(float(g["epsilon"]) <= g["budget"] * (1 + 1e-9) for g in agents)
     adjacency = {e["adjacency"] for g in agents for e in g["events"] if e["kind"] not in ("Free", "NonPrivate")}
     return {
-        "private": within and not as_printed,
+        "private": within and not as_printed and not leaks,
         "epsilon": worst["epsilon"],
         "delta": delta,
         "accountant": worst["accountant"],
@@ -169,14 +174,15 @@ def central(plan: Plan, network: Network, algorithm: Algorithm, cfg: Config, pla
     }  # fmt: skip
 
 
-def assumptions(plan: Plan, problem: Problem, algorithm: Algorithm, cfg: Config) -> list[str]:
+def assumptions(plan: Plan, problem: Problem, algorithm: Algorithm, cfg: Config, leaks: Sequence[str]) -> list[str]:
     """What must hold for the claim, in words; the parties answer for these, no file can prove them."""
     said = []
     clip = getattr(cfg, "clip", None)
     if isinstance(problem, Mean):
         said.append(f"every record lies in the box from {-problem.radius:g} to {problem.radius:g}, by public bounds")
     elif not isinstance(problem, Perceptron):
-        said.append("every record's features lie in the unit ball, scaled there by public bounds")
+        scaled = "" if leaks else ", scaled there by public bounds"
+        said.append(f"every record's features lie in the unit ball{scaled}")
     if clip is not None:
         said.append(f"every record's gradient is clipped to norm {float(clip):.6g} before anything is done with it")
     if "argmin" in getattr(algorithm.module, "NEEDS", ()):
@@ -188,6 +194,7 @@ def assumptions(plan: Plan, problem: Problem, algorithm: Algorithm, cfg: Config)
         "one run is released: k runs on the same records, other seeds included, cost k times the events",
         "metrics and curves computed from the records without noise are not released, or are paid for elsewhere",
     ]
+    said += [f"this ε does NOT cover what a loader read from the records: {leak}" for leak in leaks]
     if plan.privacy is not None and plan.privacy.tuned_on_private_data:
         said.append("settings were tuned on private data, which this ε does NOT cover")
     return said
@@ -339,12 +346,15 @@ def code_hash() -> str:
 
 
 def facts(plan: Plan, network: Network) -> dict[str, Any]:
-    """What the plan may leave to the data: shape of the problem, names, edges of a graph that came from a file."""
+    """What the plan may leave to the data: shape of the problem, names, edges of a graph that came from a file; and
+    what a loader read from the records besides.
+    """
     names = list(network.names)
     return {
         "agents": len(names),
         "names": None if names == [f"agent {i}" for i in range(len(names))] else names,
         "edges": network.graph.edges.tolist() if plan.graph.kind == "file" else None,
+        "leaks": list(network.leaks),
         **shape(network.problem),
     }
 

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.algorithms.base import Algorithm, find
+from coterie.data.planned import leaks_of
 from coterie.drivers.layout import rows
 from coterie.errors import InputError
 from coterie.experiment import Network, public_network, public_sizes, settle
@@ -48,7 +49,7 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
         for members, records, multiplier in given["agents"]:
             for first, last in members:
                 sizes[first : last + 1], noise[first : last + 1] = records, multiplier
-        network = _network(plan, given["public"], sizes)
+        network = _network(plan, given["public"], sizes, given["secure"])
         algorithm = _on_wire(find(plan.algorithm.name)) if given["secure"] else find(plan.algorithm.name)
         if (plan.run.rounds or 0) > LARGEST:
             raise Rejected(f"plan.run.rounds: {plan.run.rounds} is more than is checked here")
@@ -71,14 +72,14 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
     settings = c.lossless(settled.cfg.model_dump(mode="json"))
     return {
         "algorithm": {"name": algorithm.slug, "rounds": settled.rounds, "settings": settings},
-        "assumptions": c.assumptions(plan, network.problem, algorithm, settled.cfg),
+        "assumptions": c.assumptions(plan, network.problem, algorithm, settled.cfg, network.leaks),
         "seeds": [plan.run.seed + k for k in range(plan.run.seeds)],
         "agents": agents,
         "central": central,
     }
 
 
-def _network(plan: Plan, public: dict[str, Any], sizes: np.ndarray) -> Network:
+def _network(plan: Plan, public: dict[str, Any], sizes: np.ndarray, secure: bool) -> Network:
     """The public side from the certificate, compared with the plan where that says or makes it."""
     stated = public_sizes(plan)
     if stated is not None and stated.tolist() != sizes.tolist():
@@ -95,12 +96,15 @@ def _network(plan: Plan, public: dict[str, Any], sizes: np.ndarray) -> Network:
         for name in ("agents", "names", "loss", "features", "classes"):
             equal(f"public.{name}", public[name], facts[name], 0.0)
         equal("agents.records", sizes.tolist(), made.sizes.tolist(), 0.0)
+    if secure or plan.data.source != "store":  # a store says it for itself; a deployed party reads nothing
+        equal("public.leaks", public["leaks"], [] if secure else list(leaks_of(plan)), 0.0)
     problem = problem_of(plan, public["loss"], public["features"], public["classes"] or 1)
     equal("public.classes", public["classes"], c.shape(problem)["classes"], 0.0)
     graph = _graph(plan, public)
     rule: dict[str, Any] = {} if plan.graph.kappa is None else {"kappa": plan.graph.kappa}
     names = tuple(public["names"] or (f"agent {i}" for i in range(len(sizes))))
-    return Network(graph, mixing(graph, plan.graph.mixing, **rule), problem, sizes, names)
+    mix, leaks = mixing(graph, plan.graph.mixing, **rule), tuple(public["leaks"])
+    return Network(graph, mix, problem, sizes, names, leaks=leaks)
 
 
 def _affordable(plan: Plan) -> bool:

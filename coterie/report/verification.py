@@ -55,6 +55,7 @@ class _Public(_Table):
     agents: Annotated[int, Field(ge=1, le=LARGEST)]
     names: list[str] | None
     edges: list[Annotated[list[Whole], Field(min_length=2, max_length=2)]] | None
+    leaks: list[str]
     loss: Literal["logistic", "hinge", "squared", "softmax", "mlp", "mean"]
     features: Annotated[int, Field(ge=1, le=10**9)]
     classes: Annotated[int, Field(ge=1, le=10**6)] | None
@@ -176,7 +177,8 @@ def verify(
         warnings += _other_code(content, parsed)
         derived = False
     if not parsed.claim.private and not _central_holds(parsed):
-        raise Rejected("claim.private is false: the numbers are right, but no privacy is claimed")
+        why = f" ({parsed.public.leaks[0]})" if parsed.public.leaks else ""
+        raise Rejected(f"claim.private is false: the numbers are right, but no privacy is claimed{why}")
     if strict and warnings:
         raise Rejected(warnings[0])
     return Verdict(parsed, parsed.signer, derived, tuple(warnings))
@@ -185,7 +187,8 @@ def verify(
 def _central_holds(parsed: Certificate) -> bool:
     """Whether the plan's budget was for opened sums, and they keep to it."""
     sums = parsed.central
-    if sums is None or sums.epsilon == "inf" or parsed.algorithm.settings.get("as_printed", False):
+    printed = parsed.algorithm.settings.get("as_printed", False)
+    if sums is None or sums.epsilon == "inf" or printed or parsed.public.leaks:
         return False
     return sums.epsilon <= sums.budget * (1 + 1e-9)
 
@@ -281,7 +284,7 @@ def _arithmetic(content: Mapping[str, Any], parsed: Certificate) -> None:
         if parsed.central.budget != min(budgets, default=None):
             raise Rejected(f"central.budget: the plan's smallest is {min(budgets, default=None)}")
     printed = parsed.algorithm.settings.get("as_printed", False) is not False
-    equal("claim", content["claim"], c.claim(content["agents"], delta, printed), TOTALS)
+    equal("claim", content["claim"], c.claim(content["agents"], delta, printed, parsed.public.leaks), TOTALS)
 
 
 def _totals(where: str, stated: Mapping[str, Any], delta: float | None) -> None:

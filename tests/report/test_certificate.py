@@ -269,7 +269,7 @@ def test_fewer_events_with_totals_to_match_are_rejected(true: dict[str, Any]) ->
     for group in fake["agents"]:
         group["events"] = group["events"][: len(group["events"]) // 2]
         group.update(c.totals(group["events"], fake["claim"]["delta"]))
-    fake["claim"] = c.claim(fake["agents"], fake["claim"]["delta"], False)
+    fake["claim"] = c.claim(fake["agents"], fake["claim"]["delta"], False, [])
     assert fake["claim"]["epsilon"] < 0.9 * true["claim"]["epsilon"]
     assert "events" in str(rejection(resealed(fake)))
 
@@ -290,7 +290,7 @@ def test_overspending_is_rejected(true: dict[str, Any]) -> None:
     fake["plan_sha256"] = c.sha256(c.canonical(fake["plan"]))
     fake["agents"][0]["budget"] = 0.99
     assert fake["agents"][0]["members"] == [[0, 0]]
-    fake["claim"] = c.claim(fake["agents"], fake["claim"]["delta"], False)
+    fake["claim"] = c.claim(fake["agents"], fake["claim"]["delta"], False, [])
     assert fake["claim"]["private"] is False
     assert "claim.private" in str(rejection(resealed(fake)))
     fake["claim"]["private"] = True
