@@ -139,13 +139,14 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
         if how is None:
             raise InputError(f"unknown method {self.method!r}: expected one of {', '.join(METHODS)}")
         frame, y = self._frame(X, y)
-        self.classes_, self.leaks_ = self._labels(y)
-        self.private_ = how.law is not None and not self.as_printed and self.epsilon < np.inf and not self.leaks_
         book = book_of(self.bounds, list(frame.columns))
         z, groups = self._protected(frame, book, sensitive_features, how.fair)
         self._book = {c: rule for c, rule in book.items() if c != self._column(frame, self.sensitive_feature)}
         made = self._features(frame)
         self.feature_names_ = made.names
+        claims = how.law is not None and not self.as_printed and self.epsilon < np.inf
+        self.classes_, self.leaks_ = self._labels(y, claims)
+        self.private_ = claims and not self.leaks_
         target = (np.asarray(y) == self.classes_[1]).astype(int)
         if how.law is None:
             self._store(logistic_regression(made.x, target), (NonPrivate(),))
@@ -206,8 +207,8 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
             check_classification_targets(y)
         return frame, y
 
-    def _labels(self, y: NDArray) -> tuple[NDArray, tuple[str, ...]]:
-        labels, leaks = public_labels(self.classes, y, stacklevel=4)
+    def _labels(self, y: NDArray, claims: bool) -> tuple[NDArray, tuple[str, ...]]:
+        labels, leaks = public_labels(self.classes, y, stacklevel=4, warn=claims)
         if len(labels) != 2:
             raise InputError(
                 f"Only binary classification is supported: expected 2 classes, got {len(labels)} class(es) {labels[:5]}"

@@ -1,4 +1,4 @@
-"""Whatever shapes a release was declared, or is reported: two worlds that differ in one record, through every loader."""
+"""What shapes a release was declared, or is reported: two worlds that differ in one record, through every loader."""
 
 from __future__ import annotations
 
@@ -169,5 +169,5 @@ def test_a_store_that_does_not_say_is_not_public(write: Callable[[Origins], Path
     manifest.write_text(text.replace('"format": 2', '"format": 1').replace('"origins"', '"older"'))
     assert "does not say" in open_store(folder).origins.leaks[0]
     manifest.write_text(text.replace('"scale"', '"style"'))
-    with pytest.raises(InputError, match="manifest.json is damaged"):
+    with pytest.raises(InputError, match="is damaged"):
         open_store(folder)

@@ -51,6 +51,8 @@ class Watched(PrivateConsensusClassifier):
 
 
 def base(kind=PrivateConsensusClassifier, **options):
+    if issubclass(kind, PrivateConsensusClassifier):
+        options = {"classes": ["no", "yes"], **options}
     return kind(bounds=(-1, 1), rounds=24, **options)
 
 

@@ -323,7 +323,8 @@ MEASURE = """
         def agent():
             for _ in range(pieces):
                 yield piece
-        write_store(where, {n: agent() for n in ("a", "b", "c", "d")}, test=piece, classes=("0", "1"), origins=ALL_PUBLIC)
+        agents = {n: agent() for n in ("a", "b", "c", "d")}
+        write_store(where, agents, test=piece, classes=("0", "1"), origins=ALL_PUBLIC)
 
     def run(where):
         plan = validate({"data": {"source": "store", "path": str(where)}, "graph": {"kind": "ring"},
