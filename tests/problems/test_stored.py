@@ -308,6 +308,7 @@ MEASURE = """
     import sys
     from pathlib import Path
     import numpy as np
+    from coterie.data import ALL_PUBLIC
     from coterie.data.store import write_store
     from coterie.experiment import prepare, price
     from coterie.plan import validate
