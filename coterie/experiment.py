@@ -88,7 +88,8 @@ class Priced:
     def private(self) -> bool:
         """Whether what is spent is a guarantee: it is finite, proved, and nothing else was read from the records."""
         printed = bool(getattr(self.cfg, "as_printed", False))
-        return self.spending is not None and np.isfinite(self.spending.worst.epsilon) and not printed and not self.leaks
+        finite = self.spending is not None and bool(np.isfinite(self.spending.worst.epsilon))
+        return finite and not printed and not self.leaks
 
 
 @dataclass(frozen=True)

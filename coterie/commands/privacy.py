@@ -17,10 +17,11 @@ __all__ = ["account_plan", "calibrate"]
 
 def account_plan(path: Path | None, changes: list[str], as_json: bool, console: Console) -> None:
     """What every agent spends, by every valid accountant."""
-    from coterie.experiment import needs_dimension, price, public_network
+    from coterie.experiment import check_contract, needs_dimension, price, public_network
     from coterie.report.result import privacy_block
 
     plan = read_plan(path, changes)
+    check_contract(plan)
     network = public_network(plan)
     if needs_dimension(plan, network):
         raise InputError(f"the price of {plan.algorithm.name} depends on the dimension: state problem.dim in the plan")

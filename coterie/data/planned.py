@@ -37,8 +37,12 @@ def options_of(plan: Plan, source: str | None = None) -> dict[str, Any]:
 
 
 def leaks_of(plan: Plan) -> tuple[str, ...]:
-    """What the plan has a loader read from the records, known before one is; a store says it for itself."""
-    return () if plan.data.source == "store" else origins(plan.data.source, **options_of(plan)).leaks
+    """What the plan has a loader read from the records, known before one is.
+
+    Records that were encoded elsewhere say it for themselves: a store, and the files of parties without a label column.
+    """
+    encoded = plan.data.source == "store" or (plan.deploy is not None and plan.data.label is None)
+    return () if encoded else origins(plan.data.source, **options_of(plan)).leaks
 
 
 def load_planned(plan: Plan) -> Dataset:

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int
 
 from coterie.algorithms.base import Inbox, Law, Maybe, Place, find
 from coterie.data import load, origins
-from coterie.data.planned import TABLES, options_of
+from coterie.data.planned import leaks_of, options_of
 from coterie.deploy.frames import Wire
 from coterie.deploy.noise import Source, Steps, check_deployable, grid_steps, on_grid
 from coterie.drivers.layout import rows
@@ -52,7 +52,7 @@ class Terms:
             raise InputError("the plan has no [deploy] table: it says who the parties are")
         if plan.problem.loss is None or plan.problem.dim is None:
             raise InputError("a deployed plan states problem.loss and problem.dim, since nobody sees all data")
-        if plan.data.source in TABLES and (leaks := origins("csv", **options_of(plan, "csv")).leaks):
+        if leaks := leaks_of(plan):
             raise InputError(f"{leaks[0]}: state it in data.options, so that the data decide nothing")
         network = public_network(plan)
         if len(network.sizes) != len(plan.deploy.parties):
