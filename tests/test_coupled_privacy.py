@@ -323,3 +323,14 @@ def test_secret_sums_refuse_what_would_show_single_agents() -> None:
         solve(Coupled(agents, [0.0, 0.0]), rounds=3, aggregate=lambda m: m.sum(axis=0))
     with pytest.raises(InputError, match="finite bounds"):
         secret_sum(resource_allocation.make()[0])
+
+
+def test_noise_that_nobody_seeds_is_new_every_time() -> None:
+    """The default was seed 0, which everybody knows."""
+    problem = Coupled(
+        [quadratic_agent(1.0, s, low=-1, high=1, slope_range=(-1, 1), records=50) for s in (0.2, -0.4)], 0.0
+    )
+    runs = [np.concatenate(solve(problem, rounds=5, epsilon=1.0, delta=1e-5).points) for _ in range(2)]
+    assert not np.allclose(*runs)
+    wide = [np.concatenate(solve(problem, rounds=5, epsilon=1.0, delta=1e-5, seed=s).points) for s in (0, 1 << 32)]
+    assert not np.allclose(*wide)

@@ -95,7 +95,8 @@ def as_markdown(cells: list[dict[str, Any]], references: dict[str, dict[str, flo
         lines.append(f"| {label} | {' | '.join(scores)} | {span(rounds, 'd')} | {span(traffic, '.3g')} |")
     for name, r in references.items():
         lines.append(f"| ({name}) | {' | '.join([''] * len(epsilons))} | {r['test_score']:.4f} | | |")
-    return "\n".join(lines) + "\n"
+    read = dict.fromkeys(f"{c['method']} is not private: {leak}." for c in cells for leak in c["leaks"])
+    return "\n".join([*lines, *([""] if read else []), *read]) + "\n"
 
 
 def as_csv(cells: list[dict[str, Any]]) -> str:

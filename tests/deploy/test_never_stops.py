@@ -56,7 +56,8 @@ def test_whatever_the_records_and_the_neighbours_say(slug: str, loss: str) -> No
 def test_what_might_not_be_solved_is_refused_by_the_plan() -> None:
     """The twin: a subproblem that a public number of steps need not solve on all data never meets data."""
     tree = {
-        "partition": {"kind": "iid", "sizes": [12] * 3}, "algorithm": {"name": "pp-admm", "tolerance": 1e-10, "penalty": 1e-6},
+        "partition": {"kind": "iid", "sizes": [12] * 3},
+        "algorithm": {"name": "pp-admm", "tolerance": 1e-10, "penalty": 1e-6},
         "problem": {"loss": "hinge", "dim": 3, "width": 1e-7}, "privacy": {}, "run": {"rounds": ROUNDS},
     }  # fmt: skip
     plan = validate(tree)

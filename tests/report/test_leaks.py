@@ -138,6 +138,9 @@ def test_a_comparison_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert (cell["private"], cell["leaks"]) == (False, [READ])
     assert READ in " ".join(capsys.readouterr().out.split())
     assert ",False," in (out / "comparison.csv").read_text()
+    assert f"plan is not private: {READ}." in (out / "comparison.md").read_text()
+    assert main(["audit", str(plan)]) == 2
+    assert f"there is nothing to audit: {READ}" in capsys.readouterr().err
 
 
 def test_a_store_says_it(tmp_path: Path) -> None:
