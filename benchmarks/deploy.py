@@ -68,7 +68,7 @@ def trial(d: int, rounds: int, folder: Path) -> tuple[Path, tuple[Site, ...]]:
         }
     )
     rng = np.random.default_rng(0)
-    shards = [Records(rng.uniform(-1, 1, (2, d)), np.zeros(2), None) for _ in range(PARTIES)]
+    shards = [Records(rng.uniform(-1, 1, (2, d)), np.zeros(2), None, ()) for _ in range(PARTIES)]
     return sign_trial(plan, shards, folder)
 
 

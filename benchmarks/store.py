@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
+from coterie.data import ALL_PUBLIC
 from coterie.data.store import Chunk, Store, open_store, write_store
 
 AGENTS, WIDTH, PIECE = 8, 249, 20_000  # a record is 1,000 bytes
@@ -49,7 +50,7 @@ def make(folder: Path, gigabytes: float) -> Store:
     truth = 8 * np.random.default_rng(0).standard_normal(WIDTH, np.float32)
     count = int(gigabytes * 1e9 / AGENTS / (4 * (1 + WIDTH)))
     agents = {f"site-{i}": pieces(i + 1, count, truth) for i in range(AGENTS)}
-    return write_store(folder, agents, test=next(pieces(0, 5000, truth)), classes=("no", "yes"))
+    return write_store(folder, agents, test=next(pieces(0, 5000, truth)), classes=("no", "yes"), origins=ALL_PUBLIC)
 
 
 def forget(store: Store) -> None:

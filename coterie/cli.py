@@ -209,8 +209,8 @@ def calibrate(
 def compare(
     plans: Annotated[list[Path] | None, typer.Argument(metavar="[PLAN.toml]...", help="plans to compare")] = None,
     algorithms: Annotated[str, typer.Option(help="comma-separated: run the plan with each of these")] = "",
-    epsilons: Annotated[str, typer.Option(help="comma-separated budgets")] = "0.1,0.5,1,5,10",
-    seeds: Annotated[int, typer.Option(min=1, help="independent repetitions, in one batch")] = 10,
+    epsilons: Annotated[str, typer.Option(help="comma-separated budgets, in place of the plans'")] = "0.1,0.5,1,5,10",
+    seeds: Annotated[int | None, typer.Option(min=1, help="repetitions; default: the plans', or 10")] = None,
     out: Annotated[
         Path | None, typer.Option(help="folder for table, pictures and finished cells (resumes there)")
     ] = None,
@@ -230,8 +230,8 @@ def compare(
 @app.command()
 def tradeoff(
     plan: PlanArgument = None,
-    levels: Annotated[str, typer.Option(help="comma-separated per-round levels α")] = "0.05,0.1,0.2,0.3,0.5,0.7,1",
-    seeds: Annotated[int, typer.Option(min=1, help="independent repetitions, in one batch")] = 5,
+    levels: Annotated[str, typer.Option(help="per-round levels α, for the plan's ε")] = "0.05,0.1,0.2,0.3,0.5,0.7,1",
+    seeds: Annotated[int | None, typer.Option(min=1, help="repetitions; default: the plan's, or 5")] = None,
     max_loss: Annotated[float | None, typer.Option(help="largest tolerable loss (c₃)")] = None,
     out: Annotated[Path | None, typer.Option(help="folder for tradeoff.json and tradeoff.png")] = None,
     set_: SetOption = None,

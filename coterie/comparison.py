@@ -23,13 +23,14 @@ from coterie.algorithms.base import find
 from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.engines import make_engine
 from coterie.errors import InputError
-from coterie.experiment import Experiment, Priced, prepare, price
+from coterie.exchange.planned import exchange_of
+from coterie.experiment import Experiment, Priced, check_contract, prepare, price
 from coterie.plan import Plan, validate
 from coterie.report.result import write_json
 
 __all__ = ["Cell", "Method", "compare", "methods_of", "run_cells"]
 
-FORMAT = 2  # of a stored cell: one of another format is run again
+FORMAT = 3  # of a stored cell: one of another format is run again
 KEEP = 4  # prepared experiments, with their data, that a process holds on to
 
 
@@ -78,7 +79,8 @@ def compare(
     What shares a compiled program is one task of the `engine` (see `coterie.engines`); its cells are stored when it
     is done, in whatever order tasks end.
     """
-    over = make_engine(engine)
+    over, methods = make_engine(engine), list(methods)
+    _alike([method.plan for method in methods])
     cells: dict[tuple[int, float], Cell] = {}
     tasks: list[tuple[Method, list[float], int]] = []
     keys: list[int] = []
@@ -106,6 +108,24 @@ def compare(
             shown = "∞" if cell["epsilon"] is None else f"{cell['epsilon']:g}"
             report(f"{method.label} at ε = {shown}: {cell['metric']} {cell['score']['mean']:.4f}")
     return [cells[at] for at in sorted(cells)], references
+
+
+def _alike(plans: list[Plan]) -> None:
+    """Refuse, before data is read, plans that cannot run, or whose ε would not mean the same."""
+    for plan in plans:
+        check_contract(plan)
+        if plan.privacy is not None and isinstance(plan.privacy.epsilon, list):
+            raise InputError(
+                f"privacy.epsilon = {plan.privacy.epsilon} gives each agent its own budget, but a comparison gives all "
+                "the same (--epsilons): state a single number"
+            )
+    private = [plan.exchange for plan in plans if plan.privacy is not None]
+    sold = {(e.noise, *((e.honest, e.threshold) if e.noise == "central" else ())) for e in private}
+    if len(sold) > 1:
+        raise InputError(
+            "plans with exchange.noise = 'central' pay for another adversary (exchange.honest, threshold) than the "
+            f"others, and a comparison has one: got {sorted(map(str, sold))}"
+        )
 
 
 _PREPARED: dict[str, Experiment] = {}  # the last few experiments of this process: tasks share data
@@ -143,7 +163,11 @@ def run_cells(method: Method, epsilons: list[float], seeds: int) -> list[Cell]:
     runs = [Run(first + s, p.cfg, p.noise) for p in priced for s in range(seeds)]
     layout = experiment.layout(rounds, priced[0].shape)
     every = method.plan.run.every or max(1, rounds // 20)
-    trace = simulate(priced[0].algorithm, layout, runs, rounds=rounds, every=every, test=experiment.test)
+    network = experiment.network
+    exchange = exchange_of(method.plan, priced[0].algorithm, network.graph, network.mixing)
+    trace = simulate(
+        priced[0].algorithm, layout, runs, rounds=rounds, every=every, test=experiment.test, exchange=exchange
+    )
     if trace.completed < rounds:
         raise KeyboardInterrupt
     spans = [slice(k * seeds, (k + 1) * seeds) for k in range(len(priced))]
@@ -174,6 +198,8 @@ def _cell(method: Method, experiment: Experiment, priced: Priced, epsilon: float
     spread = lambda v: {"mean": float(v.mean()), "std": float(v.std()), "per_seed": v.tolist()}  # noqa: E731
     claim = next(iter(priced.claims), None)
     spent = None if claim is None else claim.account
+    cut = int(np.sum(np.asarray(trace.extras["cut"])[at])) if "cut" in trace.extras else 0
+    warnings = [*priced.warnings, *([f"{cut} numbers in messages were cut to exchange.bound"] if cut else [])]
     return {
         # named with its adversary where that is a weaker one: two adversaries' ε never stand under one name
         "method": method.label if claim is None or claim.local else f"{method.label} ({claim.name})",
@@ -184,6 +210,9 @@ def _cell(method: Method, experiment: Experiment, priced: Priced, epsilon: float
         "accountant": None if spent is None else spent.accountant,
         "adversary": None if claim is None else claim.adversary,
         "other_claims": [other.as_json() for other in priced.claims[1:]],
+        "private": priced.private,
+        "leaks": list(priced.leaks),
+        "exchange": method.plan.exchange.kind,
         "paper_claim": priced.claim if priced.claim is not None and math.isfinite(priced.claim) else None,
         "metric": experiment.network.problem.metric,
         "score": spread(curves["test_score"][:, -1]),
@@ -197,6 +226,6 @@ def _cell(method: Method, experiment: Experiment, priced: Priced, epsilon: float
         "settings": priced.cfg.model_dump(mode="json"),
         "total_rounds": priced.rounds,
         "seconds": trace.timing["run_s"] * (at.stop - at.start) / len(trace.points),
-        "warnings": priced.warnings,
+        "warnings": warnings,
         "finite": bool(np.isfinite(trace.points[at]).all()),
     }

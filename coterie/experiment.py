@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.algorithms.base import Algorithm, Config, Place, Public, find
-from coterie.data import Dataset, load, partition, split
+from coterie.data import Dataset, Origins, split
+from coterie.data.planned import leaks_of, load_planned, parts_of, public_sizes
 from coterie.data.store import Store, open_store
 from coterie.drivers.dry_run import need_sums
 from coterie.drivers.layout import make_layout, make_places, rows
@@ -40,6 +41,7 @@ __all__ = [
     "Network",
     "Priced",
     "assemble",
+    "check_contract",
     "needs_dimension",
     "prepare",
     "price",
@@ -54,7 +56,7 @@ LEAST_TOLERANCE = {"float64": 1e-11, "float32": 1e-5}  # gradient norms that rou
 
 @dataclass(frozen=True)
 class Network:
-    """The public side of an experiment: no field of it depends on what a record says."""
+    """The public side of an experiment: no field of it depends on what a record says, but for what `leaks` lists."""
 
     graph: Graph
     mixing: Mixing
@@ -62,6 +64,7 @@ class Network:
     sizes: np.ndarray
     names: tuple[str, ...]
     store: Store | None = None  # where records are streamed from
+    leaks: tuple[str, ...] = field(kw_only=True)  # what was read from the records all the same: nothing is private then
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ class Priced:
     claim: float | None  # what the paper would print, if the module says
     central: Claim | None = field(default=None, kw_only=True)  # what opened sums cost, if the plan asks
     for_sums: bool = field(default=False, kw_only=True)  # whether the budget is for opened sums, not for messages
+    leaks: tuple[str, ...] = field(kw_only=True)  # of the network: what was read from the records, unpaid
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -90,6 +94,13 @@ class Priced:
         if self.central is None:
             return (local,)
         return (self.central, local) if self.for_sums else (local, self.central)
+
+    @property
+    def private(self) -> bool:
+        """Whether what the budget is for is a guarantee: finite, proved, and nothing else was read from the records."""
+        printed = bool(getattr(self.cfg, "as_printed", False))
+        finite = bool(self.claims) and bool(np.isfinite(self.claims[0].account.epsilon))
+        return finite and not printed and not self.leaks
 
 
 @dataclass(frozen=True)
@@ -156,8 +167,7 @@ class Experiment:
 def prepare(plan: Plan) -> Experiment:
     """Load the data, split it over agents and build graph and problem."""
     if plan.algorithm.name not in REFERENCES:
-        _fits(find(plan.algorithm.name), plan)
-        _meets(find(plan.algorithm.name), plan)
+        check_contract(plan)
     early = None
     if plan.partition.kind != "site" and plan.partition.agents:
         early = _graph(plan, plan.partition.agents)  # a bad graph is refused before data is read
@@ -165,17 +175,17 @@ def prepare(plan: Plan) -> Experiment:
             exchange_of(plan, find(plan.algorithm.name), *early)
     if plan.data.source == "store":
         return _prepare_store(plan)
-    dataset = _load(plan)
+    dataset = load_planned(plan)
     train, held_out = split(dataset, plan.data.test_fraction, seed=plan.data.seed)
     training = dataset.take(train)
-    parts = _parts(plan, training)
+    parts = parts_of(plan, training)
     problem = make_problem(plan, dataset.name, dataset.features.shape[1], dataset.classes)
     need_bounds(problem, dataset)
     graph, mix = early or _graph(plan, len(parts))
     targets = problem.encode(dataset.targets, dataset.classes)
     names = dataset.site_names if plan.partition.kind == "site" else tuple(f"agent {i}" for i in range(len(parts)))
     sizes = np.array([len(p) for p in parts])
-    network = Network(graph, mix, problem, sizes, names)
+    network = Network(graph, mix, problem, sizes, names, leaks=dataset.leaks)
     test = Test(dataset.features[held_out], targets[held_out])
     return Experiment(plan, network, dataset, parts, training.features, targets[train], test)
 
@@ -195,9 +205,12 @@ def _prepare_store(plan: Plan) -> Experiment:
         raise InputError("data.options, label and site do not apply to data.source = 'store': it holds encoded records")
     problem = make_problem(plan, store.folder.name, store.width, store.classes)
     features, targets = store.test()
-    dataset = Dataset(store.folder.name, features, targets, store.classes, store.feature_names)
+    dataset = Dataset(
+        store.folder.name, features, targets, store.classes, store.feature_names, origins=store.origins
+    )  # fmt: skip
     test = Test(*problem.admit(features, problem.encode(targets, store.classes)))
-    network = Network(*_graph(plan, len(store.names)), problem, np.array(store.counts), store.names, store)
+    graph, sizes = _graph(plan, len(store.names)), np.array(store.counts)
+    network = Network(*graph, problem, sizes, store.names, store, leaks=dataset.leaks)
     parts = [range(c) for c in store.counts]
     return Experiment(plan, network, dataset, parts, features[:0], targets[:0], test)
 
@@ -210,57 +223,19 @@ def assemble(
     parts: list[np.ndarray],
     *,
     names: Sequence[str],
+    origins: Origins,
     test: Test | None = None,
 ) -> Experiment:
     """An experiment on records that are at hand; of the plan's data, partition and problem.loss nothing is used.
 
-    `targets` are in the problem's coding; party i holds the records `parts[i]`.
+    `targets` are in the problem's coding; party i holds the records `parts[i]`; `origins` says what was read to make
+    them.
     """
     need_facts(problem, features.shape[1])
-    dataset = Dataset(plan.name, features, targets, None, tuple(map(str, range(features.shape[1]))))
+    dataset = Dataset(plan.name, features, targets, None, tuple(map(str, range(features.shape[1]))), origins=origins)
     graph, mix = _graph(plan, len(parts))
-    network = Network(graph, mix, problem, np.array([len(p) for p in parts]), tuple(names))
+    network = Network(graph, mix, problem, np.array([len(p) for p in parts]), tuple(names), leaks=dataset.leaks)
     return Experiment(plan, network, dataset, parts, features, targets, test)
-
-
-def _load(plan: Plan) -> Dataset:
-    data = plan.data
-    options: dict[str, Any] = dict(data.options)
-    for key in ("label", "site"):
-        if getattr(data, key) is not None:
-            options[key] = getattr(data, key)
-    if data.source == "clinics" and plan.partition.agents:
-        options.setdefault("sites", plan.partition.agents)
-    try:
-        return load(data.source, path=data.path, seed=data.seed, **options)
-    except TypeError as error:
-        raise InputError(f"data.options: {error}") from None
-
-
-def _parts(plan: Plan, training: Dataset) -> list[np.ndarray]:
-    p = plan.partition
-    sizes: int | list[int] | None = p.sizes if p.kind == "iid" and p.sizes else p.records
-    agents = p.agents or (len(p.sizes) if p.sizes else None)
-    if p.kind == "site" and training.sites is None:
-        raise InputError(
-            f"partition.kind = 'site' but data set {training.name!r} has no sites: use 'iid' and agents = N"
-        )
-    if p.kind != "site" and agents is None:
-        raise InputError(f"partition.kind = {p.kind!r} needs partition.agents")
-    parts = partition(training, agents, p.kind, seed=plan.data.seed, concentration=p.concentration, sizes=sizes)
-    if p.sizes is not None and [len(x) for x in parts] != list(p.sizes):
-        raise InputError(f"partition.sizes says {p.sizes}, but the data gives {[len(x) for x in parts]}")
-    return parts
-
-
-def public_sizes(plan: Plan) -> np.ndarray | None:
-    """Records of each agent, if the plan states them (so that accounting needs no data)."""
-    p = plan.partition
-    if p.sizes is not None:
-        return np.array(p.sizes)
-    if p.agents is not None and p.records is not None and p.kind == "iid":
-        return np.full(p.agents, p.records)
-    return None
 
 
 def public_network(plan: Plan) -> Network:
@@ -278,7 +253,8 @@ def public_network(plan: Plan) -> Network:
         raise InputError("accounting reads no data, so the plan must state problem.loss")
     problem = problem_of(plan, plan.problem.loss, plan.problem.dim or 1, plan.problem.classes or 2)
     graph, mix = _graph(plan, len(sizes))
-    return Network(graph, mix, problem, sizes, tuple(f"agent {i}" for i in range(len(sizes))))
+    names = tuple(f"agent {i}" for i in range(len(sizes)))
+    return Network(graph, mix, problem, sizes, names, leaks=leaks_of(plan))
 
 
 def needs_dimension(plan: Plan, network: Network) -> bool:
@@ -289,19 +265,23 @@ def needs_dimension(plan: Plan, network: Network) -> bool:
     return not np.allclose(price(plan, network).noise, price(plan, other).noise, rtol=1e-6)
 
 
-def _meets(algorithm: Algorithm, plan: Plan) -> None:
-    """Refuse a loss that the algorithm's proof does not cover, before data is read.
+def check_contract(plan: Plan, *problems: Problem) -> None:
+    """Refuse a plan whose algorithm, budget, graph and loss do not go together, before data is read.
 
-    Where the plan leaves the loss to the labels, whatever they may turn out to be must be out of the question.
+    Of several problems (default: the plan's; where it leaves the loss to the labels, all that may come of it) none
+    need fit but one.
     """
+    algorithm = find(plan.algorithm.name)
+    _fits(algorithm, plan)
     losses = [plan.problem.loss] if plan.problem.loss else ["logistic", "softmax", "squared"]
     refused = []
-    for loss in losses:
+    asked = problems or tuple(problem_of(plan, loss, plan.problem.dim or 1, 2) for loss in losses)
+    for problem in asked:
         try:
-            algorithm.check(plan.algorithm.config(), problem_of(plan, loss, 1, 2))
+            algorithm.check(plan.algorithm.config(), problem)
         except InputError as error:
             refused.append(error)
-    if len(refused) == len(losses):
+    if len(refused) == len(asked):
         raise refused[0]
 
 
@@ -350,6 +330,8 @@ def settle(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg
     warnings = []
     if getattr(cfg, "as_printed", False):
         warnings.append(f"{algorithm.slug} runs as its paper printed it: it is not private as claimed")
+    if algorithm.private:
+        warnings += [f"no privacy can be claimed: {leak}" for leak in network.leaks]
     if algorithm.has("convergent") and (complaint := algorithm.convergent(cfg, public)):
         warnings.append(complaint)
     shape = np.ones(rounds)
@@ -364,7 +346,10 @@ def settle(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg
         need_sums(algorithm, cfg, rows(places, 0), network.problem, network.store)
     if algorithm.private and algorithm.needs(cfg).solver:
         _solvable(plan, algorithm, cfg, places, network.problem)
-    return Priced(algorithm, cfg, rounds, public, places, np.zeros(len(network.sizes)), shape, None, None, warnings)
+    return Priced(
+        algorithm, cfg, rounds, public, places, np.zeros(len(network.sizes)), shape, None, None, warnings,
+        leaks=network.leaks,
+    )  # fmt: skip
 
 
 def _solvable(plan: Plan, algorithm: Algorithm, cfg: Any, places: Place, problem: Problem) -> None:

@@ -21,7 +21,7 @@ from coterie.drivers.layout import rows
 from coterie.drivers.references import REFERENCES
 from coterie.drivers.simulate import Test
 from coterie.errors import InputError
-from coterie.experiment import Network, Priced, assemble, prepare, price, public_network, public_sizes
+from coterie.experiment import Network, Priced, assemble, check_contract, prepare, price, public_network, public_sizes
 from coterie.plan import Plan
 from coterie.problems import Perceptron, Softmax
 
@@ -45,6 +45,7 @@ def explain(plan: Plan) -> tuple[list[str], Network, Priced]:
     """Sentences about a plan, for the person who signs it. Data is read only if the plan does not state its shape."""
     if plan.algorithm.name in REFERENCES:
         raise InputError(f"{plan.algorithm.name} is a yardstick, not an algorithm of the network: choose another")
+    check_contract(plan)
     network, note = _network(plan)
     priced = price(plan, network)
     sizes, graph = network.sizes, network.graph
@@ -159,7 +160,10 @@ def rehearse(plan: Plan, network: Network, priced: Priced) -> Rehearsal | None:
     else:
         parts = np.split(rest[:total], np.cumsum(sizes)[:-1])
     test = Test(everybody.features[held], targets[held])
-    experiment = assemble(plan, network.problem, everybody.features, targets, parts, names=network.names, test=test)
+    experiment = assemble(
+        plan, network.problem, everybody.features, targets, parts, names=network.names, origins=everybody.origins,
+        test=test,
+    )  # fmt: skip
     trace = experiment.run(priced, [0], every=priced.rounds)
     references = experiment.references()
     return Rehearsal(

@@ -7,6 +7,7 @@ data is touched; a mistake is an InputError of one line that names the key.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,8 +15,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from coterie.algorithms.base import Config, find
+from coterie.arguments import check_arguments
 from coterie.drivers.references import REFERENCES
 from coterie.errors import InputError
+from coterie.graphs.make import KINDS
+from coterie.privacy import schedules
 
 __all__ = [
     "AlgorithmPlan",
@@ -31,6 +35,8 @@ __all__ = [
     "RunPlan",
     "default_plan",
     "read_plan",
+    "refuse_ignored",
+    "stated_seeds",
     "validate",
 ]  # fmt: skip
 
@@ -44,13 +50,16 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-def _at_home(section: Section, table: str, homes: dict[str, str], key: str, chosen: str | None) -> None:
+def _at_home(
+    section: Section, table: str, homes: Mapping[str, str | tuple[str, ...]], key: str, chosen: str | None
+) -> None:
     """Refuse a setting that nothing would obey: one that belongs to another choice of `key` than was made."""
     for name, home in homes.items():
         # compared with the default, as a plan that was written out states defaults too
-        if getattr(section, name) != type(section).model_fields[name].default and chosen != home:
+        fit = (home,) if isinstance(home, str) else home
+        if getattr(section, name) != type(section).model_fields[name].default and chosen not in fit:
             made = "none was chosen" if chosen is None else f"not {chosen!r}"
-            raise ValueError(f"{table}.{name} belongs to {table}.{key} = {home!r}, {made}")
+            raise ValueError(f"{table}.{name} belongs to {table}.{key} = {' or '.join(map(repr, fit))}, {made}")
 
 
 class DataPlan(Section):
@@ -101,6 +110,13 @@ class GraphPlan(Section):
     edges: int | None = Field(None, ge=1, description="number of edges (gnm)")
     rows: int | None = Field(None, ge=1, description="rows of a grid")
     path: Path | None = Field(None, description="edge list (file)")
+
+    @model_validator(mode="after")
+    def _belongs(self) -> GraphPlan:
+        _at_home(self, "graph", {"seed": ("regular", "erdos-renyi", "gnm", "small-world")}, "kind", self.kind)
+        _at_home(self, "graph", {"kappa": "laplacian"}, "mixing", self.mixing)
+        check_arguments(f"graph kind {self.kind!r}", KINDS[self.kind], self.params())
+        return self
 
     def params(self) -> dict[str, Any]:
         """The parameters that were given for this kind of graph."""
@@ -170,6 +186,11 @@ class PrivacyPlan(Section):
         "tight", description="'paper': also show what the paper would have printed for the same noise"
     )
     tuned_on_private_data: bool = Field(False, description="say so if settings were chosen by looking at the data")
+
+    @model_validator(mode="after")
+    def _taken(self) -> PrivacyPlan:
+        schedules.make(self.schedule, 2, **self.schedule_options)  # refuses options that the schedule does not take
+        return self
 
 
 class RunPlan(Section):
@@ -304,6 +325,26 @@ def validate(tree: dict[str, Any]) -> Plan:
         raise InputError(_one_line(error, Plan)) from None
     plan.algorithm.config()
     return plan
+
+
+def refuse_ignored(plan: Plan, who: str, *keys: str) -> None:
+    """Refuse keys that `who` would not obey, where the plan says anything but their defaults."""
+    for key in keys:
+        table, _, name = key.partition(".")
+        section = getattr(plan, table)
+        if section is None:
+            continue
+        value, default = getattr(section, name), type(section).model_fields[name].get_default(call_default_factory=True)
+        if value != default:
+            raise InputError(f"{key} = {value!r} is not obeyed by {who}: leave it out")
+
+
+def stated_seeds(plans: Sequence[Plan], otherwise: int) -> int:
+    """How many repetitions the plans ask for; several plans that state a number state the same."""
+    stated = {plan.run.seeds for plan in plans if "seeds" in plan.run.model_fields_set}
+    if len(stated) > 1:
+        raise InputError(f"the plans state different run.seeds, {sorted(stated)}: say --seeds")
+    return stated.pop() if stated else otherwise
 
 
 def default_plan() -> str:

@@ -6,10 +6,9 @@ this process, and the ledgers hold what each of them paid. The estimators are bu
 
 from __future__ import annotations
 
-import secrets
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,19 +17,21 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from coterie.data import ALL_PUBLIC, Dataset
 from coterie.drivers.layout import rows
+from coterie.drivers.seeds import fresh_seed
 from coterie.drivers.simulate import Test
 from coterie.errors import InputError
-from coterie.experiment import Priced, assemble, price
-from coterie.plan import validate
+from coterie.experiment import Priced, assemble, check_contract, price
+from coterie.plan import Plan, validate
 from coterie.privacy.budget import run_events
 from coterie.privacy.events import Event, flat
 from coterie.privacy.ledger import Budget, MemoryLedger
 from coterie.problems import Custom, Linear, Mean, Problem, Softmax
 
-__all__ = ["Trained", "train"]
+__all__ = ["Trained", "check_settings", "train"]
 
-Site = tuple[ArrayLike, ArrayLike]
+Site = tuple[ArrayLike, ArrayLike] | Dataset
 ROUNDING = 1e-9  # a norm may exceed its bound by this part of it
 
 
@@ -69,6 +70,16 @@ class Trained:
     def rounds(self) -> int:
         """Rounds of messages."""
         return self.priced.rounds
+
+    @property
+    def private(self) -> bool:
+        """Whether `epsilon` is a guarantee: not if anything was read from the records unpaid (`leaks`)."""
+        return self.priced.private
+
+    @property
+    def leaks(self) -> tuple[str, ...]:
+        """What was read from the records to make features, targets or labels."""
+        return self.priced.leaks
 
     @property
     def epsilon(self) -> float:
@@ -117,6 +128,7 @@ def train(
     seed: int | None = None,
     test: Site | None = None,
     names: Sequence[str] | None = None,
+    leaks: Sequence[str] = (),
 ) -> Trained:
     """Train one model on the records of several parties, every message of every party noised to its budget.
 
@@ -127,7 +139,8 @@ def train(
     Args:
         problem: `Custom.make(loss, params)` for a loss of your own, or one of `coterie.problems`.
         sites: for each party its (features, targets): numbers, one row a record. Targets in the problem's coding:
-            ±1 (logistic, hinge), 0 … k − 1 (softmax, perceptron), numbers (squared), anything (mean).
+            ±1 (logistic, hinge), 0 … k − 1 (softmax, perceptron), numbers (squared), anything (mean). Or, for each
+            party, a `Dataset`, whose `leaks` count.
         epsilon, delta: the budget of every party; a list gives each party its own ε.
         algorithm: a name from `coterie algorithms`, or "auto": `dp-consensus-gd` with a single noisy round for means
             (no method with this adversary has less error), `dp-dsgd` for everything else.
@@ -136,9 +149,12 @@ def train(
         ridge: ridge/2 ‖x‖² is added to every party's objective (not to a mean's).
         rounds: rounds of messages; default: the algorithm's public rule.
         weighting: what counts equally in the objective, "agents" or "records".
-        seed: of the noise, from 0 to 2³² − 1; None: from the operating system. Who knows it can subtract the noise.
+        seed: of the noise and of batches, from 0 to 2⁶⁴ − 1; None: 64 bits from the operating system, all that the
+            generator takes. Who knows it can subtract the noise.
         test: (features, targets) that are not private, to draw a curve of the score on.
         names: of the parties.
+        leaks: what was read from these or other private records to make the arrays, such as a column's mean. ε does
+            not pay for it, so the model is then not private, and a warning says so.
 
     >>> rng = np.random.default_rng(0)
     >>> sites = [(rng.uniform(-1, 1, (500, 2)), np.zeros(500)) for _ in range(4)]
@@ -146,40 +162,61 @@ def train(
     >>> bool(np.abs(model.point).max() < 0.05), round(model.epsilon, 6)
     (True, 1.0)
     """
+    plan = _plan(problem, epsilon, delta, algorithm, settings, graph, rounds, ridge=ridge, weighting=weighting)
+    check_contract(plan, problem)
     features, targets, parts = _records(problem, sites)
+    leaks = (*leaks, *dict.fromkeys(leak for site in sites if isinstance(site, Dataset) for leak in site.leaks))
+    if names is None:
+        names = [f"agent {i}" for i in range(len(parts))]
+    if len(names) != len(parts):
+        raise InputError(f"{len(names)} names for {len(parts)} sites")
+    shown = None if test is None else Test(*_checked(problem, *_arrays(problem, test), "test"))
+    made = replace(ALL_PUBLIC, scale=tuple(leaks))
+    experiment = assemble(plan, problem, features, targets, parts, names=names, test=shown, origins=made)
+    priced = price(plan, experiment.network)
+    for complaint in priced.warnings:
+        warnings.warn(complaint, stacklevel=2)
+    seed = fresh_seed() if seed is None else seed
+    trace = experiment.run(priced, [seed])
+    points = np.asarray(trace.points[0], float)
+    if not np.isfinite(points).all():
+        raise InputError(f"{plan.algorithm.name} diverged: use a smaller step, a clip, or another algorithm")
+    public = ("consensus_gap", "test_score", "time")
+    history = {"round": trace.rounds, **{k: v[0] for k, v in trace.curves.items() if k in public}}
+    return Trained(problem, points, history, tuple(names), priced, epsilon, delta, np.asarray(trace.bytes[0]))
+
+
+def check_settings(
+    problems: Sequence[Problem], *, epsilon: float | Sequence[float], delta: float, algorithm: str,
+    settings: Mapping[str, Any] | None, graph: str | Mapping[str, Any], rounds: int | None,
+) -> None:  # fmt: skip
+    """Refuse settings of `train` that fit none of these problems; no record is needed for that."""
+    plan = _plan(problems[0], epsilon, delta, algorithm, settings, graph, rounds)
+    check_contract(plan, *problems)
+
+
+def _plan(
+    problem: Problem, epsilon: float | Sequence[float], delta: float, algorithm: str,
+    settings: Mapping[str, Any] | None, graph: str | Mapping[str, Any], rounds: int | None, **of_problem: Any,
+) -> Plan:  # fmt: skip
+    """The plan that `train` runs."""
     name, chosen = (algorithm, dict(settings or {})) if algorithm != "auto" else _auto(problem, dict(settings or {}))
     if chosen.get("as_printed"):
         raise InputError("as_printed runs are for study and not private: ask for one in a plan file")
-    mean = isinstance(problem, Mean)
-    if mean and algorithm == "auto" and rounds is None:
-        rounds = 1 + MEAN_MIXING
-    plan = validate(
+    if isinstance(problem, Mean):
+        of_problem["ridge"] = 0.0
+        if algorithm == "auto" and rounds is None:
+            rounds = 1 + MEAN_MIXING
+    return validate(
         {
             "name": "train",
             "graph": dict(graph) if isinstance(graph, Mapping) else {"kind": graph},
-            "problem": {"ridge": 0.0 if mean else ridge, "weighting": weighting},
+            "problem": of_problem,
             "algorithm": {"name": name, **chosen},
             "privacy": {"epsilon": epsilon if np.ndim(epsilon) == 0 else list(epsilon), "delta": delta},  # type: ignore[arg-type]
             "run": {"seed": 0} if rounds is None else {"seed": 0, "rounds": rounds},
         }
     )
-    if names is None:
-        names = [f"agent {i}" for i in range(len(parts))]
-    if len(names) != len(parts):
-        raise InputError(f"{len(names)} names for {len(parts)} sites")
-    shown = None if test is None else Test(*_checked(problem, *test, "test"))
-    experiment = assemble(plan, problem, features, targets, parts, names=names, test=shown)
-    priced = price(plan, experiment.network)
-    for complaint in priced.warnings:
-        warnings.warn(complaint, stacklevel=2)
-    seed = secrets.randbits(32) if seed is None else seed
-    trace = experiment.run(priced, [seed])
-    points = np.asarray(trace.points[0], float)
-    if not np.isfinite(points).all():
-        raise InputError(f"{name} diverged: use a smaller step, a clip, or another algorithm")
-    public = ("consensus_gap", "test_score", "time")
-    history = {"round": trace.rounds, **{k: v[0] for k, v in trace.curves.items() if k in public}}
-    return Trained(problem, points, history, tuple(names), priced, epsilon, delta, np.asarray(trace.bytes[0]))
 
 
 MEAN_MIXING = 20  # rounds of averaging after a mean's one release: for the parties' own copies, `point` needs none
@@ -195,13 +232,19 @@ def _auto(problem: Problem, settings: dict[str, Any]) -> tuple[str, dict[str, An
 def _records(problem: Problem, sites: Sequence[Site]) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
     if len(sites) < 2:
         raise InputError(f"a network needs at least 2 sites, got {len(sites)}")
-    checked = [_checked(problem, *site, f"site {i}") for i, site in enumerate(sites)]
+    checked = [_checked(problem, *_arrays(problem, site), f"site {i}") for i, site in enumerate(sites)]
     widths = {x.shape[1] for x, _ in checked}
     if len(widths) > 1:
         raise InputError(f"sites must have the same features, got {sorted(widths)} columns")
     sizes = [len(x) for x, _ in checked]
     parts = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
     return np.concatenate([x for x, _ in checked]), np.concatenate([y for _, y in checked]), parts
+
+
+def _arrays(problem: Problem, site: Site) -> tuple[ArrayLike, ArrayLike]:
+    if isinstance(site, Dataset):
+        return site.features, problem.encode(site.targets, site.classes)
+    return site
 
 
 def _checked(problem: Problem, features: ArrayLike, targets: ArrayLike, where: str) -> tuple[np.ndarray, np.ndarray]:

@@ -220,7 +220,7 @@ def refused(arguments: list[str], words: str, folder: Path, capsys: pytest.Captu
         (["privacy.delta=1"], "privacy.delta"),
         (["privacy.epsilon=1"], "dsgd is not private"),
         (["partition.sizes=[0, 5]"], "partition.sizes.0"),
-        (["run.seed=4294967296"], "seed must be from 0 to 4294967295"),
+        (["run.seed=18446744073709551616"], "seed must be from 0 to 18446744073709551615"),
         (["problem.loss=softmax", "problem.loss=squared"], "'squared' needs a numeric label"),
         (["data.source=nothing"], "nothing"),
         (["data.options.colour=3"], "colour"),
@@ -364,6 +364,7 @@ def test_account_gives_the_same_price_as_calibrate(tmp_path: Path, capsys: pytes
 source = "csv"
 path = "/nowhere.csv"
 label = "y"
+options = { classes = ["no", "yes"] }
 [partition]
 kind = "iid"
 agents = 4

@@ -163,7 +163,7 @@ def test_releases_carry_the_declared_noise(law: Any) -> None:
     agents = [quadratic_agent(np.ones(6), b, slope_range=B) for b in slopes]
     problem, cfg = Coupled(agents, np.zeros(6)), Config(law=law, spread=0.0)
     schedule = np.linspace(0.5, 2.0, 250)
-    answer = solve(problem, cfg, rounds=250, noise=2.0, schedule=schedule, record=True)
+    answer = solve(problem, cfg, rounds=250, noise=2.0, seed=0, schedule=schedule, record=True)
     assert answer.history is not None
     x = np.stack(
         [np.vstack([a.start, h]) for a, h in zip(agents, answer.history, strict=True)]
@@ -285,15 +285,15 @@ def test_ledgers_are_charged_before_messages_leave_and_stop_a_run() -> None:
     noise = calibrate_coupled(problem, cfg, steps, 30, 1.0, 1e-5)
     plans = coupled_events(problem, cfg, steps, noise, 30)
     ledgers = [MemoryLedger(Budget(1.0, 1e-5), plan=[event]) for event in plans]
-    solve(problem, cfg, rounds=30, noise=noise, ledgers=ledgers, aggregate=seen)
+    solve(problem, cfg, rounds=30, noise=noise, seed=0, ledgers=ledgers, aggregate=seen)
     assert len(opened) == 30
     assert all(len(ledger.entries) == 30 and 0.999 < ledger.spent() <= 1.0 for ledger in ledgers)
     with pytest.raises(BudgetExceeded, match="round 0"):
-        solve(problem, cfg, rounds=30, noise=noise, ledgers=ledgers, aggregate=seen)
+        solve(problem, cfg, rounds=30, noise=noise, seed=0, ledgers=ledgers, aggregate=seen)
     assert len(opened) == 30  # nothing of the second run left
     half = [MemoryLedger(Budget(0.5, 1e-5)) for _ in problem.agents]
     with pytest.raises(BudgetExceeded):
-        solve(problem, cfg, rounds=30, noise=noise, ledgers=half, aggregate=seen)
+        solve(problem, cfg, rounds=30, noise=noise, seed=0, ledgers=half, aggregate=seen)
     assert 30 < len(opened) < 60
     assert all(ledger.spent() <= 0.5 for ledger in half)
 
@@ -323,3 +323,14 @@ def test_secret_sums_refuse_what_would_show_single_agents() -> None:
         solve(Coupled(agents, [0.0, 0.0]), rounds=3, aggregate=lambda m: m.sum(axis=0))
     with pytest.raises(InputError, match="finite bounds"):
         secret_sum(resource_allocation.make()[0])
+
+
+def test_noise_that_nobody_seeds_is_new_every_time() -> None:
+    """The default was seed 0, which everybody knows."""
+    problem = Coupled(
+        [quadratic_agent(1.0, s, low=-1, high=1, slope_range=(-1, 1), records=50) for s in (0.2, -0.4)], 0.0
+    )
+    runs = [np.concatenate(solve(problem, rounds=5, epsilon=1.0, delta=1e-5).points) for _ in range(2)]
+    assert not np.allclose(*runs)
+    wide = [np.concatenate(solve(problem, rounds=5, epsilon=1.0, delta=1e-5, seed=s).points) for s in (0, 1 << 32)]
+    assert not np.allclose(*wide)

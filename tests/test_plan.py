@@ -146,7 +146,7 @@ def test_prepare_gives_each_site_its_records_and_keeps_test_records_apart() -> N
         ({"partition": {"kind": "site", "sizes": [1, 2, 3, 4]}}, r"partition.sizes says \[1, 2, 3, 4\]"),
         ({"graph": {"kind": "regular"}}, "'regular' needs degree"),
         ({"graph": {"kind": "ring", "p": 0.4}}, "'ring' has no parameter 'p'"),
-        ({"graph": {"kappa": 2.0}}, "kappa belongs to the mixing rule 'laplacian'"),
+        ({"graph": {"kappa": 2.0}}, "graph.kappa belongs to graph.mixing = 'laplacian'"),
         ({"problem": {"loss": "squared"}}, "'squared' needs a numeric label"),
         ({"problem": {"loss": "mean", "radius": 1e-3}}, "expected at most problem.radius = 0.001"),
         ({"data": {"source": "clinics", "options": {"colour": 1}}}, "colour"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import coterie
+from coterie.data import ALL_PUBLIC, make_clinics
 from coterie.errors import InputError
-from coterie.problems import Custom, Linear, Mean, Softmax
+from coterie.problems import Ball, Custom, Linear, Mean, Softmax
 
 
 def sites(count: int = 3, dim: int = 2, scale: float = 0.5):
@@ -45,13 +48,14 @@ def test_what_cannot_be_priced_is_refused(problem, data, options, words):
 
 def test_a_loss_without_bounds_needs_an_algorithm_that_clips():
     free = Custom.make(lambda w, x, y: jnp.exp(-y * (w @ x)), jnp.zeros(2))
-    with pytest.raises(InputError, match="bounded gradients"):
+    with pytest.raises(InputError, match="a bound on the loss's gradient"):
         coterie.train(free, sites(), algorithm="pr-admm", settings={"penalty": 1.0}, rounds=4, seed=0)
 
 
 def test_a_custom_loss_gives_the_built_in_model():
     """The logistic loss written by hand and the one of the package: one model, to rounding, with the same noise."""
-    mine = Custom.make(lambda w, x, y: jnp.logaddexp(0.0, -y * (w @ x)), jnp.zeros(2), lipschitz=1.0, smoothness=0.25)
+    loss = lambda w, x, y: jnp.logaddexp(0.0, -jnp.sign(y) * (w @ x))  # noqa: E731
+    mine = Custom.make(loss, jnp.zeros(2), lipschitz=1.0, smoothness=0.25, bound=1.0)
     found = [coterie.train(p, sites(), epsilon=2.0, rounds=10, seed=1) for p in (Linear(2), mine)]
     np.testing.assert_allclose(found[0].point, found[1].point, rtol=1e-9)
     np.testing.assert_allclose(found[1].params, found[1].point, rtol=1e-6)
@@ -59,3 +63,68 @@ def test_a_custom_loss_gives_the_built_in_model():
         _ = found[0].params
     assert found[0].epsilon <= 2.0
     assert [ledger.spent() for ledger in found[0].ledgers] == pytest.approx([2.0] * 3, rel=1e-6)
+
+
+# ---- what was read from the records, and what no record is needed for ------------------------------------------------
+
+
+def test_what_was_read_from_records_is_told():
+    """Records whose making looked at all of them: whatever ε was paid for the messages, nothing is private."""
+    with pytest.warns(UserWarning, match="no privacy can be claimed: scaled by the largest record"):
+        told = coterie.train(Linear(2), sites(), rounds=4, seed=0, leaks=["scaled by the largest record"])
+    assert (told.private, told.leaks) == (False, ("scaled by the largest record",))
+    quiet = coterie.train(Linear(2), sites(), rounds=4, seed=0)
+    assert (quiet.private, quiet.leaks) == (True, ())
+    np.testing.assert_array_equal(told.point, quiet.point)
+
+
+def test_a_data_set_brings_its_leaks():
+    data = [make_clinics(seed=s, sites=1, records=50) for s in range(3)]
+    public = coterie.train(Linear(12), data, rounds=4, seed=0)
+    assert (public.private, public.leaks) == (True, ())
+    read = [replace(d, origins=replace(ALL_PUBLIC, classes=("its classes are read from the data",))) for d in data]
+    with pytest.warns(UserWarning, match="no privacy can be claimed"):
+        leaky = coterie.train(Linear(12), read, rounds=4, seed=0)
+    assert (leaky.private, leaky.leaks) == (False, ("its classes are read from the data",))
+    np.testing.assert_array_equal(leaky.point, public.point)
+
+
+class Unread:
+    """A site that nobody may look at."""
+
+    def __iter__(self):
+        raise AssertionError("a record was read")
+
+    def __array__(self, *_, **__):
+        raise AssertionError("a record was read")
+
+
+@pytest.mark.parametrize(
+    ("problem", "options", "why"),
+    [
+        (Linear(2, loss="squared"), {"algorithm": "dvp"}, "dvp needs"),
+        (Linear(2, constraint=Ball(1.0)), {"algorithm": "pr-admm"}, "does not keep its answer in a set"),
+        (Linear(2), {"algorithm": "dgd"}, "dgd is not private"),
+        (Linear(2), {"algorithm": "gauss-avg-gd"}, "runs on complete graphs"),
+        (Linear(2), {"settings": {"steps": 3}}, "unknown key algorithm.steps"),
+    ],
+)
+def test_a_contract_that_fails_is_refused_before_a_record_is_read(problem, options, why):
+    with pytest.raises(InputError, match=why) as caught:
+        coterie.train(problem, [Unread(), Unread()], **options)
+    assert "\n" not in str(caught.value)
+
+
+# ---- seeds -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_seed_that_nobody_gives_has_all_bits_that_the_generator_takes(monkeypatch):
+    """The top half counts: two seeds that agree in 32 bits are two noises, and the default has the whole key."""
+    low, wide = (coterie.train(Linear(2), sites(), rounds=3, seed=s).point for s in (7, 7 + (1 << 32)))
+    assert not np.allclose(low, wide)
+    with pytest.raises(InputError, match="seed must be from 0 to 18446744073709551615"):
+        coterie.train(Linear(2), sites(), rounds=3, seed=1 << 64)
+    asked = []
+    monkeypatch.setattr("secrets.randbits", lambda bits: asked.append(bits) or (7 + (1 << 32)))
+    np.testing.assert_array_equal(coterie.train(Linear(2), sites(), rounds=3).point, wide)
+    assert asked == [64]

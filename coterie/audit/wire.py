@@ -116,7 +116,7 @@ def make_worlds(
     for sign in (1.0, -1.0):
         features = np.zeros((records, 2))
         features[0] = sign * np.cos(ANGLE), np.sin(ANGLE)
-        pair.append(Party(terms, 0, Records(features, np.ones(records, int), ("no", "yes"))))
+        pair.append(Party(terms, 0, Records(features, np.ones(records, int), ("no", "yes"), ())))
     events = run_events(terms.priced.algorithm, terms.priced.cfg, terms.place(0))
     said = account(events, delta).epsilon
     mu = total_mu(

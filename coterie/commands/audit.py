@@ -189,6 +189,8 @@ def _of_plan(path: Path) -> Setting:
         raise InputError(f"{path} has no [privacy]: there is no claim to audit")
     network = prepare(plan).network if public_sizes(plan) is None else public_network(plan)
     priced = price(plan, network)
+    if priced.leaks:
+        raise InputError(f"{path} claims no privacy, so there is nothing to audit: {priced.leaks[0]}")
     cfg = priced.cfg
     printed = bool(getattr(cfg, "as_printed", False))
     real = network.problem

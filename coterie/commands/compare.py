@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from coterie.errors import InputError
-from coterie.plan import read_plan
+from coterie.plan import read_plan, stated_seeds
 
 __all__ = ["STUDY", "run"]
 
@@ -24,8 +24,8 @@ STUDY = (
 
 
 def run(
-    paths: list[Path], algorithms: list[str], epsilons: list[float], seeds: int, out: Path | None, changes: list[str],
-    console: Console, engine: str = "local",
+    paths: list[Path], algorithms: list[str], epsilons: list[float], seeds: int | None, out: Path | None,
+    changes: list[str], console: Console, engine: str = "local",
 ) -> None:  # fmt: skip
     """Run what is missing, then show and write everything."""
     from coterie.comparison import compare, methods_of
@@ -38,9 +38,12 @@ def run(
     if out is not None:
         check_out(out)
     methods = methods_of(plans, algorithms)
+    seeds = seeds or stated_seeds([plan for _, plan in plans], 10)
     tell = lambda line: console.print(f"  {escape(line)}", highlight=False)  # noqa: E731
     cells, references = compare(methods, epsilons, seeds, out, tell, engine)
     console.print(table(cells, references))
+    for told in dict.fromkeys(f"{c['method']}: {w}" for c in cells for w in c["warnings"]):
+        console.print(f"[yellow]warning:[/] {escape(told)}", highlight=False)
     console.print(STUDY, highlight=False)
     if out is None:
         return
@@ -98,17 +101,19 @@ def as_markdown(cells: list[dict[str, Any]], references: dict[str, dict[str, flo
         lines.append(f"| {label} | {' | '.join(scores)} | {span(rounds, 'd')} | {span(traffic, '.3g')} |")
     for name, r in references.items():
         lines.append(f"| ({name}) | {' | '.join([''] * len(epsilons))} | {r['test_score']:.4f} | | |")
-    return "\n".join(lines) + "\n"
+    read = dict.fromkeys(f"{c['method']} is not private: {leak}." for c in cells for leak in c["leaks"])
+    return "\n".join([*lines, *([""] if read else []), *read]) + "\n"
 
 
 def as_csv(cells: list[dict[str, Any]]) -> str:
     """One line per method and budget."""
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow(["method", "epsilon", "true_epsilon", "delta", "accountant", "adversary", "paper_claim",
-                     "score_mean", "score_std", "loss_mean", "loss_std", "bytes", "rounds"])  # fmt: skip
+    writer.writerow(["method", "epsilon", "true_epsilon", "delta", "accountant", "adversary", "private",
+                     "paper_claim", "score_mean", "score_std", "loss_mean", "loss_std", "bytes", "rounds"])  # fmt: skip
     for c in cells:
         writer.writerow([c["method"], c["epsilon"], c["true_epsilon"], c["delta"], c["accountant"], c["adversary"],
-                         c["paper_claim"], c["score"]["mean"], c["score"]["std"], c["loss"]["mean"], c["loss"]["std"],
+                         c["private"], c["paper_claim"], c["score"]["mean"], c["score"]["std"], c["loss"]["mean"],
+                         c["loss"]["std"],
                          c["bytes"], c["total_rounds"]])  # fmt: skip
     return text.getvalue()

@@ -42,8 +42,6 @@ def agent(
     keys = keys or default_folder(me)
     if metrics is not None and not 1 <= metrics <= 65535:
         raise InputError(f"--metrics needs a port from 1 to 65535, got {metrics}")
-    if not data.is_file():
-        raise InputError(f"--data {data} is no file")
     with console.status(f"{me}: starting") if console.is_terminal else contextlib.nullcontext() as shown:
         show = shown.update if shown else None
         code = run_party(agreement, keys, data, state, me=me, listen=listen, metrics=metrics, show=show)

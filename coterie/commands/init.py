@@ -120,6 +120,14 @@ def _text(a: dict[str, Any], bounds: list[tuple[str, float, float]]) -> str:
     if file:
         lines += [
             "",
+            "# Names that everybody knows without looking at the data. Read from the records, they end every claim of",
+            "# privacy; `coterie plan check` says so.",
+            "[data.options]",
+            '# classes = ["no", "yes"]     # of the label; of a number to predict: task = "regression"',
+        ]
+        lines += ['# sites = ["north", "south"]  # all of them'] if a.get("site") else []
+        lines += [
+            "",
             "# Ranges that everybody knows without looking at the data. A numeric column without one is used as it is,",
             "# and every record is shrunk into the unit ball by itself.",
             "[data.options.bounds]",

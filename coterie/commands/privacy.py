@@ -14,13 +14,17 @@ from coterie.plan import read_plan
 
 __all__ = ["account_plan", "calibrate"]
 
+SHOWN = ("algorithm", "rounds", "private", "claim", "epsilon", "delta", "accountant", "adjacency", "adversary",
+         "paper_claim")  # fmt: skip
+
 
 def account_plan(path: Path | None, changes: list[str], as_json: bool, console: Console) -> None:
     """What every agent spends, by every valid accountant."""
-    from coterie.experiment import needs_dimension, price, public_network
+    from coterie.experiment import check_contract, needs_dimension, price, public_network
     from coterie.report.result import privacy_block
 
     plan = read_plan(path, changes)
+    check_contract(plan)
     network = public_network(plan)
     if needs_dimension(plan, network):
         raise InputError(f"the price of {plan.algorithm.name} depends on the dimension: state problem.dim in the plan")
@@ -33,19 +37,10 @@ def account_plan(path: Path | None, changes: list[str], as_json: bool, console: 
         console.print_json(json.dumps(block))
         return
     shown = Table(box=None, show_header=False)
-    for key in (
-        "algorithm",
-        "rounds",
-        "claim",
-        "epsilon",
-        "delta",
-        "accountant",
-        "adjacency",
-        "adversary",
-        "paper_claim",
-    ):
+    for key in SHOWN:
         value = block[key]
         text = "none" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+        text = {"True": "yes", "False": "no"}.get(text, text)
         shown.add_row(key.replace("_", " "), text)
     for name, value in block["all_accountants"].items():
         shown.add_row(f"  by {name}", "∞" if value is None else f"{value:.6g}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -142,6 +143,12 @@ def notes(result: dict[str, Any]) -> list[str]:
     privacy = result["privacy"]
     if privacy is None:
         lines.append("privacy: none; every message carries exact values")
+    elif privacy["leaks"]:
+        read = "; ".join(map(escape, privacy["leaks"]))
+        lines.append(
+            f"privacy: [red]none that can be claimed[/]; the messages cost ε = {privacy['epsilon'] or math.inf:.4g} at "
+            f"δ = {privacy['delta']:g}, but nothing pays for what was read from the records: {read}"
+        )
     elif not privacy["private"]:
         lines.append("privacy: [red]none that can be claimed[/]; this is what was printed, not what is true")
     else:

@@ -13,18 +13,19 @@ from rich.console import Console
 from rich.table import Table
 
 from coterie.errors import InputError
-from coterie.plan import read_plan
+from coterie.plan import read_plan, refuse_ignored, stated_seeds
 
 __all__ = ["run"]
 
 
 def run(
-    path: Path | None, levels: list[float], seeds: int, max_loss: float | None, out: Path | None, changes: list[str],
-    console: Console,
+    path: Path | None, levels: list[float], seeds: int | None, max_loss: float | None, out: Path | None,
+    changes: list[str], console: Console,
 ) -> None:  # fmt: skip
     """Measure the final loss at each per-round level α, fit it, and show where loss and privacy balance."""
     from coterie.drivers.layout import rows
     from coterie.drivers.simulate import Run, simulate
+    from coterie.exchange.planned import exchange_of
     from coterie.experiment import prepare, price
     from coterie.privacy.base import flat
     from coterie.privacy.budget import run_events, spending
@@ -37,6 +38,10 @@ def run(
     plan = read_plan(path, ["algorithm.name=dvp", "algorithm.noise=gamma", *changes] if path is None else changes)
     if out is not None:
         check_out(out)
+    refuse_ignored(plan, "coterie tradeoff, whose rounds all have the same level", "privacy.schedule")
+    if plan.privacy is not None and isinstance(plan.privacy.epsilon, list):
+        raise InputError(f"coterie tradeoff gives all agents one level: privacy.epsilon = {plan.privacy.epsilon}")
+    seeds = seeds or stated_seeds([plan], 5)
     experiment = prepare(plan)
     priced = price(plan, experiment.network)
     with jax.enable_x64(True):
@@ -52,13 +57,19 @@ def run(
     priced = replace(priced, shape=np.ones(priced.rounds))
     runs = [Run(plan.run.seed + s, priced.cfg, 1 / a) for a in levels for s in range(seeds)]
     layout = experiment.layout(priced.rounds, priced.shape)
-    trace = simulate(priced.algorithm, layout, runs, rounds=priced.rounds, every=priced.rounds, test=experiment.test)
+    exchange = exchange_of(plan, priced.algorithm, experiment.network.graph, experiment.network.mixing)
+    trace = simulate(
+        priced.algorithm, layout, runs, rounds=priced.rounds, every=priced.rounds, test=experiment.test,
+        exchange=exchange,
+    )  # fmt: skip
     losses = trace.curves["train_loss"][:, -1].reshape(len(levels), seeds)
     chosen = choose_level(np.repeat(levels, seeds), losses.ravel(), max_loss=max_loss)
     with jax.enable_x64(True):
         at = eqx.tree_at(lambda p: p.noise, priced.places, jnp.full(priced.places.agents, 1 / chosen.alpha))
     assert plan.privacy is not None
     total = spending(priced.algorithm, priced.cfg, at, plan.privacy.delta).worst
+    for warning in priced.warnings:
+        console.print(f"[yellow]warning:[/] {warning}", highlight=False)
     shown = Table(box=None, header_style="bold")
     for column in ("level α per round", "train loss", "fit"):
         shown.add_column(column, justify="right")

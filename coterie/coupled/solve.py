@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 
 from coterie.coupled import admm
 from coterie.coupled.admm import Config, Steps
+from coterie.drivers.seeds import fresh_seed, keys_of
 from coterie.errors import InputError
 from coterie.privacy import schedules
 from coterie.privacy.accountants import account
@@ -125,7 +126,7 @@ def solve(
     delta: float | None = None,
     noise: ArrayLike | None = None,
     schedule: ArrayLike | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     aggregate: Aggregate | None = None,
     ledgers: Sequence[Ledger] | None = None,
     record: bool = False,
@@ -140,7 +141,8 @@ def solve(
         delta: δ of the budget, and of the account of a given `noise`.
         noise: multiplier(s) instead of a budget; 0 is no noise, the default.
         schedule: relative noise of each round; None: uniform.
-        seed: of the simulated draws. Who knows it can subtract the noise.
+        seed: of the simulated draws, from 0 to 2⁶⁴ − 1; None: from the operating system. Who knows it can subtract the
+            noise.
         aggregate: opens Σ A_i x_i from the messages, as a secret-sum exchange does; None: a plain sum.
         ledgers: one per agent; each round is charged before its messages leave, and `BudgetExceeded` ends the run.
         record: keep every x_i.
@@ -181,7 +183,7 @@ def solve(
 
     with jax.enable_x64(True):
         groups, state = _stack(problem, steps, multipliers)
-        key, shape = jax.random.key(seed), jnp.asarray(_shape(schedule, rounds))
+        key, shape = keys_of([fresh_seed() if seed is None else seed])[0], jnp.asarray(_shape(schedule, rounds))
         # numbers are in `groups` by now: without them, runs that differ in numbers share one compiled program
         cfg = Config(method=cfg.method, law=cfg.law, as_printed=cfg.as_printed)
         if aggregate is None and ledgers is None:

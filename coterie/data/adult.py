@@ -8,18 +8,19 @@ their maximum in the data and code categories by their frequency in it: both rea
 the default.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from coterie.arguments import choose
-from coterie.data.dataset import Dataset
+from coterie.data.dataset import ALL_PUBLIC, Dataset, Origins
 from coterie.data.download import digest, locate
 from coterie.data.encode import Book, Category, Number, class_indices, encode, normalise_rows, words
 from coterie.data.tables import read_table
 
-__all__ = ["BOOK", "COLUMNS", "load_adult"]
+__all__ = ["BOOK", "COLUMNS", "adult_origins", "load_adult"]
 
 COLUMNS = words(
     "age workclass fnlwgt education education-num marital-status occupation relationship race sex "
@@ -96,13 +97,11 @@ def load_adult(
     if money == "log":
         book |= {"capital-gain": Number(0, 99_999, log=True), "capital-loss": Number(0, 4_356, log=True)}
     z, names, largest = encode(frame, book, coding="onehot" if coding == "onehot" else "ordinal")
-    leaks: tuple[str, ...] = ()
     if coding == "frequency":
         for column, rule in book.items():
             if isinstance(rule, Category):
                 share = frame[column].value_counts(normalize=True)
                 z[:, names.index(column)] = frame[column].map(share).fillna(0.0)
-        leaks = ("categories are coded by their frequency in the data",)
     if constant:
         z, names, largest = np.column_stack([np.ones(len(z)), z]), ("constant", *names), np.hypot(largest, 1.0)
     income = frame["income"].astype("string").str.rstrip(".")
@@ -117,8 +116,15 @@ def load_adult(
         source=", ".join(map(str, files.values())),
         sha256={name: digest(file) for name, file in files.items()},
         notes=(f"numbers in public ranges, {coding} coding of public categories, row norm {row_norm!r}",),
-        leaks=leaks,
+        origins=adult_origins(coding=coding),
     )
+
+
+def adult_origins(*, coding: str = "onehot", **_: object) -> Origins:
+    """Where things come from, by the options alone."""
+    if coding != "frequency":
+        return ALL_PUBLIC
+    return replace(ALL_PUBLIC, scale=("categories are coded by their frequency in the data",))
 
 
 def read(file: Path) -> pd.DataFrame:

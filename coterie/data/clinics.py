@@ -16,7 +16,7 @@ P(y = 1 | z) = 1 / (1 + exp(−θ·z)) at every clinic: only the patients differ
 
 import numpy as np
 
-from coterie.data.dataset import Dataset, Truth
+from coterie.data.dataset import ALL_PUBLIC, Dataset, Truth
 from coterie.errors import InputError
 
 __all__ = ["EFFECTS", "make_clinics"]
@@ -92,5 +92,6 @@ def make_clinics(
         columns={name: units[:, j] > 0 for j, name in enumerate(names) if name in YES_NO},
         source=f"synthetic seed={seed}",
         notes=("unit ball by per-record arithmetic in public reference units",),
+        origins=ALL_PUBLIC,
         truth=Truth(theta, float(np.maximum(chance, 1 - chance).mean())),
     )

@@ -7,7 +7,34 @@ import numpy as np
 
 from coterie.errors import InputError
 
-__all__ = ["Dataset", "Truth"]
+__all__ = ["ALL_PUBLIC", "PUBLIC", "Dataset", "Origins", "Truth"]
+
+PUBLIC: tuple[str, ...] = ()
+"""Where something came from that was declared, or that each record alone decides: nothing was read from the others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origins:
+    """Where everything came from that shapes or scales what is released, for whoever makes a data set to state.
+
+    Each is `PUBLIC`, or sentences that say what was read from the records: one record more or less could change it for
+    all, and no budget pays for that. There are no defaults, so nothing is public because somebody forgot to say.
+    """
+
+    classes: tuple[str, ...]  # the labels and their order, or that the target is a number
+    columns: tuple[str, ...]  # which features there are, categories included
+    scale: tuple[str, ...]  # how values become numbers: ranges, codes, norms, what stands for a missing value
+    rows: tuple[str, ...]  # which records are kept
+    sites: tuple[str, ...]  # who the parties are
+
+    @property
+    def leaks(self) -> tuple[str, ...]:
+        """Everything that was read from the records."""
+        return (*self.classes, *self.columns, *self.scale, *self.rows, *self.sites)
+
+
+ALL_PUBLIC = Origins(classes=PUBLIC, columns=PUBLIC, scale=PUBLIC, rows=PUBLIC, sites=PUBLIC)
+"""A data set of which nothing was read from the records."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +53,7 @@ class Dataset:
     `sites` says which of `site_names` holds a record, `people` which person it is about (where one person has
     several records: split and account by it), `test` marks the records of an official test set. `columns` keeps
     raw attributes that are not features, such as sex or race. `notes` says how features were made and which public
-    bounds were used, `leaks` what of that looked at more than the record itself (empty: nothing, as privacy needs);
+    bounds were used, `origins` which of that was read from the records (`leaks`; empty: nothing, as privacy needs);
     `source` and `sha256` (by file) where from. Building one refuses empty, misshapen or non-finite data.
     """
 
@@ -43,8 +70,8 @@ class Dataset:
     source: str = ""
     sha256: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    leaks: tuple[str, ...] = ()
     truth: Truth | None = None
+    origins: Origins = field(kw_only=True)
 
     def __post_init__(self) -> None:
         n = len(self.features)
@@ -71,6 +98,11 @@ class Dataset:
                 raise InputError(f"data set {self.name!r}: the target is not finite in {rows} rows")
         elif self.targets.min() < 0 or self.targets.max() >= len(self.classes):
             raise InputError(f"data set {self.name!r}: class indices must lie in 0 … {len(self.classes) - 1}")
+
+    @property
+    def leaks(self) -> tuple[str, ...]:
+        """What was read from the records to make this: no privacy can be claimed unless it is empty."""
+        return self.origins.leaks
 
     def __len__(self) -> int:
         return len(self.features)

@@ -7,19 +7,21 @@ equal published extremes of the data sets (14 days in hospital, 16 diagnoses, a 
 here but cannot be said to be free of the data. For records of your own, state limits that do not come from them.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from coterie.arguments import choose
-from coterie.data.dataset import Dataset
+from coterie.data.dataset import ALL_PUBLIC, Dataset, Origins
 from coterie.data.download import digest, locate
 from coterie.data.encode import Book, Category, Number, class_indices, encode, normalise_rows, words
-from coterie.data.tables import read_table
+from coterie.data.tables import read_table, site_numbers, site_origin
 from coterie.errors import InputError
 
-__all__ = ["DIABETES_BOOK", "HEART_BOOK", "load_diabetes", "load_heart"]
+__all__ = ["DIABETES_BOOK", "HEART_BOOK", "diabetes_origins", "load_diabetes", "load_heart"]
 
 HEART_SITES = ("cleveland", "hungarian", "switzerland", "va")
 HEART_COLUMNS = words("age sex cp trestbps chol fbs restecg thalach exang oldpeak slope ca thal num")
@@ -80,6 +82,7 @@ def load_heart(
         source=", ".join(map(str, files.values())),
         sha256={name: digest(file) for name, file in files.items()},
         notes=(f"numbers in public ranges, missing values: {missing}, row norm {row_norm!r}",),
+        origins=ALL_PUBLIC,
     )
 
 
@@ -141,13 +144,15 @@ def load_diabetes(
     target: str = "any",
     encounters: str = "first",
     site: str | None = None,
+    sites: Sequence[str] | None = None,
     row_norm: str = "unit",
 ) -> Dataset:
     """Is a diabetic patient readmitted? One record per patient by default; patients who died are left out.
 
     `target`: `any` readmission, or an `early` one (within 30 days). `encounters="all"` keeps every stay and fills
     `people`, so that splits keep a patient on one side and privacy can be accounted per patient. The data has no
-    hospital identifier; `site` may name a raw column that groups the records, such as `medical_specialty`.
+    hospital identifier; `site` may name a raw column that groups the records, such as `medical_specialty`, and `sites`
+    states its values (a missing one is `unknown`), which are otherwise read from the data, as `leaks` reports.
     """
     choose("target", target, ("any", "early"))
     choose("encounters", encounters, ("first", "all"))
@@ -161,8 +166,7 @@ def load_diabetes(
         raw = raw.sort_values("encounter_id").drop_duplicates("patient_nbr")
     raw = raw.sort_values("encounter_id", ignore_index=True)
     z, names, largest = encode(_diabetes_attributes(raw), DIABETES_BOOK, flags=("race",))
-    groups = raw[site].astype("string").fillna("unknown") if site is not None else None
-    site_names = tuple(sorted(groups.unique())) if groups is not None else ()
+    where, site_names = (None, ()) if site is None else site_numbers(raw[site].fillna("unknown"), site, sites)
     outcome = class_indices(raw["readmitted"], "readmitted", ("NO", ">30", "<30"))
     return Dataset(
         name="diabetes",
@@ -170,14 +174,20 @@ def load_diabetes(
         targets=(outcome > (1 if target == "early" else 0)).astype(np.int64),
         classes=("not readmitted", "readmitted") if target == "any" else ("no or later", "within 30 days"),
         feature_names=names,
-        sites=None if groups is None else pd.Categorical(groups, categories=list(site_names)).codes.astype(int),
+        sites=where,
         site_names=site_names,
         people=raw["patient_nbr"].to_numpy() if encounters == "all" else None,
         columns={name: raw[name].to_numpy() for name in ("race", "gender", "age", "readmitted")},
         source=str(file),
         sha256={name: digest(path) for name, path in files.items()},
         notes=(f"public code book and ranges, {encounters} encounters, row norm {row_norm!r}",),
+        origins=diabetes_origins(site=site, sites=sites),
     )
+
+
+def diabetes_origins(*, site: str | None = None, sites: Sequence[str] | None = None, **_: object) -> Origins:
+    """Where things come from, by the options alone."""
+    return replace(ALL_PUBLIC, sites=site_origin(site, sites))
 
 
 def _diabetes_attributes(raw: pd.DataFrame) -> pd.DataFrame:

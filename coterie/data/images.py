@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from coterie.arguments import choose
-from coterie.data.dataset import Dataset
+from coterie.data.dataset import ALL_PUBLIC, Dataset
 from coterie.data.download import digest, locate
 from coterie.data.encode import normalise_rows, words
 from coterie.errors import InputError
@@ -120,4 +120,5 @@ def _pictures(
         source=", ".join(map(str, files.values())),
         sha256={file.name: digest(file) for file in files.values()},
         notes=(f"pixels divided by 255, row norm {row_norm!r}", *notes),
+        origins=ALL_PUBLIC,
     )

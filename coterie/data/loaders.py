@@ -4,15 +4,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from coterie.arguments import check_arguments, choose
-from coterie.data.adult import load_adult
+from coterie.data.adult import adult_origins, load_adult
 from coterie.data.clinics import make_clinics
-from coterie.data.dataset import Dataset
-from coterie.data.hospitals import load_diabetes, load_heart
+from coterie.data.dataset import ALL_PUBLIC, Dataset, Origins
+from coterie.data.hospitals import diabetes_origins, load_diabetes, load_heart
 from coterie.data.images import load_cifar10, load_mnist
-from coterie.data.tables import load_table
+from coterie.data.tables import load_table, table_origins
 from coterie.errors import InputError
 
-__all__ = ["LOADERS", "load"]
+__all__ = ["LOADERS", "load", "origins"]
 
 
 def _clinics(
@@ -40,6 +40,25 @@ LOADERS: dict[str, Callable[..., Dataset]] = {
     "parquet": load_table,
 }
 """Name → loader(path, seed, *, options); the options are its keyword arguments."""
+
+
+_ORIGINS: dict[str, Callable[..., Origins]] = {
+    "adult": adult_origins,
+    "diabetes": diabetes_origins,
+    "csv": table_origins,
+    "parquet": table_origins,
+}  # what depends on options; the others read nothing, whatever they are asked for
+
+
+def origins(name: str, **options: object) -> Origins:
+    """What `load` would read from the records with these options: known before a record is read.
+
+    >>> origins("adult", coding="frequency").leaks
+    ('categories are coded by their frequency in the data',)
+    """
+    choose("data set", name, LOADERS)
+    check_arguments(f"data set {name!r}", LOADERS[name], options)
+    return _ORIGINS.get(name, lambda **_: ALL_PUBLIC)(**options)
 
 
 def load(name: str, *, path: str | Path | None = None, seed: int = 0, **options: object) -> Dataset:

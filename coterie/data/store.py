@@ -1,6 +1,6 @@
 """Records that need not fit in memory: a folder with one file per agent, written and read piece by piece.
 
-    manifest.json     what is where: names, counts, features, classes, a fingerprint
+    manifest.json     what is where: names, counts, features, classes, where they came from, a fingerprint
     NAME.npy          an agent's records, float32 (records, 1 + features): the target, then the features
     test.npy          held-out records in the same columns: few, because they are read whole
 
@@ -20,17 +20,18 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
+from coterie.data.dataset import ALL_PUBLIC, Origins
 from coterie.errors import InputError
 
 __all__ = ["Chunk", "Store", "Tally", "open_store", "write_store"]
 
-FORMAT = 1
+FORMAT = 2
 MOST = 1 << 30  # records of one agent: places in its file are counted in 32 bits
 TEST = "test"  # the name that no agent can have
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -76,6 +77,7 @@ class Store:
     classes: tuple[str, ...] | None
     fingerprint: str
     start: int  # where records begin in a file
+    origins: Origins  # what was read from the records when it was written
     tally: Tally = field(default_factory=Tally)
 
     @property
@@ -164,13 +166,14 @@ def open_store(folder: str | Path) -> Store:
         classes = None if about["classes"] is None else tuple(map(str, about["classes"]))
         features = tuple(map(str, about["features"]))
         version, held_out, known = about["format"], int(about["test"]), str(about["fingerprint"])
+        origins = SILENT if version == 1 else _origins(about["origins"])
     except OSError as error:
         raise InputError(f"{folder} is not a store: manifest.json: {error.strerror}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{folder} is not a store: manifest.json is damaged ({type(error).__name__} {error})"
         ) from None
-    if version != FORMAT:
+    if version not in (1, FORMAT):
         raise InputError(f"{folder} is a store of format {version}; expected {FORMAT}")
     _check_names(names)
     start = len(_header(0, 1 + len(features)))
@@ -183,7 +186,18 @@ def open_store(folder: str | Path) -> Store:
             raise InputError(f"{path} has {size} bytes; expected {wanted} for {count} records: the store is damaged")
     if _fingerprint(folder, (*names, TEST)) != known:
         raise InputError(f"{folder}: the records are not those that were written (fingerprint {known[:12]} differs)")
-    return Store(folder, names, counts, features, classes, known, start)
+    return Store(folder, names, counts, features, classes, known, start, origins)
+
+
+SILENT = replace(
+    ALL_PUBLIC,
+    scale=("the store is of format 1 and does not say what was read from its records: write it again",),
+)
+
+
+def _origins(stated: Mapping[str, Sequence[str]]) -> Origins:
+    """The manifest's own statement; a part that is missing is a damaged manifest."""
+    return Origins(**{part.name: tuple(map(str, stated[part.name])) for part in fields(Origins)})
 
 
 def write_store(
@@ -191,6 +205,7 @@ def write_store(
     agents: Mapping[str, Iterable[Chunk]],
     *,
     test: Chunk,
+    origins: Origins,
     classes: Sequence[str] | None = None,
     feature_names: Sequence[str] | None = None,
 ) -> Store:
@@ -200,13 +215,16 @@ def write_store(
         folder: must not exist.
         agents: by name, an iterable of (features, targets) chunks; one chunk at a time is in memory.
         test: features and targets of held-out records; few.
+        origins: what was read from the records to make features and classes: `ALL_PUBLIC`, or a data set's `origins`.
+            It stays with the store, and with every result of it.
         classes: names of the classes that targets 0 … k − 1 stand for; None: targets are numbers.
         feature_names: by default 0, 1, …
 
     >>> import tempfile
     >>> piece = (np.eye(2), np.array([0, 1]))
     >>> where = Path(tempfile.mkdtemp()) / "store"
-    >>> write_store(where, {"a": [piece, piece], "b": iter([piece])}, test=piece, classes=("no", "yes")).counts
+    >>> agents = {"a": [piece, piece], "b": iter([piece])}
+    >>> write_store(where, agents, test=piece, classes=("no", "yes"), origins=ALL_PUBLIC).counts
     (4, 2)
     """
     folder = Path(folder)
@@ -226,6 +244,7 @@ def write_store(
             "test": held_out,
             "features": list(feature_names or map(str, range(width))),
             "classes": None if classes is None else list(classes),
+            "origins": asdict(origins),
             "fingerprint": _fingerprint(temporary, (*agents, TEST)),
         }
         (temporary / "manifest.json").write_text(json.dumps(about, indent=1) + "\n", "utf-8")

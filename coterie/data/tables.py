@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 
 from coterie.arguments import choose
-from coterie.data.dataset import Dataset
+from coterie.data.dataset import PUBLIC, Dataset, Origins
 from coterie.data.download import digest
 from coterie.data.encode import Category, Number, class_indices, encode, normalise_rows
 from coterie.errors import InputError
 
-__all__ = ["load_table", "read_table"]
+__all__ = ["load_table", "read_table", "site_numbers", "site_origin", "table_origins"]
 
 MANY = 20  # an integer label with more values than this is a quantity, not a class
 
@@ -24,6 +24,7 @@ def load_table(
     *,
     label: str,
     site: str | None = None,
+    sites: Sequence[str] | None = None,
     person: str | None = None,
     features: Sequence[str] | None = None,
     bounds: Mapping[str, Sequence[float]] | None = None,
@@ -38,24 +39,31 @@ def load_table(
 
     `features` are all other columns unless named. `bounds` gives public (low, high) ranges: values are clipped and
     mapped to [0, 1] (a label with bounds too); a numeric column without is used as it is. `categories` gives the
-    public levels of text columns (one feature a level); "data" reads them from the data, which `leaks` reports.
-    `task`: `classification`, `regression`, or `auto` (text, truth values and few integers are classes). `classes`
-    fixes the labels and their order. `site` and `person` name the columns that group records. `missing="drop"`
-    leaves out incomplete records. `row_norm` as in `normalise_rows`; the default keeps every row in the unit ball.
+    public levels of text columns (one feature a level); "data" reads them from the data. `task`: `classification`,
+    `regression`, or `auto` (`classes` make it the first, bounds of the label the second; else text, truth values and
+    few integers are classes). `classes` states the labels and their order. `site` and `person` name the columns that
+    group records, `sites` states the names of all sites. What is not stated is read from the data, and `leaks` reports
+    it. `missing="drop"` leaves out incomplete records. `row_norm` as in `normalise_rows`; the default keeps every row
+    in the unit ball.
     """
-    choose("task", task, ("auto", "classification", "regression"))
+    origins = table_origins(
+        label=label, site=site, sites=sites, bounds=bounds, categories=categories, classes=classes, task=task
+    )
     choose("missing", missing, ("error", "drop"))
     if path is None:
         raise InputError("a table needs a path")
-    frame = read_table(Path(path))
     ranges, levels = dict(bounds or {}), {} if isinstance(categories, str | None) else dict(categories)
-    if isinstance(categories, str):
-        choose("categories", categories, ("data",))
+    named = [*levels, *([] if classes is None else [label]), *([] if site is None or sites is None else [site])]
+    # text is kept as it stands: a reader that guesses a column's type from all rows turns 1 into 1.0 for one gap
+    frame = read_table(Path(path), dtype=dict.fromkeys(named, "string"))
     groups = [name for name in (label, site, person) if name is not None]
     chosen = [str(c) for c in frame.columns if c not in groups] if features is None else list(features)
     for name in (*groups, *chosen, *ranges, *levels):
         if name not in frame:
             raise InputError(f"{path} has no column {name!r}: it has {', '.join(map(str, frame.columns))}")
+    for name in (*ranges, *levels):
+        if name not in chosen and not (name == label and name in ranges):
+            raise InputError(f"column {name!r} has bounds or categories, but it is not one of the features")
     used = [*groups, *chosen]
     if missing == "drop":
         frame = frame.dropna(subset=used, ignore_index=True)
@@ -66,7 +74,7 @@ def load_table(
             raise InputError(f"{path}: column {name!r} is infinite in {wild} rows")
     if frame.empty or not chosen:
         raise InputError(f"{path} has {len(frame)} complete records and {len(chosen)} feature columns")
-    blocks, names, notes, leaks, bounded = [], [], [], [], True
+    blocks, names, notes, bounded = [], [], [], True
     for name in chosen:
         rule = _rule(frame[name], name, ranges.get(name), levels.get(name), categories == "data")
         if rule is None:
@@ -76,31 +84,85 @@ def load_table(
             names.append(name)
             continue
         block, labels, _ = encode(frame, {name: rule})
-        if isinstance(rule, Category) and name not in levels:
-            leaks.append(f"{name}: categories read from the data")
         blocks.append(block)
         names.extend(labels)
     largest = float(np.sqrt(len(chosen) + constant)) if bounded else None
     if constant:
         blocks.insert(0, np.ones((len(frame), 1)))
         names.insert(0, "constant")
-    targets, label_names = _targets(frame[label], label, task, classes, ranges.get(label))
-    sites, site_names = (None, None) if site is None else pd.factorize(frame[site].astype("string"), sort=True)
+    targets, label_names = _targets(
+        frame[label], label, _task(label, task, classes, ranges), classes, ranges.get(label)
+    )
+    where, site_names = (None, ()) if site is None else site_numbers(frame[site], site, sites)
     return Dataset(
         name=Path(path).name,
         features=normalise_rows(np.concatenate(blocks, axis=1), row_norm, largest),
         targets=targets,
         classes=label_names,
         feature_names=tuple(names),
-        sites=sites,
-        site_names=() if site_names is None else tuple(map(str, site_names)),
+        sites=where,
+        site_names=site_names,
         people=None if person is None else frame[person].to_numpy(),
         columns={str(c): frame[c].to_numpy() for c in frame.columns if c not in used},
         source=str(path),
         sha256={Path(path).name: digest(Path(path))},
         notes=(*notes, f"row norm {row_norm!r}"),
-        leaks=tuple(leaks),
+        origins=origins,
     )
+
+
+def table_origins(
+    *,
+    label: str,
+    site: str | None = None,
+    sites: Sequence[str] | None = None,
+    bounds: Mapping[str, Sequence[float]] | None = None,
+    categories: Mapping[str, Sequence[str]] | str | None = None,
+    classes: Sequence[object] | None = None,
+    task: str = "auto",
+    **_: object,
+) -> Origins:
+    """What `load_table` would read from the records, by its options alone; options that contradict are refused."""
+    kind = _task(label, task, classes, bounds or {})
+    if isinstance(categories, str):
+        choose("categories", categories, ("data",))
+    read = {
+        "regression": PUBLIC,
+        "classification": (f"{label}: its classes are read from the data",) if classes is None else PUBLIC,
+        "auto": (f"{label}: whether it is a class or a number is read from the data, and so are its classes",),
+    }
+    return Origins(
+        classes=read[kind],
+        columns=("categories of text columns are read from the data",) if categories == "data" else PUBLIC,
+        scale=PUBLIC,
+        rows=PUBLIC,  # a record with a gap is left out for itself: how many are left is public, as every size is
+        sites=site_origin(site, sites),
+    )
+
+
+def site_origin(site: str | None, sites: Sequence[str] | None) -> tuple[str, ...]:
+    """Where the names of the sites come from."""
+    if site is None and sites is not None:
+        raise InputError("sites lists names, but site, the column that holds them, is not given")
+    return PUBLIC if site is None or sites is not None else (f"{site}: the names of the sites are read from the data",)
+
+
+def site_numbers(values: pd.Series, site: str, sites: Sequence[str] | None) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Which site each record belongs to, and the names of all: those stated, or those that occur, sorted."""
+    names = sorted(values.astype("string").str.strip().unique()) if sites is None else sites
+    return class_indices(values, site, tuple(map(str, names))), tuple(map(str, names))
+
+
+def _task(label: str, task: str, classes: Sequence[object] | None, bounds: Mapping[str, Sequence[float]]) -> str:
+    """What is learned, where the options say it; "auto" where only the data can."""
+    choose("task", task, ("auto", "classification", "regression"))
+    if task == "regression" and classes is not None:
+        raise InputError(f"classes = {list(classes)} are for classification, and task is 'regression'")
+    if label in bounds and (task == "classification" or classes is not None):
+        raise InputError(f"bounds of the label {label!r} are for regression, and its values are classes")
+    if task != "auto":
+        return task
+    return "classification" if classes is not None else "regression" if label in bounds else "auto"
 
 
 def read_table(path: Path, **options: Any) -> pd.DataFrame:
@@ -136,10 +198,11 @@ def _targets(
     values: pd.Series, label: str, task: str, classes: Sequence[object] | None, bounds: Sequence[float] | None
 ) -> tuple[np.ndarray, tuple[str, ...] | None]:
     """Class indices with names, or numbers."""
-    whole = pd.api.types.is_integer_dtype(values) or pd.api.types.is_bool_dtype(values)
-    few = whole and values.nunique() <= MANY and bounds is None
     numeric = pd.api.types.is_numeric_dtype(values)
-    if task == "regression" or (task == "auto" and classes is None and numeric and not few):
+    if task == "auto":
+        whole = pd.api.types.is_integer_dtype(values) or pd.api.types.is_bool_dtype(values)
+        task = "regression" if numeric and not (whole and values.nunique() <= MANY) else "classification"
+    if task == "regression":
         if not numeric:
             raise InputError(f"label {label!r} is text, so it cannot be a regression target")
         numbers = values.to_numpy(float)

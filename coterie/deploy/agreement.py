@@ -187,8 +187,10 @@ def sign_agreement(
         InputError: whatever would make the run unsafe, ambiguous or impossible, before anybody starts.
     """
     from coterie.deploy.noise import check_deployable
+    from coterie.experiment import check_contract
 
     check_deployable(plan)
+    check_contract(plan)
     return draft_agreement(plan, identities, authority, valid_until).signed(key)
 
 

@@ -34,7 +34,7 @@ from coterie.algorithms.base import Algorithm, Config, Grid, L2Laplace, Laplace,
 from coterie.drivers.layout import axes
 from coterie.drivers.references import REFERENCES
 from coterie.errors import InputError
-from coterie.plan import Plan
+from coterie.plan import Plan, refuse_ignored
 from coterie.privacy import events, secure
 
 __all__ = ["GAUSSIAN_UNIT", "LAPLACE_UNIT", "Source", "SystemSource", "check_deployable", "grid_steps", "on_grid"]
@@ -82,8 +82,11 @@ def _draw(law: Law) -> Any:
 # ---- what may be deployed --------------------------------------------------------------------------------------------
 
 
-def check_deployable(plan: Plan) -> None:
-    """Refuse a plan whose algorithm cannot run between parties, with the reason and the nearest one that can."""
+def check_deployable(plan: Plan, rehearsed: bool = False) -> None:
+    """Refuse a plan whose algorithm cannot run between parties, with the reason and the nearest one that can.
+
+    `rehearsed`: all parties are on this machine, and a plan's own data is split between them.
+    """
     if plan.algorithm.name in REFERENCES:
         raise InputError(f"{plan.algorithm.name} is a yardstick that pools data: it cannot be deployed")
     algorithm, cfg, slug = find(plan.algorithm.name), plan.algorithm.config(), plan.algorithm.name
@@ -91,6 +94,10 @@ def check_deployable(plan: Plan) -> None:
         raise InputError(f"{slug} sends private data without noise: an agent runs private algorithms only")
     if getattr(cfg, "as_printed", False):
         raise InputError(f"{slug} as_printed is not private as claimed: an agent refuses it")
+    refuse_ignored(plan, "an agent, which measures nothing and computes in float64", "run.every", "run.dtype")
+    if not rehearsed:
+        whole = "an agent, which reads all of its own file"
+        refuse_ignored(plan, whole, "data.path", "data.site", "data.test_fraction")
     if plan.exchange.kind == "quantized":
         raise InputError("deployed messages travel as integers already: exchange.kind must be broadcast or secret-sum")
     if plan.exchange.noise == "central" or plan.exchange.threshold is not None:
@@ -99,7 +106,7 @@ def check_deployable(plan: Plan) -> None:
         )
     if algorithm.has("wire"):
         return
-    other = "pr-admm" if "argmin" in getattr(algorithm.module, "NEEDS", ()) else "dp-dsgd"
+    other = "pr-admm" if algorithm.needs(cfg).reads_often else "dp-dsgd"
     raise InputError(f"{slug} cannot be deployed: {_reason(algorithm, cfg)}; the nearest that can is {other}")
 
 
@@ -109,7 +116,7 @@ def _reason(algorithm: Algorithm, cfg: Config) -> str:
     names = {law.name for law in algorithm.draws(cfg, _somewhere()).values()}
     if L2Laplace.name in names:
         return "noise of density exp(-|x|) in the L2 norm has no exact form on a grid"
-    if "argmin" in getattr(algorithm.module, "NEEDS", ()):
+    if algorithm.needs(cfg).reads_often:
         return "its noise is inside the objective that it minimises, so what is sent lies on no grid"
     return "its privacy rests on the law of continuous random weights"
 

@@ -18,7 +18,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from coterie.algorithms.base import Inbox, Law, Maybe, Place, find
-from coterie.data import load
+from coterie.data import load, origins
+from coterie.data.planned import leaks_of, options_of
 from coterie.deploy.frames import Wire
 from coterie.deploy.noise import Source, Steps, check_deployable, grid_steps, on_grid
 from coterie.drivers.layout import rows
@@ -60,6 +61,8 @@ class Terms:
             raise InputError("the plan has no [deploy] table: it says who the parties are")
         if plan.problem.loss is None or plan.problem.dim is None:
             raise InputError("a deployed plan states problem.loss and problem.dim, since nobody sees all data")
+        if leaks := leaks_of(plan):
+            raise InputError(f"{leaks[0]}: state it in data.options, so that the data decide nothing")
         network = public_network(plan)
         if len(network.sizes) != len(plan.deploy.parties):
             raise InputError(
@@ -115,38 +118,51 @@ def _bare(priced: Priced, start: np.ndarray | None = None) -> Place:
 
 
 class Records(NamedTuple):
-    """One party's data: class indices with `classes`, or numbers without."""
+    """One party's data: class indices with `classes`, or numbers without; `leaks` as in `coterie.data.Dataset`."""
 
     features: np.ndarray
     targets: np.ndarray
     classes: tuple[str, ...] | None
+    leaks: tuple[str, ...]
 
 
 def read_records(plan: Plan, path: Path) -> Records:
-    """A party's own file: a table read with the plan's label, ranges and categories, or what `write_records` wrote."""
+    """A party's own file: a table read with the plan's label, ranges and categories, or what `write_records` wrote.
+
+    One that was made by looking at more than each record is refused; of a table the plan says so before it is read.
+    """
     if path.suffix == ".npz":
-        try:
-            with np.load(path, allow_pickle=False) as stored:
-                classes = tuple(map(str, stored["classes"])) if "classes" in stored else None
-                return Records(stored["features"].astype(float), stored["targets"], classes)
-        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-            raise InputError(f"cannot read {path}: {error}") from None
+        found = _stored(path)
+        if found.leaks:
+            raise InputError(f"{path}: {found.leaks[0]}; an agent takes records that only public rules have made")
+        return found
     if plan.data.label is None:
         raise InputError("the plan must state data.label, the label column of every party's table")
-    options = dict(plan.data.options)
-    if plan.problem.loss not in ("squared", "mean") and "classes" not in options:
-        raise InputError("the plan must state data.options.classes: one party's labels do not tell all of them")
     kind = "parquet" if path.suffix in (".parquet", ".pq") else "csv"
-    data = load(kind, path=path, label=plan.data.label, **options)
-    if data.leaks:
-        raise InputError(f"{path}: {data.leaks[0]}; declare it in data.options, so that the data decide nothing")
-    return Records(data.features, data.targets, data.classes)
+    options = options_of(plan, kind)
+    if leaks := origins(kind, **options).leaks:
+        raise InputError(f"{leaks[0]}: state it in data.options, so that the data decide nothing")
+    data = load(kind, path=path, **options)
+    return Records(data.features, data.targets, data.classes, data.leaks)
+
+
+def _stored(path: Path) -> Records:
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            if "leaks" not in stored:
+                raise InputError(f"{path} does not say what was read from its records: write it by `write_records`")
+            classes = tuple(map(str, stored["classes"])) if "classes" in stored else None
+            leaks = tuple(map(str, stored["leaks"]))
+            return Records(stored["features"].astype(float), stored["targets"], classes, leaks)
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise InputError(f"cannot read {path}: {error}") from None
 
 
 def write_records(path: Path, records: Records) -> None:
     """Store records so that `read_records` finds them again."""
     names = {} if records.classes is None else {"classes": np.array(records.classes)}
-    np.savez(path, features=records.features, targets=records.targets, **names)  # type: ignore[arg-type]
+    leaks = np.array(records.leaks, dtype=str)
+    np.savez(path, features=records.features, targets=records.targets, leaks=leaks, **names)  # type: ignore[arg-type]
 
 
 # ---- one party -------------------------------------------------------------------------------------------------------

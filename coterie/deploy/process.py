@@ -60,6 +60,8 @@ def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | N
     agreed.check_keys(own.identity)
     node = agreed.index(own.name)
     terms = Terms.of(agreed.plan)
+    if not data.is_file():
+        raise InputError(f"--data {data} is no file")
     privacy = agreed.plan.privacy
     assert privacy is not None  # a private algorithm has a budget
     epsilon = privacy.epsilon[node] if isinstance(privacy.epsilon, list) else privacy.epsilon

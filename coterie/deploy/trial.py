@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from coterie.data import split
+from coterie.data.planned import leaks_of
 from coterie.deploy.agreement import sign_agreement
 from coterie.deploy.keys import init_authority, init_party, install, load_authority, sign_request, write_request
+from coterie.deploy.noise import check_deployable
 from coterie.deploy.party import Records, Terms, write_records
 from coterie.errors import InputError
 from coterie.experiment import Experiment, prepare
@@ -59,6 +61,10 @@ def deployed_plan(plan: Plan, experiment: Experiment, listen: str = "127.0.0.1")
     tree["problem"] |= {"loss": loss, "dim": int(experiment.features.shape[1])}
     if classes is not None and loss in ("softmax", "mlp"):
         tree["problem"]["classes"] = len(classes)
+    # what the rehearsal has done already, and no agent does
+    tree["data"] = {k: v for k, v in tree["data"].items() if k not in ("path", "site", "test_fraction")}
+    if plan.data.source != "clinics":
+        tree["data"]["options"] = {k: v for k, v in tree["data"]["options"].items() if k not in ("site", "sites")}
     tree["run"] = {k: v for k, v in tree["run"].items() if k not in ("seed", "seeds")}
     if plan.deploy is None:
         names = [_slug(n, i) for i, n in enumerate(experiment.network.names)]
@@ -72,10 +78,14 @@ def make_trial(plan: Plan, folder: Path) -> Trial:
     """Split the plan's data over its parties and sign the plan between them."""
     if plan.data.source == "store":
         raise InputError("a trial gives every party a file of its records, and data.source = 'store' is for streaming")
+    check_deployable(plan, rehearsed=True)
+    if leaks := leaks_of(plan):
+        raise InputError(f"{leaks[0]}: no agent would take such records")
     experiment = prepare(plan)
     train, _ = split(experiment.dataset, plan.data.test_fraction, seed=plan.data.seed)
     labels, classes = experiment.dataset.targets[train], experiment.dataset.classes
-    shards = [Records(experiment.features[rows], labels[rows], classes) for rows in experiment.parts]
+    leaks = experiment.dataset.leaks
+    shards = [Records(experiment.features[rows], labels[rows], classes, leaks) for rows in experiment.parts]
     deployed = deployed_plan(plan, experiment)
     agreement, sites = sign_trial(deployed, shards, folder)
     return Trial(agreement, sites, experiment, deployed)

@@ -33,6 +33,7 @@ from coterie.drivers.checkpoint import Checkpoint
 from coterie.drivers.layout import SHARED, Arrays, Terrain
 from coterie.drivers.partition_graph import Traffic, make_traffic, partition_graph
 from coterie.drivers.program import Carry, Program, Test
+from coterie.drivers.seeds import IMPL, keys_of
 from coterie.drivers.simulate import Run, Trace, check_runs, in_pieces, make_trace, noisy, over_runs, stack
 from coterie.errors import InputError
 from coterie.exchange.choice import Exchange
@@ -228,7 +229,7 @@ def simulate_shards(
         program = ShardedProgram(shards.traffic, algorithm, shards, rounds, every, False, test, exchange)
         everywhere = lambda x: _put(np.asarray(x), NamedSharding(mesh, ALL))  # noqa: E731
         cfg = jax.tree.map(everywhere, stack([r.cfg for r in runs], dtype))
-        seeds = everywhere(np.array([r.seed for r in runs], np.uint32))
+        words = everywhere(jax.random.key_data(keys_of([r.seed for r in runs])))
         n = arrays.place.agents
         noise = np.stack([shards.arrange(np.broadcast_to(np.asarray(r.noise, float), (n,))) for r in runs])
         multipliers = _put(noise.astype(dtype), NamedSharding(mesh, RUNS))
@@ -239,14 +240,15 @@ def simulate_shards(
             program.test = held_out
             return over_runs(lambda c, z: _apart(program.begin(c, noisy(part, z))), cfg, z)
 
-        def ahead(carry: tuple, cfg: Any, part: Part, z: Array, seeds: Array, held_out: Any, *span: Array) -> tuple:
+        def ahead(carry: tuple, cfg: Any, part: Part, z: Array, words: Array, held_out: Any, *span: Array) -> tuple:
             program.test = held_out
 
-            def one(carry: tuple, cfg: Any, z: Array, seed: Array) -> tuple:
+            def one(carry: tuple, cfg: Any, z: Array, own: Array) -> tuple:
                 whole = Carry(*carry[0], *carry[1], {})  # type: ignore[call-arg]
-                return _apart(program.advance(whole, cfg, noisy(part, z), jax.random.key(seed), None, *span))
+                key = jax.random.wrap_key_data(own, impl=IMPL)
+                return _apart(program.advance(whole, cfg, noisy(part, z), key, None, *span))
 
-            return over_runs(one, carry, cfg, z, seeds)
+            return over_runs(one, carry, cfg, z, words)
 
         def answers(state: Any, cfg: Any, part: Part, z: Array) -> Array:
             return jax.vmap(lambda s, c, z: program.estimates(c, noisy(part, z), s))(state, cfg, z)
@@ -259,7 +261,7 @@ def simulate_shards(
         forward = jax.jit(on(ahead, (carried, ALL, spread, RUNS, ALL, ALL, ALL, ALL), carried), donate_argnums=0)
         carry, done = start(cfg, arrays, multipliers, held_out), 0
         at = lambda t: everywhere(np.int32(t))  # noqa: E731
-        rest = (cfg, arrays, multipliers, seeds, held_out)
+        rest = (cfg, arrays, multipliers, words, held_out)
         compiled = forward.lower(carry, *rest, at(0), at(0)).compile()
         if checkpoint is not None:
             found = checkpoint.load(_fingerprint(algorithm, shards, runs, rounds, every, noise), carry)

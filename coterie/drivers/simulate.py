@@ -26,6 +26,7 @@ from jaxtyping import Array
 from coterie.algorithms.base import Algorithm, Config
 from coterie.drivers.layout import Arrays, Layout
 from coterie.drivers.program import Carry, Program, Test
+from coterie.drivers.seeds import SEED_BITS, keys_of
 from coterie.errors import InputError
 from coterie.exchange.choice import Exchange
 
@@ -86,7 +87,7 @@ def simulate(
     # A GPU would multiply float32 matrices in TF32, whose error no sensitivity bound covers.
     with jax.enable_x64(dtype == jnp.float64), jax.default_matmul_precision("highest"):
         program = Program(algorithm, layout, rounds, every, record, test, exchange)
-        keys = jax.vmap(jax.random.key)(jnp.asarray([r.seed for r in runs], jnp.uint32))
+        keys = keys_of([r.seed for r in runs])
         cfg = stack([r.cfg for r in runs], dtype)
         n = layout.arrays.place.agents
         multipliers = [layout.arrange(np.broadcast_to(np.asarray(r.noise, float), (n,))) for r in runs]
@@ -125,8 +126,8 @@ def check_runs(runs: Sequence[Run], rounds: int, every: int) -> None:
         raise InputError(f"every must be at least 1, got {every}")
     if not runs:
         raise InputError("there is nothing to run: the list of seeds is empty")
-    if bad := [r.seed for r in runs if not 0 <= r.seed < 1 << 32]:
-        raise InputError(f"seed must be from 0 to {(1 << 32) - 1}, got {bad[0]}")
+    if bad := [r.seed for r in runs if not 0 <= r.seed < 1 << SEED_BITS]:
+        raise InputError(f"seed must be from 0 to {(1 << SEED_BITS) - 1}, got {bad[0]}")
 
 
 def in_pieces(

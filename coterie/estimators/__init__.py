@@ -1,5 +1,6 @@
 """scikit-learn estimators: private models over the records of several parties, with `fit` and `predict`."""
 
+from coterie.data.labels import LabelsWarning
 from coterie.estimators.fits import RepeatedFitWarning, forget_fits
 from coterie.estimators.linear import PrivateConsensusClassifier, PrivateConsensusRegressor
 from coterie.estimators.mean import PrivateMean
@@ -8,6 +9,7 @@ from coterie.estimators.search import PrivateSearch
 
 __all__ = [
     "BoundsWarning",
+    "LabelsWarning",
     "PrivateConsensusClassifier",
     "PrivateConsensusRegressor",
     "PrivateMean",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,12 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
+from coterie.drivers.seeds import fresh_seed
 from coterie.errors import InputError
 from coterie.estimators.fits import remember
 from coterie.estimators.public import Box, box, default_radius, into_ball
 from coterie.privacy.events import Event
 from coterie.problems import Problem
-from coterie.training import Trained, train
+from coterie.training import Trained, check_settings, train
 
 __all__ = ["Consensus", "Seeds"]
 
@@ -28,7 +30,7 @@ WEIGHTS = (
 
 
 class Seeds(NamedTuple):
-    """Two public seeds: who holds which record, and the noise."""
+    """Two seeds: who holds which record, and the noise."""
 
     split: int
     noise: int
@@ -69,9 +71,11 @@ class Consensus(BaseEstimator):
 
     def _seeds(self) -> Seeds:
         if self.random_state is None:
-            return Seeds(secrets.randbits(32), secrets.randbits(32))
+            return Seeds(secrets.randbits(128), fresh_seed())
+        known = isinstance(self.random_state, int | np.integer)  # a number of 32 bits, and the caller's own
         state = check_random_state(self.random_state)
-        return Seeds(*(int(s) for s in state.randint(0, 1 << 32, size=2, dtype=np.uint32)))
+        split, low, high = map(int, state.randint(0, 1 << 32, size=3, dtype=np.uint32))
+        return Seeds(split, low if known else high << 32 | low)
 
     def _parts(self, agents: ArrayLike | None, records: int, seed: int) -> tuple[list[NDArray], tuple[str, ...]]:
         """Which records each party holds, and the parties' names, sorted; without `agents` an even random split."""
@@ -93,6 +97,13 @@ class Consensus(BaseEstimator):
         found, which = np.unique(ids, return_inverse=True)
         return [np.flatnonzero(which == i) for i in range(len(found))], tuple(map(str, found))
 
+    def _check(self, *problems: Problem) -> None:
+        """Refuse settings under which none of these problems could be trained, before a record is looked at."""
+        check_settings(
+            problems, epsilon=self.epsilon, delta=self.delta, algorithm=self.algorithm, settings=self.settings,
+            graph=self.graph, rounds=self.rounds,
+        )  # fmt: skip
+
     def _columns(self, width: int) -> list[Any]:
         return list(getattr(self, "feature_names_in_", range(width)))
 
@@ -102,17 +113,22 @@ class Consensus(BaseEstimator):
     # -- the run --------------------------------------------------------------------------------------------------
 
     def _run(
-        self, problem: Problem, features: NDArray, targets: NDArray, agents: Any, test: Any, **options: Any
-    ) -> Trained:
-        """Train, and store what every estimator stores."""
+        self, problem: Problem, features: NDArray, targets: NDArray, agents: Any, test: Any,
+        leaks: tuple[str, ...] = (), **options: Any,
+    ) -> Trained:  # fmt: skip
+        """Train, and store what every estimator stores. The warning about `leaks` has been given."""
         seeds = self._seeds()
         parts, names = self._parts(agents, len(features), seeds.split)
-        found = train(
-            problem, [(features[p], targets[p]) for p in parts], epsilon=self.epsilon, delta=self.delta,
-            algorithm=self.algorithm, settings=self.settings, graph=self.graph, rounds=self.rounds, seed=seeds.noise,
-            test=test, names=names, **options,
-        )  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="no privacy can be claimed")
+            found = train(
+                problem, [(features[p], targets[p]) for p in parts], epsilon=self.epsilon, delta=self.delta,
+                algorithm=self.algorithm, settings=self.settings, graph=self.graph, rounds=self.rounds,
+                seed=seeds.noise, test=test, names=names, leaks=leaks, **options,
+            )  # fmt: skip
         self.agents_ = names
+        self.private_ = found.private
+        self.leaks_ = found.leaks
         self.epsilon_spent_ = found.epsilon
         self.ledger_ = dict(zip(names, found.ledgers, strict=True))
         self.history_ = found.history

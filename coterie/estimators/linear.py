@@ -12,6 +12,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from coterie.data.labels import public_labels
 from coterie.errors import InputError
 from coterie.estimators.base import WEIGHTS, Consensus, rows_of
 from coterie.estimators.public import Box, box, default_radius
@@ -72,7 +73,8 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
         What counts equally. "records" gives the optimum of the pooled records; "agents" (default) that of the average
         of the parties' losses.
     classes : sequence of labels, optional
-        The labels, known in public. Default: those that occur in y.
+        The labels, known in public. Without it those that occur in y, which no budget pays for: a `LabelsWarning`
+        says so, and `private_` is False.
     n_agents : int
         How many parties to make, evenly and at random, where `fit` is not told who holds what.
     random_state : int, RandomState or None
@@ -83,6 +85,7 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
     coef_, intercept_ : weights in the units of X, (1, features) for two classes, else one row for each class.
     classes_, n_features_in_, feature_names_in_, agents_ : labels, columns, parties.
     epsilon_spent_ : ε of the party that paid most, at delta.
+    private_, leaks_ : whether that is a guarantee; if not, what was read from the records without being paid for.
     ledger_ : dictionary from party to its `MemoryLedger`; `.entries` are the events.
     history_ : curves over `history_["round"]`: disagreement of the parties, and the score on `test` if given.
     n_iter_, algorithm_, settings_ : rounds, and what was run with which settings.
@@ -92,10 +95,10 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
     --------
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, (5000, 3)); y = np.where(X[:, 0] - X[:, 1] > 0, "yes", "no")
-    >>> model = PrivateConsensusClassifier(epsilon=1.0, bounds=(-1, 1), random_state=0)
+    >>> model = PrivateConsensusClassifier(epsilon=1.0, bounds=(-1, 1), classes=["no", "yes"], random_state=0)
     >>> model = model.fit(X, y, agents=np.arange(5000) % 4)
-    >>> model.score(X, y) > 0.95, round(model.epsilon_spent_, 6)
-    (True, 1.0)
+    >>> model.score(X, y) > 0.95, round(model.epsilon_spent_, 6), model.private_
+    (True, 1.0, True)
     """
 
     def __init__(
@@ -149,10 +152,13 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
         """
         if sample_weight is not None:
             raise InputError(WEIGHTS)
+        self._check(Linear(1), Softmax(1, 2))
         X, y, agents = self._pooled(X, y, agents)
         x, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
-        self.classes_ = self._labels(y)
+        self.classes_, leaks = public_labels(self.classes, y, stacklevel=3)
+        if len(self.classes_) < 2:
+            raise InputError(f"a classifier needs at least 2 classes, got {len(self.classes_)} class: {self.classes_}")
         where = self._box(x.shape[1])
         codes = self._codes(y)
         problem, targets = self._problem(x.shape[1] + 1, codes)
@@ -161,8 +167,9 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
             tx, ty = validate_data(self, *test, dtype=np.float64, reset=False)
             shown = rows_of(tx, where, self.radius), self._problem(x.shape[1] + 1, self._codes(ty))[1]
         found = self._run(
-            problem, rows_of(x, where, self.radius), targets, agents, shown, ridge=self.ridge, weighting=self.weighting
-        )
+            problem, rows_of(x, where, self.radius), targets, agents, shown, leaks, ridge=self.ridge,
+            weighting=self.weighting,
+        )  # fmt: skip
         outputs = 1 if len(self.classes_) == 2 else len(self.classes_)
         self._store(found.point.reshape(x.shape[1] + 1, outputs).T, where)
         self._remember(x)
@@ -184,14 +191,6 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
         if scores.shape[1] == 1:
             return np.column_stack([expit(-scores[:, 0]), expit(scores[:, 0])])
         return softmax(scores, axis=1)
-
-    def _labels(self, y: NDArray) -> NDArray:
-        labels = np.unique(y) if self.classes is None else np.asarray(self.classes)
-        if len(labels) < 2:
-            raise InputError(f"a classifier needs records of at least 2 classes, got {len(labels)} class: {labels}")
-        if len(np.unique(labels)) < len(labels):
-            raise InputError(f"classes must be different labels, got {list(labels)}")
-        return labels
 
     def _codes(self, y: NDArray) -> NDArray:
         same = np.asarray(y)[:, None] == self.classes_[None]
@@ -283,6 +282,7 @@ class PrivateConsensusRegressor(RegressorMixin, _LinearModel):
         """
         if sample_weight is not None:
             raise InputError(WEIGHTS)
+        self._check(Linear(1, loss="squared"))
         X, y, agents = self._pooled(X, y, agents)
         x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         where = self._box(x.shape[1])

@@ -33,7 +33,8 @@ class PrivateMean(Consensus):
 
     Attributes
     ----------
-    mean_ : (features,) ; epsilon_spent_, ledger_, history_, n_iter_, agents_, n_features_in_, feature_names_in_.
+    mean_ : (features,)
+    epsilon_spent_, private_, ledger_, history_, n_iter_, agents_, n_features_in_, feature_names_in_
 
     Examples
     --------
@@ -69,6 +70,7 @@ class PrivateMean(Consensus):
 
     def fit(self, X: Any, y: Any = None, *, agents: ArrayLike | None = None) -> PrivateMean:
         """Estimate the mean of X, or of a list with one table for each site; `agents` names each record's party."""
+        self._check(Mean(1, boxed=False))
         X, _, agents = self._pooled(X, None, agents, targets=False)
         x = validate_data(self, X, dtype=np.float64)
         where = self._box(x.shape[1])

@@ -17,7 +17,14 @@ from coterie.data.encode import Number
 from coterie.errors import InputError
 from coterie.fair.features import book_of
 
-__all__ = ["DEFAULT_RANGE", "BoundsWarning", "Box", "box", "default_radius", "into_ball"]
+__all__ = [
+    "DEFAULT_RANGE",
+    "BoundsWarning",
+    "Box",
+    "box",
+    "default_radius",
+    "into_ball",
+]
 
 Bounds = tuple[float, float] | Sequence[tuple[float, float]] | Mapping[Any, tuple[float, float]] | None
 DEFAULT_RANGE = (-3.0, 3.0)  # of numbers whose public bounds nobody gave: right for standardised ones

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.model_selection import ParameterGrid
-from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from coterie.arguments import choose
+from coterie.drivers.seeds import wide_generator
 from coterie.errors import InputError
 from coterie.estimators.base import WEIGHTS
 from coterie.estimators.fits import quiet, remember
@@ -70,14 +70,16 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     ----------
     best_estimator_, best_params_, best_score_ : the chosen model, its settings and its noisy score.
     epsilon_spent_ : of all of it. epsilon_run_ : what each run was given, at delta.
+    private_, leaks_ : whether that is a guarantee; if not, what was read from the records without being paid for.
     results_ : settings and noisy scores of all runs (adversary "network"; None for "model").
 
     Examples
     --------
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, (6000, 2)); y = X[:, 0] > 0.2
-    >>> search = PrivateSearch(PrivateConsensusClassifier(bounds=(-1, 1), rounds=40), {"ridge": [1e-3, 1e-1]},
-    ...     epsilon=1.0, random_state=0).fit(X, y, agents=np.arange(6000) % 3)
+    >>> model = PrivateConsensusClassifier(bounds=(-1, 1), classes=[False, True], rounds=40)
+    >>> search = PrivateSearch(model, {"ridge": [1e-3, 1e-1]}, epsilon=1.0, random_state=0)
+    >>> search = search.fit(X, y, agents=np.arange(6000) % 3)
     >>> round(search.epsilon_spent_, 6), len(search.results_), search.score(X, y) > 0.85
     (1.0, 2, True)
     """
@@ -113,8 +115,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             raise InputError(WEIGHTS)
         choose("adversary", self.adversary, ("network", "model"))
         grid = self._grid()
-        seed = None if self.random_state is None else check_random_state(self.random_state).randint(1 << 31)
-        rng = np.random.default_rng(seed)
+        rng = wide_generator(self.random_state)
         X, y, agents = self.estimator._pooled(X, y, agents)
         if y is None:
             raise InputError("PrivateSearch requires y to be passed, but the target y is None")
@@ -137,7 +138,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         results, best = [], None
         for params in settings:
             model = clone(self.estimator).set_params(
-                **params, epsilon=self.epsilon_run_, delta=self.delta, random_state=int(rng.integers(1 << 31))
+                **params, epsilon=self.epsilon_run_, delta=self.delta, random_state=self._state(rng)
             )
             with quiet():
                 model.fit(_take(X, training), _take(y, training), agents=holders[training])
@@ -157,6 +158,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         self.n_features_in_ = self.best_estimator_.n_features_in_
         if hasattr(self.best_estimator_, "classes_"):
             self.classes_ = self.best_estimator_.classes_
+        self.private_, self.leaks_ = self.best_estimator_.private_, self.best_estimator_.leaks_
         self._account(X, mu, len(settings), repeats)
         return self
 
@@ -181,6 +183,12 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         """The chosen model's score on records whose use you account for yourself."""
         check_is_fitted(self)
         return float(self.best_estimator_.score(X, y))
+
+    def _state(self, rng: np.random.Generator) -> Any:
+        """A run's own random state: as secret as the search's."""
+        if isinstance(self.random_state, int | np.integer):
+            return int(rng.integers(1 << 31))
+        return np.random.RandomState(np.random.MT19937(np.random.SeedSequence(rng.integers(1 << 63, size=4).tolist())))
 
     def _grid(self) -> list[dict[str, Any]]:
         if not isinstance(self.estimator, PrivateConsensusClassifier | PrivateConsensusRegressor):

@@ -11,11 +11,12 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
-from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coterie.data.encode import Category
+from coterie.data.labels import public_labels
+from coterie.drivers.seeds import wide_generator
 from coterie.errors import InputError
 from coterie.fair.features import Bounds, Features, book_of, features
 from coterie.fair.mechanisms import release
@@ -57,7 +58,8 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
     shares : three floats, optional
         How the budget is divided over group shares, objective and covariance.
     classes : pair of labels, optional
-        The two labels, known in public. Default: those that occur in y.
+        The two labels, known in public. Without it those that occur in y, which no budget pays for: a `LabelsWarning`
+        says so, and `private_` is False.
     norm : {"max", "unit"}
         Divide records by the largest possible norm, or each by its own (then `attribute_account_` stays None).
     as_printed : bool
@@ -73,6 +75,7 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
     ----------
     coef_ : (1, features) weights, the first belonging to a constant feature.
     epsilon_, delta_ : what was spent; account_ : by which accountant; events_ : the releases.
+    private_, leaks_ : whether that is a guarantee; if not, what was read from the records without being paid for.
     claimed_epsilon_ : what the dissertation would print (as_printed only).
     attribute_account_ : cost for neighbours that differ in `attribute` only.
     group_share_ : released shares of the protected groups; classes_, feature_names_, n_features_in_.
@@ -83,9 +86,9 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
     >>> X = rng.uniform(-1, 1, (20000, 3)); X[:, 0] = X[:, 0] > 0
     >>> y = (X[:, 1] + 0.5 * X[:, 0] > 0.2).astype(int)
     >>> model = PrivateFairClassifier(epsilon=1.0, delta=1e-5, sensitive_feature=0,
-    ...     bounds=[(0, 1), (-1, 1), (-1, 1)], random_state=0).fit(X, y)
-    >>> model.score(X, y) > 0.8, round(model.epsilon_, 6)
-    (True, 1.0)
+    ...     bounds=[(0, 1), (-1, 1), (-1, 1)], classes=[0, 1], random_state=0).fit(X, y)
+    >>> model.score(X, y) > 0.8, round(model.epsilon_, 6), model.private_
+    (True, 1.0, True)
     """
 
     def __init__(
@@ -136,12 +139,14 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
         if how is None:
             raise InputError(f"unknown method {self.method!r}: expected one of {', '.join(METHODS)}")
         frame, y = self._frame(X, y)
-        self.classes_ = self._labels(y)
         book = book_of(self.bounds, list(frame.columns))
         z, groups = self._protected(frame, book, sensitive_features, how.fair)
         self._book = {c: rule for c, rule in book.items() if c != self._column(frame, self.sensitive_feature)}
         made = self._features(frame)
         self.feature_names_ = made.names
+        claims = how.law is not None and not self.as_printed and self.epsilon < np.inf
+        self.classes_, self.leaks_ = self._labels(y, claims)
+        self.private_ = claims and not self.leaks_
         target = (np.asarray(y) == self.classes_[1]).astype(int)
         if how.law is None:
             self._store(logistic_regression(made.x, target), (NonPrivate(),))
@@ -202,16 +207,13 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
             check_classification_targets(y)
         return frame, y
 
-    def _labels(self, y: NDArray) -> NDArray:
-        found = np.unique(y)
-        labels = found if self.classes is None else np.asarray(self.classes)
+    def _labels(self, y: NDArray, claims: bool) -> tuple[NDArray, tuple[str, ...]]:
+        labels, leaks = public_labels(self.classes, y, stacklevel=4, warn=claims)
         if len(labels) != 2:
             raise InputError(
                 f"Only binary classification is supported: expected 2 classes, got {len(labels)} class(es) {labels[:5]}"
             )
-        if not np.isin(found, labels).all():
-            raise InputError(f"label {found[~np.isin(found, labels)][0]!r} is not one of the classes {labels.tolist()}")
-        return labels
+        return labels, leaks
 
     def _column(self, frame: pd.DataFrame, which: Any) -> Any:
         """The column that a user names or numbers, or None."""
@@ -251,9 +253,7 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
             if self.random_state is not None:
                 raise InputError(f"secure noise takes no seed: random_state must be None, got {self.random_state!r}")
             return Grid()
-        if self.random_state is None:
-            return Seeded(np.random.default_rng())
-        return Seeded(np.random.default_rng(check_random_state(self.random_state).randint(2**31)))
+        return Seeded(wide_generator(self.random_state))
 
     def _store(self, weights: NDArray, events: tuple) -> None:
         self.coef_ = weights[None]

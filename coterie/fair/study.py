@@ -56,6 +56,13 @@ class FairData(Section):
     )
     test_fraction: float = Field(0.2, gt=0, lt=1)
 
+    @model_validator(mode="after")
+    def _belongs(self) -> FairData:
+        for name in ("label", "classes", "bounds"):
+            if self.source == "adult" and getattr(self, name):
+                raise ValueError(f"data.{name} belongs to data.source = 'csv' or 'parquet': adult has a code book")
+        return self
+
 
 class CodingPlan(Section):
     """[codings.NAME] How columns become features."""
@@ -92,6 +99,13 @@ class RunPlan(Section):
     def _known(self) -> RunPlan:
         if self.method not in METHODS:
             raise ValueError(f"unknown method {self.method!r}: expected one of {', '.join(METHODS)}")
+        how, given = METHODS[self.method], self.model_fields_set
+        if self.attribute is None and self.ratio != 1:
+            raise ValueError(f"ratio = {self.ratio:g} is the noise of an attribute, and none is named")
+        if how.law is None and (unused := given & {"epsilons", "deltas", "as_printed", "attribute", "over"}):
+            raise ValueError(f"{self.method} is not private: remove {', '.join(sorted(unused))}")
+        if not how.fair and self.penalty != 1:
+            raise ValueError(f"{self.method} has no covariance penalty: remove penalty")
         if self.over != "one" and (self.as_printed or self.attribute):
             raise ValueError(f"over = {self.over!r} goes with neither as_printed nor attribute")
         return self
@@ -151,6 +165,7 @@ class Study:
     targets: np.ndarray
     groups: np.ndarray
     levels: tuple[str, ...]  # names of the protected groups
+    leaks: tuple[str, ...]  # what was read from the records to encode them: nothing is private unless it is empty
 
 
 def prepare(plan: FairPlan) -> Study:
@@ -158,14 +173,15 @@ def prepare(plan: FairPlan) -> Study:
     data = plan.data
     if data.source == "adult":
         adult = load("adult", path=data.path, missing="keep")
-        frame, targets, book = pd.DataFrame(dict(adult.columns)), adult.targets, dict(BOOK)
+        frame, targets, book, leaks = pd.DataFrame(dict(adult.columns)), adult.targets, dict(BOOK), adult.leaks
     else:
         frame, targets, book = _table(data)
+        leaks = ()  # classes and every column's range or categories are stated, or the plan is refused
     if data.protected not in book:
         raise InputError(f"data.protected = {data.protected!r} is not a column with public levels: {', '.join(book)}")
     groups, levels = _groups(frame[data.protected], data.protected, book.pop(data.protected))
     made = {name: _encode(frame, book, coding) for name, coding in plan.codings.items()}
-    return Study(plan, made, targets, groups, levels)
+    return Study(plan, made, targets, groups, levels, leaks)
 
 
 def _table(data: FairData) -> tuple[pd.DataFrame, np.ndarray, dict[str, Number | Category]]:
@@ -241,7 +257,7 @@ def run(study: Study, tell: Callable[[str], None] = lambda line: None) -> list[d
                     weights, last = _train(plan, r, made, here, epsilon, delta, [seed, stream])
                 decisions = made.x[here.test] @ weights > 0
                 scores.append(evaluate(study.targets[here.test], decisions, study.groups[here.test], len(study.levels)))
-            cells.append(_cell(r, epsilon, delta, scores, last, study.levels))
+            cells.append(_cell(r, epsilon, delta, scores, last, study))
         tell(f"{r.panel}: {r.name}")
     return cells
 
@@ -297,7 +313,7 @@ def _spread(values: list[float]) -> dict[str, float | None]:
 
 
 def _cell(
-    r: RunPlan, epsilon: float | None, delta: float, scores: list, last: dict[str, Any] | None, levels: tuple[str, ...]
+    r: RunPlan, epsilon: float | None, delta: float, scores: list, last: dict[str, Any] | None, study: Study
 ) -> dict[str, Any]:
     spent: Account | None = None if last is None else last["account"]
     inner: Account | None = None if last is None else last.get("attribute")
@@ -316,6 +332,8 @@ def _cell(
         "wanted_delta": delta,
         "spent_epsilon": None if spent is None else _number(spent.epsilon),
         "claimed_epsilon": None if last is None else last.get("printed"),
+        "private": spent is not None and bool(np.isfinite(spent.epsilon)) and not r.as_printed and not study.leaks,
+        "leaks": list(study.leaks),
         "attribute_epsilon": None if inner is None else _number(inner.epsilon),
         "claim": None if last is None else last.get("claim", "one holder"),
         "adversary": None if last is None else last.get("adversary"),
@@ -323,5 +341,5 @@ def _cell(
         "printed": r.printed.get(f"{epsilon:g}") if epsilon is not None else r.printed.get("any"),
     }
     cell |= {name: _spread([getattr(s, name) for s in scores]) for name in METRICS}
-    cell["group_accuracy"] = {g: _spread([s.group_accuracy[i] for s in scores]) for i, g in enumerate(levels)}
+    cell["group_accuracy"] = {g: _spread([s.group_accuracy[i] for s in scores]) for i, g in enumerate(study.levels)}
     return cell

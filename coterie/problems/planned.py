@@ -22,6 +22,8 @@ def make_problem(plan: Plan, name: str, features: int, classes: tuple[str, ...] 
     loss = plan.problem.loss or ("squared" if many is None else "logistic" if many == 2 else "softmax")
     if loss in ("softmax", "mlp") and many is None:
         raise InputError(f"problem.loss = {loss!r} needs classes, but the label of {name!r} is a number")
+    if plan.problem.dim not in (None, features):
+        raise InputError(f"problem.dim = {plan.problem.dim}, but {name!r} has {features} features")
     if plan.problem.classes not in (None, many):
         raise InputError(f"problem.classes = {plan.problem.classes}, but {name!r} has {many}")
     return problem_of(plan, loss, features, many or 1)

@@ -115,9 +115,11 @@ def certificate(
     agents.sort(key=lambda group: group["members"][0][0])
     sums = central(plan, network, priced.algorithm, priced.cfg, priced.places, max(g["rounds"] for g in agents))
     printed = bool(getattr(priced.cfg, "as_printed", False))
-    first, *others = claims(agents, sums, delta, plan.exchange.noise == "central", printed)
+    first, *others = claims(agents, sums, delta, plan.exchange.noise == "central", printed, network.leaks)
     name = None if sums is None else sums["name"]
-    said = statements(plan, network.problem, priced.algorithm, priced.cfg, noise=noise, central=name)
+    said = statements(
+        plan, network.problem, priced.algorithm, priced.cfg, network.leaks, noise=noise, central=name
+    )  # fmt: skip
     return {
         "schema": SCHEMA,
         "claim": first,
@@ -144,18 +146,20 @@ def certificate(
 
 def claims(
     agents: Sequence[Mapping[str, Any]], sums: Mapping[str, Any] | None, delta: float | None, for_sums: bool,
-    as_printed: bool,
+    as_printed: bool, leaks: Sequence[str],
 ) -> list[dict[str, Any]]:  # fmt: skip
     """The network's guarantees, each against its own adversary; the one that the budget is for comes first.
 
     A record sits at one agent, so the largest of the agents' ε is everybody's. `private` says whether an ε is within
-    the plan's budget and is not that of a method run as printed.
+    the plan's budget and is not that of a method run as printed. What a loader read from the records (`leaks`) is no
+    event and every adversary sees what came of it, so where there is any, nothing is claimed against anybody.
     """
     worst = max(agents, key=lambda group: float(group["epsilon"]))
-    local = delta is not None and all(_within(g["epsilon"], g["budget"]) for g in agents)
-    found = [_claim("local, every message seen", EVERY_MESSAGE, worst, agents, delta, local and not as_printed)]
+    sound = delta is not None and not as_printed and not leaks
+    local = sound and all(_within(g["epsilon"], g["budget"]) for g in agents)
+    found = [_claim("local, every message seen", EVERY_MESSAGE, worst, agents, delta, local)]
     if sums is not None:
-        good = delta is not None and _within(sums["epsilon"], sums["budget"]) and not as_printed
+        good = sound and _within(sums["epsilon"], sums["budget"])
         found.insert(0 if for_sums else 1, _claim(sums["name"], sums["adversary"], sums, [sums], delta, good))
     return found
 
@@ -347,12 +351,15 @@ def code_hash() -> str:
 
 
 def facts(plan: Plan, network: Network) -> dict[str, Any]:
-    """What the plan may leave to the data: shape of the problem, names, edges of a graph that came from a file."""
+    """What the plan may leave to the data: shape of the problem, names, edges of a graph that came from a file; and
+    what a loader read from the records besides.
+    """
     names = list(network.names)
     return {
         "agents": len(names),
         "names": None if names == [f"agent {i}" for i in range(len(names))] else names,
         "edges": network.graph.edges.tolist() if plan.graph.kind == "file" else None,
+        "leaks": list(network.leaks),
         **shape(network.problem),
     }
 

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.algorithms.base import Algorithm, find
+from coterie.data.planned import leaks_of
 from coterie.drivers.layout import rows
 from coterie.errors import InputError
 from coterie.experiment import Network, public_network, public_sizes, settle
@@ -50,9 +51,10 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
         for members, records, multiplier, _ in given["agents"]:
             for first, last in members:
                 sizes[first : last + 1], noise[first : last + 1] = records, multiplier
-        network = _network(plan, given["public"], sizes)
+        secure = given["noise"] == c.SECURE
+        network = _network(plan, given["public"], sizes, secure)
         algorithm = find(plan.algorithm.name)
-        if given["noise"] == c.SECURE:
+        if secure:
             algorithm = _deployed(plan, algorithm)
         if (plan.run.rounds or 0) > LARGEST:
             raise Rejected(f"plan.run.rounds: {plan.run.rounds} is more than is checked here")
@@ -76,7 +78,9 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
         return str(error) if isinstance(error, InputError | Rejected) else f"plan: cannot be derived: {error!r}"
     settings = c.lossless(settled.cfg.model_dump(mode="json"))
     name = None if central is None else central["name"]
-    said = statements(plan, network.problem, algorithm, settled.cfg, noise=given["noise"], central=name)
+    said = statements(
+        plan, network.problem, algorithm, settled.cfg, network.leaks, noise=given["noise"], central=name
+    )  # fmt: skip
     return {
         "algorithm": {"name": algorithm.slug, "rounds": settled.rounds, "settings": settings},
         "statements": [one._asdict() for one in said],
@@ -87,7 +91,7 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
     }
 
 
-def _network(plan: Plan, public: dict[str, Any], sizes: np.ndarray) -> Network:
+def _network(plan: Plan, public: dict[str, Any], sizes: np.ndarray, secure: bool) -> Network:
     """The public side from the certificate, compared with the plan where that says or makes it."""
     stated = public_sizes(plan)
     if stated is not None and stated.tolist() != sizes.tolist():
@@ -103,13 +107,16 @@ def _network(plan: Plan, public: dict[str, Any], sizes: np.ndarray) -> Network:
         facts = c.facts(plan, made)
         equal("public", public, facts, 0.0)
         equal("agents.records", sizes.tolist(), made.sizes.tolist(), 0.0)
+    if secure or plan.data.source != "store":  # a store says it for itself; a deployed party reads nothing
+        equal("public.leaks", public["leaks"], [] if secure else list(leaks_of(plan)), 0.0)
     problem = problem_of(plan, public["loss"], public["features"], public["classes"] or 1)
     for name, value in c.shape(problem).items():
         equal(f"public.{name}", public[name], value, 0.0)
     graph = _graph(plan, public)
     rule: dict[str, Any] = {} if plan.graph.kappa is None else {"kappa": plan.graph.kappa}
     names = tuple(public["names"] or (f"agent {i}" for i in range(len(sizes))))
-    return Network(graph, mixing(graph, plan.graph.mixing, **rule), problem, sizes, names)
+    mix, leaks = mixing(graph, plan.graph.mixing, **rule), tuple(public["leaks"])
+    return Network(graph, mix, problem, sizes, names, leaks=leaks)
 
 
 def _too_large(plan: Plan) -> bool:

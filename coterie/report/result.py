@@ -144,8 +144,9 @@ def privacy_block(plan: Plan, problem: Problem, priced: Priced) -> dict[str, Any
         "noise_multiplier": priced.noise[:1000].tolist(),
         "schedule": budget.schedule,
         "paper_claim": None if priced.claim is None else finite(priced.claim),
-        "private": bool(np.isfinite(worst.epsilon)) and not getattr(priced.cfg, "as_printed", False),
-        "assumptions": [a.statement for a in assumptions(plan, problem, priced.algorithm, priced.cfg)],
+        "private": priced.private,
+        "leaks": list(priced.leaks),
+        "assumptions": [a.statement for a in assumptions(plan, problem, priced.algorithm, priced.cfg, priced.leaks)],
     }
 
 

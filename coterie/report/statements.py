@@ -6,6 +6,7 @@ was there: no file can prove it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from coterie.algorithms.base import Algorithm, Config
@@ -33,25 +34,27 @@ class Said(NamedTuple):
     trust: str
 
 
-def assumptions(plan: Plan, problem: Problem, algorithm: Algorithm, cfg: Config) -> list[Said]:
-    """What must hold for the claim, in words; the parties answer for these, no file can prove them."""
+def assumptions(
+    plan: Plan, problem: Problem, algorithm: Algorithm, cfg: Config, leaks: Sequence[str]
+) -> list[Said]:  # fmt: skip
+    """What must hold for the claim, in words; the parties answer for these, no file can prove them.
+
+    `leaks` is what a loader read from the records: where there is any, the claim does not hold, and the words say so.
+    """
     said = []
     clip = getattr(cfg, "clip", None)
+    scaled = "" if leaks else ", scaled there by public bounds"
     if isinstance(problem, Mean):
-        said.append(
-            Said(
-                f"every record lies in the box from {-problem.radius:g} to {problem.radius:g}, by public bounds", OWNER
-            )
-        )
+        box = f"the box from {-problem.radius:g} to {problem.radius:g}"
+        said.append(Said(f"every record lies in {box}{scaled}", OWNER))
     elif not isinstance(problem, Perceptron):
-        said.append(Said("every record's features lie in the unit ball, scaled there by public bounds", OWNER))
+        said.append(Said(f"every record's features lie in the unit ball{scaled}", OWNER))
     if clip is not None:
         text = f"every record's gradient is clipped to norm {float(clip):.6g} before anything is done with it"
         said.append(Said(text, PROGRAM))
-    if "argmin" in getattr(algorithm.module, "NEEDS", ()):
-        said.append(
-            Said("every subproblem is solved to the stated tolerance, whose effect the events include", PROGRAM)
-        )
+    if algorithm.needs(cfg).solver:
+        text = "every subproblem is solved to the stated tolerance, by steps whose number public constants fix"
+        said.append(Said(text, PROGRAM))
     said += [
         Said("the numbers of records, the graph, the settings and the schedule are public and were fixed beforehand",
              OWNER),
@@ -63,14 +66,20 @@ def assumptions(plan: Plan, problem: Problem, algorithm: Algorithm, cfg: Config)
         Said("metrics and curves computed from the records without noise are not released, or are paid for elsewhere",
              RELEASER),
     ]  # fmt: skip
+    if leaks:
+        said += [Said(f"this ε does NOT cover what a loader read from the records: {leak}", OWNER) for leak in leaks]
+    else:
+        said.append(Said("labels, columns, scales and names were stated in public; none was read from the records",
+                         OWNER))  # fmt: skip
     if plan.privacy is not None and plan.privacy.tuned_on_private_data:
         said.append(Said("settings were tuned on private data, which this ε does NOT cover", RELEASER))
     return said
 
 
 def statements(
-    plan: Plan, problem: Problem, algorithm: Algorithm, cfg: Config, *, noise: str, central: str | None
-) -> list[Said]:
+    plan: Plan, problem: Problem, algorithm: Algorithm, cfg: Config, leaks: Sequence[str], *, noise: str,
+    central: str | None,
+) -> list[Said]:  # fmt: skip
     """All that a certificate says, what is recomputed and what is assumed, each with whom one has to trust.
 
     `central` is the name of the claim for opened sums, if there is one.
@@ -88,4 +97,4 @@ def statements(
     if central is not None:
         least = f"at least {plan.exchange.honest} agents add their noise and keep their messages secret"
         said.append(Said(f"{central}: {least}", f"some {plan.exchange.honest} of the agents, whichever they are"))
-    return said + assumptions(plan, problem, algorithm, cfg)
+    return said + assumptions(plan, problem, algorithm, cfg, leaks)

@@ -100,7 +100,8 @@ def verify(
         warnings += _other_code(content, parsed)
         derived = False
     if not parsed.claim.private:
-        raise Rejected("claim.private is false: the numbers are right, but no privacy is claimed")
+        why = f" ({parsed.public.leaks[0]})" if parsed.public.leaks else ""
+        raise Rejected(f"claim.private is false: the numbers are right, but no privacy is claimed{why}")
     if strict and warnings:
         raise Rejected(warnings[0])
     return Verdict(parsed, parsed.signer, derived, tuple(warnings))
@@ -221,7 +222,9 @@ def _arithmetic(content: Mapping[str, Any], parsed: Certificate) -> None:
     printed = parsed.algorithm.settings.get("as_printed", False) is not False
     exchange = parsed.plan.get("exchange")
     for_sums = isinstance(exchange, dict) and exchange.get("noise") == "central"
-    headline, *others = c.claims(content["agents"], content["central"], delta, for_sums, printed)
+    headline, *others = c.claims(
+        content["agents"], content["central"], delta, for_sums, printed, parsed.public.leaks
+    )  # fmt: skip
     equal("claim", content["claim"], headline, TOTALS)
     equal("other_claims", content["other_claims"], others, TOTALS)
 

@@ -53,7 +53,7 @@ def record(folder: Path, plan: Plan, source: Source = SystemSource().draw, charg
     rng = np.random.default_rng(0)
     x = rng.normal(size=(3, 12, DIM))
     x /= np.linalg.norm(x, axis=2, keepdims=True)
-    shards = [Records(f, rng.integers(0, 2, 12), ("no", "yes")) for f in x]
+    shards = [Records(f, rng.integers(0, 2, 12), ("no", "yes"), ()) for f in x]
     path, sites = sign_trial(plan, shards, folder)
     keys = {s.name: load_party(s.keys) for s in sites}
     agreement = read_agreement(path, keys["ada"].authority)

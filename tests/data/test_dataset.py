@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from coterie.data import Dataset
+from coterie.data import ALL_PUBLIC, Dataset
 from coterie.errors import InputError
 
 
@@ -19,6 +19,7 @@ def small(**changes) -> Dataset:
         "people": np.array([7, 7, 8, 9]),
         "test": np.array([False, False, False, True]),
         "columns": {"targets": np.array(list("pqrs"))},  # a raw column may have any name
+        "origins": ALL_PUBLIC,
     }
     return Dataset(**(fields | changes))
 

@@ -178,7 +178,8 @@ def test_table_by_hand(table: Path, form: str) -> None:
     if form == "parquet":
         pd.read_csv(table).to_parquet(table.with_suffix(".parquet"))
         table = table.with_suffix(".parquet")
-    data = load(form, path=table, label="sick", site="clinic", person="who", row_norm="none", **DECLARED)
+    whole = {"label": "sick", "classes": ["no", "yes"], "site": "clinic", "sites": ["north", "south"], "person": "who"}
+    data = load(form, path=table, row_norm="none", **whole, **DECLARED)
     assert data.feature_names == ("weight", "colour=blue", "colour=red", "colour=green")
     assert data.features.tolist() == [[0, 0, 1, 0], [0.25, 1, 0, 0], [1, 0, 1, 0], [0.5, 0, 0, 1]]
     assert (data.classes, data.targets.tolist()) == (("no", "yes"), [0, 1, 1, 0])
@@ -205,7 +206,7 @@ def test_table_targets(table: Path) -> None:
 
 def test_table_leaks_and_notes(table: Path) -> None:
     inferred = load("csv", path=table, label="sick", features=["colour"], categories="data")
-    assert inferred.leaks == ("colour: categories read from the data",)
+    assert "categories of text columns are read from the data" in inferred.leaks
     raw = load("csv", path=table, label="sick", features=["weight"], row_norm="none")
     assert raw.notes[0] == "weight: no public range, used as it is"
     assert raw.features.ravel().tolist() == [50, 75, 300, 100]
@@ -227,6 +228,11 @@ def test_table_leaks_and_notes(table: Path) -> None:
         ({"label": "sick", "features": []}, "0 feature columns"),
         ({"label": "sick", "features": ["weight"], "row_norm": "max"}, "needs public bounds"),
         ({"label": "sick", "categories": "guess"}, "unknown categories 'guess'"),
+        ({"label": "sick", "task": "regression", "classes": ["no", "yes"]}, "are for classification"),
+        ({"label": "sick", "bounds": {"sick": (0, 1)}, "classes": ["no", "yes"]}, "are for regression"),
+        ({"label": "sick", "sites": ["north"]}, "the column that holds them, is not given"),
+        ({"label": "sick", "features": ["weight"], "site": "clinic", "sites": ["north"]}, "unknown category 'south'"),
+        ({"label": "sick", "features": ["weight"], "bounds": {"who": (0, 9)}}, "not one of the features"),
     ],
 )
 def test_table_refusals(table: Path, options: dict, message: str) -> None:

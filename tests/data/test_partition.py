@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.data import Dataset, make_clinics, partition, split
+from coterie.data import ALL_PUBLIC, Dataset, make_clinics, partition, split
 from coterie.errors import InputError
 
 
@@ -18,6 +18,7 @@ def toy(n: int, classes: int = 3, seed: int = 0, people: int | None = None) -> D
         classes=tuple("abcdefghij"[:classes]),
         feature_names=("u", "v"),
         people=None if people is None else rng.integers(0, people, n),
+        origins=ALL_PUBLIC,
     )
 
 
@@ -105,7 +106,7 @@ def test_partition_refusals_by_data() -> None:
         partition(data.take(np.flatnonzero(data.sites != 2)), 5, "site")
     with pytest.raises(InputError, match="has no sites"):
         partition(toy(9), 3, "site")
-    regression = Dataset("r", np.ones((3, 1)), np.ones(3), None, ("x",))
+    regression = Dataset("r", np.ones((3, 1)), np.ones(3), None, ("x",), origins=ALL_PUBLIC)
     with pytest.raises(InputError, match="needs class labels"):
         partition(regression, 2, "dirichlet")
     with pytest.raises(InputError, match="separate the records of a person"):
@@ -152,5 +153,7 @@ def test_split_draws_from_every_site_and_knows_official_tests() -> None:
         split(data, 1.0)
     with pytest.raises(InputError, match="leaves one side empty"):
         split(toy(2), 0.1)
-    official = Dataset("o", np.ones((3, 1)), np.ones(3), None, ("x",), test=np.array([True, False, True]))
+    official = Dataset(
+        "o", np.ones((3, 1)), np.ones(3), None, ("x",), origins=ALL_PUBLIC, test=np.array([True, False, True])
+    )
     assert [rows.tolist() for rows in split(official, None)] == [[1], [0, 2]]

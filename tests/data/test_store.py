@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from coterie.data import ALL_PUBLIC
 from coterie.data.store import Chunk, Store, open_store, write_store
 from coterie.errors import InputError
 
@@ -22,7 +23,7 @@ def records(count: int, width: int = 3, seed: int = 0) -> Chunk:
 
 def small(folder: Path) -> Store:
     agents = {"north": [records(50, seed=1)], "south.2": [records(7, seed=2)]}
-    return write_store(folder, agents, test=records(5, seed=3), classes=CLASSES)
+    return write_store(folder, agents, test=records(5, seed=3), classes=CLASSES, origins=ALL_PUBLIC)
 
 
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
@@ -46,7 +47,7 @@ def test_chunks_make_no_difference(tmp_path: Path) -> None:
     x, y = records(50, seed=1)
     cut = ((x[k : k + 11], y[k : k + 11]) for k in range(0, 50, 11))
     agents = {"north": cut, "south.2": [records(7, seed=2)]}
-    pieces = write_store(tmp_path / "p", agents, test=records(5, seed=3), classes=CLASSES)
+    pieces = write_store(tmp_path / "p", agents, test=records(5, seed=3), classes=CLASSES, origins=ALL_PUBLIC)
     assert pieces.fingerprint == small(tmp_path / "s").fingerprint
     assert (tmp_path / "p" / "north.npy").read_bytes() == (tmp_path / "s" / "north.npy").read_bytes()
 
@@ -71,13 +72,13 @@ def failing() -> Iterator[Chunk]:
 )
 def test_bad_records_leave_nothing_behind(tmp_path: Path, agents: dict, message: str) -> None:
     with pytest.raises(InputError, match=message.replace("(", r"\(")):
-        write_store(tmp_path / "s", agents, test=records(4), classes=CLASSES)
+        write_store(tmp_path / "s", agents, test=records(4), classes=CLASSES, origins=ALL_PUBLIC)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_writer_that_breaks_off_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="broke off"):
-        write_store(tmp_path / "s", {"a": [records(4)], "b": failing()}, test=records(4))
+        write_store(tmp_path / "s", {"a": [records(4)], "b": failing()}, test=records(4), origins=ALL_PUBLIC)
     assert list(tmp_path.iterdir()) == []
     small(tmp_path / "s")
     with pytest.raises(InputError, match="exists"):
@@ -112,7 +113,7 @@ def manifest(**changes: object) -> Callable[[Path], None]:
         (lambda f: (f / "south.2.npy").unlink(), "south.2.npy has 0 bytes"),
         (lambda f: (f / "manifest.json").unlink(), "is not a store"),
         (lambda f: (f / "manifest.json").write_text("{"), "manifest.json is damaged"),
-        (manifest(format=2), "format 2; expected 1"),
+        (manifest(format=3), "format 3; expected 2"),
         (manifest(agents=[{"name": "../x", "records": 1}, {"name": "b", "records": 1}]), "file name"),
         (manifest(agents=[{"name": "a", "records": 1 << 31}, {"name": "b", "records": 1}]), "split them over agents"),
     ],

@@ -67,7 +67,7 @@ def small_records(seed: int = 0) -> list[Records]:
     rng, out = np.random.default_rng(seed), []
     for _ in NAMES:
         x = rng.normal(size=(12, 3))
-        out.append(Records(x / np.linalg.norm(x, axis=1, keepdims=True), rng.integers(0, 2, 12), ("no", "yes")))
+        out.append(Records(x / np.linalg.norm(x, axis=1, keepdims=True), rng.integers(0, 2, 12), ("no", "yes"), ()))
     return out
 
 

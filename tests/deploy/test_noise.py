@@ -182,7 +182,7 @@ def test_one_record_moves_the_integers_by_no_more_than_is_charged(slug: str) -> 
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     y = rng.integers(0, 2, 12)
     near = np.concatenate([-x[:1], x[1:]])  # the label's sign with the record's: the gradients point apart
-    worlds = [Party(terms, 1, Records(f, y, ("no", "yes"))) for f in (x, near)]
+    worlds = [Party(terms, 1, Records(f, y, ("no", "yes"), ())) for f in (x, near)]
     charged = run_events(terms.priced.algorithm, terms.priced.cfg, terms.place(1))[0]
     carries, source, largest = [w.begin() for w in worlds], SystemSource(), 0.0
     for t in range(3):
@@ -208,7 +208,7 @@ def test_noise_on_the_wire_has_the_declared_scale_and_is_fresh() -> None:
     d, times = 120, 200
     terms = Terms.of(plan("pr-admm", rounds=1, dim=d))
     x = np.eye(d)[np.arange(12) * 10]
-    party = Party(terms, 0, Records(x, np.array([0, 1] * 6), ("no", "yes")))
+    party = Party(terms, 0, Records(x, np.array([0, 1] * 6), ("no", "yes"), ()))
     source = SystemSource()
     sent = np.array([party.turn(0, party.begin(), source.draw(0, terms.draws(0)))[1] for _ in range(times)], float)
     residual = (sent - sent.mean(0)) / GAUSSIAN_UNIT
@@ -240,7 +240,7 @@ def test_an_unsolved_subproblem_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("coterie.deploy.party.NEWTON_STEPS", 1)
     terms = Terms.of(plan("pr-admm", rounds=1, penalty=0.001))
     rng = np.random.default_rng(0)
-    party = Party(terms, 0, Records(rng.normal(size=(12, 3)) / 6, rng.integers(0, 2, 12), ("no", "yes")))
+    party = Party(terms, 0, Records(rng.normal(size=(12, 3)) / 6, rng.integers(0, 2, 12), ("no", "yes"), ()))
     with pytest.raises(ArithmeticError, match=r"charged for 1e-.*nothing was sent"):
         party.turn(0, party.begin(), SystemSource().draw(0, terms.draws(0)))
 
@@ -249,7 +249,7 @@ def test_an_unsolved_subproblem_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_message_that_is_not_finite_is_not_sent(slug: str) -> None:
     """Noise on not-a-number is not-a-number: its integer would say so, without noise."""
     terms, rng = Terms.of(plan(slug, rounds=2)), np.random.default_rng(0)
-    party = Party(terms, 0, Records(rng.normal(size=(12, 3)) / 6, rng.integers(0, 2, 12), ("no", "yes")))
+    party = Party(terms, 0, Records(rng.normal(size=(12, 3)) / 6, rng.integers(0, 2, 12), ("no", "yes"), ()))
     draw = SystemSource().draw(0, terms.draws(0))
     carry, numbers, sent = party.turn(0, party.begin(), draw)
     assert sent

@@ -415,7 +415,7 @@ def test_n1_no_deployed_integer_rules_a_data_set_out() -> None:
     )  # fmt: skip
     terms, rng = Terms.of(plan), np.random.default_rng(1)
     x = rng.uniform(-1, 1, (2, d))
-    worlds = [Party(terms, 0, Records(f, np.zeros(2), None)) for f in (x, np.stack([-x[0], x[1]]))]
+    worlds = [Party(terms, 0, Records(f, np.zeros(2), None, ())) for f in (x, np.stack([-x[0], x[1]]))]
     key = keys.Ed25519PrivateKey.generate()
     wire, source, still = worlds[0].wire, SystemSource(), {}
     for name, noise in source.draw(0, terms.draws(0)).items():

@@ -158,7 +158,7 @@ def test_noise_is_per_run_and_per_agent_in_the_plans_order() -> None:
         ([], {}, "seeds is empty"),
         ([Run(0, dgd.EXAMPLE)], {"rounds": 0}, "rounds must be at least 1, got 0"),
         ([Run(0, dgd.EXAMPLE)], {"every": 0}, "every must be at least 1, got 0"),
-        ([Run(1 << 32, dgd.EXAMPLE)], {}, "seed must be from 0 to 4294967295, got 4294967296"),
+        ([Run(1 << 64, dgd.EXAMPLE)], {}, "seed must be from 0 to 18446744073709551615, got 18446744073709551616"),
         ([Run(-1, dgd.EXAMPLE)], {}, "seed must be .*got -1"),
         ([Run(0, dgd.EXAMPLE), Run(0, dgd.Config())], {}, "differ in numbers only"),
     ],

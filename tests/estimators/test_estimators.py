@@ -18,6 +18,7 @@ from sklearn.preprocessing import FunctionTransformer
 from coterie.errors import InputError
 from coterie.estimators import (
     BoundsWarning,
+    LabelsWarning,
     PrivateConsensusClassifier,
     PrivateConsensusRegressor,
     PrivateMean,
@@ -28,6 +29,7 @@ from coterie.estimators.public import default_radius
 
 N, D, SITES = 600, 3, 4
 FAST = {"bounds": (-2, 2), "rounds": 24, "random_state": 0}
+TWO = {**FAST, "classes": ["ill", "well"]}
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +61,7 @@ def rows(x: np.ndarray) -> np.ndarray:
 def test_what_was_spent_is_within_the_budget_by_another_accountant():
     epsilon = 3.0
     x, y, sites = people()
-    model = PrivateConsensusClassifier(epsilon, 1e-6, **FAST).fit(x, y, agents=sites)
+    model = PrivateConsensusClassifier(epsilon, 1e-6, **TWO).fit(x, y, agents=sites)
     assert model.epsilon_spent_ <= epsilon
     assert model.epsilon_spent_ == pytest.approx(epsilon, rel=1e-6)
     assert list(model.ledger_) == [str(s) for s in range(SITES)]
@@ -73,7 +75,7 @@ def test_what_was_spent_is_within_the_budget_by_another_accountant():
 
 def test_every_party_may_have_its_own_budget():
     x, y, sites = people()
-    model = PrivateConsensusClassifier([0.1, 0.5, 1.0, 2.0], **FAST).fit(x, y, agents=sites)
+    model = PrivateConsensusClassifier([0.1, 0.5, 1.0, 2.0], **TWO).fit(x, y, agents=sites)
     spent = [ledger.spent() for ledger in model.ledger_.values()]
     assert spent == pytest.approx([0.1, 0.5, 1.0, 2.0], rel=1e-6)
     assert model.epsilon_spent_ == pytest.approx(2.0, rel=1e-6)
@@ -101,15 +103,15 @@ def test_noise_of_the_mean_has_the_size_that_the_ledger_says():
 def test_with_a_huge_budget_the_classifier_is_the_pooled_optimum():
     x, y, sites = people()
     model = PrivateConsensusClassifier(
-        1e6, graph="complete", bounds=(-2, 2), ridge=0.01, weighting="records", random_state=0, rounds=600,
-        settings={"clip": 10.0, "step": 2.0, "momentum": 0.9, "tail": 0.1},
+        1e6, graph="complete", bounds=(-2, 2), classes=["ill", "well"], ridge=0.01, weighting="records",
+        random_state=0, rounds=600, settings={"clip": 10.0, "step": 2.0, "momentum": 0.9, "tail": 0.1},
     ).fit(x, y, agents=sites)  # fmt: skip
     z, t = rows(x), np.where(y == "well", 1.0, -1.0)
     loss = lambda w: np.mean(np.logaddexp(0, -t * (z @ w))) + 0.005 * w @ w  # noqa: E731
     best = minimize(loss, np.zeros(D + 1), method="BFGS", options={"gtol": 1e-9}).x
     plain = np.column_stack([x / 2 / default_radius(D), np.ones(N)]) / 2**0.5
     np.testing.assert_allclose(model.decision_function(x), plain @ best, atol=0.02 * np.abs(plain @ best).max())
-    private = PrivateConsensusClassifier(0.05, graph="complete", ridge=0.01, **FAST)
+    private = PrivateConsensusClassifier(0.05, graph="complete", ridge=0.01, **TWO)
     with pytest.warns(RepeatedFitWarning):
         private.fit(x, y, agents=sites)
     assert np.abs(private.decision_function(x) - plain @ best).max() > 0.2 * np.abs(plain @ best).max()
@@ -138,7 +140,9 @@ def test_with_a_huge_budget_the_regressor_recovers_the_line():
 def test_three_classes():
     x, y = make_blobs(900, centers=[[-1, -1], [1, -1], [0, 1.2]], cluster_std=0.3, random_state=0)
     names = np.array(["a", "b", "c"])[y]
-    model = PrivateConsensusClassifier(3.0, **FAST).fit(x, names, agents=np.arange(900) % SITES)
+    model = PrivateConsensusClassifier(3.0, **FAST, classes=["a", "b", "c"]).fit(
+        x, names, agents=np.arange(900) % SITES
+    )
     assert model.coef_.shape == (3, 2)
     assert model.score(x, names) > 0.95
     chances = model.predict_proba(x)
@@ -152,19 +156,19 @@ def test_three_classes():
 @pytest.mark.filterwarnings("ignore::coterie.estimators.RepeatedFitWarning")
 def test_sites_frames_names_and_order_of_records_do_not_matter():
     x, y, sites = people()
-    one = PrivateConsensusClassifier(**FAST).fit(x, y, agents=sites)
-    listed = PrivateConsensusClassifier(**FAST).fit([(x[sites == s], y[sites == s]) for s in range(SITES)])
+    one = PrivateConsensusClassifier(**TWO).fit(x, y, agents=sites)
+    listed = PrivateConsensusClassifier(**TWO).fit([(x[sites == s], y[sites == s]) for s in range(SITES)])
     columns = [f"c{j}" for j in range(D)]
-    frame = PrivateConsensusClassifier(**{**FAST, "bounds": dict.fromkeys(columns, (-2, 2))}).fit(
+    frame = PrivateConsensusClassifier(**{**TWO, "bounds": dict.fromkeys(columns, (-2, 2))}).fit(
         pd.DataFrame(x, columns=columns), pd.Series(y), agents=pd.Series(sites).map("site {}".format)
     )
     order = np.random.default_rng(0).permutation(N)
-    shuffled = PrivateConsensusClassifier(**FAST).fit(x[order], y[order], agents=sites[order])
+    shuffled = PrivateConsensusClassifier(**TWO).fit(x[order], y[order], agents=sites[order])
     for other in (listed, frame, shuffled):
         np.testing.assert_allclose(other.coef_, one.coef_, rtol=1e-9)
     assert list(frame.feature_names_in_) == columns
     assert frame.agents_ == tuple(f"site {s}" for s in range(SITES))
-    other = PrivateConsensusClassifier(**FAST).fit(x, y, agents=np.roll(sites, 1))  # the broken twin
+    other = PrivateConsensusClassifier(**TWO).fit(x, y, agents=np.roll(sites, 1))  # the broken twin
     assert not np.allclose(other.coef_, one.coef_)
 
 
@@ -201,6 +205,8 @@ def test_one_record_changes_no_scale(kind, bounds):
     x, y, sites = people()
     target = y if kind is PrivateConsensusClassifier else np.where(y == "ill", 1.0, 0.0)
     options = {"epsilon": 1.0, "rounds": 24, "random_state": 0, "bounds": bounds}
+    if kind is PrivateConsensusClassifier:
+        options["classes"] = ["ill", "well"]
     before = kind(**options).fit(x, target, agents=sites)
     moved, changed = x.copy(), target.copy()
     moved[7] = 1e9  # an outlier that every data-dependent scale would follow
@@ -218,16 +224,81 @@ def test_one_record_changes_no_scale(kind, bounds):
 def test_without_bounds_it_warns_and_says_what_it_does():
     x, y, sites = people()
     with pytest.warns(BoundsWarning, match=r"\[-3, 3\].*leak"):
-        PrivateConsensusClassifier(rounds=24, random_state=0).fit(x, y, agents=sites)
+        PrivateConsensusClassifier(rounds=24, random_state=0, classes=["ill", "well"]).fit(x, y, agents=sites)
     forget_fits()
     model = PrivateConsensusRegressor(bounds=(-2, 2), rounds=24, random_state=0)
     with pytest.warns(BoundsWarning, match="target_bounds"):
         model.fit(x, x[:, 0], agents=sites)
 
 
+def test_labels_read_from_the_records_are_not_private():
+    """One record with a rare label changes the model's shape; stated labels do not move, whatever the records say."""
+    x, y, sites = people()
+    rare = y.copy()
+    rare[7] = "dead"
+    with pytest.warns(LabelsWarning, match="not private"):
+        read = [PrivateConsensusClassifier(**FAST).fit(x + k, t, agents=sites) for k, t in enumerate((y, rare))]
+    assert [m.coef_.shape for m in read] == [(1, D), (3, D)]
+    assert [(m.private_, m.leaks_) for m in read] == [(False, ("the class labels are read from y",))] * 2
+    stated = {**FAST, "classes": ["ill", "well", "dead"]}
+    told = [PrivateConsensusClassifier(**stated).fit(x + 2 + k, t, agents=sites) for k, t in enumerate((y, rare))]
+    assert [m.coef_.shape for m in told] == [(3, D)] * 2
+    assert [(m.private_, m.leaks_) for m in told] == [(True, ())] * 2
+    with pytest.raises(InputError, match="'dead' is not one of the classes"):
+        PrivateConsensusClassifier(**TWO).fit(x, rare, agents=sites)
+    assert PrivateMean(**FAST).fit(x + 4, agents=sites).private_
+
+
+def test_noise_that_nobody_seeds_has_the_whole_key(monkeypatch):
+    """Neither the default nor a `RandomState` of the caller's is squeezed through 32 bits."""
+    seeds = []
+    monkeypatch.setattr("coterie.estimators.base.train", lambda *_, seed, **__: seeds.append(seed) or 1 / 0)
+    x, y, sites = people()
+    for state in (None, np.random.RandomState(3), 3):
+        for _ in range(8):
+            with pytest.raises(ZeroDivisionError):
+                PrivateConsensusClassifier(**{**TWO, "random_state": state}).fit(x, y, agents=sites)
+    assert min(max(seeds[:8]), max(seeds[8:16])) > 1 << 60  # 8 draws of 64 bits below that: once in 10⁹⁶
+    assert len(set(seeds[:16])) == 16
+    assert len(set(seeds[16:])) == 1
+    assert seeds[16] < 1 << 32
+
+
+class Unread:
+    """Records that nobody may look at."""
+
+    def __getattr__(self, name):
+        raise AssertionError(f"a record was read ({name})")
+
+    def __len__(self):
+        raise AssertionError("a record was read")
+
+
+@pytest.mark.parametrize("kind", [PrivateConsensusClassifier, PrivateConsensusRegressor, PrivateMean])
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"algorithm": "admm"}, "admm is not private"),
+        ({"algorithm": "dgp"}, "unknown algorithm 'dgp'"),
+        ({"settings": {"clip": -1.0}}, "clip"),
+        ({"delta": 2.0}, "delta"),
+        ({"rounds": 0}, "rounds"),
+        ({"algorithm": "gauss-avg-gd"}, "runs on complete graphs"),
+    ],
+)
+def test_a_contract_that_fails_is_refused_before_a_record_is_read(kind, options, why):
+    with pytest.raises(InputError, match=why):
+        kind(**options).fit(Unread(), Unread())
+
+
+def test_losses_that_an_algorithm_does_not_take_are_refused_before_a_record_is_read():
+    with pytest.raises(InputError, match="priv-rcd needs"):
+        PrivateConsensusRegressor(algorithm="priv-rcd", graph="complete").fit(Unread(), Unread())
+
+
 def test_history_holds_no_number_that_was_not_paid_for():
     x, y, sites = people()
-    model = PrivateConsensusClassifier(**FAST).fit(x, y, agents=sites)
+    model = PrivateConsensusClassifier(**TWO).fit(x, y, agents=sites)
     assert set(model.history_) == {"round", "consensus_gap"}
     with pytest.warns(RepeatedFitWarning):
         model.fit(x, y, agents=sites, test=people(seed=5)[:2])
@@ -257,7 +328,7 @@ def test_history_holds_no_number_that_was_not_paid_for():
 def test_mistakes_are_named(options, fit, words):
     x, y, _ = people()
     with pytest.raises(InputError, match=words):
-        PrivateConsensusClassifier(**{**FAST, **options}).fit(x, y, **fit)
+        PrivateConsensusClassifier(**{**TWO, **options}).fit(x, y, **fit)
 
 
 def test_missing_parties_are_refused():
@@ -265,7 +336,7 @@ def test_missing_parties_are_refused():
     ids = sites.astype(float)
     ids[3] = np.nan
     with pytest.raises(InputError, match="missing"):
-        PrivateConsensusClassifier(**FAST).fit(x, y, agents=ids)
+        PrivateConsensusClassifier(**TWO).fit(x, y, agents=ids)
 
 
 # ---- with the rest of scikit-learn -----------------------------------------------------------------------------------
@@ -274,7 +345,7 @@ def test_missing_parties_are_refused():
 def test_pipeline():
     x, y, sites = people()
     model = make_pipeline(
-        FunctionTransformer(lambda v: v / 2), PrivateConsensusClassifier(5.0, **{**FAST, "bounds": (-1, 1)})
+        FunctionTransformer(lambda v: v / 2), PrivateConsensusClassifier(5.0, **{**TWO, "bounds": (-1, 1)})
     )
     model.fit(x, y, privateconsensusclassifier__agents=sites)
     assert model.score(x, y) > 0.8
@@ -282,7 +353,7 @@ def test_pipeline():
 
 def test_grid_search_is_told_what_it_costs():
     x, y, sites = people()
-    grid = GridSearchCV(PrivateConsensusClassifier(**FAST), {"ridge": [1e-3, 1e-2]}, cv=2)
+    grid = GridSearchCV(PrivateConsensusClassifier(**TWO), {"ridge": [1e-3, 1e-2]}, cv=2)
     with pytest.warns(RepeatedFitWarning) as told:
         grid.fit(x, y, agents=sites)
     # 2 settings × 2 folds and the refit: a record is in one training fold of each setting and in the refit
@@ -307,12 +378,12 @@ def composed(epsilon: float, delta: float, times: int) -> float:
 def test_other_records_do_not_warn():
     for seed in (0, 1):
         x, y, sites = people(seed)
-        PrivateConsensusClassifier(**FAST).fit(x, y, agents=sites)
+        PrivateConsensusClassifier(**TWO).fit(x, y, agents=sites)
 
 
 def test_another_target_of_the_same_records_costs_again_and_one_shared_record_suffices():
     x, y, sites = people()
-    PrivateConsensusClassifier(**FAST).fit(x, y, agents=sites)
+    PrivateConsensusClassifier(**TWO).fit(x, y, agents=sites)
     with pytest.warns(RepeatedFitWarning, match="fit 2"):
         PrivateMean(bounds=(-2, 2), random_state=0).fit(x, agents=sites)
     forget_fits()

@@ -26,7 +26,7 @@ classifier = PrivateConsensusClassifier(**COMMON)
 regressor = PrivateConsensusRegressor(target_bounds=(-10, 10), **COMMON)
 
 
-@pytest.mark.filterwarnings("ignore::coterie.estimators.RepeatedFitWarning")
+@pytest.mark.filterwarnings("ignore::coterie.estimators.RepeatedFitWarning", "ignore::coterie.estimators.LabelsWarning")
 @parametrize_with_checks([classifier], expected_failed_checks=lambda _: REFUSED)
 def test_classifier(estimator, check):
     check(estimator)

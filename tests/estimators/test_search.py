@@ -12,6 +12,7 @@ from scipy.stats import norm
 
 from coterie.errors import InputError
 from coterie.estimators import (
+    LabelsWarning,
     PrivateConsensusClassifier,
     PrivateConsensusRegressor,
     PrivateMean,
@@ -51,6 +52,8 @@ class Watched(PrivateConsensusClassifier):
 
 
 def base(kind=PrivateConsensusClassifier, **options):
+    if issubclass(kind, PrivateConsensusClassifier):
+        options = {"classes": ["no", "yes"], **options}
     return kind(bounds=(-1, 1), rounds=24, **options)
 
 
@@ -162,3 +165,26 @@ def test_mistakes_are_named(search, words):
     x, y, sites = people()
     with pytest.raises(InputError, match=words):
         search.fit(x, y, agents=sites)
+
+
+def test_a_search_that_reads_its_labels_is_not_private():
+    x, y, sites = people()
+    with pytest.warns(LabelsWarning):
+        read = PrivateSearch(base(classes=None), {"ridge": [0.01]}, random_state=0).fit(x, y, agents=sites)
+    assert (read.private_, read.leaks_) == (False, ("the class labels are read from y",))
+    forget_fits()
+    told = PrivateSearch(base(), {"ridge": [0.01]}, random_state=0).fit(x, y, agents=sites)
+    assert (told.private_, told.leaks_) == (True, ())
+
+
+@pytest.mark.parametrize("state", [None, np.random.RandomState(3)])
+def test_runs_of_a_search_that_nobody_seeds_have_whole_keys(monkeypatch, state):
+    """What a run's noise is drawn with must not be guessed in 2³¹ tries."""
+    seeds = []
+    monkeypatch.setattr("coterie.estimators.base.train", lambda *_, seed, **__: seeds.append(seed) or 1 / 0)
+    x, y, sites = people()
+    for _ in range(8):
+        with pytest.raises(ZeroDivisionError):
+            PrivateSearch(base(), GRID, random_state=state).fit(x, y, agents=sites)
+    assert len(set(seeds)) == 8
+    assert max(seeds) > 1 << 60

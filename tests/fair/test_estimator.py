@@ -19,6 +19,7 @@ CHECKED = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore::coterie.estimators.LabelsWarning")
 @parametrize_with_checks(CHECKED, expected_failed_checks=lambda e: EXPECTED_FAILURES)
 def test_scikit_learn(estimator, check):
     check(estimator)
@@ -36,6 +37,7 @@ def _people(n=20_000, seed=0):
     return frame, np.where(good, "yes", "no")
 
 
+LABELS = ("no", "yes")
 BOUNDS = {"race": ["a", "b", "c"], "sex": ["f", "m"], "skill": (-4, 4), "merit": (-4, 4), "age": (20, 60)}
 
 
@@ -45,7 +47,7 @@ def test_more_than_two_groups_get_a_penalty_each():
     gaps, scores = [], []
     for penalty in (0.0, 1.0):
         model = PrivateFairClassifier(
-            5.0, 1e-5, sensitive_feature="race", bounds=BOUNDS, penalty=penalty, random_state=1
+            5.0, 1e-5, sensitive_feature="race", bounds=BOUNDS, classes=LABELS, penalty=penalty, random_state=1
         ).fit(frame, y)
         assert model.release_.penalties.shape == (3, len(model.feature_names_))
         gaps.append(evaluate((y == "yes").astype(int), model.predict(frame) == "yes", groups).risk_difference)
@@ -60,21 +62,23 @@ def test_more_than_two_groups_get_a_penalty_each():
 def test_what_it_spends_it_says():
     frame, y = _people(3000)
     model = PrivateFairClassifier(
-        0.7, 1e-6, sensitive_feature="sex", attribute="age", ratio=10, bounds=BOUNDS, random_state=0
+        0.7, 1e-6, sensitive_feature="sex", attribute="age", ratio=10, bounds=BOUNDS, classes=LABELS, random_state=0
     ).fit(frame, y)
     assert model.epsilon_ == pytest.approx(0.7)
     assert model.delta_ == 1e-6
     assert model.attribute_account_.epsilon < 0.3
     assert model.claimed_epsilon_ is None
-    pure = PrivateFairClassifier(0.7, method="pdfc", sensitive_feature="sex", bounds=BOUNDS, random_state=0)
+    pure = PrivateFairClassifier(
+        0.7, method="pdfc", sensitive_feature="sex", bounds=BOUNDS, classes=LABELS, random_state=0
+    )
     assert pure.fit(frame, y).delta_ == 0.0
-    assert PrivateFairClassifier(method="lr", bounds=BOUNDS).fit(frame, y).epsilon_ == np.inf
+    assert PrivateFairClassifier(method="lr", bounds=BOUNDS, classes=LABELS).fit(frame, y).epsilon_ == np.inf
 
 
 def test_printed_versions_warn_and_report_both_numbers():
     frame, y = _people(2000)
     model = PrivateFairClassifier(
-        1.0, 1e-3, sensitive_feature="sex", bounds=BOUNDS, as_printed=True, random_state=0
+        1.0, 1e-3, sensitive_feature="sex", bounds=BOUNDS, classes=LABELS, as_printed=True, random_state=0
     )  # fmt: skip
     with pytest.warns(UserWarning, match="as printed"):
         model.fit(frame, y)
@@ -85,7 +89,7 @@ def test_printed_versions_warn_and_report_both_numbers():
 def test_seeds_repeat_noise_and_no_seed_does_not():
     frame, y = _people(2000)
     fit = lambda seed: PrivateFairClassifier(  # noqa: E731
-        sensitive_feature="sex", bounds=BOUNDS, random_state=seed
+        sensitive_feature="sex", bounds=BOUNDS, classes=LABELS, random_state=seed
     ).fit(frame, y).coef_  # fmt: skip
     assert np.array_equal(fit(3), fit(3))
     assert not np.array_equal(fit(3), fit(4))
@@ -94,14 +98,18 @@ def test_seeds_repeat_noise_and_no_seed_does_not():
 
 def test_secure_noise():
     frame, y = _people(5000)
-    model = PrivateFairClassifier(2.0, 1e-5, sensitive_feature="sex", bounds=BOUNDS, secure=True).fit(frame, y)
+    model = PrivateFairClassifier(2.0, 1e-5, sensitive_feature="sex", bounds=BOUNDS, classes=LABELS, secure=True).fit(
+        frame, y
+    )
     assert 1.99 < model.epsilon_ <= 2.0
     assert model.score(frame, y) > 0.6
     with pytest.raises(InputError, match="takes no seed"):
-        PrivateFairClassifier(sensitive_feature="sex", bounds=BOUNDS, secure=True, random_state=0).fit(frame, y)
+        PrivateFairClassifier(sensitive_feature="sex", bounds=BOUNDS, classes=LABELS, secure=True, random_state=0).fit(
+            frame, y
+        )
     with pytest.raises(InputError, match="rounding"):
         PrivateFairClassifier(
-            1e-4, method="fm", bounds=BOUNDS, secure=True
+            1e-4, method="fm", bounds=BOUNDS, classes=LABELS, secure=True
         ).fit(frame, y)  # fmt: skip
 
 
@@ -113,29 +121,33 @@ def test_a_missing_bound_says_how_to_give_one():
     with pytest.raises(InputError, match="column 'age' has no bound: give bounds="):
         PrivateFairClassifier(sensitive_feature="sex", bounds=short).fit(frame, y)
     with pytest.raises(InputError, match="unknown category 'c'"):
-        PrivateFairClassifier(sensitive_feature="sex", bounds=BOUNDS | {"race": ["a", "b"]}).fit(frame, y)
+        PrivateFairClassifier(sensitive_feature="sex", bounds=BOUNDS | {"race": ["a", "b"]}, classes=LABELS).fit(
+            frame, y
+        )
 
 
 def test_other_refusals():
     frame, y = _people(100)
     with pytest.raises(InputError, match="needs a protected attribute"):
-        PrivateFairClassifier(bounds=BOUNDS).fit(frame, y)
+        PrivateFairClassifier(bounds=BOUNDS, classes=LABELS).fit(frame, y)
     with pytest.raises(InputError, match="unknown method"):
-        PrivateFairClassifier(method="magic", bounds=BOUNDS).fit(frame, y)
+        PrivateFairClassifier(method="magic", bounds=BOUNDS, classes=LABELS).fit(frame, y)
     with pytest.raises(InputError, match="'height' is not in X"):
-        PrivateFairClassifier(sensitive_feature="height", bounds=BOUNDS).fit(frame, y)
+        PrivateFairClassifier(sensitive_feature="height", bounds=BOUNDS, classes=LABELS).fit(frame, y)
     with pytest.raises(InputError, match="is not one of the classes"):
         PrivateFairClassifier(sensitive_feature="sex", bounds=BOUNDS, classes=["good", "no"]).fit(frame, y)
     with pytest.raises(InputError, match="norm 'max'"):
-        PrivateFairClassifier(sensitive_feature="sex", bounds=BOUNDS, attribute="age", norm="unit").fit(frame, y)
+        PrivateFairClassifier(sensitive_feature="sex", bounds=BOUNDS, classes=LABELS, attribute="age", norm="unit").fit(
+            frame, y
+        )
 
 
 def test_groups_may_come_from_outside_the_features():
     frame, y = _people(4000)
     z = (frame["sex"] == "m").to_numpy().astype(int)
-    inside = PrivateFairClassifier(sensitive_feature="sex", bounds=BOUNDS, random_state=0).fit(frame, y)
+    inside = PrivateFairClassifier(sensitive_feature="sex", bounds=BOUNDS, classes=LABELS, random_state=0).fit(frame, y)
     bounds = {k: v for k, v in BOUNDS.items() if k != "sex"}
-    outside = PrivateFairClassifier(bounds=bounds, random_state=0).fit(
+    outside = PrivateFairClassifier(bounds=bounds, classes=LABELS, random_state=0).fit(
         frame.drop(columns="sex"), y, sensitive_features=z
     )
     assert np.array_equal(inside.coef_, outside.coef_)

@@ -1,14 +1,16 @@
 """Plans of fairness studies and the command that runs them."""
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
+from pydantic import ValidationError
 
 from coterie.cli import main
 from coterie.errors import InputError
-from coterie.fair.study import prepare, read_fair_plan, run
+from coterie.fair.study import FairPlan, prepare, read_fair_plan, run
 
 PLAN = """
 name = "made up"
@@ -133,3 +135,28 @@ def test_the_embedded_plan_is_valid_and_carries_the_printed_table():
     assert printed["adfc"]["1"] == [0.045, 0.027]
     assert printed["pdfc"]["0.1"] == [0.005, 0.022]
     assert {r.panel for r in embedded.runs} >= {"Table 1", "Figure 17a", "Figure 17b", "Figure 18a", "Five holders"}
+
+
+@pytest.mark.parametrize(
+    ("tree", "why"),
+    [
+        ({"data": {"label": "sex"}}, "data.label belongs to data.source = 'csv' or 'parquet'"),
+        ({"data": {"classes": ["a", "b"]}}, "data.classes belongs to"),
+        ({"data": {"bounds": {"age": [0, 1]}}}, "data.bounds belongs to"),
+        ({"runs": [{"method": "adfc", "ratio": 3.0}]}, "ratio = 3 is the noise of an attribute, and none is named"),
+        ({"runs": [{"method": "lr", "epsilons": [1.0]}]}, "lr is not private: remove epsilons"),
+        ({"runs": [{"method": "lr", "over": "secret-sum"}]}, "lr is not private: remove over"),
+        ({"runs": [{"method": "fm", "penalty": 2.0}]}, "fm has no covariance penalty"),
+    ],
+)
+def test_keys_that_nothing_would_obey_are_refused(tree, why):
+    with pytest.raises(ValidationError, match=re.escape(why)):
+        FairPlan.model_validate({"runs": [{"method": "adfc"}], **tree})
+
+
+def test_every_cell_says_whether_it_is_private(plan):
+    cells = run(prepare(read_fair_plan(plan, ["seeds=1"])))
+    assert {c["private"] for c in cells} == {True, False}
+    for c in cells:
+        assert c["leaks"] == []
+        assert c["private"] == (c["epsilon"] is not None and not c["as_printed"])

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from coterie import cli, experiment
+from coterie.data import ALL_PUBLIC
 from coterie.data.encode import normalise_rows
 from coterie.data.store import Store, write_store
 from coterie.deploy.trial import make_trial
@@ -42,7 +43,7 @@ def parts() -> list[np.ndarray]:
 def make_store(folder: Path, classes: tuple[str, ...] | None = CLASSES) -> Store:
     x, y = raw(2 if classes is None else len(classes))
     agents = {f"clinic-{i}": [(x[p], y[p])] for i, p in enumerate(parts())}
-    return write_store(folder, agents, test=(x[:20], y[:20]), classes=classes)
+    return write_store(folder, agents, test=(x[:20], y[:20]), classes=classes, origins=ALL_PUBLIC)
 
 
 @pytest.fixture
@@ -199,7 +200,7 @@ def test_runs_are_those_of_records_in_memory(
     problem = ours.network.problem
     inside, labels = normalise_rows(x.astype(float), "clip"), problem.encode(y, CLASSES)
     test = Test(inside[:20], labels[:20])
-    theirs = assemble(plan, problem, inside, labels, parts(), names=store.names, test=test)
+    theirs = assemble(plan, problem, inside, labels, parts(), names=store.names, test=test, origins=ALL_PUBLIC)
     seeds = [0, 1] if slug == "gauss-avg-gd" else [0]
     streamed, held = ours.run(priced, seeds), theirs.run(priced, seeds)
     tolerance = 1e-12 if dtype == "float64" else 1e-6
@@ -307,6 +308,7 @@ MEASURE = """
     import sys
     from pathlib import Path
     import numpy as np
+    from coterie.data import ALL_PUBLIC
     from coterie.data.store import write_store
     from coterie.experiment import prepare, price
     from coterie.plan import validate
@@ -322,7 +324,8 @@ MEASURE = """
         def agent():
             for _ in range(pieces):
                 yield piece
-        write_store(where, {n: agent() for n in ("a", "b", "c", "d")}, test=piece, classes=("0", "1"))
+        agents = {n: agent() for n in ("a", "b", "c", "d")}
+        write_store(where, agents, test=piece, classes=("0", "1"), origins=ALL_PUBLIC)
 
     def run(where):
         plan = validate({"data": {"source": "store", "path": str(where)}, "graph": {"kind": "ring"},

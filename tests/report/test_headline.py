@@ -10,10 +10,11 @@ import pytest
 
 from coterie.cli import main
 from coterie.comparison import compare, methods_of
+from coterie.errors import InputError
 from coterie.exchange.statement import EVERY_MESSAGE
 from coterie.experiment import prepare, price
 from coterie.explain import explain
-from coterie.plan import read_plan
+from coterie.plan import read_plan, validate
 
 PLAN = """
 name = "sums"
@@ -108,12 +109,16 @@ def test_prices_before_a_run(plan: Path, local: float, capsys: pytest.CaptureFix
 
 
 def test_a_comparison_never_puts_two_adversaries_under_one_name(plan: Path, local: float) -> None:
+    """Nor in one table: plans that pay for different ones are refused."""
     weaker = read_plan(plan)
     usual: Any = weaker.as_json()
     usual["exchange"] = {"kind": "broadcast"}
-    methods = [*methods_of([("sums", weaker)], []), *methods_of([("plain", type(weaker).model_validate(usual))], [])]
-    cells, _ = compare(methods, [0.1], 1)
-    assert [c["method"] for c in cells] == [f"sums ({NAME})", "plain"]
-    assert [c["true_epsilon"] for c in cells] == pytest.approx([0.1, 0.1], rel=1e-3)
-    assert cells[0]["other_claims"][0]["epsilon"] == pytest.approx(local)
-    assert cells[1]["adversary"] == EVERY_MESSAGE
+    (sums,), (plain,) = (methods_of([(name, p)], []) for name, p in (("sums", weaker), ("plain", validate(usual))))
+    with pytest.raises(InputError, match="another adversary"):
+        compare([sums, plain], [0.1], 1)
+    ((one,), _), ((other,), _) = (compare([method], [0.1], 1) for method in (sums, plain))
+    assert (one["method"], other["method"]) == (f"sums ({NAME})", "plain")
+    assert [c["true_epsilon"] for c in (one, other)] == pytest.approx([0.1, 0.1], rel=1e-3)
+    assert one["other_claims"][0]["epsilon"] == pytest.approx(local)
+    assert "opened sums" in one["adversary"]
+    assert other["adversary"] == EVERY_MESSAGE

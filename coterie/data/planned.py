@@ -1,0 +1,80 @@
+"""The records that a plan asks for: which loader with which options, who holds what, and what is read to make them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from coterie.data.dataset import Dataset
+from coterie.data.loaders import load, origins
+from coterie.data.partition import partition
+from coterie.errors import InputError
+
+if TYPE_CHECKING:
+    from coterie.plan import Plan
+
+__all__ = ["TABLES", "leaks_of", "load_planned", "options_of", "parts_of", "public_sizes"]
+
+TABLES = ("csv", "parquet")
+
+
+def options_of(plan: Plan, source: str | None = None) -> dict[str, Any]:
+    """The loader's options, as the whole plan gives them: a stated loss says whether the label is a class.
+
+    A deployed party reads a table of its own, whatever `source` the plan has for a simulation.
+    """
+    data, loss, source = plan.data, plan.problem.loss, source or plan.data.source
+    options: dict[str, Any] = dict(data.options)
+    for key in ("label", "site"):
+        if getattr(data, key) is not None:
+            options[key] = getattr(data, key)
+    if source == "clinics" and plan.partition.agents:
+        options.setdefault("sites", plan.partition.agents)
+    if source in TABLES and loss is not None and options.get("classes") is None:
+        options.setdefault("task", "regression" if loss in ("squared", "mean") else "classification")
+    return options
+
+
+def leaks_of(plan: Plan) -> tuple[str, ...]:
+    """What the plan has a loader read from the records, known before one is.
+
+    Records that were encoded elsewhere say it for themselves: a store, and the files of parties without a label column.
+    """
+    encoded = plan.data.source == "store" or (plan.deploy is not None and plan.data.label is None)
+    return () if encoded else origins(plan.data.source, **options_of(plan)).leaks
+
+
+def load_planned(plan: Plan) -> Dataset:
+    """The plan's data set."""
+    try:
+        return load(plan.data.source, path=plan.data.path, seed=plan.data.seed, **options_of(plan))
+    except TypeError as error:
+        raise InputError(f"data.options: {error}") from None
+
+
+def parts_of(plan: Plan, training: Dataset) -> list[np.ndarray]:
+    """The rows of each agent."""
+    p = plan.partition
+    sizes: int | list[int] | None = p.sizes if p.kind == "iid" and p.sizes else p.records
+    agents = p.agents or (len(p.sizes) if p.sizes else None)
+    if p.kind == "site" and training.sites is None:
+        raise InputError(
+            f"partition.kind = 'site' but data set {training.name!r} has no sites: use 'iid' and agents = N"
+        )
+    if p.kind != "site" and agents is None:
+        raise InputError(f"partition.kind = {p.kind!r} needs partition.agents")
+    parts = partition(training, agents, p.kind, seed=plan.data.seed, concentration=p.concentration, sizes=sizes)
+    if p.sizes is not None and [len(x) for x in parts] != list(p.sizes):
+        raise InputError(f"partition.sizes says {p.sizes}, but the data gives {[len(x) for x in parts]}")
+    return parts
+
+
+def public_sizes(plan: Plan) -> np.ndarray | None:
+    """Records of each agent, if the plan states them (so that accounting needs no data)."""
+    p = plan.partition
+    if p.sizes is not None:
+        return np.array(p.sizes)
+    if p.agents is not None and p.records is not None and p.kind == "iid":
+        return np.full(p.agents, p.records)
+    return None

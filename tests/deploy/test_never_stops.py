@@ -1,0 +1,65 @@
+"""A party's rounds end by its plan and by nothing that a record says: it speaks in every round, with the same sizes."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from coterie.deploy.noise import SystemSource
+from coterie.deploy.party import Party, Records, Terms
+from coterie.errors import InputError
+from coterie.experiment import price, public_network
+from coterie.plan import validate
+from tests.deploy.house import NAMES
+
+ROUNDS = 4
+
+
+def terms(slug: str, loss: str) -> Terms:
+    parties = [{"name": n, "address": f"{n}.example:443"} for n in NAMES]
+    return Terms.of(
+        validate(
+            {
+                "partition": {"kind": "iid", "sizes": [12] * 3}, "graph": {"kind": "ring"},
+                "problem": {"loss": loss, "dim": 3, "ridge": 1e-3}, "algorithm": {"name": slug},
+                "privacy": {"epsilon": 2.0, "delta": 1e-5}, "run": {"rounds": ROUNDS}, "deploy": {"parties": parties},
+            }
+        )
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("slug", "loss"), [("dp-dsgd", "logistic"), ("pr-admm", "logistic"), ("pr-admm", "hinge")])
+def test_whatever_the_records_and_the_neighbours_say(slug: str, loss: str) -> None:
+    """Labels from all alike to half and half, records at zero and at the bound, neighbours that shout or contradict."""
+    agreed, source, lengths = terms(slug, loss), SystemSource(), set()
+    for positive, scale in product((0, 1, 6, 12), (0.0, 1.0)):
+        x = np.zeros((12, 3))
+        x[:, 0] = scale
+        labels = (np.arange(12) < positive).astype(int)
+        party = Party(agreed, 0, Records(x, labels, ("no", "yes"), ()))
+        carry = party.begin()
+        for t in range(ROUNDS):
+            carry, numbers, sent = party.turn(t, carry, source.draw(t, agreed.draws(0)))
+            limit = int(agreed.steps.limit[0, t])
+            assert sent
+            assert np.abs(numbers).max() <= limit
+            lengths.add((len(numbers), sum(len(part) for part in party.pack(carry))))
+            for slot in range(len(party.neighbours)):
+                loud = np.full(party.count, limit if (slot + t) % 2 else -limit)
+                carry = party.heard(carry, slot, t, loud)
+        assert np.isfinite(party.answer(carry)).all()
+    assert len(lengths) == 1
+
+
+def test_what_might_not_be_solved_is_refused_by_the_plan() -> None:
+    """The twin: a subproblem that a public number of steps need not solve on all data never meets data."""
+    tree = {
+        "partition": {"kind": "iid", "sizes": [12] * 3},
+        "algorithm": {"name": "pp-admm", "tolerance": 1e-10, "penalty": 1e-6},
+        "problem": {"loss": "hinge", "dim": 3, "width": 1e-7}, "privacy": {}, "run": {"rounds": ROUNDS},
+    }  # fmt: skip
+    plan = validate(tree)
+    with pytest.raises(InputError, match=r"may need .* gradient steps"):
+        price(plan, public_network(plan))
