@@ -96,6 +96,7 @@ def opened(algorithm: str = "gauss-avg-gd", honest: int = 3, epsilon: float = 1.
         {
             "partition": {"kind": "iid", "agents": 5, "records": 40},
             "graph": {"kind": "complete", "mixing": "uniform"},
+            "problem": {"loss": "hinge"},  # its slope is at its bound where everybody starts
             "algorithm": {"name": algorithm},
             "exchange": {"kind": "secret-sum", "noise": "central", "honest": honest, "fraction_bits": 16},
             "privacy": {"epsilon": epsilon, "delta": 1e-5},
@@ -108,6 +109,8 @@ def opened(algorithm: str = "gauss-avg-gd", honest: int = 3, epsilon: float = 1.
         places = eqx.tree_at(lambda p: p.noise, priced.places, jnp.asarray(priced.noise))
         event = central_event(priced.algorithm, priced.cfg, places, honest, plan.exchange.fraction_bits)
     declared = float(event.sensitivity[0] / event.sigma[0])
+    if priced.central is None or priced.central.account.epsilon > epsilon * (1 + 1e-6):
+        return f"ε = {epsilon:g} was asked for opened sums, and is not what they cost"
     said = []
     for sign in (1.0, -1.0):  # a record and its opposite, both on the bound
         features = np.array(experiment.features)

@@ -18,7 +18,7 @@ from typing import Any
 import jax
 
 from coterie.algorithms.base import Algorithm, find
-from coterie.audit import checks
+from coterie.audit import around, checks
 from coterie.audit.checks import Finding
 from coterie.audit.fault_list import FAULTS, Fault
 from coterie.audit.losses import LOSSES, accepted
@@ -60,6 +60,8 @@ def hunt(fault: Fault, planted: bool = True) -> list[Finding]:
 def _find(fault: Fault, planted: bool) -> list[Finding]:
     if fault.check == "driver":
         return [checks.driver(find("dp-dsgd"))]
+    if fault.check in ("exchange", "loader", "certificate"):
+        return [getattr(around, fault.check)()]
     if fault.check == "wire":
         from coterie.audit.wire import audit_wire
 

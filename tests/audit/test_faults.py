@@ -55,7 +55,7 @@ def test_half_the_noise_at_epsilon_8_takes_80_transcripts_per_world() -> None:
 def test_the_list() -> None:
     assert len(FAULTS) >= 60
     assert len({f.name for f in FAULTS}) == len(FAULTS)
-    assert {f.check for f in FAULTS} >= {*CHECKS, "driver", "wire", "contract"}
+    assert {f.check for f in FAULTS} == {*CHECKS, "driver", "wire", "contract", "exchange", "certificate", "loader"}
     assert {f.name for f in FAULTS} >= EVERYDAY
 
 

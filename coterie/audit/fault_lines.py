@@ -1,0 +1,26 @@
+"""Lines of the algorithms that faults change, and ways to change them."""
+
+from __future__ import annotations
+
+__all__ = ["ADMM", "DSGD", "GD", "HMV", "KEPT", "NOISE", "PAID", "SENT", "STEP", "noise_by", "wider"]
+
+GD, ADMM, DSGD, HMV = "gauss-avg-gd", "dp-admm", "dp-dsgd", "hmv-dgd"
+STEP = 'x = add(state.mean - cfg.step * shard.slope(state.mean), draw["noise"], sigma(cfg, place, t))'
+NOISE = 'draw["noise"], sigma(cfg, place, t))'
+SENT = "return State(x, state.mean), Message(x)"
+PAID = "return Gaussian(sensitivity(cfg, place, t), sigma(cfg, place, t))"
+LINEARISED = 'x = add(moved / convexity(cfg, place, t), draw["noise"], sigma(cfg, place, t))'
+KEPT = "return eqx.tree_at(lambda s: s.x, state, x), Message(x)"
+
+
+def noise_by(by: str) -> tuple[tuple[str, str], ...]:
+    return ((NOISE, f'draw["noise"], {by})'),)
+
+
+def wider(slot: str, start: str) -> tuple[tuple[str, str], ...]:
+    """One more number in the state of `gauss-avg-gd`, passed on by `absorb`."""
+    return (
+        ('mean: Float[Array, " d"]\n', f'mean: Float[Array, " d"]\n    {slot}: Float[Array, " d"]\n'),
+        ("return State(place.start, place.start)", f"return State(place.start, place.start, {start})"),
+        ("/ (1 + place.degree))", f"/ (1 + place.degree), state.{slot})"),
+    )

@@ -1,0 +1,218 @@
+"""Faults around the agent: contracts, facts of problems, solvers, exchanges, certificates, loaders."""
+
+from __future__ import annotations
+
+from coterie.audit.fault import Fault
+from coterie.audit.fault_lines import DSGD, GD
+
+__all__ = ["AROUND"]
+
+AROUND = (
+    # -- contracts: a proof that is used beyond what it covers
+    Fault(
+        "gradient steps on a loss that is not convex",
+        "pr-admm",
+        "contract",
+        (("return Needs(convex=True, smooth=True, bounded=True, steps=True)", "return Needs(steps=True)"),),
+        losses=(),
+        slow=True,
+    ),
+    Fault(
+        "gradients without a bound that are not clipped",
+        GD,
+        "replay",
+        (("return Needs(bounded=True)", "return Needs()"), ("2 * place.lipschitz * place.unit", "2.0 * place.unit")),
+        losses=(),
+    ),
+    Fault(
+        "a bound on gradients that is half the true one",
+        "problems.glm",
+        "replay",
+        (
+            (
+                'return float("inf") if self.loss == "squared" else self.bound',
+                'return float("inf") if self.loss == "squared" else self.bound / 2',
+            ),
+        ),
+        runs=GD,
+        problem="Linear(2)",
+    ),
+    Fault(
+        "a softmax gradient's bound without its root of two",
+        "problems.glm",
+        "replay",
+        (("return 2**0.5 * self.bound", "return self.bound"),),
+        runs=GD,
+        problem="Softmax(2, 3)",
+    ),
+    Fault(
+        "a mean's records one coordinate apart",
+        "problems.mean",
+        "replay",
+        (("return self.radius * self.dim**0.5", "return self.radius"),),
+        runs=GD,
+        problem="Mean(2, boxed=False)",
+    ),
+    Fault(
+        "records that nobody holds to the bound",
+        "problems.base",
+        "replay",
+        (
+            (
+                "xp.where(norms > limit, rows * (bound / xp.maximum(norms, 1e-30)), rows)",
+                "rows",
+            ),
+        ),
+        runs=GD,
+        put=("problems.base.bounded_rows",),
+    ),
+    Fault(
+        "a gradient that is no number is not clipped",
+        "problems.base",
+        "abort",
+        (
+            (
+                "return jnp.where(jnp.isfinite(norms)[:, None], vectors, 0.0) * clip_factor(norms, clip)[:, None]",
+                "return vectors * jnp.minimum(1.0, clip / norms)[:, None]",
+            ),
+        ),
+        runs=DSGD,
+        losses=("own, wild",),
+        put=("problems.network.rescale",),
+    ),
+    # -- solvers
+    Fault(
+        "a solver that is given up early",
+        "problems.base",
+        "solver",
+        (
+            ("solver = surely(gradient, -linear / low, far, low, high, solver, tolerance, how.fixed)", "pass"),
+            (
+                "solver = newton_like(gradient, lambda x: self.hessian(x) + curvature * eye, solver, how, tolerance)",
+                "solver = newton_like(gradient, lambda x: self.hessian(x) + curvature * eye, solver, how, 1e-3)",
+            ),
+        ),
+        runs="m-admm",
+        put=("problems.base.HeldShard.argmin",),
+        slow=True,
+    ),
+    Fault(
+        "a solver asked for a tenth of the care that is charged",
+        "algorithms._objective",
+        "solver",
+        (
+            (
+                "x, solver = shard.argmin(linear, curvature + scale.ridge, state.solver, cfg.tolerance)",
+                "x, solver = shard.argmin(linear, curvature + scale.ridge, state.solver, 1e6 * cfg.tolerance)",
+            ),
+        ),
+        runs="m-admm",
+        put=("algorithms._objective.solve",),
+        slow=True,
+    ),
+    Fault(
+        "as many gradient steps as the records ask for",
+        "pr-admm",
+        "replay",
+        (
+            (
+                "bare = shard.descend(state.x, *asked(cfg.penalty, place, state), cfg.steps)",
+                "bare = shard.argmin(*asked(cfg.penalty, place, state), shard.solver(state.x), 0.1)[0]",
+            ),
+        ),
+        slow=True,
+    ),
+    # -- exchanges
+    Fault(
+        "everybody's noise counted where few are honest",
+        "exchange.central",
+        "exchange",
+        (
+            (
+                "others = np.sort(np.delete(sigma, owner, axis=0), axis=0)[: honest - 1]",
+                "others = np.sort(np.delete(sigma, owner, axis=0), axis=0) * 1.5",
+            ),
+        ),
+        put=("exchange.planned.central_event", "exchange.central.central_event"),
+    ),
+    Fault(
+        "noise shared out twice",
+        "exchange.planned",
+        "exchange",
+        (
+            (
+                "return share * calibrate(events, float(np.min(plan.privacy.epsilon)), plan.privacy.delta)",
+                "return 0.6 * share * calibrate(events, float(np.min(plan.privacy.epsilon)), plan.privacy.delta)",
+            ),
+        ),
+        put=("experiment.central_noise",),
+    ),
+    Fault(
+        "an own message kept where only the sum may be read",
+        GD,
+        "reads",
+        (
+            (
+                "return State(state.x, (state.x + inbox.total.x) / (1 + place.degree))",
+                "return State(state.x, (1.5 * state.x + inbox.total.x) / (1.5 + place.degree))",
+            ),
+        ),
+    ),
+    # -- certificates
+    Fault(
+        "a certificate of half the rounds",
+        "report.certificate",
+        "certificate",
+        (
+            (
+                "run_events(priced.algorithm, priced.cfg, place, rounds)",
+                "run_events(priced.algorithm, priced.cfg, place, rounds // 2)",
+            ),
+        ),
+        put=("report.certificate.certificate",),
+    ),
+    Fault(
+        "a verifier that does not compare events",
+        "report.verification",
+        "certificate",
+        (('        equal(f"agents[{k}].events", stated["events"], derived["events"], EVENTS)\n', ""),),
+        put=("report.verification._derivation",),
+    ),
+    Fault(
+        "a claim in spite of what a loader read",
+        "report.certificate",
+        "certificate",
+        (
+            (
+                "sound = delta is not None and not as_printed and not leaks",
+                "sound = delta is not None and not as_printed",
+            ),
+        ),
+        put=("report.certificate.claims",),
+    ),
+    # -- loaders
+    Fault(
+        "labels read from the records, unsaid",
+        "data.tables",
+        "loader",
+        (
+            (
+                '"classification": (f"{label}: its classes are read from the data",) if classes is None else PUBLIC,',
+                '"classification": PUBLIC,',
+            ),
+        ),
+        put=("data.tables.table_origins",),
+    ),
+    Fault(
+        "a range that stretches to the largest value",
+        "data.encode",
+        "loader",
+        (
+            (
+                "shifted, width = np.clip(values, self.low, self.high) - self.low, self.high - self.low",
+                "shifted, width = values - self.low, values.max() - self.low",
+            ),
+        ),
+        put=("data.encode.Number.scale",),
+    ),
+)
