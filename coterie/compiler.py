@@ -48,7 +48,7 @@ def need_mended() -> None:
     shape = jax.ShapeDtypeStruct((4, 8), jnp.float32)
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
         program = jax.jit(lambda x: x @ jnp.ones((8, 3), x.dtype)).lower(shape).compile().as_text()
-    if "__ynn_fusion" in program:
+    if "__ynn_fusion" in (program or ""):
         raise InputError(
             "JAX has computed something before coterie was imported, with a part of its compiler that computes wrong "
             f"numbers (see coterie/compiler.py): import coterie first, or set XLA_FLAGS={FLAG}"
