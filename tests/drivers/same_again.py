@@ -21,7 +21,7 @@ import numpy as np
 from coterie.drivers.layout import Layout, axes, make_layout
 from coterie.drivers.references import alone
 from coterie.graphs import make_graph, mixing
-from coterie.problems import Softmax
+from coterie.problems import HeldShard, Softmax
 
 AGENTS, RECORDS, FEATURES, CLASSES = 5, 288, 64, 10
 
@@ -37,9 +37,16 @@ def network() -> Layout:
     return make_layout(Softmax(FEATURES, CLASSES), x, y, parts, graph, mixing(graph), rounds=1, ridge=0.1)
 
 
+def held(layout: Layout) -> HeldShard:
+    """Everybody's records."""
+    shards = layout.arrays.groups[0].shards
+    assert isinstance(shards, HeldShard)
+    return shards
+
+
 def once(layout: Layout, start: float) -> list[np.ndarray]:
     """Everybody's gradients and scores at a constant point."""
-    shards, point = layout.arrays.groups[0].shards, jnp.full(layout.problem.dim, start)
+    shards, point = held(layout), jnp.full(layout.problem.dim, start)
     slopes = jax.jit(lambda s: jax.vmap(lambda one: one.slope(point), (axes(s),))(s))
     scores = jax.jit(lambda x: jnp.sum(x @ point.reshape(FEATURES, CLASSES), axis=-1))
     return [np.asarray(slopes(shards)), np.asarray(scores(shards.features))]
@@ -50,6 +57,6 @@ if __name__ == "__main__":
         layout = network()
         for _ in range(int(sys.argv[1])):
             found = [*once(layout, 0.0), *once(layout, 0.3), alone(layout)]
-            want = 0.3 * CLASSES * np.sum(np.asarray(layout.arrays.groups[0].shards.features), axis=-1)
+            want = 0.3 * CLASSES * np.sum(np.asarray(held(layout).features), axis=-1)
             right = all(np.isfinite(v).all() for v in found) and np.allclose(found[3], want)
             print(hashlib.sha256(b"".join(v.tobytes() for v in found)).hexdigest(), right, flush=True)

@@ -172,8 +172,7 @@ class Fleet:
     def start(self, node: int, site: Site | None = None, prefix: list[str] | None = None) -> subprocess.Popen:
         alone = {
             **os.environ, "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "OMP_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1", "JAX_COMPILATION_CACHE_DIR": "/tmp/coterie-faults-jax",
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+            "OPENBLAS_NUM_THREADS": "1",
         }  # fmt: skip
         with (self.folder / f"p{node}.errors").open("a") as errors:
             self.processes[node] = subprocess.Popen(

@@ -94,7 +94,7 @@ def test_commands(name: str, tmp_path: Path) -> None:
     assert found.pop("table.csv") == "decimal"
     if name == "launch":  # a rehearsal writes every party's file
         assert found.pop("launch.trace").endswith("hexadecimal")
-        assert [found.pop(f"runs/agent-{k}/data.npz", None) for k in range(3)] == ["float64 in zip:features.npy"] * 3
+        assert [found.pop(f"runs/agent-{k}/data.npz", None) for k in range(3)] == ["float64"] * 3
     assert found == {}
     if name == "launch":  # the audit of what it left reads the records again
         ended(tmp_path, {"audit": traced(tmp_path, "audit", "coterie.cli", "audit", "runs")})
