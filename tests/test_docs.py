@@ -329,6 +329,27 @@ def test_the_printed_test_rejects_a_halved_sensitivity(added: Callable[[str], Al
         sensitivity_test()()
 
 
+KEPT = (  # a gradient without noise is kept in the state, added to the next message, and a second leaf hides the rest
+    ('    x: Float[Array, " d"]\n', '    x: Float[Array, " d"]\n    kept: Float[Array, " d"]\n'),
+    ('    y: Float[Array, " d"]\n', '    y: Float[Array, " d"]\n    twin: Float[Array, " d"]\n'),
+    ("return State(place.start)", "return State(place.start, 0 * place.start)"),
+    ("state.x - cfg.step * slope,", "state.x - cfg.step * (slope + state.kept),"),
+    ("return State(y), Message(y)", "return State(y, slope), Message(y, 2 * y)"),
+    ("return State(place.self_weight * state.x + inbox.mixed.y)",
+     "return State(place.self_weight * state.x + inbox.mixed.y, state.kept)"),
+)  # fmt: skip
+
+
+def test_the_printed_test_rejects_a_gradient_kept_without_noise(added: Callable[[str], Algorithm]) -> None:
+    text = file_on(CONTRIBUTING, EXAMPLE)
+    for old, new in KEPT:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    added(text)
+    with pytest.raises(AssertionError, match="of the noise apart, declared"):
+        sensitivity_test()()
+
+
 def test_example_is_short_and_clean(tmp_path: Path) -> None:
     text = file_on(CONTRIBUTING, EXAMPLE)
     code = re.sub(r'""".*?"""', "", text, flags=re.DOTALL)

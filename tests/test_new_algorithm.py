@@ -24,6 +24,7 @@ from pydantic import Field
 
 from coterie.algorithms._idle_helper import same
 from coterie.algorithms.base import Config as BaseConfig
+from coterie.algorithms.base import Needs
 from coterie.privacy.events import NonPrivate
 
 REFERENCE = "nobody"
@@ -36,6 +37,7 @@ class Config(BaseConfig):
 
 
 EXAMPLE = Config()
+needs = lambda cfg: Needs()
 init = lambda cfg, place: place.start
 draws = lambda cfg, place: {}
 emit = lambda cfg, place, t, state, shard, draw: (state, same(state))
