@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from coterie.errors import InputError
+from coterie.names import party_name
 
 __all__ = ["app"]
 
@@ -127,4 +128,4 @@ def _keys() -> ModuleType:
 
 
 def _folder(name: str, folder: Path | None) -> Path:
-    return folder if folder is not None else _keys().default_folder(_keys().check_name(name))
+    return folder if folder is not None else _keys().default_folder(party_name(name))

@@ -20,7 +20,6 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import os
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,16 +41,15 @@ from coterie.deploy.files import (
     write_json,
 )
 from coterie.errors import InputError
-from coterie.plan import PartyPlan
+from coterie.names import party_name
 
-__all__ = ["Authority", "Identity", "PartyKeys", "check_name", "default_folder", "init_authority", "init_party",
+__all__ = ["Authority", "Identity", "PartyKeys", "default_folder", "init_authority", "init_party",
            "install", "load_authority", "load_party", "read_authority", "read_certificate", "sign_request",
            "write_request"]  # fmt: skip
 
 FRAME_KEY = x509.ObjectIdentifier("2.25.164987487516654522720503742211502776805")  # extension: the 32 bytes of the key
 AUTHORITY_DAYS = 3650
 _PROOF = b"coterie request\0"
-_NAME = re.compile(next(m.pattern for m in PartyPlan.model_fields["name"].metadata if hasattr(m, "pattern")))
 
 
 # ---- what others may know --------------------------------------------------------------------------------------------
@@ -207,7 +205,7 @@ def default_folder(name: str) -> Path:
 
 def init_party(name: str, folder: Path) -> None:
     """Make both keys of a party. An existing key is never overwritten."""
-    check_name(name)
+    party_name(name)
     make_folder(folder, "tls.key", "frame.key")
     write_bytes(folder / "tls.key", private_pem(ec.generate_private_key(ec.SECP256R1())), private=True)
     write_bytes(folder / "frame.key", private_pem(Ed25519PrivateKey.generate()), private=True)
@@ -215,7 +213,7 @@ def init_party(name: str, folder: Path) -> None:
 
 def write_request(name: str, folder: Path, out: Path) -> None:
     """Write the request that travels to the authority: public keys, and proof that both private keys are here."""
-    check_name(name)
+    party_name(name)
     tls, frame = read_ecdsa(folder / "tls.key"), read_ed25519(folder / "frame.key")
     csr = (
         x509.CertificateSigningRequestBuilder()
@@ -264,7 +262,7 @@ def _belongs(folder: Path, identity: Identity, authority: Authority) -> None:
 
 def init_authority(name: str, folder: Path, days: int = AUTHORITY_DAYS) -> Authority:
     """Make a consortium authority: a key for certificates, a key for agreements, and ca.json for everybody."""
-    check_name(name)
+    party_name(name)
     make_folder(folder, "ca.key", "agreement.key")
     key, agreement = ec.generate_private_key(ec.SECP256R1()), Ed25519PrivateKey.generate()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -308,7 +306,7 @@ def sign_request(
         raise InputError(f"{request} does not prove that its sender holds both keys: refused")
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise InputError(f"{request} holds another kind of key: expected ECDSA P-256")
-    name = check_name(str(subject[0].value))
+    name = party_name(str(subject[0].value))
     authority, signer = read_authority(folder), read_ecdsa(folder / "ca.key")
     if signer.public_key() != authority.certificate.public_key():
         raise InputError(f"{folder / 'ca.key'} is not the key named in ca.json")
@@ -352,10 +350,3 @@ def _usage(digital_signature: bool = False, key_cert_sign: bool = False) -> x509
 def _proof(csr: x509.CertificateSigningRequest) -> bytes:
     """What the frame key signs in a request: everything the TLS key signed."""
     return _PROOF + csr.tbs_certrequest_bytes
-
-
-def check_name(name: str) -> str:
-    """Refuse a name that a plan could not hold; it is also the name of a folder."""
-    if not _NAME.match(name):
-        raise InputError(f"a name has lower-case letters, digits, '.' and '-', at most 63, got {name!r}")
-    return name
