@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import hmac
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +30,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from coterie.deploy.files import (
@@ -186,6 +189,14 @@ class PartyKeys:
     def name(self) -> str:
         """The party's name, as certified."""
         return self.identity.name
+
+    def keyed_hash(self, purpose: bytes, parts: Iterable[bytes]) -> bytes:
+        """HMAC-SHA256 of the parts with a key that nobody else can know: it tells others nothing, not even a guess."""
+        key = HKDF(hashes.SHA256(), 32, None, b"coterie " + purpose).derive(self.frame_key.private_bytes_raw())
+        mac = hmac.new(key, digestmod="sha256")
+        for part in parts:
+            mac.update(len(part).to_bytes(8, "big") + part)
+        return mac.digest()
 
     def reread(self) -> PartyKeys:
         """The folder as it is now: after a rotation, the new certificate."""

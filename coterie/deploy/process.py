@@ -25,12 +25,13 @@ import numpy as np
 
 from coterie.deploy.agent import Agent, GaveUp
 from coterie.deploy.agreement import Agreement, read_agreement
-from coterie.deploy.files import write_bytes
+from coterie.deploy.anchor import Anchor
+from coterie.deploy.files import private_files, private_folder, write_bytes
 from coterie.deploy.grpc_transport import GrpcTransport
 from coterie.deploy.keys import PartyKeys, load_party
 from coterie.deploy.ledger import DurableLedger, LedgerFailure, RolledBack
 from coterie.deploy.noise import Source, SystemSource
-from coterie.deploy.party import Party, Terms, read_records
+from coterie.deploy.party import Party, Records, Terms, read_records
 from coterie.deploy.secret import join
 from coterie.deploy.transport import RolledBack as NeighbourKnowsMore
 from coterie.errors import InputError
@@ -64,17 +65,27 @@ def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | N
     privacy = agreed.plan.privacy
     assert privacy is not None  # a private algorithm has a budget
     epsilon = privacy.epsilon[node] if isinstance(privacy.epsilon, list) else privacy.epsilon
-    try:
-        state.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make {state}: {error.strerror}") from None
-    with DurableLedger(
-        state / "ledger.db", budget=Budget(epsilon, privacy.delta), plan_hash=agreed.plan_hash, agent=own.name,
-        plan=[event for round in terms.charges(node) for event in round], create=True,
-    ) as ledger:  # fmt: skip
+    private_folder(state)
+    charges = [event for round in terms.charges(node) for event in round]
+    with (
+        contextlib.closing(Anchor(keys, agreed.plan_hash)) as anchor,
+        DurableLedger(
+            state / "ledger.db", budget=Budget(epsilon, privacy.delta), plan_hash=agreed.plan_hash, agent=own.name,
+            plan=charges, create=True, anchor=anchor,
+        ) as ledger,
+    ):  # fmt: skip
         if ledger.closed is not None:  # before a record is read
             raise BudgetExceeded(f"the budget of {state / 'ledger.db'} is closed for good: {ledger.closed}")
-        yield Opened(agreed, own, join(agreed, node, terms, read_records(agreed.plan, data)), ledger)
+        records = read_records(agreed.plan, data)
+        ledger.releases(fingerprint(own, records))
+        yield Opened(agreed, own, join(agreed, node, terms, records), ledger)
+
+
+def fingerprint(keys: PartyKeys, records: Records) -> bytes:
+    """Which records these are, as only their owner can tell: the ledger refuses others after its first release."""
+    arrays = [np.ascontiguousarray(a) for a in (records.features, np.asarray(records.targets))]
+    parts = [part for a in arrays for part in (f"{a.dtype.str}{a.shape}".encode(), a.tobytes())]
+    return keys.keyed_hash(b"records", [*parts, *(name.encode() for name in records.classes or ())])
 
 
 def run_party(
@@ -92,7 +103,7 @@ def run_party(
     """Run one party to the end; returns the exit code (`EXIT`). A user's mistake raises InputError."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the loop has a better way to stop
     try:
-        with open_party(agreement, keys, data, state, me) as opened:
+        with private_files(), open_party(agreement, keys, data, state, me) as opened:
             return asyncio.run(_main(opened, state, source or SystemSource(), listen, metrics, show))
     except BudgetExceeded as error:
         return _complain("budget", error)
@@ -171,7 +182,7 @@ def _save(path: Path, agent: Agent, point: np.ndarray) -> None:
     content = io.BytesIO()
     spent = agent.ledger.spent()
     np.savez(content, point=point, epsilon=spent, delta=agent.ledger.budget.delta)
-    write_bytes(path, content.getvalue())
+    write_bytes(path, content.getvalue(), private=True)
     agent.note("model", epsilon=spent)
 
 
@@ -192,7 +203,7 @@ def _certify(path: Path, opened: Opened) -> None:
     charged = {party.node: [entry.event for entry in opened.ledger.entries if not isinstance(entry.event, Free)]}
     body = certificate(terms.plan, terms.network, terms.priced, noise=SECURE, charged=charged)
     content = seal(body, opened.keys.folder / "frame.key")
-    write_bytes(path, (json.dumps(content, indent=1) + "\n").encode())
+    write_bytes(path, (json.dumps(content, indent=1) + "\n").encode(), private=True)
 
 
 class Watch:
