@@ -21,13 +21,13 @@ import logging
 import os
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from coterie.deploy import hello
 from coterie.deploy.agreement import Agreement
-from coterie.deploy.frames import MAGIC, SIGNATURE_BYTES, BadFrame, Receipt, Wire, open_frame
+from coterie.deploy.frames import MAGIC, SIGNATURE_BYTES, BadFrame, Misdeed, Receipt, Wire, open_frame
 from coterie.deploy.keys import PartyKeys
 from coterie.deploy.transport import AHEAD, Incoming, Link, Outbox, RolledBack, Timing
 
@@ -52,7 +52,8 @@ class Peer:
     waiting: int = 0  # its frames that the agent has not pulled yet
     due: bool = False  # it should hear now what is kept here …
     rests: bool = False  # … or in a moment, with what is kept until then
-    digests: dict[int, bytes] = field(default_factory=dict)
+    digests: dict[int, Receipt] = field(default_factory=dict)  # of its latest frames: what it has signed
+    trouble: str = ""  # why it is not connected
     delay: float = 0.0  # before dialling it again
     offences: int = 0
     blocked_until: float = 0.0
@@ -91,6 +92,8 @@ class Courier:
             that were taken in but not yet used are no business of the ledger, since a crash loses them (and the
             neighbours, asked again, resend them).
         timing: see `Timing`.
+        evidence: called with a neighbour's name, a reason, a frame that it signed and should not have, and the receipt
+            of the version that came before, if there was one.
     """
 
     def __init__(
@@ -103,6 +106,7 @@ class Courier:
         outbox: Outbox,
         held: Mapping[str, Receipt] | None = None,
         timing: Timing | None = None,
+        evidence: Callable[[str, str, bytes, Receipt | None], None] = lambda *_: None,
     ) -> None:
         if keys.name != me:
             raise ValueError(f"the keys belong to {keys.name}, not to {me}")
@@ -113,8 +117,8 @@ class Courier:
         self.refused: Counter[str] = Counter()  # offences of each neighbour
         self.peers = {name: Peer(name, agreement.index(name)) for name in agreement.neighbours(me)}
         for name, peer in self.peers.items():
-            peer.digests[self.held[name].round] = self.held[name].digest
-        self._outbox = outbox
+            peer.digests[self.held[name].round] = self.held[name]
+        self._outbox, self._evidence = outbox, evidence
         self._recent: OrderedDict[int, bytes] = OrderedDict()
         self._pushed = -1
         self._since, self._now, self._moved = 0, 0, asyncio.Event()
@@ -129,6 +133,11 @@ class Courier:
     def alive(self) -> dict[str, bool]:
         """Whether each neighbour is connected and greeted just now."""
         return {name: bool(peer.tasks) for name, peer in self.peers.items()}
+
+    @property
+    def trouble(self) -> dict[str, str]:
+        """Why each neighbour that is not connected is not, as far as known."""
+        return {name: peer.trouble for name, peer in self.peers.items() if peer.trouble and not peer.tasks}
 
     async def start(self) -> None:
         """Begin to dial those neighbours that wait for this party's call."""
@@ -221,11 +230,17 @@ class Courier:
             except BadFrame:
                 pass  # logged, and blocked for a while
             except (OSError, EOFError, TimeoutError) as error:
-                log.info("%s: no connection to %s: %s", self.me, peer.name, error)
-            except Exception:  # one neighbour's trouble, whatever it is, is not the others'
-                log.exception("%s: the connection to %s failed", self.me, peer.name)
+                self._lost(peer, error)
+            except Exception as error:  # one neighbour's trouble, whatever it is, is not the others'
+                peer.trouble = repr(error)
+                log.exception("%s: the connection to %s failed", self.me, peer.name, extra={"about": peer.name})
             peer.delay = min(max(peer.delay * 2, shortest), longest)
             await asyncio.sleep(max(peer.delay, peer.blocked_until - time.monotonic()))
+
+    def _lost(self, peer: Peer, error: Exception) -> None:
+        """Say why there is no connection, or no more."""
+        peer.trouble = str(error) or type(error).__name__
+        log.info("%s: no connection with %s: %s", self.me, peer.name, peer.trouble, extra={"about": peer.name})
 
     async def converse(self, link: Link, peer: Peer) -> None:
         """One connection, from greeting to end; both ends run this.
@@ -249,8 +264,9 @@ class Courier:
         peer.cut()  # the latest connection is the one that works
         work = self._read(link, peer), self._write(link, peer, receipt.round + 1)
         peer.tasks = tasks = tuple(asyncio.create_task(w) for w in work)
-        peer.delay = 0.0
-        log.info("%s: %s is here and has my frames up to round %d", self.me, peer.name, receipt.round)
+        peer.delay, peer.trouble = 0.0, ""
+        log.info("%s: %s is here and has my frames up to round %d", self.me, peer.name, receipt.round,
+                 extra={"about": peer.name})  # fmt: skip
         try:
             await asyncio.wait(tasks, timeout=self.timing.age, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -272,7 +288,8 @@ class Courier:
             shortest, longest = self.timing.retry
             peer.blocked_until = time.monotonic() + min(shortest * 2**peer.offences, longest)
             peer.offences = min(peer.offences + 1, 30)
-            log.warning("%s: refused %s: %s", self.me, peer.name, error)
+            peer.trouble = f"refused: {error}"
+            log.warning("%s: refused %s: %s", self.me, peer.name, error, extra={"about": peer.name})
             raise
 
     async def _greet(self, link: Link, peer: Peer, seat: ExitStack) -> Receipt:
@@ -287,9 +304,8 @@ class Courier:
         receipt, busy = hello.check_hello(await _next(link), key[peer.node], mine, theirs)
         self._check_receipt(peer, receipt)
         if other or busy:
-            log.warning(
-                "%s: %s: another process of %s is connected", self.me, peer.name, peer.name if other else "mine"
-            )
+            log.warning("%s: %s: another process of %s is connected", self.me, peer.name,
+                        peer.name if other else "mine", extra={"about": peer.name})  # fmt: skip
             raise EOFError("another process is connected")
         self._take_receipt(peer, receipt)
         return receipt
@@ -349,20 +365,25 @@ class Courier:
 
     async def _admit(self, peer: Peer, data: bytes) -> bool:
         """Take in a frame; False if it was here already."""
-        frame = open_frame(data, self.agreement.frame_keys, self.agreement.plan_hash, self.wire, peer.node)
+        try:
+            frame = open_frame(data, self.agreement.frame_keys, self.agreement.plan_hash, self.wire, peer.node)
+        except Misdeed as error:
+            self._evidence(peer.name, str(error), data, None)
+            raise
         if frame.round > self.held[peer.name].round + 1:  # at once: to wait for it would be to wait for nothing
             raise BadFrame(f"round {frame.round} after round {self.held[peer.name].round}")
         while frame.round > self._now + AHEAD or peer.waiting > AHEAD:
             await self._moved.wait()
         known = self.held[peer.name]  # no wait from here on: a connection that replaces this one sees all or nothing
         if frame.round <= known.round:
-            if peer.digests.get(frame.round, frame.digest) != frame.digest:
-                log.error("%s: %s signed two frames for round %d: %s and %s", self.me, peer.name, frame.round,
-                          peer.digests[frame.round].hex(), frame.digest.hex())  # fmt: skip
-                raise BadFrame(f"a second version of round {frame.round}")
+            first = peer.digests.get(frame.round)
+            if first is not None and first.digest != frame.digest:
+                reason = f"a second version of round {frame.round}"
+                self._evidence(peer.name, reason, data, first)
+                raise Misdeed(reason)
             return False
         self.held[peer.name] = Receipt(frame.round, frame.digest, frame.signature, known.kept)
-        peer.digests[frame.round] = frame.digest
+        peer.digests[frame.round] = frame.receipt
         peer.digests.pop(frame.round - HISTORY, None)
         if frame.round >= self._since:
             peer.waiting += 1

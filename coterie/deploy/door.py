@@ -154,6 +154,11 @@ class Door:
         """The connection that gRPC calls `name` (its `peer()`) is this neighbour's."""
         self._order(lambda: self._befriend(name, neighbour))
 
+    def origin(self, name: str) -> str:
+        """Where the connection that gRPC calls `name` comes from."""
+        visit = self._names.get(name)
+        return visit.origin if visit is not None else "somewhere"
+
     def part(self, name: str) -> None:
         """The conversation on that connection has ended: close it when its last word may have been read."""
         self._order(lambda: self._let_go(name))

@@ -119,6 +119,8 @@ class GrpcTransport(Courier):
         self._options: list[tuple[str, Any]] = [
             ("grpc.max_receive_message_length", largest),
             ("grpc.max_send_message_length", largest),
+            ("grpc.compression_enabled_algorithms_bitset", 1),  # none: a few bytes could stand for gigabytes …
+            ("grpc.per_message_decompression", 0),  # … and older versions count only after unpacking
             ("grpc.http2.max_frame_size", 2**20),  # 15 % less work on a frame of 4 MB
             ("grpc.keepalive_time_ms", _ms(self.timing.keepalive)),
             ("grpc.keepalive_timeout_ms", _ms(self.timing.keepalive)),
@@ -210,7 +212,7 @@ class GrpcTransport(Courier):
         try:
             peer = admit(self, context.auth_context())
         except BadFrame as error:
-            log.warning("%s: refused %s: %s", self.me, context.peer(), error)
+            log.warning("%s: refused a caller from %s: %s", self.me, door.origin(context.peer()), error)
             self.refused["stranger"] += 1
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "refused")
             return
@@ -222,7 +224,7 @@ class GrpcTransport(Courier):
         except BadFrame:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "refused")
         except (OSError, EOFError, TimeoutError) as error:
-            log.info("%s: the connection from %s ended: %s", self.me, peer.name, error)
+            self._lost(peer, error)
 
     # ---- calling ----
 
@@ -233,6 +235,10 @@ class GrpcTransport(Courier):
     @asynccontextmanager
     async def _call(self, peer: Peer) -> AsyncIterator[Link]:
         self._refresh()
+        try:
+            self.keys.identity.check_dates()
+        except InputError as error:
+            raise ConnectionError(str(error)) from None
         address = self.agreement.party(peer.name).address
         assert address is not None
         trusted = await self._verified(peer, address)

@@ -276,9 +276,9 @@ def init_authority(name: str, folder: Path, days: int = AUTHORITY_DAYS) -> Autho
     party_name(name)
     make_folder(folder, "ca.key", "agreement.key")
     key, agreement = ec.generate_private_key(ec.SECP256R1()), Ed25519PrivateKey.generate()
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    subject, start = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), _about_now()
     certificate = (
-        _builder(subject, subject, key.public_key(), days)
+        _builder(subject, subject, key.public_key(), start, start + dt.timedelta(days=_checked(days)))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(key_cert_sign=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -321,8 +321,12 @@ def sign_request(
     authority, signer = read_authority(folder), read_ecdsa(folder / "ca.key")
     if signer.public_key() != authority.certificate.public_key():
         raise InputError(f"{folder / 'ca.key'} is not the key named in ca.json")
+    start = start or _about_now()
+    last, end = start + (lifetime or dt.timedelta(days=_checked(days))), authority.certificate.not_valid_after_utc
+    if last > end:
+        raise InputError(f"{days} days are too many: {authority.name} itself ends on {end:%Y-%m-%d %H:%M} UTC")
     certificate = (
-        _builder(csr.subject, authority.certificate.subject, key, days, start, lifetime)
+        _builder(csr.subject, authority.certificate.subject, key, start, last)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(digital_signature=True), critical=True)
@@ -336,21 +340,24 @@ def sign_request(
     return Identity.of(certificate)
 
 
+def _checked(days: int) -> int:
+    if not 1 <= days <= AUTHORITY_DAYS:
+        raise InputError(f"days must be from 1 to {AUTHORITY_DAYS}, got {days}")
+    return days
+
+
+def _about_now() -> dt.datetime:
+    """A little earlier, since the clocks of parties differ."""
+    return dt.datetime.now(dt.UTC) - dt.timedelta(minutes=5)
+
+
 def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePublicKey,
-    days: int,
-    start: dt.datetime | None = None,
-    lifetime: dt.timedelta | None = None,
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, first: dt.datetime, last: dt.datetime
 ) -> x509.CertificateBuilder:
-    if days < 1:
-        raise InputError(f"days must be at least 1, got {days}")
-    start = start or dt.datetime.now(dt.UTC) - dt.timedelta(minutes=5)  # clocks of parties differ a little
     return (
         x509.CertificateBuilder()
         .subject_name(subject).issuer_name(issuer).public_key(key).serial_number(x509.random_serial_number())
-        .not_valid_before(start).not_valid_after(start + (lifetime or dt.timedelta(days=days)))
+        .not_valid_before(first).not_valid_after(last)
     )  # fmt: skip
 
 
