@@ -44,6 +44,7 @@ __all__ = ["METHOD", "GrpcTransport", "admit"]
 
 SERVICE, NAME = "coterie.Edge", "Talk"
 METHOD = f"/{SERVICE}/{NAME}"
+STRANGERS = 256  # certificates of strangers that are remembered
 GRACE = 2.0  # seconds that gRPC gives an over-aged connection to end by itself
 Options = Sequence[tuple[str, Any]]
 
@@ -114,6 +115,7 @@ class GrpcTransport(Courier):
         self._address = listen or self.agreement.party(self.me).address
         self._server: grpc.aio.Server | None = None
         self._door: Door | None = None
+        self._strangers: dict[bytes, tuple[int, float]] = {}  # certificate → refusals, and until when it must wait
         self._stamp = self.keys.stamp
         largest = max(self.wire.frame_bytes, hello.LONGEST)
         self._options: list[tuple[str, Any]] = [
@@ -209,9 +211,14 @@ class GrpcTransport(Courier):
 
     async def _serve(self, context: grpc.aio.ServicerContext, door: Door) -> None:
         """Admission first, then the conversation."""
+        shown = context.auth_context()
+        who = b"".join(shown.get("x509_pem_cert", []))
+        if time.monotonic() < self._strangers.get(who, (0, 0.0))[1]:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "later")
         try:
-            peer = admit(self, context.auth_context())
+            peer = admit(self, shown)
         except BadFrame as error:
+            self._keep_away(who)
             log.warning("%s: refused a caller from %s: %s", self.me, door.origin(context.peer()), error)
             self.refused["stranger"] += 1
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "refused")
@@ -225,6 +232,14 @@ class GrpcTransport(Courier):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "refused")
         except (OSError, EOFError, TimeoutError) as error:
             self._lost(peer, error)
+
+    def _keep_away(self, who: bytes) -> None:
+        """Let a certified stranger wait, twice as long each time: the authority knows few, so they can be counted."""
+        shortest, longest = self.timing.retry
+        times = self._strangers.get(who, (0, 0.0))[0]
+        self._strangers[who] = min(times + 1, 30), time.monotonic() + min(shortest * 2**times, longest)
+        while len(self._strangers) > STRANGERS:
+            self._strangers.pop(next(iter(self._strangers)))
 
     # ---- calling ----
 

@@ -14,7 +14,7 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,36 +103,38 @@ class Evidence:
     """Signed frames that nobody should have made, in a folder; each with a note of why it is there.
 
     A frame's signature is its maker's, so whoever holds the agreement can check it. Of two versions of a round the
-    second lies here whole, and the first by its digest and signature, which prove as much.
+    second lies here whole, and the first by its digest and signature, which prove as much; so do both, where a
+    neighbour has told of the other one.
     """
 
     def __init__(self, folder: Path):
         self.folder = folder
 
-    def __call__(self, party: str, reason: str, frame: bytes, first: Receipt | None = None) -> None:
-        """Keep a frame, durably, unless there are enough."""
+    def __call__(self, party: str, reason: str, frame: bytes, *receipts: Receipt) -> None:
+        """Keep a frame (empty: only the receipts prove it), durably, unless there are enough."""
         try:
-            self._keep(party, reason, frame, first)
+            self._keep(party, reason, frame, receipts)
         except (InputError, OSError) as error:
-            log.error("a frame of %s (%s) could not be kept: %s", party, reason, error, extra={"about": party})
+            log.error("evidence against %s (%s) could not be kept: %s", party, reason, error, extra={"about": party})
 
-    def _keep(self, party: str, reason: str, frame: bytes, first: Receipt | None) -> None:
+    def _keep(self, party: str, reason: str, frame: bytes, receipts: Sequence[Receipt]) -> None:
         private_folder(self.folder)
-        name = digest(frame).hex()[:16]
-        there = list(self.folder.glob("*.frame"))
+        digests = [digest(frame)] * bool(frame) + [receipt.digest for receipt in receipts]
+        there = list(self.folder.iterdir())
         used = sum(path.stat().st_size for path in there) + len(frame)
-        if used > TOTAL or sum(path.name.startswith(f"{party}_") for path in there) >= PER_PARTY:
+        note = self.folder / f"{party}_{digests[0].hex()[:16]}.json"
+        mine = sum(path.name.startswith(f"{party}_") and path.suffix == ".json" for path in there)
+        if used > TOTAL or mine >= PER_PARTY or note.exists():
             return
-        path = self.folder / f"{party}_{name}.frame"
-        if path.exists():
-            return
-        facts: dict[str, Any] = {"party": party, "reason": reason, "digest": digest(frame).hex()}
-        facts["time"] = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-        if first is not None:
-            facts["first"] = {
-                "round": first.round, "digest": first.digest.hex(), "signature": first.signature.hex()
-            }  # fmt: skip
-        write_bytes(path.with_suffix(".json"), (json.dumps(facts, indent=1) + "\n").encode(), private=True)
-        write_bytes(path, frame, private=True)
+        facts = {
+            "party": party,
+            "reason": reason,
+            "time": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+            "frame": digests[0].hex() if frame else None,
+            "signed": [{"round": r.round, "digest": r.digest.hex(), "signature": r.signature.hex()} for r in receipts],
+        }
+        if frame:
+            write_bytes(note.with_suffix(".frame"), frame, private=True)
+        write_bytes(note, (json.dumps(facts, indent=1) + "\n").encode(), private=True)
         sync_folder(self.folder)
-        log.warning("a frame of %s is kept as evidence: %s (%s)", party, path, reason, extra={"about": party})
+        log.warning("evidence against %s is kept: %s (%s)", party, note, reason, extra={"about": party})
