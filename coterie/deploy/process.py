@@ -41,6 +41,7 @@ from coterie.privacy.ledger import Budget, BudgetExceeded
 __all__ = ["EXIT", "open_party", "read_status", "run_party"]
 
 EXIT = {"done": 0, "input": 2, "budget": 3, "ledger": 4, "rolled back": 5, "gave up": 6, "ended": 7, "stopped": 130}
+READERS = 8  # of the numbers for Prometheus at a time
 EVERY = 1.0  # seconds between two writings of status.json
 EFFORT = 200  # ε, for a party that runs, is worked out anew when so many times as long as that takes have passed
 
@@ -248,7 +249,16 @@ class Watch:
     async def serve(self, port: int) -> asyncio.Server:
         """Prometheus text on the loopback address only."""
 
+        places = asyncio.Semaphore(READERS)
+
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if places.locked():  # anybody on this machine may ask, and nobody may use up its descriptors
+                writer.transport.abort()
+                return
+            async with places:
+                await reply(reader, writer)
+
+        async def reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
                 await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
                 body = self.metrics().encode()
@@ -288,14 +298,18 @@ def line(facts: dict[str, Any]) -> str:
 
 
 def read_status(state: Path) -> dict[str, Any]:
-    """The status of a party that runs, or ran, in this folder; `running` says which."""
+    """The status of a party that runs, or ran, in this folder; `running` says which, None that it cannot be known."""
     try:
         facts = json.loads((state / "status.json").read_text(encoding="utf-8"))
+    except PermissionError:
+        raise InputError(f"cannot read {state}: whether an agent runs there is for its owner to ask") from None
     except (OSError, ValueError):
         raise InputError(f"no agent has run in {state}: there is no status.json") from None
     try:
         os.kill(facts["pid"], 0)
         facts["running"] = not facts["ended"]
+    except PermissionError:  # there is such a process, of another user
+        facts["running"] = False if facts.get("ended") else None
     except (OSError, KeyError):
         facts["running"] = False
     return facts
