@@ -15,6 +15,7 @@ import grpc
 import pytest
 
 from coterie.deploy import door as door_module
+from coterie.deploy import hello
 from coterie.deploy.door import EACH, LINGER, PER_NEIGHBOUR, SPARE, WANTED, Door, crowd_limit, listening_sockets
 from coterie.deploy.grpc_transport import GrpcTransport
 from coterie.errors import InputError
@@ -82,7 +83,7 @@ def test_a_neighbour_has_few_places(group: Consortium) -> None:
             for _ in range(12):
                 calls.append(stream(group, "ben", Credentials(group.folder / "ada")))
                 call = await calls[-1].__aenter__()
-                await call.write(b"x")  # the stream begins
+                await call.write(hello.make_opening(group.agreement.plan_hash, ada.node))  # and then nothing
             await until(lambda: door.turned_away["replaced"] >= 12 - PER_NEIGHBOUR)
             assert len(door._known["ada"]) <= PER_NEIGHBOUR
             for call in calls:
