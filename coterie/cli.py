@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from coterie import programs
 from coterie.commands import keys, ledger, plan
-from coterie.errors import InputError
+from coterie.errors import InputError, naming_extras
 
 __all__ = ["app", "main"]
 
@@ -335,7 +335,7 @@ def agent(
 
     Started again after any stop it goes on where it was, and sends no second version of anything.
 
-    Exit codes: 0 done, 2 input, 3 budget, 4 ledger, 5 ledger rolled back, 6 gave up waiting, 130 stopped.
+    Exit codes: 0 done, 2 input, 3 budget, 4 ledger, 5 rolled back, 6 gave up, 7 agreement ended, 130 stopped.
 
     Example: coterie agent agreement.json --me harbour --data patients.csv --state ~/coterie
     """
@@ -378,8 +378,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     errors = Console(stderr=True, soft_wrap=True)
     try:
-        code = app(args=arguments, standalone_mode=False)
-        return int(code or 0)
+        with naming_extras():
+            return int(app(args=arguments, standalone_mode=False) or 0)
     except (InputError, USAGE_ERROR) as error:
         text = str(error) if isinstance(error, InputError) else error.format_message()  # type: ignore[attr-defined]
         if text.strip():  # empty where `coterie` alone has shown its help

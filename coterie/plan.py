@@ -12,13 +12,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from coterie.algorithms.base import Config, find
 from coterie.arguments import check_arguments
 from coterie.drivers.references import REFERENCES
 from coterie.errors import InputError
 from coterie.graphs.make import KINDS
+from coterie.names import host_and_port, party_name
 from coterie.privacy import schedules
 
 __all__ = [
@@ -238,12 +239,17 @@ class ExchangePlan(Section):
         return self
 
 
+def _reachable(address: str) -> str:
+    host_and_port(address)
+    return address
+
+
 class PartyPlan(Section):
     """One party of a deployment, in the order of the graph's nodes."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,62}$", description="what the others call it; in its certificate")
-    address: str | None = Field(
-        None, pattern=r"^[^\s:]+:\d{1,5}$", description="host:port where it listens; without one it only dials out"
+    name: Annotated[str, AfterValidator(party_name)] = Field(description="what the others call it; in its certificate")
+    address: Annotated[str, AfterValidator(_reachable)] | None = Field(
+        None, description="host:port where it listens; without one it only dials out"
     )
 
 

@@ -21,6 +21,7 @@ from coterie.deploy.keys import default_folder
 from coterie.deploy.process import EXIT, line, read_status, run_party
 from coterie.deploy.trial import Trial, make_trial, start_agent
 from coterie.errors import InputError
+from coterie.names import host_and_port
 from coterie.plan import read_plan
 
 __all__ = ["agent", "launch", "status"]
@@ -42,6 +43,8 @@ def agent(
     keys = keys or default_folder(me)
     if metrics is not None and not 1 <= metrics <= 65535:
         raise InputError(f"--metrics needs a port from 1 to 65535, got {metrics}")
+    if listen is not None:
+        host_and_port(listen)
     with console.status(f"{me}: starting") if console.is_terminal else contextlib.nullcontext() as shown:
         show = shown.update if shown else None
         code = run_party(agreement, keys, data, state, me=me, listen=listen, metrics=metrics, show=show)
@@ -56,13 +59,17 @@ def agent(
 
 
 def status(state: Path, as_json: bool, console: Console) -> int:
-    """Show the status of the agent whose folder this is; 0 if it runs or is done, 1 if it stopped on the way."""
+    """Show the status of the agent whose folder this is; 0 if it runs or is done, 1 if it stopped on the way, 2 if that
+    cannot be known."""
     facts = read_status(state)
     if as_json:
         console.print_json(json.dumps(facts))
     else:
-        ended = "" if facts["running"] or facts["phase"] == "done" else " (not running)"
+        words = {True: "", False: " (not running)", None: " (another user's: whether it runs cannot be known)"}
+        ended = "" if facts["phase"] == "done" else words[facts["running"]]
         console.print(line(facts) + ended, highlight=False, soft_wrap=True)
+    if facts["running"] is None and facts["phase"] != "done":
+        return 2
     return 0 if facts["running"] or facts["phase"] == "done" else 1
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from coterie.errors import InputError
+from coterie.names import party_name
 
 __all__ = ["app"]
 
@@ -59,7 +60,7 @@ def request(
 def sign(
     request: Annotated[Path, typer.Argument(metavar="REQUEST", help="NAME.request.json of a party")],
     ca: Annotated[Path, typer.Option(help="the authority's folder")],
-    days: Annotated[int, typer.Option(min=1, help="how long the certificate is valid")] = 90,
+    days: Annotated[int, typer.Option(min=1, max=3650, help="how long the certificate is valid")] = 90,
     out: Annotated[Path | None, typer.Option(help="the certificate; default NAME.pem")] = None,
 ) -> None:
     """Certify a request, at the authority. Check by telephone that it came from whom it names.
@@ -119,12 +120,10 @@ def show(
 
 
 def _keys() -> ModuleType:
-    try:
-        from coterie.deploy import keys
-    except ModuleNotFoundError as error:
-        raise InputError(f"{error.name} is missing: pip install 'coterie[deploy]'") from None
+    from coterie.deploy import keys
+
     return keys
 
 
 def _folder(name: str, folder: Path | None) -> Path:
-    return folder if folder is not None else _keys().default_folder(_keys().check_name(name))
+    return folder if folder is not None else _keys().default_folder(party_name(name))

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import datetime as dt
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+
+from coterie.errors import InputError
+
+if TYPE_CHECKING:
+    from coterie.deploy.agreement import Agreement
 
 __all__ = ["app"]
 
 app = typer.Typer(help="Plans that several parties sign up to.", no_args_is_help=True)
 console = Console(soft_wrap=True)
+LONGEST = 3650  # days
 
 
 @app.command()
@@ -22,7 +30,7 @@ def sign(
     ca: Annotated[Path, typer.Option(help="the authority's folder")],
     certs: Annotated[list[Path], typer.Option(help="certificates of the parties, or a folder of them")],
     out: Annotated[Path, typer.Option(help="the agreement, for every party")] = Path("agreement.json"),
-    days: Annotated[int, typer.Option(min=1, help="how long the agreement is valid")] = 365,
+    days: Annotated[int, typer.Option(min=1, max=LONGEST, help="how long the agreement is valid")] = 365,
 ) -> None:
     """Sign a plan at the consortium's authority: who takes part, with which keys, under which rules.
 
@@ -43,18 +51,30 @@ def sign(
 
 @app.command()
 def check(
-    plan: Annotated[Path | None, typer.Argument(metavar="[PLAN.toml]", help="default: the embedded plan")] = None,
+    plan: Annotated[
+        Path | None, typer.Argument(metavar="[PLAN.toml]", help="a plan or an agreement; default: the embedded plan")
+    ] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a key")] = None,
     rehearsal: Annotated[bool, typer.Option(help="try the plan on synthetic data of its shape")] = True,
 ) -> None:
-    """Explain a plan in words before anything runs: who sends what, what it costs, what to expect.
+    """Explain a plan or an agreement in words before anything runs: who sends what, what it costs, what to expect.
 
     Example: coterie plan check plan.toml
     """
     from coterie.explain import explain, rehearse
     from coterie.plan import read_plan
 
-    read = read_plan(plan, set_ or [])
+    if plan is not None and _is_json(plan):
+        from coterie.deploy.agreement import unverified
+
+        if set_:
+            raise InputError(f"--set does not apply to {plan}: an agreement is what was signed")
+        found = unverified(plan)
+        _show(found)
+        console.print(f"The signature was not checked: coterie plan verify {plan} --ca ca.json", highlight=False)
+        read = found.plan
+    else:
+        read = read_plan(plan, set_ or [])
     lines, network, priced = explain(read)
     for line in lines:
         console.print(line, highlight=False, markup=False)
@@ -77,7 +97,7 @@ def verify(
     agreement: Annotated[Path, typer.Argument(metavar="AGREEMENT", help="agreement.json")],
     ca: Annotated[Path, typer.Option(help="the authority's ca.json")],
 ) -> None:
-    """Check an agreement's signature, date and software, and say who talks to whom.
+    """Check an agreement's signature, date and software, and show all that is agreed: cost, parties, every setting.
 
     Example: coterie plan verify agreement.json --ca ca.json
     """
@@ -86,12 +106,31 @@ def verify(
 
     authority = read_authority(ca)
     found = read_agreement(agreement, authority)
-    console.print(f"signed by {authority.name}, valid until {found.valid_until:%Y-%m-%d %H:%M} UTC", highlight=False)
-    console.print(f"plan {found.plan.name}, hash {found.plan_hash.hex()}", highlight=False)
-    table = Table("party", "listens at", "calls", "is called by", box=None)
-    for party in found.parties:
-        around = found.neighbours(party.name)
-        calls = [n for n in around if found.dials(party.name, n)]
-        called = [n for n in around if n not in calls]
-        table.add_row(party.name, party.address or "nowhere", ", ".join(calls) or "-", ", ".join(called) or "-")
+    console.print(f"signed by {authority.name}", highlight=False, markup=False)
+    _show(found)
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(1) == b"{"
+    except OSError:
+        return False  # whoever reads it next says why
+
+
+def _show(agreement: Agreement) -> None:
+    """All that is agreed: cost first, then who takes part, then every setting."""
+    from coterie.deploy.wording import columns, headlines, settings
+
+    say = partial(console.print, highlight=False, markup=False)
+    say(f"valid until {agreement.valid_until:%Y-%m-%d %H:%M} UTC, for {agreement.software}")
+    for line in headlines(agreement):
+        say(line)
+    names, rows = columns(agreement)
+    table = Table(*names, box=None)
+    for row in rows:
+        table.add_row(*map(escape, row))
     console.print(table)
+    say("every setting that is signed:")
+    for line in settings(agreement):
+        say(f"  {line}")

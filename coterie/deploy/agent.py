@@ -2,6 +2,7 @@
 
 A round, in the order that makes a crash harmless at every point:
 
+    date      is the agreement still in force?
     draw      fresh noise from the operating system                     nothing has left: a crash costs nothing
     turn      what the last round's messages make of the state, then the next message, on the grid
     release   one transaction in the ledger: charge + exact bytes + state; it returns when the disk has them
@@ -24,12 +25,13 @@ from typing import Any
 import numpy as np
 
 from coterie.deploy.agreement import Agreement
-from coterie.deploy.frames import MESSAGE, SILENT, Frame, seal
+from coterie.deploy.frames import MESSAGE, SILENT, seal
 from coterie.deploy.keys import PartyKeys
 from coterie.deploy.ledger import DurableLedger, LedgerFailure
 from coterie.deploy.noise import Source
 from coterie.deploy.party import Carry, Party, wire_of
-from coterie.deploy.transport import Transport
+from coterie.deploy.secret import BadShare
+from coterie.deploy.transport import Incoming, Transport
 
 __all__ = ["Agent", "GaveUp", "Status", "wire_of"]
 
@@ -62,6 +64,7 @@ class Agent:
         transport: not started yet.
         source: where noise comes from.
         note: called with the name of an event and its facts, for the owner's log.
+        evidence: called with a neighbour's name, a reason and a frame that it signed and should not have.
     """
 
     def __init__(
@@ -73,16 +76,17 @@ class Agent:
         transport: Transport,
         source: Source,
         note: Callable[..., None] = lambda *_, **__: None,
+        evidence: Callable[[str, str, bytes], None] = lambda *_: None,
     ):
         self.agreement, self.keys, self.party, self.ledger = agreement, keys, party, ledger
-        self.transport, self.source, self.note = transport, source, note
+        self.transport, self.source, self.note, self.evidence = transport, source, note, evidence
         self.held = ledger.held()  # the frames that are in the state, by neighbour
         self.name = keys.name
         self.terms, self.deploy = party.terms, agreement.deploy
         self.neighbours = [agreement.parties[int(j)].name for j in party.neighbours]
         self.wire, self.charges, self.rounds = party.wire, party.charges, party.rounds
         self.reuse = party.late == "reuse"
-        self.waiting: dict[str, dict[int, Frame]] = {n: {} for n in self.neighbours}
+        self.waiting: dict[str, dict[int, Incoming]] = {n: {} for n in self.neighbours}
         self.status = Status(rounds=self.rounds, budget=ledger.budget.epsilon)
         self._tick = time.monotonic()
 
@@ -173,6 +177,7 @@ class Agent:
         self.status.phase, self.status.waiting = "done", ()
 
     async def _speak(self, t: int, carry: Carry) -> Carry:
+        self.agreement.check_date()
         self.status.phase = "computing"
         carry, numbers, sent = self.party.speak(t, carry, self.source)
         payload = self.wire.encode(numbers if sent else np.zeros_like(numbers), self.party.node, t)
@@ -205,7 +210,7 @@ class Agent:
                 while missing := [n for n in self.neighbours if t not in self.waiting[n]]:
                     self.status.waiting = tuple(missing)
                     incoming = await self.transport.pull(oldest, now=t)
-                    self.waiting[incoming.sender][incoming.round] = incoming.frame
+                    self.waiting[incoming.sender][incoming.round] = incoming
         except TimeoutError:
             if not self.reuse:
                 raise self._gave_up(missing, t) from None
@@ -213,11 +218,18 @@ class Agent:
         self.status.waiting = ()
         for slot, name in enumerate(self.neighbours):
             for r in sorted(r for r in self.waiting[name] if r <= t):
-                frame = self.waiting[name].pop(r)
-                self.held[name] = frame.receipt
-                if not frame.silent:
-                    carry = self.party.heard(carry, slot, r, frame.stored)
+                incoming = self.waiting[name].pop(r)
+                self.held[name] = incoming.frame.receipt
+                if not incoming.frame.silent:
+                    carry = self._hear(carry, slot, incoming)
         return carry
+
+    def _hear(self, carry: Carry, slot: int, incoming: Incoming) -> Carry:
+        try:
+            return self.party.heard(carry, slot, incoming.round, incoming.frame.stored)
+        except BadShare as error:
+            self.evidence(incoming.sender, str(error), incoming.data)
+            raise
 
     async def _patiently(self, call: Any, name: str) -> Any:
         try:
@@ -226,4 +238,8 @@ class Agent:
             raise self._gave_up([name], self.ledger.last + 1) from None
 
     def _gave_up(self, names: list[str], t: int) -> GaveUp:
-        return GaveUp(f"round {t}: nothing from {', '.join(names)} for {self.deploy.patience:g} s (deploy.patience)")
+        trouble = self.transport.trouble
+        why = "".join(f"; {name}: {trouble[name]}" for name in names if name in trouble)
+        return GaveUp(
+            f"round {t}: nothing from {', '.join(names)} for {self.deploy.patience:g} s (deploy.patience){why}"
+        )

@@ -31,10 +31,14 @@ from coterie.errors import InputError
 from coterie.graphs import make_graph
 from coterie.plan import DeployPlan, Plan, validate
 
-__all__ = ["Agreement", "Party", "draft_agreement", "read_agreement", "sign_agreement"]
+__all__ = ["Agreement", "Ended", "Party", "draft_agreement", "read_agreement", "sign_agreement", "unverified"]
 
 _DOMAIN = b"coterie agreement\0"
 Hex32 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Ended(InputError):
+    """The agreement is over: nothing may be released under it any more."""
 
 
 class _Part(BaseModel):
@@ -140,6 +144,11 @@ class Agreement(_Part):
         """The same agreement with the authority's signature."""
         return self.model_copy(update={"signature": key.sign(_DOMAIN + self.body).hex()})
 
+    def check_date(self, now: dt.datetime | None = None) -> None:
+        """Refuse to go on after its time."""
+        if (now or dt.datetime.now(dt.UTC)) > self.valid_until:
+            raise Ended(f"the agreement ended on {self.valid_until:%Y-%m-%d %H:%M} UTC: sign a new agreement")
+
     def write(self, path: Path) -> None:
         """Write the agreement, in one step."""
         tree = self.model_dump(mode="json")
@@ -148,13 +157,8 @@ class Agreement(_Part):
 
 def read_agreement(path: Path, authority: Authority, now: dt.datetime | None = None) -> Agreement:
     """Read an agreement and check signature, date and software: what is returned may be acted upon."""
-    text = read_bytes(path)
-    try:
-        tree = json.loads(text)
-        signature = bytes.fromhex(tree.pop("signature"))
-        body = _canonical(tree)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise InputError(f"{path} is not an agreement") from None
+    tree, signature = _parts(path)
+    body = _canonical(tree)
     try:
         authority.agreement_key.verify(signature, _DOMAIN + body)
     except InvalidSignature:
@@ -165,17 +169,39 @@ def read_agreement(path: Path, authority: Authority, now: dt.datetime | None = N
         raise InputError(
             f"{path} is for {tree.get('software')}, this is coterie {coterie.__version__}: install that one"
         )
-    try:
-        agreement = Agreement.model_validate({**tree, "signature": signature.hex()})
-    except ValidationError as error:
-        raise InputError(f"{path}: {error.errors()[0]['msg']}") from None
+    agreement = _agreement(path, tree, signature)
     if agreement.body != body:
         raise InputError(f"{path} leaves out what this software writes: it was made by another build")
     if agreement.edges != _edges(agreement.plan, len(agreement.parties)):
         raise InputError(f"{path}: this machine makes another graph of the plan than the one that was signed")
-    if (now or dt.datetime.now(dt.UTC)) > agreement.valid_until:
-        raise InputError(f"{path} ended on {agreement.valid_until:%Y-%m-%d %H:%M} UTC: sign a new agreement")
+    try:
+        agreement.check_date(now)
+    except Ended as error:
+        raise InputError(f"{path}: {error}") from None
     return agreement
+
+
+def unverified(path: Path) -> Agreement:
+    """An agreement to look at: nothing says yet that anybody has signed it."""
+    return _agreement(path, *_parts(path))
+
+
+def _parts(path: Path) -> tuple[dict[str, Any], bytes]:
+    text = read_bytes(path)
+    try:
+        tree = json.loads(text)
+        signature = bytes.fromhex(tree.pop("signature"))
+        _canonical(tree)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise InputError(f"{path} is not an agreement") from None
+    return tree, signature
+
+
+def _agreement(path: Path, tree: dict[str, Any], signature: bytes) -> Agreement:
+    try:
+        return Agreement.model_validate({**tree, "signature": signature.hex()})
+    except ValidationError as error:
+        raise InputError(f"{path}: {error.errors()[0]['msg']}") from None
 
 
 def sign_agreement(
@@ -240,6 +266,10 @@ def draft_agreement(
     valid_until = valid_until.astimezone(dt.UTC).replace(microsecond=0)
     if valid_until <= dt.datetime.now(dt.UTC):
         raise InputError(f"valid_until lies in the past: {valid_until:%Y-%m-%d %H:%M} UTC")
+    if valid_until > (end := authority.certificate.not_valid_after_utc):
+        raise InputError(
+            f"valid_until {valid_until:%Y-%m-%d %H:%M} UTC lies after the end of {authority.name}, {end:%Y-%m-%d %H:%M}"
+        )
     return Agreement(plan=plan, edges=edges, parties=listed, valid_until=valid_until)
 
 

@@ -12,6 +12,10 @@ party, running on copies of its ledger, a neighbour talks to one (`hello`).
 **Limits.** A neighbour may be `AHEAD` rounds ahead of this party, and as many of its frames may wait for the agent;
 then it is read no further, and the wire's flow control stops it. A bad frame, a gap, a repetition without end or a
 second version of a frame ends the connection, and the neighbour has to wait before the next (twice as long each time).
+
+**Rumours.** Who hears the same neighbour tells each other which frame came from it, by digest and signature, with the
+next message. So a neighbour that signs different frames for different ears is named, with both signatures as evidence,
+wherever two of its ears are neighbours too.
 """
 
 from __future__ import annotations
@@ -21,14 +25,14 @@ import logging
 import os
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
 
 from coterie.deploy import hello
 from coterie.deploy.agreement import Agreement
-from coterie.deploy.frames import MAGIC, SIGNATURE_BYTES, BadFrame, Receipt, Wire, open_frame
+from coterie.deploy.frames import MAGIC, SIGNATURE_BYTES, BadFrame, Misdeed, Receipt, Wire, open_frame
 from coterie.deploy.keys import PartyKeys
+from coterie.deploy.peers import Peer, Rumours
 from coterie.deploy.transport import AHEAD, Incoming, Link, Outbox, RolledBack, Timing
 
 __all__ = ["Courier", "Peer"]
@@ -37,45 +41,6 @@ RECENT = 4  # own frames kept at hand; older ones come from the outbox
 REPEATS = 16  # frames already seen that one connection may bring: an honest one brings a few after a reconnect
 HISTORY = 1024  # rounds for which a second version of a frame is recognised as such (older ones are dropped unread)
 log = logging.getLogger("coterie.deploy")
-
-
-@dataclass(eq=False)
-class Peer:
-    """A neighbour, as the courier knows it."""
-
-    name: str
-    node: int
-    wake: asyncio.Event = field(default_factory=asyncio.Event)  # there may be something to write
-    news: asyncio.Event = field(default_factory=asyncio.Event)  # a receipt came
-    theirs: Receipt | None = None  # what it has of mine
-    tasks: tuple[asyncio.Task, ...] = ()  # of the connection in use
-    waiting: int = 0  # its frames that the agent has not pulled yet
-    due: bool = False  # it should hear now what is kept here …
-    rests: bool = False  # … or in a moment, with what is kept until then
-    digests: dict[int, bytes] = field(default_factory=dict)
-    delay: float = 0.0  # before dialling it again
-    offences: int = 0
-    blocked_until: float = 0.0
-    process: bytes = b""  # which of its processes is connected …
-    seats: int = 0  # … by how many connections: a new one of the same process takes over from the old
-
-    def sit(self, process: bytes, until: ExitStack) -> bool:
-        """Let one process of the neighbour in, until the stack is closed; False while another one is in."""
-        if self.seats and self.process != process:
-            return False
-        self.process, self.seats = process, self.seats + 1
-        until.callback(self.rise)
-        return True
-
-    def rise(self) -> None:
-        """A connection has ended."""
-        self.seats -= 1
-
-    def cut(self) -> None:
-        """End the connection in use."""
-        for task in self.tasks:
-            task.cancel()
-        self.tasks = ()
 
 
 class Courier:
@@ -91,6 +56,8 @@ class Courier:
             that were taken in but not yet used are no business of the ledger, since a crash loses them (and the
             neighbours, asked again, resend them).
         timing: see `Timing`.
+        evidence: called with a neighbour's name, a reason, a frame that it signed and should not have (empty: not at
+            hand), and the receipts of other versions that it signed.
     """
 
     def __init__(
@@ -103,6 +70,7 @@ class Courier:
         outbox: Outbox,
         held: Mapping[str, Receipt] | None = None,
         timing: Timing | None = None,
+        evidence: Callable[..., None] = lambda *_: None,
     ) -> None:
         if keys.name != me:
             raise ValueError(f"the keys belong to {keys.name}, not to {me}")
@@ -112,9 +80,10 @@ class Courier:
         self.held = {name: (held or {}).get(name, Receipt()) for name in agreement.neighbours(me)}
         self.refused: Counter[str] = Counter()  # offences of each neighbour
         self.peers = {name: Peer(name, agreement.index(name)) for name in agreement.neighbours(me)}
+        self._rumours = Rumours(agreement, self.peers, self._accuse)
         for name, peer in self.peers.items():
-            peer.digests[self.held[name].round] = self.held[name].digest
-        self._outbox = outbox
+            peer.digests[self.held[name].round] = self.held[name]
+        self._outbox, self._evidence = outbox, evidence
         self._recent: OrderedDict[int, bytes] = OrderedDict()
         self._pushed = -1
         self._since, self._now, self._moved = 0, 0, asyncio.Event()
@@ -129,6 +98,11 @@ class Courier:
     def alive(self) -> dict[str, bool]:
         """Whether each neighbour is connected and greeted just now."""
         return {name: bool(peer.tasks) for name, peer in self.peers.items()}
+
+    @property
+    def trouble(self) -> dict[str, str]:
+        """Why each neighbour that is not connected is not, as far as known."""
+        return {name: peer.trouble for name, peer in self.peers.items() if peer.trouble and not peer.tasks}
 
     async def start(self) -> None:
         """Begin to dial those neighbours that wait for this party's call."""
@@ -221,11 +195,17 @@ class Courier:
             except BadFrame:
                 pass  # logged, and blocked for a while
             except (OSError, EOFError, TimeoutError) as error:
-                log.info("%s: no connection to %s: %s", self.me, peer.name, error)
-            except Exception:  # one neighbour's trouble, whatever it is, is not the others'
-                log.exception("%s: the connection to %s failed", self.me, peer.name)
+                self._lost(peer, error)
+            except Exception as error:  # one neighbour's trouble, whatever it is, is not the others'
+                peer.trouble = repr(error)
+                log.exception("%s: the connection to %s failed", self.me, peer.name, extra={"about": peer.name})
             peer.delay = min(max(peer.delay * 2, shortest), longest)
             await asyncio.sleep(max(peer.delay, peer.blocked_until - time.monotonic()))
+
+    def _lost(self, peer: Peer, error: Exception) -> None:
+        """Say why there is no connection, or no more."""
+        peer.trouble = str(error) or type(error).__name__
+        log.info("%s: no connection with %s: %s", self.me, peer.name, peer.trouble, extra={"about": peer.name})
 
     async def converse(self, link: Link, peer: Peer) -> None:
         """One connection, from greeting to end; both ends run this.
@@ -249,8 +229,9 @@ class Courier:
         peer.cut()  # the latest connection is the one that works
         work = self._read(link, peer), self._write(link, peer, receipt.round + 1)
         peer.tasks = tasks = tuple(asyncio.create_task(w) for w in work)
-        peer.delay = 0.0
-        log.info("%s: %s is here and has my frames up to round %d", self.me, peer.name, receipt.round)
+        peer.delay, peer.trouble = 0.0, ""
+        log.info("%s: %s is here and has my frames up to round %d", self.me, peer.name, receipt.round,
+                 extra={"about": peer.name})  # fmt: skip
         try:
             await asyncio.wait(tasks, timeout=self.timing.age, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -272,7 +253,8 @@ class Courier:
             shortest, longest = self.timing.retry
             peer.blocked_until = time.monotonic() + min(shortest * 2**peer.offences, longest)
             peer.offences = min(peer.offences + 1, 30)
-            log.warning("%s: refused %s: %s", self.me, peer.name, error)
+            peer.trouble = f"refused: {error}"
+            log.warning("%s: refused %s: %s", self.me, peer.name, error, extra={"about": peer.name})
             raise
 
     async def _greet(self, link: Link, peer: Peer, seat: ExitStack) -> Receipt:
@@ -287,9 +269,8 @@ class Courier:
         receipt, busy = hello.check_hello(await _next(link), key[peer.node], mine, theirs)
         self._check_receipt(peer, receipt)
         if other or busy:
-            log.warning(
-                "%s: %s: another process of %s is connected", self.me, peer.name, peer.name if other else "mine"
-            )
+            log.warning("%s: %s: another process of %s is connected", self.me, peer.name,
+                        peer.name if other else "mine", extra={"about": peer.name})  # fmt: skip
             raise EOFError("another process is connected")
         self._take_receipt(peer, receipt)
         return receipt
@@ -328,6 +309,9 @@ class Courier:
                     raise EOFError(f"the outbox has no frame of round {round}")
                 await link.write(data)
                 round += 1
+            while peer.rumours:
+                some = [peer.rumours.popleft() for _ in range(min(len(peer.rumours), hello.MOST_RUMOURS))]
+                await link.write(hello.pack_rumours(some))
             if peer.due:
                 peer.due = False
                 await link.write(hello.pack_receipt(self.held[peer.name]))
@@ -340,30 +324,51 @@ class Courier:
             while (data := await link.read()) is not None:
                 if data.startswith(MAGIC):
                     repeats += not await self._admit(peer, data)
-                    if repeats > REPEATS:
-                        raise BadFrame("repeats itself without end")
                 elif data.startswith(hello.RECEIPT):
-                    self._take_receipt(peer, hello.unpack_receipt(data))
+                    repeats += not self._take_news(peer, hello.unpack_receipt(data))
+                elif data.startswith(hello.RUMOURS):
+                    repeats += sum([not self._rumours.hear(peer, rumour) for rumour in hello.unpack_rumours(data)])
                 else:
                     raise BadFrame("neither frame nor receipt")
+                if repeats > REPEATS:
+                    raise BadFrame("repeats itself without end")
+
+    def _take_news(self, peer: Peer, receipt: Receipt) -> bool:
+        """A receipt after the greeting; False, and nothing more is done, if it says nothing new."""
+        if peer.theirs is not None and receipt.kept <= peer.theirs.kept and receipt.round <= peer.theirs.round:
+            return False
+        self._take_receipt(peer, receipt)
+        return True
+
+    def _accuse(self, liar: Peer, reason: str, *signed: Receipt) -> None:
+        """Name a neighbour that has signed two frames for one round; both signatures prove it."""
+        self.refused[liar.name] += 1
+        log.error("%s: %s %s", self.me, liar.name, reason, extra={"about": liar.name})
+        self._evidence(liar.name, reason, b"", *signed)
 
     async def _admit(self, peer: Peer, data: bytes) -> bool:
         """Take in a frame; False if it was here already."""
-        frame = open_frame(data, self.agreement.frame_keys, self.agreement.plan_hash, self.wire, peer.node)
+        try:
+            frame = open_frame(data, self.agreement.frame_keys, self.agreement.plan_hash, self.wire, peer.node)
+        except Misdeed as error:
+            self._evidence(peer.name, str(error), data)
+            raise
         if frame.round > self.held[peer.name].round + 1:  # at once: to wait for it would be to wait for nothing
             raise BadFrame(f"round {frame.round} after round {self.held[peer.name].round}")
         while frame.round > self._now + AHEAD or peer.waiting > AHEAD:
             await self._moved.wait()
         known = self.held[peer.name]  # no wait from here on: a connection that replaces this one sees all or nothing
         if frame.round <= known.round:
-            if peer.digests.get(frame.round, frame.digest) != frame.digest:
-                log.error("%s: %s signed two frames for round %d: %s and %s", self.me, peer.name, frame.round,
-                          peer.digests[frame.round].hex(), frame.digest.hex())  # fmt: skip
-                raise BadFrame(f"a second version of round {frame.round}")
+            first = peer.digests.get(frame.round)
+            if first is not None and first.digest != frame.digest:
+                reason = f"a second version of round {frame.round}"
+                self._evidence(peer.name, reason, data, first)
+                raise Misdeed(reason)
             return False
         self.held[peer.name] = Receipt(frame.round, frame.digest, frame.signature, known.kept)
-        peer.digests[frame.round] = frame.digest
+        peer.digests[frame.round] = frame.receipt
         peer.digests.pop(frame.round - HISTORY, None)
+        self._rumours.arrived(peer, frame.receipt)
         if frame.round >= self._since:
             peer.waiting += 1
             self._inbox.put_nowait(Incoming(peer.name, frame.round, frame, data))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from coterie.errors import InputError
 
-__all__ = ["make_folder", "private_pem", "read_bytes", "read_ecdsa", "read_ed25519", "read_json", "write_bytes",
-           "write_json"]  # fmt: skip
+__all__ = ["make_folder", "private_files", "private_folder", "private_pem", "read_bytes", "read_ecdsa", "read_ed25519",
+           "read_json", "write_bytes", "write_json"]  # fmt: skip
 
 
 def make_folder(folder: Path, *new: str) -> None:
@@ -26,6 +28,26 @@ def make_folder(folder: Path, *new: str) -> None:
         raise InputError(f"cannot make {folder}: {error.strerror}") from None
     if found := next((n for n in new if (folder / n).exists()), None):
         raise InputError(f"{folder / found} exists: keys are never overwritten; choose another folder for a new key")
+
+
+def private_folder(folder: Path) -> None:
+    """Make a folder, or take the one that is there, and let nobody else into it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if folder.stat().st_mode & 0o077:
+            folder.chmod(0o700)
+    except OSError as error:
+        raise InputError(f"cannot make {folder} a folder of your own: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def private_files() -> Iterator[None]:
+    """Files made in here, by whatever library, can be read by their owner alone."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def read_bytes(path: Path, *, private: bool = False) -> bytes:

@@ -39,8 +39,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from nacl.exceptions import BadSignatureError
 from nacl.signing import VerifyKey
 
-__all__ = ["HEADER_BYTES", "MESSAGE", "SIGNATURE_BYTES", "SILENT", "BadFrame", "Frame", "Receipt", "Wire", "digest",
-           "open_frame", "seal"]  # fmt: skip
+__all__ = ["HEADER_BYTES", "MESSAGE", "SIGNATURE_BYTES", "SILENT", "BadFrame", "Frame", "Misdeed", "Receipt", "Wire",
+           "digest", "open_frame", "seal"]  # fmt: skip
 
 MAGIC = b"CTRF"
 VERSION = 1
@@ -55,6 +55,10 @@ _RECEIPT = struct.Struct("<ii32s64s")
 
 class BadFrame(ValueError):
     """Bytes that are not an acceptable frame; the message says which check failed."""
+
+
+class Misdeed(BadFrame):
+    """A frame that its sender has signed and should not have: evidence against it."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ class Wire:
         """Refuse integers beyond the limit. Minimum and maximum: the absolute value of −2⁶³ is negative."""
         bound = self.limit(sender, round)
         if int(np.minimum.reduce(numbers)) < -bound or int(np.maximum.reduce(numbers)) > bound:
-            raise BadFrame(f"a number lies beyond ±{bound}")
+            raise Misdeed(f"a number lies beyond ±{bound}")
 
 
 class Frame(NamedTuple):
@@ -222,7 +226,7 @@ def open_frame(
     stored = np.frombuffer(data, wire.dtype, wire.count, HEADER_BYTES)
     wire.check(stored, sender, round)
     if kind == SILENT and stored.any():
-        raise BadFrame("a silent frame holds numbers")
+        raise Misdeed("a silent frame holds numbers")
     return Frame(sender, round, kind, stored, content, signature)
 
 

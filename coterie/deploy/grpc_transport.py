@@ -3,7 +3,7 @@
 **Who is let in.** A party that listens accepts a connection only if TLS has verified a certificate of the consortium's
 authority, within its dates, *and* its key is the one pinned in the agreement, *and* its name is that party's, *and*
 that party is a neighbour whose part it is to call. All this before a byte of the stream is read; then come the opening
-and the hello (`hello`), before any frame is parsed.
+and the hello (`hello`), before any frame is parsed. How many may knock at a time is the door's part (`door`).
 
 **Whom is called.** gRPC does not show a client the certificate of its server, so the caller first makes a bare TLS
 connection, verifies the certificate (authority, dates, name, pin), and then gives that one certificate to gRPC as the
@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -32,15 +33,18 @@ from cryptography import x509
 
 from coterie.deploy import hello
 from coterie.deploy.courier import Courier, Peer, log
+from coterie.deploy.door import Door, listening_sockets
 from coterie.deploy.frames import BadFrame
 from coterie.deploy.keys import Identity
 from coterie.deploy.transport import Link
 from coterie.errors import InputError
+from coterie.names import host_and_port
 
 __all__ = ["METHOD", "GrpcTransport", "admit"]
 
 SERVICE, NAME = "coterie.Edge", "Talk"
 METHOD = f"/{SERVICE}/{NAME}"
+STRANGERS = 256  # certificates of strangers that are remembered
 GRACE = 2.0  # seconds that gRPC gives an over-aged connection to end by itself
 Options = Sequence[tuple[str, Any]]
 
@@ -110,11 +114,15 @@ class GrpcTransport(Courier):
         super().__init__(*arguments, **options)
         self._address = listen or self.agreement.party(self.me).address
         self._server: grpc.aio.Server | None = None
+        self._door: Door | None = None
+        self._strangers: dict[bytes, tuple[int, float]] = {}  # certificate → refusals, and until when it must wait
         self._stamp = self.keys.stamp
         largest = max(self.wire.frame_bytes, hello.LONGEST)
         self._options: list[tuple[str, Any]] = [
             ("grpc.max_receive_message_length", largest),
             ("grpc.max_send_message_length", largest),
+            ("grpc.compression_enabled_algorithms_bitset", 1),  # none: a few bytes could stand for gigabytes …
+            ("grpc.per_message_decompression", 0),  # … and older versions count only after unpacking
             ("grpc.http2.max_frame_size", 2**20),  # 15 % less work on a frame of 4 MB
             ("grpc.keepalive_time_ms", _ms(self.timing.keepalive)),
             ("grpc.keepalive_timeout_ms", _ms(self.timing.keepalive)),
@@ -124,41 +132,51 @@ class GrpcTransport(Courier):
 
     async def start(self) -> None:
         """Listen, if anybody is to call this party, and dial the others."""
-        if any(self.agreement.dials(name, self.me) for name in self.peers):
-            self._server = await self._listen()
+        callers = [name for name in self.peers if self.agreement.dials(name, self.me)]
+        if callers:
+            await self._listen(len(callers))
         await super().start()
 
     async def close(self) -> None:
         """Stop listening and end all connections."""
         await super().close()
+        if self._door is not None:
+            self._door.close()
         if self._server is not None:
             await self._server.stop(0)
 
     # ---- being called ----
 
-    async def _listen(self) -> grpc.aio.Server:
+    async def _listen(self, callers: int) -> None:
+        """Open the door, and gRPC behind it at a Unix socket that nobody else can reach."""
+        assert self._address is not None
+        sockets = listening_sockets(self._address)
         options = [
             *self._options,
-            ("grpc.so_reuseport", 0),  # a second process on this port must fail, not share it
             ("grpc.max_connection_age_ms", _ms(self.timing.age)),
             ("grpc.max_connection_age_grace_ms", _ms(GRACE)),
             ("grpc.server_handshake_timeout_ms", _ms(self.timing.hello)),
             ("grpc.max_concurrent_streams", 2),
             ("grpc.http2.min_ping_interval_without_data_ms", _ms(self.timing.keepalive / 2)),
         ]
-        server = grpc.aio.server(options=options)
+        self._server = grpc.aio.server(options=options)
         handler = grpc.stream_stream_rpc_method_handler(self._called)
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {NAME: handler}),))
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {NAME: handler}),))
         credentials = grpc.dynamic_ssl_server_credentials(
             self._server_certificate(), self._fresh_server_certificate, require_client_authentication=True
         )
-        assert self._address is not None
         try:
-            server.add_secure_port(self._address, credentials)
-        except RuntimeError:
-            raise InputError(f"cannot listen at {self._address}: in use, or not an address of this machine") from None
-        await server.start()
-        return server
+            with tempfile.TemporaryDirectory(prefix="coterie-") as folder:  # ours alone, and gone when the door is open
+                self._server.add_secure_port(f"unix:{folder}/door", credentials)
+                await self._server.start()
+                self._door = Door(sockets, f"{folder}/door", callers, self.timing.hello)
+        except BaseException as error:
+            for one in sockets:
+                one.close()
+            if isinstance(error, RuntimeError | OSError):
+                raise InputError(f"cannot listen at {self._address}: {error}") from None
+            raise
+        self._door.start()
 
     def _server_certificate(self) -> grpc.ServerCertificateConfiguration:
         pair = (self.keys.tls_key_pem, self.keys.identity.pem)
@@ -184,14 +202,28 @@ class GrpcTransport(Courier):
         return True
 
     async def _called(self, requests: object, context: grpc.aio.ServicerContext) -> None:
-        """Serve one stream: admission first, then the conversation."""
+        """Serve one stream, and then end its connection."""
+        assert self._door is not None
         try:
-            peer = admit(self, context.auth_context())
+            await self._serve(context, self._door)
+        finally:
+            self._door.part(context.peer())
+
+    async def _serve(self, context: grpc.aio.ServicerContext, door: Door) -> None:
+        """Admission first, then the conversation."""
+        shown = context.auth_context()
+        who = b"".join(shown.get("x509_pem_cert", []))
+        if time.monotonic() < self._strangers.get(who, (0, 0.0))[1]:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "later")
+        try:
+            peer = admit(self, shown)
         except BadFrame as error:
-            log.warning("%s: refused %s: %s", self.me, context.peer(), error)
+            self._keep_away(who)
+            log.warning("%s: refused a caller from %s: %s", self.me, door.origin(context.peer()), error)
             self.refused["stranger"] += 1
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "refused")
             return
+        door.know(context.peer(), peer.name)
         if time.monotonic() < peer.blocked_until:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "later")
         try:
@@ -199,7 +231,15 @@ class GrpcTransport(Courier):
         except BadFrame:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "refused")
         except (OSError, EOFError, TimeoutError) as error:
-            log.info("%s: the connection from %s ended: %s", self.me, peer.name, error)
+            self._lost(peer, error)
+
+    def _keep_away(self, who: bytes) -> None:
+        """Let a certified stranger wait, twice as long each time: the authority knows few, so they can be counted."""
+        shortest, longest = self.timing.retry
+        times = self._strangers.get(who, (0, 0.0))[0]
+        self._strangers[who] = min(times + 1, 30), time.monotonic() + min(shortest * 2**times, longest)
+        while len(self._strangers) > STRANGERS:
+            self._strangers.pop(next(iter(self._strangers)))
 
     # ---- calling ----
 
@@ -210,6 +250,10 @@ class GrpcTransport(Courier):
     @asynccontextmanager
     async def _call(self, peer: Peer) -> AsyncIterator[Link]:
         self._refresh()
+        try:
+            self.keys.identity.check_dates()
+        except InputError as error:
+            raise ConnectionError(str(error)) from None
         address = self.agreement.party(peer.name).address
         assert address is not None
         trusted = await self._verified(peer, address)
@@ -229,13 +273,13 @@ class GrpcTransport(Courier):
 
     async def _verified(self, peer: Peer, address: str) -> bytes:
         """The certificate (PEM) that a neighbour shows, after checking authority, dates, name and pin."""
-        host, _, port = address.rpartition(":")
+        host, port = host_and_port(address)
         context = ssl.create_default_context(cadata=self.keys.authority.pem.decode())
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(self.keys.folder / "certificate.pem", self.keys.folder / "tls.key")
         context.set_alpn_protocols(["h2"])
         async with asyncio.timeout(self.timing.hello):
-            _, writer = await asyncio.open_connection(host, int(port), ssl=context, server_hostname=peer.name)
+            _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=peer.name)
         try:
             der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         finally:

@@ -9,6 +9,7 @@ useless; the signature ties the connection, which TLS has tied to the certificat
     hello    "CTRH" version, 3 zeros, receipt 104, Ed25519 signature 64                 176 bytes
     busy     "CTRB" version, 3 zeros, receipt 104, Ed25519 signature 64                 176 bytes, instead of a hello
     receipt  "CTRR" version, 3 zeros, receipt 104                                       112 bytes, later
+    rumours  "CTRG" version, 3 zeros, up to 16 of: node 4, receipt 104            up to 1,736 bytes, with the next frame
 
 A party that is connected to another process of the same neighbour answers *busy*: the newcomer learns what has been
 received, which may tell it that its ledger is an old copy, and is not let in. So of two processes that run on copies of
@@ -27,14 +28,18 @@ from nacl.exceptions import BadSignatureError
 from nacl.signing import VerifyKey
 
 from coterie.deploy.frames import BadFrame, Receipt
+from coterie.deploy.peers import Rumour
 
-__all__ = ["BUSY", "HELLO", "LONGEST", "OPENING", "RECEIPT", "check_hello", "check_opening", "make_hello",
-           "make_opening", "pack_receipt", "process_of", "unpack_receipt"]  # fmt: skip
+__all__ = ["BUSY", "HELLO", "LONGEST", "MOST_RUMOURS", "OPENING", "RECEIPT", "RUMOURS", "check_hello", "check_opening",
+           "make_hello", "make_opening", "pack_receipt", "pack_rumours", "process_of", "unpack_receipt",
+           "unpack_rumours"]  # fmt: skip
 
-OPENING, HELLO, BUSY, RECEIPT = (b"CTR%c\1\0\0\0" % kind for kind in b"OHBR")
+OPENING, HELLO, BUSY, RECEIPT, RUMOURS = (b"CTR%c\1\0\0\0" % kind for kind in b"OHBRG")
 _OPENING = struct.Struct("<8s32sI16s32s")
 _DOMAIN = b"coterie hello\0"
-LONGEST = 256  # no message of this page is longer
+LONGEST = 2048  # no message of this page is longer
+MOST_RUMOURS = 16
+_RUMOUR = 4 + len(Receipt().pack())
 
 
 def make_opening(plan_hash: bytes, sender: int, process: bytes = b"") -> bytes:
@@ -86,3 +91,17 @@ def pack_receipt(receipt: Receipt) -> bytes:
 def unpack_receipt(data: bytes) -> Receipt:
     """The receipt in such a message."""
     return Receipt.unpack(data[len(RECEIPT) :])
+
+
+def pack_rumours(rumours: list[Rumour]) -> bytes:
+    """What was received from others, as one message."""
+    return RUMOURS + b"".join(r.node.to_bytes(4, "little") + r.receipt.pack() for r in rumours)
+
+
+def unpack_rumours(data: bytes) -> list[Rumour]:
+    """The rumours in such a message."""
+    body = data[len(RUMOURS) :]
+    if len(body) % _RUMOUR or not 0 < len(body) <= MOST_RUMOURS * _RUMOUR:
+        raise BadFrame(f"no rumours have {len(data)} bytes")
+    parts = (body[at : at + _RUMOUR] for at in range(0, len(body), _RUMOUR))
+    return [Rumour(int.from_bytes(part[:4], "little"), Receipt.unpack(part[4:])) for part in parts]

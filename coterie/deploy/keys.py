@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import hmac
 import os
-import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from coterie.deploy.files import (
@@ -42,16 +44,15 @@ from coterie.deploy.files import (
     write_json,
 )
 from coterie.errors import InputError
-from coterie.plan import PartyPlan
+from coterie.names import party_name
 
-__all__ = ["Authority", "Identity", "PartyKeys", "check_name", "default_folder", "init_authority", "init_party",
+__all__ = ["Authority", "Identity", "PartyKeys", "default_folder", "init_authority", "init_party",
            "install", "load_authority", "load_party", "read_authority", "read_certificate", "sign_request",
            "write_request"]  # fmt: skip
 
 FRAME_KEY = x509.ObjectIdentifier("2.25.164987487516654522720503742211502776805")  # extension: the 32 bytes of the key
 AUTHORITY_DAYS = 3650
 _PROOF = b"coterie request\0"
-_NAME = re.compile(next(m.pattern for m in PartyPlan.model_fields["name"].metadata if hasattr(m, "pattern")))
 
 
 # ---- what others may know --------------------------------------------------------------------------------------------
@@ -189,6 +190,14 @@ class PartyKeys:
         """The party's name, as certified."""
         return self.identity.name
 
+    def keyed_hash(self, purpose: bytes, parts: Iterable[bytes]) -> bytes:
+        """HMAC-SHA256 of the parts with a key that nobody else can know: it tells others nothing, not even a guess."""
+        key = HKDF(hashes.SHA256(), 32, None, b"coterie " + purpose).derive(self.frame_key.private_bytes_raw())
+        mac = hmac.new(key, digestmod="sha256")
+        for part in parts:
+            mac.update(len(part).to_bytes(8, "big") + part)
+        return mac.digest()
+
     def reread(self) -> PartyKeys:
         """The folder as it is now: after a rotation, the new certificate."""
         return load_party(self.folder)
@@ -207,7 +216,7 @@ def default_folder(name: str) -> Path:
 
 def init_party(name: str, folder: Path) -> None:
     """Make both keys of a party. An existing key is never overwritten."""
-    check_name(name)
+    party_name(name)
     make_folder(folder, "tls.key", "frame.key")
     write_bytes(folder / "tls.key", private_pem(ec.generate_private_key(ec.SECP256R1())), private=True)
     write_bytes(folder / "frame.key", private_pem(Ed25519PrivateKey.generate()), private=True)
@@ -215,7 +224,7 @@ def init_party(name: str, folder: Path) -> None:
 
 def write_request(name: str, folder: Path, out: Path) -> None:
     """Write the request that travels to the authority: public keys, and proof that both private keys are here."""
-    check_name(name)
+    party_name(name)
     tls, frame = read_ecdsa(folder / "tls.key"), read_ed25519(folder / "frame.key")
     csr = (
         x509.CertificateSigningRequestBuilder()
@@ -264,12 +273,12 @@ def _belongs(folder: Path, identity: Identity, authority: Authority) -> None:
 
 def init_authority(name: str, folder: Path, days: int = AUTHORITY_DAYS) -> Authority:
     """Make a consortium authority: a key for certificates, a key for agreements, and ca.json for everybody."""
-    check_name(name)
+    party_name(name)
     make_folder(folder, "ca.key", "agreement.key")
     key, agreement = ec.generate_private_key(ec.SECP256R1()), Ed25519PrivateKey.generate()
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    subject, start = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), _about_now()
     certificate = (
-        _builder(subject, subject, key.public_key(), days)
+        _builder(subject, subject, key.public_key(), start, start + dt.timedelta(days=_checked(days)))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(key_cert_sign=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -308,12 +317,16 @@ def sign_request(
         raise InputError(f"{request} does not prove that its sender holds both keys: refused")
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise InputError(f"{request} holds another kind of key: expected ECDSA P-256")
-    name = check_name(str(subject[0].value))
+    name = party_name(str(subject[0].value))
     authority, signer = read_authority(folder), read_ecdsa(folder / "ca.key")
     if signer.public_key() != authority.certificate.public_key():
         raise InputError(f"{folder / 'ca.key'} is not the key named in ca.json")
+    start = start or _about_now()
+    last, end = start + (lifetime or dt.timedelta(days=_checked(days))), authority.certificate.not_valid_after_utc
+    if last > end:
+        raise InputError(f"{days} days are too many: {authority.name} itself ends on {end:%Y-%m-%d %H:%M} UTC")
     certificate = (
-        _builder(csr.subject, authority.certificate.subject, key, days, start, lifetime)
+        _builder(csr.subject, authority.certificate.subject, key, start, last)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(digital_signature=True), critical=True)
@@ -327,21 +340,24 @@ def sign_request(
     return Identity.of(certificate)
 
 
+def _checked(days: int) -> int:
+    if not 1 <= days <= AUTHORITY_DAYS:
+        raise InputError(f"days must be from 1 to {AUTHORITY_DAYS}, got {days}")
+    return days
+
+
+def _about_now() -> dt.datetime:
+    """A little earlier, since the clocks of parties differ."""
+    return dt.datetime.now(dt.UTC) - dt.timedelta(minutes=5)
+
+
 def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePublicKey,
-    days: int,
-    start: dt.datetime | None = None,
-    lifetime: dt.timedelta | None = None,
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, first: dt.datetime, last: dt.datetime
 ) -> x509.CertificateBuilder:
-    if days < 1:
-        raise InputError(f"days must be at least 1, got {days}")
-    start = start or dt.datetime.now(dt.UTC) - dt.timedelta(minutes=5)  # clocks of parties differ a little
     return (
         x509.CertificateBuilder()
         .subject_name(subject).issuer_name(issuer).public_key(key).serial_number(x509.random_serial_number())
-        .not_valid_before(start).not_valid_after(start + (lifetime or dt.timedelta(days=days)))
+        .not_valid_before(first).not_valid_after(last)
     )  # fmt: skip
 
 
@@ -352,10 +368,3 @@ def _usage(digital_signature: bool = False, key_cert_sign: bool = False) -> x509
 def _proof(csr: x509.CertificateSigningRequest) -> bytes:
     """What the frame key signs in a request: everything the TLS key signed."""
     return _PROOF + csr.tbs_certrequest_bytes
-
-
-def check_name(name: str) -> str:
-    """Refuse a name that a plan could not hold; it is also the name of a folder."""
-    if not _NAME.match(name):
-        raise InputError(f"a name has lower-case letters, digits, '.' and '-', at most 63, got {name!r}")
-    return name

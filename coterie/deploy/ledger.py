@@ -42,6 +42,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.deploy import records
+from coterie.deploy.anchor import Anchor, RolledBack
 from coterie.deploy.frames import Receipt, digest
 from coterie.deploy.records import Book
 from coterie.deploy.sealing import PAGE, Damaged, intact, is_sealed, overlaid, page_sum, scan_log, seal_of
@@ -67,10 +68,6 @@ __all__ = ["Damaged", "DurableLedger", "LedgerFailure", "RolledBack", "read"]
 _LOG_LIMIT = 1 << 26  # bytes; folding in takes a tenth of a second then, once in 160 rounds of 400 kB
 
 
-class RolledBack(InputError):
-    """A neighbour holds a message that this ledger does not know: it was restored, or copied and used elsewhere."""
-
-
 class DurableLedger:
     """One agent's ledger on disk; a context manager. One thread at a time may call it, from any thread.
 
@@ -82,6 +79,7 @@ class DurableLedger:
         agent: whose ledger it is.
         plan: the events of all rounds.
         create: make the file if there is none. An existing file is opened and checked in any case.
+        anchor: the key folder's memory of which ledger serves the agreement, and how far it came.
 
     Raises:
         InputError: no such file, in use by another process, on a network file system, or for another plan, agent or
@@ -95,7 +93,7 @@ class DurableLedger:
 
     def __init__(
         self, path: str | os.PathLike[str], *, budget: Budget, plan_hash: bytes, agent: str, plan: Sequence[Event],
-        create: bool = False,
+        create: bool = False, anchor: Anchor | None = None,
     ):  # fmt: skip
         self.path = Path(path)
         self.budget, self.plan_hash, self.agent = budget, bytes(plan_hash), agent
@@ -103,12 +101,15 @@ class DurableLedger:
         if not self.path.exists():
             if not create:
                 raise InputError(f"no ledger at {self.path}")
+            if anchor is not None:
+                anchor.check(self.path, "", ())
             refuse_network(self.path.parent)
             proved = prove(plan, budget).epsilon
             now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             create_file(self.path, records.Meta.new(self.plan_hash, agent, budget, proved, plan, now))
         refuse_network(self.path)
         self._lock, self._failed, self._open, self._pid = threading.RLock(), "", True, os.getpid()
+        self._anchor, self._fingerprint = anchor, b""
         self._charged: tuple[tuple[Any, ...] | None, str] = (None, "")  # the last charge, and how it is stored
         self._fd, self._states = locked(self.path, os.O_RDWR, fcntl.LOCK_EX), States(self.path)
         try:
@@ -118,6 +119,8 @@ class DurableLedger:
             try:
                 self._book = records.load(self._db, self._states.read)
                 self._same(plan)
+                if anchor is not None:
+                    anchor.check(self.path, self._book.meta.identity, [row.hash for row in self._book.rows])
             except InputError:
                 if not log.data:  # else SQLite would fold it in, unsealed: leave it to the end of the process
                     disconnect(self._db)
@@ -194,18 +197,37 @@ class DurableLedger:
             parts = [memoryview(state)] if isinstance(state, bytes) else state
             state_hash, frame_hash = records.sha256(*parts), records.sha256(frame)
             own = records.link(book.head, round, charge, total, holds, state_hash, frame_hash)
+            with self._final("anchor"):
+                if self._anchor is not None and round == 0:
+                    self._anchor.bind(self.path, book.meta.identity)
             with self._final("state"):
                 left = self._states.write(round, parts)
+            if round == 0 and self._fingerprint:
+                mark = records.link(book.head, self._fingerprint)
+                left.append(("INSERT INTO records VALUES (0, ?, ?)", (self._fingerprint, mark)))
             self._write(
                 *left,
                 ("INSERT INTO release VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                  (round, charge, total, holds, state_hash, book.head, own, frame)),
             )  # fmt: skip
+            with self._final("anchor"):
+                if self._anchor is not None:
+                    self._anchor.advance(round, own)
             book.allowance.take(taken)
             row = records.Row(round, list(events), Fraction(taken.spent), len(frame), frame_hash, own)
             book.add(row, held)
             if os.stat(self._log_path).st_size > _LOG_LIMIT:
                 self.seal()
+
+    def releases(self, fingerprint: bytes) -> None:
+        """Say which records are released from now on (a keyed hash); refuse others than before."""
+        with self._lock:
+            if self._book.fingerprint not in (None, fingerprint):
+                raise InputError(
+                    f"the records are not those of the {self.last + 1} rounds in ledger {self.path}: give the same "
+                    "data again, or sign a new agreement for the new ones"
+                )
+            self._fingerprint = fingerprint
 
     def frame(self, round: int) -> bytes | None:
         """The exact bytes released in a round, or None."""

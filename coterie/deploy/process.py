@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime as dt
 import json
 import os
 import signal
@@ -24,13 +23,15 @@ import numpy as np
 
 from coterie import programs
 from coterie.deploy.agent import Agent, GaveUp
-from coterie.deploy.agreement import Agreement, read_agreement
-from coterie.deploy.files import write_bytes
+from coterie.deploy.agreement import Agreement, Ended, read_agreement
+from coterie.deploy.anchor import Anchor
+from coterie.deploy.files import private_files, private_folder, write_bytes
 from coterie.deploy.grpc_transport import GrpcTransport
+from coterie.deploy.journal import Evidence, Log, listening
 from coterie.deploy.keys import PartyKeys, load_party
 from coterie.deploy.ledger import DurableLedger, LedgerFailure, RolledBack
 from coterie.deploy.noise import Source, SystemSource
-from coterie.deploy.party import Party, Terms, read_records
+from coterie.deploy.party import Party, Records, Terms, read_records
 from coterie.deploy.secret import join
 from coterie.deploy.transport import RolledBack as NeighbourKnowsMore
 from coterie.errors import InputError
@@ -38,7 +39,8 @@ from coterie.privacy.ledger import Budget, BudgetExceeded
 
 __all__ = ["EXIT", "open_party", "read_status", "run_party"]
 
-EXIT = {"done": 0, "input": 2, "budget": 3, "ledger": 4, "rolled back": 5, "gave up": 6, "stopped": 130}
+EXIT = {"done": 0, "input": 2, "budget": 3, "ledger": 4, "rolled back": 5, "gave up": 6, "ended": 7, "stopped": 130}
+READERS = 8  # of the numbers for Prometheus at a time
 EVERY = 1.0  # seconds between two writings of status.json
 EFFORT = 200  # ε, for a party that runs, is worked out anew when so many times as long as that takes have passed
 
@@ -65,17 +67,27 @@ def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | N
     privacy = agreed.plan.privacy
     assert privacy is not None  # a private algorithm has a budget
     epsilon = privacy.epsilon[node] if isinstance(privacy.epsilon, list) else privacy.epsilon
-    try:
-        state.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make {state}: {error.strerror}") from None
-    with DurableLedger(
-        state / "ledger.db", budget=Budget(epsilon, privacy.delta), plan_hash=agreed.plan_hash, agent=own.name,
-        plan=[event for round in terms.charges(node) for event in round], create=True,
-    ) as ledger:  # fmt: skip
+    private_folder(state)
+    charges = [event for round in terms.charges(node) for event in round]
+    with (
+        contextlib.closing(Anchor(keys, agreed.plan_hash)) as anchor,
+        DurableLedger(
+            state / "ledger.db", budget=Budget(epsilon, privacy.delta), plan_hash=agreed.plan_hash, agent=own.name,
+            plan=charges, create=True, anchor=anchor,
+        ) as ledger,
+    ):  # fmt: skip
         if ledger.closed is not None:  # before a record is read
             raise BudgetExceeded(f"the budget of {state / 'ledger.db'} is closed for good: {ledger.closed}")
-        yield Opened(agreed, own, join(agreed, node, terms, read_records(agreed.plan, data)), ledger)
+        records = read_records(agreed.plan, data)
+        ledger.releases(fingerprint(own, records))
+        yield Opened(agreed, own, join(agreed, node, terms, records), ledger)
+
+
+def fingerprint(keys: PartyKeys, records: Records) -> bytes:
+    """Which records these are, as only their owner can tell: the ledger refuses others after its first release."""
+    arrays = [np.ascontiguousarray(a) for a in (records.features, np.asarray(records.targets))]
+    parts = [part for a in arrays for part in (f"{a.dtype.str}{a.shape}".encode(), a.tobytes())]
+    return keys.keyed_hash(b"records", [*parts, *(name.encode() for name in records.classes or ())])
 
 
 def run_party(
@@ -93,79 +105,83 @@ def run_party(
     """Run one party to the end; returns the exit code (`EXIT`). A user's mistake raises InputError."""
     programs.keep_nothing()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the loop has a better way to stop
-    try:
-        with open_party(agreement, keys, data, state, me) as opened:
-            return asyncio.run(_main(opened, state, source or SystemSource(), listen, metrics, show))
-    except BudgetExceeded as error:
-        return _complain("budget", error)
-    except LedgerFailure as error:
-        _complain("ledger", error)
-        os._exit(EXIT["ledger"])  # nothing may be written after a failed write, not even by a destructor
-    except (RolledBack, NeighbourKnowsMore) as error:
-        return _complain("rolled back", error)
-    except (GaveUp, ArithmeticError) as error:
-        return _complain("gave up", error)
-    except KeyboardInterrupt:
-        return EXIT["stopped"]
-
-
-def _complain(kind: str, error: Exception) -> int:
-    print(f"error: {error}", file=sys.stderr)
+    with private_files():
+        try:
+            with open_party(agreement, keys, data, state, me) as opened:
+                kind = asyncio.run(_main(opened, state, source or SystemSource(), listen, metrics, show))
+        except BaseException as error:
+            kind = _kind(error)
+            _note_end(state, kind, str(error) or type(error).__name__)
+            if kind not in REASONS:  # a user's mistake, which the command line prints; or one of ours
+                raise
+            if kind != "stopped":
+                print(f"error: {error}", file=sys.stderr)
+            if kind == "ledger":
+                os._exit(EXIT["ledger"])  # nothing may be written after a failed write, not even by a destructor
+        else:
+            _note_end(state, kind)
     return EXIT[kind]
 
 
-async def _main(opened: Opened, state: Path, source: Source, listen: str | None, metrics: int | None, show: Any) -> int:
+REASONS: dict[str, tuple[type[BaseException], ...]] = {
+    "budget": (BudgetExceeded,),
+    "ledger": (LedgerFailure,),
+    "rolled back": (RolledBack, NeighbourKnowsMore),
+    "ended": (Ended,),
+    "gave up": (GaveUp, ArithmeticError),
+    "stopped": (KeyboardInterrupt,),
+}
+
+
+def _kind(error: BaseException) -> str:
+    """Why a process ends."""
+    found = next((kind for kind, types in REASONS.items() if isinstance(error, types)), None)
+    return found or ("input" if isinstance(error, InputError) else "failed")
+
+
+def _note_end(state: Path, kind: str, reason: str = "") -> None:
+    """The last line of the log: how it ended, with which exit code, and why."""
+    with contextlib.suppress(InputError):
+        if state.is_dir():  # else it did not come so far
+            note = Log(state / "log.jsonl")
+            note("end", how=kind, code=EXIT.get(kind, 1), reason=reason)
+            note.close()
+
+
+async def _main(opened: Opened, state: Path, source: Source, listen: str | None, metrics: int | None, show: Any) -> str:
+    """Take part to the end; how it ended ("done" or "stopped"), or an exception that says so."""
     agreement, keys, party, ledger = opened.agreement, opened.keys, opened.party, opened.ledger
-    note = Log(state / "log.jsonl")
+    note, evidence = Log(state / "log.jsonl"), Evidence(state / "evidence")
     transport = GrpcTransport(
         agreement, keys.name, keys,
-        wire=party.wire, outbox=ledger.frame, held=ledger.held(), listen=listen,
+        wire=party.wire, outbox=ledger.frame, held=ledger.held(), listen=listen, evidence=evidence,
     )  # fmt: skip
-    agent = Agent(agreement, keys, party, ledger, transport, source, note)
+    agent = Agent(agreement, keys, party, ledger, transport, source, note, evidence)
     watch = Watch(agent, state, show)
     server = None if metrics is None else await watch.serve(metrics)
     model = state / "model.npz"
-    running = asyncio.ensure_future(agent.run(lambda point: _save(model, agent, point), _saved(model)))
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, running.cancel)
-    watching = asyncio.create_task(watch.forever())
-    try:
-        await running
-        _certify(state / "certificate.json", opened)
-        return EXIT["done"]
-    except asyncio.CancelledError:
-        note("stopped")
-        return EXIT["stopped"]
-    except LedgerFailure as error:
-        note("end", phase=agent.status.phase)
-        _complain("ledger", error)
-        os._exit(EXIT["ledger"])  # at once: nothing may be sent or stored after a failed write, by no destructor either
-    finally:
-        if server is not None:
-            server.close()
-        watching.cancel()
-        watch.write(ended=True)
-        note("end", phase=agent.status.phase)
-        note.close()
-
-
-class Log:
-    """log.jsonl: one line per event, for the owner. It decides nothing, so a line that cannot be written is dropped."""
-
-    def __init__(self, path: Path):
+    with listening(note):
+        running = asyncio.ensure_future(agent.run(lambda point: _save(model, agent, point), _saved(model)))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+        watching = asyncio.create_task(watch.forever())
         try:
-            self._file = path.open("ab", buffering=0)
-        except OSError as error:
-            raise InputError(f"cannot write {path}: {error.strerror}") from None
-
-    def __call__(self, event: str, **facts: Any) -> None:
-        now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
-        with contextlib.suppress(OSError):
-            self._file.write((json.dumps({"time": now, "event": event, **facts}) + "\n").encode())
-
-    def close(self) -> None:
-        """No more lines."""
-        self._file.close()
+            await running
+            _certify(state / "certificate.json", opened)
+            return "done"
+        except asyncio.CancelledError:
+            note("stopped")
+            return "stopped"
+        except LedgerFailure as error:
+            _note_end(state, "ledger", str(error))
+            print(f"error: {error}", file=sys.stderr)
+            os._exit(EXIT["ledger"])  # at once: nothing may be sent or stored after a failed write
+        finally:
+            if server is not None:
+                server.close()
+            watching.cancel()
+            watch.write(ended=True)
+            note.close()
 
 
 def _save(path: Path, agent: Agent, point: np.ndarray) -> None:
@@ -177,7 +193,7 @@ def _save(path: Path, agent: Agent, point: np.ndarray) -> None:
     model = party_model(
         point, plan=plan_hash(terms.plan), rounds=terms.rounds, epsilon=spent, delta=agent.ledger.budget.delta
     )
-    write_bytes(path, model)
+    write_bytes(path, model, private=True)
     agent.note("model", epsilon=spent)
 
 
@@ -200,7 +216,7 @@ def _certify(path: Path, opened: Opened) -> None:
     files = {MODEL: sha256((path.parent / MODEL).read_bytes())}
     body = certificate(terms.plan, terms.network, terms.priced, noise=SECURE, charged=charged, files=files)
     content = seal(body, opened.keys.folder / "frame.key")
-    write_bytes(path, (json.dumps(content, indent=1) + "\n").encode())
+    write_bytes(path, (json.dumps(content, indent=1) + "\n").encode(), private=True)
 
 
 class Watch:
@@ -220,7 +236,7 @@ class Watch:
         alive = self.agent.transport.alive
         return {
             **asdict(status), "epsilon": self._priced[1], "party": self.agent.name, "pid": os.getpid(),
-            "neighbours": alive, "updated": time.time(),
+            "neighbours": alive, "trouble": self.agent.transport.trouble, "updated": time.time(),
         }  # fmt: skip
 
     def write(self, ended: bool = False) -> None:
@@ -241,7 +257,16 @@ class Watch:
     async def serve(self, port: int) -> asyncio.Server:
         """Prometheus text on the loopback address only."""
 
+        places = asyncio.Semaphore(READERS)
+
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if places.locked():  # anybody on this machine may ask, and nobody may use up its descriptors
+                writer.transport.abort()
+                return
+            async with places:
+                await reply(reader, writer)
+
+        async def reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
                 await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
                 body = self.metrics().encode()
@@ -271,7 +296,9 @@ class Watch:
 def line(facts: dict[str, Any]) -> str:
     """The status in one line."""
     alive = facts["neighbours"]
-    late = f", waiting for {', '.join(facts['waiting'])}" if facts["waiting"] else ""
+    trouble = facts.get("trouble", {})
+    names = (f"{name} ({trouble[name]})" if name in trouble else name for name in facts["waiting"])
+    late = f", waiting for {', '.join(names)}" if facts["waiting"] else ""
     return (
         f"{facts['party']}: round {facts['round']}/{facts['rounds']}, ε {facts['epsilon']:.3f} of {facts['budget']:g}, "
         f"{sum(alive.values())}/{len(alive)} neighbours, {facts['phase']}{late}"
@@ -279,14 +306,18 @@ def line(facts: dict[str, Any]) -> str:
 
 
 def read_status(state: Path) -> dict[str, Any]:
-    """The status of a party that runs, or ran, in this folder; `running` says which."""
+    """The status of a party that runs, or ran, in this folder; `running` says which, None that it cannot be known."""
     try:
         facts = json.loads((state / "status.json").read_text(encoding="utf-8"))
+    except PermissionError:
+        raise InputError(f"cannot read {state}: whether an agent runs there is for its owner to ask") from None
     except (OSError, ValueError):
         raise InputError(f"no agent has run in {state}: there is no status.json") from None
     try:
         os.kill(facts["pid"], 0)
         facts["running"] = not facts["ended"]
+    except PermissionError:  # there is such a process, of another user
+        facts["running"] = False if facts.get("ended") else None
     except (OSError, KeyError):
         facts["running"] = False
     return facts

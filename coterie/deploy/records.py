@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
@@ -22,12 +23,14 @@ from coterie.privacy.ledger import Allowance, Budget, BudgetExceeded, Entry
 
 __all__ = ["FORMAT", "SCHEMA", "Book", "Meta", "Row", "canonical", "held_json", "link", "load", "payable", "sha256"]
 
-FORMAT = 2
+FORMAT = 3
 # `total` and `allowed` are whole numbers of 1/denominator in hexadecimal, all of one length: text order is their order
 SCHEMA = (
     """CREATE TABLE meta (id INTEGER PRIMARY KEY CHECK (id = 0), format INTEGER NOT NULL, plan_hash BLOB NOT NULL,
  agent TEXT NOT NULL, epsilon TEXT NOT NULL, delta TEXT NOT NULL, proved TEXT NOT NULL, plan TEXT NOT NULL,
- denominator TEXT NOT NULL, allowed TEXT NOT NULL, created TEXT NOT NULL, hash BLOB NOT NULL)""",
+ denominator TEXT NOT NULL, allowed TEXT NOT NULL, created TEXT NOT NULL, identity TEXT NOT NULL,
+ hash BLOB NOT NULL)""",
+    """CREATE TABLE records (id INTEGER PRIMARY KEY CHECK (id = 0), fingerprint BLOB NOT NULL, hash BLOB NOT NULL)""",
     """CREATE TABLE release (round INTEGER PRIMARY KEY, charge TEXT NOT NULL, total TEXT NOT NULL, held TEXT NOT NULL,
  state_hash BLOB NOT NULL, prev_hash BLOB NOT NULL, hash BLOB NOT NULL, frame BLOB NOT NULL)""",
     """CREATE TABLE state (id INTEGER PRIMARY KEY CHECK (id = 0), round INTEGER NOT NULL, bytes BLOB NOT NULL)""",
@@ -94,6 +97,7 @@ class Meta(NamedTuple):
     denominator: str  # of the prices, a power of two, in hexadecimal
     allowed: str
     created: str
+    identity: str  # random: which ledger this is
 
     @classmethod
     def new(
@@ -106,7 +110,8 @@ class Meta(NamedTuple):
         epsilon, delta = (str(Fraction(number)) for number in budget)
         text = canonical([to_json(event) for event in events])
         allowed = f"{int(allowance.limit * unit):x}"
-        return cls(FORMAT, plan_hash, agent, epsilon, delta, float(proved).hex(), text, f"{unit:x}", allowed, created)
+        priced = (float(proved).hex(), text, f"{unit:x}", allowed)
+        return cls(FORMAT, plan_hash, agent, epsilon, delta, *priced, created, secrets.token_hex(16))
 
     @property
     def budget(self) -> Budget:
@@ -138,7 +143,8 @@ class Row(NamedTuple):
 
 
 class Book:
-    """The contents of a ledger, every check passed: `meta`, `rows`, what is left (`allowance`), `held`, `stopped`."""
+    """The contents of a ledger, every check passed: `meta`, `rows`, what is left (`allowance`), `held`, `stopped`,
+    `fingerprint`."""
 
     def __init__(self, meta: Meta):
         self.meta = meta
@@ -148,6 +154,7 @@ class Book:
         self.held: dict[str, Receipt] = {}
         self.head = link(*meta)
         self.stopped: str | None = None
+        self.fingerprint: bytes | None = None  # of the records that are released
 
     def add(self, row: Row, held: Mapping[str, Receipt]) -> None:
         """Note a committed release; its charge has been taken from the allowance."""
@@ -180,6 +187,10 @@ def _load(db: sqlite3.Connection, state_of: Callable[[sqlite3.Connection, int], 
     if link(*meta) != genesis:
         raise Damaged("its first record (plan, agent, budget) does not match its hash")
     book, state_hash = Book(meta), None
+    for _, fingerprint, own in db.execute("SELECT * FROM records"):
+        if link(genesis, fingerprint) != own:
+            raise Damaged("the fingerprint of its records does not match its hash")
+        book.fingerprint = fingerprint
     rows = db.execute(
         "SELECT round, charge, total, held, state_hash, prev_hash, hash, frame FROM release ORDER BY round"
     )

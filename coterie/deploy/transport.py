@@ -67,6 +67,10 @@ class Transport(Protocol):
     def alive(self) -> dict[str, bool]:
         """Whether each neighbour is connected and greeted just now."""
 
+    @property
+    def trouble(self) -> dict[str, str]:
+        """Why each neighbour that is not connected is not, as far as known."""
+
     async def start(self) -> None:
         """Begin to listen and to dial."""
 

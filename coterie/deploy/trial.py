@@ -117,7 +117,7 @@ def sign_trial(plan: Plan, shards: Sequence[Records], folder: Path) -> tuple[Pat
 
 def _slug(name: str, node: int) -> str:
     kept = "".join(c if c.isalnum() and c.isascii() else "-" for c in name.lower()).strip("-")
-    return kept[:60] or f"party-{node}"
+    return kept[:60].strip("-") or f"party-{node}"
 
 
 def free_ports(count: int) -> list[int]:

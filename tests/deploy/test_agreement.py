@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 import coterie
 from coterie.cli import main
 from coterie.deploy.agreement import Agreement, draft_agreement, read_agreement, sign_agreement
-from coterie.deploy.keys import init_authority, init_party, read_certificate
+from coterie.deploy.keys import init_authority, init_party, read_certificate, sign_request, write_request
 from coterie.errors import InputError
 from coterie.plan import validate
 from tests.deploy.consortium import IN_A_YEAR, NAMES, Consortium, certify, make_consortium, plan_tree
@@ -215,3 +217,130 @@ rounds = 5
     out.write_text(out.read_text().replace('"epsilon": 1.0', '"epsilon": 9.0'))
     assert main(["plan", "verify", str(out), "--ca", str(group.folder / "ca")]) == 2
     assert "signature does not fit" in capsys.readouterr().err
+
+
+def signed(group: Consortium, path: Path, **tables: Any) -> Path:
+    draft(group, **tables).signed(group.agreement_key).write(path)
+    return path
+
+
+def shown_by(capsys: pytest.CaptureFixture[str], *command: Any) -> str:
+    capsys.readouterr()
+    assert main([*map(str, command)]) == 0
+    return capsys.readouterr().out
+
+
+FULL = {"problem": {"loss": "logistic", "dim": 5, "ridge": 0.01}}
+
+
+@pytest.mark.parametrize("command", ["verify", "check"])
+def test_nothing_that_is_signed_differs_by_its_hash_alone(
+    group: Consortium, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """Whatever is changed in a plan, the person who signs can see it; ε = 50 looked like ε = 1."""
+    options = ["--ca", group.folder / "ca"] if command == "verify" else ["--no-rehearsal"]
+    changes: dict[str, dict[str, Any]] = {
+        "epsilon": {"privacy": {"epsilon": 50, "delta": 1e-5}},
+        "delta": {"privacy": {"epsilon": 1, "delta": 0.5}},
+        "one epsilon": {"privacy": {"epsilon": [1, 1, 1, 1, 40], "delta": 1e-5}},
+        "rounds": {"run": {"rounds": 21}},
+        "sizes": {"partition": {"kind": "iid", "sizes": [8, 8, 8, 8, 9]}},
+        "bound": {"deploy": plan_tree()["deploy"] | {"bound": 2e3}},
+        "tick": {"deploy": plan_tree()["deploy"] | {"tick": 0.5}},
+        "ranges": {"data": {"source": "csv", "label": "y", "options": {"bounds": {"age": [0, 500]}}}},
+    }
+    base = shown_by(capsys, "plan", command, signed(group, tmp_path / "base.json", **FULL), *options)
+    for words in (
+        "ε = 1 for every party",
+        "δ = 1e-05",
+        "20 rounds of dp-dsgd",
+        "records at 5 parties",
+        "valid until",
+    ):
+        assert words in base
+    strip = lambda text: [x for x in text.splitlines() if "hash" not in x and "127.0.0.1" not in x]  # noqa: E731
+    for name, tables in changes.items():
+        path = signed(group, tmp_path / f"{name}.json", **(FULL | tables))
+        found = shown_by(capsys, "plan", command, path, *options)
+        assert strip(found) != strip(base), name
+    assert "ε = 50 for every party" in shown_by(capsys, "plan", command, tmp_path / "epsilon.json", *options)
+    assert "bounds.age = [0, 500]" in shown_by(capsys, "plan", command, tmp_path / "ranges.json", *options)
+
+
+def test_a_name_cannot_pretend_to_be_another_line(
+    group: Consortium, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = signed(group, tmp_path / "a.json", **FULL, name="five\nprivacy: ε = 0.1 [bold]for[/] every party")
+    found = shown_by(capsys, "plan", "verify", path, "--ca", group.folder / "ca")
+    assert not any(line.startswith("privacy: ε = 0.1") for line in found.splitlines())
+    assert "[bold]" in found
+
+
+def test_checking_an_agreement_says_that_it_is_not_verifying(
+    group: Consortium, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = signed(group, tmp_path / "a.json", **FULL)
+    assert "signature was not checked" in shown_by(capsys, "plan", "check", path, "--no-rehearsal")
+    assert main(["plan", "check", str(path), "--set", "run.rounds=3"]) == 2
+    assert "an agreement is what was signed" in capsys.readouterr().err
+    path.write_text("{}")
+    assert main(["plan", "check", str(path)]) == 2
+    assert "is not an agreement" in capsys.readouterr().err
+
+
+def test_a_plan_that_agents_would_refuse_says_so(
+    group: Consortium, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = shown_by(capsys, "plan", "verify", signed(group, tmp_path / "a.json"), "--ca", group.folder / "ca")
+    assert "AGENTS WILL REFUSE IT: a deployed plan states problem.loss and problem.dim" in found
+
+
+def test_an_agreement_does_not_outlive_its_authority(group: Consortium) -> None:
+    with pytest.raises(InputError, match="lies after the end of trial-ca"):
+        draft_agreement(validate(plan_tree()), identities(group), group.authority, IN_A_YEAR + dt.timedelta(days=3650))
+
+
+@pytest.mark.parametrize("days", [3651, 3_000_000, 10**12])
+def test_days_have_a_limit(group: Consortium, tmp_path: Path, capsys: pytest.CaptureFixture[str], days: int) -> None:
+    write_request("ada", group.folder / "ada", tmp_path / "r.json")
+    for command in (
+        ["keys", "sign", str(tmp_path / "r.json"), "--ca", str(group.folder / "ca")],
+        ["plan", "sign", "plan.toml", "--ca", str(group.folder / "ca"), "--certs", str(tmp_path)],
+    ):
+        assert main([*command, "--days", str(days)]) == 2
+        assert (error := capsys.readouterr().err).count("\n") == 1
+        assert "3650" in error
+
+
+def test_a_certificate_does_not_outlive_its_authority(group: Consortium, tmp_path: Path) -> None:
+    write_request("ada", group.folder / "ada", tmp_path / "r.json")
+    init_authority("short", tmp_path / "short", days=10)
+    sign_request(tmp_path / "r.json", tmp_path / "short", 9)
+    for days in (11, 3650):
+        with pytest.raises(InputError, match=f"{days} days are too many: short itself ends on"):
+            sign_request(tmp_path / "r.json", tmp_path / "short", days)
+    with pytest.raises(InputError, match="days must be from 1 to 3650, got 3000000"):
+        sign_request(tmp_path / "r.json", tmp_path / "short", 3_000_000)
+
+
+def test_without_the_extra_every_command_says_what_to_install() -> None:
+    """In a process of its own, where none of its packages can be found."""
+    program = """
+import sys
+for name in ("grpc", "cryptography", "nacl"):
+    sys.modules[name] = None
+from coterie.cli import main
+commands = (["agent", "a.json", "--me", "ada", "--data", sys.argv[0]], ["launch", "--out", "x"],
+            ["plan", "sign", "p", "--ca", "x", "--certs", "y"], ["plan", "verify", "a.json", "--ca", "x"],
+            ["ledger", "show", "x"], ["ledger", "verify", "x"], ["keys", "init", "ada"],
+            ["agent", "a.json", "--me", "ada", "--status"])
+for command in commands:
+    print(main(command), file=sys.stderr)
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stderr
+    lines = found.splitlines()
+    assert len(lines) == 16, found
+    for error, code in zip(lines[::2], lines[1::2], strict=True):
+        assert code == "2"
+        assert error.startswith("error: this needs ")
+        assert "pip install 'coterie[deploy]'" in error

@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import threading
 import time
 import urllib.request
@@ -112,6 +113,7 @@ MISTAKES: dict[str, tuple[Callable[[Setting, Path], dict[str, Any]], str]] = {
     "no agreement": (lambda s, f: {"agreement": s.site("ada").data}, "not an agreement"),
     "another name": (lambda s, f: {"me": "zoe"}, "belong to ada, not to zoe"),
     "no such port": (lambda s, f: {"metrics": 70000}, "1 to 65535"),
+    "no such place": (lambda s, f: {"listen": "0.0.0.0:99999"}, "1 to 65535, got '0.0.0.0:99999'"),
     "a file for a folder": (lambda s, f: {"state": s.agreement_file / "x"}, "cannot make"),
 }
 
@@ -207,3 +209,60 @@ def test_status_metrics_and_a_clean_stop(alone: Setting, tmp_path: Path, capsys:
     capsys.readouterr()
     assert main(["agent", "x", "--me", "ada", "--state", str(tmp_path / "none"), "--status"]) == 2
     one_line(capsys, "no agent has run in")
+
+
+def test_the_status_of_another_users_agent_is_not_called_stopped(
+    alone: Setting, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert agent(alone, tmp_path / "state") == 6
+    path = tmp_path / "state" / "status.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"ended": False}))  # as if it had not come so far
+
+    def not_yours(*_: Any, **__: Any) -> None:
+        raise PermissionError
+
+    command = ["agent", "x", "--me", "ada", "--state", str(tmp_path / "state"), "--status"]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "kill", not_yours)
+        capsys.readouterr()
+        assert main(command) == 2
+        shown = capsys.readouterr().out
+        assert "not running" not in shown
+        assert "cannot be known" in shown
+    monkeypatch.setattr(Path, "read_text", not_yours)
+    assert main(command) == 2
+    one_line(capsys, "for its owner to ask")
+
+
+def test_those_who_read_the_metrics_slowly_are_few(alone: Setting, tmp_path: Path) -> None:
+    """Idle connections to the loopback port do not use up descriptors either."""
+    port, state, seen = free_ports(1)[0], tmp_path / "state", {}
+
+    def look() -> None:
+        deadline = time.monotonic() + 15
+        while time.monotonic() < deadline:
+            time.sleep(0.05)
+            with contextlib.suppress(OSError):
+                held = [socket.create_connection(("127.0.0.1", port)) for _ in range(60)]
+                break
+        time.sleep(0.2)
+        for one in held:
+            one.settimeout(0.2)
+        seen["open"] = sum(_is_open(one) for one in held)
+        for one in held:
+            one.close()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with meanwhile(look) as wrong:
+        assert agent(alone, state, metrics=port) == 130
+    assert wrong == []
+    assert 1 <= seen["open"] <= 8
+
+
+def _is_open(one: socket.socket) -> bool:
+    try:
+        return one.recv(1) != b""
+    except TimeoutError:
+        return True
+    except ConnectionError:
+        return False

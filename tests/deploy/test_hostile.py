@@ -19,9 +19,11 @@ import pytest
 from coterie.deploy import courier as courier_module
 from coterie.deploy import grpc_transport, hello
 from coterie.deploy.courier import REPEATS, Courier
-from coterie.deploy.frames import HEADER_BYTES, BadFrame, Receipt
+from coterie.deploy.frames import HEADER_BYTES, BadFrame, Receipt, digest
 from coterie.deploy.grpc_transport import METHOD, GrpcTransport, admit
 from coterie.deploy.keys import init_authority, init_party, read_authority
+from coterie.deploy.memory import MemoryNetwork, MemoryTransport
+from coterie.deploy.peers import Rumour
 from coterie.deploy.transport import AHEAD, Incoming
 from tests.deploy.consortium import QUICK, WIRE, Consortium, Node, certify, make_consortium, running, until
 
@@ -540,3 +542,124 @@ def test_f2_twin_without_order(group: Consortium, monkeypatch: pytest.MonkeyPatc
 
     ben = asyncio.run(beside(group, attack))
     assert [r for s, r in ben.got if s == "ada"] == [1, 0, 0]
+
+
+# ---- rumours and floods ----------------------------------------------------------------------------------------------
+
+
+def trio(folder: Path) -> Consortium:
+    return make_consortium(folder, names=("ada", "ben", "cleo"), graph={"kind": "complete"})
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["in time", "before the frame"])
+def test_a_neighbour_that_says_one_thing_here_and_another_there_is_named(folder: Path, late: bool) -> None:
+    """ada signs one frame for ben and another for cleo, who are neighbours; each holds both signatures in the end."""
+    group, network, kept = trio(folder), MemoryNetwork(), []
+
+    async def scenario() -> None:
+        note = lambda *facts: kept.append(facts)  # noqa: E731
+        ben, cleo = (Node(group, n, MemoryTransport, network=network, evidence=note) for n in ("ben", "cleo"))
+        eve = Node(group, "ada", MemoryTransport, network=network)
+        async with running(ben, cleo):
+            links = {}
+            for node in (ben, cleo):
+                links[node.name] = network.connect("ada", node.name)
+                await greet(links[node.name], eve)
+            await links["ben"].write(eve.frame(0))
+            if not late:
+                await links["cleo"].write(eve.frame(0, value=7))
+            await until(lambda: ben.transport.held["ada"].round == 0)
+            await ben.say(0)
+            await until(lambda: cleo.transport.held["ben"].round == 0)
+            if late:
+                await links["cleo"].write(eve.frame(0, value=7))
+            await cleo.transport.push(0, cleo.outbox.setdefault(0, cleo.frame(0)))
+            await until(lambda: len(kept) == 2)
+            assert ben.transport.refused == cleo.transport.refused == {"ada": 1}
+
+    asyncio.run(scenario())
+    for name, reason, frame, *signed in kept:
+        assert name == "ada"
+        assert "signed two frames for round 0" in reason
+        assert frame == b""
+        assert len({receipt.digest for receipt in signed}) == 2
+        keys, plan = group.agreement.frame_keys, group.agreement.plan_hash
+        assert all(receipt.proven(keys[0], plan, 0) for receipt in signed)
+
+
+def test_an_honest_neighbour_is_not_named(folder: Path) -> None:
+    """The twin: three honest parties on a triangle tell each other of every round, and nobody is accused."""
+    group, network, kept, told = trio(folder), MemoryNetwork(), [], []
+
+    async def scenario() -> None:
+        note = lambda *facts: kept.append(facts)  # noqa: E731
+        nodes = [Node(group, n, MemoryTransport, network=network, evidence=note) for n in ("ada", "ben", "cleo")]
+        for node in nodes:
+            real = node.transport._rumours.hear
+            node.transport._rumours.hear = lambda *a, real=real: told.append(a) or real(*a)  # type: ignore[method-assign]
+        async with running(*nodes):
+            for r in range(20):
+                await asyncio.gather(*(node.say(r) for node in nodes))
+                await asyncio.gather(*(node.hear(2, since=r) for node in nodes))
+            await until(lambda: len(told) >= 100)
+            assert all(not node.transport.refused for node in nodes)
+
+    asyncio.run(scenario())
+    assert kept == []
+
+
+async def invented(call: Any, eve: Node, victim: Node) -> None:
+    await send(call, eve.frame(0), hello.pack_rumours([Rumour(4, Receipt(0, os.urandom(32), os.urandom(64), 0))]))
+
+
+async def no_rumours(call: Any, eve: Node, victim: Node) -> None:
+    await send(call, hello.RUMOURS + bytes(50))
+
+
+async def receipts(call: Any, eve: Node, victim: Node) -> None:
+    await send(call, *[hello.pack_receipt(victim_receipt(victim))] * 200)
+
+
+def victim_receipt(victim: Node) -> Receipt:
+    frame = victim.outbox[0]
+    return Receipt(0, digest(frame), frame[-64:], 0)
+
+
+@pytest.mark.parametrize("script", [invented, no_rumours, receipts])
+def test_f2_floods_of_receipts_and_false_rumours(group: Consortium, script: Script) -> None:
+    """Rumours of a party that is no common neighbour, and the same proven receipt again and again."""
+    looked = []
+
+    async def attack(eve: Node, ben: Node) -> None:
+        real = ben.transport._check_receipt
+        ben.transport._check_receipt = lambda *a: looked.append(a) or real(*a)  # type: ignore[method-assign]
+        try:
+            async with stream(group, "ben", Credentials(group.folder / "ada")) as call:
+                await greet(call, eve)
+                await until(lambda: ben.transport.alive["ada"])
+                await script(call, eve, ben)
+        except (grpc.RpcError, asyncio.InvalidStateError):
+            pass
+        await until(lambda: not ben.transport.alive["ada"])
+        assert ben.transport.refused["ada"]
+
+    asyncio.run(beside(group, attack))
+    assert len(looked) < 20  # each costs a signature and a look into the ledger
+
+
+def test_f2_a_flood_of_certified_strangers_is_slowed(group: Consortium, caplog: pytest.LogCaptureFixture) -> None:
+    """dora is certified but no neighbour of ben: hundreds of calls are a handful of refusals."""
+
+    async def attack(eve: Node, ben: Node) -> None:
+        started = time.monotonic()
+        for _ in range(60):
+            try:
+                async with stream(group, "ben", Credentials(group.folder / "dora")) as call:
+                    await greet(call, Node(group, "dora", GrpcTransport))
+            except (grpc.RpcError, asyncio.InvalidStateError, TypeError):
+                pass
+        waits = 6 + (time.monotonic() - started) / QUICK.retry[1]
+        assert 1 <= ben.transport.refused["stranger"] <= min(waits, 30)
+
+    asyncio.run(beside(group, attack))
+    assert "dora has no call to make here" in caplog.text

@@ -20,6 +20,7 @@ from scipy.stats import mannwhitneyu
 from coterie.deploy import agent as agent_module
 from coterie.deploy import hello, keys
 from coterie.deploy.agent import Agent, GaveUp
+from coterie.deploy.agreement import Ended
 from coterie.deploy.frames import HEADER_BYTES, Receipt, Wire, open_frame, seal
 from coterie.deploy.ledger import LedgerFailure
 from coterie.deploy.memory import MemoryLink, MemoryTransport
@@ -371,28 +372,52 @@ def test_p7_a_jump_of_28_hours_releases_nothing_more_and_blocks_nobody(
     assert house.violations(setting.terms.rounds) == []
 
 
-def test_p7_the_wall_clock_decides_nothing_but_certificates(
-    strict: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ten years forth and back at every look: a run does not notice. New connections do, by the certificates' dates."""
-    years = itertools.cycle([3650, -3650])
-
+def wild_clock(monkeypatch: pytest.MonkeyPatch, days: Any) -> Any:
+    """The wall clock is off by the next of these days at every look; the real clock."""
     real = dt.datetime
 
     class Wild(dt.datetime):
         @classmethod
         def now(cls, tz: Any = None) -> Any:
-            return real.now(tz) + dt.timedelta(days=next(years))
+            return real.now(tz) + dt.timedelta(days=next(days))
 
-    house = House(strict, tmp_path)
-    monkeypatch.setattr(time, "time", lambda: 1e9 * next(years))
+    monkeypatch.setattr(time, "time", lambda: 1e9 + 1e5 * next(days))
     monkeypatch.setattr(dt, "datetime", Wild)
+    return real
+
+
+def test_p7_the_wall_clock_decides_nothing_but_certificates_and_the_end(
+    strict: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weeks forth and years back at every look: a run does not notice. New connections do, by certificates' dates."""
+    house = House(strict, tmp_path)
+    real = wild_clock(monkeypatch, itertools.cycle([29, -3650]))
     together(*(house.live(n) for n in house.names))
     assert house.violations(6) == []
     folder = strict.site("ada").keys
     for days, reason in ((3650, "expired on"), (-3650, "valid only from")):
         with pytest.raises(InputError, match=reason):
             keys.load_party(folder, real.now(dt.UTC) + dt.timedelta(days=days))
+
+
+def test_nothing_is_released_after_the_end_of_the_agreement(
+    strict: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is looked at before every release, not only when a party starts: 121 rounds were released after it once."""
+    house, ends = House(strict, tmp_path), []
+    wild_clock(monkeypatch, iter(lambda: 31 if ("ben", 2) in house.seen else 0, None))
+
+    async def party(name: str) -> None:
+        try:
+            await house.live(name, prepare=impatient(1.0))
+        except (Ended, GaveUp) as error:  # who comes to its next round, and who waits for such a one
+            ends.append(str(error))
+
+    together(*(party(n) for n in house.names))
+    assert len(ends) == 3
+    assert any("the agreement ended on" in end for end in ends)
+    assert max(r for n in house.names for r in rows(house.state[n] / "ledger.db")[0]) == 2  # of 6
+    assert house.violations() == []
 
 
 # ---- N1 --------------------------------------------------------------------------------------------------------------

@@ -49,8 +49,9 @@ def integers(fleet: Fleet) -> dict[str, bytes]:
 
 
 def fresh(fleet: Fleet) -> None:
-    """Forget states and draws, keep keys and agreement: the next run is a new one for the same parties."""
+    """Forget states and draws, and that the key folders know of them, which nobody does in earnest: a new run."""
     for site in fleet.sites:
+        shutil.rmtree(site.keys / "agreements", ignore_errors=True)
         shutil.rmtree(site.state, ignore_errors=True)
         shutil.rmtree(site.data.parent / "draws", ignore_errors=True)
 
@@ -154,10 +155,15 @@ def full(folder: Path) -> dict[str, Any]:
 
 
 def copies(folder: Path) -> dict[str, Any]:
-    """Party 1 only dials. An old copy of its folder is refused; so is a second process while the first one runs."""
+    """Party 1 only dials. An old copy of its folder is refused; so is a second process while the first one runs.
+
+    The copies run with a key folder as on another machine, which does not know how far the ledger came: it is up to the
+    neighbours. With its own key folder the party knows by itself ("known").
+    """
     places: list[str | None] = [f"127.0.0.1:{p}" for p in free_ports(3)]
     places[1] = None
     fleet = Fleet(lab_plan(places, 500, "ring", deadline=5.0, patience=600.0, tick=0.2), folder, namespaces=False)
+    spare = shutil.copytree(fleet.sites[1].keys, folder / "spare")
     for node in range(3):
         fleet.start(node)
     fleet.until(lambda: fleet.round(1) >= 4)
@@ -168,14 +174,15 @@ def copies(folder: Path) -> dict[str, Any]:
     fleet.signal(1, signal.SIGCONT)
     fleet.until(lambda: fleet.round(1) >= 7)
     original = fleet.processes[1]
-    clone = fleet.start(1, replace(site, state=old)).wait(90)  # while the original runs
+    clone = fleet.start(1, replace(site, state=old, keys=spare)).wait(90)  # while the original runs
     folder_in_use = fleet.start(1, site).wait(90)
     original.kill()
     original.wait()
     shutil.copytree(site.state, same)
-    restored = fleet.start(1, replace(site, state=old)).wait(90)  # instead of the original
+    known = fleet.start(1, replace(site, state=old)).wait(90)
+    restored = fleet.start(1, replace(site, state=old, keys=spare)).wait(90)  # instead of the original
     had = len(rows(same / "ledger.db")[0])
-    second = fleet.start(1, replace(site, state=same))  # an exact copy, at the same time as …
+    second = fleet.start(1, replace(site, state=same, keys=spare))  # an exact copy, at the same time as …
     first = fleet.start(1, site)
 
     def spoken() -> list[int]:
@@ -193,9 +200,9 @@ def copies(folder: Path) -> dict[str, Any]:
         shutil.copytree(same, site.state)
     fleet.start(1, site)
     ends = fleet.wait(240)
-    return {"clone": clone, "in use": folder_in_use, "restored": restored, "new rounds of the old copy": len(
-            rows(old / "ledger.db")[0]) - before, "new rounds of the two": speakers, "ended": ended, "ends": ends,
-            "violations": fleet.violations(500), "errors": fleet.errors()}  # fmt: skip
+    return {"clone": clone, "known": known, "in use": folder_in_use, "restored": restored,
+            "new rounds of the old copy": len(rows(old / "ledger.db")[0]) - before, "new rounds of the two": speakers,
+            "ended": ended, "ends": ends, "violations": fleet.violations(500), "errors": fleet.errors()}  # fmt: skip
 
 
 def clock(folder: Path) -> dict[str, Any]:

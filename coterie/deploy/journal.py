@@ -1,0 +1,140 @@
+"""What a party's owner can read afterwards: a line for every event and every trouble, and frames that are evidence.
+
+Both stay in the state folder. The log decides nothing: a line that cannot be written is dropped. Whoever makes trouble
+cannot fill the disk with it: the same trouble about the same party is written once in a while, with how often it came,
+and evidence is kept up to a limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from coterie.deploy.files import private_folder, write_bytes
+from coterie.deploy.frames import Receipt, digest
+from coterie.deploy.storage import sync_folder
+from coterie.errors import InputError
+
+__all__ = ["Evidence", "Log", "listening", "log"]
+
+EVERY = 60.0  # seconds in which the same trouble is written once
+PER_PARTY = 16  # frames kept as evidence against one party
+TOTAL = 1 << 26  # bytes of all of them
+log = logging.getLogger("coterie.deploy")
+
+
+class Log:
+    """log.jsonl: one line per event, for the owner."""
+
+    def __init__(self, path: Path):
+        try:
+            self._file = path.open("ab", buffering=0)
+        except OSError as error:
+            raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+    def __call__(self, event: str, **facts: Any) -> None:
+        now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
+        with contextlib.suppress(OSError, ValueError):  # a full disk; closed
+            self._file.write((json.dumps({"time": now, "event": event, **facts}) + "\n").encode())
+
+    def close(self) -> None:
+        """No more lines."""
+        self._file.close()
+
+
+class _Throttle(logging.Filter):
+    """Lets the same text about the same party pass once in a while; then it says how many were held back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next: dict[tuple[str, str], float] = {}
+        self._held: Counter[tuple[str, str]] = Counter()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        key, now = (str(record.msg), str(getattr(record, "about", ""))), time.monotonic()
+        if now < self._next.get(key, 0.0):
+            self._held[key] += 1
+            return False
+        self._next[key] = now + EVERY
+        record.held_back = self._held.pop(key, 0)
+        return True
+
+
+class _Journal(logging.Handler):
+    """Writes what the transport says into the log."""
+
+    def __init__(self, note: Log):
+        super().__init__(logging.INFO)
+        self._note = note
+        self.addFilter(_Throttle())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        facts = {"level": record.levelname.lower(), "about": getattr(record, "about", ""), "text": record.getMessage()}
+        self._note("trouble" if record.levelno > logging.INFO else "news", **facts, held_back=vars(record)["held_back"])
+
+
+@contextlib.contextmanager
+def listening(note: Log) -> Iterator[None]:
+    """While this lasts, all that is logged goes to the file, and warnings also to standard error."""
+    shown = logging.StreamHandler(sys.stderr)
+    shown.setLevel(logging.WARNING)
+    shown.addFilter(_Throttle())
+    before, handlers = log.level, (_Journal(note), shown)
+    log.setLevel(logging.INFO)
+    for handler in handlers:
+        log.addHandler(handler)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            log.removeHandler(handler)
+        log.setLevel(before)
+
+
+class Evidence:
+    """Signed frames that nobody should have made, in a folder; each with a note of why it is there.
+
+    A frame's signature is its maker's, so whoever holds the agreement can check it. Of two versions of a round the
+    second lies here whole, and the first by its digest and signature, which prove as much; so do both, where a
+    neighbour has told of the other one.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def __call__(self, party: str, reason: str, frame: bytes, *receipts: Receipt) -> None:
+        """Keep a frame (empty: only the receipts prove it), durably, unless there are enough."""
+        try:
+            self._keep(party, reason, frame, receipts)
+        except (InputError, OSError) as error:
+            log.error("evidence against %s (%s) could not be kept: %s", party, reason, error, extra={"about": party})
+
+    def _keep(self, party: str, reason: str, frame: bytes, receipts: Sequence[Receipt]) -> None:
+        private_folder(self.folder)
+        digests = [digest(frame)] * bool(frame) + [receipt.digest for receipt in receipts]
+        there = list(self.folder.iterdir())
+        used = sum(path.stat().st_size for path in there) + len(frame)
+        note = self.folder / f"{party}_{digests[0].hex()[:16]}.json"
+        mine = sum(path.name.startswith(f"{party}_") and path.suffix == ".json" for path in there)
+        if used > TOTAL or mine >= PER_PARTY or note.exists():
+            return
+        facts = {
+            "party": party,
+            "reason": reason,
+            "time": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+            "frame": digests[0].hex() if frame else None,
+            "signed": [{"round": r.round, "digest": r.digest.hex(), "signature": r.signature.hex()} for r in receipts],
+        }
+        if frame:
+            write_bytes(note.with_suffix(".frame"), frame, private=True)
+        write_bytes(note, (json.dumps(facts, indent=1) + "\n").encode(), private=True)
+        sync_folder(self.folder)
+        log.warning("evidence against %s is kept: %s (%s)", party, note, reason, extra={"about": party})
