@@ -16,8 +16,10 @@ from coterie.audit import audit, make_setting
 from coterie.audit.checks import repeats
 from coterie.audit.one_run import one_run
 from coterie.audit.picture import allowed
+from coterie.commands.audit import _of_plan
 from coterie.errors import InputError
 from coterie.privacy.events import Event, Gaussian
+from coterie.problems import Linear
 
 
 def test_claims_that_hold(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -44,13 +46,17 @@ def test_a_refuted_claim_is_exit_code_1(capsys: pytest.CaptureFixture) -> None:
 def test_a_plan_is_audited_at_its_own_budget(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(
-        '[partition]\nkind = "iid"\nagents = 5\nrecords = 30\n[problem]\ndim = 6\n[run]\nrounds = 8\n'
+        '[partition]\nkind = "iid"\nagents = 5\nrecords = 30\n[problem]\nloss = "hinge"\nwidth = 0.3\n[run]\nrounds = 8\n'
         '[algorithm]\nname = "gauss-avg-gd"\n[graph]\nkind = "complete"\n[privacy]\nepsilon = 3.0\n',
         "utf-8",
     )
     assert cli.main(["audit", str(plan), "--trials", "250", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert found["epsilon"] == pytest.approx(3, rel=1e-6)
+    assert found["losses"] == ["hinge loss"]
+    setting = _of_plan(plan)
+    assert isinstance(setting.problem, Linear)
+    assert (setting.problem.loss, setting.problem.width, setting.place.rounds) == ("hinge", 0.3, 8)
 
 
 @pytest.mark.parametrize(

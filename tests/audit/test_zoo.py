@@ -11,7 +11,7 @@ from coterie.audit.audit import watch
 from coterie.audit.sequential import sequential
 from coterie.audit.setting import ATTACKS, WHOLE
 
-EVERYDAY = {"dp-consensus-gd", "dp-dsgd", "dvp", "gauss-avg-gd", "hmv-dgd", "ldp-admm", "priv-rcd", "qdpsgd1", "sdm"}
+EVERYDAY = {"dp-dsgd", "gauss-avg-gd", "hmv-dgd", "ldp-admm", "qdpsgd1"}
 PRIVATE = [slug for slug, a in all_algorithms().items() if a.private]
 LEARNED = {"qdpsgd1", "qdpsgd2", "qdpsgd2-grad"}  # a state behind rounding
 GAUSSIAN = ["dp-admm", "dp-consensus-gd", "dp-dsgd", "gauss-avg-gd", "p-admm", "pr-admm", "priv-rcd"]
@@ -36,14 +36,14 @@ def test_claims_hold(slug: str) -> None:
         attack(slug, epsilon, 250)
 
 
-@pytest.mark.slow
+@pytest.mark.audit
 @pytest.mark.parametrize("slug", PRIVATE)
 def test_claims_hold_on_1000_transcripts_per_world(slug: str) -> None:
     for epsilon in (1.0, 8.0):
         attack(slug, epsilon, 1000)
 
 
-@pytest.mark.slow
+@pytest.mark.audit
 @pytest.mark.parametrize("slug", sorted(WHOLE))
 def test_claims_with_random_batches_hold(slug: str) -> None:
     cfg = find(slug).EXAMPLE.replace(batch=2)
@@ -63,7 +63,7 @@ def test_claims_about_leaving_a_record_out_are_tested_as_such() -> None:
     assert checks.sampling(checks.gather(setting, ATTACKS[:1])).passed
 
 
-@pytest.mark.slow
+@pytest.mark.audit
 @pytest.mark.parametrize("slug", GAUSSIAN)
 def test_the_attack_is_sharp_on_gaussian_claims(slug: str) -> None:
     # at ε = 1 the 99 % limits of 50,000 transcripts alone take 11 % of μ
