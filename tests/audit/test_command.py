@@ -46,7 +46,8 @@ def test_a_refuted_claim_is_exit_code_1(capsys: pytest.CaptureFixture) -> None:
 def test_a_plan_is_audited_at_its_own_budget(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(
-        '[partition]\nkind = "iid"\nagents = 5\nrecords = 30\n[problem]\nloss = "hinge"\nwidth = 0.3\n[run]\nrounds = 8\n'
+        '[partition]\nkind = "iid"\nagents = 5\nrecords = 30\n[run]\nrounds = 8\n'
+        '[problem]\nloss = "hinge"\nwidth = 0.3\n'
         '[algorithm]\nname = "gauss-avg-gd"\n[graph]\nkind = "complete"\n[privacy]\nepsilon = 3.0\n',
         "utf-8",
     )
