@@ -24,6 +24,7 @@ __all__ = ["Case", "cases", "covering"]
 
 RECORDS = (4, 64, 1024)  # of the agent: the fewest at which the budget can be met
 BATCH = 2
+ROUNDS = 12  # so many that something kept in a state has time to show
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,9 @@ class Case:
             try:
                 least = count if cfg is None else max(count, 4 * BATCH)
                 return make_setting(
-                    self.algorithm, cfg, epsilon=epsilon, delta=delta, records=least, problem=LOSSES[self.loss]
-                )
+                    self.algorithm, cfg, epsilon=epsilon, delta=delta, rounds=ROUNDS, records=least,
+                    problem=LOSSES[self.loss],
+                )  # fmt: skip
             except InputError as error:
                 if "budget too small" not in str(error) or count == RECORDS[-1]:
                     raise
