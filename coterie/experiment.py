@@ -364,10 +364,10 @@ def _solvable(plan: Plan, algorithm: Algorithm, cfg: Any, places: Place, problem
             f"algorithm.tolerance = {cfg.tolerance:g} is out of reach with run.dtype = {plan.run.dtype!r}: "
             f"at least {least:g}"
         )
-    low = places.ridge + 2 * cfg.penalty * places.degree  # the least curvature that the method ever adds
-    weight = places.unit * places.count
-    far, high = weight * problem.lipschitz / low, low + weight * problem.smoothness
     with jax.enable_x64(True):
+        low = places.ridge + 2 * cfg.penalty * places.degree  # the least curvature that the method ever adds
+        weight = places.unit * places.count
+        far, high = weight * problem.lipschitz / low, low + weight * problem.smoothness
         steps = float(np.max(sure_steps(far, low, high, cfg.tolerance)[0]))
     if steps > MOST_STEPS:
         raise InputError(

@@ -206,7 +206,7 @@ def explainable(algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShar
 def solves_whole(algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard) -> bool:
     """Whether messages are solutions of subproblems in all coordinates."""
     size = _size(algorithm, cfg, place, shard)
-    return "argmin" in getattr(algorithm.module, "NEEDS", ()) and size == place.dim
+    return algorithm.needs(cfg).solver and size == place.dim
 
 
 def explain(

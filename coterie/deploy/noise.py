@@ -99,7 +99,7 @@ def check_deployable(plan: Plan) -> None:
         )
     if algorithm.has("wire"):
         return
-    other = "pr-admm" if "argmin" in getattr(algorithm.module, "NEEDS", ()) else "dp-dsgd"
+    other = "pr-admm" if algorithm.needs(cfg).solver else "dp-dsgd"
     raise InputError(f"{slug} cannot be deployed: {_reason(algorithm, cfg)}; the nearest that can is {other}")
 
 
@@ -109,7 +109,7 @@ def _reason(algorithm: Algorithm, cfg: Config) -> str:
     names = {law.name for law in algorithm.draws(cfg, _somewhere()).values()}
     if L2Laplace.name in names:
         return "noise of density exp(-|x|) in the L2 norm has no exact form on a grid"
-    if "argmin" in getattr(algorithm.module, "NEEDS", ()):
+    if algorithm.needs(cfg).solver:
         return "its noise is inside the objective that it minimises, so what is sent lies on no grid"
     return "its privacy rests on the law of continuous random weights"
 

@@ -179,8 +179,8 @@ def assumptions(plan: Plan, problem: Problem, algorithm: Algorithm, cfg: Config)
         said.append("every record's features lie in the unit ball, scaled there by public bounds")
     if clip is not None:
         said.append(f"every record's gradient is clipped to norm {float(clip):.6g} before anything is done with it")
-    if "argmin" in getattr(algorithm.module, "NEEDS", ()):
-        said.append("every subproblem is solved to the stated tolerance, whose effect the events include")
+    if algorithm.needs(cfg).solver:
+        said.append("every subproblem is solved to the stated tolerance, by steps whose number public constants fix")
     said += [
         "the numbers of records, the graph, the settings and the schedule are public and were fixed beforehand",
         "noise is drawn from the declared law, used once, and never shown: whoever knows the seed can subtract it",

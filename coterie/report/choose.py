@@ -61,7 +61,7 @@ def _row(algorithm: Algorithm) -> tuple[str, ...]:
     broken = any(e.severity == "privacy" for e in algorithm.errata)
     return (
         f"[{code(algorithm.slug)}](algorithms.md#{algorithm.slug})",
-        "solves a small problem" if "argmin" in getattr(algorithm.module, "NEEDS", ()) else "a gradient",
+        "solves a small problem" if algorithm.solves else "a gradient",
         f"{'' if always else 'up to '}{settled.rounds} × {numbers}",
         " or ".join(graphs) or "any",
         ", ".join(dict.fromkeys(NOISE[k.__name__] for k in kinds)),
