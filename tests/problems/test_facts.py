@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,6 +60,28 @@ class Loose(Linear):
         return features, targets
 
 
+class Doubling:
+    """Not a problem by itself: what is mixed in changes a loss as well as a method of its own does."""
+
+    def weighted_gradient(self, x: Any, features: Any, targets: Any, weights: Any, clip: Any = None) -> Any:
+        return 2 * super().weighted_gradient(x, features, targets, weights, clip)  # type: ignore[misc]
+
+
+class Mixed(Doubling, Linear):
+    """A built-in loss with something mixed in."""
+
+
+class Heir(Mixed):
+    """A class that changes nothing, of one that does."""
+
+
+class Steep(Softmax):
+    """A built-in loss with another part of it changed."""
+
+    def scores(self, x: Any, features: Any) -> Any:
+        return 10 * super().scores(x, features)
+
+
 class Renamed(Linear):
     """The same loss under another name keeps its facts."""
 
@@ -69,7 +92,8 @@ class Renamed(Linear):
 
 def test_a_new_loss_is_nothing_until_it_says_so() -> None:
     assert {*FACTS, "half_gap"} == set(NOTHING)
-    for problem in (Bare(), Bent(3), Loose(3), Custom.make(lambda p, f, y: p @ f, np.zeros(3)), Perceptron((3, 2))):
+    changed = (Bare(), Bent(3), Loose(3), Mixed(3), Heir(3), Steep(3, 2))
+    for problem in (*changed, Custom.make(lambda p, f, y: p @ f, np.zeros(3)), Perceptron((3, 2))):
         assert {fact: getattr(problem, fact) for fact in NOTHING} == NOTHING, problem.name
     assert Renamed(3).monotone
     assert Renamed(3).half_gap == 1.0
@@ -102,6 +126,47 @@ def test_false_statements_are_refused(name: str) -> None:
     loss, facts, why = FALSE[name]
     with pytest.raises(InputError, match=why):
         need_facts(Custom.make(loss, START, **facts), 3)
+
+
+class Stated(Bare):
+    """A loss of one's own class, with whatever facts."""
+
+    what: Any = eqx.field(static=True, default=None)
+    convex: bool = False
+    lipschitz: float = np.inf
+    scored: bool = False
+    directed: bool = False
+    monotone: bool = False
+    bound: float = 1.0
+    half_gap: float = np.inf
+
+    def losses(self, x: Any, features: Any, targets: Any) -> Any:
+        return jax.vmap(lambda f, y: self.what(x, f, y))(features, targets)
+
+
+def rotating(p: Any, f: Any, y: Any) -> Any:
+    """Its gradient has norm 1 at most, and any direction."""
+    return jnp.sqrt(1 + jnp.sum((p - f) ** 2))
+
+
+OWN_CLASS = {
+    "more than the gap": (pseudo_huber, {"half_gap": 0.6}, "a bound is stated, half_gap = 0.6"),
+    "no direction": (rotating, {"directed": True, "half_gap": 0.5}, "directed is stated with half_gap = 0.5"),
+    "two scores": (rotating, {"scored": True}, "scored is stated"),
+    "either sign": (pseudo_huber, {"scored": True, "monotone": True}, "monotone is stated"),
+}
+
+
+@pytest.mark.parametrize("name", OWN_CLASS)
+def test_false_statements_of_a_class_are_refused(name: str) -> None:
+    loss, facts, why = OWN_CLASS[name]
+    with pytest.raises(InputError, match=why):
+        need_facts(Stated(what=loss, **facts), 3)
+
+
+def test_true_statements_of_a_class_pass() -> None:
+    need_facts(Stated(what=pseudo_huber, scored=True, directed=True, convex=True, lipschitz=1.0, half_gap=1.0), 3)
+    need_facts(Stated(what=lambda p, f, y: jnp.logaddexp(0.0, p @ f), monotone=True, scored=True, half_gap=1.0), 3)
 
 
 def test_true_statements_and_none_at_all_pass() -> None:
