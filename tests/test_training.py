@@ -45,7 +45,7 @@ def test_what_cannot_be_priced_is_refused(problem, data, options, words):
 
 def test_a_loss_without_bounds_needs_an_algorithm_that_clips():
     free = Custom.make(lambda w, x, y: jnp.exp(-y * (w @ x)), jnp.zeros(2))
-    with pytest.raises(InputError, match="pr-admm needs a convex loss and .* a bound on the loss's gradient"):
+    with pytest.raises(InputError, match=r"pr-admm needs a convex loss and .* a bound on the loss's gradient"):
         coterie.train(free, sites(), algorithm="pr-admm", settings={"penalty": 1.0}, rounds=4, seed=0)
 
 

@@ -2,9 +2,9 @@
 
 Facts are what privacy is proved from, and a user's own loss states its own. Nothing here proves them. It looks for a
 counterexample among records and points from tiny to huge, the start and zero among them: a gradient that is not finite
-or longer than `lipschitz`, a slope that falls along a line (`convex`), one that turns faster than `smoothness`, one that
-changes its direction (`scored`) or its sign (`monotone`), and two records whose gradients are farther apart than
-`half_gap` allows for, at one point or, coordinate by coordinate, at many (`directed`).
+or longer than `lipschitz`, a slope that falls along a line (`convex`), one that turns faster than `smoothness`, a
+gradient that changes its direction (`scored`) or its sign (`monotone`), and two records whose gradients are farther
+apart than `half_gap` allows for, at one point or, coordinate by coordinate, at many (`directed`).
 """
 
 from __future__ import annotations
