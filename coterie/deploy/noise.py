@@ -34,6 +34,7 @@ from coterie.algorithms.base import Algorithm, Config, Grid, L2Laplace, Laplace,
 from coterie.drivers.layout import axes
 from coterie.drivers.references import REFERENCES
 from coterie.errors import InputError
+from coterie.exchange.fixed_point import BOUND
 from coterie.plan import Plan
 from coterie.privacy import events, secure
 
@@ -96,6 +97,11 @@ def check_deployable(plan: Plan) -> None:
     if plan.exchange.noise == "central" or plan.exchange.threshold is not None:
         raise InputError(
             "a deployed secret sum has local noise and no threshold: leave exchange.noise and threshold out"
+        )
+    summed = plan.exchange.bound or BOUND
+    if plan.exchange.kind == "secret-sum" and plan.deploy is not None and plan.deploy.bound > summed:
+        raise InputError(  # a number between the two would stop a party in the middle of a run
+            f"deploy.bound = {plan.deploy.bound:g} exceeds what a secret sum can hold, exchange.bound = {summed:g}"
         )
     if algorithm.has("wire"):
         return

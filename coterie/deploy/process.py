@@ -101,7 +101,7 @@ def run_party(
         os._exit(EXIT["ledger"])  # nothing may be written after a failed write, not even by a destructor
     except (RolledBack, NeighbourKnowsMore) as error:
         return _complain("rolled back", error)
-    except (GaveUp, ArithmeticError) as error:
+    except GaveUp as error:
         return _complain("gave up", error)
     except KeyboardInterrupt:
         return EXIT["stopped"]

@@ -151,6 +151,16 @@ def test_as_printed_is_refused() -> None:
         check_deployable(plan("pr-admm", as_printed=True))
 
 
+def test_a_sum_that_could_not_hold_a_message_is_refused() -> None:
+    """Else a number between the two bounds would stop a party in the middle of a run."""
+    summed = plan("dp-dsgd", graph="complete").model_dump()
+    summed["exchange"] |= {"kind": "secret-sum", "bound": 1e3}
+    check_deployable(validate(summed))
+    summed["exchange"]["bound"] = 999.0
+    with pytest.raises(InputError, match=r"deploy.bound = 1000 exceeds .* exchange.bound = 999"):
+        check_deployable(validate(summed))
+
+
 def test_every_private_law_has_a_grid_or_is_refused() -> None:
     source = SystemSource()
     draw = source.draw(0, {"a": Normal(4), "b": Laplace(2), "c": Uniform(3)})
@@ -249,6 +259,28 @@ def test_no_records_make_a_party_stop(penalty: float) -> None:
         _, numbers, sent = party.turn(0, party.begin(), draw)
         assert sent
         assert np.abs(numbers).max() < terms.steps.limit[0, 0]
+
+
+@pytest.mark.parametrize("slug", ["dp-dsgd", "pr-admm", "priv-rcd"])
+@pytest.mark.parametrize("worst", [5.0, 1e300, np.inf, np.nan])
+def test_no_record_makes_a_party_stay_away(slug: str, worst: float, caplog: pytest.LogCaptureFixture) -> None:
+    """A record beyond the bounds is pulled back, and only the owner's log says so: the others see a party like any."""
+    terms, rng = Terms.of(plan(slug, rounds=2, graph="complete")), np.random.default_rng(0)
+    features, labels = rng.normal(size=(12, 3)) / 6, rng.integers(0, 2, 12)
+    near = np.concatenate([np.full((1, 3), worst), features[1:]])
+    draws = [SystemSource().draw(t, terms.draws(0)) for t in range(2)]
+    said = []
+    for records in (features, near):
+        party = Party(terms, 0, Records(records, labels, ("no", "yes")))
+        carry = party.begin()
+        for t in range(2):
+            carry, numbers, sent = party.turn(t, carry, draws[t])
+            assert sent
+        said.append(numbers)
+        assert np.linalg.norm(np.asarray(party._shard.features), axis=1).max() <= 1 + 1e-9
+    assert "1 of 12 records" in caplog.text
+    charged = run_events(terms.priced.algorithm, terms.priced.cfg, terms.place(0))[0]
+    assert np.linalg.norm(said[0] - said[1]) * terms.steps.size[0, 1] <= 2 * charged.sensitivity[0]
 
 
 @pytest.mark.parametrize("slug", ["dp-dsgd", "pr-admm"])
