@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.optimize import brentq
 
 from coterie.errors import InputError
 from coterie.fair.penalised import CovariancePenalised
@@ -269,3 +270,49 @@ def test_a_deployed_shard_takes_steps_on_any_record() -> None:
 
 def test_problems_know_their_names() -> None:
     assert {p.name for p in PROBLEMS.values()} >= {"logistic loss", "hinge loss", "mean", "loss 'robust'"}
+
+
+def wild(p: Any, f: Any, y: Any) -> Any:
+    """No number where the score is the target, and beyond all bounds elsewhere."""
+    return jnp.sqrt((p @ f - y) ** 2) * jnp.exp((p @ f) ** 2)
+
+
+GRADIENTS = {
+    "logistic": Linear(3), "hinge": Linear(3, loss="hinge", width=1e-3), "squared": Linear(3, loss="squared"),
+    "softmax": Softmax(3, 3), "mean": Mean(3), "custom": Custom.make(wild, np.zeros(3)),
+    "custom with a bound": Custom.make(wild, np.zeros(3), lipschitz=0.5),
+    "relu net": Perceptron((3, 4, 3), activation="relu"), "tanh net": Perceptron((3, 4, 3)),
+    "penalised": CovariancePenalised.make(Linear(3), np.array([[1.0, 2.0, 3.0]]), alpha=5.0),
+}  # fmt: skip
+POINT = st.one_of(st.floats(-10, 10), st.floats(allow_nan=False, allow_infinity=False), st.just(0.0))
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_one_record_moves_a_clipped_sum_by_the_clip_at_most(name: str, data: st.DataObject) -> None:
+    """Whatever the record says, whatever the others are, and wherever the point is: nothing else can come of it."""
+    problem, clip = GRADIENTS[name], 0.5
+    features = data.draw(arrays(np.float64, (4, 3), elements=ANYTHING))
+    targets = data.draw(arrays(np.float64, 4, elements=ANYTHING))
+    point = data.draw(arrays(np.float64, problem.dim, elements=POINT))
+    admitted = problem.admit(features, targets)
+    c = Case(problem, *admitted, point)
+    asked = None if name == "custom with a bound" else clip
+    every, others = (gradient(c, np.array(w), asked)[0] for w in ([1.0, 1, 1, 1], [0.0, 1, 1, 1]))
+    assert np.isfinite(every).all()
+    assert np.linalg.norm(every) <= 4 * clip * (1 + 1e-9)
+    assert np.linalg.norm(every - others) <= clip * (1 + 1e-9)
+
+
+def test_a_penalty_that_nearly_cancels_a_record_is_clipped_all_the_same() -> None:
+    """Long vectors whose difference is short: the norm of the difference is what counts."""
+    problem = CovariancePenalised.make(Linear(3, bound=1e10), np.array([[1e9, 0.0, 0.0]]), alpha=1.0, corner=1e-12)
+    near, norms = 1e-10, []  # where the pull is 1e9 already, and the slope still about −1/2
+    first = brentq(lambda f: f / (1 + np.exp(f * near)) - 1e9, 1e9, 4e9, xtol=1e-6)
+    for off in np.linspace(-50, 50, 41):
+        features = np.array([[first + off * 1e-6, 1e3, 0.0]])
+        c = Case(problem, features, np.array([1.0]), np.array([near, 0.0, 0.0]))
+        norms.append(float(np.linalg.norm(gradient(c, np.ones(1), 0.5)[0])))
+    assert max(norms) <= 0.5 * (1 + 1e-6)
+    assert min(norms) >= 0.5 * (1 - 1e-6)  # they are all longer than the clip
