@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from coterie.algorithms._admm import longest
+from coterie.algorithms._admm import LEAST_TOLERANCE, longest
 from coterie.algorithms.base import Algorithm, Place
 from coterie.errors import InputError
 from coterie.plan import Plan
@@ -23,8 +23,6 @@ from coterie.problems.planned import problem_of
 from coterie.problems.solve import MOST_STEPS, sure_steps
 
 __all__ = ["need_facts_of", "need_fit", "need_room", "need_solvable"]
-
-LEAST_TOLERANCE = 1e-11  # gradient norm that rounding lets a solver reach, with few records
 
 
 def need_fit(algorithm: Algorithm, plan: Plan) -> None:

@@ -31,10 +31,11 @@ from coterie.problems import Shard, Solver
 from coterie.problems.base import sound
 
 __all__ = [
-    "Number", "Solving", "Standing", "asked", "contraction", "convexity", "dual_step", "enough_steps", "heed",
-    "left_over", "longest", "short_way", "solve", "tail_mean",
+    "LEAST_TOLERANCE", "Number", "Solving", "Standing", "asked", "contraction", "convexity", "dual_step",
+    "enough_steps", "heed", "left_over", "longest", "short_way", "solve", "tail_mean",
 ]  # fmt: skip
 
+LEAST_TOLERANCE = 1e-11  # gradient norm that rounding lets a solver reach, with few records
 LEFT = 1e-3  # part of the way to a subproblem's minimiser that the default number of steps leaves
 MOST_STEPS = 300  # of those, at most
 Vector = Float[Array, " d"]
@@ -84,6 +85,7 @@ def longest(place: Place, low: Number, tolerance: Number) -> Array:
     d·ε·r, ε the unit of rounding; a score's error turns the gradient by load · c₁ times that.
     """
     bend = place.unit * place.count * place.smoothness
+    tolerance = jnp.maximum(tolerance, LEAST_TOLERANCE)  # plans ask for no less
     return tolerance / (8 * jnp.finfo(place.start.dtype).eps * (1 + place.dim * bend / low))
 
 
