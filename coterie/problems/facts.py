@@ -36,13 +36,19 @@ def need_facts(problem: Problem, columns: int) -> None:
     def slope(x: jax.Array, f: jax.Array, y: jax.Array) -> jax.Array:
         return jax.grad(lambda v: problem.losses(v, f[None], y[None])[0])(x)
 
-    with jax.enable_x64(True):
-        both = jax.jit(lambda *a: (jax.vmap(slope)(a[0], a[2], a[3]), jax.vmap(slope)(a[1], a[2], a[3])))
-        one, two = (np.asarray(g) for g in both(*map(jnp.asarray, (here, there, features, targets))))
+    with jax.enable_x64(True), np.errstate(over="ignore", invalid="ignore"):
+        all_slopes = jax.jit(lambda x: jax.vmap(slope)(x, jnp.asarray(features), jnp.asarray(targets)))
+        one, two = (np.asarray(all_slopes(jnp.asarray(x))) for x in (here, there))
+        # along its own gradient a loss bends most
+        length = np.linalg.norm(one, axis=1, keepdims=True)
+        ahead = here + np.linalg.norm(there - here, axis=1, keepdims=True) * one / np.where(length > 0, length, 1.0)
+        three = np.asarray(all_slopes(jnp.asarray(np.nan_to_num(ahead))))
         some = jnp.asarray(features[:PAIRED]), jnp.asarray(targets[:PAIRED])
         everyone = jax.jit(lambda x: jax.vmap(slope, (None, 0, 0))(x, *some))
         apart = [_apart(np.asarray(everyone(jnp.asarray(x))), problem.directed) for x in here[:PAIRED]]
-    if complaint := _complaint(problem, one, two, here - there) or _replaced(problem, apart):
+    steps = (two, here - there), (three, here - np.nan_to_num(ahead))
+    complaints = [_complaint(problem, one, slopes, step) for slopes, step in steps]
+    if complaint := next(filter(None, complaints), None) or _replaced(problem, apart):
         raise InputError(f"{problem.name}: {complaint}")
 
 
@@ -59,7 +65,7 @@ def _complaint(problem: Problem, one: np.ndarray, two: np.ndarray, apart: np.nda
     if problem.convex and np.any(np.sum((one - two) * apart, axis=1) < -rounding * distance):
         return "convex is stated, but along some line its slope falls"
     turned = np.linalg.norm(one - two, axis=1) - rounding
-    if np.any(turned > problem.smoothness * distance * (1 + SLACK)):
+    if problem.smooth and np.any(turned > problem.smoothness * distance * (1 + SLACK)):
         worst = float(np.max(turned[distance > 0] / distance[distance > 0]))
         return f"smoothness = {problem.smoothness:g} is stated, but its slope turns by {worst:.4g} a unit somewhere"
     lengths, along = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1), np.sum(one * two, axis=1)

@@ -177,6 +177,35 @@ def test_true_statements_and_none_at_all_pass() -> None:
     need_facts(CovariancePenalised.make(Linear(3), np.eye(3), corner=0.5), 3)
 
 
+BUILT_IN = {
+    "logistic": Linear(3, bound=2.0), "hinge": Linear(3, loss="hinge"), "squared": Linear(3, loss="squared"),
+    "softmax": Softmax(3, 4, bound=0.5), "mean": Mean(3, radius=0.7), "network": Perceptron((3, 4, 2)),
+    "penalised": CovariancePenalised.make(Linear(3, loss="hinge"), np.eye(3)[:2], alpha=2.0, corner=0.1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_the_search_refutes_no_built_in_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are proved, and not tried in a run; here they are."""
+    monkeypatch.setattr("coterie.problems.facts.PROVED", ())
+    need_facts(BUILT_IN[name], 3)
+
+
+@pytest.mark.parametrize("fact", ["lipschitz", "smoothness", "half_gap"])
+@pytest.mark.parametrize("name", ["logistic", "hinge", "softmax", "mean"])
+def test_the_search_refutes_a_built_in_bound_that_is_too_small(
+    name: str, fact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = BUILT_IN[name]
+    monkeypatch.setattr("coterie.problems.facts.PROVED", ())
+    if np.isinf(getattr(problem, fact)):
+        pytest.skip("no such bound")
+    true = getattr(problem, fact)
+    monkeypatch.setattr(type(problem), fact, property(lambda _: 0.6 * true))
+    with pytest.raises(InputError, match="stated"):
+        need_facts(problem, 3)
+
+
 # -- records -----------------------------------------------------------------------------------------------------------
 
 ANYTHING = st.one_of(st.floats(width=64), st.sampled_from([np.nan, np.inf, -np.inf, 1e300, -1e160, 1e-320, 0.0]))
