@@ -20,11 +20,12 @@ import numpy as np
 
 import coterie
 from coterie.algorithms.base import find
+from coterie.contracts import check_contract
 from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.engines import make_engine
 from coterie.errors import InputError
 from coterie.exchange.planned import exchange_of
-from coterie.experiment import Experiment, Priced, check_contract, prepare, price
+from coterie.experiment import Experiment, Priced, prepare, price
 from coterie.plan import Plan, validate
 from coterie.report.result import write_json
 

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.algorithms.base import Algorithm, Config, Place, Public, find
+from coterie.contracts import check_contract, need_fit, need_room, need_solvable
 from coterie.data import Dataset, Origins, split
 from coterie.data.planned import leaks_of, load_planned, parts_of, public_sizes
 from coterie.data.store import Store, open_store
@@ -34,14 +35,12 @@ from coterie.privacy.budget import Spending, calibrate_agents, spending
 from coterie.problems import Problem
 from coterie.problems.facts import need_facts
 from coterie.problems.planned import make_problem, need_bounds, problem_of
-from coterie.problems.solve import MOST_STEPS, sure_steps
 
 __all__ = [
     "Experiment",
     "Network",
     "Priced",
     "assemble",
-    "check_contract",
     "needs_dimension",
     "prepare",
     "price",
@@ -51,7 +50,6 @@ __all__ = [
 ]
 
 DEFAULT_ROUNDS = 50
-LEAST_TOLERANCE = {"float64": 1e-11, "float32": 1e-5}  # gradient norms that rounding lets a solver reach
 
 
 @dataclass(frozen=True)
@@ -265,26 +263,6 @@ def needs_dimension(plan: Plan, network: Network) -> bool:
     return not np.allclose(price(plan, network).noise, price(plan, other).noise, rtol=1e-6)
 
 
-def check_contract(plan: Plan, *problems: Problem) -> None:
-    """Refuse a plan whose algorithm, budget, graph and loss do not go together, before data is read.
-
-    Of several problems (default: the plan's; where it leaves the loss to the labels, all that may come of it) none
-    need fit but one.
-    """
-    algorithm = find(plan.algorithm.name)
-    _fits(algorithm, plan)
-    losses = [plan.problem.loss] if plan.problem.loss else ["logistic", "softmax", "squared"]
-    refused = []
-    asked = problems or tuple(problem_of(plan, loss, plan.problem.dim or 1, 2) for loss in losses)
-    for problem in asked:
-        try:
-            algorithm.check(plan.algorithm.config(), problem)
-        except InputError as error:
-            refused.append(error)
-    if len(refused) == len(asked):
-        raise refused[0]
-
-
 def _graph(plan: Plan, size: int) -> tuple[Graph, Mixing]:
     graph = make_graph(plan.graph.kind, size, seed=plan.graph.seed, **plan.graph.params())
     if graph.size != size:
@@ -293,30 +271,10 @@ def _graph(plan: Plan, size: int) -> tuple[Graph, Mixing]:
     return graph, mixing(graph, plan.graph.mixing, **rule)
 
 
-def _fits(algorithm: Algorithm, plan: Plan) -> None:
-    """Refuse what no run could repair: a budget without noise, noise without a budget, a graph that does not fit."""
-    if algorithm.private and plan.privacy is None:
-        raise InputError(f"{algorithm.slug} is private, so the plan needs a [privacy] table with epsilon and delta")
-    if not algorithm.private and plan.privacy is not None:
-        raise InputError(f"{algorithm.slug} is not private: remove the [privacy] table or choose a private algorithm")
-    cfg, p = plan.algorithm.config(), plan.privacy
-    if p is not None and p.schedule != "uniform" and algorithm.needs(cfg).even:
-        raise InputError(
-            f"{algorithm.slug} spreads its budget by a rule of its own: privacy.schedule must be 'uniform'"
-        )
-    if p is not None and p.claim == "paper" and not algorithm.has("claim"):
-        raise InputError(f"{algorithm.slug} has no formula of a paper's claim: privacy.claim must be 'tight'")
-    allowed = getattr(algorithm.module, "GRAPHS", None)
-    if allowed is not None and plan.graph.kind not in allowed:
-        raise InputError(
-            f"{algorithm.slug} runs on {' or '.join(allowed)} graphs, not on graph.kind = {plan.graph.kind!r}"
-        )
-
-
 def settle(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg: Config | None = None) -> Priced:
     """Fill in the algorithm's settings by its public rules; noise is still 0 and nothing is spent."""
     algorithm = algorithm or find(plan.algorithm.name)
-    _fits(algorithm, plan)
+    need_fit(algorithm, plan)
     exchange_of(plan, algorithm, network.graph, network.mixing)
     cfg = cfg or plan.algorithm.config()
     algorithm.check(cfg, network.problem)
@@ -344,33 +302,11 @@ def settle(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg
         )  # fmt: skip
     if network.store is not None:
         need_sums(algorithm, cfg, rows(places, 0), network.problem, network.store)
-    if algorithm.private and algorithm.needs(cfg).solver:
-        _solvable(plan, algorithm, cfg, places, network.problem)
+    need_solvable(plan, algorithm, cfg, places, network.problem)
     return Priced(
         algorithm, cfg, rounds, public, places, np.zeros(len(network.sizes)), shape, None, None, warnings,
         leaks=network.leaks,
     )  # fmt: skip
-
-
-def _solvable(plan: Plan, algorithm: Algorithm, cfg: Any, places: Place, problem: Problem) -> None:
-    """Refuse subproblems that public constants do not show to be solved to the charged tolerance on any data."""
-    least = LEAST_TOLERANCE[plan.run.dtype]
-    if cfg.tolerance < least:
-        raise InputError(
-            f"algorithm.tolerance = {cfg.tolerance:g} is out of reach with run.dtype = {plan.run.dtype!r}: "
-            f"at least {least:g}"
-        )
-    with jax.enable_x64(True):
-        low = places.ridge + 2 * cfg.penalty * places.degree  # the least curvature that the method ever adds
-        weight = places.unit * places.count
-        far, high = weight * problem.lipschitz / low, low + weight * problem.smoothness
-        steps = float(np.max(sure_steps(far, low, high, cfg.tolerance)[0]))
-    if steps > MOST_STEPS:
-        raise InputError(
-            f"{algorithm.slug} may need {steps:.3g} gradient steps to solve a subproblem of {problem.name} to "
-            f"algorithm.tolerance = {cfg.tolerance:g} on any data, more than {MOST_STEPS}: use a larger penalty or a "
-            "smoother loss"
-        )
 
 
 def price(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg: Config | None = None) -> Priced:
@@ -390,6 +326,7 @@ def price(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg:
         noise = calibrate_agents(algorithm, fixed, places, np.asarray(epsilon, float), delta)
     with jax.enable_x64(True):
         places = eqx.tree_at(lambda p: p.noise, places, jnp.asarray(noise))
+    need_room(algorithm, cfg, places)
     spent = spending(algorithm, cfg, places, delta)
     central = claim_of(plan, algorithm, cfg, places, network.graph)
     claim = None

@@ -1,151 +1,120 @@
-"""A plan that its algorithm, loss, graph or settings cannot keep is one line and exit code 2, before a record is read.
-
-The data of every plan here does not exist: whoever touched it would complain about that instead.
-"""
+"""What is refused before data is read, and that no neighbour can make a solver's error larger than what is charged."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+import dataclasses
+from typing import Any, ClassVar
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from coterie.cli import main
-from coterie.comparison import Method, compare
-from coterie.deploy.trial import sign_trial
+from coterie.algorithms.base import all_algorithms, find
 from coterie.errors import InputError
-from coterie.experiment import price, public_network
-from coterie.plan import validate
-from tests.deploy.house import small_plan, small_records
+from coterie.experiment import price, public_network, settle
+from coterie.plan import Plan, validate
+from coterie.problems import Ball, HeldShard, Linear
+from tests.support import agent, network
 
-PLAN = """
-[data]
-source = "csv"
-path = "nowhere.csv"
-label = "y"
-options = { classes = ["no", "yes"] }
-[partition]
-kind = "iid"
-agents = 3
-[problem]
-loss = "logistic"
-[privacy]
-epsilon = 1.0
-[run]
-rounds = 4
-"""
-
-# what is asked for, and the words of the refusal
-BROKEN: dict[str, tuple[list[str], str]] = {
-    "a loss that is not convex": (["algorithm.name=pr-admm", "problem.loss=mlp"], "pr-admm needs a convex loss"),
-    "a loss with unbounded slope": (["algorithm.name=p-admm", "problem.loss=squared"], "p-admm needs"),
-    "a radius that nobody keeps to": (["algorithm.name=pr-admm", "problem.radius=1.0"], "leave out problem.radius"),
-    "a radius, by gradient": (["algorithm.name=dp-dsgd", "problem.radius=1.0"], "leave out problem.radius"),
-    "a graph that does not fit": (["algorithm.name=gauss-avg-gd"], "runs on complete graphs"),
-    "a schedule without effect": (["algorithm.name=ipp-admm", "privacy.schedule=power"], "privacy.schedule must be"),
-    "options of another schedule": (["privacy.schedule_options={rate=0.9}"], "schedule 'uniform' does not take rate"),
-    "a tolerance that is not solved to": (
-        ["algorithm.name=dp-dsgd", "algorithm.tolerance=0.01"],
-        "algorithm.tolerance",
-    ),
-    "no noise but a budget": (["algorithm.name=dgd"], "dgd "),
-    "a claim without a formula": (["algorithm.name=dp-dsgd", "privacy.claim=paper"], "has no formula"),
-    "a seed of a graph without chance": (["graph.seed=3"], "graph.seed belongs to graph.kind = 'regular' or"),
-    "a parameter of another graph": (["graph.degree=3"], "graph kind 'ring' has no parameter 'degree'"),
-    "kappa of another rule": (["graph.kappa=2.0"], "graph.kappa belongs to graph.mixing = 'laplacian'"),
-    "bits of another exchange": (["exchange.bits=8"], "exchange.bits belongs to exchange.kind = 'quantized'"),
-    "a width of another loss": (["problem.width=0.1"], "problem.width belongs to problem.loss = 'hinge'"),
-}
-COMMANDS = {
-    "run": ["run"], "compare": ["compare", "--epsilons", "1", "--seeds", "1"], "account": ["account"],
-    "plan check": ["plan", "check"], "launch": ["launch", "--out", "never"],
-}  # fmt: skip
+SOLVING = [s for s, a in all_algorithms().items() if a.private and a.needs(a.EXAMPLE).solver]
 
 
-@pytest.mark.parametrize("name", BROKEN)
-@pytest.mark.parametrize("command", COMMANDS)
-def test_refused_before_a_record_is_read(
-    command: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "plan.toml").write_text(PLAN)
-    changes, words = BROKEN[name]
-    if command == "compare" and name == "no noise but a budget":
-        pytest.skip("a comparison shows methods without privacy beside the others")
-    head, *options = COMMANDS[command]
-    where = (
-        [head, *options[:1], "plan.toml", *options[1:]] if command == "plan check" else [head, "plan.toml", *options]
+def plan(slug: str, settings: dict | None = None, epsilon: float = 1.0, ridge: float = 0.1, **run: Any) -> Plan:
+    example = find(slug).EXAMPLE.model_dump(exclude_unset=True)
+    return validate(
+        {
+            "data": {"source": "csv", "path": "none.csv", "label": "y", "options": {"classes": ["no", "yes"]}},
+            "partition": {"kind": "iid", "sizes": [40, 40, 40]},
+            "problem": {"loss": "logistic", "dim": 3, "ridge": ridge},
+            "algorithm": {"name": slug, **example, **(settings or {})},
+            "privacy": {"epsilon": epsilon, "delta": 1e-5},
+            "run": {"rounds": 3, **run},
+        }
     )
-    code = main([*where, *(word for change in changes for word in ("--set", change))])
-    said = capsys.readouterr().err
-    assert code == 2
-    assert words in said or (command == "launch" and "cannot be deployed" in said)
-    assert said.count("\n") == 1
-    assert "nowhere.csv" not in said
-    assert not (tmp_path / "never").exists()
 
 
-def test_the_twin_without_a_mistake_does_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "plan.toml").write_text(PLAN)
-    for command in (["run", "plan.toml"], ["plan", "check", "plan.toml"], ["compare", "plan.toml"]):
-        assert main(command) == 2
-        assert "cannot read nowhere.csv" in capsys.readouterr().err
+def test_the_solving_algorithms_are_known() -> None:
+    assert set(SOLVING) == {"dvp", "ipp-admm", "m-admm", "mr-admm", "pp-admm", "pvp", "r-admm"}
 
 
-def test_a_comparison_checks_all_methods_before_it_reads() -> None:
-    tree: dict[str, Any] = {
-        "data": {"source": "csv", "path": "nowhere.csv", "label": "y", "options": {"classes": ["a", "b"]}},
-        "partition": {"kind": "iid", "agents": 3}, "problem": {"loss": "hinge"}, "privacy": {},
-    }  # fmt: skip
-    good = Method("good", validate(tree))
-    bad = Method("bad", validate({**tree, "problem": {"loss": "mlp"}, "algorithm": {"name": "pr-admm"}}))
-    with pytest.raises(InputError, match="pr-admm needs a convex loss"):
-        compare([good, bad], [1.0], 1)
+# ---- refused ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_stated_dimension_is_obeyed() -> None:
-    plan = validate({"problem": {"dim": 7}, "privacy": {}})
-    with pytest.raises(InputError, match=r"problem\.dim = 7, but 'clinics' has 12 features"):
-        public_network(plan)
+@pytest.mark.parametrize("slug", SOLVING)
+def test_what_rounding_could_spoil_is_refused(slug: str) -> None:
+    for wrong, why in (
+        (plan(slug, dtype="float32"), r"float32.* exceeds by rounding"),
+        (plan(slug, {"tolerance": 1e-13}), r"tolerance = 1e-13 is out of reach"),
+        (plan(slug, {"penalty": 1e-9}, ridge=1e-9), r"gradient steps to solve a subproblem"),
+    ):
+        with pytest.raises(InputError, match=why):
+            settle(wrong, public_network(wrong))
 
 
-@pytest.mark.parametrize("asked", [0.01, 1e-6])
-def test_a_tolerance_that_is_asked_for_stays(asked: float) -> None:
-    tree = {
-        "algorithm": {"name": "pp-admm", "tolerance": asked}, "problem": {"loss": "logistic", "dim": 3},
-        "partition": {"kind": "iid", "sizes": [50, 50, 50]}, "privacy": {}, "run": {"rounds": 3},
-    }  # fmt: skip
-    plan = validate(tree)
-    assert price(plan, public_network(plan)).cfg.tolerance == asked
+@pytest.mark.parametrize("law", ["gamma", "gaussian"])
+def test_noise_that_would_drown_the_tolerance_is_refused(law: str) -> None:
+    """Small budgets are met with a tolerance that suits them, and refused with one that does not."""
+    fine, fussy = (plan("dvp", {"tolerance": beta, "noise": law}, epsilon=1e-3) for beta in (1e-6, 1e-11))
+    price(fine, public_network(fine))
+    with pytest.raises(InputError, match=r"noise of length up to .* use a larger tolerance or budget"):
+        price(fussy, public_network(fussy))
 
 
-def test_an_agent_refuses_a_contract_before_it_looks_at_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Signed by an authority that does not check, as another version might not."""
-    sound = small_plan(3)
-    bad = sound.model_copy(update={"problem": sound.problem.model_copy(update={"radius": 1.0})})
-    for at in ("coterie.deploy.noise.check_deployable", "coterie.experiment.check_contract"):
-        monkeypatch.setattr(at, lambda plan, *_: None)
-    monkeypatch.setattr("coterie.deploy.trial.Terms", type("Terms", (), {"of": staticmethod(lambda plan: None)}))
-    agreement, sites = sign_trial(bad, small_records(), tmp_path / "t")
-    monkeypatch.undo()
-    site = sites[0]
-    site.data.unlink()
-    code = main(["agent", str(agreement), "--me", site.name, "--data", str(site.data), "--keys", str(site.keys),
-                 "--state", str(site.state)])  # fmt: skip
-    said = capsys.readouterr().err
-    assert code == 2
-    assert "leave out problem.radius" in said
-    assert said.count("\n") == 1
-    assert not site.state.exists()
+def test_no_set_is_left_aside_by_a_method_that_solves() -> None:
+    """A problem may say that its set does not matter; the density of a minimiser inside one is another matter."""
+
+    class Inside(Linear):
+        interior: ClassVar[bool] = True
+
+    assert Inside(3).monotone
+    here = plan("pp-admm")
+    problem = Inside(3, constraint=Ball(5.0))
+    bounded = dataclasses.replace(public_network(here), problem=problem)
+    with pytest.raises(InputError, match="without a constraint set"):
+        settle(here, bounded)
 
 
-def test_nobody_signs_a_contract_that_fails(tmp_path: Path) -> None:
-    sound = small_plan(3)
-    bad = sound.model_copy(update={"problem": sound.problem.model_copy(update={"radius": 1.0})})
-    with pytest.raises(InputError, match=r"leave out problem\.radius"):
-        sign_trial(bad, small_records(), tmp_path / "t")
+# ---- hostile neighbours ----------------------------------------------------------------------------------------------
+
+SIZES = [0.0, 1.0, 1e3, 1e6, 1e9, 1e12, 1e15, 1e100, 1e300, np.inf, np.nan]
+FIELDS = ("problem", "features", "targets", "count", "unit", "ridge", "how")
+
+
+class Asked(HeldShard):
+    """A shard that answers with the linear term, and with the curvature as its residual."""
+
+    def argmin(self, linear: Any, curvature: Any, solver: Any, tolerance: Any) -> Any:
+        return linear, eqx.tree_at(lambda s: (s.x, s.residual), solver, (linear, jnp.asarray(curvature, linear.dtype)))
+
+
+def left(shard: Any, linear: np.ndarray, curvature: float, x: np.ndarray) -> float:
+    """Norm of the subproblem's gradient at x, in extended precision."""
+    features, targets, point = (np.asarray(a, np.longdouble) for a in (shard.features, shard.targets, x))
+    margin = np.clip(targets * (features @ point), -1e4, 1e4)
+    slopes = np.where(np.asarray(shard.mask), -targets / (1 + np.exp(margin)), 0)
+    total = float(shard.unit) * (slopes @ features) + linear + (float(shard.ridge) + curvature) * point
+    return float(np.linalg.norm(total.astype(float)))
+
+
+@pytest.mark.parametrize("slug", SOLVING)
+def test_no_neighbour_makes_a_residual_larger_than_what_is_charged(slug: str) -> None:
+    algorithm = find(slug)
+    cfg, (place, shard) = algorithm.EXAMPLE, agent(network(d=3))
+    with jax.enable_x64(True):
+        probe = Asked(*(getattr(shard, f) for f in FIELDS))
+        draw = {n: jnp.zeros(law.shape) for n, law in algorithm.draws(cfg, place).items()}
+        fresh, wild = algorithm.init(cfg, place), jnp.array([1.0, -0.7, 0.2])
+
+        @jax.jit
+        def solved(near: Any) -> Any:
+            state = eqx.tree_at(lambda s: (s.near, s.dual), fresh, (near, -0.3 * near))
+            told = [algorithm.emit(cfg, place, jnp.array(0), state, s, draw)[0].solver for s in (probe, shard)]
+            return [(s.x, s.residual) for s in told]
+
+        for size in SIZES:
+            (linear, curvature), (x, residual) = solved(size * wild if size else 0 * wild)
+            assert np.isfinite(x).all()
+            assert float(residual) <= cfg.tolerance
+            assert left(shard, np.asarray(linear), float(curvature), x) <= cfg.tolerance

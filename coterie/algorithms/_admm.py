@@ -12,6 +12,10 @@ record changes it by at most 2/(M + Λ) · 2V unit. Two worlds start at the same
     2/(M + Λ) · 2V unit · (1 + q + … + q^{K−1}) = 2V unit (1 − q^K)/Λ
 
 apart: for every K, with no residual to certify and none to hide.
+
+**Messages beyond reason.** A solver in floating point reaches gradient norm β only where the subproblem's linear term
+is not so long that its own rounding exceeds β, and a neighbour may send any number. `heed` therefore shortens what was
+heard, by a public rule, before any secret noise goes on it: a function of the transcript, so it costs nothing.
 """
 
 from __future__ import annotations
@@ -24,12 +28,14 @@ from jaxtyping import Array, Float
 
 from coterie.algorithms.base import Place, Public
 from coterie.problems import Shard, Solver
+from coterie.problems.base import sound
 
 __all__ = [
-    "Number", "Solving", "Standing", "asked", "contraction", "convexity", "dual_step", "enough_steps", "left_over",
-    "short_way", "solve", "tail_mean",
+    "LEAST_TOLERANCE", "Number", "Solving", "Standing", "asked", "contraction", "convexity", "dual_step",
+    "enough_steps", "heed", "left_over", "longest", "short_way", "solve", "tail_mean",
 ]  # fmt: skip
 
+LEAST_TOLERANCE = 1e-11  # gradient norm that rounding lets a solver reach, with few records
 LEFT = 1e-3  # part of the way to a subproblem's minimiser that the default number of steps leaves
 MOST_STEPS = 300  # of those, at most
 Vector = Float[Array, " d"]
@@ -72,6 +78,25 @@ def asked(penalty: Number, place: Place, state: Standing) -> tuple[Vector, Array
     return state.dual - penalty * (place.degree * state.x + state.near), 2 * penalty * place.degree
 
 
+def longest(place: Place, low: Number, tolerance: Number) -> Array:
+    """The longest linear term with which rounding stays below half of the tolerance, at convexity `low` or more.
+
+    Then the answer's norm is at most r = longest/low and a little. Sum and scores are off by at most 2ε·low·r and by
+    d·ε·r, ε the unit of rounding; a score's error turns the gradient by load · c₁ times that.
+    """
+    bend = place.unit * place.count * place.smoothness
+    tolerance = jnp.maximum(tolerance, LEAST_TOLERANCE)  # plans ask for no less
+    return tolerance / (8 * jnp.finfo(place.start.dtype).eps * (1 + place.dim * bend / low))
+
+
+def heed(linear: Vector, place: Place, low: Number, tolerance: Number) -> Vector:
+    """The linear term, at most half as long as `longest`: the rest is for noise. One that is no number becomes 0."""
+    linear = sound(linear)
+    size = jnp.max(jnp.abs(linear))  # of a huge vector the norm would overflow
+    norm = size * jnp.linalg.norm(linear / jnp.where(size > 0, size, 1.0))
+    return linear * jnp.minimum(1.0, longest(place, low, tolerance) / 2 / jnp.where(norm > 0, norm, 1.0))
+
+
 def left_over(penalty: Number, place: Place, steps: int) -> Array:
     """q^K, q = (M − Λ)/(M + Λ), M = Λ + unit · count · smoothness: the part of the way that K steps do not go."""
     return contraction(convexity(penalty, place), place.unit * place.count * place.smoothness) ** steps
@@ -111,6 +136,7 @@ def solve(
     `solver.residual` ≤ tolerance = β (see `Shard.argmin`), so the answer is within β/Λ of the exact one.
     """
     linear, curvature = asked(penalty, place, state)
+    linear = heed(linear, place, convexity(penalty, place), tolerance)
     return shard.argmin(linear + extra, curvature, state.solver, tolerance)
 
 

@@ -18,7 +18,8 @@ the ridge Φ is raised until it takes just that: Zhang-Zhu's device. So every bu
 
 x is solved to gradient norm β only, which moves it by up to β/Λ in each world: e is noise of the same kind for the
 shift 2β/Λ, and `share` of the round's budget pays for it. That β is reached is a matter of public constants, not of the
-data (`Shard.argmin`): a plan under which it might not be is refused (`sure`).
+data or of what neighbours send (`Shard.argmin`, `coterie.algorithms._admm.heed`): a plan under which it might not be is
+refused (`coterie.contracts`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from coterie import theory
-from coterie.algorithms._admm import Number, Solving, asked, dual_step, tail_mean
+from coterie.algorithms import _admm
+from coterie.algorithms._admm import Number, Solving, asked, dual_step, heed, tail_mean
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.algorithms.base import Inbox, L2Laplace, Law, Needs, Normal, Place, Public, add
 from coterie.privacy.events import Event, ObjectivePerturbation, Pure
@@ -153,6 +155,7 @@ def solve(
 ) -> tuple[Vector, Solver]:
     """The perturbed subproblem's minimiser with the noise that hides the solver's error, and the solver after it."""
     linear, curvature = asked(penalty, place, state)
+    linear = heed(linear, place, _admm.convexity(penalty, place), cfg.tolerance)
     linear = add(linear, draw["tilt"], scale.linear)
     x, solver = shard.argmin(linear, curvature + scale.ridge, state.solver, cfg.tolerance)
     return add(x, draw["output"], scale.output), solver

@@ -145,6 +145,7 @@ class Place(eqx.Module):
     rows: int = eqx.field(static=True)  # records an agent may hold at most (the shard's padded length)
     factor: bool = eqx.field(static=True, default=False)  # whether `argmin` keeps a dense factor between rounds
     monotone: bool = eqx.field(static=True, default=False)  # whether the loss's slope never changes sign
+    steepness: float = eqx.field(static=True, default=float("inf"))  # bound on the norm of a record's gradient
 
     def noise_at(self, t: Int[Array, ""]) -> Float[Array, ""]:
         """Noise of round t as a multiple of the round's sensitivity."""

@@ -8,7 +8,8 @@ Agent i, round t, while it has spoken fewer than c times:
 Whether an agent spoke is public: the bit is a release. After c releases there are no more tests.
 
 **Sensitivity** of q: one record's term lies in [−C, C], and x' moves by (2V unit + 2β)/Λ, along which the sum is
-V unit n-Lipschitz: Δ_q = 2C unit + V unit n (2V unit + 2β)/Λ. Leaving the record out moves q by half of that.
+V' unit n-Lipschitz, V' ≥ V the bound on a gradient's norm: Δ_q = 2C unit + V' unit n (2V unit + 2β)/Λ. Leaving the
+record out moves q by half of that.
 
 **Guarantee.** Test and release use independent noise, so given the transcript each is a mechanism of its own; since c
 is fixed in advance every interleaving is dominated by T tests and c releases. gauss: μ² = T(Δ_q/σ_q)² + c(μ of a
@@ -128,7 +129,7 @@ def draws(cfg: Config, place: Place) -> dict[str, Law]:
 
 def sensitivity(cfg: Config, place: Place, t: Number) -> Array:
     """Δ_q: how far one record moves the test's query."""
-    reach = place.lipschitz * place.unit * place.count  # Lipschitz constant of the summed losses
+    reach = place.steepness * place.unit * place.count  # Lipschitz constant of the summed losses
     moves = (2 * place.lipschitz * place.unit + 2 * cfg.tolerance) / convexity(cfg.penalty, place)
     return 2 * cfg.clip * place.unit + reach * moves
 
@@ -182,7 +183,7 @@ def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) ->
     """
     if cfg.as_printed:
         over, _ = _test_noise(cfg, place)
-        frozen = 2 * cfg.clip * place.unit + place.lipschitz * place.unit * place.count * pp_admm.slip(cfg, place)
+        frozen = 2 * cfg.clip * place.unit + place.steepness * place.unit * place.count * pp_admm.slip(cfg, place)
         bit = events.Laplace(frozen, 1 / over)
         return bit, pp_admm.release_cost(cfg, place, _release_noise(cfg, place))
     gap, (over, _) = sensitivity(cfg, place, t), _test_noise(cfg, place)

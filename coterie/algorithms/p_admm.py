@@ -38,7 +38,7 @@ class Config(BaseConfig):
     decay: float | None = Field(None, gt=0, le=1, description="R, factor of the variance per round; None: see `tune`")
     tail: float = Field(0.5, ge=0, le=1, description="share of the rounds whose releases the answer averages; 0: last")
     steps: AutoInt = Field(
-        None, ge=1, description="K: gradient steps in a round; None: those that leave 1/1000 of the way"
+        None, ge=1, le=1000, description="K: gradient steps in a round; None: those that leave 1/1000 of the way"
     )
     as_printed: bool = Field(False, description="scale the noise to the printed sensitivity, which forgets 1/n")
 

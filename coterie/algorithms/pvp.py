@@ -36,7 +36,7 @@ from pydantic import Field
 
 from coterie import theory
 from coterie.algorithms import _objective as objective
-from coterie.algorithms._admm import convexity
+from coterie.algorithms._admm import convexity, heed
 from coterie.algorithms._objective import Message, Tilt
 from coterie.algorithms.base import Erratum, Inbox, Law, Needs, Place, Public, add
 from coterie.privacy.events import Event, Gaussian, L2Laplace, NonPrivate
@@ -137,11 +137,15 @@ def emit(cfg: Any, place: Place, t: Array, state: State, shard: Shard, draw: dic
     own = {"released": state.x, "own": state.own, "literal": 2 * state.own - state.x}[cfg.centre]
     kept = state.own if cfg.as_printed else state.x
 
+    def around(centre: Array) -> Array:  # shortening does not expand, so centres that differ stay as close
+        asked = state.dual - wide * centre - cfg.penalty * state.near
+        return heed(asked, place, convexity(cfg.penalty, place), cfg.tolerance)
+
     def primal() -> tuple[Array, Array]:
-        return state.dual - wide * own - cfg.penalty * state.near, jnp.zeros_like(end.ridge)
+        return around(own), jnp.zeros_like(end.ridge)
 
     def final() -> tuple[Array, Array]:
-        return add(state.dual - wide * kept - cfg.penalty * state.near, draw["tilt"], end.linear), end.ridge
+        return add(around(kept), draw["tilt"], end.linear), end.ridge
 
     last = t == place.rounds - 1
     linear, ridge = jax.lax.cond(last, final, primal)

@@ -20,7 +20,8 @@ SHOWN = ("algorithm", "rounds", "private", "claim", "epsilon", "delta", "account
 
 def account_plan(path: Path | None, changes: list[str], as_json: bool, console: Console) -> None:
     """What every agent spends, by every valid accountant."""
-    from coterie.experiment import check_contract, needs_dimension, price, public_network
+    from coterie.contracts import check_contract
+    from coterie.experiment import needs_dimension, price, public_network
     from coterie.report.result import privacy_block
 
     plan = read_plan(path, changes)

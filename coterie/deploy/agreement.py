@@ -212,8 +212,8 @@ def sign_agreement(
     Raises:
         InputError: whatever would make the run unsafe, ambiguous or impossible, before anybody starts.
     """
+    from coterie.contracts import check_contract
     from coterie.deploy.noise import check_deployable
-    from coterie.experiment import check_contract
 
     check_deployable(plan)
     check_contract(plan)

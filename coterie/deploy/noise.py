@@ -34,6 +34,7 @@ from coterie.algorithms.base import Algorithm, Config, Grid, L2Laplace, Laplace,
 from coterie.drivers.layout import axes
 from coterie.drivers.references import REFERENCES
 from coterie.errors import InputError
+from coterie.exchange.fixed_point import BOUND
 from coterie.plan import Plan, refuse_ignored
 from coterie.privacy import events, secure
 
@@ -104,9 +105,14 @@ def check_deployable(plan: Plan, rehearsed: bool = False) -> None:
         raise InputError(
             "a deployed secret sum has local noise and no threshold: leave exchange.noise and threshold out"
         )
+    summed = plan.exchange.bound or BOUND
+    if plan.exchange.kind == "secret-sum" and plan.deploy is not None and plan.deploy.bound > summed:
+        raise InputError(  # a number between the two would stop a party in the middle of a run
+            f"deploy.bound = {plan.deploy.bound:g} exceeds what a secret sum can hold, exchange.bound = {summed:g}"
+        )
     if algorithm.has("wire"):
         return
-    other = "pr-admm" if algorithm.needs(cfg).reads_often else "dp-dsgd"
+    other = "pr-admm" if algorithm.needs(cfg).solver else "dp-dsgd"
     raise InputError(f"{slug} cannot be deployed: {_reason(algorithm, cfg)}; the nearest that can is {other}")
 
 
@@ -116,7 +122,7 @@ def _reason(algorithm: Algorithm, cfg: Config) -> str:
     names = {law.name for law in algorithm.draws(cfg, _somewhere()).values()}
     if L2Laplace.name in names:
         return "noise of density exp(-|x|) in the L2 norm has no exact form on a grid"
-    if algorithm.needs(cfg).reads_often:
+    if algorithm.needs(cfg).solver:
         return "its noise is inside the objective that it minimises, so what is sent lies on no grid"
     return "its privacy rests on the law of continuous random weights"
 

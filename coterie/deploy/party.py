@@ -6,6 +6,7 @@ integers that arrived and returns the integers that leave. No network, no ledger
 
 from __future__ import annotations
 
+import logging
 import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -32,6 +33,8 @@ from coterie.privacy.ledger import Entry
 from coterie.problems import HeldShard, Settings
 
 __all__ = ["Carry", "Party", "Records", "Terms", "read_records", "wire_of", "write_records"]
+
+log = logging.getLogger(__name__)
 
 # ---- what everybody knows --------------------------------------------------------------------------------------------
 
@@ -355,16 +358,15 @@ def _shard(terms: Terms, node: int, records: Records, place: Place) -> HeldShard
         raise InputError(f"the plan says {terms.network.sizes[node]} records for this party, its file has {count}")
     if width != plan.problem.dim:
         raise InputError(f"the plan says {plan.problem.dim} features, the file has {width}")
-    reach = plan.problem.radius or 1.0 if plan.problem.loss == "mean" else 1.0
-    norm = np.max(np.abs(records.features) if plan.problem.loss == "mean" else np.linalg.norm(records.features, axis=1))
-    if not norm <= reach * (1 + 1e-9):
-        raise InputError(f"records reach {norm:.3g}, expected at most {reach:g}: the noise is priced for that bound")
-    targets = problem.encode(records.targets, records.classes)
+    # To refuse a record would tell everybody of it: this party would not come. What it says is made admissible instead.
+    features, targets = problem.admit(records.features, problem.encode(records.targets, records.classes))
+    if changed := int(np.sum(np.any(features != records.features, axis=1))):
+        log.warning("%d of %d records lie outside the bounds that the noise is priced for: pulled back", changed, count)
     fill = place.rows - count  # padding repeats the first record; `count` keeps it out of every result
     pad = lambda x: np.concatenate([x, np.repeat(x[:1], fill, axis=0)])  # noqa: E731
     kind = jnp.float64 if targets.dtype.kind == "f" else jnp.int32
     how = Settings(fixed=True)  # so that its duration says nothing
     return HeldShard(
-        problem, jnp.asarray(pad(records.features)), jnp.asarray(pad(targets), kind),
+        problem, jnp.asarray(pad(features)), jnp.asarray(pad(targets), kind),
         jnp.asarray(count, jnp.int32), place.unit, place.ridge, how,
     )  # fmt: skip

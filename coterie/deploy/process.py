@@ -78,9 +78,11 @@ def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | N
     ):  # fmt: skip
         if ledger.closed is not None:  # before a record is read
             raise BudgetExceeded(f"the budget of {state / 'ledger.db'} is closed for good: {ledger.closed}")
-        records = read_records(agreed.plan, data)
-        ledger.releases(fingerprint(own, records))
-        yield Opened(agreed, own, join(agreed, node, terms, records), ledger)
+        with contextlib.closing(Log(state / "log.jsonl")) as note, listening(note):  # only the owner hears of records
+            records = read_records(agreed.plan, data)
+            ledger.releases(fingerprint(own, records))
+            party = join(agreed, node, terms, records)
+        yield Opened(agreed, own, party, ledger)
 
 
 def fingerprint(keys: PartyKeys, records: Records) -> bytes:
@@ -128,7 +130,7 @@ REASONS: dict[str, tuple[type[BaseException], ...]] = {
     "ledger": (LedgerFailure,),
     "rolled back": (RolledBack, NeighbourKnowsMore),
     "ended": (Ended,),
-    "gave up": (GaveUp, ArithmeticError),
+    "gave up": (GaveUp,),
     "stopped": (KeyboardInterrupt,),
 }
 

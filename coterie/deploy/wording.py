@@ -30,11 +30,13 @@ def headlines(agreement: Agreement) -> list[str]:
     except InputError as error:
         return [*lines, f"AGENTS WILL REFUSE IT: {error}"]
     priced = terms.priced
-    assert priced.spending is not None  # of a private algorithm, and no other is deployed
-    worst = priced.spending.worst
+    first, *others = priced.claims  # of a private algorithm, and no other is deployed
+    worst = first.account
     records = terms.network.sizes
     lines += [
-        f"cost: ε = {worst.epsilon:.4g} will be spent by the party that spends most ({worst.accountant} accountant)",
+        f"cost: ε = {worst.epsilon:.4g} will be spent by the party that spends most ({worst.accountant} accountant), "
+        f"against one who {first.adversary}",
+        *(f"another adversary, who {c.adversary}: ε = {c.account.epsilon:.4g} ({c.name})" for c in others),
         f"{priced.rounds} rounds of {plan.algorithm.name}, a {plan.problem.loss} model of {terms.network.problem.dim} "
         f"parameters, {int(records.sum())} records at {len(records)} parties on a {plan.graph.kind} graph",
     ]

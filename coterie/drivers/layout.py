@@ -314,4 +314,5 @@ def make_places(
         rows=int(counts.max()),
         factor=problem.keeps_factor,
         monotone=problem.monotone,
+        steepness=float(problem.lipschitz),
     )

@@ -8,7 +8,7 @@ and curvature stay bounded:
     a record's curvature                                                  ≤ ¼ bound² + (α/c)‖V̂‖²
 
 Clipping acts on the whole of a record's gradient, so sampled algorithms (where a record's absence also removes its
-copy of p) stay within their bound; its norm needs no per-record vectors.
+copy of p) stay within their bound.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class CovariancePenalised(Linear):
     def pull(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
         """The penalty's gradient."""
         v = self._rows(x)
-        return self.alpha * jnp.clip(v @ x / self.corner, -1.0, 1.0) @ v
+        return self.alpha * jnp.clip(sound(v @ x / self.corner), -1.0, 1.0) @ v
 
     def losses(self, x: Float[Array, " d"], features: Array, targets: Array) -> Float[Array, " rows"]:
         return self.at(x, features, targets).value + self.penalty(x)
@@ -118,8 +118,9 @@ class CovariancePenalised(Linear):
     ) -> Float[Array, " d"]:
         slope, p = sound(self.at(x, features, targets).slope), self.pull(x)
         if clip is not None:
-            square = slope**2 * jnp.sum(features**2, axis=1) + 2 * slope * (features @ p) + p @ p
-            weights = weights * clip_factor(jnp.sqrt(jnp.maximum(square, 0.0)), clip)
+            # of the sum itself: a norm from squares and products is off where slope·x and a long p nearly cancel
+            norms = jnp.linalg.norm(slope[:, None] * features + p, axis=1)
+            weights = weights * clip_factor(norms, clip)
         return (weights * slope) @ features + jnp.sum(weights) * p
 
     def weighted_hessian(

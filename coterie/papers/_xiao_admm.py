@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Inbox, Laplace, Law, Place, Uniform, add
+from coterie.algorithms.base import Inbox, Laplace, Law, Needs, Place, Uniform, add
 from coterie.privacy.events import Event, NonPrivate
 from coterie.problems import Shard, Solver
 
@@ -51,6 +51,11 @@ class Message(eqx.Module):
     """Everything that leaves."""
 
     x: Float[Array, " d"]
+
+
+def needs(cfg: Config) -> Needs:
+    """It proves nothing, so it asks for nothing."""
+    return Needs(solver=True)
 
 
 def init(cfg: Config, place: Place) -> State:

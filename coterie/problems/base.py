@@ -23,12 +23,12 @@ __all__ = ["Ball", "Box", "Constraint", "HeldShard", "Problem", "Shard", "clip_f
 
 DENSE_HESSIAN = 600  # up to this dimension a d × d factor is kept between rounds
 ROUNDING = 1e-9  # a norm may exceed its bound by this part of it
-# what the facts of a class are about: a subclass that changes one of these has to state its facts anew
-LOSS = {"losses", "weighted_gradient", "weighted_hessian", "at", "loss", "admit", "admit_targets"}
 FACTS: dict[str, Any] = {
     "convex": False, "lipschitz": float("inf"), "smoothness": float("inf"),
     "directed": False, "scored": False, "monotone": False, "interior": False,
 }  # fmt: skip
+# what has no part in a loss: a class that changes anything else has to state its facts anew
+HARMLESS = {"name", "metric", "predict", "score", "encode", "start", *FACTS, "half_gap"}
 
 
 class Constraint(eqx.Module):
@@ -119,6 +119,16 @@ def namespace(x: Any) -> ModuleType:
     return jnp if isinstance(x, jax.Array) else np
 
 
+def _stated(cls: type) -> set[str]:
+    """What a class says itself: names in its body, with or without a value."""
+    return {*vars(cls), *vars(cls).get("__annotations__", ())}
+
+
+def _changes(cls: type) -> bool:
+    """Whether a class says anything that a loss, or the records that it is about, may depend on."""
+    return any(not (name.startswith("__") or name.startswith("_abc_") or name in HARMLESS) for name in _stated(cls))
+
+
 class Problem(eqx.Module):
     """A loss over records, with the public facts that privacy and step sizes rest on.
 
@@ -174,11 +184,11 @@ class Problem(eqx.Module):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        stated = {*vars(cls), *vars(cls).get("__annotations__", ())}
-        if stated & LOSS and cls.__bases__ != (Problem,):
-            for fact, nothing in {**FACTS, "half_gap": Problem.half_gap}.items():
-                if fact not in stated:
-                    setattr(cls, fact, nothing)
+        line = cls.__mro__[: cls.__mro__.index(Problem)]
+        for fact, nothing in {**FACTS, "half_gap": Problem.half_gap}.items():
+            owner = next((i for i, c in enumerate(line) if fact in _stated(c)), len(line))
+            if owner < len(line) and any(_changes(c) for c in line[:owner]):
+                setattr(cls, fact, nothing)
 
     @property
     def half_gap(self) -> float:

@@ -2,7 +2,9 @@
 
 Facts are what privacy is proved from, and a user's own loss states its own. Nothing here proves them. It looks for a
 counterexample among records and points from tiny to huge, the start and zero among them: a gradient that is not finite
-or longer than `lipschitz`, a slope that falls along a line (`convex`), one that turns faster than `smoothness`.
+or longer than `lipschitz`, a slope that falls along a line (`convex`), one that turns faster than `smoothness`, a
+gradient that changes its direction (`scored`) or its sign (`monotone`), and two records whose gradients are farther
+apart than `half_gap` allows for, at one point or, coordinate by coordinate, at many (`directed`).
 """
 
 from __future__ import annotations
@@ -21,21 +23,32 @@ __all__ = ["need_facts"]
 
 PROVED = (Linear, Softmax, Mean, Perceptron)  # whose facts are derived where they are stated, and tested
 TRIES, SLACK = 400, 1e-6
+PAIRED = 24  # records, and points, that are tried in all pairs
 
 
 def need_facts(problem: Problem, columns: int) -> None:
     """Refuse a loss of one's own whose statements a made-up record of so many columns contradicts."""
-    if type(problem) in PROVED or not (problem.convex or problem.bounded or problem.smooth):
+    stated = problem.convex, problem.bounded, problem.smooth, problem.scored, problem.directed, problem.monotone
+    if type(problem) in PROVED or not any(stated):
         return
     features, targets, here, there = _made(problem, columns)
 
     def slope(x: jax.Array, f: jax.Array, y: jax.Array) -> jax.Array:
         return jax.grad(lambda v: problem.losses(v, f[None], y[None])[0])(x)
 
-    with jax.enable_x64(True):
-        both = jax.jit(lambda *a: (jax.vmap(slope)(a[0], a[2], a[3]), jax.vmap(slope)(a[1], a[2], a[3])))
-        one, two = (np.asarray(g) for g in both(*map(jnp.asarray, (here, there, features, targets))))
-    if complaint := _complaint(problem, one, two, here - there):
+    with jax.enable_x64(True), np.errstate(over="ignore", invalid="ignore"):
+        all_slopes = jax.jit(lambda x: jax.vmap(slope)(x, jnp.asarray(features), jnp.asarray(targets)))
+        one, two = (np.asarray(all_slopes(jnp.asarray(x))) for x in (here, there))
+        # along its own gradient a loss bends most
+        length = np.linalg.norm(one, axis=1, keepdims=True)
+        ahead = here + np.linalg.norm(there - here, axis=1, keepdims=True) * one / np.where(length > 0, length, 1.0)
+        three = np.asarray(all_slopes(jnp.asarray(np.nan_to_num(ahead))))
+        some = jnp.asarray(features[:PAIRED]), jnp.asarray(targets[:PAIRED])
+        everyone = jax.jit(lambda x: jax.vmap(slope, (None, 0, 0))(x, *some))
+        apart = [_apart(np.asarray(everyone(jnp.asarray(x))), problem.directed) for x in here[:PAIRED]]
+    steps = (two, here - there), (three, here - np.nan_to_num(ahead))
+    complaints = [_complaint(problem, one, slopes, step) for slopes, step in steps]
+    if complaint := next(filter(None, complaints), None) or _replaced(problem, apart):
         raise InputError(f"{problem.name}: {complaint}")
 
 
@@ -52,10 +65,30 @@ def _complaint(problem: Problem, one: np.ndarray, two: np.ndarray, apart: np.nda
     if problem.convex and np.any(np.sum((one - two) * apart, axis=1) < -rounding * distance):
         return "convex is stated, but along some line its slope falls"
     turned = np.linalg.norm(one - two, axis=1) - rounding
-    if np.any(turned > problem.smoothness * distance * (1 + SLACK)):
+    if problem.smooth and np.any(turned > problem.smoothness * distance * (1 + SLACK)):
         worst = float(np.max(turned[distance > 0] / distance[distance > 0]))
         return f"smoothness = {problem.smoothness:g} is stated, but its slope turns by {worst:.4g} a unit somewhere"
+    lengths, along = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1), np.sum(one * two, axis=1)
+    if (problem.scored or problem.monotone) and np.any(np.abs(along) < lengths * (1 - SLACK)):
+        return "scored is stated, but the gradient of a made-up record changes its direction with the point"
+    if problem.monotone and np.any(along < -SLACK * lengths):
+        return "monotone is stated, but the slope of a made-up record changes its sign"
     return None
+
+
+def _apart(gradients: np.ndarray, single: bool) -> np.ndarray:
+    """How far the gradients of all pairs of records are apart at one point: in norm, or in every coordinate."""
+    gap = np.abs(gradients[:, None] - gradients)
+    return gap if single else np.linalg.norm(gap, axis=2, keepdims=True)
+
+
+def _replaced(problem: Problem, apart: list[np.ndarray]) -> str | None:
+    """Whether replacing a record changes more than is stated, over all points together where `directed` says so."""
+    worst = float(np.max(np.linalg.norm(np.max(apart, axis=0), axis=2)))
+    if worst <= 2 * problem.half_gap * (1 + SLACK):
+        return None
+    what = "directed is stated with" if problem.directed else "a bound is stated,"
+    return f"{what} half_gap = {problem.half_gap:g}, but replacing a made-up record changes a gradient by {worst:.4g}"
 
 
 def _made(problem: Problem, columns: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

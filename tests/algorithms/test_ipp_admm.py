@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -154,3 +155,14 @@ def test_as_printed_every_round_must_be_charged() -> None:
     printed = account([bits, releases], 1e-4, fast=True)
     assert printed.epsilon > 1.2 * honest.epsilon
     assert printed.epsilon > alg.claim(cfg, place, 1e-4)
+
+
+def test_the_query_moves_with_the_norm_of_gradients_not_with_their_gap() -> None:
+    """Losses that share a slope 3v have gradients close together, and move all the same when the point does."""
+    place, _ = agent(network(records=20, d=4, ridge=0.05))
+    alike, apart = (dataclasses.replace(place, steepness=s) for s in (4.0, 1.0))
+    moved = (2 / 20 + 2 * alg.EXAMPLE.tolerance) / (0.05 + 0.4)
+    with jax.enable_x64(True):
+        more = float(alg.sensitivity(alg.EXAMPLE, alike, 0) - alg.sensitivity(alg.EXAMPLE, apart, 0))
+    assert more == pytest.approx(3 * moved, rel=1e-9)
+    assert place.steepness == 1.0

@@ -92,12 +92,6 @@ def few(setting: Setting, folder: Path) -> Path:
     return folder / "few.npz"
 
 
-def large(setting: Setting, folder: Path) -> Path:
-    records = read_records(setting.plan, setting.site("ada").data)
-    write_records(folder / "large.npz", records._replace(features=2 * records.features))
-    return folder / "large.npz"
-
-
 def strange(folder: Path) -> Path:
     init_party("ada", folder / "keys")
     return folder / "keys"
@@ -105,7 +99,6 @@ def strange(folder: Path) -> Path:
 
 MISTAKES: dict[str, tuple[Callable[[Setting, Path], dict[str, Any]], str]] = {
     "too few records": (lambda s, f: {"data": few(s, f)}, "12 records for this party, its file has 11"),
-    "records beyond the bound": (lambda s, f: {"data": large(s, f)}, "expected at most 1"),
     "no data": (lambda s, f: {"data": f / "none.csv"}, "is no file"),
     "another's keys": (lambda s, f: {"keys": s.site("ben").keys}, "belong to ben, not to ada"),
     "keys without certificate": (lambda s, f: {"keys": strange(f)}, "certificate.pem"),

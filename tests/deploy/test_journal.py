@@ -18,6 +18,7 @@ from coterie.deploy.frames import Misdeed, Receipt, Wire, digest, open_frame, se
 from coterie.deploy.grpc_transport import GrpcTransport
 from coterie.deploy.journal import PER_PARTY, Evidence, Log, listening, log
 from coterie.deploy.keys import load_party
+from coterie.deploy.party import read_records, write_records
 from coterie.deploy.trial import free_ports
 from tests.deploy.consortium import WIRE, Consortium, Node, make_consortium, running, until
 from tests.deploy.house import Setting
@@ -66,6 +67,15 @@ def test_a_refusal_to_start_is_in_the_log(alone: Setting, tmp_path: Path) -> Non
     assert "its file has 11" in end["reason"]
     assert agent(alone, tmp_path / "none", agreement=expired(alone, tmp_path)) == 2
     assert not (tmp_path / "none").exists()  # it did not come so far
+
+
+def test_records_that_were_pulled_back_are_counted_for_the_owner(alone: Setting, tmp_path: Path) -> None:
+    """In the log, which stays; the party takes part as any other."""
+    records = read_records(alone.plan, alone.site("ada").data)
+    write_records(tmp_path / "large.npz", records._replace(features=records.features * ([[5.0]] * 3 + [[1.0]] * 9)))
+    assert agent(alone, tmp_path / "state", data=tmp_path / "large.npz") == 6
+    told = [e["text"] for e in lines(tmp_path / "state" / "log.jsonl") if e["event"] == "trouble"]
+    assert "3 of 12 records lie outside the bounds that the noise is priced for: pulled back" in told
 
 
 def test_all_files_are_the_owners_alone(alone: Setting, tmp_path: Path) -> None:

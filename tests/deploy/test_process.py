@@ -79,9 +79,8 @@ def _frame(site: Site, round: int) -> bytes:
 
 @pytest.mark.parametrize(
     "changes",
-    # solved tightly: at a looser tolerance the two solvers' answers may round to neighbouring grid points
     [
-        ("algorithm.name=pr-admm", "problem.tolerance=1e-13", "run.rounds=4"),
+        ("algorithm.name=pr-admm", "run.rounds=4"),
         pytest.param(("algorithm.name=dp-dsgd", "graph.kind=complete", "run.rounds=4"), marks=pytest.mark.slow),
     ],
     ids=["admm", "sgd"],

@@ -26,9 +26,9 @@ BETA = 10**-3.5
 
 def priced(algorithm, ridge, **settings):
     """An algorithm on five agents with 7,000 records each, from public numbers alone."""
-    plan = runs.world().plan("admm", 1, ridge, BETA)
+    plan = runs.world().plan("admm", 1, ridge)
     experiment = SimpleNamespace(plan=plan, network=public_network(plan))
-    return settled(runs.world(), experiment, algorithm, 30, penalty=0.5, **settings)
+    return settled(runs.world(), experiment, algorithm, 30, penalty=0.5, tolerance=BETA, **settings)
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from coterie.papers.pricing import cost_of
 from coterie.papers.runner import reproduce
 
 
-def public(world, ridge, tolerance=1e-10):
+def public(world, ridge):
     """What `settled` reads of an experiment, without any data."""
-    plan = world.plan("admm", 1, ridge, tolerance)
+    plan = world.plan("admm", 1, ridge)
     return SimpleNamespace(plan=plan, network=public_network(plan))
 
 
@@ -52,7 +52,8 @@ def test_a_printed_dual_round_costs_twice_its_noise_and_the_determinant(alpha):
 def test_printed_primal_noise_is_constant_and_of_the_papers_size():
     alpha, b = 0.3, 4000
     world, rho, c = zz.world(b), zz.RHO["primal"], zz.WEIGHT["primal"]
-    priced = settled(world, public(world, rho / c), "pvp", 102, penalty=zz.ETA / c, noise="gamma", centre="literal")
+    priced = settled(world, public(world, rho / c), "pvp", 102, penalty=zz.ETA / c, noise="gamma",
+                     centre="literal", tolerance=zz.TOLERANCE)  # fmt: skip
     pull = 2 * zz.ETA * world.degree
     shape = 1 / (1 - (pull / (rho + pull)) ** np.arange(1.0, 103))
     with jax.enable_x64(True):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.optimize import brentq
 
 from coterie.errors import InputError
 from coterie.fair.penalised import CovariancePenalised
@@ -59,6 +61,28 @@ class Loose(Linear):
         return features, targets
 
 
+class Doubling:
+    """Not a problem by itself: what is mixed in changes a loss as well as a method of its own does."""
+
+    def weighted_gradient(self, x: Any, features: Any, targets: Any, weights: Any, clip: Any = None) -> Any:
+        return 2 * super().weighted_gradient(x, features, targets, weights, clip)  # type: ignore[misc]
+
+
+class Mixed(Doubling, Linear):
+    """A built-in loss with something mixed in."""
+
+
+class Heir(Mixed):
+    """A class that changes nothing, of one that does."""
+
+
+class Steep(Softmax):
+    """A built-in loss with another part of it changed."""
+
+    def scores(self, x: Any, features: Any) -> Any:
+        return 10 * super().scores(x, features)
+
+
 class Renamed(Linear):
     """The same loss under another name keeps its facts."""
 
@@ -69,7 +93,8 @@ class Renamed(Linear):
 
 def test_a_new_loss_is_nothing_until_it_says_so() -> None:
     assert {*FACTS, "half_gap"} == set(NOTHING)
-    for problem in (Bare(), Bent(3), Loose(3), Custom.make(lambda p, f, y: p @ f, np.zeros(3)), Perceptron((3, 2))):
+    changed = (Bare(), Bent(3), Loose(3), Mixed(3), Heir(3), Steep(3, 2))
+    for problem in (*changed, Custom.make(lambda p, f, y: p @ f, np.zeros(3)), Perceptron((3, 2))):
         assert {fact: getattr(problem, fact) for fact in NOTHING} == NOTHING, problem.name
     assert Renamed(3).monotone
     assert Renamed(3).half_gap == 1.0
@@ -104,11 +129,81 @@ def test_false_statements_are_refused(name: str) -> None:
         need_facts(Custom.make(loss, START, **facts), 3)
 
 
+class Stated(Bare):
+    """A loss of one's own class, with whatever facts."""
+
+    what: Any = eqx.field(static=True, default=None)
+    convex: bool = False
+    lipschitz: float = np.inf
+    scored: bool = False
+    directed: bool = False
+    monotone: bool = False
+    bound: float = 1.0
+    half_gap: float = np.inf
+
+    def losses(self, x: Any, features: Any, targets: Any) -> Any:
+        return jax.vmap(lambda f, y: self.what(x, f, y))(features, targets)
+
+
+def rotating(p: Any, f: Any, y: Any) -> Any:
+    """Its gradient has norm 1 at most, and any direction."""
+    return jnp.sqrt(1 + jnp.sum((p - f) ** 2))
+
+
+OWN_CLASS = {
+    "more than the gap": (pseudo_huber, {"half_gap": 0.6}, "a bound is stated, half_gap = 0.6"),
+    "no direction": (rotating, {"directed": True, "half_gap": 0.5}, "directed is stated with half_gap = 0.5"),
+    "two scores": (rotating, {"scored": True}, "scored is stated"),
+    "either sign": (pseudo_huber, {"scored": True, "monotone": True}, "monotone is stated"),
+}
+
+
+@pytest.mark.parametrize("name", OWN_CLASS)
+def test_false_statements_of_a_class_are_refused(name: str) -> None:
+    loss, facts, why = OWN_CLASS[name]
+    with pytest.raises(InputError, match=why):
+        need_facts(Stated(what=loss, **facts), 3)
+
+
+def test_true_statements_of_a_class_pass() -> None:
+    need_facts(Stated(what=pseudo_huber, scored=True, directed=True, convex=True, lipschitz=1.0, half_gap=1.0), 3)
+    need_facts(Stated(what=lambda p, f, y: jnp.logaddexp(0.0, p @ f), monotone=True, scored=True, half_gap=1.0), 3)
+
+
 def test_true_statements_and_none_at_all_pass() -> None:
     need_facts(Custom.make(pseudo_huber, START, lipschitz=1.0, smoothness=1.0, convex=True, bound=1.0), 3)
     need_facts(Custom.make(lambda p, f, y: jnp.abs(p @ f - y), START, lipschitz=1.0, convex=True, bound=1.0), 3)
     need_facts(Custom.make(lambda p, f, y: jnp.sqrt((p @ f - y) ** 2), START), 3)
     need_facts(CovariancePenalised.make(Linear(3), np.eye(3), corner=0.5), 3)
+
+
+BUILT_IN = {
+    "logistic": Linear(3, bound=2.0), "hinge": Linear(3, loss="hinge"), "squared": Linear(3, loss="squared"),
+    "softmax": Softmax(3, 4, bound=0.5), "mean": Mean(3, radius=0.7), "network": Perceptron((3, 4, 2)),
+    "penalised": CovariancePenalised.make(Linear(3, loss="hinge"), np.eye(3)[:2], alpha=2.0, corner=0.1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_the_search_refutes_no_built_in_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are proved, and not tried in a run; here they are."""
+    monkeypatch.setattr("coterie.problems.facts.PROVED", ())
+    need_facts(BUILT_IN[name], 3)
+
+
+@pytest.mark.parametrize("fact", ["lipschitz", "smoothness", "half_gap"])
+@pytest.mark.parametrize("name", ["logistic", "hinge", "softmax", "mean"])
+def test_the_search_refutes_a_built_in_bound_that_is_too_small(
+    name: str, fact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = BUILT_IN[name]
+    monkeypatch.setattr("coterie.problems.facts.PROVED", ())
+    if np.isinf(getattr(problem, fact)):
+        pytest.skip("no such bound")
+    true = getattr(problem, fact)
+    monkeypatch.setattr(type(problem), fact, property(lambda _: 0.6 * true))
+    with pytest.raises(InputError, match="stated"):
+        need_facts(problem, 3)
 
 
 # -- records -----------------------------------------------------------------------------------------------------------
@@ -204,3 +299,49 @@ def test_a_deployed_shard_takes_steps_on_any_record() -> None:
 
 def test_problems_know_their_names() -> None:
     assert {p.name for p in PROBLEMS.values()} >= {"logistic loss", "hinge loss", "mean", "loss 'robust'"}
+
+
+def wild(p: Any, f: Any, y: Any) -> Any:
+    """No number where the score is the target, and beyond all bounds elsewhere."""
+    return jnp.sqrt((p @ f - y) ** 2) * jnp.exp((p @ f) ** 2)
+
+
+GRADIENTS = {
+    "logistic": Linear(3), "hinge": Linear(3, loss="hinge", width=1e-3), "squared": Linear(3, loss="squared"),
+    "softmax": Softmax(3, 3), "mean": Mean(3), "custom": Custom.make(wild, np.zeros(3)),
+    "custom with a bound": Custom.make(wild, np.zeros(3), lipschitz=0.5),
+    "relu net": Perceptron((3, 4, 3), activation="relu"), "tanh net": Perceptron((3, 4, 3)),
+    "penalised": CovariancePenalised.make(Linear(3), np.array([[1.0, 2.0, 3.0]]), alpha=5.0),
+}  # fmt: skip
+POINT = st.one_of(st.floats(-10, 10), st.floats(allow_nan=False, allow_infinity=False), st.just(0.0))
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_one_record_moves_a_clipped_sum_by_the_clip_at_most(name: str, data: st.DataObject) -> None:
+    """Whatever the record says, whatever the others are, and wherever the point is: nothing else can come of it."""
+    problem, clip = GRADIENTS[name], 0.5
+    features = data.draw(arrays(np.float64, (4, 3), elements=ANYTHING))
+    targets = data.draw(arrays(np.float64, 4, elements=ANYTHING))
+    point = data.draw(arrays(np.float64, problem.dim, elements=POINT))
+    admitted = problem.admit(features, targets)
+    c = Case(problem, *admitted, point)
+    asked = None if name == "custom with a bound" else clip
+    every, others = (gradient(c, np.array(w), asked)[0] for w in ([1.0, 1, 1, 1], [0.0, 1, 1, 1]))
+    assert np.isfinite(every).all()
+    assert np.linalg.norm(every) <= 4 * clip * (1 + 1e-9)
+    assert np.linalg.norm(every - others) <= clip * (1 + 1e-9)
+
+
+def test_a_penalty_that_nearly_cancels_a_record_is_clipped_all_the_same() -> None:
+    """Long vectors whose difference is short: the norm of the difference is what counts."""
+    problem = CovariancePenalised.make(Linear(3, bound=1e10), np.array([[1e9, 0.0, 0.0]]), alpha=1.0, corner=1e-12)
+    near, norms = 1e-10, []  # where the pull is 1e9 already, and the slope still about −1/2
+    first = brentq(lambda f: f / (1 + np.exp(f * near)) - 1e9, 1e9, 4e9, xtol=1e-6)
+    for off in np.linspace(-50, 50, 41):
+        features = np.array([[first + off * 1e-6, 1e3, 0.0]])
+        c = Case(problem, features, np.array([1.0]), np.array([near, 0.0, 0.0]))
+        norms.append(float(np.linalg.norm(gradient(c, np.ones(1), 0.5)[0])))
+    assert max(norms) <= 0.5 * (1 + 1e-6)
+    assert min(norms) >= 0.5 * (1 - 1e-6)  # they are all longer than the clip

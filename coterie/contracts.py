@@ -1,0 +1,124 @@
+"""What a plan has to meet before a record is read: an algorithm's promise is refused where its proof does not hold.
+
+Three things can be missing: a fact about the loss (`check_contract`), steps enough to solve a subproblem on any data
+(`need_solvable`), and room in a floating-point number for what must not be rounded away (`need_room`). All of it is
+decided by public numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from coterie.algorithms._admm import LEAST_TOLERANCE, longest
+from coterie.algorithms.base import Algorithm, Place, find
+from coterie.errors import InputError
+from coterie.plan import Plan
+from coterie.privacy.budget import _alike, run_events
+from coterie.privacy.events import ObjectivePerturbation, Pure
+from coterie.problems import Problem
+from coterie.problems.planned import problem_of
+from coterie.problems.solve import MOST_STEPS, sure_steps
+
+__all__ = ["check_contract", "need_fit", "need_room", "need_solvable"]
+
+
+def check_contract(plan: Plan, *problems: Problem) -> None:
+    """Refuse a plan whose algorithm, budget, graph and loss do not go together, before data is read.
+
+    Of several problems (default: the plan's; where it leaves the loss to the labels, all that may come of it) none
+    need fit but one.
+    """
+    algorithm = find(plan.algorithm.name)
+    need_fit(algorithm, plan)
+    losses = [plan.problem.loss] if plan.problem.loss else ["logistic", "softmax", "squared"]
+    refused = []
+    asked = problems or tuple(problem_of(plan, loss, plan.problem.dim or 1, 2) for loss in losses)
+    for problem in asked:
+        try:
+            algorithm.check(plan.algorithm.config(), problem)
+        except InputError as error:
+            refused.append(error)
+    if len(refused) == len(asked):
+        raise refused[0]
+
+
+def need_fit(algorithm: Algorithm, plan: Plan) -> None:
+    """Refuse what no run could repair: a budget without noise, noise without a budget, a graph that does not fit."""
+    if algorithm.private and plan.privacy is None:
+        raise InputError(f"{algorithm.slug} is private, so the plan needs a [privacy] table with epsilon and delta")
+    if not algorithm.private and plan.privacy is not None:
+        raise InputError(f"{algorithm.slug} is not private: remove the [privacy] table or choose a private algorithm")
+    cfg, p = plan.algorithm.config(), plan.privacy
+    if p is not None and p.schedule != "uniform" and algorithm.needs(cfg).even:
+        raise InputError(
+            f"{algorithm.slug} spreads its budget by a rule of its own: privacy.schedule must be 'uniform'"
+        )
+    if p is not None and p.claim == "paper" and not algorithm.has("claim"):
+        raise InputError(f"{algorithm.slug} has no formula of a paper's claim: privacy.claim must be 'tight'")
+    allowed = getattr(algorithm.module, "GRAPHS", None)
+    if allowed is not None and plan.graph.kind not in allowed:
+        raise InputError(
+            f"{algorithm.slug} runs on {' or '.join(allowed)} graphs, not on graph.kind = {plan.graph.kind!r}"
+        )
+
+
+def need_solvable(plan: Plan, algorithm: Algorithm, cfg: Any, places: Place, problem: Problem) -> None:
+    """Refuse subproblems that public constants do not show to be solved to the charged tolerance on any data."""
+    if not (algorithm.private and algorithm.needs(cfg).solver):
+        return
+    if problem.constraint is not None:
+        raise InputError(f"{algorithm.slug} solves subproblems without a constraint set: {problem.name} has one")
+    if plan.run.dtype != "float64":
+        raise InputError(
+            f"{algorithm.slug} charges a solver's error, which run.dtype = {plan.run.dtype!r} exceeds by rounding: "
+            "use 'float64'"
+        )
+    with jax.enable_x64(True):
+        low = places.ridge + 2 * cfg.penalty * places.degree  # the least curvature that the method ever adds
+        weight = places.unit * places.count
+        far, high = weight * problem.lipschitz / low, low + weight * problem.smoothness
+        steps = float(np.max(sure_steps(far, low, high, cfg.tolerance)[0]))
+        summing = float(np.max(places.count * weight)) * problem.lipschitz * np.finfo(float).eps
+    if steps > MOST_STEPS:
+        raise InputError(
+            f"{algorithm.slug} may need {steps:.3g} gradient steps to solve a subproblem of {problem.name} to "
+            f"algorithm.tolerance = {cfg.tolerance:g} on any data, more than {MOST_STEPS}: use a larger penalty or a "
+            "smoother loss"
+        )
+    if cfg.tolerance < (least := max(LEAST_TOLERANCE, summing)):
+        raise InputError(
+            f"algorithm.tolerance = {cfg.tolerance:g} is out of reach: rounding may leave a gradient of {least:.3g}"
+        )
+
+
+def need_room(algorithm: Algorithm, cfg: Any, places: Place) -> None:
+    """Refuse noise inside an objective that is so long that its rounding exceeds the tolerance that is charged.
+
+    What neighbours send may fill half of the room (`coterie.algorithms._admm.heed`); the noise exceeds the other half
+    with a probability below 1e-30. Lengths of the noise: a normal vector's is at most √d + 12 times its scale, that of
+    density exp(−‖b‖/s) at most 2d + 150 times s ≤ 2G/((1 − share) α).
+    """
+    if not (algorithm.private and algorithm.needs(cfg).solver):
+        return
+    d = places.dim
+    for _, place in _alike(places, np.asarray(places.noise)):
+        with jax.enable_x64(True):
+            room = float(longest(place, place.ridge + 2 * cfg.penalty * place.degree, cfg.tolerance)) / 2
+            gap = float(2 * place.lipschitz * place.unit)
+        for event in run_events(algorithm, cfg, place):
+            used = np.broadcast_to(event.times, (place.rounds,)) > 0
+            if isinstance(event, ObjectivePerturbation):
+                long = np.broadcast_to(event.sigma, used.shape) * (d**0.5 + 12)
+            elif type(event) is Pure:
+                long = 2 * gap / ((1 - cfg.share) * np.broadcast_to(event.epsilon, used.shape)) * (2 * d + 150)
+            else:
+                continue
+            if np.any(used) and not (widest := float(np.max(long[used]))) <= room:
+                raise InputError(
+                    f"{algorithm.slug} needs noise of length up to {widest:.3g} in its objective, of which rounding "
+                    f"would leave more than algorithm.tolerance = {cfg.tolerance:g} beyond {room:.3g}: use a larger "
+                    "tolerance or budget"
+                )

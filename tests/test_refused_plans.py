@@ -1,0 +1,151 @@
+"""A plan that its algorithm, loss, graph or settings cannot keep is one line and exit code 2, before a record is read.
+
+The data of every plan here does not exist: whoever touched it would complain about that instead.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coterie.cli import main
+from coterie.comparison import Method, compare
+from coterie.deploy.trial import sign_trial
+from coterie.errors import InputError
+from coterie.experiment import price, public_network
+from coterie.plan import validate
+from tests.deploy.house import small_plan, small_records
+
+PLAN = """
+[data]
+source = "csv"
+path = "nowhere.csv"
+label = "y"
+options = { classes = ["no", "yes"] }
+[partition]
+kind = "iid"
+agents = 3
+[problem]
+loss = "logistic"
+[privacy]
+epsilon = 1.0
+[run]
+rounds = 4
+"""
+
+# what is asked for, and the words of the refusal
+BROKEN: dict[str, tuple[list[str], str]] = {
+    "a loss that is not convex": (["algorithm.name=pr-admm", "problem.loss=mlp"], "pr-admm needs a convex loss"),
+    "a loss with unbounded slope": (["algorithm.name=p-admm", "problem.loss=squared"], "p-admm needs"),
+    "a radius that nobody keeps to": (["algorithm.name=pr-admm", "problem.radius=1.0"], "leave out problem.radius"),
+    "a radius, by gradient": (["algorithm.name=dp-dsgd", "problem.radius=1.0"], "leave out problem.radius"),
+    "a graph that does not fit": (["algorithm.name=gauss-avg-gd"], "runs on complete graphs"),
+    "a schedule without effect": (["algorithm.name=ipp-admm", "privacy.schedule=power"], "privacy.schedule must be"),
+    "options of another schedule": (["privacy.schedule_options={rate=0.9}"], "schedule 'uniform' does not take rate"),
+    "a tolerance that is not solved to": (
+        ["algorithm.name=dp-dsgd", "algorithm.tolerance=0.01"],
+        "algorithm.tolerance",
+    ),
+    "no noise but a budget": (["algorithm.name=dgd"], "dgd "),
+    "a claim without a formula": (["algorithm.name=dp-dsgd", "privacy.claim=paper"], "has no formula"),
+    "a seed of a graph without chance": (["graph.seed=3"], "graph.seed belongs to graph.kind = 'regular' or"),
+    "a parameter of another graph": (["graph.degree=3"], "graph kind 'ring' has no parameter 'degree'"),
+    "kappa of another rule": (["graph.kappa=2.0"], "graph.kappa belongs to graph.mixing = 'laplacian'"),
+    "bits of another exchange": (["exchange.bits=8"], "exchange.bits belongs to exchange.kind = 'quantized'"),
+    "a width of another loss": (["problem.width=0.1"], "problem.width belongs to problem.loss = 'hinge'"),
+}
+COMMANDS = {
+    "run": ["run"], "compare": ["compare", "--epsilons", "1", "--seeds", "1"], "account": ["account"],
+    "plan check": ["plan", "check"], "launch": ["launch", "--out", "never"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_refused_before_a_record_is_read(
+    command: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plan.toml").write_text(PLAN)
+    changes, words = BROKEN[name]
+    if command == "compare" and name == "no noise but a budget":
+        pytest.skip("a comparison shows methods without privacy beside the others")
+    head, *options = COMMANDS[command]
+    where = (
+        [head, *options[:1], "plan.toml", *options[1:]] if command == "plan check" else [head, "plan.toml", *options]
+    )
+    code = main([*where, *(word for change in changes for word in ("--set", change))])
+    said = capsys.readouterr().err
+    assert code == 2
+    assert words in said or (command == "launch" and "cannot be deployed" in said)
+    assert said.count("\n") == 1
+    assert "nowhere.csv" not in said
+    assert not (tmp_path / "never").exists()
+
+
+def test_the_twin_without_a_mistake_does_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plan.toml").write_text(PLAN)
+    for command in (["run", "plan.toml"], ["plan", "check", "plan.toml"], ["compare", "plan.toml"]):
+        assert main(command) == 2
+        assert "cannot read nowhere.csv" in capsys.readouterr().err
+
+
+def test_a_comparison_checks_all_methods_before_it_reads() -> None:
+    tree: dict[str, Any] = {
+        "data": {"source": "csv", "path": "nowhere.csv", "label": "y", "options": {"classes": ["a", "b"]}},
+        "partition": {"kind": "iid", "agents": 3}, "problem": {"loss": "hinge"}, "privacy": {},
+    }  # fmt: skip
+    good = Method("good", validate(tree))
+    bad = Method("bad", validate({**tree, "problem": {"loss": "mlp"}, "algorithm": {"name": "pr-admm"}}))
+    with pytest.raises(InputError, match="pr-admm needs a convex loss"):
+        compare([good, bad], [1.0], 1)
+
+
+def test_a_stated_dimension_is_obeyed() -> None:
+    plan = validate({"problem": {"dim": 7}, "privacy": {}})
+    with pytest.raises(InputError, match=r"problem\.dim = 7, but 'clinics' has 12 features"):
+        public_network(plan)
+
+
+@pytest.mark.parametrize("asked", [0.01, 1e-6])
+def test_a_tolerance_that_is_asked_for_stays(asked: float) -> None:
+    tree = {
+        "algorithm": {"name": "pp-admm", "tolerance": asked}, "problem": {"loss": "logistic", "dim": 3},
+        "partition": {"kind": "iid", "sizes": [50, 50, 50]}, "privacy": {}, "run": {"rounds": 3},
+    }  # fmt: skip
+    plan = validate(tree)
+    assert price(plan, public_network(plan)).cfg.tolerance == asked
+
+
+def test_an_agent_refuses_a_contract_before_it_looks_at_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Signed by an authority that does not check, as another version might not."""
+    sound = small_plan(3)
+    bad = sound.model_copy(update={"problem": sound.problem.model_copy(update={"radius": 1.0})})
+    for at in ("coterie.deploy.noise.check_deployable", "coterie.contracts.check_contract"):
+        monkeypatch.setattr(at, lambda plan, *_: None)
+    monkeypatch.setattr("coterie.deploy.trial.Terms", type("Terms", (), {"of": staticmethod(lambda plan: None)}))
+    agreement, sites = sign_trial(bad, small_records(), tmp_path / "t")
+    monkeypatch.undo()
+    site = sites[0]
+    site.data.unlink()
+    code = main(["agent", str(agreement), "--me", site.name, "--data", str(site.data), "--keys", str(site.keys),
+                 "--state", str(site.state)])  # fmt: skip
+    said = capsys.readouterr().err
+    assert code == 2
+    assert "leave out problem.radius" in said
+    assert said.count("\n") == 1
+    assert not site.state.exists()
+
+
+def test_nobody_signs_a_contract_that_fails(tmp_path: Path) -> None:
+    sound = small_plan(3)
+    bad = sound.model_copy(update={"problem": sound.problem.model_copy(update={"radius": 1.0})})
+    with pytest.raises(InputError, match=r"leave out problem\.radius"):
+        sign_trial(bad, small_records(), tmp_path / "t")
