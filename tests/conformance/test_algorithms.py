@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable
 from functools import cache
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import equinox as eqx
@@ -107,7 +107,8 @@ def test_what_is_asked_of_records_is_what_the_contract_says(slug: str) -> None:
     with jax.enable_x64(True):
         place, shard = rows(layout.arrays.place, 0), rows(layout.arrays.groups[0].shards, 0)
         assert undeclared(algorithm, config_for(slug), place, shard) == []
-        careless = SimpleNamespace(**{**vars(algorithm.module), "needs": lambda cfg: Needs()})
+        careless = ModuleType("careless")
+        vars(careless).update({**vars(algorithm.module), "needs": lambda cfg: Needs()})
         asks = algorithm.needs(config_for(slug))
         found = undeclared(Algorithm(slug, careless), config_for(slug), place, shard)
         assert bool(found) == (asks.reads_often or asks.bounded)
