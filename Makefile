@@ -41,7 +41,7 @@ test-faults: $(READY)    ## kills, I/O errors, full disks, power cuts; wants roo
 	$(BIN)/python -m pytest -p no:xdist -m faults -rs tests/faults
 
 audit: $(READY)          ## every algorithm on every loss, in every way that it runs; every seeded fault; 1,000 honest audits
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m audit tests/conformance tests/audit
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m audit tests/audit
 
 lint: $(READY)           ## ruff, formatting, mypy
 	$(BIN)/ruff check .
