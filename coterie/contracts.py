@@ -43,6 +43,7 @@ def check_contract(plan: Plan, *problems: Problem) -> None:
             refused.append(error)
     if len(refused) == len(asked):
         raise refused[0]
+    need_double(plan, algorithm)
 
 
 def need_fit(algorithm: Algorithm, plan: Plan) -> None:
@@ -65,17 +66,22 @@ def need_fit(algorithm: Algorithm, plan: Plan) -> None:
         )
 
 
+def need_double(plan: Plan, algorithm: Algorithm) -> None:
+    """Refuse single precision where a solver's error is charged."""
+    if algorithm.private and algorithm.needs(plan.algorithm.config()).solver and plan.run.dtype != "float64":
+        raise InputError(
+            f"{algorithm.slug} charges a solver's error, which run.dtype = {plan.run.dtype!r} exceeds by rounding: "
+            "use 'float64'"
+        )
+
+
 def need_solvable(plan: Plan, algorithm: Algorithm, cfg: Any, places: Place, problem: Problem) -> None:
     """Refuse subproblems that public constants do not show to be solved to the charged tolerance on any data."""
     if not (algorithm.private and algorithm.needs(cfg).solver):
         return
     if problem.constraint is not None:
         raise InputError(f"{algorithm.slug} solves subproblems without a constraint set: {problem.name} has one")
-    if plan.run.dtype != "float64":
-        raise InputError(
-            f"{algorithm.slug} charges a solver's error, which run.dtype = {plan.run.dtype!r} exceeds by rounding: "
-            "use 'float64'"
-        )
+    need_double(plan, algorithm)
     with jax.enable_x64(True):
         low = places.ridge + 2 * cfg.penalty * places.degree  # the least curvature that the method ever adds
         weight = places.unit * places.count

@@ -294,6 +294,10 @@ class Plan(Section):
             raise ValueError(
                 "data.test_fraction does not apply to data.source = 'store': it has test records of its own"
             )
+        budgets = self.privacy.epsilon if self.privacy is not None else None
+        known = self.partition.agents or (len(self.partition.sizes) if self.partition.sizes else None)
+        if isinstance(budgets, list) and known not in (None, len(budgets)):
+            raise ValueError(f"privacy.epsilon lists {len(budgets)} budgets for {known} agents")
         if self.partition.sizes is not None and self.partition.agents not in (None, len(self.partition.sizes)):
             raise ValueError(
                 f"partition.agents is {self.partition.agents} but partition.sizes lists {len(self.partition.sizes)}"

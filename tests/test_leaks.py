@@ -135,7 +135,8 @@ def test_a_deployed_party_leaves_and_sends_no_record(tmp_path: Path) -> None:
     search = Search(*rows, *(r.features for r in records))
     assert search.files(tmp_path) == {"ada.csv": "decimal", "ben.csv": "decimal"}
     assert [p for p in (tmp_path / "cache").rglob("*") if p.is_file()] == []  # no program is kept
-    assert all(p.stat().st_size > 1000 for p in (tmp_path / "sent").iterdir())
+    sizes = [p.stat().st_size for p in (tmp_path / "sent").iterdir()]
+    assert min(sizes) > 500, sizes
 
 
 CONSTANTS = """

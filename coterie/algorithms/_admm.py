@@ -102,7 +102,7 @@ def left_over(penalty: Number, place: Place, steps: int) -> Array:
     return contraction(convexity(penalty, place), place.unit * place.count * place.smoothness) ** steps
 
 
-def contraction(low: Number, bend: Number) -> Array:
+def contraction(low: Number, bend: Number) -> Number:
     """(M − m)/(M + m) for curvatures from m = low to M = low + bend."""
     return bend / (2 * low + bend)
 

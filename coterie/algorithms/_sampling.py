@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from coterie.privacy import profiles, rdp
-from coterie.privacy.events import Event
+from coterie.privacy.events import Event, SampledGaussian
 
 __all__ = [
     "DeadlineGaussian",
@@ -129,6 +129,7 @@ class DeadlineGaussian(Event):
     `constant` the noise std is ν 2K/`batch` for every b instead, so ν_b = ν b/`batch` (small batches then leak more).
     """
 
+    realised_as: ClassVar = (SampledGaussian,)
     noise_multiplier: Any
     count: Any
     batch: int = eqx.field(static=True)

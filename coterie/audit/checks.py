@@ -34,7 +34,9 @@ from coterie.audit.declared import Declared, declare, told
 from coterie.audit.losses import Pair
 from coterie.audit.setting import DRAWN, Setting, attacks_on, place_of, worlds
 from coterie.privacy.accountants import account
+from coterie.privacy.events import Event
 from coterie.privacy.filter import BudgetExceeded
+from coterie.privacy.laws import Law
 from coterie.privacy.ledger import Budget, MemoryLedger
 from coterie.problems import Linear
 
@@ -164,8 +166,11 @@ def replay(evidence: Evidence) -> Finding:
 
 
 def noise(evidence: Evidence) -> Finding:
-    """Every charged round carries fresh noise, at the declared scale at least, and no coarser than a double."""
+    """Every charged round carries fresh noise, at the declared scale at least, neither coarse nor cut off."""
     least = np.inf
+    laws = evidence.setting.algorithm.draws(evidence.setting.cfg, evidence.setting.place)
+    if strange := [n for n, law in laws.items() if type(law).__module__ != Law.__module__]:
+        return Finding("noise", "refuted", f"the draw {strange[0]!r} has a law of its own, which nobody has checked")
     prepays = bool(getattr(evidence.setting.algorithm.module, "PREPAYS", False))
     for p in evidence.tried:
         c, declared = p.coupled, p.declared.scale
@@ -182,7 +187,9 @@ def noise(evidence: Evidence) -> Finding:
         if least < 1 - 1e-6:
             return _refuted("noise", p, f"{_when(ratio < 1 - 1e-6)}: the noise is {least:.3f} times the declared")
         if np.any(look & (c.coarse > COARSE)):
-            return _refuted("noise", p, f"{_when(look & (c.coarse > COARSE))}: the noise takes few values only")
+            return _refuted(
+                "noise", p, f"{_when(look & (c.coarse > COARSE))}: the noise takes few values only, or is cut off"
+            )
     return Finding("noise", "holds", "no scale is declared" if np.isinf(least) else f"{least:.3f} times the declared")
 
 
@@ -198,17 +205,15 @@ def ledger(evidence: Evidence) -> Finding:
     total = account(setting.events, setting.delta, fast=True).epsilon if setting.delta else np.inf
     if not np.isfinite(total) and setting.delta:
         return Finding("ledger", "refuted", "the plan has no finite total")
-    planned = [type(e) for e in setting.events]
+    planned = {type(e) for e in setting.events}
+    allowed = planned | {t for kind in planned for t in kind.realised_as}
     for p in evidence.tried:
-        first = p.declared.events[0]
-        if setting.delta and all(type(e) in planned for events in first for e in events):
-            book = MemoryLedger(Budget(total * (1 + 1e-9), setting.delta), plan=setting.events)
-            try:
-                for t, events in enumerate(first):
-                    for event in events:
-                        book.charge(t, event)
-            except BudgetExceeded as stop:
-                return _refuted("ledger", p, str(stop))
+        for events in p.declared.distinct():
+            kinds = {type(e) for round_ in events for e in round_}
+            if strange := kinds - allowed:
+                return _refuted("ledger", p, f"a message is charged as {strange.pop().__name__}, which is not planned")
+            if setting.delta and kinds <= planned and (wrong := _beyond(setting, total, events)):
+                return _refuted("ledger", p, wrong)
         here, c = p.declared, p.coupled
         far, loss = told(setting, c)
         tests = np.where(np.isfinite(here.test), here.test, 0.0)
@@ -221,6 +226,18 @@ def ledger(evidence: Evidence) -> Finding:
             if np.any(over):
                 return _refuted("ledger", p, f"by {_when(over)} the messages tell more than has been charged")
     return Finding("ledger", "holds", "every message was charged, and nothing was told that was not")
+
+
+def _beyond(setting: Setting, total: float, events: list[list[Event]]) -> str | None:
+    """Why these charges are not those of the plan, if they are not."""
+    book = MemoryLedger(Budget(total * (1 + 1e-9), setting.delta), plan=setting.events)
+    try:
+        for t, round_ in enumerate(events):
+            for event in round_:
+                book.charge(t, event)
+    except BudgetExceeded as stop:
+        return str(stop)
+    return None
 
 
 def answer(evidence: Evidence) -> Finding:
@@ -256,6 +273,12 @@ def sampling(evidence: Evidence) -> Finding:
     with np.errstate(divide="ignore", invalid="ignore"):
         excess = xlogy(used, used / share) + xlogy(1 - used, (1 - used) / (1 - share))
     surprise = np.where(used > share, np.exp(-n * np.nan_to_num(excess, nan=np.inf)), 1.0) * len(used)
+    both, pair = (moved[:, 1:] & moved[:, :-1]).mean(0), share[1:] * share[:-1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        odd = xlogy(both, both / pair) + xlogy(1 - both, (1 - both) / (1 - pair))
+    alike = np.exp(-n * np.nan_to_num(odd, nan=0.0, posinf=np.inf)) * len(both)
+    if np.any(alike < RARE) and np.all(used > 0.8 * share):  # a mask hides some uses, and with them what is alike
+        return Finding("sampling", "refuted", "batches of one round and the next depend on each other")
     t = int(np.argmin(surprise))
     words = f"the record is used in {used[t]:.2f} of the transcripts, declared {share[t]:.2f}"
     if surprise[t] < RARE:

@@ -35,6 +35,7 @@ from coterie.algorithms.base import Algorithm, Config, Grid, Law, Place
 from coterie.audit.neighbours import Neighbours
 from coterie.audit.silence import edge_of, remember
 from coterie.drivers.agent import begin, greet, hear, speak
+from coterie.errors import InputError
 from coterie.problems import HeldShard, Solver
 
 __all__ = ["CLOSE", "Coupled", "couple", "noises"]
@@ -42,6 +43,7 @@ __all__ = ["CLOSE", "Coupled", "couple", "noises"]
 NOISES = ("normal", "laplace", "l2-laplace")
 DECIDING = ("test", "bar")  # draws that decide whether to speak; all others of the laws above are noise on numbers
 CLOSE = 1e-7  # how far numbers may be apart that should be equal, relative to their size
+LARGE = 30.0  # a move that every noise of a law without bounds can make
 SMALL = 1e-6  # a move of every draw that a number of double precision follows and one of single precision does not
 GRID_UNIT = 65_536.0  # steps of a deployed draw per unit of its law (nearly: what is measured is the grid)
 
@@ -130,11 +132,12 @@ def _couple(
                 known = jnp.isfinite(own) & jnp.isfinite(theirs)
                 edges = jnp.where(known, jnp.where(known, theirs, 0.0) - jnp.where(known, own, 0.0), 0.0)
                 other["test"] = draw["test"] + edges
-            match = _match_grid if grid else partial(_match, loops=loops)
+            match = _match_grid if grid else partial(_match, loops=loops, exact=loops == 3)
             found = match(partial(say, shards[0], t, first), partial(say, shards[1], t, second), draw, other, names)
             (y, new_first, message, sent), (y2, new_second, twin, also) = found["said"]
             # what the proof calls released has to agree by some noise, and then the message does by itself
             gap = jnp.maximum(_apart(y, y2), _apart(*(_vector(m, y.dtype) for m in (message, twin))))
+            hidden = (_apart(y, y2) <= CLOSE) & (gap > CLOSE)  # the message tells what `reveals` does not
             shown = jax.tree.map(lambda a, b: jnp.where(sent, a, b), message, last)
             heard = neighbours.answer(shown, t)
             states, kept = zip(
@@ -148,7 +151,7 @@ def _couple(
                 "spoke": sent == also,
                 "finite": jnp.stack([_finite((new_first, message)), _finite((new_second, twin))]),
                 "gap": jnp.where(jnp.isfinite(gap), gap, jnp.inf) * spoken,
-                "bare": found["bare"] & sent,
+                "bare": (found["bare"] | hidden) & sent,
                 "shift": {n: spoken * _flat(_numbers(found["draw"][n]) - _numbers(draw[n])) for n in names},
                 "drawn": {n: _flat(_numbers(draw[n])) for n in names},
                 "scale": found["scale"],
@@ -193,6 +196,12 @@ def _apart(one: Array, two: Array) -> Array:
     return jnp.max(jnp.abs(one - two) / (1 + jnp.abs(one)), initial=0.0)
 
 
+def _unequal(one: Array, two: Array, exact: bool) -> Array:
+    """Numbers that are not the same; behind a solver, up to what its tolerance leaves."""
+    floor = 1e-13 * (1 + jnp.max(jnp.abs(one), initial=0.0)) if exact else CLOSE
+    return jnp.abs(one - two) > CLOSE * jnp.abs(one) + floor
+
+
 def _flat(x: Array) -> Array:
     return jnp.reshape(x, -1)
 
@@ -229,7 +238,9 @@ def speaks_with(say: Any, holder: HeldShard, t: Array, state: Any, draw: dict) -
 # ---- the noise that makes the second world say the same --------------------------------------------------------------
 
 
-def _match(first: Any, second: Any, draw: dict, other: dict, names: list[str], *, loops: int) -> dict[str, Any]:
+def _match(
+    first: Any, second: Any, draw: dict, other: dict, names: list[str], *, loops: int, exact: bool
+) -> dict[str, Any]:
     """What both say, the second with the noises with which it says the same as the first does with its draw.
 
     If a single noise has as many numbers as the message and reaches all of them, it alone is moved (the strongest, if
@@ -268,15 +279,17 @@ def _match(first: Any, second: Any, draw: dict, other: dict, names: list[str], *
         return z + _shortest(j, y - now[0])
 
     moved = jax.lax.fori_loop(0, loops, newton, z) if sizes else z
+    moved = jnp.where(said[3], moved, z)  # what is not said need not be the same: what is kept of it shows later
     two, also = probe(second, other, moved)
     coarse = jnp.zeros(())
     if sizes:
-        near = first(put(draw, z + SMALL))[0] - y
-        whole_move = SMALL * jnp.sum(jnp.abs(one), axis=1)
-        lost = jnp.abs(near - SMALL * jnp.sum(one, axis=1)) / jnp.where(whole_move > 0, whole_move, jnp.inf)
-        coarse = jnp.max(lost, initial=0.0)
+        for by in (SMALL, LARGE, -LARGE):  # neither swallowed nor cut off
+            near = first(put(draw, z + by))[0] - y
+            whole_move = abs(by) * jnp.sum(jnp.abs(one), axis=1)
+            lost = jnp.abs(near - by * jnp.sum(one, axis=1)) / jnp.where(whole_move > 0, whole_move, jnp.inf)
+            coarse = jnp.maximum(coarse, jnp.max(lost, initial=0.0))
     touched = jnp.any((one != 0) | (two != 0), axis=1) if sizes else jnp.zeros(y.size, bool)
-    apart = jnp.abs(y - also[0]) > CLOSE * (1 + jnp.abs(y))
+    apart = _unequal(y, also[0], exact)
     size = jnp.max(jnp.abs(one), initial=0.0) + jnp.max(jnp.abs(two), initial=0.0)
     volume = jnp.zeros(())
     if whole:
@@ -308,7 +321,7 @@ def _match_grid(first: Any, second: Any, draw: dict, other: dict, names: list[st
     y = said[0]
     name = next((n for n in names if draw[n].steps.size == y.size), None)
     if name is None:
-        raise ValueError("on a grid, one noise must have as many numbers as the message")
+        raise InputError("on a deployed party's grid one noise must have as many numbers as the message")
     noise = draw[name]
 
     def moved(into: dict, by: Array) -> dict:
@@ -318,7 +331,7 @@ def _match_grid(first: Any, second: Any, draw: dict, other: dict, names: list[st
     everything = jnp.full(y.size, far)
     step = (second(moved(other, everything))[0] - quiet) / far  # rounding to a coarser grid comes after: far enough
     own = (first(moved(draw, everything))[0] - y) / far
-    steps = jnp.where(step != 0, jnp.round((y - quiet) / jnp.where(step != 0, step, 1.0)), 0.0)
+    steps = jnp.where((step != 0) & said[3], jnp.round((y - quiet) / jnp.where(step != 0, step, 1.0)), 0.0)
     also = second(moved(other, steps))
     apart = jnp.abs(y - also[0]) > CLOSE * (1 + jnp.abs(y))
     size = jnp.max(jnp.abs(own)) + jnp.max(jnp.abs(step))

@@ -54,6 +54,14 @@ class Declared:
     events: list[list[list[Event]]]  # [transcript][round]
     arrays: dict[str, np.ndarray]
 
+    def distinct(self) -> list[list[list[Event]]]:
+        """Transcripts whose charges differ, one of each."""
+        seen: dict[Any, list[list[Event]]] = {}
+        for events in self.events:
+            leaves = tuple(np.asarray(x).tobytes() for x in jax.tree.leaves(events))
+            seen.setdefault((jax.tree.structure(events), leaves), events)
+        return list(seen.values())
+
     def __getattr__(self, name: str) -> np.ndarray:
         try:
             return self.__dict__["arrays"][name]

@@ -69,20 +69,20 @@ def _said(setting: Setting, own: bool) -> float:
             state, last = talk(t, state, draw)
             heard = neighbours.answer(before, t)
             if step == 0:
-                heard = jax.tree.map(lambda h, a, b: _passed(h, a - b, own, moved), heard, last, before)
+                heard = jax.tree.map(lambda h, a, b: _passed(h, a, b, own, moved), heard, last, before)
             state, memory = listen(t, state, memory, heard)
         return last
 
     one, two = (jax.tree.leaves(play(m)) for m in (0.0, MOVED))
-    return max(float(jnp.max(jnp.abs(a - b) / (1 + jnp.abs(a)))) for a, b in zip(one, two, strict=True))
+    return max(float(jnp.max(jnp.abs(a * 1.0 - b) / (1 + jnp.abs(a)))) for a, b in zip(one, two, strict=True))
 
 
-def _passed(heard: Any, by: Any, own: bool, moved: Any) -> Any:
+def _passed(heard: Any, now: Any, before: Any, own: bool, moved: Any) -> Any:
     """The neighbours' messages with the first one changed against the agent's own, or against the second one's."""
     if not jnp.issubdtype(heard.dtype, jnp.floating):
         return heard
     if own:
-        return heard.at[0].add(-by)
+        return heard.at[0].add(before - now)
     return heard.at[0].add(moved).at[1].add(-moved)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ADMM", "DSGD", "GD", "HMV", "KEPT", "NOISE", "PAID", "SENT", "STEP", "noise_by", "wider"]
+__all__ = ["ADMM", "DSGD", "GD", "HMV", "KEPT", "NOISE", "PAID", "SENT", "STEP", "leaf", "noise_by", "wider"]
 
 GD, ADMM, DSGD, HMV = "gauss-avg-gd", "dp-admm", "dp-dsgd", "hmv-dgd"
 STEP = 'x = add(state.mean - cfg.step * shard.slope(state.mean), draw["noise"], sigma(cfg, place, t))'
@@ -14,6 +14,7 @@ KEPT = "return eqx.tree_at(lambda s: s.x, state, x), Message(x)"
 
 
 def noise_by(by: str) -> tuple[tuple[str, str], ...]:
+    """Noise of another scale."""
     return ((NOISE, f'draw["noise"], {by})'),)
 
 
@@ -23,4 +24,13 @@ def wider(slot: str, start: str) -> tuple[tuple[str, str], ...]:
         ('mean: Float[Array, " d"]\n', f'mean: Float[Array, " d"]\n    {slot}: Float[Array, " d"]\n'),
         ("return State(place.start, place.start)", f"return State(place.start, place.start, {start})"),
         ("/ (1 + place.degree))", f"/ (1 + place.degree), state.{slot})"),
+    )
+
+
+def leaf(name: str, value: str) -> tuple[tuple[str, str], ...]:
+    """One more vector in the message of `gauss-avg-gd`."""
+    slot = 'x: Float[Array, " d"]\n'
+    return (
+        (f"{slot}\n\ndef needs", f'{slot}    {name}: Float[Array, " d"]\n\n\ndef needs'),
+        ("Message(x)\n", f"Message(x, {value})\n"),
     )

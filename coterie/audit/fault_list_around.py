@@ -18,6 +18,16 @@ AROUND = (
         slow=True,
     ),
     Fault(
+        "a tilted objective of a loss that is not convex",
+        "algorithms._objective",
+        "solver",
+        (("return Needs(convex=True, smooth=True,", "return Needs(smooth=True,"),),
+        losses=(),
+        runs="dvp",
+        put=("algorithms._objective.needs",),
+        slow=True,
+    ),
+    Fault(
         "gradients without a bound that are not clipped",
         GD,
         "replay",

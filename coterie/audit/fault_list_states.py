@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coterie.audit.fault import Fault
-from coterie.audit.fault_lines import GD, NOISE, SENT, STEP, wider
+from coterie.audit.fault_lines import GD, NOISE, PAID, SENT, STEP, wider
 
 __all__ = ["STATES"]
 
@@ -121,5 +121,122 @@ STATES = (
         "abort",
         (('passed = add(fall, draw["test"], over) >=', 'passed = fall + 0 * add(fall, draw["test"], over) >='),),
         slow=True,
+    ),
+    # -- what a small look does not see
+    Fault(
+        "somebody else's record in the message",
+        GD,
+        "replay",
+        (
+            (
+                'x: Float[Array, " d"]\n\n\ndef needs',
+                'x: Float[Array, " d"]\n    row: Float[Array, " d"]\n\n\ndef needs',
+            ),
+            ("Message(x)\n", "Message(x, shard.features[1])\n"),
+        ),
+    ),
+    Fault(
+        "a record that counts three times",
+        GD,
+        "replay",
+        (
+            (
+                STEP,
+                "slope = shard.slope(state.mean) + 2 * place.unit * shard.gradient(state.mean, rows=jnp.array([1]))\n    "
+                + STEP.replace("shard.slope(state.mean)", "slope"),
+            ),
+            ("import equinox as eqx", "import equinox as eqx\nimport jax.numpy as jnp"),
+        ),
+    ),
+    Fault(
+        "little noise in silent rounds, told in rounds that are free",
+        GD,
+        "replay",
+        (
+            ('READS = "total"\n', ""),
+            (
+                STEP,
+                "even = t % 2 == 0\n    "
+                + STEP.replace("sigma(cfg, place, t)", "sigma(cfg, place, t) / 100")
+                + "\n    x = jnp.where(even, x, state.x)",
+            ),
+            ("Message(x)\n", "Maybe(Message(x), ~even)\n"),
+            ("import Auto, Erratum,", "import Auto, Erratum, Maybe,"),
+            ("import equinox as eqx", "import equinox as eqx\nimport jax.numpy as jnp"),
+            (PAID, PAID[:-1] + ", times=1 * (t % 2 == 0))"),
+        ),
+    ),
+    Fault(
+        "a price for the plan and another for the message",
+        GD,
+        "ledger",
+        (
+            ('draw["noise"], sigma(cfg, place, t))', 'draw["noise"], sigma(cfg, place, t) / 100)'),
+            (
+                PAID,
+                "if message is not None:\n        return SampledGaussian(place.noise_at(t) / 100, 1.0 + 0 * t)\n    "
+                + PAID,
+            ),
+            ("import Event, Gaussian", "import Event, Gaussian, SampledGaussian"),
+        ),
+    ),
+    Fault(
+        "a small number without noise",
+        GD,
+        "replay",
+        (
+            (
+                'x: Float[Array, " d"]\n\n\ndef needs',
+                'x: Float[Array, " d"]\n    tiny: Float[Array, " d"]\n\n\ndef needs',
+            ),
+            ("Message(x)\n", "Message(x, 1e-8 * shard.slope(state.mean))\n"),
+        ),
+    ),
+    Fault(
+        "a weight taken for one over the records",
+        GD,
+        "replay",
+        (
+            (
+                "return cfg.step * 2 * place.lipschitz * place.unit",
+                "return cfg.step * 2 * place.lipschitz / place.count",
+            ),
+        ),
+    ),
+    Fault(
+        "noise cut off far out",
+        GD,
+        "noise",
+        (
+            (NOISE, 'jnp.clip(draw["noise"], -4.5, 4.5), sigma(cfg, place, t))'),
+            ("import equinox as eqx", "import equinox as eqx\nimport jax.numpy as jnp"),
+        ),
+    ),
+    Fault(
+        "a normal law that is not",
+        GD,
+        "noise",
+        (
+            (
+                'return {"noise": Normal(place.dim)}',
+                'return {"noise": type("Narrow", (Normal,), {"__module__": __name__})(place.dim)}',
+            ),
+        ),
+    ),
+    Fault(
+        "a leaf that is left out of what is revealed",
+        GD,
+        "replay",
+        (
+            (
+                'x: Float[Array, " d"]\n\n\ndef needs',
+                'x: Float[Array, " d"]\n    slope: Float[Array, " d"]\n\n\ndef needs',
+            ),
+            ("Message(x)\n", "Message(x, shard.slope(state.mean))\n"),
+            (
+                "def estimate(",
+                'INCONCLUSIVE = {"replay": "two leaves"}\n\n\ndef reveals(cfg: Config, place: Place, state: State, message: Message) -> Array:\n    return message.x\n\n\ndef estimate(',
+            ),
+        ),
     ),
 )

@@ -22,6 +22,7 @@ from coterie.audit import around, checks
 from coterie.audit.checks import Finding
 from coterie.audit.fault_list import FAULTS, Fault
 from coterie.audit.losses import LOSSES, accepted
+from coterie.audit.matrix import LOAD
 from coterie.audit.setting import make_setting
 from coterie.errors import InputError
 
@@ -83,7 +84,9 @@ def _find(fault: Fault, planted: bool) -> list[Finding]:
     out = []
     for name, problem in problems.items():
         try:
-            setting = make_setting(algorithm, _config(algorithm, fault), epsilon=8.0, problem=problem, **fault.options)
+            setting = make_setting(
+                algorithm, _config(algorithm, fault), epsilon=8.0, problem=problem, **{"load": LOAD} | fault.options
+            )
             out += checks.examine(checks.gather(setting))
         except (InputError, FloatingPointError) as error:
             out.append(Finding("contract", "refuted", f"{name} is accepted, but: {error}"))

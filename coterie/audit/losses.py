@@ -8,10 +8,12 @@ away.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -20,6 +22,7 @@ from coterie.algorithms.base import Algorithm, Config
 from coterie.audit.neighbours import Neighbours
 from coterie.errors import InputError
 from coterie.problems import Ball, Custom, Linear, Mean, Perceptron, Problem, Softmax
+from coterie.problems.base import Constraint, clip_factor, sound
 
 __all__ = ["LOSSES", "Pair", "accepted", "pairs"]
 
@@ -39,8 +42,65 @@ def _wild(p: Array, f: Array, y: Array) -> Array:
     return jnp.sqrt((p @ f - y) ** 2) + 3 * jnp.sin(5 * (p @ f)) + 0.1 * (p @ p)
 
 
+def _wavy(p: Array, f: Array, y: Array) -> Array:
+    return jnp.sin(p @ f - y)
+
+
+def _sigmoid(score: Array, y: Array) -> Array:
+    return jax.nn.sigmoid(-y * score)
+
+
+def _smooth_distance(score: Array, y: Array) -> Array:
+    return jnp.sqrt(1 + (score - y) ** 2) - 1
+
+
+class _Scored(Problem):
+    """A loss of one score that lacks one fact only: to see whether a contract asks for it."""
+
+    dim: int = eqx.field(static=True)
+    of: Callable[[Array, Array], Array] = eqx.field(static=True)
+    smoothness: float = eqx.field(static=True)
+    monotone: bool = eqx.field(static=True)
+    convex: bool = eqx.field(static=True)
+    constraint: Constraint | None = None
+    scored: ClassVar[bool] = True
+    directed: ClassVar[bool] = True
+    bound: ClassVar[float] = 1.0
+    lipschitz: ClassVar[float] = 1.0
+
+    @property
+    def name(self) -> str:
+        return f"scored loss {self.of.__name__[1:]!r}"
+
+    def losses(self, x: Array, features: Array, targets: Array) -> Array:
+        return jax.vmap(self.of)(features @ x, targets)
+
+    def weighted_gradient(self, x: Array, features: Array, targets: Array, weights: Array, clip: Any = None) -> Array:
+        slope = sound(jax.vmap(jax.grad(self.of))(features @ x, targets))
+        if clip is not None:
+            slope = slope * clip_factor(jnp.abs(slope) * jnp.linalg.norm(features, axis=1), clip)
+        return (weights * slope) @ features
+
+    def predict(self, x: Array, features: Array) -> Array:
+        return features @ x
+
+    def encode(self, targets: np.ndarray, classes: tuple[str, ...] | None) -> np.ndarray:
+        return np.asarray(targets, float)
+
+    def admit_targets(self, targets: Any) -> Any:
+        return np.where(targets > 0, 1.0, -1.0)
+
+
+def columns(problem: Problem) -> int:
+    """Features of a record."""
+    if isinstance(problem, Perceptron):
+        return problem.sizes[0]
+    return problem.features if isinstance(problem, Softmax) else problem.dim
+
+
 LOSSES: dict[str, Problem] = {
     "logistic": Linear(2),
+    "logistic, five features": Linear(5),
     "hinge": Linear(2, loss="hinge"),
     "squared": Linear(2, loss="squared"),
     "softmax": Softmax(2, 3),
@@ -51,8 +111,11 @@ LOSSES: dict[str, Problem] = {
     "own, smooth": Custom.make(_pseudo_huber, np.zeros(2), lipschitz=1.0, smoothness=1.0, convex=True, bound=1.0),
     "own, cornered": Custom.make(_absolute, np.zeros(2), lipschitz=1.0, convex=True, bound=1.0),
     "own, wild": Custom.make(_wild, np.zeros(2)),
+    "own, wavy": Custom.make(_wavy, np.zeros(2), lipschitz=1.0, smoothness=1.0, bound=1.0),
+    "scored, not convex": _Scored(2, _sigmoid, smoothness=0.1, monotone=True, convex=False),
+    "scored, not monotone": _Scored(2, _smooth_distance, smoothness=1.0, monotone=False, convex=True),
 }
-"""By name; two features each. The first has the crafted pairs."""
+"""By name. The linear ones in two features have crafted pairs."""
 
 
 def accepted(algorithm: Algorithm, cfg: Config | None = None) -> list[str]:
@@ -78,12 +141,18 @@ class Pair:
     point: np.ndarray  # where the neighbours stand
     flags: tuple[str, ...] = ()  # echo, turning, apart
     start: np.ndarray | None = None  # the (public) start, if it is elsewhere
+    seed: int | None = None  # of the others' differences; None: all alike
 
-    def records(self, world: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Features and targets of `count` records in one of the worlds."""
+    def records(self, world: int, count: int, last: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Features and targets of `count` records in one of the worlds; the one in question is anywhere, or `last`."""
         features = np.tile(np.asarray(self.rest[0], float), (count, 1))
         targets = np.full(count, float(self.rest[1]))
-        features[0], targets[0] = (self.first, self.second)[world]
+        rng = np.random.default_rng(self.seed or 0)
+        if self.seed is not None:
+            features *= rng.uniform(-1, 1, (count, 1))
+            features += 0.1 * rng.standard_normal(features.shape)
+        at = count - 1 if last else (self.seed or 0) % count
+        features[at], targets[at] = (self.first, self.second)[world]
         return features, targets
 
     def neighbours(self) -> Neighbours:
@@ -97,7 +166,7 @@ def pairs(problem: Problem, count: int, seed: int = 0) -> Iterator[Pair]:
     flags: tuple[tuple[str, ...], ...] = ((), ("turning",), ("echo",), ("apart",), ("turning", "apart"))
     far = 1.0 if isinstance(problem, Perceptron) else FAR
     for k in range(count):
-        u, v = rng.standard_normal((2, 2))
+        u, v = rng.standard_normal((2, columns(problem)))
         u, v = u / np.linalg.norm(u), v / np.linalg.norm(v)
         if k % 2 == 0:
             v = -u + 0.1 * v * (k % 4 == 2)  # nearly antipodal
@@ -105,18 +174,18 @@ def pairs(problem: Problem, count: int, seed: int = 0) -> Iterator[Pair]:
         if isinstance(problem, Mean):
             u, v = np.sign(u), np.sign(v)  # corners of the box
         point = rng.standard_normal(problem.dim)
-        point *= far * 10 ** rng.uniform(-3, 0) / np.linalg.norm(point) * (k % 5 != 4)
+        point *= far * 10 ** rng.uniform(-3, 0) / np.linalg.norm(point) * (k % 5 != 4) * (30.0 if k % 10 == 6 else 1.0)
         rest = (0.0 * u if k % 3 else 0.3 * v, _target(problem, rng))
         if k % 10 == 7:
             u = 50.0 * u  # beyond the bound: `admit` pulls it back
         if k % 10 == 8:
-            u = u * np.array([np.inf, np.nan])  # no record at all: `admit` makes it zeros
+            u = u * np.where(np.arange(u.size) % 2, np.nan, np.inf)  # no record at all: `admit` makes it zeros
         yield Pair(f"records drawn at random, {k}", (u, _target(problem, rng)), (v, _target(problem, rng)), rest,
-                   point + problem.start(k), flags[k % len(flags)])  # fmt: skip
+                   point + problem.start(k), flags[k % len(flags)], seed=None if k % 3 == 0 else k)  # fmt: skip
 
 
 def _target(problem: Problem, rng: np.random.Generator) -> float:
     choices: Any = [-1.0, 0.0, 1.0, 50.0]
     if isinstance(problem, Softmax | Perceptron):
-        choices = [0.0, 1.0]
+        choices = range(problem.classes if isinstance(problem, Softmax) else problem.sizes[-1])
     return float(rng.choice(choices))

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, get_args
 
+import numpy as np
+
 from coterie.algorithms.base import Algorithm, Config, all_algorithms
 from coterie.audit.checks import Finding, examine, gather
 from coterie.audit.losses import LOSSES, accepted
@@ -24,6 +26,8 @@ __all__ = ["Case", "cases", "covering"]
 
 RECORDS = (4, 64, 1024)  # of the agent: the fewest at which the budget can be met
 BATCH = 2
+LOAD = 1.3  # of the agent's records in the average: not one, so that a weight is not taken for 1/n
+SHAPE = 1 + 0.25 * (np.arange(12) % 3)  # a schedule that is not uniform
 ROUNDS = 12  # so many that something kept in a state has time to show
 
 
@@ -46,9 +50,10 @@ class Case:
         for count in RECORDS:
             try:
                 least = count if cfg is None else max(count, 4 * BATCH)
+                uneven = not self.algorithm.needs(cfg or self.algorithm.EXAMPLE).even
                 return make_setting(
                     self.algorithm, cfg, epsilon=epsilon, delta=delta, rounds=ROUNDS, records=least,
-                    problem=LOSSES[self.loss],
+                    problem=LOSSES[self.loss], shape=SHAPE if uneven else None, load=LOAD,
                 )  # fmt: skip
             except InputError as error:
                 if "budget too small" not in str(error) or count == RECORDS[-1]:

@@ -40,7 +40,7 @@ class Neighbours(eqx.Module):
         def one(x: Array) -> Array:
             mine = jnp.broadcast_to(x, (self.degree, *x.shape))
             if not jnp.issubdtype(x.dtype, jnp.floating):
-                return mine
+                return jnp.where(self.echo | (t % 2 == 0), mine, (1 - mine).astype(x.dtype))
             like = x.shape == self.point.shape
             far = self.point if like else jnp.full(x.shape, jnp.linalg.norm(self.point))
             theirs = sign * side.reshape(-1, *(1,) * x.ndim) * far

@@ -135,8 +135,8 @@ def worlds(setting: Setting, pair: Pair) -> tuple[HeldShard, HeldShard]:
     side = pair.first[0] - pair.second[0]
     side = side / max(float(np.linalg.norm(side)), 1e-30)
     for which in (0, 1):
-        rows, targets = pair.records(which if setting.replaces else 0, setting.records)
-        rows, targets = setting.problem.admit(rows[::-1].copy(), targets[::-1].copy())  # the one in question last
+        rows, targets = pair.records(which if setting.replaces else 0, setting.records, last=not setting.replaces)
+        rows, targets = setting.problem.admit(rows, targets)
         targets = targets.astype(np.int32) if targets.dtype.kind == "i" else targets
         count = setting.records - (which if not setting.replaces else 0)
         push = (1 - 2 * which) * side if side.size == setting.problem.dim else None
@@ -174,6 +174,7 @@ def make_setting(
     slip: float = 0.0,
     dim: int = 2,
     problem: Problem | None = None,
+    load: float = 1.0,
 ) -> Setting:
     """Price one agent of a small network.
 
@@ -193,6 +194,7 @@ def make_setting(
         slip: gradient norm at which a hostile solver stops (the agent must declare at least as much).
         dim: of the problem; the attacks here are made for 2.
         problem: what is learned; by default a logistic model. A problem that the contract refuses is an error.
+        load: unit · count, what all records of the agent together weigh.
     """
     if not algorithm.private:
         raise InputError(f"{algorithm.slug} makes no privacy claim: there is nothing to audit")
@@ -214,13 +216,14 @@ def make_setting(
         agents=DEGREE + 1, rounds=rounds, dim=problem.dim, count_min=records, count_max=records,
         degree_min=int(graph.degrees.min()), degree_max=int(graph.degrees.max()),
         laplacian_max=float(graph.laplacian_extremes[1]), mixing_gap=weights.spectrum().gap, ridge=ridge,
-        lipschitz=problem.half_gap, smoothness=problem.smoothness, epsilon=epsilon, delta=delta,
+        lipschitz=problem.half_gap, smoothness=problem.smoothness, epsilon=epsilon, delta=delta, load=load,
     )  # fmt: skip
     if algorithm.has("tune"):
         cfg = algorithm.tune(cfg, public)
     with jax.enable_x64(True):
         sizes = np.full(DEGREE + 1, records)
         places = make_places(problem, sizes, graph, weights, rounds=rounds, ridge=ridge, shape=shape)
+        places = eqx.tree_at(lambda p: p.unit, places, load * places.unit)
         if self_weight is not None:
             places = eqx.tree_at(lambda p: p.self_weight, places, jnp.full(DEGREE + 1, self_weight))
         fixed = cfg.replace(as_printed=False) if as_printed else cfg

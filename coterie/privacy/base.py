@@ -36,6 +36,8 @@ class Event(eqx.Module):
 
     # field -> what it must satisfy; NaN satisfies nothing
     limits: ClassVar[dict[str, str]] = {}
+    # kinds as which a planned event of this kind may be charged, once what was random in it is known
+    realised_as: ClassVar[tuple[type, ...]] = ()
 
     @property
     def integer_orders(self) -> bool:

@@ -23,15 +23,24 @@ __all__ = ["need_facts"]
 
 PROVED = (Linear, Softmax, Mean, Perceptron)  # whose facts are derived where they are stated, and tested
 TRIES, SLACK = 400, 1e-6
+SUMMED = 12  # records, and points, on which clipped sums are tried
 PAIRED = 24  # records, and points, that are tried in all pairs
 
 
 def need_facts(problem: Problem, columns: int) -> None:
-    """Refuse a loss of one's own whose statements a made-up record of so many columns contradicts."""
-    stated = problem.convex, problem.bounded, problem.smooth, problem.scored, problem.directed, problem.monotone
-    if type(problem) in PROVED or not any(stated):
+    """Refuse a loss of one's own whose statements a made-up record of so many columns contradicts.
+
+    What it need not state is tried too: that a clipped gradient is no longer than the clip, and that every record adds
+    its own part to a sum, whatever the others are.
+    """
+    if type(problem) in PROVED:
         return
     features, targets, here, there = _made(problem, columns)
+    if complaint := _sums(problem, features[:SUMMED], targets[:SUMMED], here[:SUMMED]):
+        raise InputError(f"{problem.name}: {complaint}")
+    stated = problem.convex, problem.bounded, problem.smooth, problem.scored, problem.directed, problem.monotone
+    if not any(stated):
+        return
 
     def slope(x: jax.Array, f: jax.Array, y: jax.Array) -> jax.Array:
         return jax.grad(lambda v: problem.losses(v, f[None], y[None])[0])(x)
@@ -50,6 +59,28 @@ def need_facts(problem: Problem, columns: int) -> None:
     complaints = [_complaint(problem, one, slopes, step) for slopes, step in steps]
     if complaint := next(filter(None, complaints), None) or _replaced(problem, apart):
         raise InputError(f"{problem.name}: {complaint}")
+
+
+def _sums(problem: Problem, features: np.ndarray, targets: np.ndarray, points: np.ndarray) -> str | None:
+    """What is wrong with the clipped sums that gradient methods are priced by, if something is."""
+    clip, count = 0.1, len(features)
+    with jax.enable_x64(True):
+        rows, ys = jnp.asarray(features), jnp.asarray(targets)
+        add = jax.jit(lambda x, w: problem.weighted_gradient(x, rows, ys, w, clip))
+        alone = jax.jit(
+            lambda x: jax.vmap(lambda f, y: problem.weighted_gradient(x, f[None], y[None], jnp.ones(1), clip))(rows, ys)
+        )
+        for x in map(jnp.asarray, points):
+            parts = np.asarray(alone(x))
+            if not np.all(np.linalg.norm(parts, axis=1) <= clip * (1 + SLACK)):
+                return (
+                    f"weighted_gradient with clip = {clip:g} returns a record's gradient that is longer, or no number"
+                )
+            weights = np.arange(count) % 3 == 1
+            whole = np.asarray(add(x, jnp.asarray(weights, float)))
+            if not np.allclose(whole, parts[weights].sum(0), rtol=SLACK, atol=SLACK):
+                return "weighted_gradient is not the sum of its records' own parts: one record changes the others'"
+    return None
 
 
 def _complaint(problem: Problem, one: np.ndarray, two: np.ndarray, apart: np.ndarray) -> str | None:
