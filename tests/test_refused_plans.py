@@ -54,6 +54,8 @@ BROKEN: dict[str, tuple[list[str], str]] = {
     "a parameter of another graph": (["graph.degree=3"], "graph kind 'ring' has no parameter 'degree'"),
     "kappa of another rule": (["graph.kappa=2.0"], "graph.kappa belongs to graph.mixing = 'laplacian'"),
     "bits of another exchange": (["exchange.bits=8"], "exchange.bits belongs to exchange.kind = 'quantized'"),
+    "single precision of a solver": (["algorithm.name=r-admm", "run.dtype=float32"], "run.dtype = 'float32'"),
+    "budgets of other agents": (["privacy.epsilon=[1.0,2.0]"], "lists 2 budgets for 3 agents"),
     "a width of another loss": (["problem.width=0.1"], "problem.width belongs to problem.loss = 'hinge'"),
 }
 COMMANDS = {

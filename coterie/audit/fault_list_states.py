@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coterie.audit.fault import Fault
-from coterie.audit.fault_lines import GD, NOISE, PAID, SENT, STEP, wider
+from coterie.audit.fault_lines import GD, NOISE, PAID, SENT, STEP, leaf, wider
 
 __all__ = ["STATES"]
 
@@ -127,13 +127,7 @@ STATES = (
         "somebody else's record in the message",
         GD,
         "replay",
-        (
-            (
-                'x: Float[Array, " d"]\n\n\ndef needs',
-                'x: Float[Array, " d"]\n    row: Float[Array, " d"]\n\n\ndef needs',
-            ),
-            ("Message(x)\n", "Message(x, shard.features[1])\n"),
-        ),
+        (*leaf("row", "shard.features[1]"),),
     ),
     Fault(
         "a record that counts three times",
@@ -142,8 +136,8 @@ STATES = (
         (
             (
                 STEP,
-                "slope = shard.slope(state.mean) + 2 * place.unit * shard.gradient(state.mean, rows=jnp.array([1]))\n    "
-                + STEP.replace("shard.slope(state.mean)", "slope"),
+                "again = 2 * place.unit * shard.gradient(state.mean, rows=jnp.array([1]))\n    "
+                "slope = shard.slope(state.mean) + again\n    " + STEP.replace("shard.slope(state.mean)", "slope"),
             ),
             ("import equinox as eqx", "import equinox as eqx\nimport jax.numpy as jnp"),
         ),
@@ -184,13 +178,7 @@ STATES = (
         "a small number without noise",
         GD,
         "replay",
-        (
-            (
-                'x: Float[Array, " d"]\n\n\ndef needs',
-                'x: Float[Array, " d"]\n    tiny: Float[Array, " d"]\n\n\ndef needs',
-            ),
-            ("Message(x)\n", "Message(x, 1e-8 * shard.slope(state.mean))\n"),
-        ),
+        (*leaf("tiny", "1e-8 * shard.slope(state.mean)"),),
     ),
     Fault(
         "a weight taken for one over the records",
@@ -228,14 +216,12 @@ STATES = (
         GD,
         "replay",
         (
-            (
-                'x: Float[Array, " d"]\n\n\ndef needs',
-                'x: Float[Array, " d"]\n    slope: Float[Array, " d"]\n\n\ndef needs',
-            ),
-            ("Message(x)\n", "Message(x, shard.slope(state.mean))\n"),
+            *leaf("slope", "shard.slope(state.mean)"),
             (
                 "def estimate(",
-                'INCONCLUSIVE = {"replay": "two leaves"}\n\n\ndef reveals(cfg: Config, place: Place, state: State, message: Message) -> Array:\n    return message.x\n\n\ndef estimate(',
+                'INCONCLUSIVE = {"replay": "two leaves"}\n\n\n'
+                "def reveals(cfg: Config, place: Place, state: State, message: Message) -> Array:\n"
+                "    return message.x\n\n\ndef estimate(",
             ),
         ),
     ),

@@ -73,9 +73,7 @@ def _sums(problem: Problem, features: np.ndarray, targets: np.ndarray, points: n
         for x in map(jnp.asarray, points):
             parts = np.asarray(alone(x))
             if not np.all(np.linalg.norm(parts, axis=1) <= clip * (1 + SLACK)):
-                return (
-                    f"weighted_gradient with clip = {clip:g} returns a record's gradient that is longer, or no number"
-                )
+                return f"weighted_gradient with clip = {clip:g} returns a longer gradient of a record, or no number"
             weights = np.arange(count) % 3 == 1
             whole = np.asarray(add(x, jnp.asarray(weights, float)))
             if not np.allclose(whole, parts[weights].sum(0), rtol=SLACK, atol=SLACK):

@@ -22,6 +22,7 @@ from coterie.fair.penalised import CovariancePenalised
 from coterie.problems import Custom, Linear, Mean, Perceptron, Problem, Softmax
 from coterie.problems.base import FACTS
 from coterie.problems.facts import need_facts
+from coterie.training import train
 from tests.problems.cases import FEATURES, PROBLEMS, Case, case, gradient, shard
 
 NOTHING = {"convex": False, "lipschitz": np.inf, "smoothness": np.inf, "half_gap": np.inf,
@@ -345,3 +346,31 @@ def test_a_penalty_that_nearly_cancels_a_record_is_clipped_all_the_same() -> Non
         norms.append(float(np.linalg.norm(gradient(c, np.ones(1), 0.5)[0])))
     assert max(norms) <= 0.5 * (1 + 1e-6)
     assert min(norms) >= 0.5 * (1 - 1e-6)  # they are all longer than the clip
+
+
+class _Unclipped(Linear):
+    """A loss of one's own that forgets to clip."""
+
+    def losses(self, x: jax.Array, features: jax.Array, targets: jax.Array) -> jax.Array:
+        return 50 * jnp.sqrt(1 + (features @ x - targets) ** 2)
+
+    def weighted_gradient(self, x, features, targets, weights, clip=None):
+        return jax.grad(lambda v: jnp.sum(weights * self.losses(v, features, targets)))(x)
+
+
+class _Mixed(Linear):
+    """One that centres its features by all records."""
+
+    def weighted_gradient(self, x, features, targets, weights, clip=None):
+        return Linear.weighted_gradient(self, x, features - features.mean(0), targets, weights, clip)
+
+
+@pytest.mark.parametrize(("kind", "words"), [(_Unclipped, "returns a longer gradient"), (_Mixed, "own parts")])
+def test_clipped_sums_are_tried_though_nothing_is_stated(kind: type[Linear], words: str) -> None:
+    """dp-dsgd asks for nothing, as every gradient is clipped: by the problem, so somebody has to look."""
+    with pytest.raises(InputError, match=words):
+        need_facts(kind(2), 2)
+    rng = np.random.default_rng(0)
+    sites = [(rng.uniform(-0.5, 0.5, (20, 2)), np.ones(20)) for _ in range(3)]
+    with pytest.raises(InputError, match=words):
+        train(kind(2), sites, epsilon=1.0, seed=0, rounds=4, settings={"clip": 0.1})
