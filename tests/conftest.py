@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -33,3 +34,11 @@ def real_data(monkeypatch: pytest.MonkeyPatch) -> Path:
 def _data_that_a_mark_asks_for(request: pytest.FixtureRequest) -> None:
     if request.node.get_closest_marker("data"):
         request.getfixturevalue("real_data")
+
+
+@pytest.fixture(autouse=True)
+def _programs_as_before() -> Iterator[None]:
+    """A party that a test runs in this process keeps no programs from then on: the tests after it do again."""
+    yield
+    if os.environ.pop("JAX_ENABLE_COMPILATION_CACHE", None) is not None:
+        jax.config.update("jax_enable_compilation_cache", True)

@@ -24,7 +24,8 @@ def caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty home; returns coterie's folder in its cache."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for name in ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"):
+    names = "COMPILATION_CACHE_DIR", "PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "ENABLE_COMPILATION_CACHE"
+    for name in (f"JAX_{n}" for n in names):
         monkeypatch.setenv(name, "0")  # so that it is put back whatever happens to it here
         monkeypatch.delenv(name)
     return tmp_path / "cache" / "coterie"

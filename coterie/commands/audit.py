@@ -196,10 +196,12 @@ def _of_plan(path: Path) -> Setting:
     real = network.problem
     loss = real.loss if isinstance(real, Linear) else plan.problem.loss or "softmax"
     classes = real.classes if isinstance(real, Softmax) else getattr(real, "sizes", (2,))[-1]
+    least = int(np.argmin(network.sizes))
+    load = np.asarray(priced.places.unit)[least] * network.sizes[least]  # other than 1 where records weigh alike
     return make_setting(
         priced.algorithm, cfg, epsilon=float(np.max(plan.privacy.epsilon)), delta=plan.privacy.delta,
         rounds=priced.rounds, records=int(np.min(network.sizes)), ridge=plan.problem.ridge, shape=priced.shape,
-        as_printed=printed, problem=problem_of(plan, loss, 2, classes),
+        as_printed=printed, problem=problem_of(plan, loss, 2, classes), load=float(load),
     )  # fmt: skip
 
 
