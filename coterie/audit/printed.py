@@ -23,6 +23,8 @@ from coterie.report.markdown import code, table
 
 __all__ = ["CASES", "Case", "Measured", "carried_state_epsilon", "measure", "redrawn_test_epsilon"]
 
+SURE = 0.99  # confidence of the bounds in docs/audit.md
+
 
 @dataclass(frozen=True)
 class Case:
@@ -96,8 +98,8 @@ CASES = (
 def measure(case: Case, trials: int | None = None, progress: Callable[[float], None] = lambda _: None) -> Measured:
     """Audit what was printed, and the corrected method."""
     count = trials or case.trials
-    printed = audit(case.setting(), count, progress=lambda p: progress(p / 2))
-    corrected = audit(case.setting(False), count, progress=lambda p: progress(0.5 + p / 2))
+    printed = audit(case.setting(), count, confidence=SURE, progress=lambda p: progress(p / 2))
+    corrected = audit(case.setting(False), count, confidence=SURE, progress=lambda p: progress(0.5 + p / 2))
     return Measured(case, printed, corrected)
 
 

@@ -7,7 +7,7 @@ event's true probability. On the event the weight is bounded in the world whose 
 large weights are cut, which only lowers what is claimed. So both are means of bounded variables, with limits that hold
 at a stated confidence (`coterie.audit.bounds.mean_bound`).
 
-The attack is that of the specification: linear loss, every record alike but one, score Σ_t z_t; in the first world the
+The attack: linear loss, every record alike but one, score Σ_t z_t; in the first world the
 batches cannot be told apart, so its messages are noise around a fixed path.
 """
 

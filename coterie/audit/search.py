@@ -8,7 +8,7 @@ of
 
 over two records in the unit ball (the public bound) and a point within ‖·‖ ≤ `FAR` where neighbours and start lie. The
 gap is measured as in the replay check: in units of the noise, or as a log-likelihood ratio for pure events. A ratio
-above 1 is a privacy bug (N5 of the specification); the search reports the largest that it met anywhere.
+above 1 is a privacy bug; the search reports the largest that it met anywhere.
 
 Derivatives are taken forwards, since solvers loop until they are done.
 """
