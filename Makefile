@@ -71,10 +71,10 @@ notebook: $(SITE)        ## run docs/five-hospitals.ipynb again and keep what it
 	$(BIN)/jupyter nbconvert --to notebook --execute --inplace --ExecutePreprocessor.record_timing=False docs/five-hospitals.ipynb
 
 papers: $(READY)         ## every figure of the papers, 10 seeds, and the pages on them; one to two hours; data: COTERIE_DATA
-	$(BIN)/coterie reproduce all --docs docs --engine local:$(WORKERS)
+	$(BIN)/python -m reproduction figure all --docs docs --engine local:$(WORKERS)
 
 papers-quick: $(READY)   ## the same with few seeds and small sizes, in runs/papers-quick; below 10 minutes
-	$(BIN)/coterie reproduce all --quick --engine local:$(WORKERS)
+	$(BIN)/python -m reproduction figure all --quick --engine local:$(WORKERS)
 
 clean:                   ## remove the virtual environment, runs and the site
 	rm -rf $(VENV) runs site build

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from coterie.errors import InputError
 
-__all__ = ["check_arguments", "choose"]
+__all__ = ["check_arguments", "choose", "numbers"]
 
 
 def check_arguments(what: str, function: Callable[..., object], given: Mapping[str, object]) -> None:
@@ -30,3 +30,11 @@ def choose(name: str, value: object, allowed: Iterable[str]) -> str:
     if not isinstance(value, str) or value not in allowed:
         raise InputError(f"unknown {name} {value!r}: expected one of {', '.join(allowed)}")
     return value
+
+
+def numbers(option: str, text: str) -> list[float]:
+    """Numbers from a list with commas, for a command's option."""
+    try:
+        return [float(e) for e in text.split(",") if e.strip()]
+    except ValueError:
+        raise InputError(f"{option} needs numbers such as 0.1,1,10, got {text!r}") from None

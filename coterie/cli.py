@@ -12,10 +12,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from coterie import programs
+from coterie.arguments import numbers
 from coterie.commands import keys, ledger, plan
 from coterie.errors import InputError, naming_extras
 
-__all__ = ["app", "main"]
+__all__ = ["PlanArgument", "SetOption", "app", "main", "run_app"]
 
 app = typer.Typer(
     help="Train one model over data that stays where it is: parties on a graph, no server, every message paid for.",
@@ -224,32 +225,7 @@ def compare(
     from coterie.commands import compare as command
 
     names = [a.strip() for a in algorithms.split(",") if a.strip()]
-    command.run(plans or [], names, _numbers("--epsilons", epsilons), seeds, out, set_ or [], out_console, engine)
-
-
-@app.command()
-def tradeoff(
-    plan: PlanArgument = None,
-    levels: Annotated[str, typer.Option(help="per-round levels α, for the plan's ε")] = "0.05,0.1,0.2,0.3,0.5,0.7,1",
-    seeds: Annotated[int | None, typer.Option(min=1, help="repetitions; default: the plan's, or 5")] = None,
-    max_loss: Annotated[float | None, typer.Option(help="largest tolerable loss (c₃)")] = None,
-    out: Annotated[Path | None, typer.Option(help="folder for tradeoff.json and tradeoff.png")] = None,
-    set_: SetOption = None,
-) -> None:
-    """Choose a privacy level as Zhang and Zhu do: fit loss against α, weigh it against the utility of privacy.
-
-    Example: coterie tradeoff --set algorithm.name=dvp --set run.rounds=30 --seeds 5 --out runs/tradeoff
-    """
-    from coterie.commands import tradeoff as command
-
-    command.run(plan, _numbers("--levels", levels), seeds, max_loss, out, set_ or [], out_console)
-
-
-def _numbers(option: str, text: str) -> list[float]:
-    try:
-        return [float(e) for e in text.split(",") if e.strip()]
-    except ValueError:
-        raise InputError(f"{option} needs numbers such as 0.1,1,10, got {text!r}") from None
+    command.run(plans or [], names, numbers("--epsilons", epsilons), seeds, out, set_ or [], out_console, engine)
 
 
 @app.command()
@@ -293,28 +269,9 @@ def audit(
     """
     from coterie.commands import audit as command
 
-    budgets = _numbers("--epsilons", epsilons)
+    budgets = numbers("--epsilons", epsilons)
     if command.run(targets or [], budgets, delta, trials, as_printed, as_json, out, out_console, wire):
         raise typer.Exit(1)
-
-
-@app.command()
-def reproduce(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="figures, papers, `all`, or `list`")],
-    quick: Annotated[bool, typer.Option("--quick", help="few seeds and small sizes")] = False,
-    out: Annotated[Path | None, typer.Option(help="folder; default: runs/papers")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="compute anew what is stored there")] = False,
-    docs: Annotated[Path | None, typer.Option(help="also rewrite the pages under this docs folder")] = None,
-    engine: Annotated[str, typer.Option(help="local, local:N processes, ray, or ray://HOST:PORT")] = "local",
-) -> None:
-    """Draw a paper's figure, as printed and as corrected, and say which of its claims hold.
-
-    Example: coterie reproduce xiao-fig2 --quick --out runs/xiao
-    """
-    from coterie.commands import reproduce as command
-
-    if code := command.run(names, quick, out, fresh, docs, out_console, engine):
-        raise typer.Exit(code)
 
 
 @app.command()
@@ -376,6 +333,11 @@ def progress_bar(console: Console) -> Progress:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    return run_app(app, arguments)
+
+
+def run_app(app: typer.Typer, arguments: list[str] | None) -> int:
+    """Run commands; a user's mistake is one line and exit code 2, Ctrl-C is 130."""
     errors = Console(stderr=True, soft_wrap=True)
     try:
         with naming_extras():

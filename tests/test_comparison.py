@@ -76,9 +76,7 @@ def test_seeds_are_those_of_the_plan_unless_said(tmp_path: Path, capsys: pytest.
     capsys.readouterr()
 
 
-def test_a_level_for_all_rounds_refuses_a_schedule(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tradeoff", "--set", "privacy.schedule=power"]) == 2
-    assert "privacy.schedule = 'power' is not obeyed by coterie tradeoff" in capsys.readouterr().err
+def test_a_key_that_is_not_obeyed_is_refused() -> None:
     refuse_ignored(plan(), "nobody", "privacy.schedule", "deploy.tick", "run.every")
     with pytest.raises(InputError, match=r"run\.every = 4 is not obeyed by nobody: leave it out"):
         refuse_ignored(plan(run={"every": 4}), "nobody", "run.every")

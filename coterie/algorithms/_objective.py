@@ -31,8 +31,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from coterie import theory
-from coterie.algorithms import _admm
+from coterie.algorithms import _admm, _penalty
 from coterie.algorithms._admm import Number, Solving, asked, dual_step, heed, tail_mean
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.algorithms.base import Inbox, L2Laplace, Law, Needs, Normal, Place, Public, add
@@ -89,13 +88,13 @@ def gap(place: Place) -> Array:
 def fill(cfg: C, public: Public, releases: int | None = None) -> C:
     """`noise`: gaussian unless δ = 0 asks for a pure guarantee. `penalty`: the larger of two rules.
 
-    `theory.private_penalty` balances noise and progress; `theory.jacobian_penalty` keeps the determinants' part of the
+    `_penalty.private_penalty` balances noise and progress; `jacobian_penalty` there keeps the determinants' part of the
     budget small, so that Φ, which biases the answer, is rarely needed. `releases`: how many rounds read the data.
     """
     if cfg.noise is None:
         cfg = cfg.replace(noise="gamma" if public.delta == 0 else "gaussian")
     if cfg.penalty is None:
-        rules = theory.private_penalty, theory.jacobian_penalty
+        rules = _penalty.private_penalty, _penalty.jacobian_penalty
         cfg = cfg.replace(penalty=max(rule(public, releases) for rule in rules))
     return cfg
 

@@ -46,6 +46,7 @@ from coterie.algorithms.base import Auto, Inbox, Law, Place, Public, Uniform
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.exchange.quantize import dithered, pack_integers, packed_bits, saturate, unpack_integers
 from coterie.privacy.events import Event, SampledGaussian
+from coterie.privacy.rdp import zcdp_epsilon
 from coterie.problems import Shard
 
 SIZE_BITS = 32  # the batch size travels with every message
@@ -269,3 +270,11 @@ def unpack(cfg: LowBit, data: bytes) -> Message:
 def duration(cfg: LowBit, place: Place, t: Array, draw: dict) -> Array:
     """T_d + T_c s/16 virtual seconds."""
     return seconds(cfg, draw, cfg.bits)
+
+
+def printed_epsilon(sigma: float, count: int, rounds: int, delta: float) -> float:
+    """Ding (diss., Thm 11): 8ρ/(m²σ²) per round at order ρ whatever the batch, best order; unsafe for small batches.
+
+    Minimising Tρ·8/(m²σ²) + ln(1/δ)/(ρ − 1) over ρ gives A + 2√(A ln 1/δ) with A = 8T/(m²σ²).
+    """
+    return zcdp_epsilon(8 * rounds / (count * sigma) ** 2, delta)

@@ -26,13 +26,13 @@ import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from coterie import theory
+from coterie.algorithms import _penalty
 from coterie.algorithms._admm import Number, dual_step, tail_mean
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.algorithms.base import Erratum, Inbox, Law, Maybe, Needs, Normal, Place, Public, add
 from coterie.errors import InputError
-from coterie.privacy.claims import zcdp_epsilon
 from coterie.privacy.events import Event, Gaussian
+from coterie.privacy.rdp import zcdp_epsilon
 from coterie.problems import Shard
 
 REFERENCE = "Huang, Hu, Guo, Chan-Tin, Gong (2019), DP-ADMM, TIFS; decentralised variant derived here"
@@ -80,7 +80,7 @@ def needs(cfg: Config) -> Needs:
 def tune(cfg: Config, public: Public) -> Config:
     """step = 2/(smoothness + ridge), the largest that is stable on any data, or .2 without such a bound.
 
-    η: the larger of `theory.private_penalty` and 1/(8 |V| step), which keeps the pull to the neighbours at a quarter
+    η: the larger of `_penalty.private_penalty` and 1/(8 |V| step), which keeps the pull to the neighbours at a quarter
     of the pull to the last point.
     """
     star = public.degree_min == 1 and public.degree_max == public.agents - 1
@@ -90,7 +90,7 @@ def tune(cfg: Config, public: Public) -> Config:
     step = cfg.step if cfg.step is not None else 2 / smooth if smooth < float("inf") else 0.2
     penalty = cfg.penalty
     if penalty is None:
-        penalty = max(theory.private_penalty(public), 1 / (8 * public.degree_max * step))
+        penalty = max(_penalty.private_penalty(public), 1 / (8 * public.degree_max * step))
     return cfg.replace(step=step, penalty=penalty)
 
 

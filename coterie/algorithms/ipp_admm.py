@@ -31,8 +31,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from pydantic import Field
 
-from coterie import theory
-from coterie.algorithms import pp_admm
+from coterie.algorithms import _penalty, pp_admm
 from coterie.algorithms._admm import Number, convexity, dual_step, solve
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.algorithms.base import Erratum, Inbox, Laplace, Law, Maybe, Needs, Normal, Place, Public, add
@@ -104,7 +103,7 @@ def tune(cfg: Config, public: Public) -> Config:
     if cfg.penalty is not None:
         return cfg
     c = cfg.broadcasts
-    return cfg.replace(penalty=max(theory.private_penalty(public, c), theory.jacobian_penalty(public, c)))
+    return cfg.replace(penalty=max(_penalty.private_penalty(public, c), _penalty.jacobian_penalty(public, c)))
 
 
 def init(cfg: Config, place: Place) -> State:

@@ -11,7 +11,7 @@ given the transcript one record moves the next point by S = 2V·unit/D in L2 nor
 in L1 norm. V: `lipschitz`, or `clip` if smaller.
 
 **Guarantee.** `Laplace(L1 = √d S, L∞ = S, L2 = S)` each round with rate β_t = 1/(noise_t √d S), pure 1/noise_t. The
-random weights are a post-processing of it: they lower the mean realised loss (`realised`, a diagnostic) but no pure
+random weights are a post-processing of it: they lower the mean realised loss (`reproduction.realised`) but no pure
 guarantee. Their (ε, δ) gain depends on widths |x_i − mean_j x_j| that the transcript decides, so it takes a Rényi
 filter: charge `mixture` of each round to a `coterie.privacy.filter.Filter`. Replace-one, sizes public, every message
 seen; any loss with bounded or clipped gradients.
@@ -28,13 +28,12 @@ import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from coterie import theory
+from coterie.algorithms import _penalty
 from coterie.algorithms._admm import tail_mean
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.algorithms.base import Erratum, Inbox, Laplace, Law, Needs, Place, Public, Uniform, add
 from coterie.privacy import events, gdp
 from coterie.privacy.events import Event, LaplaceUniform
-from coterie.privacy.realised import reduction
 from coterie.problems import Shard
 
 REFERENCE = "Xiao, Ye, Devadas, Local Differential Privacy in Decentralized Optimization, Alg. 1"
@@ -124,14 +123,14 @@ def tune(cfg: Any, public: Public) -> Any:
 def suggest_rounds(public: Public) -> int:
     """Steps of 1/D are short, so the number of rounds K plays the part of the penalty in the exact methods.
 
-    As in `theory.private_penalty` progress and noise depend on K/D only: K = MARGIN_NOISE · nDμ√N'/(2√2 V), between
+    As in `_penalty.private_penalty` progress and noise depend on K/D only: K = MARGIN_NOISE · nDμ√N'/(2√2 V), between
     100 and 1000, √2 being what Laplace noise loses to Gaussian noise. Without a budget at some δ > 0: 100.
     """
     if not public.epsilon or not public.delta or not np.isfinite(public.lipschitz):
         return 100
     mu = float(gdp.mu_for(public.epsilon, public.delta))
     room = public.count_min * tune(Config(), public).inverse_step * mu * public.agents**0.5
-    return int(np.clip(theory.MARGIN_NOISE * room / (2 * 2**0.5 * public.lipschitz), 100, 1000))
+    return int(np.clip(_penalty.MARGIN_NOISE * room / (2 * 2**0.5 * public.lipschitz), 100, 1000))
 
 
 def convergent(cfg: Config, public: Public) -> str | None:
@@ -217,18 +216,6 @@ def mixture(cfg: Config, place: Place, t: Array, width: Array) -> LaplaceUniform
     """
     shift = jnp.broadcast_to(sensitivity(cfg, place, t), jnp.shape(width))
     return LaplaceUniform(jnp.broadcast_to(1 / scale(cfg, place, t), jnp.shape(width)), width, shift)
-
-
-def realised(cfg: Config, place: Place, own: np.ndarray, mean: np.ndarray) -> np.ndarray:
-    """γ of every round and coordinate: the expected realised loss as a part of the worst case. Not a guarantee.
-
-    `own` and `mean`, both (rounds, dim): the agent's and its neighbours' mean point *before* each round, all public.
-    """
-    with jax.enable_x64(True):
-        t = jnp.arange(len(own))
-        shift, spread = (np.broadcast_to(f(cfg, place, t), len(own))[:, None] for f in (sensitivity, scale))
-    with np.errstate(divide="ignore"):
-        return reduction(1 / spread, np.abs(np.asarray(own, float) - np.asarray(mean, float)), shift)
 
 
 def claim(cfg: Config, place: Place, delta: float) -> float:

@@ -57,7 +57,7 @@ def needs(cfg: Config) -> Needs:
 
 
 def tune(cfg: Config, public: Public) -> Config:
-    """`penalty` by `theory.private_penalty` and `jacobian_penalty`; `noise` gaussian unless δ = 0 asks for pure."""
+    """`penalty` by `_penalty.private_penalty` and `jacobian_penalty`; `noise` gaussian unless δ = 0 asks for pure."""
     return objective.fill(cfg, public, (public.rounds + 1) // 2)
 
 

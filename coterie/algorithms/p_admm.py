@@ -21,8 +21,8 @@ from coterie.algorithms import pr_admm
 from coterie.algorithms.base import AutoInt, Erratum, Inbox, Place, Public
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.algorithms.pr_admm import Message, State, convergent, draws, estimate, init, needs, sensitivity
-from coterie.privacy.claims import zcdp_epsilon
 from coterie.privacy.events import Event
+from coterie.privacy.rdp import zcdp_epsilon
 from coterie.problems import Shard
 
 __all__ = ["Config", "Message", "State", "convergent", "draws", "emit", "estimate", "init", "needs", "sensitivity"]

@@ -28,12 +28,12 @@ import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from coterie import theory
+from coterie.algorithms import _penalty
 from coterie.algorithms._admm import Number, Solving, convexity, dual_step, solve, tail_mean
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.algorithms.base import Erratum, Inbox, Law, Needs, Normal, Place, Public, add
-from coterie.privacy.claims import classic_gaussian, zcdp_rho
 from coterie.privacy.events import Event, ObjectivePerturbation
+from coterie.privacy.rdp import log_inverse, zcdp_rho
 from coterie.problems import Shard, Solver
 
 REFERENCE = "Ding dissertation (2022) ch. 3, PP-ADMM, Alg. 2"
@@ -102,10 +102,10 @@ def needs(cfg: Any) -> Needs:
 
 
 def tune(cfg: Config, public: Public) -> Config:
-    """`penalty`: the larger of `theory.private_penalty` and `theory.jacobian_penalty`."""
+    """`penalty`: the larger of `_penalty.private_penalty` and `_penalty.jacobian_penalty`."""
     if cfg.penalty is not None:
         return cfg
-    return cfg.replace(penalty=max(theory.private_penalty(public), theory.jacobian_penalty(public)))
+    return cfg.replace(penalty=max(_penalty.private_penalty(public), _penalty.jacobian_penalty(public)))
 
 
 def init(cfg: Config, place: Place) -> State:
@@ -194,3 +194,8 @@ def printed_rho(cfg: Any, place: Place, multiplier: Number, delta: float) -> flo
     share = classic_gaussian(1.0, delta) * float(sensitivity(cfg, place, 0)) / objective / RESERVE
     hidden = 0.0 if output == 0 else (float(slip(cfg, place)) / 2 / output) ** 2 / 2
     return zcdp_rho(share, delta) + hidden
+
+
+def classic_gaussian(epsilon: float, delta: float) -> float:
+    """Noise std over sensitivity √(2 ln(1.25/δ))/ε (Dwork, Roth 2014, Thm A.1); proved for ε < 1 only."""
+    return float(np.sqrt(2 * (log_inverse(delta) + np.log(1.25))) / epsilon)

@@ -22,6 +22,7 @@ by it is permanent. If it or the decay is chosen by looking at the data, that co
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -30,13 +31,13 @@ import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field, model_validator
 
-from coterie import theory
+from coterie.algorithms import _penalty
 from coterie.algorithms._admm import Number, asked, convexity, dual_step, enough_steps, left_over, short_way, tail_mean
 from coterie.algorithms.base import AutoInt, Erratum, Inbox, Law, Needs, Normal, Place, Public, add
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.errors import InputError
-from coterie.privacy.claims import zcdp_epsilon
 from coterie.privacy.events import Event, Gaussian
+from coterie.privacy.rdp import zcdp_epsilon
 from coterie.problems import Shard
 
 REFERENCE = "Ding, Zhang, Chen, Xue, Zhang, Pan, PR-ADMM, Alg. 1; Ding dissertation (2022) ch. 2"
@@ -95,7 +96,7 @@ ERRATA = (
         "Lemma 4 / diss. Lemma 9", "an automatic U with a proof", "the proof fails; U is a plain choice", "unproved"
     ),
     Erratum(
-        "Thm 5, 6 / diss. Thm 4, 5", "Σ‖Qξ^k‖ ≤ Û", "not so for Gaussian noise; theory.objective_gap_bound", "unproved"
+        "Thm 5, 6 / diss. Thm 4, 5", "Σ‖Qξ^k‖ ≤ Û", "not so for Gaussian noise; reproduction.bounds has one", "unproved"
     ),
     Erratum("Thm 5, 6", "initial term ‖x⁰ − x*‖² in L₋/2", "in L₊/2 (L₋ gives 0)", "typo"),
     Erratum("Thm 6 / diss. Thm 5", "noise sum d σ₁²/R_T", "(1 + 1/R_T): the first release is missing", "typo"),
@@ -139,14 +140,14 @@ def tune(cfg: Config, public: Public) -> Config:
     """`penalty`, `steps` by public rules; with `paper_threshold`, U from bounds on the paper's constants."""
     cfg = fill(cfg, public)
     if cfg.paper_threshold and cfg.threshold is None:
-        cfg = cfg.replace(threshold=theory.paper_threshold_from(public, float(cfg.penalty or 0)))
+        cfg = cfg.replace(threshold=paper_threshold_from(public, float(cfg.penalty or 0)))
     return cfg
 
 
 def fill(cfg: C, public: Public) -> C:
-    """`penalty` by `theory.private_penalty`, `steps` by `enough_steps`."""
+    """`penalty` by `_penalty.private_penalty`, `steps` by `enough_steps`."""
     if cfg.penalty is None:
-        cfg = cfg.replace(penalty=theory.private_penalty(public))
+        cfg = cfg.replace(penalty=_penalty.private_penalty(public))
     return cfg if cfg.steps is not None else cfg.replace(steps=enough_steps(public, float(cfg.penalty)))
 
 
@@ -249,3 +250,47 @@ def _geometric(shape: np.ndarray) -> bool:
     steps = shape[1:] / shape[:-1]
     steps = steps[~np.isclose(steps, 1, rtol=1e-6)]
     return bool(np.allclose(steps, steps[:1], rtol=1e-6))
+
+
+def paper_threshold(
+    penalty: float,
+    radius: float,
+    slope: float,
+    *,
+    edges: float,
+    signless_max: float,
+    laplacian_max: float,
+    connectivity: float,
+) -> float:
+    r"""PR-ADMM's automatic threshold U = Û/(√2 E), as printed: its proof fails, and it is far too large to act.
+
+    Û = (φ_max(L₊) + 2 φ_max(Q)) V₁² + 2 V₂²/(η² φ_min(L₋)) + 1, with ‖x‖ ≤ V₁ `radius`, ‖∇f_i‖ ≤ V₂ `slope`, φ_max(L₊)
+    `signless_max`, φ_max(Q) = √(`laplacian_max`/2) and φ_min(L₋) `connectivity`, the smallest non-zero eigenvalue of
+    the Laplacian. (Ding et al., Lemma 4: it adds squares of lengths as if they were lengths, and bounds a sum of
+    norms by what ADMM theory says of the norm of a sum.) Values that acted in the paper's own runs are .1 to 1.
+    """
+    for name, value in (("penalty", penalty), ("edges", edges), ("connectivity", connectivity)):
+        if not value > 0:
+            raise InputError(f"{name} must be > 0, got {value}")
+    q_max = math.sqrt(laplacian_max / 2)
+    total = (signless_max + 2 * q_max) * radius**2 + 2 * slope**2 / (penalty**2 * connectivity) + 1
+    return total / (math.sqrt(2) * edges)
+
+
+def paper_threshold_from(public: Public, penalty: float) -> float:
+    """`paper_threshold` from what a plan knows: bounds stand in for the spectrum.
+
+    φ_max(L₊) ≤ 2 · largest degree; φ_min(L₋) ≥ 4/(N (N − 1)) (Mohar); E ≥ N − 1; the optimum of f_i obeys
+    ridge ‖x‖ ≤ V, so V₁ = V/ridge and V₂ = 2V.
+    """
+    if not public.ridge > 0:
+        raise InputError("the paper's threshold needs a bound on ‖x‖: set ridge > 0 or give threshold a number")
+    return paper_threshold(
+        penalty,
+        public.lipschitz / public.ridge,
+        2 * public.lipschitz,
+        edges=public.agents - 1,
+        signless_max=2 * public.degree_max,
+        laplacian_max=public.laplacian_max,
+        connectivity=4 / (public.agents * max(public.agents - 1, 1)),
+    )

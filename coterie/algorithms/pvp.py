@@ -34,8 +34,8 @@ import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from coterie import theory
 from coterie.algorithms import _objective as objective
+from coterie.algorithms import _penalty
 from coterie.algorithms._admm import convexity, heed
 from coterie.algorithms._objective import Message, Tilt
 from coterie.algorithms.base import Erratum, Inbox, Law, Needs, Place, Public, add
@@ -96,9 +96,9 @@ def needs(cfg: Config) -> Needs:
 
 
 def tune(cfg: Config, public: Public) -> Config:
-    """`penalty` by `theory.private_penalty`: one round only has a Jacobian; `noise` gaussian unless δ = 0."""
+    """`penalty` by `_penalty.private_penalty`: one round only has a Jacobian; `noise` gaussian unless δ = 0."""
     if cfg.penalty is None:
-        cfg = cfg.replace(penalty=theory.private_penalty(public))
+        cfg = cfg.replace(penalty=_penalty.private_penalty(public))
     return objective.fill(cfg, public)
 
 

@@ -31,12 +31,12 @@ from coterie.algorithms._quantized import (
     estimate,
     init,
     pack,
+    printed_epsilon,
     reveals,
     tune,
     unpack,
 )
 from coterie.algorithms.base import Erratum, Law, Needs, Normal, Place, Uniform, add
-from coterie.privacy.claims import qdpsgd_epsilon
 from coterie.privacy.events import Event
 from coterie.problems import Shard
 
@@ -144,4 +144,4 @@ def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) ->
 
 def claim(cfg: Config, place: Place, delta: float) -> float:
     """Theorem 11 at the noise σ = 2ν/B (as a multiple of K) that a batch of B gets."""
-    return qdpsgd_epsilon(2 * float(place.noise) / cfg.batch, int(place.count), place.rounds, delta)
+    return printed_epsilon(2 * float(place.noise) / cfg.batch, int(place.count), place.rounds, delta)

@@ -32,7 +32,6 @@ from pydantic import Field, model_validator
 from coterie.algorithms import _quantized as q
 from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Needs, Normal, Place, Public, Uniform
 from coterie.exchange.quantize import common_dither, released, width_of
-from coterie.privacy.claims import qdpsgd_epsilon
 from coterie.privacy.events import DiscreteGaussian, Event
 from coterie.problems import Shard
 
@@ -191,7 +190,7 @@ def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) ->
 
 def claim(cfg: Config, place: Place, delta: float) -> float:
     """Theorem 15: the formula of Theorem 11 at the multiplier, as if the state carried nothing."""
-    return qdpsgd_epsilon(2 * float(place.noise) / cfg.batch, int(place.count), place.rounds, delta)
+    return q.printed_epsilon(2 * float(place.noise) / cfg.batch, int(place.count), place.rounds, delta)
 
 
 def bits(cfg: Config, place: Place, message: Message) -> Array:

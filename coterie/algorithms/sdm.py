@@ -31,8 +31,8 @@ from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Needs, Normal, Pl
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.errors import InputError
 from coterie.exchange.quantize import pack_sparse, sparse_bits, unpack_sparse
-from coterie.privacy.claims import zcdp_epsilon
 from coterie.privacy.events import Event, MaskedGaussian
+from coterie.privacy.rdp import zcdp_epsilon
 from coterie.problems import Shard
 
 REFERENCE = "Zhang, Fang, Liu, Zhu (2020), SDM-DSGD; Ding dissertation (2022) ch. 4, baseline SDM"

@@ -39,7 +39,7 @@ def tradeoff_curves(found: list[tuple[Setting, Verdict]], path: Path) -> None:
     """One panel per audit: the claimed curve, and below or above it the attack's."""
     import matplotlib.pyplot as plt
 
-    from coterie.report.plots import ALONE, INK, RUN, _style
+    from coterie.report.plots import ALONE, INK, RUN, style
 
     columns = min(4, len(found))
     lines = -(-len(found) // columns)
@@ -60,7 +60,7 @@ def tradeoff_curves(found: list[tuple[Setting, Verdict]], path: Path) -> None:
         axis.set_xlabel("false alarms", fontsize=8)
         axis.set_ylabel("misses", fontsize=8)
         axis.legend(frameon=False, fontsize=7)
-        _style(axis)
+        style(axis)
     for axis in axes.flat[len(found) :]:
         axis.set_visible(False)
     figure.savefig(path, dpi=130, format="png")

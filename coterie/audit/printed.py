@@ -15,10 +15,10 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import binom, nbinom
 
+from coterie.algorithms._quantized import printed_epsilon
 from coterie.algorithms.base import find
 from coterie.audit.audit import Verdict, audit
 from coterie.audit.setting import Setting, make_setting
-from coterie.privacy.claims import qdpsgd_epsilon
 from coterie.report.markdown import code, table
 
 __all__ = ["CASES", "Case", "Measured", "carried_state_epsilon", "measure", "redrawn_test_epsilon"]
@@ -115,7 +115,7 @@ def carried_state_epsilon(
     noise of variance T(αhKσ)². Both laws are Fourier inverted; δ(ε) is the larger of the two directions.
     """
     h = min(1.0, 11 / np.sqrt(rounds)) if averaging is None else averaging
-    sigma = brentq(lambda s: qdpsgd_epsilon(s, records, rounds, delta) - claimed, 1e-6, 1e3)
+    sigma = brentq(lambda s: printed_epsilon(s, records, rounds, delta) - claimed, 1e-6, 1e3)
     keep = 1 - h + h * self_weight
     moves = 2 / batch * (1 - keep ** (rounds - 1 - np.arange(rounds))) / (1 - keep) / (np.sqrt(rounds) * sigma)
     rate = batch / records

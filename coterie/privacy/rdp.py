@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, log_ndtr
 
+from coterie.errors import InputError
 from coterie.privacy.profiles import Profile
 
 __all__ = [
@@ -27,12 +28,15 @@ __all__ = [
     "from_profile",
     "gaussian",
     "laplace",
+    "log_inverse",
     "masked",
     "objective",
     "poisson_gaussian",
     "randomized_response",
     "symmetric_sampled_gaussian",
     "wbk_sampled_gaussian",
+    "zcdp_epsilon",
+    "zcdp_rho",
 ]
 
 Floats = NDArray[np.float64]
@@ -284,3 +288,25 @@ def from_profile(profile: Profile, orders: Floats) -> Floats:
         log_a = np.where(log_sum > 30, log_sum, np.log1p(np.exp(np.minimum(log_sum, 30))))
     value = np.minimum(log_a / (a[:, 0] - 1), profile.top)
     return np.where((orders - 1) * profile.top > 500, profile.top, value)
+
+
+def zcdp_epsilon(rho: float, delta: float) -> float:
+    """ρ + 2√(ρ ln 1/δ), the conversion printed nearly everywhere (Bun, Steinke 2016, Prop. 1.3): valid, loose."""
+    return rho + 2 * float(np.sqrt(rho * log_inverse(delta)))
+
+
+def zcdp_rho(epsilon: float, delta: float) -> float:
+    """Its inverse, (√(L + ε) − √L)² with L = ln 1/δ.
+
+    >>> round(zcdp_rho(1.0, 1e-4), 7)
+    0.0257628
+    """
+    log = log_inverse(delta)
+    return float((epsilon / (np.sqrt(log + epsilon) + np.sqrt(log))) ** 2)
+
+
+def log_inverse(delta: float) -> float:
+    """ln 1/δ."""
+    if not 0 < delta < 1:
+        raise InputError(f"delta must be in (0, 1), got {delta}")
+    return float(-np.log(delta))

@@ -220,6 +220,7 @@ def api(package: str) -> str:
 BESIDE = {
     "tests/": "Mirrors coterie/; tests/conformance holds what every algorithm inherits.",
     "examples/": "Small studies to read and run.",
+    "reproduction/": "Figures and claims of the papers, as printed and as corrected; a package of its own, not in the wheel.",
     "benchmarks/": "Ratios to peers measured in the same run.",
     "docs/": "What you are reading.",
 }

@@ -15,7 +15,7 @@ import networkx as nx
 from coterie.experiment import Network
 from coterie.report.result import epsilon_words
 
-__all__ = ["curves", "network"]
+__all__ = ["curves", "network", "style"]
 
 INK, RUN, POOLED, ALONE = "#333333", "#1f6fb4", "#2a9d5c", "#c8553d"
 
@@ -23,7 +23,8 @@ INK, RUN, POOLED, ALONE = "#333333", "#1f6fb4", "#2a9d5c", "#c8553d"
 FEW = 8  # measurements so few that each is marked: a line alone would hide where they are, or that there is one
 
 
-def _style(axis: Any) -> None:
+def style(axis: Any) -> None:
+    """Two spines and a faint grid."""
     axis.spines[["top", "right"]].set_visible(False)
     axis.grid(alpha=0.25, linewidth=0.6)
 
@@ -58,7 +59,7 @@ def curves(result: dict[str, Any], path: Path) -> None:
         axis.set_xlim(-room, rounds[-1] + room)  # one range for all three, whatever a logarithm leaves out
         axis.set_xlabel("round")
         axis.set_ylabel(label)
-        _style(axis)
+        style(axis)
     axes[0].legend(frameon=False, fontsize=8)
     privacy = result["privacy"]
     if privacy is None:
@@ -80,7 +81,7 @@ def network(network: Network, path: Path) -> None:
         axis.hist(graph.degrees, bins=min(50, int(graph.degrees.max() - graph.degrees.min()) + 1), color=RUN)
         axis.set_xlabel("neighbours")
         axis.set_ylabel("agents")
-        _style(axis)
+        style(axis)
     else:
         drawn = graph.to_networkx()
         where = nx.circular_layout(drawn) if graph.kind in ("ring", "complete") else nx.kamada_kawai_layout(drawn)
@@ -111,7 +112,7 @@ def _colours(labels: list[str]) -> dict[str, Any]:
 
 
 def _finish(figure: Any, axis: Any, path: Path) -> None:
-    _style(axis)
+    style(axis)
     axis.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     figure.savefig(path, dpi=130, format="png")
     plt.close(figure)
@@ -199,22 +200,3 @@ def score_against_bytes(cells: list[dict[str, Any]], references: dict[str, dict[
     axis.set_xlabel("traffic of a whole run, all links (MB)")
     axis.set_ylabel(f"test {cells[0]['metric']}")
     _finish(figure, axis, path)
-
-
-def tradeoff(chosen: Any, path: Path) -> None:
-    """Measured losses, their fit, the utility of privacy, and the level that balances the two."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4), layout="constrained")
-    grid = np.geomspace(chosen.alphas.min(), chosen.alphas.max(), 200)
-    left.plot(chosen.alphas, chosen.losses, "o", color=RUN, ms=4, label="measured")
-    left.plot(grid, chosen.fit(grid), color=INK, label="fit c₄ exp(−c₅α) + c₆")
-    left.set_ylabel("train loss")
-    right.plot(grid, chosen.objective(grid), color=INK, label="loss − utility of privacy")
-    right.set_ylabel("objective")
-    for axis in (left, right):
-        axis.axvline(chosen.alpha, color=ALONE, linestyle="--", label=f"α* = {chosen.alpha:.3g}")
-        axis.set_xscale("log")
-        axis.set_xlabel("privacy level α of one round")
-        axis.legend(frameon=False, fontsize=8)
-        _style(axis)
-    figure.savefig(path, dpi=130, format="png")
-    plt.close(figure)

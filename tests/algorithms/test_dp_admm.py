@@ -15,7 +15,7 @@ from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.errors import InputError
 from coterie.privacy.accountants import total_mu
 from coterie.privacy.budget import run_events
-from coterie.privacy.claims import zcdp_epsilon
+from coterie.privacy.rdp import zcdp_epsilon
 from tests.algorithms.admm_checks import double, fits, many_messages, one, papers, put
 from tests.algorithms.moves import logistic_moves, public
 from tests.support import agent, network

@@ -14,7 +14,7 @@ from coterie.drivers.simulate import Run, simulate
 from coterie.privacy import gdp
 from coterie.privacy.accountants import account, total_mu
 from coterie.privacy.budget import calibrate_agents, run_events
-from coterie.privacy.claims import zcdp_epsilon
+from coterie.privacy.rdp import zcdp_epsilon
 from tests.algorithms.admm_checks import double, fits, many_messages, one, papers, put
 from tests.algorithms.moves import logistic_moves, public
 from tests.support import agent, network

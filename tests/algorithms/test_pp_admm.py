@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 
 from coterie.algorithms import pp_admm as alg
+from coterie.algorithms._penalty import jacobian_penalty
 from coterie.algorithms.base import Public, find
+from coterie.algorithms.pp_admm import classic_gaussian
 from coterie.drivers.references import pooled
 from coterie.errors import InputError
 from coterie.privacy.accountants import account
 from coterie.privacy.budget import calibrate_agents, run_events
-from coterie.privacy.claims import classic_gaussian, ding_rho, zcdp_epsilon
 from coterie.privacy.gdp import mu_for
-from coterie.theory import jacobian_penalty
+from coterie.privacy.rdp import zcdp_epsilon
+from reproduction.claims import ding_rho
 from tests.algorithms.admm_checks import double, fits, many_messages, one, papers, put
 from tests.algorithms.moves import logistic_moves, public
 from tests.support import agent, network, run

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from coterie import theory
 from coterie.algorithms import pr_admm as alg
 from coterie.algorithms.base import Inbox, Public, find
 from coterie.drivers.references import pooled
@@ -15,7 +14,7 @@ from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.privacy import schedules
 from coterie.privacy.accountants import account
 from coterie.privacy.budget import calibrate_agents, run_events
-from coterie.privacy.claims import zcdp_epsilon
+from coterie.privacy.rdp import zcdp_epsilon
 from tests.algorithms.admm_checks import at, double, fits, many_messages, one, papers, put
 from tests.algorithms.moves import logistic_moves, public
 from tests.support import agent, network
@@ -156,4 +155,4 @@ def test_defaults_come_from_public_numbers() -> None:
     assert alg.tune(alg.Config(penalty=0.3), facts).penalty == 0.3
     assert alg.tune(alg.Config(), facts).threshold is None
     chosen = alg.tune(alg.Config(paper_threshold=True, penalty=0.5), facts).threshold
-    assert chosen == theory.paper_threshold_from(facts, 0.5)
+    assert chosen == alg.paper_threshold_from(facts, 0.5)

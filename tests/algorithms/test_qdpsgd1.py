@@ -14,11 +14,11 @@ from scipy import stats
 from coterie.algorithms import _sampling, qdpsgd1
 from coterie.algorithms.base import find
 from coterie.algorithms.qdpsgd1 import Config, Message
-from coterie.privacy import claims
 from coterie.privacy.accountants import account, delta_of
 from coterie.privacy.budget import run_events
 from coterie.privacy.events import SampledGaussian
 from tests.algorithms.quantized_by_hand import clipped, deadline_batch, records, rounded, weights
+from tests.printed import printed_sigma
 from tests.support import agent, network, run, swap_record, worst_logistic_pair
 
 
@@ -152,7 +152,7 @@ def test_golden_multipliers():
 
 @pytest.mark.slow
 def test_theorem_11_under_reports_short_runs_with_stragglers():
-    sigma = claims.qdpsgd_sigma(1.0, 1000, 99, 1e-5)
+    sigma = printed_sigma(1.0, 1000, 99, 1e-5)
     place = place_of(1000, 99, sigma * 20 / 2)
     cfg = Config(step=1.0, averaging=0.5, batch=20, range=1.0, as_printed=True)
     assert qdpsgd1.claim(cfg, place, 1e-5) == pytest.approx(1.0)

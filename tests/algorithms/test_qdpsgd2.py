@@ -14,12 +14,13 @@ from coterie.algorithms.qdpsgd2 import Config
 from coterie.drivers.layout import make_places, rows
 from coterie.exchange.quantize import common_dither
 from coterie.graphs import make_graph, mixing
-from coterie.privacy import claims
 from coterie.privacy.accountants import account
 from coterie.privacy.budget import run_events
 from coterie.privacy.events import DiscreteGaussian
+from coterie.privacy.rdp import zcdp_epsilon
 from coterie.problems import Perceptron
 from tests.algorithms.quantized_by_hand import clipped, deadline_batch, records, weights
+from tests.printed import printed_sigma
 from tests.support import agent, network, run, swap_record, worst_logistic_pair
 
 
@@ -148,7 +149,7 @@ def test_printed_drift_has_its_closed_form():
 
 
 def test_printed_cost_is_the_spec_s_upper_bound():
-    noise = claims.qdpsgd_sigma(1.0, 1000, 1000, 1e-5) * 20 / 2  # Remark 10 for ε = 1
+    noise = printed_sigma(1.0, 1000, 1000, 1e-5) * 20 / 2  # Remark 10 for ε = 1
     place = printed_place(0.5, 0.0, 1000.0, noise=noise)
     cfg = Config(
         step=0.3 / 1000 ** (1 / 6), averaging=11 / 1000**0.5, batch=20, scheme="fixed", grid=1e-12, failure=0.0,
@@ -157,7 +158,7 @@ def test_printed_cost_is_the_spec_s_upper_bound():
     assert qdpsgd2.claim(cfg, place, 1e-5) == pytest.approx(1.0)
     event = run_events(find("qdpsgd2"), cfg, place)[0]
     rho = np.sum((event.sensitivity / event.sigma) ** 2) / 2
-    assert claims.zcdp_epsilon(rho, 1e-5) == pytest.approx(567, abs=1)
+    assert zcdp_epsilon(rho, 1e-5) == pytest.approx(567, abs=1)
 
 
 def test_the_printed_state_drifts_past_lemma_19_but_not_past_ours():

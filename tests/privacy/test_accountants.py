@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from coterie.errors import InputError
-from coterie.privacy import claims, gdp
+from coterie.privacy import gdp
 from coterie.privacy.accountants import account, delta_of, total_mu
 from coterie.privacy.events import (
     DiscreteGaussian,
@@ -25,6 +25,8 @@ from coterie.privacy.events import (
     SampledGaussian,
     SparseVector,
 )
+from coterie.privacy.rdp import zcdp_rho
+from tests.printed import printed_sigma
 
 # ---- golden values -------------------------------------------------------------------------------------------------
 
@@ -40,7 +42,7 @@ from coterie.privacy.events import (
     ],
 )
 def test_waste_of_the_printed_conversion(target: float, rho: float, exact: float, ratio: float) -> None:
-    assert claims.zcdp_rho(target, 1e-4) == pytest.approx(rho, rel=3e-5)
+    assert zcdp_rho(target, 1e-4) == pytest.approx(rho, rel=3e-5)
     printed = Gaussian(1.0, 1 / np.sqrt(2 * rho))
     total = account([printed], 1e-4, fast=True)
     assert total.accountant == "gdp"
@@ -82,7 +84,7 @@ def test_sampled_golden_by_three_rules() -> None:
 )
 def test_deadline_batches(claimed: float, rounds: int, fixed: tuple[float, float], spread: tuple[float, float]) -> None:
     """m = 1000 records, printed noise: batches of 20, and each b in 4…36 equally often [lower, upper bound]."""
-    sigma = claims.qdpsgd_sigma(claimed, 1000, rounds, 1e-5)
+    sigma = printed_sigma(claimed, 1000, rounds, 1e-5)
     one = account([SampledGaussian(sigma * 20 / 2, 0.02, times=rounds)], 1e-5).epsilon
     b = np.arange(4, 37)
     many = account([SampledGaussian(sigma * b / 2, b / 1000, times=rounds // 33)], 1e-5).epsilon
@@ -160,7 +162,8 @@ def test_xiao_experiment() -> None:
     total = account([Laplace(losses, 1.0, times=14)], 1e-5)
     assert total.epsilon == pytest.approx(0.477, abs=1.5e-3)
     assert round(total.all["basic"], 3) == 4.459
-    assert round(claims.kov_epsilon(np.repeat(losses, 14), 1e-5), 3) == 0.663
+    each = np.repeat(losses, 14)  # the paper's footnote 1: Σ ε tanh(ε/2) + √(2 ln(1/δ) Σ ε²)
+    assert round(np.sum(each * np.tanh(each / 2)) + np.sqrt(2 * np.log(1e5) * np.sum(each**2)), 3) == 0.663
 
 
 # ---- against dp-accounting -----------------------------------------------------------------------------------------

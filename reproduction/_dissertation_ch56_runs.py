@@ -1,0 +1,157 @@
+"""Runs behind Ding's chapters 5 and 6: the Adult study of `coterie fair`, and what the dissertation prints."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+from coterie.fair.study import METRICS, FairPlan, RunPlan, prepare, read_fair_plan
+from coterie.fair.study import run as run_fair
+from reproduction.base import Budget, Series, Version
+from reproduction.study import Study
+
+__all__ = [
+    "ACCURACY",
+    "EPS",
+    "EPSILONS",
+    "LOOSE",
+    "PRINTED",
+    "RARE",
+    "SETUP",
+    "TABLE_EPSILONS",
+    "Cells",
+    "cells",
+    "flat",
+    "found_in",
+    "impossible",
+    "in_words",
+    "line_of",
+    "means",
+    "paper_coding",
+    "pick",
+    "spent",
+    "values",
+]
+
+EPSILONS = [0.01, 0.0316227766, 0.1, 1.0, 3.16227766, 10.0]
+TABLE_EPSILONS = [0.01, 0.1, 1.0, 10.0]
+RUNS = 10  # that the dissertation averages
+
+# Table 1, mean and standard deviation of the risk difference at TABLE_EPSILONS
+PRINTED: dict[str, dict[str, list[tuple[float, float]]]] = {
+    "Adult": {
+        "PFLR*": [(0.045, 0.095), (0.004, 0.009), (0.022, 0.088), (0.003, 0.001)],
+        "PDFC": [(0.048, 0.108), (0.005, 0.022), (0.002, 0.011), (0.035, 0.041)],
+        "ADFC": [(0.146, 0.131), (0.068, 0.028), (0.045, 0.027), (0.019, 0.003)],
+    },
+    "US": {
+        "PFLR*": [(0.037, 0.038), (0.078, 0.021), (0.069, 0.007), (0.067, 0.003)],
+        "PDFC": [(0.003, 0.034), (0.001, 0.006), (0.022, 0.047), (0.022, 0.031)],
+        "ADFC": [(0.004, 0.007), (0.008, 0.003), (0.031, 0.004), (0.045, 0.002)],
+    },
+}
+
+
+def impossible(mean: float, deviation: float, runs: int = RUNS) -> bool:
+    """Whether no `runs` values ≥ 0 have this mean and sample standard deviation, given to three digits.
+
+    Σx² ≤ (Σx)² for x ≥ 0, so the sample variance is at most (n²m² − nm²)/(n − 1) = n m².
+    """
+    return deviation - 5e-4 > math.sqrt(runs) * (mean + 5e-4)
+
+
+def cells(study: Study, *, panels: list[str], seeds: int, epsilons: list[float]) -> dict[str, Any]:
+    """Panels of the embedded Adult study, and Fig. 18 b, c as printed too: its cells, as JSON text."""
+    plan = read_fair_plan(None, [])
+    runs = [r for r in plan.runs if r.panel in panels]
+    runs += [
+        RunPlan.model_validate(r.model_dump() | {"as_printed": True, "coding": "paper"})
+        for r in runs
+        if r.panel in ("Figure 18b", "Figure 18c")
+    ]
+    return _run(study, plan, runs, seeds, epsilons)
+
+
+def paper_coding(study: Study, *, seeds: int, epsilons: list[float]) -> dict[str, Any]:
+    """Fig. 17 a with exact noise but the dissertation's coding of the records: its cells, as JSON text."""
+    runs = [RunPlan(panel="Figure 17a", method=m, coding="paper") for m in ("fm", "relaxed-fm")]
+    runs.append(RunPlan(panel="Figure 17a", method="relaxed-fm", coding="paper", epsilons=[math.inf]))
+    return _run(study, read_fair_plan(None, []), runs, seeds, epsilons)
+
+
+def _run(study: Study, plan: FairPlan, runs: list[RunPlan], seeds: int, epsilons: list[float]) -> dict[str, Any]:
+    kept = [r.model_copy(update={"epsilons": _some(r.epsilons, epsilons)}) for r in runs]
+    smaller = plan.model_copy(update={"runs": kept, "seeds": seeds, "epsilons": epsilons})
+    out = run_fair(prepare(smaller), study.report)
+    keys = ("panel", "label", "method", "as_printed", "attribute", "epsilon", "wanted_delta", "spent_epsilon", *METRICS)
+    return {"cells": json.dumps([{k: c[k] for k in keys} for c in out])}
+
+
+def _some(own: list[float] | None, wanted: list[float]) -> list[float] | None:
+    """A run's own budgets, those that were asked for and ∞."""
+    return None if own is None else [e for e in own if e in wanted or math.isinf(e)]
+
+
+def pick(found: list[dict[str, Any]], panel: str, method: str, **more: Any) -> list[dict[str, Any]]:
+    """The cells of one line, in order of ε."""
+    here = [c for c in found if c["panel"] == panel and c["method"] == method]
+    return [c for c in here if all(c[k] == v for k, v in more.items())]
+
+
+# ---- what figures make of cells --------------------------------------------------------------------------------------
+
+Cells = list[dict[str, Any]]
+RARE = 0.01  # a classifier that says yes to fewer is called constant
+
+
+def found_in(study: Study, *panels: str) -> Cells:
+    epsilons = study.pick(EPSILONS, TABLE_EPSILONS)
+    return json.loads(study.part(cells, panels=list(panels), seeds=study.pick(10, 2), epsilons=epsilons)["cells"])
+
+
+def line_of(
+    panel: str, label: str, version: Version, some: Cells, seeds: int, metric: str = "accuracy", **more: Any
+) -> Series:
+    """One line over ε, mean ± one standard deviation."""
+    mean, std = (np.array([c[metric][k] for c in some]) for k in ("mean", "std"))
+    x = [float(f"{c['epsilon']:.2g}") for c in some]  # 10^−1.5 as 0.032
+    return Series(
+        panel, label, version, x, mean.tolist(), (mean - std).tolist(), (mean + std).tolist(), seeds, True, **more
+    )
+
+
+def flat(panel: str, label: str, cell: dict[str, Any], x: list[float], metric: str = "accuracy") -> Series:
+    return Series(panel, label, "reference", x, [cell[metric]["mean"]] * len(x))
+
+
+def means(some: Cells, metric: str = "accuracy") -> np.ndarray:
+    return np.array([c[metric]["mean"] for c in some])
+
+
+def in_words(some: Cells, metric: str = "accuracy") -> str:
+    return ", ".join(f"{c[metric]['mean']:.3f} (ε = {c['epsilon']:.2g})" for c in some)
+
+
+def values(name: str, some: Cells, metric: str = "accuracy") -> dict[str, float]:
+    return {f"{name} at {c['epsilon']:.2g}": c[metric]["mean"] for c in some}
+
+
+def spent(label: str, some: Cells, delta: float = 1e-3, note: str = "") -> list[Budget]:
+    """What printed runs are proved to cost."""
+    return [
+        Budget(label, "as printed", c["epsilon"], c["spent_epsilon"], delta, note)
+        for c in some
+        if c["epsilon"] in (0.01, 1.0, 10.0)
+    ]
+
+
+LOOSE = "proved bound; the printed sensitivity is too large"
+
+SETUP = """Adult, 48,842 records, 80/20 splits, 10 seeds (of split and noise), δ = 1e-3, sex protected and not a
+feature; replace-one. The dissertation's coding: one number for each of 12 attributes, scaled into [0, 1/√d], no
+constant. Ours (for the panels that say so): one feature for each public category, 62 in all, centred and scaled by
+public bounds. Bands: ± one standard deviation."""
+EPS, ACCURACY = "ε", "test accuracy"

@@ -1,0 +1,291 @@
+"""Figures of the papers are found, computed once, drawn and judged; missing data or a bad name is one line."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coterie.data import download
+from coterie.errors import InputError
+from reproduction import base, pages, runner
+from reproduction.__main__ import main
+from reproduction.base import VERSIONS, Budget, Claim, Entry, Figure, Panel, Paper, Result, Series, Table
+from reproduction.study import Study
+
+ROOT = Path(__file__).parents[2]
+VERDICTS = sorted((ROOT / "docs" / "papers" / "verdicts").glob("*.json"))
+CALLS: list[str] = []
+
+
+def squares(study: Study, *, scale: float, seeds: int) -> dict[str, Any]:
+    CALLS.append(f"squares {scale}")
+    return {"y": scale * np.arange(3.0)[None, :] + np.arange(seeds)[:, None], "odd": float("inf"), "name": "x", "n": 3}
+
+
+def cubes(study: Study, *, fail: bool) -> dict[str, Any]:
+    CALLS.append("cubes")
+    if fail:
+        raise KeyboardInterrupt
+    return {"z": [1.0, float("nan")]}
+
+
+def make(study: Study, fail: bool = False) -> Result:
+    y = study.part(squares, scale=2.0, seeds=study.seeds)["y"]
+    study.part(cubes, fail=fail)
+    return Result(
+        [Series.over("a", "line", "as printed", [1, 2, 3], y), Series("a", "bound", "theory", [1, 2], [3.0, 4.0])],
+        [
+            Claim("grows", True, "from 1 to 2", {"first": 1.0}, reason="only if false", section="nowhere"),
+            Claim("falls", False, "it does not", {"last": np.float64(2.0)}, who="ours", reason="it grows", section="1"),
+        ],
+        [Budget("line", "as printed", 1.0, float("inf"), 1e-5, "bare")],
+        [Table("numbers", ("a", "b"), (("1", "2"),))],
+    )
+
+
+def entry(**changes: Any) -> Entry:
+    figure = Figure("fig1", "Fig. 1: a line", (Panel("a", "t", "x", "y"),), make, setup="Set up.", differs="Nothing.")
+    paper = Paper("A paper", "Somebody", 2020, ("admm",), "Words.")
+    return Entry("test-fig1", "test", paper, dataclasses.replace(figure, **changes))
+
+
+@pytest.fixture(autouse=True)
+def _no_calls() -> None:
+    CALLS.clear()
+
+
+# ---- parts -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_finished_figure_is_not_computed_again(tmp_path: Path) -> None:
+    first = runner.reproduce(entry(), tmp_path)
+    picture = (tmp_path / "test-fig1.png").read_bytes()
+    assert CALLS == ["squares 2.0", "cubes"]
+    assert runner.reproduce(entry(), tmp_path) == first
+    assert CALLS == ["squares 2.0", "cubes"]
+    assert (tmp_path / "test-fig1.png").read_bytes() == picture
+    runner.reproduce(entry(), tmp_path, fresh=True)
+    assert len(CALLS) == 4
+
+
+def test_a_run_that_was_cut_off_goes_on(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        runner.reproduce(entry(make=lambda s: make(s, fail=True)), tmp_path)
+    assert not (tmp_path / "test-fig1.json").exists()
+    runner.reproduce(entry(), tmp_path)
+    assert CALLS == ["squares 2.0", "cubes", "cubes"]
+
+
+def test_a_part_depends_on_its_settings_and_its_code(tmp_path: Path) -> None:
+    study = Study(tmp_path)
+    one = study.part(squares, scale=1.0, seeds=2)
+    assert study.part(squares, scale=3.0, seeds=2)["y"].sum() != one["y"].sum()
+
+    def version(factor: str, comment: str) -> Any:
+        space: dict[str, Any] = {}
+        exec(f"def p(study, *, k):\n    '''{comment}'''\n    # {comment}\n    return {{'v': [{factor} * k]}}\n", space)
+        return space["p"]
+
+    assert study.part(version("2", "a"), k=1)["v"] == 2
+    assert study.part(version("3", "a"), k=1)["v"] == 3
+    files = len(list(tmp_path.iterdir()))
+    study.part(version("3", "another comment"), k=1)
+    assert len(list(tmp_path.iterdir())) == files
+
+
+def test_numbers_that_json_lacks_come_back(tmp_path: Path) -> None:
+    for _ in range(2):
+        found = Study(tmp_path).part(squares, scale=1.0, seeds=2)
+        assert found["odd"] == float("inf")
+        assert (found["name"], found["n"]) == ("x", 3)
+        assert found["y"].dtype == np.float64
+        assert np.isnan(Study(tmp_path).part(cubes, fail=False)["z"][1])
+    assert "Infinity" not in next(tmp_path.glob("squares*")).read_text()
+    with pytest.raises(TypeError, match="set"):
+        Study().part(lambda study: {"bad": {1, 2}})
+
+
+def test_quick_is_smaller() -> None:
+    assert (Study(quick=True).seeds, Study().seeds) == (3, 10)
+    assert (Study(quick=True).pick("full", "quick"), Study().pick("full", "quick")) == ("quick", "full")
+
+
+# ---- what a figure leaves --------------------------------------------------------------------------------------------
+
+
+def test_files_of_a_figure(tmp_path: Path) -> None:
+    verdict = runner.reproduce(entry(), tmp_path, quick=True)
+    assert {p.name for p in tmp_path.glob("test-fig1.*")} == {f"test-fig1.{k}" for k in ("png", "svg", "csv", "json")}
+    with (tmp_path / "test-fig1.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert [float(r["y"]) for r in lines] == [1.0, 3.0, 5.0, 3.0, 4.0]
+    assert lines[0]["seeds"] == "3"
+    assert (float(lines[0]["low"]), float(lines[0]["high"])) == pytest.approx((1 - (2 / 3) ** 0.5, 1 + (2 / 3) ** 0.5))
+    stored = json.loads((tmp_path / "test-fig1.json").read_text())
+    assert stored["budgets"][0]["true"] is None
+    assert stored["claims"] == verdict["claims"]
+
+
+def check_schema(verdict: dict[str, Any]) -> None:
+    """What every verdict must have."""
+    keys = "schema coterie figure paper title quick seeds seconds claims budgets tables"
+    assert set(verdict) == set(keys.split())
+    assert verdict["schema"] == runner.SCHEMA
+    assert verdict["claims"]
+    for claim in verdict["claims"]:
+        assert set(claim) == {"claim", "who", "version", "holds", "measured", "value", "reason", "section"}
+        assert isinstance(claim["holds"], bool)
+        assert claim["who"] in ("paper", "ours")
+        assert claim["version"] in (None, *VERSIONS)
+        assert claim["value"]
+        assert all(isinstance(v, float) for v in claim["value"].values())
+        assert (claim["reason"] is not None and claim["section"] is not None) is not claim["holds"]
+
+
+def test_schema_of_a_verdict(tmp_path: Path) -> None:
+    verdict = runner.reproduce(entry(), tmp_path)
+    check_schema(verdict)
+    broken = {**verdict, "claims": [{**verdict["claims"][1], "reason": None}]}
+    with pytest.raises(AssertionError):
+        check_schema(broken)
+
+
+def test_a_series_for_a_panel_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="panels"):
+        runner.reproduce(entry(panels=(Panel("b", "t", "x", "y"),)), tmp_path)
+    with pytest.raises(TypeError, match="version"):
+        Series("a", "line", "made up", [1], [1.0])  # type: ignore[arg-type]
+
+
+def test_bands() -> None:
+    samples = [[1.0, 2.0], [3.0, 2.0]]
+    assert Series.over("a", "l", "corrected", [0, 1], samples).high == [3.0, 2.0]
+    assert Series.over("a", "l", "corrected", [0, 1], samples, "range").low == [1.0, 2.0]
+    assert Series.over("a", "l", "corrected", [0, 1], samples, "error").high == pytest.approx([2 + 0.5**0.5, 2.0])
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_list_shows_every_figure(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["figure", "list"]) == 0
+    shown = capsys.readouterr().out
+    assert {"xiao-fig1", "xiao-fig2", "xiao-figb", "xiao-figc", "xiao-figd1", "xiao-figd2"} <= set(base.all_figures())
+    assert {f"showkatbakhsh-fig{k}" for k in (1, 2, 3, 4)} <= set(base.all_figures())
+    assert all(slug in shown for slug in base.all_figures())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["xiao-fig99"], "xiao-fig99"),
+        (["list", "all"], "stands alone"),
+        (["xiao-fig1", "--quick", "--docs", "d"], "--quick"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["figure", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert len(error.splitlines()) == 1
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place without data and without a network."""
+
+    def refuse(name: str, remote: object, directory: Path) -> Path:
+        raise OSError("no network")
+
+    monkeypatch.setattr(download, "fetch", refuse)
+    monkeypatch.setenv("COTERIE_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_a_figure_without_its_data_says_so(nowhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["figure", "xiao-fig2", "--quick", "--out", str(nowhere / "out")]) == 2
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "skipped xiao-fig2 needs the data set 'adult'" in shown
+    assert "COTERIE_DATA" in shown
+
+
+@pytest.mark.parametrize("engine", ["local", "local:1"])
+def test_all_goes_on_without_the_data_of_one(
+    engine: str, nowhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = {slug: base.all_figures()[slug] for slug in ("xiao-fig2", "xiao-fig1")}
+    monkeypatch.setattr(base, "all_figures", lambda: some)
+    out = nowhere / "out"
+    assert main(["figure", "all", "--quick", "--out", str(out), "--engine", engine]) == 0
+    assert (out / "xiao-fig1.png").exists()
+    assert not (out / "xiao-fig2.png").exists()
+    assert "1 of 2 figures were skipped" in capsys.readouterr().out
+
+
+def test_a_file_of_the_users_is_asked_for(nowhere: Path) -> None:
+    own = entry(needs=("ipums-us.csv",), supply="Columns: age, income.")
+    with pytest.raises(InputError, match=r"ipums-us\.csv.*Columns: age, income"):
+        runner.check_data(own)
+    (nowhere / "ipums-us.csv").write_text("age,income\n")
+    runner.check_data(own)
+
+
+def test_ctrl_c_keeps_finished_parts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "all_figures", lambda: {"test-fig1": entry(make=lambda s: make(s, fail=True))})
+    assert main(["figure", "test-fig1", "--out", str(tmp_path)]) == 130
+    assert "run it again" in capsys.readouterr().out
+    assert len(list((tmp_path / "parts").rglob("squares-*.json"))) == 1
+
+
+# ---- the pages -------------------------------------------------------------------------------------------------------
+
+
+def test_pages_are_made_from_the_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = entry()
+    monkeypatch.setattr(pages, "all_papers", lambda: {"test": (one.about, (one,))})
+    pages.write_pages(tmp_path)
+    assert "Not run for this page" in (tmp_path / "papers" / "test.md").read_text()
+    runner.reproduce(one, tmp_path / "out")
+    pages.collect(tmp_path / "out", tmp_path, ["test-fig1"])
+    pages.write_pages(tmp_path)
+    text = (tmp_path / "papers" / "test.md").read_text()
+    assert "| ours | falls | **does not hold** | it does not. Why: it grows (1) |" in text
+    assert "| line | as printed | 1 | ∞: no guarantee | 1e-05 | bare |" in text
+    assert (tmp_path / "papers" / re.search(r"!\[.*\]\((.*png)\)", text)[1]).exists()  # type: ignore[index]
+    assert "1 of 1" in (tmp_path / "papers" / "index.md").read_text()
+
+
+def test_committed_pages_are_fresh(tmp_path: Path) -> None:
+    target = tmp_path / "papers" / "verdicts"
+    target.mkdir(parents=True)
+    for path in VERDICTS:
+        (target / path.name).write_bytes(path.read_bytes())
+    for page in pages.write_pages(tmp_path):
+        committed = ROOT / "docs" / "papers" / page.name
+        assert committed.read_text("utf-8") == page.read_text("utf-8"), f"{page.name}: python -m reproduction.pages"
+
+
+@pytest.mark.parametrize("path", VERDICTS, ids=lambda p: p.stem)
+def test_committed_verdicts_are_of_full_runs_and_explain_what_fails(path: Path) -> None:
+    verdict = json.loads(path.read_text("utf-8"))
+    check_schema(verdict)
+    assert verdict["figure"] == path.stem
+    assert path.stem in base.all_figures()
+    assert not verdict["quick"]
+    picture = ROOT / "docs" / "img" / "papers" / f"{path.stem}.png"
+    assert 5_000 < picture.stat().st_size < pages.PICTURE_LIMIT
+
+
+def test_every_figure_of_these_papers_was_run() -> None:
+    wanted = {s for s, e in base.all_figures().items() if e.paper in ("xiao", "showkatbakhsh")}
+    assert wanted <= {p.stem for p in VERDICTS}
