@@ -87,7 +87,7 @@ def ring(agents: int, repeats: int) -> None:
     layout = make_layout(
         problem, x, y, parts, graph, mixing(graph, "metropolis"), rounds=ROUNDS, ridge=RIDGE, dtype=jnp.float32
     )
-    algorithm = Algorithm("noisy-dgd", noisy_dgd)
+    algorithm = Algorithm.of("noisy-dgd", noisy_dgd)
     runs = [Run(0, noisy_dgd.Config(step=STEP, sigma=SIGMA))]
 
     def engine() -> Trace:
@@ -161,7 +161,7 @@ def admm(repeats: int) -> None:
             how=Settings(tolerance=1e-8),
         )  # fmt: skip
     algorithm = find("admm")
-    one = algorithm.Config(penalty=penalty)
+    one = algorithm.config(penalty=penalty)
 
     def engine(seeds: int) -> Trace:
         return simulate(

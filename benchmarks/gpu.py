@@ -59,7 +59,7 @@ def sparse(kind: str, agents: int, repeats: int) -> None:
     graph = make_graph(kind, agents, seed=0, **options)
     mix = mixing(graph, "metropolis")
     layout = make_layout(Linear(DIM), x, y, parts, graph, mix, rounds=ROUNDS, ridge=RIDGE, dtype=jnp.float32)
-    algorithm, runs = Algorithm("noisy-dgd", noisy_dgd), [Run(0, noisy_dgd.Config(step=STEP, sigma=SIGMA))]
+    algorithm, runs = Algorithm.of("noisy-dgd", noisy_dgd), [Run(0, noisy_dgd.Config(step=STEP, sigma=SIGMA))]
     times = [simulate(algorithm, layout, runs, rounds=ROUNDS, every=ROUNDS).timing["run_s"] for _ in range(repeats)]
     engine_s = float(np.median(times))
     peak = (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0)
@@ -93,7 +93,7 @@ def batched_admm(runs: int, repeats: int, double: bool) -> None:
             how=Settings(tolerance=1e-8 if double else 1e-5),
         )  # fmt: skip
     algorithm = find("admm")
-    cfg = algorithm.Config(penalty=0.004)
+    cfg = algorithm.config(penalty=0.004)
     batch = [Run(s, cfg) for s in range(runs)]
     times, trace = [], None
     for _ in range(repeats):

@@ -34,11 +34,11 @@ def ours(rounds: int, double: bool, private: bool, devices: int = 1) -> Found:
         layout = make_layout(*what, **options) if alone else make_shards(*what, **options, mesh=make_mesh(devices))
     if private:
         algorithm = find("dp-dsgd")
-        cfg = algorithm.Config(step=STEP, momentum=0.0, clip=CLIP, mixing=1, tail=0.0)  # a gradient in every round
+        cfg = algorithm.config(step=STEP, momentum=0.0, clip=CLIP, mixing=1, tail=0.0)  # a gradient in every round
         run = Run(0, cfg, SIGMA)
     else:
         algorithm = find("dgd")
-        run = Run(0, algorithm.Config(step=STEP, decay=0.0))
+        run = Run(0, algorithm.config(step=STEP, decay=0.0))
     pieces: list[tuple[int, float]] = []  # rounds done after each piece of the run, and processor time then
     note = lambda done: pieces.append((done, time.process_time()))  # noqa: E731
     drive = simulate if alone else simulate_shards

@@ -36,7 +36,7 @@ from coterie.drivers.simulate import Run, simulate
 from coterie.graphs import make_graph, mixing
 from coterie.problems import Linear
 
-ALGORITHM = Algorithm("noisy-dgd", noisy_dgd)
+ALGORITHM = Algorithm.of("noisy-dgd", noisy_dgd)
 CONFIG = noisy_dgd.Config(step=STEP, sigma=SIGMA)
 
 

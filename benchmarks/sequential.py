@@ -26,7 +26,7 @@ def main() -> None:
     print(f"{'fault':34}{'ε':>4}{'bets, median':>14}{'largest':>9}{'fixed size':>12}")
     for name, epsilon in CASES:
         (fault,) = [f for f in FAULTS if f.name == name]
-        setting = make_setting(Algorithm(fault.module, plant(fault)), epsilon=epsilon)
+        setting = make_setting(Algorithm.of(fault.module, plant(fault)), epsilon=epsilon)
         bets = [sequential(setting, MOST, attack=ATTACKS[0], seed=k) for k in range(AUDITS)]
         used = np.array([b.pairs if b.refuted else np.inf for b in bets])
         fixed = np.inf

@@ -57,10 +57,10 @@ def need_fit(algorithm: Algorithm, plan: Plan) -> None:
         raise InputError(
             f"{algorithm.slug} spreads its budget by a rule of its own: privacy.schedule must be 'uniform'"
         )
-    if p is not None and p.claim == "paper" and not algorithm.has("claim"):
+    if p is not None and p.claim == "paper" and algorithm.claim is None:
         raise InputError(f"{algorithm.slug} has no formula of a paper's claim: privacy.claim must be 'tight'")
-    allowed = getattr(algorithm.module, "GRAPHS", None)
-    if allowed is not None and plan.graph.kind not in allowed:
+    allowed = algorithm.graphs
+    if allowed and plan.graph.kind not in allowed:
         raise InputError(
             f"{algorithm.slug} runs on {' or '.join(allowed)} graphs, not on graph.kind = {plan.graph.kind!r}"
         )

@@ -281,16 +281,16 @@ def settle(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg
     rounds = plan.run.rounds or 0
     public = _public(plan, network, rounds)
     if not rounds:
-        rounds = algorithm.suggest_rounds(public) if algorithm.has("suggest_rounds") else DEFAULT_ROUNDS
+        rounds = algorithm.suggest_rounds(public) if algorithm.suggest_rounds is not None else DEFAULT_ROUNDS
         public = _public(plan, network, rounds)
-    if algorithm.has("tune"):
+    if algorithm.tune is not None:
         cfg = algorithm.tune(cfg, public)
     warnings = []
     if getattr(cfg, "as_printed", False):
         warnings.append(f"{algorithm.slug} runs as its paper printed it: it is not private as claimed")
     if algorithm.private:
         warnings += [f"no privacy can be claimed: {leak}" for leak in network.leaks]
-    if algorithm.has("convergent") and (complaint := algorithm.convergent(cfg, public)):
+    if algorithm.convergent is not None and (complaint := algorithm.convergent(cfg, public)):
         warnings.append(complaint)
     shape = np.ones(rounds)
     if plan.privacy is not None:
@@ -330,7 +330,7 @@ def price(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg:
     spent = spending(algorithm, cfg, places, delta)
     central = claim_of(plan, algorithm, cfg, places, network.graph)
     claim = None
-    if algorithm.has("claim"):
+    if algorithm.claim is not None:
         with jax.enable_x64(True):
             claim = float(algorithm.claim(cfg, rows(places, int(np.argmax(spent.per_agent))), delta))
     return dataclasses.replace(

@@ -156,7 +156,7 @@ class AlgorithmPlan(BaseModel):
     """[algorithm] How. `name` and the algorithm's own keys (see `coterie algorithms`)."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
-    name: str = Field("dp-dsgd", description="see `coterie algorithms`")
+    name: str = Field("dp-dsgd", description="see `coterie algorithms`; or your own, as package.module")
 
     def config(self) -> Config:
         """The algorithm's own configuration, validated by it."""
@@ -167,9 +167,9 @@ class AlgorithmPlan(BaseModel):
             return Config()
         algorithm = find(self.name)
         try:
-            return algorithm.Config(**extra)
+            return algorithm.config(**extra)
         except ValidationError as error:
-            raise InputError(_one_line(error, algorithm.Config, ("algorithm",))) from None
+            raise InputError(_one_line(error, algorithm.config, ("algorithm",))) from None
 
 
 class PrivacyPlan(Section):
@@ -329,12 +329,21 @@ def read_plan(path: Path | None, changes: list[str] | None = None) -> Plan:
         raise InputError(f"{where}: {error}") from None
 
 
-def validate(tree: dict[str, Any]) -> Plan:
-    """Check plain data as a plan, the algorithm's own settings included."""
+def validate(tree: dict[str, Any], foreign: bool = False) -> Plan:
+    """Check plain data as a plan, the algorithm's own settings included.
+
+    A `foreign` plan came from somebody else: it may name what is installed as an algorithm, and not any module, since
+    to look a module up is to run it.
+    """
     try:
         plan = Plan.model_validate(tree)
     except ValidationError as error:
         raise InputError(_one_line(error, Plan)) from None
+    if foreign and "." in plan.algorithm.name:
+        raise InputError(
+            f"algorithm.name = {plan.algorithm.name!r} is a module: a plan of others takes an algorithm that is "
+            "installed under a name (entry point in the group coterie.algorithms)"
+        )
     plan.algorithm.config()
     return plan
 

@@ -87,6 +87,7 @@ def claimed_by(priced: Priced, noise: float, delta: float, **changes: Any) -> fl
     """The ε that the paper prints for this noise multiplier."""
     with jax.enable_x64(True):
         place = eqx.tree_at(lambda p: p.noise, rows(priced.places, 0), jnp.asarray(float(noise)))
+        assert priced.algorithm.claim is not None
         return float(priced.algorithm.claim(priced.cfg.replace(**changes), place, delta))
 
 

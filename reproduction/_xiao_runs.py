@@ -11,9 +11,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 from numpy.typing import ArrayLike
 
-from coterie.algorithms.base import Algorithm, Config, find
+from coterie.algorithms import hmv_dgd, ldp_admm, ldp_dgd, ldp_dgd_range
+from coterie.algorithms.base import Algorithm, Config, Place, find
 from coterie.drivers.layout import rows
 from coterie.drivers.references import pooled
 from coterie.drivers.simulate import Run, simulate
@@ -31,7 +33,11 @@ __all__ = ["ALGORITHM_1", "DIM", "EXACT", "FIXED", "INVERSE_STEP", "NOISY", "RAN
 RECORDS, ROUNDS, INVERSE_STEP, DUAL, RIDGE = 100, 100, 10.0, 0.5, 1.0  # App. E: b_i, K, D, ζ, ridge
 SENSITIVITY = 1 / RECORDS  # B_∞ as printed
 DIM = 14
-EXACT = Algorithm("exact-admm", _xiao_admm)
+EXACT = Algorithm.of("exact-admm", _xiao_admm)
+SCALES: dict[str, Callable[[Any, Place, Array], Array]] = {
+    "hmv-dgd": hmv_dgd.scale, "ldp-admm": ldp_admm.scale, "ldp-dgd": ldp_dgd.scale,
+    "ldp-dgd-range": ldp_dgd_range.scale,
+}  # fmt: skip
 
 
 def noise_scales(rounds: int = ROUNDS) -> np.ndarray:
@@ -80,8 +86,8 @@ def with_scales(priced: Priced, scales: ArrayLike) -> Priced:
         )
         one = rows(bare, 0)  # all hold the same number of records
         unit = np.ones(priced.rounds)
-        if priced.algorithm.has("scale"):
-            unit = np.asarray(jax.vmap(lambda t: priced.algorithm.scale(priced.cfg, one, t))(jnp.arange(priced.rounds)))
+        if scale := SCALES.get(priced.algorithm.slug):
+            unit = np.asarray(jax.vmap(lambda t: scale(priced.cfg, one, t))(jnp.arange(priced.rounds)))
         places = eqx.tree_at(lambda p: p.shape, bare, jnp.asarray(wanted / unit))
     return dataclasses.replace(priced, places=places, noise=np.ones(len(priced.noise)), shape=wanted / unit)
 

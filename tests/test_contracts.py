@@ -18,11 +18,11 @@ from coterie.plan import Plan, validate
 from coterie.problems import Ball, HeldShard, Linear
 from tests.support import agent, network
 
-SOLVING = [s for s, a in all_algorithms().items() if a.private and a.needs(a.EXAMPLE).solver]
+SOLVING = [s for s, a in all_algorithms().items() if a.private and a.needs(a.example).solver]
 
 
 def plan(slug: str, settings: dict | None = None, epsilon: float = 1.0, ridge: float = 0.1, **run: Any) -> Plan:
-    example = find(slug).EXAMPLE.model_dump(exclude_unset=True)
+    example = find(slug).example.model_dump(exclude_unset=True)
     return validate(
         {
             "data": {"source": "csv", "path": "none.csv", "label": "y", "options": {"classes": ["no", "yes"]}},
@@ -101,7 +101,7 @@ def left(shard: Any, linear: np.ndarray, curvature: float, x: np.ndarray) -> flo
 @pytest.mark.parametrize("slug", SOLVING)
 def test_no_neighbour_makes_a_residual_larger_than_what_is_charged(slug: str) -> None:
     algorithm = find(slug)
-    cfg, (place, shard) = algorithm.EXAMPLE, agent(network(d=3))
+    cfg, (place, shard) = algorithm.example, agent(network(d=3))
     with jax.enable_x64(True):
         probe = Asked(*(getattr(shard, f) for f in FIELDS))
         draw = {n: jnp.zeros(law.shape) for n, law in algorithm.draws(cfg, place).items()}

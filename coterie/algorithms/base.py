@@ -42,18 +42,20 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
-from types import ModuleType, SimpleNamespace
+from importlib.metadata import entry_points
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 from pydantic import BaseModel, ConfigDict
 
+from coterie.algorithms.inbox import Inbox, Maybe
 from coterie.errors import InputError
+from coterie.privacy.events import Event
 from coterie.privacy.laws import Grid, L2Laplace, Laplace, Law, Normal, Uniform, add
 from coterie.problems.base import Problem
 from coterie.problems.solve import Solver
@@ -215,108 +217,6 @@ class Needs:
         return self.solver or self.steps
 
 
-class Maybe(eqx.Module):
-    """A message that is sent only if `sent`; otherwise neighbours keep the last one."""
-
-    message: Any
-    sent: Bool[Array, ""]
-
-
-class Inbox(eqx.Module):
-    """The last message of every neighbour of one agent.
-
-    `index`, `weight` and `here` have one slot per neighbour (padded; `here` is False in empty slots) and point into
-    `messages`, whose leaves carry all senders on their first axis; over an exchange that opens sums only it is None,
-    and `total` and `mixed` are all there is. Reductions walk over the slots, so their cost is
-    edges × dimension; `stack` lays all messages side by side and is for small neighbourhoods.
-    """
-
-    messages: Any
-    index: Int[Array, " width"]
-    weight: Float[Array, " width"]
-    here: Bool[Array, " width"]
-    memory: Any = None
-    sums: Any = None  # (total, mixed) when the driver got them from one matrix product
-    chunk: int = eqx.field(static=True, default=1)
-
-    @property
-    def total(self) -> Any:
-        """Σ_j m_j over the neighbours."""
-        return self.reduce(lambda m, w, e: m) if self.sums is None else self.sums[0]
-
-    @property
-    def mixed(self) -> Any:
-        """Σ_j w_ij m_j over the neighbours, without the agent's own term."""
-        return self.reduce(lambda m, w, e: jax.tree.map(lambda x: w * x, m)) if self.sums is None else self.sums[1]
-
-    def reduce(self, f: Callable[[Any, Array, Any], Any], op: Literal["sum", "min", "max"] = "sum") -> Any:
-        """Σ (or min, max) over neighbours of f(message, weight, memory of that edge)."""
-        self._need_messages()
-        ways: dict[str, tuple[Callable, Callable, Callable]] = {
-            "sum": (jnp.zeros_like, jnp.add, jnp.sum),
-            "min": (lambda x: jnp.full_like(x, _limits(x.dtype).max), jnp.minimum, jnp.min),
-            "max": (lambda x: jnp.full_like(x, _limits(x.dtype).min), jnp.maximum, jnp.max),
-        }
-        empty, join, fold = ways[op]
-
-        def step(total: Any, slots: Any) -> tuple[Any, None]:
-            index, weight, here, memory = slots
-            got = jax.vmap(f)(jax.tree.map(lambda m: m[index], self.messages), weight, memory)
-            part = jax.tree.map(lambda g: fold(jnp.where(_like(here, g), g, empty(g)), axis=0).astype(g.dtype), got)
-            return jax.tree.map(join, total, part), None
-
-        slots = self._chunks()
-        shapes = jax.eval_shape(lambda s: _at(f, self.messages, s), jax.tree.map(lambda x: x[0, 0], slots))
-        start = jax.tree.map(empty, shapes)
-        length = jax.tree.leaves(slots)[0].shape[0]
-        return jax.lax.scan(step, start, slots, unroll=min(8, length))[0]
-
-    def map(self, f: Callable[[Any, Array, Any], Any]) -> Any:
-        """f(message, weight, memory) for every neighbour, one slot each: the next memory of the edges."""
-        self._need_messages()
-
-        def step(_: None, slots: Any) -> tuple[None, Any]:
-            index, weight, _here, memory = slots
-            return None, jax.vmap(f)(jax.tree.map(lambda m: m[index], self.messages), weight, memory)
-
-        slots = self._chunks()
-        length = jax.tree.leaves(slots)[0].shape[0]
-        out = jax.lax.scan(step, None, slots, unroll=min(8, length))[1]
-        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[: self.index.shape[0]], out)
-
-    def stack(self) -> Any:
-        """All messages side by side (slot first); mask the empty slots with `here`."""
-        self._need_messages()
-        return jax.tree.map(lambda m: m[self.index], self.messages)
-
-    def _need_messages(self) -> None:
-        if self.messages is None:
-            raise InputError("this exchange opens sums only: there are no individual messages to read")
-
-    def _chunks(self) -> Any:
-        width, chunk = self.index.shape[0], self.chunk
-        short = -width % chunk
-        slots = (self.index, self.weight, self.here, self.memory)
-        padded = jax.tree.map(lambda x: jnp.pad(x, [(0, short)] + [(0, 0)] * (x.ndim - 1)), slots)
-        return jax.tree.map(lambda x: x.reshape(-1, chunk, *x.shape[1:]), padded)
-
-
-def _at(f: Callable, messages: Any, slot: Any) -> Any:
-    index, weight, _here, memory = slot
-    return f(jax.tree.map(lambda m: m[index], messages), weight, memory)
-
-
-def _limits(dtype: Any) -> Any:
-    """The values that no minimum and no maximum can be beyond."""
-    if jnp.issubdtype(dtype, jnp.floating):
-        return SimpleNamespace(min=-jnp.inf, max=jnp.inf)
-    return jnp.iinfo(dtype)
-
-
-def _like(mask: Array, x: Array) -> Array:
-    return mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim))
-
-
 @dataclass(frozen=True)
 class Erratum:
     """One place where a paper is wrong: what it printed, what is true, how bad it is."""
@@ -329,86 +229,120 @@ class Erratum:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An algorithm module, looked at through its protocol."""
+    """One algorithm: the parts that every one has, and those that only some have (None, or a default, elsewhere)."""
 
     slug: str
-    module: ModuleType
+    config: type[Config]
+    example: Config
+    init: Callable[[Any, Place], Any]
+    draws: Callable[[Any, Place], dict[str, Law]]
+    emit: Callable[[Any, Place, Any, Any, Any, dict[str, Array]], tuple[Any, Any]]
+    absorb: Callable[[Any, Place, Any, Any, Inbox], Any]
+    estimate: Callable[[Any, Place, Any], Array]
+    cost: Callable[[Any, Place, Any, Any], Event | tuple[Event, ...]]
+    needs: Callable[[Any], Needs]
+    # parts that only some have
+    sensitivity: Callable[[Any, Place, Any], Any] | None = None
+    tune: Callable[[Any, Public], Any] | None = None
+    suggest_rounds: Callable[[Public], int] | None = None
+    convergent: Callable[[Any, Public], str | None] | None = None
+    claim: Callable[[Any, Place, float], float] | None = None
+    greeting: Callable[[Any, Place], Any] | None = None
+    edge: Callable[[Any, Place], Any] | None = None
+    bits: Callable[[Any, Place, Any], Array] | None = None
+    duration: Callable[[Any, Place, Any, Any], Array] | None = None
+    wire: Callable[[Any, Place, Any], Array] | None = None
+    reveals: Callable[[Any, Place, Any, Any], Any] | None = None
+    prepays: bool = False
+    inconclusive: tuple[tuple[str, str], ...] = ()
+    late: Literal["wait", "reuse"] = "wait"
+    graphs: tuple[str, ...] = ()  # empty: any connected graph
+    reads: Literal["individuals", "sums", "total"] = "individuals"
+    reference: str = ""
+    errata: tuple[Erratum, ...] = ()
+    text: str = ""  # the module's docstring
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "module" or name.startswith("__"):  # asked for before there is one, as by `copy`
-            raise AttributeError(name)
-        return getattr(self.module, name)
-
-    def has(self, name: str) -> bool:
-        """Whether the module offers an optional part of the protocol."""
-        return hasattr(self.module, name)
+    @classmethod
+    def of(cls, slug: str, module: ModuleType) -> Algorithm:
+        """The algorithm that a module defines; TypeError where it lacks a part that every one has."""
+        parts = vars(module)
+        if missing := [name for name in REQUIRED if name not in parts]:
+            raise TypeError(f"{module.__name__} is not an algorithm: it lacks {', '.join(missing)}")
+        given = {f.name: parts[NAMES.get(f.name, f.name)] for f in fields(cls) if NAMES.get(f.name, f.name) in parts}
+        given["inconclusive"] = tuple(given.get("inconclusive", {}).items())
+        return cls(slug, text=module.__doc__ or "", **given)
 
     @property
     def summary(self) -> str:
         """First line of the module's docstring."""
-        return (self.module.__doc__ or "").strip().splitlines()[0]
+        return self.text.strip().splitlines()[0]
 
     @property
     def private(self) -> bool:
         """Whether its messages carry noise (an algorithm whose `cost` is NonPrivate does not)."""
-        return self.has("sensitivity")
+        return self.sensitivity is not None
 
     @property
     def solves(self) -> bool:
         """Whether its agents go over their records many times in a round."""
-        return bool(self.module.needs(self.module.EXAMPLE).reads_often)
+        return self.needs(self.example).reads_often
 
     def check(self, cfg: Config, problem: Problem) -> None:
         """Refuse a problem that lacks what the algorithm's proof asks for, naming both."""
-        needs: Needs = self.module.needs(cfg)
+        needs = self.needs(cfg)
         if missing := needs.missing(problem):
             raise InputError(f"{self.slug} needs {' and '.join(missing)}: {problem.name} has none stated")
         if problem.constraint is not None and not needs.projects and not problem.interior:
-            able = [a.slug for a in all_algorithms().values() if a.module.needs(a.module.EXAMPLE).projects]
+            able = [a.slug for a in all_algorithms().values() if a.needs(a.example).projects]
             raise InputError(
                 f"{self.slug} does not keep its answer in a set: leave out problem.radius, or use {' or '.join(able)}"
             )
 
-    @property
-    def reads(self) -> Literal["individuals", "sums", "total"]:
-        """What it needs of the others' messages."""
-        return getattr(self.module, "READS", "individuals")
 
-    @property
-    def errata(self) -> tuple[Erratum, ...]:
-        """What the module says its paper got wrong."""
-        return getattr(self.module, "ERRATA", ())
-
-    @property
-    def reference(self) -> str:
-        """The paper it comes from."""
-        return getattr(self.module, "REFERENCE", "")
-
-
+# what a module calls those parts that are not functions
+NAMES = {
+    "config": "Config", "example": "EXAMPLE", "prepays": "PREPAYS", "inconclusive": "INCONCLUSIVE", "late": "LATE",
+    "graphs": "GRAPHS", "reads": "READS", "reference": "REFERENCE", "errata": "ERRATA",
+}  # fmt: skip
 REQUIRED = ("Config", "EXAMPLE", "init", "draws", "emit", "absorb", "estimate", "cost", "needs")
 
 
 @cache
 def all_algorithms() -> dict[str, Algorithm]:
-    """Every algorithm of the package, by slug: found by walking it, never listed by hand."""
+    """Every algorithm of the package, by slug: found by walking it, never listed by hand.
+
+    Those of other packages are found by their entry points in the group "coterie.algorithms".
+    """
     import coterie.algorithms as package
 
     found = {}
     for info in pkgutil.iter_modules(package.__path__):
-        if info.name.startswith("_") or info.name == "base":
+        if info.name.startswith("_") or info.name in ("base", "inbox"):
             continue
-        module = importlib.import_module(f"{package.__name__}.{info.name}")
-        missing = [name for name in REQUIRED if not hasattr(module, name)]
-        if missing:
-            raise TypeError(f"{module.__name__} is not an algorithm: it lacks {', '.join(missing)}")
         slug = info.name.replace("_", "-")
-        found[slug] = Algorithm(slug, module)
+        found[slug] = Algorithm.of(slug, importlib.import_module(f"{package.__name__}.{info.name}"))
+    for point in entry_points(group="coterie.algorithms"):
+        if point.name in found:
+            raise InputError(f"two algorithms are called {point.name!r}: rename the entry point of {point.value}")
+        found[point.name] = Algorithm.of(point.name, point.load())
     return dict(sorted(found.items()))
 
 
-def find(slug: str) -> Algorithm:
-    """The algorithm called `slug`, or an error that lists what there is."""
+def find(name: str) -> Algorithm:
+    """The algorithm called `name`, or in the module `name` if it has a dot; an error lists what there is."""
     known = all_algorithms()
-    if slug not in known:
-        raise InputError(f"unknown algorithm {slug!r}; there are {', '.join(known)}")
-    return known[slug]
+    if name in known:
+        return known[name]
+    if "." not in name:
+        raise InputError(
+            f"unknown algorithm {name!r}; there are {', '.join(known)}, or one of your own as package.module"
+        )
+    return _own(name)
+
+
+@cache
+def _own(name: str) -> Algorithm:
+    try:
+        return Algorithm.of(name, importlib.import_module(name))
+    except (ImportError, TypeError, ValueError) as error:
+        raise InputError(f"algorithm {name!r}: {error}") from None

@@ -134,7 +134,7 @@ def abort(evidence: Evidence) -> Finding:
 def replay(evidence: Evidence) -> Finding:
     """Given the same words so far, a round tells no more about the record than it declares."""
     setting, largest, stuck = evidence.setting, 0.0, ""
-    ahead = bool(getattr(setting.algorithm.module, "PREPAYS", False))
+    ahead = setting.algorithm.prepays
     for p in evidence.tried:
         c, here = p.coupled, p.declared
         far, loss = told(setting, c)
@@ -171,7 +171,7 @@ def noise(evidence: Evidence) -> Finding:
     laws = evidence.setting.algorithm.draws(evidence.setting.cfg, evidence.setting.place)
     if strange := [n for n, law in laws.items() if type(law).__module__ != Law.__module__]:
         return Finding("noise", "refuted", f"the draw {strange[0]!r} has a law of its own, which nobody has checked")
-    prepays = bool(getattr(evidence.setting.algorithm.module, "PREPAYS", False))
+    prepays = evidence.setting.algorithm.prepays
     for p in evidence.tried:
         c, declared = p.coupled, p.declared.scale
         limited = (p.declared.gaussian > 0) | (p.declared.pure > 0)
@@ -312,7 +312,7 @@ CHECKS: dict[str, Callable[[Evidence], Finding]] = {
 
 def examine(evidence: Evidence, checks: Iterable[str] = CHECKS) -> list[Finding]:
     """What the checks find, a failure to decide that the algorithm lists with its reason counting as a pass."""
-    known = getattr(evidence.setting.algorithm.module, "INCONCLUSIVE", {})
+    known = dict(evidence.setting.algorithm.inconclusive)
     out = []
     for name in checks:
         found = CHECKS[name](evidence)
@@ -331,13 +331,13 @@ def driver(algorithm: Algorithm, cfg: Config | None = None, rounds: int = 4) -> 
     rng = np.random.default_rng(0)
     features = rng.uniform(-0.5, 0.5, (20, 2))
     labels = np.where(features[:, 0] > 0, 1.0, -1.0)
-    graph = make_graph(getattr(algorithm.module, "GRAPHS", ("ring",))[0], 5)
+    graph = make_graph((algorithm.graphs or ("ring",))[0], 5)
     parts = np.split(np.arange(20), 5)
     with jax.enable_x64(True):
         layout = make_layout(
             Linear(2), features, labels, parts, graph, mixing(graph, "metropolis"), rounds=rounds, ridge=0.05
         )
-        runs = [Run(seed, cfg or algorithm.EXAMPLE, 1.0) for seed in (0, 1)]
+        runs = [Run(seed, cfg or algorithm.example, 1.0) for seed in (0, 1)]
         trace = simulate(algorithm, layout, runs, rounds=rounds, record=True)
     return repeats(trace.draws or {}, algorithm)
 

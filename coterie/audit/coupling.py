@@ -34,7 +34,7 @@ from jaxtyping import Array, Bool, Float
 from coterie.algorithms.base import Algorithm, Config, Grid, Law, Place
 from coterie.audit.neighbours import Neighbours
 from coterie.audit.silence import edge_of, remember
-from coterie.drivers.agent import begin, greet, hear, speak
+from coterie.drivers.agent import begin, facing, greet, hear, speak
 from coterie.errors import InputError
 from coterie.problems import HeldShard, Solver
 
@@ -118,7 +118,7 @@ def _couple(
     def say(shard: HeldShard, t: Array, state: Any, draw: dict) -> tuple[Array, Any, Any, Array]:
         """The vector that the worlds have to agree on, state, message, and whether it was sent."""
         state, message, sent = speak(algorithm, cfg, place, t, state, shard, draw)
-        shown = algorithm.reveals(cfg, place, state, message) if algorithm.has("reveals") else message
+        shown = algorithm.reveals(cfg, place, state, message) if algorithm.reveals is not None else message
         return _vector(shown, place.start.dtype), state, message, sent
 
     def one(key: Array) -> Coupled:
@@ -141,7 +141,7 @@ def _couple(
             shown = jax.tree.map(lambda a, b: jnp.where(sent, a, b), message, last)
             heard = neighbours.answer(shown, t)
             states, kept = zip(
-                *(hear(algorithm, cfg, place, t, s, m, heard, weight)
+                *(hear(algorithm, cfg, place, t, s, facing(heard, weight, m))
                   for s, m in zip((new_first, new_second), memories, strict=True)), strict=True,
             )  # fmt: skip
             spoken = jnp.where(sent, 1.0, 0.0)

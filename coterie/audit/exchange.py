@@ -21,7 +21,7 @@ from scipy.stats import chi2
 
 from coterie.audit.neighbours import DEGREE
 from coterie.audit.setting import Setting, attacks_on, place_of, worlds
-from coterie.drivers.agent import begin, hear, speak
+from coterie.drivers.agent import begin, facing, hear, speak
 
 __all__ = ["SEEDS", "opened", "reads"]
 
@@ -54,7 +54,9 @@ def _said(setting: Setting, own: bool) -> float:
     laws = algorithm.draws(cfg, place)
 
     talk = jax.jit(lambda t, state, draw: speak(algorithm, cfg, place, t, state, shard, draw)[:2])
-    listen = jax.jit(lambda t, state, memory, heard: hear(algorithm, cfg, place, t, state, memory, heard, weight))
+    listen = jax.jit(
+        lambda t, state, memory, heard: hear(algorithm, cfg, place, t, state, facing(heard, weight, memory))
+    )
 
     def play(moved: float) -> Any:
         state, memory = begin(algorithm, cfg, place, DEGREE)

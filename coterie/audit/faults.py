@@ -78,8 +78,8 @@ def _find(fault: Fault, planted: bool) -> list[Finding]:
         problems = {fault.problem: problem}
     else:
         real = find(fault.runs or fault.module)
-        algorithm = Algorithm(real.slug, plant(fault)) if changed and not fault.runs else real
-        cfg = _config(algorithm, fault) or algorithm.EXAMPLE
+        algorithm = Algorithm.of(real.slug, plant(fault)) if changed and not fault.runs else real
+        cfg = _config(algorithm, fault) or algorithm.example
         problems = {n: LOSSES[n] for n in (fault.losses or accepted(algorithm, cfg))}
     out = []
     for name, problem in problems.items():
@@ -104,8 +104,8 @@ def _deployed() -> Any:
 def _config(algorithm: Algorithm, fault: Fault) -> Any:
     if not fault.changes:
         return None
-    tolerance = {"tolerance": 1e-10} if "tolerance" in algorithm.Config.model_fields else {}
-    return algorithm.EXAMPLE.replace(**tolerance, **fault.changes)
+    tolerance = {"tolerance": 1e-10} if "tolerance" in algorithm.config.model_fields else {}
+    return algorithm.example.replace(**tolerance, **fault.changes)
 
 
 def _real(fault: Fault) -> ModuleType:

@@ -123,7 +123,7 @@ def accepted(algorithm: Algorithm, cfg: Config | None = None) -> list[str]:
     out = []
     for name, problem in LOSSES.items():
         try:
-            algorithm.check(cfg or algorithm.EXAMPLE, problem)
+            algorithm.check(cfg or algorithm.example, problem)
         except InputError:
             continue
         out.append(name)

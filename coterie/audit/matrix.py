@@ -50,7 +50,7 @@ class Case:
         for count in RECORDS:
             try:
                 least = count if cfg is None else max(count, 4 * BATCH)
-                uneven = not self.algorithm.needs(cfg or self.algorithm.EXAMPLE).even
+                uneven = not self.algorithm.needs(cfg or self.algorithm.example).even
                 return make_setting(
                     self.algorithm, cfg, epsilon=epsilon, delta=delta, rounds=ROUNDS, records=least,
                     problem=LOSSES[self.loss], shape=SHAPE if uneven else None, load=LOAD,
@@ -68,7 +68,7 @@ class Case:
 def cases(algorithm: Algorithm) -> list[Case]:
     """All ways on the first loss that its contract accepts, and every record in every round on all others."""
     losses = accepted(algorithm)
-    ways = ["whole", *_schemes(algorithm), *(["wire"] if algorithm.has("wire") else [])]
+    ways = ["whole", *_schemes(algorithm), *(["wire"] if algorithm.wire is not None else [])]
     first = [Case(algorithm, losses[0], way) for way in ways]
     return first + [Case(algorithm, loss, "whole") for loss in losses[1:]]
 
@@ -100,7 +100,7 @@ def _effort(case: Case) -> bool:
 
 def _schemes(algorithm: Algorithm) -> list[str]:
     """The names of the ways in which it draws batches."""
-    fields = type(algorithm.EXAMPLE).model_fields
+    fields = type(algorithm.example).model_fields
     if "batch" not in fields or "scheme" not in fields:
         return []
     return [str(x) for x in get_args(fields["scheme"].annotation)]
@@ -108,6 +108,6 @@ def _schemes(algorithm: Algorithm) -> list[str]:
 
 def _batched(algorithm: Algorithm, scheme: str) -> Config:
     changes: dict[str, Any] = {"batch": BATCH, "scheme": scheme}
-    if "tolerance" in type(algorithm.EXAMPLE).model_fields:
+    if "tolerance" in type(algorithm.example).model_fields:
         changes["tolerance"] = 1e-10
-    return algorithm.EXAMPLE.replace(**changes)
+    return algorithm.example.replace(**changes)

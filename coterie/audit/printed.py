@@ -47,8 +47,8 @@ class Case:
         options = dict(self.options)
         cfg = None
         if self.changes:
-            tolerance = {"tolerance": 1e-10} if "tolerance" in algorithm.Config.model_fields else {}
-            cfg = algorithm.EXAMPLE.replace(**(tolerance | self.changes))
+            tolerance = {"tolerance": 1e-10} if "tolerance" in algorithm.config.model_fields else {}
+            cfg = algorithm.example.replace(**(tolerance | self.changes))
         common: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta, "rounds": self.rounds}
         if printed:
             return make_setting(algorithm, cfg, as_printed=self.as_printed, claim="paper", **common, **options)

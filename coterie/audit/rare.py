@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import norm
 
+from coterie.algorithms import qdpsgd2
 from coterie.algorithms.base import find
 from coterie.audit.bounds import mean_bound
 from coterie.audit.setting import ATTACKS, Setting, make_setting, place_of, worlds
@@ -53,7 +54,7 @@ def carried_setting(
     Batches of 1 of 50 have the law of 20 of 1000: noise, moves and chances depend on the ratio alone.
     """
     averaging = min(1.0, 11 / rounds**0.5)
-    cfg = find("qdpsgd2").EXAMPLE.replace(
+    cfg = find("qdpsgd2").example.replace(
         scheme="fixed", batch=batch, grid=1e-7, range=4096.0, step=0.5, averaging=averaging
     )
     return make_setting(
@@ -71,7 +72,7 @@ def _sums(setting: Setting, world: int, shift: float, trials: int, seed: int) ->
         place = place_of(setting, CROWD)
         shard, neighbours = worlds(setting, CROWD)[world], CROWD.neighbours()
         laws = tuple((n, type(law), law.shape) for n, law in algorithm.draws(cfg, place).items())
-        scale = float(algorithm.sigma(cfg, place, jnp.array(0), jnp.asarray(float(cfg.batch))))
+        scale = float(qdpsgd2.sigma(cfg, place, jnp.array(0), jnp.asarray(float(cfg.batch))))
         for k in range(-(-trials // BATCH)):
             keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 2 * k + world), BATCH)
             draws = _drawn(laws, keys, place.rounds)

@@ -198,16 +198,16 @@ def make_setting(
     """
     if not algorithm.private:
         raise InputError(f"{algorithm.slug} makes no privacy claim: there is nothing to audit")
-    if as_printed and "as_printed" not in algorithm.Config.model_fields:
+    if as_printed and "as_printed" not in algorithm.config.model_fields:
         raise InputError(f"{algorithm.slug} has no printed version that differs")
     claim = claim or ("paper" if as_printed else "accountant")
-    if claim == "paper" and not algorithm.has("claim"):
+    if claim == "paper" and algorithm.claim is None:
         raise InputError(f"{algorithm.slug} has no formula of its paper's claim")
     if cfg is None:
-        cfg = algorithm.EXAMPLE.replace(**WHOLE.get(algorithm.slug, {}))
+        cfg = algorithm.example.replace(**WHOLE.get(algorithm.slug, {}))
         if "tolerance" in type(cfg).model_fields and not slip:
             cfg = cfg.replace(tolerance=10 * TOLERANCE)
-    kind = getattr(algorithm.module, "GRAPHS", ("ring",))[0]
+    kind = (algorithm.graphs or ("ring",))[0]
     graph = make_graph(kind, DEGREE + 1)  # agent 0 has two neighbours in every kind
     weights = mixing(graph, "metropolis")
     problem = Linear(dim) if problem is None else problem
@@ -218,7 +218,7 @@ def make_setting(
         laplacian_max=float(graph.laplacian_extremes[1]), mixing_gap=weights.spectrum().gap, ridge=ridge,
         lipschitz=problem.half_gap, smoothness=problem.smoothness, epsilon=epsilon, delta=delta, load=load,
     )  # fmt: skip
-    if algorithm.has("tune"):
+    if algorithm.tune is not None:
         cfg = algorithm.tune(cfg, public)
     with jax.enable_x64(True):
         sizes = np.full(DEGREE + 1, records)
@@ -235,7 +235,7 @@ def make_setting(
         place = eqx.tree_at(lambda p: p.noise, rows(places, 0), jnp.asarray(noise))
         events = run_events(algorithm, cfg, place)
         paid = account(run_events(algorithm, fixed, place), delta).epsilon if claim == "accountant" else None
-        said = float(algorithm.claim(cfg, place, delta)) if paid is None else paid
+        said = _claimed(algorithm, cfg, place, delta) if paid is None else paid
     return Setting(algorithm, cfg, place, said, delta, events, records, claim, slip, problem)
 
 
@@ -245,6 +245,13 @@ def _as_claimed(algorithm: Algorithm, cfg: Config, place: Place, epsilon: float,
     def over(log_noise: float) -> float:
         at = eqx.tree_at(lambda p: p.noise, place, jnp.asarray(np.exp(log_noise)))
         with np.errstate(over="ignore"):
-            return float(np.log(algorithm.claim(cfg, at, delta)) - np.log(epsilon))
+            return float(np.log(_claimed(algorithm, cfg, at, delta)) - np.log(epsilon))
 
     return float(np.exp(brentq(over, np.log(1e-3), np.log(1e6), xtol=1e-12)))
+
+
+def _claimed(algorithm: Algorithm, cfg: Config, place: Place, delta: float) -> float:
+    """The ε that the paper prints."""
+    if algorithm.claim is None:
+        raise InputError(f"{algorithm.slug} has no formula of a paper's claim")
+    return float(algorithm.claim(cfg, place, delta))

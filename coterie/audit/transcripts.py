@@ -33,7 +33,7 @@ from coterie.algorithms.base import Algorithm, Config, Law, Place
 from coterie.audit.densities import blurred
 from coterie.audit.neighbours import DEGREE, Neighbours
 from coterie.audit.silence import bit_weights, edge_of, remember
-from coterie.drivers.agent import begin, greet, hear, speak
+from coterie.drivers.agent import begin, facing, greet, hear, speak
 from coterie.problems import HeldShard, Solver
 
 __all__ = ["Explanation", "Transcripts", "explain", "explainable", "features", "play"]
@@ -89,7 +89,7 @@ def _hear(
     algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: Any, memory: Any, said: Any
 ) -> tuple[Any, Any]:
     weight = jnp.full(DEGREE, (1 - place.self_weight) / DEGREE)
-    return hear(algorithm, cfg, place, t, state, memory, said, weight)
+    return hear(algorithm, cfg, place, t, state, facing(said, weight, memory))
 
 
 @partial(jax.jit, static_argnums=(0, 2))

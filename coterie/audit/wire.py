@@ -95,12 +95,12 @@ def make_worlds(
 ) -> Worlds:  # fmt: skip
     """Two parties of a deployed plan that differ in one record: ±cos θ·u + sin θ·v among zero vectors."""
     algorithm = find(slug)
-    example = algorithm.EXAMPLE.model_dump(exclude_none=True)
+    example = algorithm.example.model_dump(exclude_none=True)
     plan = validate(
         {
             "data": {"source": "csv"},
             "partition": {"kind": "iid", "sizes": [records] * len(NAMES)},
-            "graph": {"kind": getattr(algorithm.module, "GRAPHS", ("complete",))[0]},
+            "graph": {"kind": (algorithm.graphs or ("complete",))[0]},
             "problem": {"loss": "logistic", "dim": 2, "ridge": RIDGE},
             "algorithm": {"name": slug, **example, **(settings or {})},
             "privacy": {"epsilon": epsilon, "delta": delta},

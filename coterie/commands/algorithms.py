@@ -24,14 +24,14 @@ def describe(algorithm: Algorithm) -> dict[str, Any]:
             "type": str(field.annotation).replace("<class '", "").replace("'>", ""),
             "description": field.description or "",
         }
-        for name, field in algorithm.Config.model_fields.items()
+        for name, field in algorithm.config.model_fields.items()
     }
     return {
         "name": algorithm.slug,
         "summary": algorithm.summary,
         "private": algorithm.private,
         "reference": algorithm.reference,
-        "graphs": list(getattr(algorithm.module, "GRAPHS", ())) or "any connected graph",
+        "graphs": list(algorithm.graphs) or "any connected graph",
         "settings": settings,
         "errata": [vars(e) for e in algorithm.errata],
     }
@@ -44,7 +44,7 @@ def show(name: str | None, as_json: bool, console: Console) -> None:
         if as_json:
             console.print_json(json.dumps(one, default=str))
         else:
-            _detail(one, find(name).module.__doc__ or "", console)
+            _detail(one, find(name).text, console)
         return
     entries = [describe(a) for a in all_algorithms().values()]
     fair: list[dict[str, Any]] = [

@@ -242,9 +242,9 @@ def _wire(
     from coterie.audit.wire import audit_wire, make_worlds
     from coterie.report.result import write_json
 
-    named = [find(t) for t in targets] or [a for a in all_algorithms().values() if a.has("wire")]
+    named = [find(t) for t in targets] or [a for a in all_algorithms().values() if a.wire is not None]
     for algorithm in named:
-        if not algorithm.has("wire"):
+        if algorithm.wire is None:
             raise InputError(f"{algorithm.slug} cannot be deployed, so it sends no bytes to attack")
     found = []
     with _progress(Console(quiet=True) if as_json else console) as step:

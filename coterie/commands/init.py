@@ -85,7 +85,7 @@ def _answers(given: dict[str, Any], ask: bool) -> dict[str, Any]:
 
 def _graphs(algorithm: str) -> tuple[str, ...]:
     """The graphs that an algorithm needs; none: it runs on any."""
-    return getattr(find(algorithm).module, "GRAPHS", ())
+    return find(algorithm).graphs
 
 
 def _bound(text: str) -> tuple[str, float, float]:

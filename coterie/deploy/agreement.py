@@ -69,7 +69,7 @@ class Agreement(_Part):
     @field_validator("plan", mode="before")
     @classmethod
     def _whole_plan(cls, value: Any) -> Plan:
-        return value if isinstance(value, Plan) else validate(value)
+        return value if isinstance(value, Plan) else validate(value, foreign=True)
 
     @field_validator("parties")
     @classmethod

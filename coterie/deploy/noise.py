@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from types import ModuleType
 from typing import Any, Protocol
 
 import jax
@@ -110,14 +109,14 @@ def check_deployable(plan: Plan, rehearsed: bool = False) -> None:
         raise InputError(  # a number between the two would stop a party in the middle of a run
             f"deploy.bound = {plan.deploy.bound:g} exceeds what a secret sum can hold, exchange.bound = {summed:g}"
         )
-    if algorithm.has("wire"):
+    if algorithm.wire is not None:
         return
     other = "pr-admm" if algorithm.needs(cfg).solver else "dp-dsgd"
     raise InputError(f"{slug} cannot be deployed: {_reason(algorithm, cfg)}; the nearest that can is {other}")
 
 
 def _reason(algorithm: Algorithm, cfg: Config) -> str:
-    if algorithm.has("bits"):
+    if algorithm.bits is not None:
         return "its messages are rounded or masked after the noise, and the proof is for continuous noise"
     names = {law.name for law in algorithm.draws(cfg, _somewhere()).values()}
     if L2Laplace.name in names:
@@ -138,8 +137,6 @@ def _somewhere() -> Place:
 
 def on_grid(algorithm: Algorithm) -> Algorithm:
     """The algorithm with the price of its deployed form: the same functions, but `cost` charges grid and tables."""
-    module = ModuleType(algorithm.module.__name__, algorithm.module.__doc__)
-    vars(module).update(vars(algorithm.module))
 
     def cost(cfg: Config, place: Place, t: Any, message: Any = None) -> tuple[events.Event, ...]:
         declared = algorithm.cost(cfg, place, t, message)
@@ -149,8 +146,7 @@ def on_grid(algorithm: Algorithm) -> Algorithm:
         parts = declared if isinstance(declared, tuple) else (declared,)
         return tuple(_charged(e, algorithm.slug, place.dim, uniforms) for e in parts)
 
-    vars(module)["cost"] = cost
-    return Algorithm(algorithm.slug, module)
+    return replace(algorithm, cost=cost)
 
 
 def _charged(event: events.Event, slug: str, dim: int, uniforms: int) -> events.Event:
@@ -203,8 +199,11 @@ def grid_steps(algorithm: Algorithm, cfg: Config, places: Place, bound: float) -
     laws = {type(law) for law in algorithm.draws(cfg, places).values() if type(law) in UNITS}
     if len(laws) != 1:
         raise InputError(f"{algorithm.slug} cannot be deployed: its messages carry noise of several laws")
+    noise_scale = algorithm.wire
+    if noise_scale is None:
+        raise InputError(f"{algorithm.slug} cannot be deployed: it states no scale of its message's noise")
     with jax.enable_x64(True):
-        per_round = lambda p: jax.vmap(lambda t: jnp.broadcast_to(algorithm.wire(cfg, p, t), ()))(  # noqa: E731
+        per_round = lambda p: jax.vmap(lambda t: jnp.broadcast_to(noise_scale(cfg, p, t), ()))(  # noqa: E731
             jnp.arange(places.rounds)
         )
         scale = np.asarray(jax.jit(jax.vmap(per_round, (axes(places),)))(places), float)

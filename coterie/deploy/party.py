@@ -18,11 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from coterie.algorithms.base import Inbox, Law, Maybe, Place, find
+from coterie.algorithms.base import Law, Place, find
+from coterie.algorithms.inbox import Inbox
 from coterie.data import load, origins
 from coterie.data.planned import leaks_of, options_of
 from coterie.deploy.frames import Wire
 from coterie.deploy.noise import Source, Steps, check_deployable, grid_steps, on_grid
+from coterie.drivers import agent
 from coterie.drivers.layout import rows
 from coterie.errors import InputError
 from coterie.experiment import Network, Priced, price, public_network
@@ -205,9 +207,8 @@ class Party:
             }
             state, memory = jax.eval_shape(self._compute_start)
             self._structure = jax.tree.structure((state, memory))
-            emit = lambda s, d: algorithm.emit(cfg, self._place, jnp.array(0), s, self.shard, d)[1]  # noqa: E731
-            out = jax.eval_shape(emit, state, draw)
-            self._message = out.message if isinstance(out, Maybe) else out
+            say = lambda s, d: agent.speak(algorithm, cfg, self._place, jnp.array(0), s, self.shard, d)[1]  # noqa: E731
+            self._message = jax.eval_shape(say, state, draw)
             leaves = jax.tree.leaves(self._message)
             if any(not jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves):
                 raise InputError(f"{algorithm.slug} cannot be deployed: its messages are not all numbers on a grid")
@@ -233,7 +234,7 @@ class Party:
     @property
     def late(self) -> str:
         """What to do about a late neighbour: "wait", or "reuse" its last message."""
-        return str(getattr(self.terms.priced.algorithm.module, "LATE", "wait"))
+        return self.terms.priced.algorithm.late
 
     def speak(self, t: int, carry: Carry, source: Source) -> tuple[Carry, np.ndarray, bool]:
         """The integers of round t, with fresh draws, and whether to send them."""
@@ -256,7 +257,7 @@ class Party:
             carry = self._listen(self.terms.rounds, carry)
             priced = self.terms.priced
             state, _ = self._parts(carry)
-            return np.asarray(priced.algorithm.estimate(priced.cfg, self._place, state))
+            return np.asarray(agent.answer(priced.algorithm, priced.cfg, self._place, state))
 
     def heard(self, carry: Carry, slot: int, round: int, numbers: np.ndarray) -> Carry:
         """The carry after a neighbour's message has arrived."""
@@ -288,11 +289,7 @@ class Party:
 
     def _compute_start(self) -> tuple[Any, Any]:
         """State, and memory of each neighbour if the algorithm keeps any, before the first round."""
-        algorithm, cfg = self.terms.priced.algorithm, self.terms.priced.cfg
-        memory = None
-        if algorithm.has("edge"):
-            memory = jax.vmap(lambda _: algorithm.edge(cfg, self._place))(self._weights)
-        return algorithm.init(cfg, self._place), memory
+        return agent.begin(self.terms.priced.algorithm, self.terms.priced.cfg, self._place, len(self.neighbours))
 
     def _compute_begin(self) -> Carry:
         nobody = len(self.neighbours)
@@ -309,8 +306,7 @@ class Party:
 
         def absorb(c: Carry) -> Carry:
             state, memory = self._parts(c)
-            out = algorithm.absorb(cfg, self._place, t - 1, state, self._inbox(c, memory))
-            new = out if algorithm.has("edge") else (out, None)
+            new = agent.hear(algorithm, cfg, self._place, t - 1, state, self._inbox(c, memory))
             return Carry(tuple(jax.tree.leaves(new)), c.heard, c.when)
 
         return jax.lax.cond(t > 0, absorb, lambda c: c, carry)
@@ -318,15 +314,13 @@ class Party:
     def _inbox(self, c: Carry, memory: Any) -> Inbox:
         steps = self._sizes[self.neighbours, jnp.maximum(c.when, 0)]
         values = jnp.where((c.when >= 0)[:, None], jnp.stack(c.heard) * steps[:, None], self._greetings)
-        everybody = jnp.arange(len(self.neighbours))
-        return Inbox(jax.vmap(self._unflatten)(values), everybody, self._weights, everybody >= 0, memory)
+        return agent.facing(jax.vmap(self._unflatten)(values), self._weights, memory)
 
     def compute_turn(self, shard: HeldShard, t: Array, carry: Carry, draw: dict) -> tuple[tuple, Array, Array]:
         """`turn`, to be compiled, on the records of `shard`: what is kept, the integers, and whether to send them."""
         algorithm, cfg = self.terms.priced.algorithm, self.terms.priced.cfg
         before, memory = self._parts(self._compute_listen(t, carry))
-        state, out = algorithm.emit(cfg, self._place, t, before, shard, draw)
-        message, sent = (out.message, out.sent) if isinstance(out, Maybe) else (out, jnp.array(True))
+        state, message, sent = agent.speak(algorithm, cfg, self._place, t, before, shard, draw)
         values = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(message)])
         limit = self._limits[self.node, t]
         # The noise is on already: to cut a number at the public bound is to process what is released. One that is not
@@ -345,9 +339,7 @@ class Party:
     def _greet(self) -> Array:
         """What stands for a neighbour that has not spoken yet."""
         algorithm, cfg = self.terms.priced.algorithm, self.terms.priced.cfg
-        if not algorithm.has("greeting"):
-            return jnp.zeros((len(self.neighbours), self.count))
-        theirs = [algorithm.greeting(cfg, self.terms.place(int(j))) for j in self.neighbours]
+        theirs = [agent.greet(algorithm, cfg, self.terms.place(int(j)), self.shard) for j in self.neighbours]
         return jnp.stack([jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(g)]) for g in theirs])
 
 

@@ -1,43 +1,56 @@
-"""One agent, one step at a time: what every surrounding does with an algorithm, and nothing else.
+"""One agent, one step at a time: the only place that calls an algorithm's parts.
 
     begin   -> state, memory of each edge        data-free
     greet   -> the message that stands before the agent first speaks
+    draw    -> a round's randomness, from the agent's key of that round
     speak   -> state, message, whether it was sent
-    hear    -> state, memory                      the neighbours' last messages, one row each
+    hear    -> state, memory                     what the neighbours said last
+    answer  -> the point that the agent hands out
 
-The audit and the deployed party run an agent by these four; the simulation batches the same calls over all agents.
+Around them the simulation puts a `vmap` and a loop, the deployed party a ledger and a network, the audit a recorder.
+Here an algorithm that may stay silent (`Maybe`) and one that remembers its edges look like any other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Key
 
-from coterie.algorithms.base import Algorithm, Config, Inbox, Maybe, Place
+from coterie.algorithms.base import Algorithm, Config, Law, Place
+from coterie.algorithms.inbox import Inbox, Maybe
 from coterie.problems import Shard
 
-__all__ = ["begin", "greet", "hear", "speak"]
+__all__ = ["answer", "begin", "draw", "facing", "greet", "hear", "speak"]
 
 
-def begin(algorithm: Algorithm, cfg: Config, place: Place, degree: int) -> tuple[Any, Any]:
-    """State, and memory of each of `degree` edges if the algorithm keeps any, before the first round."""
+def begin(algorithm: Algorithm, cfg: Config, place: Place, slots: int) -> tuple[Any, Any]:
+    """State, and memory of each of `slots` edges if the algorithm keeps any, before the first round."""
     memory = None
-    if algorithm.has("edge"):
-        memory = jax.tree.map(lambda x: jnp.broadcast_to(x, (degree, *jnp.shape(x))), algorithm.edge(cfg, place))
+    if algorithm.edge is not None:
+        memory = jax.tree.map(lambda x: jnp.broadcast_to(x, (slots, *jnp.shape(x))), algorithm.edge(cfg, place))
     return algorithm.init(cfg, place), memory
 
 
 def greet(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard) -> Any:
-    """The public message that stands before the first one: the algorithm's greeting, or zeros of a message's shape."""
-    if algorithm.has("greeting"):
+    """The public message that stands before the first one: the algorithm's greeting, or zeros of a message's shape.
+
+    Of the records only the shape is read.
+    """
+    if algorithm.greeting is not None:
         return algorithm.greeting(cfg, place)
     zero = {n: jnp.zeros(law.shape, place.start.dtype) for n, law in algorithm.draws(cfg, place).items()}
     state = algorithm.init(cfg, place)
     shape = jax.eval_shape(lambda: speak(algorithm, cfg, place, jnp.array(0), state, shard, zero)[1])
     return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shape)
+
+
+def draw(laws: Mapping[str, Law], key: Key[Array, ""], dtype: Any) -> dict[str, Array]:
+    """A round's simulated randomness, keyed by the place of each law in `draws`."""
+    return {name: law.sample(jax.random.fold_in(key, k), dtype) for k, (name, law) in enumerate(laws.items())}
 
 
 def speak(
@@ -48,11 +61,18 @@ def speak(
     return (state, out.message, out.sent) if isinstance(out, Maybe) else (state, out, jnp.array(True))
 
 
-def hear(
-    algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: Any, memory: Any, said: Any,
-    weight: Float[Array, " neighbours"],
-) -> tuple[Any, Any]:  # fmt: skip
-    """The state after the neighbours' messages of round t (one row for each), and the edges' memory."""
+def facing(said: Any, weight: Float[Array, " neighbours"], memory: Any) -> Inbox:
+    """The inbox of an agent whose neighbours' last messages lie side by side, one row for each."""
     everybody = jnp.arange(weight.shape[0])
-    out = algorithm.absorb(cfg, place, t, state, Inbox(said, everybody, weight, everybody >= 0, memory))
-    return out if algorithm.has("edge") else (out, None)
+    return Inbox(said, everybody, weight, everybody >= 0, memory)
+
+
+def hear(algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: Any, inbox: Inbox) -> tuple[Any, Any]:
+    """The state after the neighbours' messages of round t, and the edges' memory."""
+    out = algorithm.absorb(cfg, place, t, state, inbox)
+    return out if algorithm.edge is not None else (out, None)
+
+
+def answer(algorithm: Algorithm, cfg: Config, place: Place, state: Any) -> Float[Array, " dim"]:
+    """The point that the agent hands out."""
+    return algorithm.estimate(cfg, place, state)

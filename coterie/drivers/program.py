@@ -17,7 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from coterie.algorithms.base import Algorithm, Config, Inbox, Law, Maybe, Place
+from coterie.algorithms.base import Algorithm, Config, Law, Place
+from coterie.algorithms.inbox import Inbox
+from coterie.drivers import agent
 from coterie.drivers.layout import Arrays, Group, axes, rows
 from coterie.exchange.choice import Broadcast, Exchange
 from coterie.problems import HeldShard, StoredShard
@@ -99,8 +101,8 @@ class Program:
         laws = self.algorithm.draws(cfg, arrays.place)
         round_key = jax.random.fold_in(key, t)
 
-        def one(agent: Array) -> Any:
-            own = jax.random.fold_in(round_key, agent)
+        def one(number: Array) -> Any:
+            own = jax.random.fold_in(round_key, number)
             return own if self.streams and not self.record else self.drawn(laws, own)
 
         each = [x.size for x in jax.tree.leaves(jax.eval_shape(one, arrays.agent_ids[0]))]
@@ -110,17 +112,14 @@ class Program:
 
     def drawn(self, laws: dict[str, Law], own: Any) -> dict[str, Array]:
         """One agent's draws: from its key of the round, unless they were made before."""
-        if isinstance(own, dict):
-            return own
-        return {n: law.sample(jax.random.fold_in(own, k), self.dtype) for k, (n, law) in enumerate(laws.items())}
+        return own if isinstance(own, dict) else agent.draw(laws, own, self.dtype)
 
     def emit(self, cfg: Config, arrays: Arrays, t: Array, state: Any, draw: Any) -> tuple:
         """Everybody's next state and message, and who spoke."""
 
         def one(place: Place, state: Any, shard: Any, own: Any) -> tuple:
             draw = self.drawn(self.algorithm.draws(cfg, place), own)
-            state, out = self.algorithm.emit(cfg, place, t, state, shard, draw)
-            return (state, out.message, out.sent) if isinstance(out, Maybe) else (state, out, jnp.array(True))
+            return agent.speak(self.algorithm, cfg, place, t, state, shard, draw)
 
         parts = []
         for group in arrays.groups:
@@ -140,33 +139,32 @@ class Program:
                 jax.tree.map(lambda m: _product(ones, m).astype(m.dtype), message),
                 jax.tree.map(lambda m: _product(weights, m), message),
             )
-        with_edges = self.algorithm.has("edge")
         parts, memories = [], []
         for k, group in enumerate(arrays.groups):
             chunk = group.chunk
 
             def one(place: Place, state: Any, index: Any, weight: Any, here: Any, edge: Any, sums: Any) -> Any:
                 inbox = Inbox(shown, index, weight, here, edge, sums, chunk)  # noqa: B023
-                return self.algorithm.absorb(cfg, place, t, state, inbox)
+                return agent.hear(self.algorithm, cfg, place, t, state, inbox)
 
             place, own, neat = (rows(tree, slice(group.low, group.high)) for tree in (arrays.place, state, sums))
-            out = jax.vmap(one, (axes(place), 0, 0, 0, 0, 0, 0))(
+            heard, kept = jax.vmap(one, (axes(place), 0, 0, 0, 0, 0, 0))(
                 place, own, group.index, group.weight, group.here, memory[k], neat
             )
-            parts.append(out[0] if with_edges else out)
-            memories.append(out[1] if with_edges else None)
+            parts.append(heard)
+            memories.append(kept)
         return _join(parts), memories
 
     def carry(self, arrays: Arrays, key: Key[Array, ""], t: Array, message: Any) -> tuple[Any, Int[Array, ""]]:
         """The messages as they arrive, and how many numbers were cut on the way."""
         round_key = jax.random.fold_in(key, t)
-        keys = jax.vmap(lambda agent: jax.random.fold_in(round_key, agent))(arrays.agent_ids)
+        keys = jax.vmap(lambda number: jax.random.fold_in(round_key, number))(arrays.agent_ids)
         message, cut = jax.vmap(self.exchange.send)(message, keys)
         return message, self.total(arrays, cut.astype(jnp.int32))
 
     def bits(self, cfg: Config, arrays: Arrays, message: Any) -> Array:
         """Size of each agent's message on the wire."""
-        if self.algorithm.has("bits"):
+        if self.algorithm.bits is not None:
             one = lambda p, m: self.algorithm.bits(cfg, p, m)  # noqa: E731
             usual = jax.vmap(one, (axes(arrays.place), 0))(arrays.place, message)
         else:
@@ -176,7 +174,7 @@ class Program:
 
     def duration(self, cfg: Config, arrays: Arrays, t: Array, draw: Any) -> Array:
         """Virtual seconds until the slowest agent is done with the round (0 where the algorithm keeps no time)."""
-        if not self.algorithm.has("duration"):
+        if self.algorithm.duration is None:
             return jnp.zeros((), self.dtype)
         one = lambda p, d: self.algorithm.duration(cfg, p, t, self.drawn(self.algorithm.draws(cfg, p), d))  # noqa: E731
         return self.largest(jax.vmap(one, (axes(arrays.place), 0))(arrays.place, draw))
@@ -185,7 +183,8 @@ class Program:
 
     def estimates(self, cfg: Config, arrays: Arrays, state: Any) -> Float[Array, "agents dim"]:
         """Every agent's answer."""
-        return jax.vmap(lambda p, s: self.algorithm.estimate(cfg, p, s), (axes(arrays.place), 0))(arrays.place, state)
+        one = lambda p, s: agent.answer(self.algorithm, cfg, p, s)  # noqa: E731
+        return jax.vmap(one, (axes(arrays.place), 0))(arrays.place, state)
 
     def measure(self, cfg: Config, arrays: Arrays, state: Any) -> dict[str, Array]:
         """Train loss and test score, averaged over the judged agents' own models, and the disagreement of all."""
@@ -214,27 +213,22 @@ class Program:
 
     def begin(self, cfg: Config, arrays: Arrays) -> Carry:
         """Everything before the first round: data-free states and the public messages that stand before any is sent."""
-        place, n = arrays.place, arrays.agent_ids.shape[0]
-        per_agent = (axes(place),)
-        state = jax.vmap(lambda p: self.algorithm.init(cfg, p), per_agent)(place)
-        if self.algorithm.has("greeting"):
-            message = jax.vmap(lambda p: self.algorithm.greeting(cfg, p), per_agent)(place)
-        else:
-            t = jnp.array(0, jnp.int32)
-            draw = jax.eval_shape(lambda k: self.draw(cfg, arrays, k, t), jax.random.key(0))
-            shape = jax.eval_shape(lambda s, d: self.emit(cfg, arrays, t, s, d)[1], state, draw)
-            message = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shape)
-        memory: list[Any] = [None] * len(arrays.groups)
-        if self.algorithm.has("edge"):
-            for k, g in enumerate(arrays.groups):
-                edge = lambda p, slots: jax.vmap(lambda _: self.algorithm.edge(cfg, p))(slots)  # noqa: E731
-                own = rows(place, slice(g.low, g.high))
-                memory[k] = jax.vmap(edge, (axes(own), 0))(own, g.index)
+        n = arrays.agent_ids.shape[0]
+        starts, memory, greetings = [], [], []
+        for g in arrays.groups:
+            place, slots = rows(arrays.place, slice(g.low, g.high)), g.index.shape[1]
+            start = lambda p: agent.begin(self.algorithm, cfg, p, slots)  # noqa: B023, E731
+            state, kept = jax.vmap(start, (axes(place),))(place)
+            hello = lambda p, shard: agent.greet(self.algorithm, cfg, p, shard)  # noqa: E731
+            starts.append(state)
+            memory.append(kept)
+            greetings.append(_over_agents(hello, (place, g.shards), g, self.algorithm.solves))
+        state, message = _join(starts), _join(greetings)
         curves = {
             k: jnp.zeros(self.slots, v.dtype)
             for k, v in jax.eval_shape(lambda s: self.measure(cfg, arrays, s), state).items()
         }
-        if self.algorithm.has("duration"):
+        if self.algorithm.duration is not None:
             curves["time"] = jnp.zeros(self.slots, self.dtype)
         recorded: dict[str, Any] = {}
         if self.record:

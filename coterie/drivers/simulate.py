@@ -179,7 +179,7 @@ def _compiled(program: Program, cfg: Config, arrays: Arrays, noise: Array, keys:
     changed copy of an algorithm is another algorithm. A structure that cannot be hashed is compiled each time.
     """
     leaves, structure = jax.tree.flatten((cfg, arrays, noise, keys, program.test, again, program.exchange))
-    code = (type(program), program.algorithm.module, program.rounds, program.every, program.record)
+    code = (type(program), program.algorithm, program.rounds, program.every, program.record)
     where = (jax.default_backend(), getattr(jax.config, "jax_default_device", None))
     key = (*code, *where, structure, tuple(jax.typeof(leaf) for leaf in leaves))
     try:

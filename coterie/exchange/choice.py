@@ -140,7 +140,7 @@ class SecretSum(Exchange):
 
 def check_fits(exchange: Exchange, algorithm: Algorithm, graph: Graph, mixing: Mixing, dtype: str = "float64") -> None:
     """Refuse an exchange that the algorithm or the graph cannot live with, with the reason."""
-    if isinstance(exchange, Quantized) and algorithm.has("bits"):
+    if isinstance(exchange, Quantized) and algorithm.bits is not None:
         raise InputError(f"{algorithm.slug} encodes its messages itself: use exchange.kind = 'broadcast'")
     if not exchange.sums_only:
         return

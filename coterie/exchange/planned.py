@@ -54,6 +54,7 @@ def central_noise(plan: Plan, algorithm: Algorithm, cfg: Config, places: Place) 
     """
     assert plan.privacy is not None
     assert plan.exchange.honest is not None
+    assert algorithm.sensitivity is not None
     honest, bits = plan.exchange.honest, plan.exchange.fraction_bits
     with jax.enable_x64(True):
         reach = np.array([float(algorithm.sensitivity(cfg, rows(places, i), 0)) for i in range(places.agents)])

@@ -48,10 +48,10 @@ def _embedded(graph: str) -> tuple[Plan, Network]:
 
 
 def _row(algorithm: Algorithm) -> tuple[str, ...]:
-    graphs = getattr(algorithm.module, "GRAPHS", ())
+    graphs = algorithm.graphs
     kind = graphs[0] if graphs else "ring"
     plan, network = _embedded(kind)
-    settled = settle(plan, network, algorithm, algorithm.Config())
+    settled = settle(plan, network, algorithm, algorithm.config())
     numbers, always = message_size(network, settled)
     with jax.enable_x64(True):
         place = rows(settled.places, 0)

@@ -45,7 +45,7 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
     """What the installed code makes of the inputs, or what is wrong with them."""
     given = json.loads(inputs)
     try:
-        plan = validate(given["plan"])
+        plan = validate(given["plan"], foreign=True)
         equal("plan", given["plan"], plan.as_json(), 0.0)
         sizes, noise = np.zeros(given["public"]["agents"], int), np.zeros(given["public"]["agents"])
         for members, records, multiplier, _ in given["agents"]:

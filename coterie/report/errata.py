@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from coterie.algorithms.base import Algorithm, Erratum, all_algorithms
+from coterie.algorithms.base import Erratum, all_algorithms
 from coterie.coupled import admm as coupled
-from coterie.fair import METHODS, Method
+from coterie.fair import METHODS
 from coterie.report.markdown import code, table
 
-__all__ = ["MEANING", "Entry", "collect", "declared", "errata"]
+__all__ = ["MEANING", "Entry", "Source", "collect", "declared", "errata"]
 
 MEANING = {
     "privacy": "a printed guarantee is false: the method as printed leaks more than it says",
@@ -25,6 +26,15 @@ MEANING = {
 """What each severity says, worst first."""
 
 
+class Source(NamedTuple):
+    """Whatever implements a paper and says what the paper got wrong."""
+
+    slug: str
+    reference: str
+    errata: tuple[Erratum, ...]
+    printed: bool = False  # whether `as_printed` runs it as the paper has it
+
+
 @dataclass(frozen=True)
 class Entry:
     """One erratum and every algorithm that declares it, in the order of their names."""
@@ -33,7 +43,7 @@ class Entry:
     algorithms: tuple[str, ...]
 
 
-def collect(algorithms: Sequence[Algorithm | Method]) -> list[Entry]:
+def collect(algorithms: Sequence[Source]) -> list[Entry]:
     """Every erratum once, however many modules declare it."""
     found: dict[Erratum, list[str]] = {}
     for algorithm in algorithms:
@@ -42,12 +52,16 @@ def collect(algorithms: Sequence[Algorithm | Method]) -> list[Entry]:
     return [Entry(erratum, tuple(slugs)) for erratum, slugs in found.items()]
 
 
-def declared() -> list[Algorithm | Method]:
+def declared() -> list[Source]:
     """Everything that declares errata: the algorithms, the fair methods, the method of coupled problems."""
-    return [*all_algorithms().values(), *METHODS.values(), Algorithm("coupled", coupled)]
+    found = [
+        Source(a.slug, a.reference, a.errata, "as_printed" in a.config.model_fields) for a in all_algorithms().values()
+    ]
+    found += [Source(m.slug, m.reference, m.errata) for m in METHODS.values()]
+    return [*found, Source("coupled", coupled.REFERENCE, coupled.ERRATA, printed=True)]
 
 
-def errata(algorithms: Sequence[Algorithm | Method] | None = None) -> str:
+def errata(algorithms: Sequence[Source] | None = None) -> str:
     """Markdown: how many errors of each kind, then, for each algorithm, where, printed, true, severity."""
     every = list(declared() if algorithms is None else algorithms)
     entries = collect(every)
@@ -63,7 +77,7 @@ def errata(algorithms: Sequence[Algorithm | Method] | None = None) -> str:
         if not mine and not shared:
             continue
         lines += ["", f"## {algorithm.slug}", "", f"{algorithm.reference.rstrip('.')}.", ""]
-        if isinstance(algorithm, Algorithm) and "as_printed" in algorithm.Config.model_fields:
+        if algorithm.printed:
             lines += ["`as_printed = true` runs the printed method, warns, and reports what it really costs.", ""]
         if shared:
             where = ", ".join(f"{e.erratum.where} (under {code(e.algorithms[0])})" for e in shared)

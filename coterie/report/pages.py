@@ -68,7 +68,7 @@ def algorithms() -> str:
         (
             f"[`{a.slug}`](#{a.slug})",
             "yes" if a.private else "no",
-            " or ".join(getattr(a.module, "GRAPHS", ())) or "any",
+            " or ".join(a.graphs) or "any",
             a.summary,
         )
         for a in found.values()
@@ -79,7 +79,7 @@ def algorithms() -> str:
     for a in found.values():
         known = f"; [errata](errata.md#{a.slug})" if a.errata else ""
         lines += ["", f"## {a.slug}", "", f"{a.summary}", "", f"Reference: {a.reference.rstrip('.')}{known}.", ""]
-        fields = a.Config.model_fields
+        fields = a.config.model_fields
         lines += [_fields(fields) if fields else "No settings."]
     return "\n".join(lines)
 
@@ -220,7 +220,7 @@ def api(package: str) -> str:
 BESIDE = {
     "tests/": "Mirrors coterie/; tests/conformance holds what every algorithm inherits.",
     "examples/": "Small studies to read and run.",
-    "reproduction/": "Figures and claims of the papers, as printed and as corrected; a package of its own, not in the wheel.",
+    "reproduction/": "Figures and claims of the papers, as printed and as corrected: a package of its own.",
     "benchmarks/": "Ratios to peers measured in the same run.",
     "docs/": "What you are reading.",
 }

@@ -26,7 +26,7 @@ from coterie.problems import Mean
 from tests.algorithms.moves import logistic_moves, move, public
 from tests.support import agent, network, run, swap_record
 
-ALGORITHM = Algorithm("dp-consensus-gd", alg)
+ALGORITHM = Algorithm.of("dp-consensus-gd", alg)
 AGENTS, DIM, RADIUS, T, ROUNDS = 4, 2, 1.5, 10, 14
 CFG = alg.Config(step=1.0, stage_one=T)  # the records' losses have curvature 1, so c = 1
 

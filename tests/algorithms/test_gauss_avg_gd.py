@@ -21,7 +21,7 @@ from coterie.problems import Linear, Mean
 from tests.algorithms.moves import logistic_moves, public
 from tests.support import agent, network, run
 
-ALGORITHM = Algorithm("gauss-avg-gd", alg)
+ALGORITHM = Algorithm.of("gauss-avg-gd", alg)
 AGENTS, DIM, ROUNDS, RADIUS = 4, 2, 12, 1.0
 CFG = alg.Config(step=0.25)
 

@@ -23,7 +23,7 @@ from coterie.problems import Ball, Linear
 from tests.algorithms.moves import logistic_moves, public
 from tests.support import agent, network, run
 
-ALGORITHM = Algorithm("hmv-dgd", alg)
+ALGORITHM = Algorithm.of("hmv-dgd", alg)
 CFG = alg.Config(step=0.8, step_ratio=0.9, noise_ratio=0.95)
 
 

@@ -17,7 +17,7 @@ from coterie.privacy.budget import calibrate_agents, run_events
 from tests.algorithms.moves import logistic_moves, public
 from tests.support import agent, network, run
 
-ALGORITHM = Algorithm("ldp-dgd", alg)
+ALGORITHM = Algorithm.of("ldp-dgd", alg)
 AGENTS, DIM, ROUNDS = 4, 3, 6
 CFG = alg.Config(step=1.5, ratio=0.97, decay=0.25, average=False)
 

@@ -20,7 +20,7 @@ from coterie.privacy.budget import run_events
 from tests.algorithms.moves import logistic_moves
 from tests.support import agent, network, run
 
-ALGORITHM = Algorithm("ldp-dgd-range", alg)
+ALGORITHM = Algorithm.of("ldp-dgd-range", alg)
 AGENTS, DIM, ROUNDS = 5, 3, 5
 CFG = alg.Config(step=1.5, ratio=0.93, decay=0.0, average=False)
 

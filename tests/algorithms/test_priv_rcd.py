@@ -23,7 +23,7 @@ from coterie.problems import Mean, Softmax
 from tests.algorithms.moves import logistic_moves, move, public
 from tests.support import agent, network, run, swap_record, worst_logistic_pair
 
-ALGORITHM = Algorithm("priv-rcd", alg)
+ALGORITHM = Algorithm.of("priv-rcd", alg)
 AGENTS, DIM, ROUNDS = 4, 3, 9
 CFG = alg.Config(step=1.5, public_seed=5)
 
@@ -69,14 +69,14 @@ def test_round_moves_one_coordinate(noisy: tuple[Layout, Trace]) -> None:
 
 def test_one_coordinate_is_noisy_gradient_descent() -> None:
     layout = network(AGENTS, 10, 1, graph="complete", rounds=ROUNDS)
-    step = run(Algorithm("gauss-avg-gd", gauss_avg_gd), gauss_avg_gd.Config(step=1.5), layout, noise=0.8)
+    step = run(Algorithm.of("gauss-avg-gd", gauss_avg_gd), gauss_avg_gd.Config(step=1.5), layout, noise=0.8)
     draws = {"noise": step.draws["noise"][0, ..., 0]}
     coordinate = run(ALGORITHM, CFG, layout, noise=0.8, replay=draws)
     np.testing.assert_allclose(coordinate.messages.v, step.messages.x[..., 0], atol=1e-12)
     np.testing.assert_allclose(coordinate.points, step.points, atol=1e-12)
     place = agent(layout, noise=0.8)[0]
     one = total_mu(run_events(ALGORITHM, CFG, place))
-    other = total_mu(run_events(Algorithm("", gauss_avg_gd), gauss_avg_gd.Config(step=1.5), place))
+    other = total_mu(run_events(Algorithm.of("", gauss_avg_gd), gauss_avg_gd.Config(step=1.5), place))
     assert one == pytest.approx(other)
 
 

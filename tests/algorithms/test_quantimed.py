@@ -26,7 +26,7 @@ def test_fine_grid_and_all_records_are_dgd():
     layout = network(rounds=15)
     cfg = Config(step=0.8, averaging=1.0, batch=40, scheme="fixed", bits=32, range=4.0)
     fine = run("quantimed", cfg, layout)
-    plain = run("dgd", find("dgd").Config(step=0.8), layout)
+    plain = run("dgd", find("dgd").config(step=0.8), layout)
     np.testing.assert_allclose(fine.points, plain.points, atol=15 * 8.0 / 2**32)
     assert fine.states.saturated.sum() == 0
 

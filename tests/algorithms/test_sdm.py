@@ -30,7 +30,7 @@ def double():
 def test_everything_sent_is_dgd():
     layout = network(rounds=15)
     cfg = Config(step=0.8, mixing=1.0, keep=1.0, clip=9.0, batch=None)
-    plain = run("dgd", find("dgd").Config(step=0.8), layout)
+    plain = run("dgd", find("dgd").config(step=0.8), layout)
     np.testing.assert_allclose(run("sdm", cfg, layout).points, plain.points, atol=1e-12)
 
 

@@ -49,7 +49,7 @@ def test_the_selection_leaves_nothing_out() -> None:
 def test_every_charged_round_carries_noise(name: str) -> None:
     """The check sees a single bare round, wherever it is; that no algorithm has one is part of the tests above."""
     (fault,) = [f for f in FAULTS if f.name == name]
-    broken = make_setting(Algorithm(fault.module, plant(fault)), epsilon=8.0)
+    broken = make_setting(Algorithm.of(fault.module, plant(fault)), epsilon=8.0)
     found = {f.check: f for f in examine(gather(broken))}
     assert found["noise"].verdict == "refuted"
     assert f"round {0 if 'first' in name else broken.place.rounds - 1} is charged" in found["noise"].detail
@@ -66,7 +66,7 @@ def test_pairs_come_close_to_what_is_declared() -> None:
 def test_could_not_check_is_no_pass() -> None:
     """A noise that nothing can invert: the worlds cannot be made to agree, and that is red."""
     (fault,) = [f for f in FAULTS if f.name == "one draw for all coordinates"]
-    broken = make_setting(Algorithm(fault.module, plant(fault)), epsilon=8.0)
+    broken = make_setting(Algorithm.of(fault.module, plant(fault)), epsilon=8.0)
     found = {f.check: f for f in examine(gather(broken))}
     assert found["replay"].verdict == "inconclusive"
     assert not found["replay"].passed
@@ -76,7 +76,7 @@ def test_an_algorithm_may_list_why_a_check_cannot_decide(monkeypatch: pytest.Mon
     (fault,) = [f for f in FAULTS if f.name == "one draw for all coordinates"]
     module = plant(fault)
     monkeypatch.setattr(module, "INCONCLUSIVE", {"replay": "all coordinates share a draw"}, raising=False)
-    found = {f.check: f for f in examine(gather(make_setting(Algorithm(fault.module, module), epsilon=8.0)))}
+    found = {f.check: f for f in examine(gather(make_setting(Algorithm.of(fault.module, module), epsilon=8.0)))}
     assert found["replay"].passed
     assert "as listed: all coordinates share a draw" in found["replay"].detail
     assert not found["answer"].passed

@@ -33,7 +33,7 @@ def test_carried_state_spends_what_the_specification_says(claimed: float, rounds
 
 def test_the_closed_form_is_that_of_the_module() -> None:
     # Σ_t z_t of the printed algorithm, batches of 1 of 4: mean gap Σ c_τ/4, variance of the noise and of the batches
-    cfg = find("qdpsgd2").EXAMPLE.replace(scheme="fixed", batch=1, grid=1e-6, range=4096.0, step=0.5, averaging=0.4)
+    cfg = find("qdpsgd2").example.replace(scheme="fixed", batch=1, grid=1e-6, range=4096.0, step=0.5, averaging=0.4)
     rounds, own = 12, 0.5
     setting = make_setting(find("qdpsgd2"), cfg, as_printed=True, noise=0.3, rounds=rounds, self_weight=own, ridge=0.0)
     first, second = (

@@ -82,7 +82,7 @@ def test_n5_100000_pairs_and_histories(slug: str) -> None:
 
 def test_a_wrong_sensitivity_is_found_by_the_search() -> None:
     (fault,) = [f for f in FAULTS if f.name == "sensitivity without the factor 2"]
-    broken = make_setting(Algorithm("gauss-avg-gd", plant(fault)), epsilon=8.0, rounds=3)
+    broken = make_setting(Algorithm.of("gauss-avg-gd", plant(fault)), epsilon=8.0, rounds=3)
     assert search(broken, steps=10).ratio > 1.5
 
 

@@ -46,7 +46,7 @@ def test_claims_hold_on_1000_transcripts_per_world(slug: str) -> None:
 @pytest.mark.audit
 @pytest.mark.parametrize("slug", sorted(WHOLE))
 def test_claims_with_random_batches_hold(slug: str) -> None:
-    cfg = find(slug).EXAMPLE.replace(batch=2)
+    cfg = find(slug).example.replace(batch=2)
     for epsilon in (1.0, 8.0):
         verdict = audit(make_setting(find(slug), cfg, epsilon=epsilon, records=8), 1000)
         assert not verdict.violated, verdict.reasons
@@ -54,7 +54,7 @@ def test_claims_with_random_batches_hold(slug: str) -> None:
 
 
 def test_claims_about_leaving_a_record_out_are_tested_as_such() -> None:
-    cfg = find("dp-dsgd").EXAMPLE.replace(batch=2, scheme="poisson")
+    cfg = find("dp-dsgd").example.replace(batch=2, scheme="poisson")
     setting = make_setting(find("dp-dsgd"), cfg, epsilon=8.0)
     assert not setting.replaces
     verdict = audit(setting, 250, confidence=0.99)
@@ -87,7 +87,7 @@ def test_1000_honest_audits_raise_no_alarm() -> None:
 @pytest.mark.audit
 def test_1000_honest_checks_raise_no_alarm() -> None:
     """The checks use statistics in one place only, how often a record is used: so with random batches."""
-    cfg = find("dp-dsgd").EXAMPLE.replace(batch=2)
+    cfg = find("dp-dsgd").example.replace(batch=2)
     setting = make_setting(find("dp-dsgd"), cfg, epsilon=1.0, records=8)
     for seed in range(1000):
         found = checks.examine(checks.gather(setting, ATTACKS[:2], seed=seed))

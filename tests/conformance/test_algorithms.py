@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import equinox as eqx
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from coterie.algorithms.base import Algorithm, Law, Needs, all_algorithms, find
+from coterie.algorithms.base import Law, Needs, all_algorithms, find
 from coterie.drivers.dry_run import undeclared
 from coterie.drivers.layout import Layout, rows
 from coterie.drivers.program import Program
@@ -49,7 +50,7 @@ SIGNATURES = {
 
 def layout_for(slug: str, dtype: type = np.float64, garbage: float = 0.0) -> Layout:
     """Five unlike agents; `garbage` is written over the padding of their shards."""
-    kind = getattr(find(slug).module, "GRAPHS", ("ring",))[0]
+    kind = (find(slug).graphs or ("ring",))[0]
     layout = network(5, SIZES, DIM, graph=kind, rounds=ROUNDS, data=logistic_data(sum(SIZES), DIM, 3))
     if garbage:
         with jax.enable_x64(True):
@@ -67,7 +68,7 @@ def layout_for(slug: str, dtype: type = np.float64, garbage: float = 0.0) -> Lay
 
 def config_for(slug: str):
     """The example configuration, its automatic fields left as the module gives them."""
-    return find(slug).EXAMPLE
+    return find(slug).example
 
 
 @cache
@@ -87,17 +88,17 @@ def test_protocol(slug: str) -> None:
     for name, expected in SIGNATURES.items():
         assert list(inspect.signature(getattr(algorithm, name)).parameters) == expected, name
         assert getattr(algorithm, name).__doc__, f"{name} has no docstring"
-    assert isinstance(algorithm.EXAMPLE, algorithm.Config)
+    assert isinstance(algorithm.example, algorithm.config)
     assert len(algorithm.summary) > 20
     assert algorithm.reference
     with pytest.raises(ValidationError):
-        algorithm.Config(no_such_setting=1)
-    for name, field in algorithm.Config.model_fields.items():
+        algorithm.config(no_such_setting=1)
+    for name, field in algorithm.config.model_fields.items():
         assert field.description, f"setting {name} has no description"
-    leaves, structure = jax.tree.flatten(algorithm.EXAMPLE)
-    assert jax.tree.unflatten(structure, leaves) == algorithm.EXAMPLE
+    leaves, structure = jax.tree.flatten(algorithm.example)
+    assert jax.tree.unflatten(structure, leaves) == algorithm.example
     place = rows(layout_for(slug).arrays.place, 0)
-    assert all(isinstance(law, Law) for law in algorithm.draws(algorithm.EXAMPLE, place).values())
+    assert all(isinstance(law, Law) for law in algorithm.draws(algorithm.example, place).values())
 
 
 @each
@@ -107,10 +108,9 @@ def test_what_is_asked_of_records_is_what_the_contract_says(slug: str) -> None:
     with jax.enable_x64(True):
         place, shard = rows(layout.arrays.place, 0), rows(layout.arrays.groups[0].shards, 0)
         assert undeclared(algorithm, config_for(slug), place, shard) == []
-        careless = ModuleType("careless")
-        vars(careless).update({**vars(algorithm.module), "needs": lambda cfg: Needs()})
+        careless = replace(algorithm, needs=lambda cfg: Needs())
         asks = algorithm.needs(config_for(slug))
-        found = undeclared(Algorithm(slug, careless), config_for(slug), place, shard)
+        found = undeclared(careless, config_for(slug), place, shard)
         assert bool(found) == (asks.reads_often or asks.bounded)
 
 

@@ -42,7 +42,7 @@ def both(slug: str, kind: str, devices: int) -> tuple[Trace, Trace, Shards]:
         layout, shards = make_layout(*what, **options), make_shards(*what, **options, mesh=make_mesh(devices))
     algorithm = find(slug)
     noise = 0.01 * (1 + np.arange(len(SIZES))) if algorithm.private else 0.0
-    runs = [Run(s, algorithm.EXAMPLE, noise) for s in (4, 5)]
+    runs = [Run(s, algorithm.example, noise) for s in (4, 5)]
     how: dict[str, Any] = {"rounds": ROUNDS, "every": 3, "test": Test(*logistic_data(20, DIM, seed=9))}
     return simulate(algorithm, layout, runs, **how), simulate_shards(algorithm, shards, runs, **how), shards
 

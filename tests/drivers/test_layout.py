@@ -36,7 +36,7 @@ def plain(slug: str) -> np.ndarray:
     """Points of a run in which all agents are one group."""
     layout = star()
     assert len(layout.arrays.groups) == 1
-    return run(slug, find(slug).EXAMPLE, layout, record=False).points
+    return run(slug, find(slug).example, layout, record=False).points
 
 
 @pytest.mark.parametrize("slug", [pytest.param("admm", marks=pytest.mark.slow), "dgd"])
@@ -52,7 +52,7 @@ def test_groups_do_not_show(slug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     padded = sum(g.shards.targets.size for g in groups)
     assert padded < 0.5 * len(SIZES) * max(SIZES)
     assert [g.low for g in groups[1:]] == [g.high for g in groups[:-1]]
-    np.testing.assert_allclose(run(slug, find(slug).EXAMPLE, layout, record=False).points, want, atol=1e-9)
+    np.testing.assert_allclose(run(slug, find(slug).example, layout, record=False).points, want, atol=1e-9)
     np.testing.assert_allclose(pooled(layout), optimum, atol=1e-8)
 
 
@@ -63,12 +63,12 @@ def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     layout = star()
     (group,) = layout.arrays.groups
     assert group.chunk == 3
-    np.testing.assert_allclose(run("dgd", find("dgd").EXAMPLE, layout).points, want, atol=1e-10)
+    np.testing.assert_allclose(run("dgd", find("dgd").example, layout).points, want, atol=1e-10)
 
 
 def test_turns_do_not_show() -> None:
     """Agents that solve their subproblems one after the other answer as when all solve at once."""
-    layout, cfg = network(5, 8, 3, rounds=4), find("admm").EXAMPLE
+    layout, cfg = network(5, 8, 3, rounds=4), find("admm").example
     (group,) = layout.arrays.groups
     turns = swap(layout, groups=[dataclasses.replace(group, one_by_one=True)])
     assert not group.one_by_one
@@ -79,7 +79,7 @@ def test_turns_do_not_show() -> None:
 
 def test_arrays_go_to_the_device_that_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU they are there; an accelerator gets them, as they are, once."""
-    layout, cfg = network(5, 8, 3, rounds=4), find("dgd").EXAMPLE
+    layout, cfg = network(5, 8, 3, rounds=4), find("dgd").example
     assert layout.placed is layout.arrays
     want = run("dgd", cfg, layout).points
     monkeypatch.setattr(jax, "default_backend", lambda: "elsewhere")
@@ -92,7 +92,7 @@ def test_arrays_go_to_the_device_that_computes(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_one_matrix_product_equals_the_walk_over_edges() -> None:
-    dense, cfg = network(9, 8, 3, graph="erdos-renyi", p=0.5, rounds=5), find("dgd").EXAMPLE
+    dense, cfg = network(9, 8, 3, graph="erdos-renyi", p=0.5, rounds=5), find("dgd").example
     other = network(9, 8, 3, graph="complete", rounds=5).arrays.adjacency
     assert dense.arrays.adjacency is not None
     a, b, wrong = (run("dgd", cfg, swap(dense, adjacency=m)).points for m in (dense.arrays.adjacency, None, other))
@@ -129,7 +129,7 @@ def test_a_loss_with_a_kink_at_nothing_is_not_touched_by_padding() -> None:
     geometric = Custom.make(lambda p, f, y: jnp.linalg.norm(p - f), np.zeros(3), smoothness=10.0)
     data = logistic_data(12, 3)
     layout = network(3, [2, 3, 7], 3, problem=geometric, data=data, rounds=2)
-    trace = run("dgd", find("dgd").EXAMPLE, layout, record=False)
+    trace = run("dgd", find("dgd").example, layout, record=False)
     assert np.isfinite(trace.points).all()
     assert np.isfinite(trace.curves["train_loss"]).all()
 

@@ -71,7 +71,7 @@ def _permuted(text: str) -> list[int]:
 
 @pytest.mark.slow
 def test_every_algorithm_is_the_same_over_three_devices() -> None:
-    kind = {slug: getattr(a.module, "GRAPHS", ("gnm",))[0] for slug, a in all_algorithms().items()}
+    kind = {slug: (a.graphs or ("gnm",))[0] for slug, a in all_algorithms().items()}
     cases = [f"{slug}:{graph}:3" for slug, graph in kind.items()]
     for case, found in spread(cases).items():
         print(case)
@@ -90,7 +90,7 @@ def shards() -> Any:
 
 def go(checkpoint: Checkpoint | None = None, seed: int = 4, **options: Any) -> Trace:
     algorithm = find("dp-dsgd")
-    runs = [Run(seed, algorithm.EXAMPLE, 0.02)]
+    runs = [Run(seed, algorithm.example, 0.02)]
     return simulate_shards(algorithm, shards(), runs, rounds=ROUNDS, every=3, checkpoint=checkpoint, **options)
 
 

@@ -200,7 +200,7 @@ def make(name: str, **functions: object) -> Algorithm:
     }
     for key, value in {**parts, **functions}.items():
         setattr(module, key, value)
-    return Algorithm(name, module)
+    return Algorithm.of(name, module)
 
 
 @cache
@@ -308,7 +308,7 @@ def test_an_equal_run_reuses_the_compiled_program_and_a_changed_algorithm_does_n
     module = ModuleType("dgd_twice")  # the same functions but one: nothing compiled for the first may be used
     module.__dict__.update(vars(dgd))
     module.estimate = lambda cfg, place, state: 2 * dgd.estimate(cfg, place, state)
-    twice = simulate(Algorithm("dgd", module), small(), runs, rounds=rounds)
+    twice = simulate(Algorithm.of("dgd", module), small(), runs, rounds=rounds)
     np.testing.assert_allclose(twice.points, 2 * first.points, rtol=1e-12)
 
 

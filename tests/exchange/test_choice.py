@@ -44,10 +44,10 @@ def same_iterates(slug: str) -> None:
     algorithm, rounds = find(slug), 5
     layout = network(5, SIZES, 4, graph="complete", rounds=rounds)
     noise = 0.5 if algorithm.private else 0.0
-    plain = run(slug, algorithm.EXAMPLE, layout, noise=noise)
+    plain = run(slug, algorithm.example, layout, noise=noise)
     errors = []
     for bits in (24, 34):
-        summed = run(slug, algorithm.EXAMPLE, layout, noise=noise, exchange=SecretSum(5, bits))
+        summed = run(slug, algorithm.example, layout, noise=noise, exchange=SecretSum(5, bits))
         errors.append(np.abs(summed.points - plain.points).max())
         limit = 3 * rounds * 5 * 2.0 ** -(bits + 1)  # a round adds N 2^(−f−1), times how much it stretches
         assert errors[-1] <= limit
@@ -68,7 +68,7 @@ def test_same_iterates_of_every_other_algorithm_that_says_it_reads_sums(slug: st
 
 def test_messages_on_the_wire() -> None:
     layout = network(5, SIZES, 4, graph="complete", rounds=3)
-    cfg = find("dgd").EXAMPLE
+    cfg = find("dgd").example
     assert (run("dgd", cfg, layout, exchange=SecretSum(5)).bytes == 3 * additive_bytes(4)).all()
     assert (run("dgd", cfg, layout, exchange=SecretSum(5, threshold=4)).bytes == 3 * threshold_bytes(4, 5)).all()
     quantized = run("dgd", cfg, layout, exchange=Quantized(8, 4.0))
@@ -79,7 +79,7 @@ def test_messages_on_the_wire() -> None:
 def test_quantized_messages_lie_on_the_grid(rounding: str) -> None:
     """Within one step (nearest: half), counted where cut; more bits bring the run back to the plain one."""
     layout = network(5, SIZES, 4, graph="ring", rounds=8)
-    cfg = find("dgd").EXAMPLE
+    cfg = find("dgd").example
     plain = run("dgd", cfg, layout)
     exchange = Quantized(8, 4.0, rounding)
     coarse = run("dgd", cfg, layout, exchange=exchange)
@@ -105,7 +105,7 @@ def test_stochastic_rounding_is_unbiased_and_nearest_is_not() -> None:
 
 def test_numbers_beyond_the_bound_are_cut_and_counted() -> None:
     layout = network(5, SIZES, 4, graph="complete", rounds=4)
-    trace = run("dgd", find("dgd").EXAMPLE, layout, exchange=SecretSum(5, bound=1e-3))
+    trace = run("dgd", find("dgd").example, layout, exchange=SecretSum(5, bound=1e-3))
     assert trace.extras["cut"] > 0
     with pytest.raises(InputError, match=r"≥ 2\^63"):
         SecretSum(5, fraction_bits=62)
@@ -125,7 +125,7 @@ def test_who_needs_individual_messages_is_refused() -> None:
     layout = network(5, SIZES, 4, graph="complete", rounds=2)
     for slug in ("ldp-dgd", "ldp-dgd-range"):  # and could not run if it were not refused
         with pytest.raises(InputError, match="opens sums only"):
-            run(slug, find(slug).EXAMPLE, layout, exchange=SecretSum(5))
+            run(slug, find(slug).example, layout, exchange=SecretSum(5))
 
 
 def plan_with(**exchange: object) -> dict:
@@ -234,7 +234,7 @@ def spread(slug: str) -> float:
     """How far the agents' estimates are apart after four noisy rounds over a secret sum."""
     layout = network(5, SIZES, 4, graph="complete", rounds=4)
     noise = 1.0 if find(slug).private else 0.0
-    return float(np.ptp(run(slug, find(slug).EXAMPLE, layout, noise=noise, exchange=SecretSum(5)).points, axis=1).max())
+    return float(np.ptp(run(slug, find(slug).example, layout, noise=noise, exchange=SecretSum(5)).points, axis=1).max())
 
 
 @pytest.mark.parametrize("slug", [TOTAL[0], *(pytest.param(s, marks=pytest.mark.slow) for s in TOTAL[1:])])

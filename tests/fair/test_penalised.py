@@ -92,7 +92,7 @@ def test_gradient_descent_with_the_penalty_is_fairer():
             layout = make_layout(
                 problem, x, signs, np.array_split(np.arange(600), 3), graph, mixing(graph), rounds=300, ridge=1e-3
             )
-        trace = simulate(algorithm, layout, [Run(0, algorithm.EXAMPLE, np.zeros(3))], rounds=300)
+        trace = simulate(algorithm, layout, [Run(0, algorithm.example, np.zeros(3))], rounds=300)
         w = trace.points[0].mean(0)
         covariances.append(abs((z - z.mean()) @ x @ w) / len(x))
     assert covariances[1] < 0.4 * covariances[0]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from pydantic import BaseModel, Field
 
-from coterie.algorithms.base import Algorithm, Config, Erratum, all_algorithms
+from coterie.algorithms.base import Erratum, all_algorithms
 from coterie.coupled import admm as coupled
 from coterie.errors import InputError
 from coterie.fair import METHODS
@@ -70,11 +69,9 @@ def test_kinds_in_words() -> None:
 # ---- errata ----------------------------------------------------------------------------------------------------------
 
 
-def fake(slug: str, *declared: Erratum) -> Algorithm:
-    """An algorithm with these errata."""
-    module = ModuleType(slug)
-    module.__dict__.update(ERRATA=declared, REFERENCE=f"paper of {slug}", Config=Config)
-    return Algorithm(slug, module)
+def fake(slug: str, *declared: Erratum) -> errata.Source:
+    """A method with these errata."""
+    return errata.Source(slug, f"paper of {slug}", declared)
 
 
 def test_errata_are_counted_once_and_shown_worst_first() -> None:

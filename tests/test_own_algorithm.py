@@ -1,0 +1,81 @@
+"""An algorithm of one's own, outside the package: named as a module, or installed under a name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coterie.algorithms import base
+from coterie.cli import main
+from coterie.errors import InputError
+from coterie.plan import validate
+
+SOURCE = Path(__file__).parent.parent / "CONTRIBUTING.md"
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package of a stranger's with the algorithm that CONTRIBUTING shows."""
+    (text,) = re.findall(r"<!-- file: coterie/algorithms/\w+\.py -->\n```python\n(.*?)```", SOURCE.read_text(), re.S)
+    folder = tmp_path / "strangers_package"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "diffusion.py").write_text(text)
+    (folder / "nothing.py").write_text('"""Not an algorithm."""\n')
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    base.all_algorithms.cache_clear()
+
+
+def test_a_module_is_run_by_its_name(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = ["--set", "algorithm.name=strangers_package.diffusion", "--set", "run.rounds=3"]
+    assert main(["run", *own, "--seeds", "1", "--quiet", "--out", str(package / "out")]) == 0
+    assert "strangers_package.diffusion" in (package / "out" / "result.json").read_text()
+    assert main(["algorithms", "strangers_package.diffusion"]) == 0
+    assert "Noisy diffusion" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("strangers_package.missing", "No module named 'strangers_package.missing'"),
+        ("strangers_package.nothing", "is not an algorithm: it lacks Config"),
+        ("nowhere.at.all", "No module named 'nowhere'"),
+        ("dpdsgd", "unknown algorithm 'dpdsgd'"),
+        ("strangers_package.diffusion.", "strangers_package.diffusion."),
+        (".diffusion", ".diffusion"),
+    ],
+)
+def test_what_is_no_algorithm_is_one_line(
+    package: Path, name: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["account", "--set", f"algorithm.name={name}"]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_plans_of_others_run_no_module(package: Path) -> None:
+    """An agreement, or a certificate, that names a module is refused before anything is imported."""
+    (package / "strangers_package" / "diffusion.py").write_text("raise SystemExit('imported')\n")
+    tree = {"algorithm": {"name": "strangers_package.diffusion"}}
+    with pytest.raises(InputError, match="is a module: a plan of others takes an algorithm that is installed"):
+        validate(tree, foreign=True)
+
+
+def test_an_entry_point_gives_a_name(package: Path) -> None:
+    info = package / "strangers_package-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: strangers-package\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[coterie.algorithms]\nstrangers-diffusion = strangers_package.diffusion\n")
+    base.all_algorithms.cache_clear()
+    assert base.find("strangers-diffusion").private
+    plan = validate({"algorithm": {"name": "strangers-diffusion", "clip": 0.25}}, foreign=True)
+    assert plan.algorithm.config().clip == 0.25  # type: ignore[attr-defined]
+    (info / "entry_points.txt").write_text("[coterie.algorithms]\ndp-dsgd = strangers_package.diffusion\n")
+    base.all_algorithms.cache_clear()
+    with pytest.raises(InputError, match="two algorithms are called 'dp-dsgd'"):
+        base.find("dp-dsgd")
