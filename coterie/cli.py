@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -167,6 +168,7 @@ def graph(
     set_: SetOption = None,
 ) -> None:
     """Describe a plan's graph: degrees, spectrum, how fast it mixes."""
+    _look_at([plan], set_)
     from coterie.commands import graph as command
 
     command.show(plan, out, set_ or [], out_console)
@@ -222,6 +224,7 @@ def compare(
 
     Example: coterie compare --algorithms pr-admm,dvp,dp-dsgd --epsilons 0.1,1,10 --seeds 10 --out runs/compare
     """
+    _look_at(plans or [None], set_)
     from coterie.commands import compare as command
 
     names = [a.strip() for a in algorithms.split(",") if a.strip()]
@@ -267,6 +270,7 @@ def audit(
 
     Example: coterie audit pr-admm dvp --epsilons 1,8 --trials 5000 --out runs/audit
     """
+    _look_at([Path(t) for t in targets or [] if t.endswith(".toml")], None)
     from coterie.commands import audit as command
 
     budgets = numbers("--epsilons", epsilons)
@@ -318,9 +322,18 @@ def launch(
 
     Example: coterie launch --set run.rounds=20 --out runs/rehearsal
     """
+    _look_at([plan], set_)
     from coterie.commands import deploy as command
 
     raise typer.Exit(command.launch(plan, out, set_ or [], out_console))
+
+
+def _look_at(plans: Sequence[Path | None], changes: list[str] | None) -> None:
+    """Tell a mistake in a plan at once, before JAX is loaded."""
+    from coterie.plan import read_plan
+
+    for path in plans:
+        read_plan(path, changes)
 
 
 def progress_bar(console: Console) -> Progress:

@@ -14,9 +14,9 @@ import numpy as np
 
 from coterie.algorithms._admm import LEAST_TOLERANCE, longest
 from coterie.algorithms.base import Algorithm, Place, find
+from coterie.drivers.budget import _alike, run_events
 from coterie.errors import InputError
 from coterie.plan import Plan
-from coterie.privacy.budget import _alike, run_events
 from coterie.privacy.events import ObjectivePerturbation, Pure
 from coterie.problems import Problem
 from coterie.problems.planned import problem_of

@@ -17,21 +17,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.algorithms.base import Algorithm, Config, Place, Public, find
+from coterie.algorithms.batches import rows
 from coterie.contracts import check_contract, need_fit, need_room, need_solvable
 from coterie.data import Dataset, Origins, split
 from coterie.data.planned import leaks_of, load_planned, parts_of, public_sizes
 from coterie.data.store import Store, open_store
+from coterie.drivers.budget import Spending, calibrate_agents, spending
 from coterie.drivers.dry_run import need_sums
-from coterie.drivers.layout import make_layout, make_places, rows
-from coterie.drivers.references import REFERENCES, scores
+from coterie.drivers.layout import make_layout, make_places
+from coterie.drivers.references import scores
 from coterie.drivers.simulate import Run, Test, Trace, simulate
 from coterie.errors import InputError
 from coterie.exchange.planned import central_noise, claim_of, exchange_of
 from coterie.exchange.statement import EVERY_MESSAGE, Claim
 from coterie.graphs import Graph, Mixing, make_graph, mixing
-from coterie.plan import Plan
+from coterie.plan import REFERENCES, Plan
 from coterie.privacy import schedules
-from coterie.privacy.budget import Spending, calibrate_agents, spending
 from coterie.problems import Problem
 from coterie.problems.facts import need_facts
 from coterie.problems.planned import make_problem, need_bounds, problem_of

@@ -15,15 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.algorithms.base import Maybe
+from coterie.algorithms.batches import rows
 from coterie.contracts import check_contract
 from coterie.data import make_clinics
 from coterie.drivers.dry_run import emitted, empty_shard
-from coterie.drivers.layout import rows
-from coterie.drivers.references import REFERENCES
 from coterie.drivers.simulate import Test
 from coterie.errors import InputError
 from coterie.experiment import Network, Priced, assemble, prepare, price, public_network, public_sizes
-from coterie.plan import Plan
+from coterie.plan import REFERENCES, Plan
 from coterie.problems import Perceptron, Softmax
 
 __all__ = ["Rehearsal", "explain", "message_size", "rehearse"]

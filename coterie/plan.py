@@ -10,19 +10,20 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from coterie.algorithms.base import Config, find
+from coterie.algorithms import names, unknown
 from coterie.arguments import check_arguments
-from coterie.drivers.references import REFERENCES
 from coterie.errors import InputError
-from coterie.graphs.make import KINDS
 from coterie.names import host_and_port, party_name
-from coterie.privacy import schedules
+
+if TYPE_CHECKING:
+    from coterie.algorithms.base import Config
 
 __all__ = [
+    "REFERENCES",
     "AlgorithmPlan",
     "DataPlan",
     "DeployPlan",
@@ -41,6 +42,10 @@ __all__ = [
     "validate",
 ]  # fmt: skip
 
+REFERENCES = {
+    "pooled": "The optimum of all agents' data in one place: what decentralized learning tries to reach. Not private.",
+    "alone": "Every agent trains on its own data and sends nothing: what it gets without the others.",
+}
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 
@@ -116,6 +121,8 @@ class GraphPlan(Section):
     def _belongs(self) -> GraphPlan:
         _at_home(self, "graph", {"seed": ("regular", "erdos-renyi", "gnm", "small-world")}, "kind", self.kind)
         _at_home(self, "graph", {"kappa": "laplacian"}, "mixing", self.mixing)
+        from coterie.graphs.make import KINDS
+
         check_arguments(f"graph kind {self.kind!r}", KINDS[self.kind], self.params())
         return self
 
@@ -164,6 +171,11 @@ class AlgorithmPlan(BaseModel):
         if self.name in REFERENCES:
             if extra:
                 raise InputError(f"algorithm.{next(iter(extra))} is unknown: {self.name} takes no settings")
+        elif "." not in self.name and self.name not in names():  # said before JAX is loaded to look at one of them
+            raise InputError(unknown(self.name))
+        from coterie.algorithms.base import Config, find
+
+        if self.name in REFERENCES:
             return Config()
         algorithm = find(self.name)
         try:
@@ -190,6 +202,8 @@ class PrivacyPlan(Section):
 
     @model_validator(mode="after")
     def _taken(self) -> PrivacyPlan:
+        from coterie.privacy import schedules
+
         schedules.make(self.schedule, 2, **self.schedule_options)  # refuses options that the schedule does not take
         return self
 

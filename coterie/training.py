@@ -17,15 +17,15 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from coterie.algorithms.batches import rows
 from coterie.contracts import check_contract
 from coterie.data import ALL_PUBLIC, Dataset
-from coterie.drivers.layout import rows
+from coterie.drivers.budget import run_events
 from coterie.drivers.seeds import fresh_seed
 from coterie.drivers.simulate import Test
 from coterie.errors import InputError
 from coterie.experiment import Priced, assemble, price
 from coterie.plan import Plan, validate
-from coterie.privacy.budget import run_events
 from coterie.privacy.events import Event, flat
 from coterie.privacy.ledger import Budget, MemoryLedger
 from coterie.problems import Custom, Linear, Mean, Problem, Softmax

@@ -12,10 +12,10 @@ import numpy as np
 
 from coterie.algorithms.base import find
 from coterie.algorithms.dp_consensus_gd import Config
+from coterie.drivers.budget import calibrate_agents
 from coterie.drivers.layout import make_layout
 from coterie.drivers.simulate import Run, simulate
 from coterie.graphs import make_graph, mixing
-from coterie.privacy.budget import calibrate_agents
 from coterie.privacy.gdp import mu_for
 from coterie.problems import Mean
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.algorithms.base import find
-from coterie.drivers.layout import rows
+from coterie.algorithms.batches import rows
 from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.experiment import Experiment, Priced, prepare, settle
 from coterie.plan import Plan, validate

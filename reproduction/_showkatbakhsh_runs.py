@@ -12,7 +12,8 @@ from scipy.stats import truncnorm
 
 from coterie.algorithms import dp_consensus_gd
 from coterie.algorithms.base import find
-from coterie.drivers.layout import Layout, make_layout, rows
+from coterie.algorithms.batches import rows
+from coterie.drivers.layout import Layout, make_layout
 from coterie.drivers.simulate import Run, simulate
 from coterie.graphs import Mixing, make_graph, mixing
 from coterie.privacy import schedules

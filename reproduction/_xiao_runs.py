@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from coterie.algorithms import hmv_dgd, ldp_admm, ldp_dgd, ldp_dgd_range
 from coterie.algorithms.base import Algorithm, Config, Place, find
-from coterie.drivers.layout import rows
+from coterie.algorithms.batches import rows
 from coterie.drivers.references import pooled
 from coterie.drivers.simulate import Run, simulate
 from coterie.experiment import Experiment, Priced, prepare, settle

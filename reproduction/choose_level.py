@@ -24,12 +24,12 @@ def run(
     changes: list[str], console: Console,
 ) -> None:  # fmt: skip
     """Measure the final loss at each per-round level α, fit it, and show where loss and privacy balance."""
-    from coterie.drivers.layout import rows
+    from coterie.algorithms.batches import rows
+    from coterie.drivers.budget import run_events, spending
     from coterie.drivers.simulate import Run, simulate
     from coterie.exchange.planned import exchange_of
     from coterie.experiment import prepare, price
     from coterie.privacy.base import flat
-    from coterie.privacy.budget import run_events, spending
     from coterie.report.result import check_out, write_atomically, write_json
 
     if len(levels) < 4 or min(levels) <= 0:

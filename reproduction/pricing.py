@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.algorithms.base import Algorithm, Config, Place
-from coterie.drivers.layout import rows
+from coterie.algorithms.batches import rows
 from coterie.privacy.accountants import account
 from coterie.privacy.calibration import calibrate
 from coterie.privacy.events import Event

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.algorithms.base import Algorithm, Config, Place, find
-from coterie.drivers.layout import Layout, make_layout, rows
+from coterie.algorithms.batches import rows
+from coterie.drivers.layout import Layout, make_layout
 from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.graphs import make_graph, mixing
 from coterie.problems import Linear, Problem, Shard

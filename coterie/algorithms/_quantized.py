@@ -44,7 +44,7 @@ from coterie.algorithms._sampling import (
 )
 from coterie.algorithms.base import Auto, Inbox, Law, Place, Public, Uniform
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.exchange.quantize import dithered, pack_integers, packed_bits, saturate, unpack_integers
+from coterie.algorithms.quantize import dithered, pack_integers, packed_bits, saturate, unpack_integers
 from coterie.privacy.events import Event, SampledGaussian
 from coterie.privacy.rdp import zcdp_epsilon
 from coterie.problems import Shard

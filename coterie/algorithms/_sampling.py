@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from coterie.privacy import profiles, rdp
+from coterie.privacy.base import static
 from coterie.privacy.events import Event, SampledGaussian
 
 __all__ = [
@@ -132,9 +132,9 @@ class DeadlineGaussian(Event):
     realised_as: ClassVar = (SampledGaussian,)
     noise_multiplier: Any
     count: Any
-    batch: int = eqx.field(static=True)
-    discrete: bool = eqx.field(default=False, static=True)
-    constant: bool = eqx.field(default=False, static=True)
+    batch: int = static()
+    discrete: bool = static(default=False)
+    constant: bool = static(default=False)
     limits: ClassVar = {"noise_multiplier": ">= 0", "count": ">= 0"}
 
     @property

@@ -40,11 +40,10 @@ and, where they apply,
 from __future__ import annotations
 
 import importlib
-import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
@@ -53,10 +52,12 @@ import jax
 from jaxtyping import Array, Float, Int
 from pydantic import BaseModel, ConfigDict
 
+from coterie.algorithms import names, unknown
 from coterie.algorithms.inbox import Inbox, Maybe
+from coterie.algorithms.laws import Grid, L2Laplace, Laplace, Law, Normal, Uniform, add
 from coterie.errors import InputError
+from coterie.privacy.base import watch_kinds
 from coterie.privacy.events import Event
-from coterie.privacy.laws import Grid, L2Laplace, Laplace, Law, Normal, Uniform, add
 from coterie.problems.base import Problem
 from coterie.problems.solve import Solver
 
@@ -307,42 +308,42 @@ NAMES = {
 REQUIRED = ("Config", "EXAMPLE", "init", "draws", "emit", "absorb", "estimate", "cost", "needs")
 
 
+def _as_pytree(kind: type[Event]) -> None:
+    """Let JAX map over the numbers of an event: `cost` is traced. Built anew without its checks, which read values."""
+    every = fields(kind)
+    static = tuple(f.name for f in every if f.metadata.get("static", False))
+    numbers = tuple(f.name for f in every if f.name not in static)
+
+    def flatten(event: Event) -> tuple[tuple, tuple]:
+        return tuple(getattr(event, n) for n in numbers), tuple(getattr(event, n) for n in static)
+
+    def unflatten(structure: tuple, leaves: Iterable) -> Event:
+        event = object.__new__(kind)
+        for name, value in (*zip(numbers, leaves, strict=True), *zip(static, structure, strict=True)):
+            object.__setattr__(event, name, value)
+        return event
+
+    jax.tree_util.register_pytree_node(kind, flatten, unflatten)
+
+
+watch_kinds(_as_pytree)
+
+
 @cache
 def all_algorithms() -> dict[str, Algorithm]:
-    """Every algorithm of the package, by slug: found by walking it, never listed by hand.
-
-    Those of other packages are found by their entry points in the group "coterie.algorithms".
-    """
-    import coterie.algorithms as package
-
-    found = {}
-    for info in pkgutil.iter_modules(package.__path__):
-        if info.name.startswith("_") or info.name in ("base", "inbox"):
-            continue
-        slug = info.name.replace("_", "-")
-        found[slug] = Algorithm.of(slug, importlib.import_module(f"{package.__name__}.{info.name}"))
-    for point in entry_points(group="coterie.algorithms"):
-        if point.name in found:
-            raise InputError(f"two algorithms are called {point.name!r}: rename the entry point of {point.value}")
-        found[point.name] = Algorithm.of(point.name, point.load())
-    return dict(sorted(found.items()))
-
-
-def find(name: str) -> Algorithm:
-    """The algorithm called `name`, or in the module `name` if it has a dot; an error lists what there is."""
-    known = all_algorithms()
-    if name in known:
-        return known[name]
-    if "." not in name:
-        raise InputError(
-            f"unknown algorithm {name!r}; there are {', '.join(known)}, or one of your own as package.module"
-        )
-    return _own(name)
+    """Every algorithm by its name: found (`coterie.algorithms.names`), never listed by hand."""
+    return {name: find(name) for name in names()}
 
 
 @cache
-def _own(name: str) -> Algorithm:
+def find(name: str) -> Algorithm:
+    """The algorithm called `name`, or in the module `name` if it has a dot; an error lists what there is."""
+    if name not in names() and "." not in name:
+        raise InputError(unknown(name))
+    place = names().get(name, name)
     try:
-        return Algorithm.of(name, importlib.import_module(name))
+        return Algorithm.of(name, place.load() if isinstance(place, EntryPoint) else importlib.import_module(place))
     except (ImportError, TypeError, ValueError) as error:
+        if name in names() and isinstance(place, str):
+            raise  # our own fault, not the user's
         raise InputError(f"algorithm {name!r}: {error}") from None

@@ -31,7 +31,7 @@ from pydantic import Field, model_validator
 
 from coterie.algorithms import _quantized as q
 from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Needs, Normal, Place, Public, Uniform
-from coterie.exchange.quantize import common_dither, released, width_of
+from coterie.algorithms.quantize import common_dither, released, width_of
 from coterie.privacy.events import DiscreteGaussian, Event
 from coterie.problems import Shard
 

@@ -22,7 +22,7 @@ from pydantic import Field
 from coterie.algorithms import _quantized as q
 from coterie.algorithms._quantized import Message, State, absorb, bits, duration, estimate, init, pack, reveals, unpack
 from coterie.algorithms.base import Auto, Law, Needs, Normal, Place, Public, Uniform
-from coterie.exchange.quantize import common_dither, released
+from coterie.algorithms.quantize import common_dither, released
 from coterie.privacy.events import Event
 from coterie.problems import Shard
 

@@ -29,8 +29,8 @@ from pydantic import Field, model_validator
 from coterie.algorithms import _quantized as q
 from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Needs, Normal, Place, Public, Uniform, add
 from coterie.algorithms.base import Config as BaseConfig
+from coterie.algorithms.quantize import pack_sparse, sparse_bits, unpack_sparse
 from coterie.errors import InputError
-from coterie.exchange.quantize import pack_sparse, sparse_bits, unpack_sparse
 from coterie.privacy.events import Event, MaskedGaussian
 from coterie.privacy.rdp import zcdp_epsilon
 from coterie.problems import Shard

@@ -28,6 +28,7 @@ import numpy as np
 from scipy.special import xlogy
 
 from coterie.algorithms.base import Algorithm, Config
+from coterie.algorithms.laws import Law
 from coterie.audit import exchange
 from coterie.audit.coupling import CLOSE, Coupled, couple
 from coterie.audit.declared import Declared, declare, told
@@ -36,7 +37,6 @@ from coterie.audit.setting import DRAWN, Setting, attacks_on, place_of, worlds
 from coterie.privacy.accountants import account
 from coterie.privacy.events import Event
 from coterie.privacy.filter import BudgetExceeded
-from coterie.privacy.laws import Law
 from coterie.privacy.ledger import Budget, MemoryLedger
 from coterie.problems import Linear
 

@@ -32,6 +32,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import chi2, gamma
 
+from coterie.algorithms.laws import Grid, Laplace
 from coterie.audit.checks import RARE, Finding
 from coterie.deploy.agreement import Agreement, read_agreement
 from coterie.deploy.frames import BadFrame, Frame, Receipt, Wire, open_frame
@@ -42,7 +43,6 @@ from coterie.deploy.party import Party, Terms, read_records
 from coterie.deploy.records import Book, canonical
 from coterie.errors import InputError
 from coterie.privacy.events import Free, to_json
-from coterie.privacy.laws import Grid, Laplace
 
 __all__ = ["PartyFound", "audit_folder", "is_deployed", "wire_of"]
 

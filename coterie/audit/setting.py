@@ -19,13 +19,14 @@ import numpy as np
 from scipy.optimize import brentq
 
 from coterie.algorithms.base import Algorithm, Config, Place, Public
+from coterie.algorithms.batches import rows
 from coterie.audit.losses import Pair, pairs
 from coterie.audit.neighbours import DEGREE
-from coterie.drivers.layout import make_places, rows
+from coterie.drivers.budget import calibrate_agents, run_events
+from coterie.drivers.layout import make_places
 from coterie.errors import InputError
 from coterie.graphs import make_graph, mixing
 from coterie.privacy.accountants import account, total_mu
-from coterie.privacy.budget import calibrate_agents, run_events
 from coterie.privacy.events import Event, Free, NonPrivate
 from coterie.problems import HeldShard, Linear, Problem, Settings
 

@@ -23,17 +23,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.algorithms.base import find
+from coterie.algorithms.laws import Grid, Laplace, Law
 from coterie.audit import bounds
 from coterie.audit.recorded import wire_of
 from coterie.audit.setting import ANGLE, FAR, RIDGE
 from coterie.audit.transcripts import IMPOSSIBLE
 from coterie.deploy.noise import UNITS, Source, SystemSource
 from coterie.deploy.party import Carry, Party, Records, Terms
+from coterie.drivers.budget import run_events
 from coterie.errors import InputError
 from coterie.plan import validate
 from coterie.privacy.accountants import account, total_mu
-from coterie.privacy.budget import run_events
-from coterie.privacy.laws import Grid, Laplace, Law
 
 __all__ = ["WireVerdict", "Worlds", "audit_wire", "explain_bytes", "make_worlds", "speak"]
 

@@ -10,8 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from coterie.algorithms.base import Algorithm, all_algorithms, find
-from coterie.drivers.references import REFERENCES
 from coterie.fair import METHODS
+from coterie.plan import REFERENCES
 
 __all__ = ["describe", "show"]
 

@@ -61,7 +61,6 @@ def check(
 
     Example: coterie plan check plan.toml
     """
-    from coterie.explain import explain, rehearse
     from coterie.plan import read_plan
 
     if plan is not None and _is_json(plan):
@@ -74,7 +73,9 @@ def check(
         console.print(f"The signature was not checked: coterie plan verify {plan} --ca ca.json", highlight=False)
         read = found.plan
     else:
-        read = read_plan(plan, set_ or [])
+        read = read_plan(plan, set_ or [])  # a mistake in it is told before the rest is loaded
+    from coterie.explain import explain, rehearse
+
     lines, network, priced = explain(read)
     for line in lines:
         console.print(line, highlight=False, markup=False)

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 
 from coterie.errors import InputError
-from coterie.plan import read_plan
 
 __all__ = ["account_plan", "calibrate"]
 
@@ -20,11 +19,13 @@ SHOWN = ("algorithm", "rounds", "private", "claim", "epsilon", "delta", "account
 
 def account_plan(path: Path | None, changes: list[str], as_json: bool, console: Console) -> None:
     """What every agent spends, by every valid accountant."""
+    from coterie.plan import read_plan
+
+    plan = read_plan(path, changes)  # a mistake in it is told before the rest is loaded
     from coterie.contracts import check_contract
     from coterie.experiment import needs_dimension, price, public_network
     from coterie.report.result import privacy_block
 
-    plan = read_plan(path, changes)
     check_contract(plan)
     network = public_network(plan)
     if needs_dimension(plan, network):

@@ -77,8 +77,8 @@ def execute(
     `engine` gives options of `Experiment.run` that choose where it runs.
     """
     from coterie.cli import progress_bar
-    from coterie.drivers.references import REFERENCES
     from coterie.experiment import prepare, price
+    from coterie.plan import REFERENCES
     from coterie.report.result import build_result, write_run
 
     if plan.algorithm.name in REFERENCES:

@@ -20,11 +20,11 @@ from numpy.typing import ArrayLike
 
 from coterie.coupled import admm
 from coterie.coupled.admm import Config, Steps
+from coterie.drivers.budget import Spending
 from coterie.drivers.seeds import fresh_seed, keys_of
 from coterie.errors import InputError
 from coterie.privacy import schedules
 from coterie.privacy.accountants import account
-from coterie.privacy.budget import Spending
 from coterie.privacy.calibration import calibrate
 from coterie.privacy.events import Event, NonPrivate
 from coterie.privacy.ledger import Ledger

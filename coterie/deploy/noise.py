@@ -30,11 +30,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.algorithms.base import Algorithm, Config, Grid, L2Laplace, Laplace, Law, Normal, Place, Uniform, find
-from coterie.drivers.layout import axes
-from coterie.drivers.references import REFERENCES
+from coterie.algorithms.batches import axes
 from coterie.errors import InputError
 from coterie.exchange.fixed_point import BOUND
-from coterie.plan import Plan, refuse_ignored
+from coterie.plan import REFERENCES, Plan, refuse_ignored
 from coterie.privacy import events, secure
 
 __all__ = ["GAUSSIAN_UNIT", "LAPLACE_UNIT", "Source", "SystemSource", "check_deployable", "grid_steps", "on_grid"]

@@ -19,17 +19,17 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from coterie.algorithms.base import Law, Place, find
+from coterie.algorithms.batches import rows
 from coterie.algorithms.inbox import Inbox
 from coterie.data import load, origins
 from coterie.data.planned import leaks_of, options_of
 from coterie.deploy.frames import Wire
 from coterie.deploy.noise import Source, Steps, check_deployable, grid_steps, on_grid
 from coterie.drivers import agent
-from coterie.drivers.layout import rows
+from coterie.drivers.budget import run_events
 from coterie.errors import InputError
 from coterie.experiment import Network, Priced, price, public_network
 from coterie.plan import Plan
-from coterie.privacy.budget import run_events
 from coterie.privacy.events import Event, Free
 from coterie.privacy.ledger import Entry
 from coterie.problems import HeldShard, Settings

@@ -15,8 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from coterie.errors import InputError
 
 __all__ = ["Spread"]
@@ -79,6 +77,8 @@ class Spread:
 
         Must come before anything is computed with JAX in this process.
         """
+        import jax
+
         if self.devices not in (None, "all") and "host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
             try:
                 jax.config.update("jax_num_cpu_devices", int(self.devices))  # where there is no other kind of device

@@ -19,13 +19,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from coterie.algorithms.base import Place
+from coterie.algorithms.batches import rows
 from coterie.data.store import Store
 from coterie.errors import InputError
 from coterie.graphs import Graph, Mixing
 from coterie.problems import HeldShard, Problem, Settings, Shard, StoredShard
 from coterie.problems.stored import PIECE
 
-__all__ = ["Arrays", "Group", "Layout", "Terrain", "axes", "make_layout", "make_places", "rows"]
+__all__ = ["Arrays", "Group", "Layout", "Terrain", "make_layout", "make_places"]
 
 PADDING = 1.5  # regroup where padding would cost more than this factor …
 SMALL = 1 << 18  # … of more than so many numbers: each group is compiled on its own
@@ -33,23 +34,6 @@ SMALL = 1 << 18  # … of more than so many numbers: each group is compiled on i
 SLOT_BUDGET, CORE_SLOT_BUDGET = 1 << 22, 1 << 14
 DENSE_FROM = 8  # one matrix product for all sums from N²/8 edges on
 DENSE_MAX = 4096
-
-
-SHARED = {"shape", "start", "ridge", "lipschitz", "smoothness"}  # fields of Place and Shard that all agents share
-
-
-def axes(tree: Any) -> Any:
-    """`vmap` axes over agents of a batched Place, Shard, state or draw."""
-    return jax.tree_util.tree_map_with_path(lambda path, _: None if _shared(tree, path) else 0, tree)
-
-
-def rows(tree: Any, at: Any) -> Any:
-    """The agents `at` (an index or a slice) of a batched Place, Shard, state or draw."""
-    return jax.tree_util.tree_map_with_path(lambda path, x: x if _shared(tree, path) else x[at], tree)
-
-
-def _shared(tree: Any, path: tuple) -> bool:
-    return isinstance(tree, Place | Shard) and path[0].name in SHARED
 
 
 class Group(eqx.Module):

@@ -18,9 +18,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from coterie.algorithms.base import Algorithm, Config, Law, Place
+from coterie.algorithms.batches import axes, rows
 from coterie.algorithms.inbox import Inbox
 from coterie.drivers import agent
-from coterie.drivers.layout import Arrays, Group, axes, rows
+from coterie.drivers.layout import Arrays, Group
 from coterie.exchange.choice import Broadcast, Exchange
 from coterie.problems import HeldShard, StoredShard
 

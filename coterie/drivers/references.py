@@ -14,14 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from coterie.drivers.layout import Arrays, Group, Layout, axes, rows
+from coterie.algorithms.batches import axes, rows
+from coterie.drivers.layout import Arrays, Group, Layout
 from coterie.drivers.program import Test
 from coterie.problems import Settings, Solver
 from coterie.problems.solve import newton_like, projected, quasi_newton
 
 JUDGED = 64  # agents, evenly spaced, whose own models are made and scored: a sample says what they are like
 
-__all__ = ["REFERENCES", "alone", "pooled", "scores"]
+__all__ = ["alone", "pooled", "scores"]
 
 
 def pooled(layout: Layout, how: Settings | None = None) -> np.ndarray:
@@ -91,9 +92,3 @@ def _objective(arrays: Arrays, x: Array) -> Array:
     for g in arrays.groups:
         total += jnp.sum(jax.vmap(lambda s: s.value(x), (axes(g.shards),))(g.shards))
     return total / arrays.place.agents
-
-
-REFERENCES = {
-    "pooled": "The optimum of all agents' data in one place: what decentralized learning tries to reach. Not private.",
-    "alone": "Every agent trains on its own data and sends nothing: what it gets without the others.",
-}

@@ -29,8 +29,9 @@ from jaxtyping import Array, Bool, Int
 
 import coterie
 from coterie.algorithms.base import Algorithm
+from coterie.algorithms.batches import SHARED
 from coterie.drivers.checkpoint import Checkpoint
-from coterie.drivers.layout import SHARED, Arrays, Terrain
+from coterie.drivers.layout import Arrays, Terrain
 from coterie.drivers.partition_graph import Traffic, make_traffic, partition_graph
 from coterie.drivers.program import Carry, Program, Test
 from coterie.drivers.seeds import IMPL, keys_of

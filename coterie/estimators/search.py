@@ -21,6 +21,7 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from coterie.algorithms.laws import add
 from coterie.arguments import choose
 from coterie.drivers.seeds import wide_generator
 from coterie.errors import InputError
@@ -30,7 +31,6 @@ from coterie.estimators.linear import PrivateConsensusClassifier, PrivateConsens
 from coterie.privacy import gdp, rdp
 from coterie.privacy.accountants import total_mu
 from coterie.privacy.events import Gaussian
-from coterie.privacy.laws import add
 from coterie.privacy.selection import draw_runs, mu_for_selection, selection_epsilon
 
 __all__ = ["PrivateSearch"]

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.algorithms.base import Algorithm, Config, Place
-from coterie.drivers.layout import axes
+from coterie.algorithms.batches import axes
 from coterie.errors import InputError
 from coterie.exchange.choice import SecretSum
 from coterie.exchange.statement import Claim, tolerated

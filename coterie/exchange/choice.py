@@ -22,9 +22,9 @@ import numpy as np
 from jaxtyping import Array
 
 from coterie.algorithms.base import Algorithm, Place
+from coterie.algorithms.quantize import dithered, packed_bits, saturate
 from coterie.errors import InputError
 from coterie.exchange.fixed_point import BOUND, FRACTION_BITS, FixedPoint
-from coterie.exchange.quantize import dithered, packed_bits, saturate
 from coterie.exchange.wire import additive_bytes, threshold_bytes
 from coterie.graphs import Graph, Mixing
 

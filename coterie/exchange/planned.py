@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.algorithms.base import Algorithm, Config, Place
-from coterie.drivers.layout import rows
+from coterie.algorithms.batches import rows
 from coterie.exchange.central import central_claim, central_event, check_honest
 from coterie.exchange.choice import RANGE, Broadcast, Exchange, Quantized, SecretSum, check_fits
 from coterie.exchange.fixed_point import BOUND

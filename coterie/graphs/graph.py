@@ -1,15 +1,17 @@
 """The graph itself: canonical edges, compressed adjacency, and the ends of its Laplacian's spectrum."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import networkx as nx
 import numpy as np
-import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components, shortest_path
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+if TYPE_CHECKING:  # a plan is checked without them
+    import networkx as nx
+    import scipy.sparse as sp
 
 __all__ = ["DENSE", "LANCZOS", "Graph", "lanczos"]
 
@@ -34,6 +36,8 @@ class Graph:
 
     @cached_property
     def _adjacency(self) -> sp.csr_array:
+        import scipy.sparse as sp
+
         i, j = self.edges.astype(np.int32).T
         ones = np.ones(2 * len(self.edges))
         matrix = sp.csr_array((ones, (np.concatenate([i, j]), np.concatenate([j, i]))), shape=(self.size,) * 2)
@@ -63,6 +67,8 @@ class Graph:
     @cached_property
     def connected(self) -> bool:
         """Whether every node can reach every other."""
+        from scipy.sparse.csgraph import connected_components
+
         return self.degrees.min() > 0 and connected_components(self._adjacency, directed=False)[0] == 1
 
     def neighbours(self, node: int) -> np.ndarray:
@@ -71,10 +77,14 @@ class Graph:
 
     def laplacian(self) -> sp.csr_array:
         """L = diag(degrees) − adjacency, sparse float64."""
+        import scipy.sparse as sp
+
         return sp.csr_array(sp.diags_array(self.degrees.astype(float)) - self._adjacency)
 
     def to_networkx(self) -> nx.Graph:
         """The same graph as a NetworkX object, nodes 0 … size − 1."""
+        import networkx as nx
+
         graph: nx.Graph = nx.empty_graph(self.size)
         graph.add_edges_from(self.edges.tolist())
         return graph
@@ -100,6 +110,8 @@ class Graph:
 
     def describe(self) -> dict[str, object]:
         """One line of facts; `diameter` and `algebraic_connectivity` are None where they cost too much."""
+        from scipy.sparse.csgraph import shortest_path
+
         small = self.size <= 1000
         return {
             "kind": self.kind,
@@ -147,6 +159,8 @@ def lanczos(matrix: sp.csr_array, eigenvalue: float, end: Literal["LA", "SA"]) -
     their range. The start vector is fixed, so the answer is reproducible. None when a bounded number of
     restarts does not suffice: a poorly connected graph cannot hang a run.
     """
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
     n = matrix.shape[0]
     shift = (matrix.diagonal().sum() - eigenvalue) / (n - 1) - eigenvalue
     operator = LinearOperator((n, n), matvec=lambda x: matrix @ x + shift * x.mean(), dtype=np.float64)

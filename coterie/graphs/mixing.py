@@ -8,14 +8,19 @@ With L the Laplacian and d_i the degrees; each rule gives a symmetric, doubly st
     uniform      W = 11ᵀ/n                                 complete graphs only
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse as sp
 
 from coterie.arguments import choose
 from coterie.errors import InputError
 from coterie.graphs.graph import DENSE, LANCZOS, Graph, lanczos
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 __all__ = ["RULES", "Mixing", "Spectrum", "mixing"]
 
@@ -52,6 +57,8 @@ class Mixing:
 
     def matrix(self) -> sp.csr_array:
         """W as a sparse matrix."""
+        import scipy.sparse as sp
+
         graph = self.graph
         off = sp.csr_array((self.edge_weights, graph.indices, graph.indptr), shape=(graph.size,) * 2)
         return sp.csr_array(off + sp.diags_array(self.self_weights))

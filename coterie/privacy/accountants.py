@@ -17,7 +17,6 @@ import dataclasses
 from collections.abc import Callable, Iterable
 
 import numpy as np
-from scipy.optimize import brentq
 
 from coterie.errors import InputError
 from coterie.privacy import events as ev
@@ -196,6 +195,8 @@ class _Total:
             if delta_at(0.0) <= delta:
                 return 0.0
             if delta_at(shift) <= delta:  # the Gaussian's own ε is negative there
+                from scipy.optimize import brentq
+
                 return float(brentq(lambda eps: delta_at(eps) - delta, 0.0, shift, xtol=1e-15 + 1e-12 * shift))
             return shift + float(gdp.epsilon_of(mu, delta / factor))
 

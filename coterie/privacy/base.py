@@ -5,39 +5,76 @@ parameter set (`flat`), after `check` has looked at every value.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
-import equinox as eqx
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import InputError
 from coterie.privacy import pld, profiles
 
-__all__ = ["Event", "check", "flat", "from_json", "key_of", "merge", "to_json"]
+__all__ = ["Event", "check", "flat", "from_json", "key_of", "merge", "static", "to_json", "watch_kinds"]
 
 Floats = NDArray[np.float64]
 E = TypeVar("E", bound="Event")
 
 
-class Event(eqx.Module):
-    """What one message costs; see `coterie.privacy.events` for the kinds.
+_STATIC = {"static": True}
+
+
+def static(*, default: Any = dataclasses.MISSING) -> Any:
+    """A field that is part of an event's structure: the same for all its rows, never traced."""
+    return dataclasses.field(default=default, metadata=_STATIC)
+
+
+_KINDS: list[type["Event"]] = []
+_WATCHERS: list[Callable[[type["Event"]], None]] = []
+
+
+def watch_kinds(watcher: Callable[[type["Event"]], None]) -> None:
+    """Call `watcher` for every kind of event, now and as new ones are defined (JAX makes pytrees of them so)."""
+    _WATCHERS.append(watcher)
+    for kind in _KINDS:
+        watcher(kind)
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(dataclasses.field, static))
+@dataclasses.dataclass(frozen=True, eq=False)
+class Event:
+    """What one message costs; see `coterie.privacy.events` for the kinds. Every subclass is a frozen dataclass.
 
     `times` is how often each row is charged, `slack` a δ added per charge, `tv` the total variation distance of the
     noise drawn from the noise declared, `adjacency` what neighbouring data sets are.
     """
 
-    times: Any = eqx.field(default=1, kw_only=True)
-    slack: Any = eqx.field(default=0.0, kw_only=True)
-    tv: Any = eqx.field(default=0.0, kw_only=True)
-    adjacency: str = eqx.field(default="replace-one", kw_only=True, static=True)
+    times: Any = dataclasses.field(default=1, kw_only=True)
+    slack: Any = dataclasses.field(default=0.0, kw_only=True)
+    tv: Any = dataclasses.field(default=0.0, kw_only=True)
+    adjacency: str = dataclasses.field(default="replace-one", kw_only=True, metadata=_STATIC)
 
     # field -> what it must satisfy; NaN satisfies nothing
     limits: ClassVar[dict[str, str]] = {}
     # kinds as which a planned event of this kind may be charged, once what was random in it is known
     realised_as: ClassVar[tuple[type, ...]] = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        dataclasses.dataclass(frozen=True, eq=False)(cls)
+        _KINDS.append(cls)
+        for watcher in _WATCHERS:
+            watcher(cls)
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(
+            np.array_equal(getattr(self, f.name), getattr(other, f.name), equal_nan=False)
+            for f in dataclasses.fields(self)
+        )
+
+    def __hash__(self) -> int:
+        return hash((type(self), *(getattr(self, name) for name in _fields(type(self))[1])))
 
     @property
     def integer_orders(self) -> bool:
@@ -83,12 +120,16 @@ _RULES = {
 _COMMON = {"times": "a whole number >= 0", "slack": ">= 0", "tv": ">= 0"}
 
 
-@lru_cache
+_FIELDS: dict[type[Event], tuple[tuple[str, ...], tuple[str, ...]]] = {}
+
+
 def _fields(kind: type[Event]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names of the numeric and of the static fields."""
-    fields = dataclasses.fields(kind)
-    static = tuple(field.name for field in fields if field.metadata.get("static", False))
-    return tuple(field.name for field in fields if field.name not in static), static
+    if kind not in _FIELDS:
+        fields = dataclasses.fields(kind)
+        static = tuple(field.name for field in fields if field.metadata.get("static", False))
+        _FIELDS[kind] = tuple(field.name for field in fields if field.name not in static), static
+    return _FIELDS[kind]
 
 
 def _numeric(event: Event) -> tuple[str, ...]:
@@ -111,7 +152,7 @@ def check(event: Event) -> None:
     dim = getattr(event, "dim", None)
     if dim is not None and not (isinstance(dim, int | np.integer) and dim >= 1):
         raise InputError(f"{name}: dim must be a whole number >= 1, got {dim!r}")
-    type(event).validate(event)  # a bound method of a module costs as much as all of the above
+    event.validate()
 
 
 def flat(event: E) -> E:

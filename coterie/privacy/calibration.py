@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
 
 from coterie.errors import InputError
 from coterie.privacy import gdp, schedules
@@ -57,6 +56,8 @@ def calibrate(
         raise InputError(f"budget too small: noise multiplier {upper:g} still spends epsilon {least:.4g} > {epsilon:g}")
     if low is None:
         return float(np.exp(high))
+    from scipy.optimize import brentq  # slow to load, and a Gaussian has a closed form
+
     brentq(excess, low, high, xtol=_TOLERANCE / 2)
     fits = min(log_z for log_z, eps in spent.items() if eps <= epsilon)
     breaks = max(log_z for log_z, eps in spent.items() if eps > epsilon and log_z < fits)

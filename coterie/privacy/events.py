@@ -12,12 +12,11 @@ or ∞.
 
 from typing import Any, ClassVar
 
-import equinox as eqx
 import numpy as np
 
 from coterie.errors import InputError
 from coterie.privacy import pld, profiles, rdp
-from coterie.privacy.base import Event, Floats, check, flat, from_json, merge, to_json
+from coterie.privacy.base import Event, Floats, check, flat, from_json, merge, static, to_json
 
 __all__ = [
     "DiscreteGaussian",
@@ -89,7 +88,7 @@ class DiscreteGaussian(Event):
 
     sensitivity: Any
     sigma: Any
-    dim: int | None = eqx.field(default=None, static=True)
+    dim: int | None = static(default=None)
     limits: ClassVar = {"sensitivity": ">= 0", "sigma": ">= 0"}
 
     def zcdp(self) -> Floats:
@@ -122,13 +121,13 @@ class SampledGaussian(Event):
     noise_multiplier: Any
     rate: Any
     keep: Any = 1.0
-    scheme: str = eqx.field(default="without-replacement", static=True)
-    discrete: bool = eqx.field(default=False, static=True)
+    scheme: str = static(default="without-replacement")
+    discrete: bool = static(default=False)
     limits: ClassVar = {"noise_multiplier": ">= 0", "rate": "in [0, 1]", "keep": "in [0, 1]"}
 
     def __post_init__(self) -> None:
         if self.scheme == "poisson" and self.adjacency == "replace-one":
-            self.adjacency = "add-remove"
+            object.__setattr__(self, "adjacency", "add-remove")
 
     def validate(self) -> None:
         allowed = {"poisson": ("add-remove", "zero-out"), "without-replacement": ("replace-one",)}
@@ -186,7 +185,7 @@ class L2Laplace(Event):
 
     sensitivity: Any
     rate: Any
-    dim: int = eqx.field(static=True)
+    dim: int = static()
     limits: ClassVar = {"sensitivity": ">= 0", "rate": ">= 0"}
 
     def pure(self) -> Floats:
@@ -212,7 +211,7 @@ class Laplace(Event):
 
     l1: Any
     rate: Any
-    dim: int = eqx.field(default=1, static=True)
+    dim: int = static(default=1)
     linf: Any = None
     l2: Any = None
     limits: ClassVar = {"l1": ">= 0", "rate": ">= 0", "linf": ">= 0", "l2": ">= 0"}
@@ -331,7 +330,7 @@ class ObjectivePerturbation(Event):
     kappa: Any
     output: Any = 0.0
     output_sigma: Any = np.inf
-    monotone: bool = eqx.field(default=False, static=True)
+    monotone: bool = static(default=False)
     limits: ClassVar = {
         "gradient": ">= 0", "sigma": ">= 0", "kappa": ">= 0", "output": ">= 0", "output_sigma": ">= 0"
     }  # fmt: skip

@@ -16,7 +16,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.optimize import brentq
 
 from coterie.privacy.profiles import Profile
 
@@ -79,6 +78,8 @@ def reach(profile: Profile) -> float:
         high += 1.0
         if high > 50:
             return float(np.exp(high))
+    from scipy.optimize import brentq
+
     return float(np.exp(brentq(excess, low, high, xtol=1e-3)) * 1.01)
 
 

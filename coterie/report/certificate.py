@@ -25,6 +25,7 @@ import numpy as np
 
 import coterie
 from coterie.algorithms.base import Algorithm, Config, Place, all_algorithms
+from coterie.drivers.budget import _alike, run_events
 from coterie.errors import InputError
 from coterie.exchange.central import central_event
 from coterie.exchange.planned import claim_of
@@ -33,7 +34,6 @@ from coterie.experiment import Network, Priced
 from coterie.plan import Plan
 from coterie.privacy.accountants import account
 from coterie.privacy.base import _fields
-from coterie.privacy.budget import _alike, run_events
 from coterie.privacy.events import Event, merge
 from coterie.problems import Linear, Mean, Perceptron, Problem, Softmax
 from coterie.report.statements import SECURE, SIMULATED, statements

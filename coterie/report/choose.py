@@ -12,7 +12,7 @@ from functools import cache
 import jax
 
 from coterie.algorithms.base import Algorithm, all_algorithms
-from coterie.drivers.layout import rows
+from coterie.algorithms.batches import rows
 from coterie.experiment import Network, prepare, settle
 from coterie.explain import message_size
 from coterie.plan import Plan, read_plan

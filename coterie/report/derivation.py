@@ -18,13 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.algorithms.base import Algorithm, find
+from coterie.algorithms.batches import rows
 from coterie.data.planned import leaks_of
-from coterie.drivers.layout import rows
+from coterie.drivers.budget import run_events
 from coterie.errors import InputError
 from coterie.experiment import Network, public_network, public_sizes, settle
 from coterie.graphs import Graph, make_graph, mixing
 from coterie.plan import Plan, validate
-from coterie.privacy.budget import run_events
 from coterie.problems.planned import problem_of
 from coterie.report import certificate as c
 from coterie.report.form import LARGEST

@@ -33,7 +33,6 @@ from pydantic.fields import FieldInfo
 
 import coterie
 from coterie.algorithms.base import all_algorithms
-from coterie.drivers.references import REFERENCES
 from coterie.errors import InputError
 from coterie.report.choose import choose
 from coterie.report.epsilon import EPSILON_TABLES
@@ -75,6 +74,8 @@ def algorithms() -> str:
     ]
     lines = [table(("name", "private", "graphs", "what it is"), rows), ""]
     lines += ["References, which every run reports and no plan can name as its algorithm:", ""]
+    from coterie.plan import REFERENCES
+
     lines += [table(("name", "what it is"), [(code(k), v) for k, v in REFERENCES.items()])]
     for a in found.values():
         known = f"; [errata](errata.md#{a.slug})" if a.errata else ""

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 import coterie
+from coterie.drivers.budget import spending
 from coterie.drivers.simulate import Trace
 from coterie.errors import InputError
 from coterie.exchange.central import central_event
@@ -31,7 +32,6 @@ from coterie.exchange.statement import EVERY_MESSAGE
 from coterie.experiment import Experiment, Priced
 from coterie.plan import Plan
 from coterie.privacy.accountants import account
-from coterie.privacy.budget import spending
 from coterie.problems import Problem
 from coterie.report import certificate
 from coterie.report.released import MODEL, run_model

@@ -14,7 +14,8 @@ import pytest
 from scipy import stats
 
 from coterie.algorithms.base import Config, Maybe, Place
-from coterie.drivers.layout import make_places, rows
+from coterie.algorithms.batches import rows
+from coterie.drivers.layout import make_places
 from coterie.graphs import make_graph, mixing
 from coterie.problems import Linear, Shard
 

@@ -12,7 +12,7 @@ from scipy import stats
 from scipy.special import expit
 
 from coterie.algorithms.base import Place
-from coterie.drivers.layout import rows
+from coterie.algorithms.batches import rows
 from coterie.drivers.references import pooled
 from tests.support import network
 

@@ -9,12 +9,12 @@ import pytest
 
 from coterie.algorithms import dp_admm as alg
 from coterie.algorithms.base import Public, find
+from coterie.drivers.budget import run_events
 from coterie.drivers.layout import Layout
 from coterie.drivers.references import pooled
 from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.errors import InputError
 from coterie.privacy.accountants import total_mu
-from coterie.privacy.budget import run_events
 from coterie.privacy.rdp import zcdp_epsilon
 from tests.algorithms.admm_checks import double, fits, many_messages, one, papers, put
 from tests.algorithms.moves import logistic_moves, public

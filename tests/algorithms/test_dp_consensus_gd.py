@@ -15,13 +15,13 @@ from scipy import stats
 from coterie.algorithms import dp_consensus_gd as alg
 from coterie.algorithms.base import Algorithm, Place, Public
 from coterie.algorithms.dp_consensus_gd import showkatbakhsh_alpha
+from coterie.drivers.budget import calibrate_agents, run_events
 from coterie.drivers.layout import Layout
 from coterie.drivers.references import pooled
 from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.errors import InputError
 from coterie.privacy import gdp, schedules
 from coterie.privacy.accountants import account, total_mu
-from coterie.privacy.budget import calibrate_agents, run_events
 from coterie.problems import Mean
 from tests.algorithms.moves import logistic_moves, move, public
 from tests.support import agent, network, run, swap_record

@@ -13,13 +13,13 @@ from scipy import stats
 from coterie.algorithms import dp_dsgd
 from coterie.algorithms.base import Public, find
 from coterie.algorithms.dp_dsgd import Config
+from coterie.drivers.budget import calibrate_agents, run_events, spending
 from coterie.drivers.layout import make_layout
 from coterie.drivers.references import pooled
 from coterie.drivers.simulate import Run, Test, simulate
 from coterie.graphs import make_graph, mixing
 from coterie.privacy import gdp
 from coterie.privacy.accountants import account
-from coterie.privacy.budget import calibrate_agents, run_events, spending
 from coterie.problems import Linear
 from tests.support import agent, message_gap, network, run, swap_record, worst_logistic_pair, zero_draws
 

@@ -16,10 +16,10 @@ from scipy import stats
 
 from coterie.algorithms import dvp
 from coterie.algorithms.base import Public, find
+from coterie.drivers.budget import calibrate_agents, run_events
 from coterie.drivers.simulate import Run, simulate
 from coterie.errors import InputError
 from coterie.privacy.accountants import account
-from coterie.privacy.budget import calibrate_agents, run_events
 from coterie.privacy.events import Pure
 from coterie.problems import Linear, Mean, Perceptron, Softmax
 from tests.algorithms.objective import EXACT, log_ratio, optimum, place_with, recovered_tilts, scale_p_value, worst

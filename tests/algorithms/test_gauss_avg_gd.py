@@ -11,12 +11,12 @@ from scipy import stats
 
 from coterie.algorithms import gauss_avg_gd as alg
 from coterie.algorithms.base import Algorithm, Public
+from coterie.drivers.budget import calibrate_agents, run_events
 from coterie.drivers.layout import Layout
 from coterie.drivers.references import pooled
 from coterie.drivers.simulate import Trace
 from coterie.privacy import gdp
 from coterie.privacy.accountants import account, total_mu
-from coterie.privacy.budget import calibrate_agents, run_events
 from coterie.problems import Linear, Mean
 from tests.algorithms.moves import logistic_moves, public
 from tests.support import agent, network, run

@@ -14,11 +14,11 @@ from scipy import stats
 
 from coterie.algorithms import hmv_dgd as alg
 from coterie.algorithms.base import Algorithm, Public
+from coterie.drivers.budget import calibrate_agents, run_events
 from coterie.drivers.references import pooled
 from coterie.drivers.simulate import Run, simulate
 from coterie.errors import InputError
 from coterie.privacy.accountants import account
-from coterie.privacy.budget import calibrate_agents, run_events
 from coterie.problems import Ball, Linear
 from tests.algorithms.moves import logistic_moves, public
 from tests.support import agent, network, run

@@ -15,10 +15,10 @@ from coterie.algorithms import ipp_admm as alg
 from coterie.algorithms import pp_admm
 from coterie.algorithms._admm import solve
 from coterie.algorithms.base import find
+from coterie.drivers.budget import run_events
 from coterie.drivers.references import pooled
 from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.privacy.accountants import account
-from coterie.privacy.budget import run_events
 from tests.algorithms.admm_checks import at, double, one, papers, put
 from tests.support import agent, network, run, worst_logistic_pair
 

@@ -14,11 +14,11 @@ from scipy import stats
 
 from coterie.algorithms import ldp_admm
 from coterie.algorithms.base import Public, find
+from coterie.drivers.budget import run_events
 from coterie.drivers.references import pooled
 from coterie.drivers.simulate import Run, simulate
 from coterie.graphs import make_graph
 from coterie.privacy.accountants import account
-from coterie.privacy.budget import run_events
 from coterie.privacy.events import Laplace
 from coterie.privacy.filter import Filter
 from tests.algorithms.objective import place_with

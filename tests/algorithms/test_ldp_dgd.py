@@ -11,9 +11,9 @@ from scipy import integrate, stats
 
 from coterie.algorithms import ldp_dgd as alg
 from coterie.algorithms.base import Algorithm, Public
+from coterie.drivers.budget import calibrate_agents, run_events
 from coterie.drivers.references import pooled
 from coterie.privacy.accountants import account, delta_of
-from coterie.privacy.budget import calibrate_agents, run_events
 from tests.algorithms.moves import logistic_moves, public
 from tests.support import agent, network, run
 

@@ -12,11 +12,11 @@ from scipy import stats
 from coterie.algorithms import ldp_dgd, ldp_dgd_range
 from coterie.algorithms import ldp_dgd_range as alg
 from coterie.algorithms.base import Algorithm
+from coterie.drivers.budget import run_events
 from coterie.drivers.layout import Layout
 from coterie.drivers.references import pooled
 from coterie.drivers.simulate import Trace
 from coterie.privacy.accountants import account
-from coterie.privacy.budget import run_events
 from tests.algorithms.moves import logistic_moves
 from tests.support import agent, network, run
 

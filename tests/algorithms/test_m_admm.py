@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from coterie.algorithms import dvp, m_admm
 from coterie.algorithms.base import find
+from coterie.drivers.budget import run_events
 from coterie.drivers.simulate import Run, simulate
 from coterie.privacy.accountants import account
-from coterie.privacy.budget import run_events
 from coterie.privacy.events import ObjectivePerturbation, Pure
 from tests.algorithms.objective import EXACT, optimum, place_with, worst
 from tests.support import agent, network

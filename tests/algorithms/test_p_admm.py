@@ -9,11 +9,11 @@ import pytest
 from coterie.algorithms import p_admm as alg
 from coterie.algorithms import pr_admm
 from coterie.algorithms.base import Public, find
+from coterie.drivers.budget import calibrate_agents, run_events
 from coterie.drivers.references import pooled
 from coterie.drivers.simulate import Run, simulate
 from coterie.privacy import gdp
 from coterie.privacy.accountants import account, total_mu
-from coterie.privacy.budget import calibrate_agents, run_events
 from coterie.privacy.rdp import zcdp_epsilon
 from tests.algorithms.admm_checks import double, fits, many_messages, one, papers, put
 from tests.algorithms.moves import logistic_moves, public

@@ -14,10 +14,10 @@ from coterie.algorithms import pp_admm as alg
 from coterie.algorithms._penalty import jacobian_penalty
 from coterie.algorithms.base import Public, find
 from coterie.algorithms.pp_admm import classic_gaussian
+from coterie.drivers.budget import calibrate_agents, run_events
 from coterie.drivers.references import pooled
 from coterie.errors import InputError
 from coterie.privacy.accountants import account
-from coterie.privacy.budget import calibrate_agents, run_events
 from coterie.privacy.gdp import mu_for
 from coterie.privacy.rdp import zcdp_epsilon
 from reproduction.claims import ding_rho

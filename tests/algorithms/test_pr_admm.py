@@ -9,11 +9,11 @@ import pytest
 
 from coterie.algorithms import pr_admm as alg
 from coterie.algorithms.base import Inbox, Public, find
+from coterie.drivers.budget import calibrate_agents, run_events
 from coterie.drivers.references import pooled
 from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.privacy import schedules
 from coterie.privacy.accountants import account
-from coterie.privacy.budget import calibrate_agents, run_events
 from coterie.privacy.rdp import zcdp_epsilon
 from tests.algorithms.admm_checks import at, double, fits, many_messages, one, papers, put
 from tests.algorithms.moves import logistic_moves, public

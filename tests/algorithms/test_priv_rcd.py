@@ -12,13 +12,13 @@ from scipy import stats
 from coterie.algorithms import gauss_avg_gd
 from coterie.algorithms import priv_rcd as alg
 from coterie.algorithms.base import Algorithm, Public, find
+from coterie.drivers.budget import calibrate_agents, run_events
 from coterie.drivers.layout import Layout
 from coterie.drivers.references import pooled
 from coterie.drivers.simulate import Trace
 from coterie.errors import InputError
 from coterie.privacy import gdp
 from coterie.privacy.accountants import total_mu
-from coterie.privacy.budget import calibrate_agents, run_events
 from coterie.problems import Mean, Softmax
 from tests.algorithms.moves import logistic_moves, move, public
 from tests.support import agent, network, run, swap_record, worst_logistic_pair

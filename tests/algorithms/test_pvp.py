@@ -11,8 +11,8 @@ from scipy import stats
 
 from coterie.algorithms import dvp, pvp
 from coterie.algorithms.base import find
+from coterie.drivers.budget import run_events
 from coterie.privacy.accountants import account
-from coterie.privacy.budget import run_events
 from coterie.privacy.events import Gaussian, L2Laplace, NonPrivate, ObjectivePerturbation, Pure
 from tests.algorithms.objective import EXACT, optimum, place_with, scale_p_value
 from tests.support import agent, network, run, swap_record

@@ -14,8 +14,8 @@ from scipy import stats
 from coterie.algorithms import _sampling, qdpsgd1
 from coterie.algorithms.base import find
 from coterie.algorithms.qdpsgd1 import Config, Message
+from coterie.drivers.budget import run_events
 from coterie.privacy.accountants import account, delta_of
-from coterie.privacy.budget import run_events
 from coterie.privacy.events import SampledGaussian
 from tests.algorithms.quantized_by_hand import clipped, deadline_batch, records, rounded, weights
 from tests.printed import printed_sigma

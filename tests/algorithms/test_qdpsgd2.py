@@ -10,12 +10,13 @@ import pytest
 
 from coterie.algorithms import qdpsgd2
 from coterie.algorithms.base import Public, find
+from coterie.algorithms.batches import rows
 from coterie.algorithms.qdpsgd2 import Config
-from coterie.drivers.layout import make_places, rows
-from coterie.exchange.quantize import common_dither
+from coterie.algorithms.quantize import common_dither
+from coterie.drivers.budget import run_events
+from coterie.drivers.layout import make_places
 from coterie.graphs import make_graph, mixing
 from coterie.privacy.accountants import account
-from coterie.privacy.budget import run_events
 from coterie.privacy.events import DiscreteGaussian
 from coterie.privacy.rdp import zcdp_epsilon
 from coterie.problems import Perceptron

@@ -13,9 +13,9 @@ import pytest
 from coterie.algorithms import qdpsgd1, qdpsgd2_grad
 from coterie.algorithms.base import Public, find
 from coterie.algorithms.qdpsgd2_grad import Config
-from coterie.exchange.quantize import discrete_gaussian
+from coterie.algorithms.quantize import discrete_gaussian
+from coterie.drivers.budget import run_events
 from coterie.privacy.accountants import account
-from coterie.privacy.budget import run_events
 from tests.algorithms.quantized_by_hand import clipped, deadline_batch, records, rounded, weights
 from tests.support import agent, network, run, swap_record, worst_logistic_pair
 

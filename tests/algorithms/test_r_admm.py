@@ -13,9 +13,9 @@ import pytest
 
 from coterie.algorithms import mr_admm, r_admm
 from coterie.algorithms.base import find
+from coterie.drivers.budget import run_events
 from coterie.drivers.simulate import Run, simulate
 from coterie.privacy.accountants import account
-from coterie.privacy.budget import run_events
 from tests.algorithms.objective import EXACT, optimum, place_with
 from tests.support import agent, network
 

@@ -14,8 +14,8 @@ import pytest
 from coterie.algorithms import sdm
 from coterie.algorithms.base import find
 from coterie.algorithms.sdm import Config
+from coterie.drivers.budget import run_events
 from coterie.privacy.accountants import account
-from coterie.privacy.budget import run_events
 from coterie.privacy.events import MaskedGaussian, flat
 from tests.algorithms.quantized_by_hand import clipped, records, weights
 from tests.support import agent, message_gap, network, run, swap_record, worst_logistic_pair

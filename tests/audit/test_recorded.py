@@ -13,6 +13,7 @@ import pytest
 
 from coterie import cli
 from coterie.algorithms.base import Law
+from coterie.algorithms.laws import Grid
 from coterie.audit.recorded import PartyFound, audit_folder, wire_of
 from coterie.deploy.agreement import read_agreement
 from coterie.deploy.frames import MESSAGE, open_frame, seal
@@ -24,7 +25,6 @@ from coterie.deploy.trial import sign_trial
 from coterie.errors import InputError
 from coterie.plan import Plan, validate
 from coterie.privacy.events import Event, Free
-from coterie.privacy.laws import Grid
 from coterie.privacy.ledger import Budget
 
 NAMES = ("ada", "ben", "cleo")

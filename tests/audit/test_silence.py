@@ -12,11 +12,11 @@ from scipy.stats import laplace, norm
 from coterie.algorithms._admm import solve
 from coterie.algorithms.base import find
 from coterie.algorithms.ipp_admm import _test_noise, query
+from coterie.algorithms.laws import Laplace, Normal
 from coterie.audit.audit import EXACT, error_of, watch
 from coterie.audit.checks import gather, replay
 from coterie.audit.setting import ATTACKS, Setting, make_setting, place_of, worlds
 from coterie.audit.silence import bit_weights, edge_of
-from coterie.privacy.laws import Laplace, Normal
 
 
 def setting(test: str, **options: object) -> Setting:

@@ -11,11 +11,11 @@ import pytest
 
 from coterie import cli
 from coterie.algorithms.base import Law
+from coterie.algorithms.laws import Grid
 from coterie.audit import bounds
 from coterie.audit.wire import Worlds, audit_wire, explain_bytes, make_worlds, ratio, speak
 from coterie.deploy.noise import GAUSSIAN_UNIT, LAPLACE_UNIT, SystemSource
 from coterie.errors import InputError
-from coterie.privacy.laws import Grid
 from coterie.privacy.secure import GRID_LAPLACE_SCALE, GRID_VARIANCE
 
 ROUNDS = 12

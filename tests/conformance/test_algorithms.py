@@ -17,12 +17,13 @@ import pytest
 from pydantic import ValidationError
 
 from coterie.algorithms.base import Law, Needs, all_algorithms, find
+from coterie.algorithms.batches import rows
+from coterie.drivers.budget import calibrate_agents, run_events
 from coterie.drivers.dry_run import undeclared
-from coterie.drivers.layout import Layout, rows
+from coterie.drivers.layout import Layout
 from coterie.drivers.program import Program
 from coterie.drivers.simulate import Run, simulate
 from coterie.privacy.accountants import account
-from coterie.privacy.budget import calibrate_agents, run_events
 from coterie.privacy.events import Event, NonPrivate
 from tests.support import logistic_data, network
 

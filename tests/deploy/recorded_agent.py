@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from coterie.algorithms.base import Law
+from coterie.algorithms.laws import Grid
 from coterie.deploy.noise import SystemSource
 from coterie.deploy.process import run_party
-from coterie.privacy.laws import Grid
 
 
 class Recording:

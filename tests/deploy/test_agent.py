@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from coterie.algorithms.laws import Grid
 from coterie.deploy import agent as agent_module
 from coterie.deploy.agent import Agent, GaveUp
 from coterie.deploy.courier import Peer
@@ -21,7 +22,6 @@ from coterie.deploy.transport import RolledBack as NeighbourKnowsMore
 from coterie.deploy.trial import Trial, make_trial
 from coterie.drivers.simulate import Run, simulate
 from coterie.plan import read_plan
-from coterie.privacy.laws import Grid
 from tests.deploy.house import Crash, House, Memory, Setting, impatient, rows, together
 
 ROUNDS = 6

@@ -23,10 +23,10 @@ from coterie.deploy.noise import (
     on_grid,
 )
 from coterie.deploy.party import Party, Records, Terms
+from coterie.drivers.budget import run_events
 from coterie.errors import InputError
 from coterie.plan import Plan, validate
 from coterie.privacy import events, gdp, secure
-from coterie.privacy.budget import run_events
 
 PARTIES = [{"name": n, "address": f"{n}.example:443"} for n in ("ada", "ben", "cleo")]
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from coterie.algorithms.laws import Grid
 from coterie.cli import main
 from coterie.deploy.frames import HEADER_BYTES, digest
 from coterie.deploy.ledger import read
@@ -22,7 +23,6 @@ from coterie.deploy.trial import Site, Trial, make_trial, start_agent
 from coterie.drivers.simulate import Run, simulate
 from coterie.errors import InputError
 from coterie.plan import read_plan
-from coterie.privacy.laws import Grid
 from tests.deploy.recorded_agent import load_draws
 
 RECORDED = "tests.deploy.recorded_agent"

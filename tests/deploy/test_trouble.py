@@ -17,6 +17,7 @@ import pytest
 from nacl.signing import VerifyKey
 from scipy.stats import mannwhitneyu
 
+from coterie.algorithms.laws import Grid
 from coterie.deploy import agent as agent_module
 from coterie.deploy import hello, keys
 from coterie.deploy.agent import Agent, GaveUp
@@ -28,7 +29,6 @@ from coterie.deploy.noise import SystemSource
 from coterie.deploy.party import Party, Records, Terms, read_records
 from coterie.errors import InputError
 from coterie.plan import validate
-from coterie.privacy.laws import Grid
 from coterie.privacy.secure import GRID_VARIANCE, DiscreteGaussianTable
 from tests.deploy.house import Crash, House, Setting, impatient, rows, together
 

@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from coterie.drivers.layout import Layout, axes, make_layout
+from coterie.algorithms.batches import axes
+from coterie.drivers.layout import Layout, make_layout
 from coterie.drivers.references import alone
 from coterie.graphs import make_graph, mixing
 from coterie.problems import HeldShard, Softmax

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from coterie.algorithms.base import find
+from coterie.algorithms.batches import rows
 from coterie.drivers import layout as module
-from coterie.drivers.layout import Layout, make_layout, rows
+from coterie.drivers.layout import Layout, make_layout
 from coterie.drivers.references import pooled
 from coterie.errors import InputError
 from coterie.graphs import make_graph, mixing

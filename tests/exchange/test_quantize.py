@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from coterie.algorithms import quantize as q
+from coterie.algorithms.laws import Grid
 from coterie.errors import InputError
-from coterie.exchange import quantize as q
-from coterie.privacy.laws import Grid
 
 
 @pytest.fixture(autouse=True)

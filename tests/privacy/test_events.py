@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import coterie.algorithms.base  # noqa: F401 - makes events pytrees
 from coterie.errors import InputError
 from coterie.privacy import rdp
 from coterie.privacy.events import (

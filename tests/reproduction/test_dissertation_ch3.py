@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from coterie.algorithms import ipp_admm, pp_admm
-from coterie.drivers.layout import rows
+from coterie.algorithms.batches import rows
 from coterie.experiment import public_network
 from reproduction import _dissertation_ch3_runs as runs
 from reproduction._admm_runs import claimed_by, settled

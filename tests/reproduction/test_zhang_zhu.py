@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from coterie.algorithms import pvp
-from coterie.drivers.layout import rows
+from coterie.algorithms.batches import rows
 from coterie.experiment import public_network
 from reproduction import _zhang_zhu_runs as zz
 from reproduction._admm_runs import settled, with_shape

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.algorithms.base import Algorithm, Config, Place
-from coterie.drivers.layout import rows
+from coterie.algorithms.batches import rows
 from coterie.errors import InputError
 from coterie.privacy.accountants import Account, account
 from coterie.privacy.calibration import calibrate

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from coterie.algorithms.laws import Grid
 from coterie.errors import InputError
-from coterie.privacy.laws import Grid
 
 __all__ = [
     "HEADER_BITS",

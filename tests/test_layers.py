@@ -1,0 +1,120 @@
+"""The direction of imports: each layer knows those below it, and none above or beside it unless listed."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import coterie
+
+PACKAGE = Path(coterie.__file__).parent
+# from the ground up; units of one line may know each other only in the order in which they stand
+LAYERS = (
+    ("errors",),
+    ("arguments", "names", "compiler", "programs", "engines"),
+    ("privacy", "graphs", "data"),
+    ("problems",),
+    ("algorithms",),
+    ("exchange",),
+    ("drivers",),
+    ("plan", "contracts", "experiment", "explain", "training"),
+    ("coupled", "fair", "deploy", "estimators"),
+    ("report", "comparison", "audit"),
+    ("commands",),
+    ("cli",),
+    ("__main__",),
+)
+ORDER = [unit for layer in LAYERS for unit in layer]
+PLAIN = {"numpy", "scipy", "dp_accounting", "mpmath"}  # what privacy/ stands on, beside the standard library
+
+
+def imported(body: list[ast.stmt], module: str) -> Iterator[str]:
+    """Modules that are imported as the file is loaded: not those for types alone, nor those inside functions."""
+    for node in body:
+        if isinstance(node, ast.If):
+            if "TYPE_CHECKING" not in ast.dump(node.test):
+                yield from imported(node.body, module)
+            yield from imported(node.orelse, module)
+        elif isinstance(node, ast.Try | ast.With | ast.ClassDef):
+            yield from imported(node.body, module)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} imports relatively"
+            whole = node.module or ""
+            yield from ([f"coterie.{a.name}" for a in node.names] if whole == "coterie" else [whole])
+
+
+def files() -> list[tuple[str, list[str]]]:
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        found.append((".".join(parts), list(imported(ast.parse(path.read_text("utf-8")).body, str(path)))))
+    return found
+
+
+def test_every_part_has_a_layer() -> None:
+    there = {p.stem for p in PACKAGE.glob("*.py")} | {p.parent.name for p in PACKAGE.glob("*/__init__.py")}
+    assert there - {"__init__"} == set(ORDER)
+
+
+def test_no_import_goes_against_the_direction() -> None:
+    wrong = []
+    for module, names in files():
+        mine = module.split(".")[0]
+        if mine == "__init__":
+            continue
+        for name in names:
+            parts = name.split(".")
+            if parts[0] != "coterie" or len(parts) == 1 or parts[1] == mine or parts[1].startswith("__"):
+                continue
+            if ORDER.index(parts[1]) > ORDER.index(mine):
+                wrong.append(f"{module} imports {name}")
+    assert wrong == []
+
+
+def test_the_test_sees_what_it_should() -> None:
+    text = "import coterie.report\nif TYPE_CHECKING:\n    import a\nelse:\n    import b\ndef f():\n    import c\n"
+    assert list(imported(ast.parse(text).body, "x")) == ["coterie.report", "b"]
+
+
+def test_privacy_is_plain_numpy() -> None:
+    for module, names in files():
+        if module.startswith("privacy."):
+            roots = {n.split(".")[0] for n in names if not n.startswith(("coterie.privacy", "coterie.errors"))}
+            assert roots - set(sys.stdlib_module_names) <= PLAIN, module
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (["--help"], 0),
+        (["calibrate", "--rounds", "10", "--epsilon", "1", "--delta", "1e-5"], 0),
+        (["run", "--set", "grph.kind=ring"], 2),
+        (["run", "--set", "algorithm.name=dp-dsdg"], 2),
+        *(
+            (command.split(), 2)
+            for command in (
+                "account --set privacy.epsilon=-1",
+                "compare --set privacy.epsilon=-1",
+                "graph --set graph.kind=rign",
+                "launch --set privacy.epsilon=-1",
+                "plan check --set run.rounds=0",
+                "audit nowhere.toml",
+            )
+        ),
+    ],
+)
+def test_accounting_and_mistakes_do_not_wait_for_jax(command: list[str], code: int) -> None:
+    script = (
+        "import sys; from coterie.cli import main; code = main(sys.argv[1:]); "
+        "heavy = {'jax', 'jaxlib', 'equinox', 'pandas', 'sklearn', 'matplotlib'} & set(sys.modules); "
+        "print('LOADED', code, sorted(heavy))"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *command], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == f"LOADED {code} []"
