@@ -10,12 +10,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from coterie.algorithms.base import Algorithm, Config, Place, find
+from coterie.algorithms import names
+from coterie.algorithms.base import Algorithm, Config, Place, all_algorithms, find
 from coterie.algorithms.batches import rows
 from coterie.drivers.layout import Layout, make_layout
 from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.graphs import make_graph, mixing
 from coterie.problems import Linear, Problem, Shard
+
+
+def forget_algorithms() -> None:
+    """Look for algorithms anew: a test has put one where they are found, or taken it away."""
+    for found in (names, all_algorithms, find):
+        found.cache_clear()
 
 
 def logistic_data(n: int, d: int, seed: int = 0, strength: float = 3.0) -> tuple[np.ndarray, np.ndarray]:

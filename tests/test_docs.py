@@ -32,6 +32,7 @@ from coterie.estimators import forget_fits
 from coterie.plan import Plan, validate
 from coterie.report import pages
 from coterie.report.result import SCHEMA
+from tests.support import forget_algorithms
 
 ROOT = Path(__file__).parents[1]
 PAGES = pages.pages(ROOT)
@@ -271,7 +272,7 @@ def package_folder(folder: Path) -> Iterator[Callable[[str], Algorithm]]:
         return find("noisy-diffusion")
 
     def forget() -> None:
-        all_algorithms.cache_clear()
+        forget_algorithms()
         sys.modules.pop("coterie.algorithms.noisy_diffusion", None)
         vars(coterie.algorithms).pop("noisy_diffusion", None)
 

@@ -17,6 +17,7 @@ import coterie.algorithms as package
 from coterie.algorithms.base import all_algorithms, find
 from coterie.cli import main
 from coterie.errors import InputError
+from tests.support import forget_algorithms
 
 IDLE = '''"""Idle: every agent sends its public starting point and keeps it. Not private."""
 
@@ -52,12 +53,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder on the package's path; what is put there is forgotten afterwards."""
     (tmp_path / "_idle_helper.py").write_text("same = lambda x: x\n")
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
-    all_algorithms.cache_clear()
+    forget_algorithms()
     yield tmp_path
     for path in tmp_path.glob("*.py"):
         sys.modules.pop(f"{package.__name__}.{path.stem}", None)
         vars(package).pop(path.stem, None)
-    all_algorithms.cache_clear()
+    forget_algorithms()
 
 
 def test_a_new_file_is_listed_checked_and_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,19 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from coterie import algorithms
 from coterie.algorithms import base
 from coterie.cli import main
 from coterie.errors import InputError
 from coterie.plan import validate
+from tests.support import forget_algorithms
 
 SOURCE = Path(__file__).parent.parent / "CONTRIBUTING.md"
-
-
-def forget() -> None:
-    """Look for algorithms anew."""
-    for found in (algorithms.names, base.all_algorithms, base.find):
-        found.cache_clear()
 
 
 @pytest.fixture
@@ -34,7 +28,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (folder / "nothing.py").write_text('"""Not an algorithm."""\n')
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
-    forget()
+    forget_algorithms()
 
 
 def test_a_module_is_run_by_its_name(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,11 +72,11 @@ def test_an_entry_point_gives_a_name(package: Path) -> None:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: strangers-package\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[coterie.algorithms]\nstrangers-diffusion = strangers_package.diffusion\n")
-    forget()
+    forget_algorithms()
     assert base.find("strangers-diffusion").private
     plan = validate({"algorithm": {"name": "strangers-diffusion", "clip": 0.25}}, foreign=True)
     assert plan.algorithm.config().clip == 0.25  # type: ignore[attr-defined]
     (info / "entry_points.txt").write_text("[coterie.algorithms]\ndp-dsgd = strangers_package.diffusion\n")
-    forget()
+    forget_algorithms()
     with pytest.raises(InputError, match="two algorithms are called 'dp-dsgd'"):
         base.find("dp-dsgd")
