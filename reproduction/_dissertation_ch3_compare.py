@@ -92,7 +92,6 @@ def fig11(study: Study) -> Result:
             version="corrected",
             reason="15 messages make less progress than 30, and the tests cost a tenth of the budget; what it saves is "
             "broadcasts",
-            section="spec 02 §6",
         ),
         Claim(
             "the same, with the printed noise",
@@ -101,7 +100,7 @@ def fig11(study: Study) -> Result:
             {"pp": float(old[0]), "ipp": float(older[0])},
             version="as printed",
             reason="the test is a coin toss: what differs is the number of releases and with it the noise of each",
-            section="spec 02 §4, item 4, and §3, row 3.9",
+            section="errata of ipp-admm and pp-admm",
         ),
         Claim(
             "the claimed total ε = 10 holds (Theorem 7)",
@@ -110,7 +109,7 @@ def fig11(study: Study) -> Result:
             {"true": last},
             version="as printed",
             reason="ρ = ε²/(4 ln 1/δ) does not give (ε, δ) for ε > 7.53 at δ = 1e-4",
-            section="spec 02 §3, rows 3.2 and 3.3",
+            section="errata of pp-admm",
         ),
         Claim(
             "IPP-ADMM sends at most half as many messages",
@@ -140,12 +139,11 @@ def fig11(study: Study) -> Result:
                     {f"lead at {e:g}": float(b - a) for e, a, b in zip(epsilons, values, rivals, strict=True)},
                     version="corrected",
                     reason="with half the messages it is behind where noise hardly matters",
-                    section="spec 02 §6",
                 ),
             )
     budgets = [
-        Budget(name, "as printed", e, float(r["true"]), DELTA, "theorem (A), spec 02 §3" if name == "PP-ADMM" else
-               "every round charged, spec 02 §4")
+        Budget(name, "as printed", e, float(r["true"]), DELTA, "theorem (A)" if name == "PP-ADMM" else
+               "every round charged")
         for name in ("PP-ADMM", "IPP-ADMM") for e, r in zip(epsilons, found[name, "as printed"], strict=True)
     ]  # fmt: skip
     return Result(series, claims, [*budgets, Budget("all methods", "corrected", 1.0, 1.0, DELTA, "and so for every ε")])
@@ -185,7 +183,7 @@ def fig12(study: Study) -> Result:
             {r: at(r, "PP-ADMM as printed") for r in ("stated", "tuned")},
             version="as printed",
             reason="a forced regularizer, and output noise for β = 10^−3.5 that outweighs the rest",
-            section="spec 02 §3, rows 3.7 and 3.9",
+            section="errata of pp-admm",
         ),
         Claim(
             "IPP-ADMM has a lower loss than PP-ADMM",
@@ -196,7 +194,6 @@ def fig12(study: Study) -> Result:
             {r: at(r, "IPP-ADMM corrected") - at(r, "PP-ADMM corrected") for r in ("stated", "tuned")},
             version="corrected",
             reason="fewer messages make less progress; at equal (ε, δ) the smaller noise does not make up for it",
-            section="spec 02 §6",
         ),
     ]  # fmt: skip
     return Result(series, claims)
@@ -225,7 +222,6 @@ def fig13(study: Study) -> Result:
                 {"pp": float(good[0]), "bare": bare},
                 version="corrected",
                 reason="the smallest ε needs too much noise at this size",
-                section="spec 02 §6",
             ),
             Claim(
                 f"{country}: IPP-ADMM has a lower error than PP-ADMM",
@@ -234,7 +230,6 @@ def fig13(study: Study) -> Result:
                 {"pp": float(good[0]), "ipp": float(lazy[0])},
                 version="corrected",
                 reason="fewer messages make less progress",
-                section="spec 02 §6",
             ),
         ]
     return Result(series, claims)

@@ -82,7 +82,6 @@ def _table1(study: Study) -> Result:
             ),
             {f"{d} {m}": float(w) for (d, m), w in wins.items()},
             reason="on Adult its own printed numbers say the contrary; the sentence rests on the US records",
-            section="spec 03 §9",
         ),
         Claim(
             "PDFC and ADFC have a smaller risk difference than PFLR* in most cases",
@@ -93,7 +92,7 @@ def _table1(study: Study) -> Result:
             version="corrected",
             reason="all three carry the same penalty; more noise on race is no part of it. Where PFLR* looks fair it "
             "says no to nearly everybody",
-            section="spec 03 §8.3",
+            section="errata of pdfc",
         ),
         Claim(
             "the printed risk differences come out (within .01) when the printed methods are run",
@@ -104,7 +103,7 @@ def _table1(study: Study) -> Result:
             version="as printed",
             reason="ε_s/ε_n, the weight of the fairness term, the coding and the cure for unbounded objectives are not "
             "stated; with what is stated the outcome is a constant classifier",
-            section="spec 03 §8.1, §9",
+            section="errata of pdfc",
         ),
         Claim(
             "five printed cells have a standard deviation that no ten values ≥ 0 can have",

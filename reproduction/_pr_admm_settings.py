@@ -75,7 +75,6 @@ def sweep(study: Study, base: dict[str, Any], panels: dict[str, tuple[list[float
                 version="corrected",
                 reason="with 8,000 records and ε = 10 the noise is at most 0.01 in a coordinate: nothing that shapes "
                 "it matters, and with the printed sensitivity every value is at chance level",
-                section="spec 02 §6",
             )
         )
         few = np.array([r["loss"][:, -1].mean() for r in found["300 records, ε = 1", "corrected"]])
@@ -93,7 +92,6 @@ def sweep(study: Study, base: dict[str, Any], panels: dict[str, tuple[list[float
                     who="ours",
                     version="corrected",
                     reason="at this size a neighbour's first messages are so noisy that leaving it out helps",
-                    section="spec 02 §6",
                 )
             )
     printed = pr_run(study, base, 10.0, "as printed", TUNED)

@@ -70,7 +70,7 @@ def _figc(study: Study) -> Result:
             {"2*": last["ldp-dgd-range_0"], "[45]": last["hmv-dgd_0"]},
             reason="a uniform point between the neighbours' extremes is a noisier average than their mean, and by then "
             "the steps are too small to correct it; there is no convergence theorem for 2*",
-            section="spec 01 §2",
+            section="errata of ldp-dgd",
         ),
         Claim(
             "the privacy loss of Algorithm 2* is only 30 % of [45]'s",
@@ -79,7 +79,7 @@ def _figc(study: Study) -> Result:
             {"ratio": ratio},
             reason="smaller, but a third more than stated, with graphs and records that the paper does not give; "
             "and it compares a mean over outputs with a worst case",
-            section="spec 01 §2",
+            section="errata of ldp-dgd",
         ),
         Claim(
             "Algorithm 1 has better accuracy but more privacy loss",
@@ -165,7 +165,7 @@ def _figd(agents: int, edges: int, study: Study) -> Result:
                 f"last ln error {last['gd_random']:.2f} and {last['gd_fixed']:.2f}",
                 {"random": last["gd_random"], "fixed": last["gd_fixed"]},
                 reason="the random start spreads over (2/N)|x_a − x_b|, which late and smaller steps cannot contract",
-                section="spec 01 §2",
+                section="errata of ldp-dgd",
             ),
             Claim(
                 "Algorithm 1 converges linearly with the λ update as printed",
@@ -174,7 +174,7 @@ def _figd(agents: int, edges: int, study: Study) -> Result:
                 {"growth": growth},
                 version="as printed",
                 reason="λ − ζ Σ (x_j − x_i) feeds disagreement back with the wrong sign",
-                section="spec 01 §1, Alg. 1",
+                section="errata of ldp-admm, Alg. 1",
             ),
             Claim(
                 "with λ + ζ Σ (x_j − x_i) it converges linearly",
@@ -276,7 +276,7 @@ def _thm34(study: Study) -> Result:
                 f"{gaps[1.0][:, 0].mean():.3g} at K = {grid[0]} and {gaps[1.0][:, -1].mean():.3g} at K = {grid[-1]}",
                 {"first": float(tight[0]), "last": float(tight[-1]), "best K": float(grid[int(np.argmin(tight))])},
                 reason="at a fixed pure budget the noise of a round grows with K, so V² grows as K²",
-                section="spec 01 §2, Thm 3.4",
+                section="errata of ldp-dgd, Thm 3.4",
             ),
         ],
     )

@@ -43,7 +43,6 @@ def _fig7(study: Study) -> Result:
             {"smallest share": float(loss["as printed"][0]), "largest share": float(loss["as printed"][-1])},
             version="as printed",
             reason="the differences are within the spread over seeds",
-            section="spec 02 §6",
         ),
         Claim(
             "the claimed ε = 1 holds whatever the split",
@@ -52,7 +51,7 @@ def _fig7(study: Study) -> Result:
             {"true": worst},
             version="as printed",
             reason="two solvers' errors can point apart: the output's sensitivity is 2β/Λ, not β/Λ",
-            section="spec 02 §3, row 3.4",
+            section="errata of pp-admm",
         ),
         Claim(
             "with exact accounting and no forced regularizer the loss is lower at every split",
@@ -63,7 +62,7 @@ def _fig7(study: Study) -> Result:
             version="corrected",
         ),
     ]
-    budgets = [Budget(f"PP-ADMM, splits = {s:g}", "as printed", 1.0, float(r["true"]), DELTA, "theorem (A), spec 02 §3")
+    budgets = [Budget(f"PP-ADMM, splits = {s:g}", "as printed", 1.0, float(r["true"]), DELTA, "theorem (A)")
                for s, r in zip(grid, found["as printed"], strict=True)]  # fmt: skip
     return Result(series, claims, [*budgets, Budget("PP-ADMM", "corrected", 1.0, 1.0, DELTA, "any split")])
 
@@ -83,7 +82,7 @@ def _fig8(study: Study) -> Result:
             {"chosen": float(errors[chosen]), "lowest": float(errors.min())},
             version="as printed",
             reason="the output noise grows with β and nothing falls: curves are flat for small β and rise later",
-            section="spec 02 §6, and §3, row 3.9",
+            section="errata of pp-admm",
         ),
         Claim(
             "with splits = 0.001 a β of 10^−3.5 costs accuracy, in both versions",
@@ -93,7 +92,7 @@ def _fig8(study: Study) -> Result:
             {"printed": float(loss["as printed"][chosen]), "corrected": float(loss["corrected"][chosen])},
             who="ours",
             reason="the output noise of 10^−3.5 is small against the rest here",
-            section="spec 02 §3, row 3.9",
+            section="errata of pp-admm",
         ),
     ]
     return Result(series, claims, [Budget("PP-ADMM, any β", "corrected", 1.0, 1.0, DELTA, "β is charged")])
@@ -126,7 +125,7 @@ def _test_settings(study: Study, key: str, grid: list[float], chosen: float, nam
             version="as printed",
             reason="the printed noise of the test is thousands of times what it looks at: a coin toss whatever the "
             "setting, and differences are chance",
-            section="spec 02 §4, item 4, and §6",
+            section="errata of ipp-admm",
         ),
         Claim(
             "as printed the test ignores the data: about half of all tests pass until the 15 messages are sent",

@@ -95,7 +95,6 @@ def _run_time(found: Found, epsilons: list[float]) -> list[Claim]:
             "; ".join(f"{w[0]} ({w[1]}) {v[0]:.3f} and {v[1]:.3f}" for w, v in losses.items()),
             {f"{w[0]} {w[1]} at {e:g}": x for w, v in losses.items() for e, x in zip(epsilons, v, strict=True)},
             reason="the difference is within the spread over seeds",
-            section="spec 03 §9",
         )
     ]
     end = float(found[OURS]["time"][-1])
@@ -116,8 +115,7 @@ def _run_time(found: Found, epsilons: list[float]) -> list[Claim]:
                     {f"share at {e:g}": s for e, s in zip(epsilons, shares, strict=True)},
                     version=one[1],
                     reason=why,
-                    section="spec 03 §9, Fig. 14",
-                )
+                        )
             )  # fmt: skip
     if SECOND in found:
         claims += [
@@ -141,7 +139,7 @@ def _run_time(found: Found, epsilons: list[float]) -> list[Claim]:
                 version="as printed",
                 reason="the noise follows 2η√p, the rounding of all p numbers at once, and drowns the weights; three "
                 "bits cannot hold it either (the clock charges the bits that it needs)",
-                section="spec 03 §4",
+                section="errata of qdpsgd2",
             ),
             Claim(
                 "quantization and deadlines alone, without noise, give a lower loss than DSGD at equal run-time",
@@ -149,8 +147,7 @@ def _run_time(found: Found, epsilons: list[float]) -> list[Claim]:
                 f"QuanTimed-DSGD {_at(found, FREE, 0, end):.3f}, DSGD {_at(found, PLAIN, 0, end):.3f} at {end:.0f} s",
                 {"QuanTimed": _at(found, FREE, 0, end), "DSGD": _at(found, PLAIN, 0, end)},
                 reason="the stated step αh = .033 is small: the lag behind DSGD is not all due to privacy",
-                section="spec 03 §9, Fig. 14",
-            ),
+                ),
         ]  # fmt: skip
     return claims
 
@@ -218,7 +215,7 @@ def _fig14(study: Study) -> Result:
             version="true ε",
             reason="the closed form of Theorem 11 is used outside its range: a batch of 4 records with the noise meant "
             "for 20 costs far more; in long runs the noise is larger and the formula is 2.5 times too pessimistic",
-            section="spec 03 §3",
+            section="errata of qdpsgd1",
         ),
     ]
     return Result(series, claims, result.budgets, result.tables)
@@ -311,7 +308,6 @@ def _fig16(study: Study) -> Result:
             + ", ".join(f"{w[0]} ({w[1]}) {v:.2f}" for w, v in order.items()),
             {f"{w[0]} {w[1]}": v for w, v in order.items()},
             reason="DSGD, which is not private, is far ahead at every size",
-            section="spec 03 §9, Fig. 16",
         ),
         Claim(
             "of the private methods the proposed ones are best in large networks",
@@ -335,7 +331,6 @@ def _fig16(study: Study) -> Result:
             {f"{w[0]} {w[1]} change": b - a for w, (a, b) in batches.items()},
             reason="the noise on a mean gradient depends on m and ε, hardly on B, so only the sampling error shrinks; "
             "the changes of Q-DPSGD are within a few standard errors (.01 to .03)",
-            section="spec 03 §9, Fig. 16",
         ),
         Claim(
             "they take more time",

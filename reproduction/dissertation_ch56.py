@@ -100,7 +100,7 @@ def _fig17(study: Study) -> Result:
             version="as printed",
             reason="the printed sensitivity is √(d²/16 + d) where 1 is exact, and the Gaussian formula is loose too: "
             "with 39,000 training records the noise drowns the coefficients (the dissertation had 370,000 records)",
-            section="spec 03 §6.1, §7",
+            section="errata of fm",
         ),
         Claim(
             "accuracy of the relaxed mechanism falls as δ shrinks, and stays above the functional mechanism",
@@ -190,7 +190,7 @@ def _fig18(study: Study) -> Result:
             reason="at ε = 0.01 the order is as claimed, between classifiers worse than a constant; from 0.1 on all "
             "three are that constant. The linear term put for the penalty lowers every score, and the noise follows "
             "sensitivities that are 5 to 50 times too large",
-            section="spec 03 §6.1, §8.1",
+            section="errata of pdfc",
         ),
         Claim(
             "ADFC is more accurate than PFLR* at every ε",
@@ -200,7 +200,6 @@ def _fig18(study: Study) -> Result:
             version="corrected",
             reason="at ε = 0.03 it is not: ADFC has ten times the noise on marital status there, with a spread of .046 "
             "over seeds, and PFLR* is near the constant no (.760); from ε = 0.1 on ADFC leads",
-            section="spec 03 §9, Fig. 18",
         ),
         Claim(
             "PDFC is more accurate than PFLR* at small ε",
@@ -209,7 +208,7 @@ def _fig18(study: Study) -> Result:
             {"PDFC": float(acc["pdfc", "corrected"][0]), "PFLR*": float(acc["pflr-star", "corrected"][0])},
             version="corrected",
             reason="the two differ only by ten times more noise on one attribute, which cannot help accuracy",
-            section="spec 03 §8.3, §9",
+            section="errata of pdfc",
         ),
         Claim(
             "whatever the attribute x_s, PDFC and ADFC are more accurate than PFLR*",
@@ -219,7 +218,6 @@ def _fig18(study: Study) -> Result:
             version="corrected",
             reason="PDFC is PFLR* with more noise; ADFC with ten times the noise on age loses a little around ε = 0.1, "
             "where PFLR* says no to everybody and scores .760",
-            section="spec 03 §9, Fig. 18",
         ),
         Claim(
             "accuracy grows with ε",

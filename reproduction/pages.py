@@ -24,8 +24,8 @@ Every picture on these pages is drawn by this project's code from one command, `
 next to what holds under correct accounting. *As printed* is the paper's noise with the ε it claims, *true ε* what
 that run really costs, *corrected* the same claimed ε with the noise it takes. Curves average 10 seeds or more. A
 claim that our data do not bear out is listed as such, with the reason. `make papers` makes everything anew, `make
-papers-quick` a small version in `runs/papers-quick`. Sections such as "spec 01 §1" name the derivations behind the
-[errata](../errata.md).
+papers-quick` a small version in `runs/papers-quick`.
+What a paper got wrong is in the [errata](../errata.md), by algorithm.
 
 Data sets are found through `COTERIE_DATA` ([data](../data.md)); figures on data that may not be redistributed need a
 file of your own and say so."""

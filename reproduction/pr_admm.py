@@ -95,7 +95,7 @@ def _fig4(study: Study) -> Result:
             version="as printed",
             reason="Lemma 5 loses the factor 1/n between two lines: 8,000 times too much noise. The published curves "
             "cannot come from it",
-            section="spec 02 §2, row 2.1, and §6",
+            section="errata of pr-admm",
         ),
         Claim(
             "PR-ADMM has a clearly lower loss than DVP, M-ADMM and R-ADMM",
@@ -105,7 +105,6 @@ def _fig4(study: Study) -> Result:
             version="corrected",
             reason="at ε = 10 and 8,000 records noise hardly matters for any of them; M-ADMM is behind because its "
             "growing penalty damps its steps",
-            section="spec 02 §6",
         ),
         Claim(
             "Theorems 5 and 6 bound the objective gap",
@@ -114,7 +113,7 @@ def _fig4(study: Study) -> Result:
             f"{last['printed']:.0f} as printed",
             last,
             reason="the printed proofs bound Gaussian noise by a constant",
-            section="spec 02 §2, row 2.11",
+            section="errata of pr-admm",
         ),
         Claim(
             "the repaired bound holds in every round",
@@ -131,7 +130,7 @@ def _fig4(study: Study) -> Result:
             f"{growth['periodic'][-1]:.1e} and {growth['iteration'][-1]:.1e} with the two decays",
             {name: growth[name][-1] for name in ("constant", "periodic", "iteration")},
             reason="true for a fixed first variance only; at fixed (ε, δ) the total noise grows at least as K²",
-            section="spec 02 §2, row 2.14",
+            section="errata of pr-admm",
         ),
         Claim(
             "of all schedules constant noise has the smallest bound",
@@ -186,7 +185,7 @@ def _accuracy(study: Study, key: str) -> Result:
             {"per": float(per[0]), "iter": float(ite[0]), "bare": float(bare[0])},
             version="corrected",
             reason="decaying noise spends the budget on late rounds; at small ε the early rounds drown",
-            section="spec 02 §2, rows 2.8 and 2.14",
+            section="errata of pr-admm",
         ),
         Claim(
             "the same, with the noise that the paper prints",
@@ -195,7 +194,7 @@ def _accuracy(study: Study, key: str) -> Result:
             {"lowest": float(min(w.min() for w in wrong)), "highest": float(max(w.max() for w in wrong))},
             version="as printed",
             reason="noise for a sensitivity 8,000 times too large: chance level at every ε",
-            section="spec 02 §2, row 2.1, and §6",
+            section="errata of pr-admm",
         ),
         Claim(
             "constant noise without a threshold is at least as accurate as both decays",
@@ -206,7 +205,7 @@ def _accuracy(study: Study, key: str) -> Result:
             who="ours",
             version="corrected",
             reason="differences are within the spread over seeds",
-            section="spec 02 §2, row 2.14",
+            section="errata of pr-admm",
         ),
         Claim(
             "with η = 0.5 and averaged losses 50 rounds are too few to learn more than the larger class",
@@ -231,7 +230,6 @@ def _accuracy(study: Study, key: str) -> Result:
                 {f"lead at {e:g}": float(a - b) for e, a, b in zip(epsilons, ours, rivals, strict=True)},
                 version="corrected",
                 reason="at large ε all are close to the non-private method",
-                section="spec 02 §6",
             ),
         )
     return Result(series, claims, _budgets(study, [epsilons[0], epsilons[-1]], STATED))

@@ -89,7 +89,7 @@ def _fig1(study: Study) -> Result:
             version="as printed",
             reason="with the stated step size x̄(1) is the exact mean and x̄(T), without the last noise, rises from 0; "
             "what falls is a single node's error, and the consensus value once the last message is noised",
-            section="spec 01 §5, Fig. 1",
+            section="errata of dp-consensus-gd, Fig. 1",
         ),
         Claim(
             "it levels off at the neighbourhood that the noise leaves",

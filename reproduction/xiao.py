@@ -71,7 +71,7 @@ def _fig1(study: Study) -> Result:
                 f"exact {worst[0]:.4f}, (11) {worst[1]:.4f}",
                 {"exact": worst[0], "printed": worst[1], "exact_corner": corner[0], "printed_corner": corner[1]},
                 reason="App. D maximises the wrong branch of the density ratio",
-                section="spec 01 §1, Thm 2.3 (11)",
+                section="errata of ldp-admm, Thm 2.3 (11)",
             ),
             Claim(
                 "in the range of the figure (11) and the exact γ look the same",
@@ -187,7 +187,7 @@ def _admm(agents: int, edges: int, study: Study) -> Result:
             {"claimed": claimed, "pure": float(pure[-1]), "by dimension": runs.DIM * claimed},
             version="true ε",
             reason="a record moves all 14 coordinates, not one, and replacing one with a ±1 label moves twice 1/b",
-            section="spec 01 §1, Thm 2.2 and App. E",
+            section="errata of ldp-admm, Thm 2.2 and App. E",
         ),
         Claim(
             f"as an (ε, {DELTA:g}) statement the same noise is enough",

@@ -117,7 +117,7 @@ def _fig4(study: Study) -> Result:
             version="as printed",
             reason="the final outputs depend on every round, and the noise is half of what App. B uses; an attack "
             "finds ε ≥ 0.39 for one round at α = 0.3 and ε ≥ 2.35 for ten at α = 0.5 (docs/audit.md)",
-            section="spec 01 §7, Alg. 2 line 5 and Cor. 1.1; §8, final iteration",
+            section="errata of dvp, Alg. 2 line 5 and Cor. 1.1, and of pvp, final iteration",
         ),
         Claim(
             f"at the level α = {a:g} for the whole run, at δ = {DELTA:g}, the corrected methods have a lower loss",
@@ -188,7 +188,7 @@ def _tradeoff(study: Study, method: str) -> Result:
             version="as printed",
             reason="the constants depend on the number of features, of agents, on η, B_p and the scale of the loss, "
             "none of which the paper states",
-            section="spec 01 §8, experiments",
+            section="errata of pvp, experiments",
         ),
         Claim(
             "a loss of at most c₃ = 0.135 can be asked for",
@@ -197,7 +197,7 @@ def _tradeoff(study: Study, method: str) -> Result:
             {"lowest": float(late.min())},
             version="as printed",
             reason="the mean logistic loss on Adult is about 0.32 at its optimum; the paper's scale is not stated",
-            section="spec 01 §8, experiments",
+            section="errata of pvp, experiments",
         ),
         Claim(
             "the paper's stationarity condition gives the optimal level α*",
@@ -206,7 +206,7 @@ def _tradeoff(study: Study, method: str) -> Result:
             "local minimum only, the utility of privacy is unbounded as α → 0",
             {"printed": wrong, "right": right},
             reason="a sign: the derivative of ω₃α + ω₄α² is ω₃ + 2ω₄α",
-            section="spec 01 §8, experiments",
+            section="errata of pvp, experiments",
         ),
     ]  # fmt: skip
     costs = _budgets(printed, corrected, levels.tolist())
@@ -251,7 +251,7 @@ def _fig7(study: Study) -> Result:
             version="as printed",
             reason="its iterates carry noise of length 2Cd/(ρBα) from every neighbour, which one last step does not "
             "remove; the paper's abstract and conclusion disagree on which method wins",
-            section="spec 01 §8, experiments",
+            section="errata of pvp, experiments",
         ),
         Claim(
             "with correct accounting and Gaussian noise the primal method is at least as good",
@@ -261,7 +261,7 @@ def _fig7(study: Study) -> Result:
             who="ours",
             version="corrected",
             reason="one of the two needs more noise at this size",
-            section="spec 01 §8",
+            section="errata of pvp",
         ),
         Claim(
             "at the same claimed level the corrected methods have the lower risk wherever that level is below 1",
@@ -270,7 +270,7 @@ def _fig7(study: Study) -> Result:
             {f"gain at {a:g}": float(x - y) for a, x, y in zip(levels, d, dc, strict=True)},
             who="ours",
             reason="at that level the paper's noise is small enough, though its cost is not",
-            section="spec 01 §7",
+            section="errata of dvp",
         ),
     ]
     return Result(series, claims, budgets)
@@ -297,7 +297,7 @@ def _fig8(study: Study) -> Result:
             {"dual first": float(d[0]), "dual last": float(d[-1])},
             version="as printed",
             reason="differences between neighbouring α are within the noise over seeds",
-            section="spec 01 §8",
+            section="errata of pvp",
         ),
         Claim(
             "at ε = 0.3 for the whole run the corrected dual method errs no more than the printed one at that claim",
@@ -307,7 +307,7 @@ def _fig8(study: Study) -> Result:
             who="ours",
             version="corrected",
             reason="Gaussian noise for a hundred rounds at this budget",
-            section="spec 01 §7",
+            section="errata of dvp",
         ),
     ]  # fmt: skip
     return Result(series, claims, budgets)

@@ -24,7 +24,7 @@ from coterie.privacy.filter import Filter
 from tests.algorithms.objective import place_with
 from tests.support import agent, message_gap, network, swap_record, worst_logistic_pair
 
-SPEC = ldp_admm.Config(inverse_step=10.0, dual_step=0.5, tail=0.0)  # spec 01 §1: D = 10, ζ = .5
+SPEC = ldp_admm.Config(inverse_step=10.0, dual_step=0.5, tail=0.0)  # D = 10, ζ = .5
 
 
 @cache

@@ -19,7 +19,7 @@ from coterie.privacy.events import ObjectivePerturbation, Pure
 from tests.algorithms.objective import EXACT, optimum, place_with, worst
 from tests.support import agent, network
 
-PAPER = {"dim": 2, "records": 8000, "degree": 2, "ridge": 0.0, "rounds": 50}  # spec 04, golden values: η = .5
+PAPER = {"dim": 2, "records": 8000, "degree": 2, "ridge": 0.0, "rounds": 50}  # η = .5
 FLAT = m_admm.Config(penalty=0.5, noise="gamma", growth=1.0, **EXACT)
 
 

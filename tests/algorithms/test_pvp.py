@@ -19,7 +19,7 @@ from tests.support import agent, network, run, swap_record
 
 FAR = {"tolerance": 1e-9}  # of neighbours so far away as here, a smaller one would heed less
 CENTRES = ("released", "own", "literal")
-LITERAL = (0.952, 1.859, 2.723)  # spec 01 §8: ρ = .1, η = N = C/B = 1
+LITERAL = (0.952, 1.859, 2.723)  # ρ = .1, η = N = C/B = 1
 
 
 def lone(rounds: int, noise: float = 0.0):
@@ -167,7 +167,7 @@ def test_events():
     assert np.allclose(gamma[0].sensitivity * gamma[0].rate, 0.3)
     assert float(gamma[1].epsilon[-1]) == pytest.approx(0.15)
     assert account(gamma, 0.0).epsilon == pytest.approx(30.15)
-    assert account(gamma[:1], 1e-5).epsilon == pytest.approx(3.39, abs=0.01)  # spec 01 §0: d = 14, a = .3, T = 100
+    assert account(gamma[:1], 1e-5).epsilon == pytest.approx(3.39, abs=0.01)  # d = 14, a = .3, T = 100
     gauss = run_events(find("pvp"), pvp.EXAMPLE.replace(noise="gaussian", penalty=5.0), place)
     assert [type(e) for e in gauss] == [Gaussian, ObjectivePerturbation]
     total = account(gauss, 1e-5)

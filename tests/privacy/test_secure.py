@@ -99,7 +99,7 @@ def test_no_pseudo_randomness_and_no_seed():
         assert forbidden(bad), bad
 
 
-# --- the support attack (spec 06, N1)
+# --- the support attack
 
 SHIFTS = [(0.3, 0.301, 1.0), (0.1, 0.2, 20.0), (-0.02, 0.03, 10.0)]  # (θ, θ', σ), μ = 0.001 … 0.005
 

@@ -1,4 +1,4 @@
-"""Ding, chapter 4: the printed noise, what it costs, and the clock (spec 03 §0.4, §3, §4)."""
+"""Ding, chapter 4: the printed noise, what it costs, and the clock."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_rounds_last_as_the_spec_says() -> None:
 
 
 def test_printed_noise_of_the_second_method_drowns_the_weights() -> None:
-    """η = .01, p = 39,760: σK = 24.7 for each weight, 2474 steps of the grid (spec 03 §4)."""
+    """η = .01, p = 39,760: σK = 24.7 for each weight, 2474 steps of the grid."""
     nu = runs.printed_multiplier(1.0, 1000, 1000, 20)
     step, averaging = 0.3 / 1000 ** (1 / 6), 11 / 1000**0.5
     assert nu * (2 * step * averaging * 0.5 / 20 + 2 * 0.01 * 39_760**0.5) == pytest.approx(24.7, abs=0.05)

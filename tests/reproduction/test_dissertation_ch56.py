@@ -1,4 +1,4 @@
-"""Ding, chapters 5 and 6: the printed table's audit, printed costs, and quick runs (spec 03 §7 to §9)."""
+"""Ding, chapters 5 and 6: the printed table's audit, printed costs, and quick runs."""
 
 from __future__ import annotations
 
