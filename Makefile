@@ -9,7 +9,7 @@ WORKERS ?= 2
 TYPED := tests/conformance tests/problems tests/drivers
 CHECKED := --jaxtyping-packages=coterie.problems,coterie.drivers,coterie.algorithms,beartype.beartype
 
-.PHONY: run test test-all test-browser test-faults audit lint bench bench-peers docs notebook papers papers-quick clean
+.PHONY: run test test-all test-browser test-faults soak audit lint bench bench-peers docs notebook papers papers-quick clean
 .DEFAULT_GOAL := run
 
 $(READY): pyproject.toml constraints.txt
@@ -39,6 +39,12 @@ test-faults: $(READY)    ## kills, I/O errors, full disks, power cuts; wants roo
 	@if [ "$$(id -u)" = 0 ] && ! (command -v strace && command -v ip) > /dev/null; then \
 		apt-get install -y --no-install-recommends strace iproute2 || echo "strace or iproute2 could not be installed"; fi
 	$(BIN)/python -m pytest -p no:xdist -m faults -rs tests/faults
+
+# the size of a soak: small enough for a coffee; SOAK="--parties 20 --rounds 10000 --kills 40 --floods 30 --reference 800"
+SOAK ?= --parties 5 --rounds 2000 --kills 10 --floods 6
+soak: $(READY)           ## many rounds with kills, floods and rotations; prints what was measured, and what is wrong
+	rm -rf runs/soak
+	nice -n 15 $(BIN)/python -W ignore -m tests.faults.soak runs/soak $(SOAK)
 
 audit: $(READY)          ## every algorithm on every loss, in every way that it runs; every seeded fault; 1,000 honest audits
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m audit tests/audit
