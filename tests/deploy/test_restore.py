@@ -143,10 +143,10 @@ def test_every_combination_of_restored_folders(setting: Setting, tmp_path: Path)
                 continue
             who, code = expected
             if who == "party":  # alone: it does not come so far as to call anybody
-                with pytest.raises(Exception) as refused:  # noqa: PT011
+                with pytest.raises(Exception) as refused:
                     house.ledger("ben", house.state["ben"])
             else:
-                with pytest.raises(Exception) as refused:  # noqa: PT011
+                with pytest.raises(Exception) as refused:
                     await house.live("ben")
             assert (state, keys, ended(refused.value)) == (state, keys, code)
             assert {key: seen for key, seen in house.seen.items() if key[0] == "ben"} == said  # not a byte

@@ -18,6 +18,7 @@ import datetime as dt
 import json
 import os
 import random
+import signal
 import socket
 import ssl
 import subprocess
@@ -258,6 +259,7 @@ if __name__ == "__main__":
     given = vars(parser.parse_args())
     where, calm_rounds = given.pop("folder"), given.pop("reference")
     where.mkdir(parents=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))  # and the parties end with it
     found = soak(Size(**given), where, calm_rounds)
     print(json.dumps(found, indent=1))
     sys.exit(bool(found["wrong"]))
