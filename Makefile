@@ -9,12 +9,14 @@ WORKERS ?= 2
 TYPED := tests/conformance tests/problems tests/drivers
 CHECKED := --jaxtyping-packages=coterie.problems,coterie.drivers,coterie.algorithms,beartype.beartype
 
-.PHONY: run test test-all test-browser test-faults soak audit lint bench bench-peers docs notebook papers papers-quick clean
+.PHONY: run test test-all test-browser test-faults soak audit lint bench bench-peers docs notebook papers papers-quick lock sbom wheel clean
 .DEFAULT_GOAL := run
 
-$(READY): pyproject.toml constraints.txt
+# nothing is installed but the files whose hashes are in locks/; the project itself is built with what lies there too
+$(READY): pyproject.toml locks/agent.txt locks/dev.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[deploy,report,parquet,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
 run: $(READY)            ## five parties train one model on embedded data; writes runs/default and its report.html
@@ -61,8 +63,8 @@ bench: $(READY)          ## ratios to peers measured in the same run
 	$(BIN)/python -m benchmarks.per_example
 	$(BIN)/python -m benchmarks.ledger
 
-$(SITE): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+$(SITE): $(READY) locks/docs.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/docs.txt
 	touch $@
 
 bench-peers: $(READY)    ## other packages side by side, in environments of their own; says what would not install
@@ -82,5 +84,15 @@ papers: $(READY)         ## every figure of the papers, 10 seeds, and the pages 
 papers-quick: $(READY)   ## the same with few seeds and small sizes, in runs/papers-quick; below 10 minutes
 	$(BIN)/coterie reproduce all --quick --engine local:$(WORKERS)
 
+lock: $(READY)           ## locks/ anew from constraints.txt and pyproject.toml; hashes come from pip's index: read the diff
+	$(BIN)/python release/lock.py
+
+sbom: $(READY)           ## dist/coterie.cdx.json: what an agent is installed with (CycloneDX)
+	mkdir -p dist
+	$(BIN)/python release/sbom.py dist/coterie.cdx.json
+
+wheel: $(READY)          ## dist/*.whl from what is committed; the same bytes wherever it is built
+	$(BIN)/python release/wheel.py dist
+
 clean:                   ## remove the virtual environment, runs and the site
-	rm -rf $(VENV) runs site build
+	rm -rf $(VENV) runs site build dist
