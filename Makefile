@@ -92,7 +92,7 @@ sbom: $(READY)           ## dist/coterie.cdx.json: what an agent is installed wi
 	$(BIN)/python release/sbom.py dist/coterie.cdx.json
 
 wheel: $(READY)          ## dist/*.whl from what is committed; the same bytes wherever it is built
-	$(BIN)/python release/wheel.py dist
+	$(BIN)/python release/build_wheel.py dist
 
 clean:                   ## remove the virtual environment, runs and the site
 	rm -rf $(VENV) runs site build dist

@@ -20,6 +20,7 @@ import urllib.request
 import zipfile
 from collections.abc import Iterable, Iterator
 from email.parser import HeaderParser
+from functools import cache
 from pathlib import Path
 
 from packaging.markers import Marker, default_environment
@@ -111,6 +112,7 @@ def index() -> str:
     return PyPI.simple_url
 
 
+@cache
 def hashes(name: str, version: str, base: str) -> list[str]:
     """SHA-256 of every file of one release."""
     with urllib.request.urlopen(f"{base.rstrip('/')}/{name}/") as answer:

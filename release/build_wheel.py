@@ -1,6 +1,6 @@
 """Build the wheel from what is committed, so that everybody who builds this commit gets the same bytes.
 
-    .venv/bin/python release/wheel.py [FOLDER] [COMMIT]          `make wheel`; default: dist, HEAD
+    .venv/bin/python release/build_wheel.py [FOLDER] [COMMIT]          `make wheel`; default: dist, HEAD
 
 Dates in it are that of the commit, file modes do not depend on the umask, and nothing that lies about in the working
 tree gets in. It is built with the setuptools of locks/agent.txt, which must be installed beside this script.
