@@ -9,12 +9,14 @@ WORKERS ?= 2
 TYPED := tests/conformance tests/problems tests/drivers
 CHECKED := --jaxtyping-packages=coterie.problems,coterie.drivers,coterie.algorithms,beartype.beartype
 
-.PHONY: run test test-all test-browser test-faults audit lint bench bench-peers docs notebook papers papers-quick clean
+.PHONY: run test test-all test-browser test-faults soak audit lint bench bench-peers docs notebook papers papers-quick lock sbom wheel clean
 .DEFAULT_GOAL := run
 
-$(READY): pyproject.toml constraints.txt
+# nothing is installed but the files whose hashes are in locks/; the project itself is built with what lies there too
+$(READY): pyproject.toml locks/agent.txt locks/dev.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[deploy,report,parquet,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
 run: $(READY)            ## five parties train one model on embedded data; writes runs/default and its report.html
@@ -40,6 +42,12 @@ test-faults: $(READY)    ## kills, I/O errors, full disks, power cuts; wants roo
 		apt-get install -y --no-install-recommends strace iproute2 || echo "strace or iproute2 could not be installed"; fi
 	$(BIN)/python -m pytest -p no:xdist -m faults -rs tests/faults
 
+# the size of a soak: small enough for a coffee; SOAK="--parties 20 --rounds 10000 --kills 40 --floods 30 --reference 800"
+SOAK ?= --parties 5 --rounds 2000 --kills 10 --floods 6
+soak: $(READY)           ## many rounds with kills, floods and rotations; prints what was measured, and what is wrong
+	rm -rf runs/soak
+	nice -n 15 $(BIN)/python -W ignore -m tests.faults.soak runs/soak $(SOAK)
+
 audit: $(READY)          ## every algorithm on every loss, in every way that it runs; every seeded fault; 1,000 honest audits
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m audit tests/audit
 
@@ -55,8 +63,8 @@ bench: $(READY)          ## ratios to peers measured in the same run
 	$(BIN)/python -m benchmarks.per_example
 	$(BIN)/python -m benchmarks.ledger
 
-$(SITE): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+$(SITE): $(READY) locks/docs.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/docs.txt
 	touch $@
 
 bench-peers: $(READY)    ## other packages side by side, in environments of their own; says what would not install
@@ -76,5 +84,15 @@ papers: $(READY)         ## every figure of the papers, 10 seeds, and the pages 
 papers-quick: $(READY)   ## the same with few seeds and small sizes, in runs/papers-quick; below 10 minutes
 	$(BIN)/python -m reproduction figure all --quick --engine local:$(WORKERS)
 
+lock: $(READY)           ## locks/ anew from constraints.txt and pyproject.toml; hashes come from pip's index: read the diff
+	$(BIN)/python release/lock.py
+
+sbom: $(READY)           ## dist/coterie.cdx.json: what an agent is installed with (CycloneDX)
+	mkdir -p dist
+	$(BIN)/python release/sbom.py dist/coterie.cdx.json
+
+wheel: $(READY)          ## dist/*.whl from what is committed; the same bytes wherever it is built
+	$(BIN)/python release/build_wheel.py dist
+
 clean:                   ## remove the virtual environment, runs and the site
-	rm -rf $(VENV) runs site build
+	rm -rf $(VENV) runs site build dist

@@ -116,7 +116,7 @@ class GrpcTransport(Courier):
         self._server: grpc.aio.Server | None = None
         self._door: Door | None = None
         self._strangers: dict[bytes, tuple[int, float]] = {}  # certificate → refusals, and until when it must wait
-        self._stamp = self.keys.stamp
+        self._stamp, self._served = self.keys.stamp, b""  # of the file that was read last; what callers are shown
         largest = max(self.wire.frame_bytes, hello.LONGEST)
         self._options: list[tuple[str, Any]] = [
             ("grpc.max_receive_message_length", largest),
@@ -179,27 +179,28 @@ class GrpcTransport(Courier):
         self._door.start()
 
     def _server_certificate(self) -> grpc.ServerCertificateConfiguration:
-        pair = (self.keys.tls_key_pem, self.keys.identity.pem)
+        self._served = self.keys.identity.pem
+        pair = (self.keys.tls_key_pem, self._served)
         return grpc.ssl_server_certificate_configuration([pair], root_certificates=self.keys.authority.pem)
 
     def _fresh_server_certificate(self) -> grpc.ServerCertificateConfiguration | None:
-        """gRPC asks before every handshake, from a thread of its own."""
-        return self._server_certificate() if self._refresh() else None
+        """gRPC asks before every handshake, from a thread of its own; an own call may have read the new one before."""
+        self._refresh()
+        return None if self._served == self.keys.identity.pem else self._server_certificate()
 
-    def _refresh(self) -> bool:
+    def _refresh(self) -> None:
         """Read the folder again if the certificate has changed."""
         try:
             stamp = self.keys.stamp
             if stamp == self._stamp:
-                return False
+                return
             fresh = self.keys.reread()
             self.agreement.check_keys(fresh.identity)
         except (InputError, OSError) as error:
             log.error("%s: the new certificate is not used: %s", self.me, error)
-            return False
+            return
         self.keys, self._stamp = fresh, stamp
         log.info("%s: new certificate, valid until %s", self.me, fresh.identity.certificate.not_valid_after_utc)
-        return True
 
     async def _called(self, requests: object, context: grpc.aio.ServicerContext) -> None:
         """Serve one stream, and then end its connection."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import os
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
 
 from coterie.deploy.courier import REPEATS
 from coterie.deploy.frames import Receipt, Wire
@@ -17,6 +19,7 @@ from coterie.deploy.grpc_transport import GrpcTransport
 from coterie.deploy.memory import MemoryNetwork, MemoryTransport
 from coterie.deploy.transport import AHEAD, RolledBack, Timing
 from coterie.errors import InputError
+from coterie.names import host_and_port
 from tests.deploy.consortium import NAMES, QUICK, Consortium, Node, free_ports, make_consortium, running, until
 
 Maker = Callable[..., Node]
@@ -402,6 +405,37 @@ def test_t2_rotations_lose_nothing_and_repeat_nothing(folder: Path) -> None:
 @pytest.mark.slow
 def test_t2_ten_rotations(folder: Path) -> None:
     rotate(folder, rotations=10, pause=2.0)
+
+
+def test_t2_a_party_that_calls_and_is_called_shows_its_new_certificate_on_both_sides(folder: Path) -> None:
+    """ada calls ben, ben calls cleo: that ben has read the new file for his own call must not hide it from ada's."""
+    group = make_consortium(folder, names=("ada", "ben", "cleo"), graph={"kind": "path"})
+
+    async def shown() -> int:
+        """The serial number of the certificate with which ben answers."""
+        authority, keys = group.authority.pem.decode(), folder / "ada"
+        context = ssl.create_default_context(cadata=authority)
+        context.load_cert_chain(keys / "certificate.pem", keys / "tls.key")
+        host, port = host_and_port(str(group.agreement.party("ben").address))
+        _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname="ben")
+        der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        writer.transport.abort()
+        return x509.load_der_x509_certificate(der).serial_number
+
+    async def scenario() -> None:
+        ada, ben, cleo = (Node(group, n, GrpcTransport) for n in ("ada", "ben", "cleo"))
+        async with running(ben, cleo):
+            for _ in range(2):
+                await until(lambda: ben.transport.alive["cleo"])
+                new = group.certify("ben").certificate.serial_number
+                ben.transport.peers["cleo"].cut()  # so he calls her again, and reads the file for that
+                await until(lambda new=new: serial(ben) == new)
+                assert await shown() == new
+            async with running(ada):
+                await ada.say(0)
+                assert await ben.hear(1) == [("ada", 0)]
+
+    asyncio.run(scenario())
 
 
 def test_t2_twin_a_receiver_without_memory_hands_frames_over_twice(folder: Path, monkeypatch: Any) -> None:
