@@ -232,8 +232,8 @@ class Courier:
         work = self._read(link, peer), self._write(link, peer, receipt.round + 1)
         peer.tasks = tasks = tuple(asyncio.create_task(w) for w in work)
         peer.delay, peer.trouble = 0.0, ""
-        log.info("%s: %s is here and has my frames up to round %d", self.me, peer.name, receipt.round,
-                 extra={"about": peer.name})  # fmt: skip
+        has = f"my messages up to round {receipt.round}" if receipt.round >= 0 else "no message of mine yet"
+        log.info("%s: %s is here and has %s", self.me, peer.name, has, extra={"about": peer.name})
         try:
             await asyncio.wait(tasks, timeout=self.timing.age, return_when=asyncio.FIRST_COMPLETED)
         finally:
