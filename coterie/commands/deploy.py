@@ -67,7 +67,11 @@ def status(state: Path, as_json: bool, console: Console) -> int:
     if as_json:
         console.print_json(json.dumps(facts))
     else:
-        words = {True: "", False: " (not running)", None: " (another user's: whether it runs cannot be known)"}
+        words = {
+            True: " (running)",
+            False: " (not running)",
+            None: " (another user's: whether it runs cannot be known)",
+        }
         ended = "" if facts["phase"] == "done" else words[facts["running"]]
         console.print(line(facts) + ended, highlight=False, soft_wrap=True)
     if facts["running"] is None and facts["phase"] != "done":
