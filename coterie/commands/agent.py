@@ -35,7 +35,7 @@ def agent(
         bool, typer.Option("--preflight", help="check everything first, report all problems, send and charge nothing")
     ] = False,
     status: Annotated[bool, typer.Option("--status", help="show how the agent in this folder is doing")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="with --status: machine-readable")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="with --status or --preflight: machine-readable")] = False,
 ) -> None:
     """Run one party between organisations: its data stays, every message is charged and stored before it leaves.
 
@@ -57,7 +57,7 @@ def agent(
     if preflight:
         from coterie.commands.preflight import preflight as check
 
-        raise typer.Exit(check(agreement, me, data, keys, folder, listen, console))
+        raise typer.Exit(check(agreement, me, data, keys, folder, listen, as_json, console))
     from coterie.commands import deploy as command
 
     place = None if metrics is None else command.Place.read(metrics, metrics_anywhere)

@@ -20,6 +20,8 @@ from jaxtyping import Array, Float, Int
 from coterie.algorithms.base import Inbox, Law, Maybe, Place, find
 from coterie.data import load, origins
 from coterie.data.planned import leaks_of, options_of
+from coterie.data.survey import outside
+from coterie.data.tables import read_table
 from coterie.deploy.frames import Wire
 from coterie.deploy.journal import for_owner
 from coterie.deploy.noise import Source, Steps, check_deployable, grid_steps, on_grid
@@ -144,6 +146,9 @@ def read_records(plan: Plan, path: Path) -> Records:
     if leaks := origins(kind, **options).leaks:
         raise InputError(f"{leaks[0]}: state it in data.options, so that the data decide nothing")
     data = load(kind, path=path, **options)
+    if bounds := options.get("bounds"):
+        for one in outside(read_table(path, usecols=lambda name: name in bounds), bounds):
+            for_owner.warning("column %r: %s and are moved to its ends", one.column, one, extra={"about": one.column})
     return Records(data.features, data.targets, data.classes, data.leaks)
 
 

@@ -29,6 +29,7 @@ from coterie.deploy.keys import PartyKeys, load_party
 from coterie.deploy.ledger import DurableLedger, LedgerFailure, RolledBack
 from coterie.deploy.noise import Source, SystemSource
 from coterie.deploy.party import Party, Records, Terms, read_records
+from coterie.deploy.sealing import VOLATILE, filesystem
 from coterie.deploy.secret import join
 from coterie.deploy.transport import RolledBack as NeighbourKnowsMore
 from coterie.deploy.watch import Watch
@@ -66,6 +67,8 @@ def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | N
     assert privacy is not None  # a private algorithm has a budget
     epsilon = privacy.epsilon[node] if isinstance(privacy.epsilon, list) else privacy.epsilon
     private_folder(state)
+    if (kind := filesystem(state)) in VOLATILE:
+        log.warning("the state folder is on %s: a reboot loses the ledger", kind)
     charges = [event for round in terms.charges(node) for event in round]
     with (
         contextlib.closing(Anchor(keys, agreed.plan_hash)) as anchor,
