@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+import coterie
 from coterie.errors import InputError
 
 __all__ = ["agent"]
@@ -58,6 +60,8 @@ def agent(
         from coterie.commands.preflight import preflight as check
 
         raise typer.Exit(check(agreement, me, data, keys, folder, listen, as_json, console))
+    if log_level in ("debug", "info"):  # importing takes seconds, and what logs is imported then
+        typer.echo(f"{dt.datetime.now(dt.UTC):%H:%M:%SZ} info: {me}: loads coterie {coterie.__version__}", err=True)
     from coterie.commands import deploy as command
 
     place = None if metrics is None else command.Place.read(metrics, metrics_anywhere)

@@ -206,7 +206,8 @@ class Courier:
 
     def _lost(self, peer: Peer, error: Exception) -> None:
         """Say why there is no connection, or no more."""
-        peer.trouble = str(error) or type(error).__name__
+        up = not isinstance(error, ConnectionRefusedError)
+        peer.trouble = str(error) or type(error).__name__ if up else "not up yet: nothing listens at its address"
         log.info("%s: no connection with %s: %s", self.me, peer.name, peer.trouble, extra={"about": peer.name})
 
     async def converse(self, link: Link, peer: Peer) -> None:
