@@ -53,13 +53,12 @@ def preflight(agreement: Path, keys: Path, data: Path, state: Path, me: str, lis
         return checks.found
     with checks.about("agreement"):
         agreed.index(me)
+        if own is not None:  # first: when a neighbour hears of it must not depend on how long records take to read
+            found = asyncio.run(_all(*(reach(own, agreed, name) for name in agreed.neighbours(me))))
+            checks.found += [finding for each in found for finding in each]
         running = checks.ledger(agreed, keys, state, me)
         checks.plan(agreed, data, state, me)
         checks.listening(agreed, me, listen, running)
-        if own is not None and own.name == me:
-            around = agreed.neighbours(me)
-            found = asyncio.run(_all(*(reach(own, agreed, name) for name in around)))
-            checks.found += [finding for each in found for finding in each]
     return checks.found
 
 

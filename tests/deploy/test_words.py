@@ -9,18 +9,20 @@ import json
 import os
 import signal
 import socket
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from coterie.cli import main
 from coterie.deploy import watch as module
 from coterie.deploy.journal import Log, listening, log, shown
-from coterie.deploy.trial import free_ports
+from coterie.deploy.trial import free_ports, sign_trial
 from coterie.deploy.watch import Watch
 from coterie.names import host_and_port
-from tests.deploy.house import House, Setting
+from tests.deploy.house import House, Setting, small_plan, small_records
 from tests.deploy.test_exits import _signals, agent, meanwhile, one_line  # noqa: F401
 
 
@@ -155,3 +157,25 @@ def test_the_order_of_starting_does_not_matter(tmp_path: Path, soon: None) -> No
         assert waits
         assert all(name in waits[0] for name in others)
         assert house.violations(rounds=4) == []
+
+
+def test_what_a_reboot_would_lose_and_what_is_clipped_is_said_at_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A state folder on tmpfs, and an age of 500: counted, not quoted, where the file is kept."""
+    plan = small_plan(2, patience=0.5, deadline=0.5)
+    options = {"classes": ["no", "yes"], "bounds": {"age": [0, 100], "pressure": [80, 200]}, "constant": True}
+    plan = plan.model_copy(update={"data": plan.data.model_copy(update={"label": "outcome", "options": options})})
+    agreement, sites = sign_trial(plan, small_records(), tmp_path / "t")
+    rows = [f"{500 if i < 2 else 40 + i},{100 + i},{'yes' if i % 2 else 'no'}" for i in range(12)]
+    (tmp_path / "ages.csv").write_text("\n".join(["age,pressure,outcome", *rows]) + "\n")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as state:
+        files = ["--data", str(tmp_path / "ages.csv"), "--keys", str(sites[0].keys), "--state", state]
+        assert main(["agent", str(agreement), "--me", "ada", *files]) == 6
+        kept = (Path(state) / "log.jsonl").read_text()
+    said = capsys.readouterr().err
+    assert "warning: the state folder is on tmpfs: a reboot loses the ledger" in said
+    clipped = "column 'age': 2 of 12 values lie outside [0, 100] and are moved to its ends"
+    assert f"warning: {clipped}" in said
+    assert clipped in kept
+    assert "500" not in said + kept
