@@ -11,6 +11,7 @@ from __future__ import annotations
 __all__ = ["Handshake"]
 
 HANDSHAKE, ALERT, CHANGE, HIDDEN = 22, 21, 20, 23  # kinds of records
+PIECES, RECORDS = 16, 16  # that are looked at, and in each
 HIDDEN_ALERT = 19  # bytes of an encrypted alert: two, the kind, and the tag
 ALERTS = {
     40: "handshake failure", 42: "bad certificate", 43: "unsupported certificate", 44: "certificate revoked",
@@ -27,7 +28,7 @@ class Handshake:
     """Overhears the first records of a connection, in both directions."""
 
     def __init__(self) -> None:
-        self._first = True
+        self._first, self._heard = True, 0
         self._is_tls = True
         self._answered = False  # by the server's hello
         self._only_alert = False  # the caller's whole answer to it
@@ -35,7 +36,10 @@ class Handshake:
         self._alert = {True: "", False: ""}
 
     def said(self, data: bytes | memoryview, by_caller: bool) -> None:
-        """The next bytes; cheap, and of no interest once both have spoken twice."""
+        """The next bytes; of the first few pieces only, since strangers must not make this dear."""
+        if self._heard >= PIECES:
+            return
+        self._heard += 1
         kinds = _records(data)
         if self._first:
             self._first, self._is_tls = False, data[0] == HANDSHAKE
@@ -69,8 +73,14 @@ class Handshake:
 
 def _records(data: bytes | memoryview) -> list[tuple[int, int, bytes]]:
     """Kind, length and first bytes of the records that begin in these bytes; the last may be cut short."""
-    found, at = [], 0
-    while at + 5 <= len(data) and data[at] in (CHANGE, ALERT, HANDSHAKE, HIDDEN) and data[at + 1] == 3:
+    found: list[tuple[int, int, bytes]] = []
+    at = 0
+    while (
+        len(found) < RECORDS
+        and at + 5 <= len(data)
+        and data[at] in (CHANGE, ALERT, HANDSHAKE, HIDDEN)
+        and data[at + 1] == 3
+    ):
         size = int.from_bytes(data[at + 3 : at + 5], "big")
         found.append((data[at], size, bytes(data[at + 5 : at + 7])))
         at += 5 + size

@@ -117,6 +117,7 @@ def run_party(
                 kind = asyncio.run(_main(opened, state, source or SystemSource(), listen, metrics, show, recent))
         except BaseException as error:
             kind = _kind(error)
+            log.info("ends: %s, exit code %d", kind, EXIT.get(kind, 1))
             _note_end(state, kind, str(error) or type(error).__name__)
             if kind not in REASONS:  # a user's mistake, which the command line prints; or one of ours
                 raise
@@ -125,6 +126,7 @@ def run_party(
             if kind == "ledger":
                 os._exit(EXIT["ledger"])  # nothing may be written after a failed write, not even by a destructor
         else:
+            log.info("ends: %s, exit code %d", kind, EXIT[kind])
             _note_end(state, kind)
     return EXIT[kind]
 

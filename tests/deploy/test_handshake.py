@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from coterie.deploy.grpc_transport import GrpcTransport
-from coterie.deploy.handshake import Handshake
+from coterie.deploy.handshake import PIECES, RECORDS, Handshake, _records
 from coterie.deploy.keys import init_authority, init_party
 from coterie.names import host_and_port
 from tests.deploy.consortium import Consortium, Node, certify, make_consortium, running, until
@@ -112,6 +112,15 @@ def test_an_alert_that_is_encrypted_is_known_by_its_place(by_caller: bool) -> No
     assert "the caller hung up when it saw our certificate" in heard.failure(by_caller)
 
 
+def test_strangers_do_not_make_it_dear() -> None:
+    """However many small records they send, few are looked at."""
+    heard = Handshake()
+    for _ in range(100):
+        heard.said(b"\x16\3\3\0\0" * 50_000, True)
+    assert heard._heard == PIECES
+    assert len(_records(b"\x16\3\3\0\0" * 50_000)) == RECORDS
+
+
 def test_who_only_looks_at_the_certificate_is_not_called_refused(group: Consortium) -> None:
     """As every caller of ours does first: the twin, so that the reasons above mean something."""
 
@@ -119,6 +128,9 @@ def test_who_only_looks_at_the_certificate_is_not_called_refused(group: Consorti
         ben, ada = Node(group, "ben", GrpcTransport), Node(group, "ada", GrpcTransport)
         async with running(ben, ada):
             await until(lambda: ben.transport.alive["ada"])
+            for here, there in ((ada, ben), (ben, ada)):  # both know how long the other's certificate is valid
+                end = there.transport.keys.identity.certificate.not_valid_after_utc
+                assert here.transport.peers[there.name].expires == end
         return dict(ben.transport.refusals.counts)
 
     assert asyncio.run(scenario()) == {}

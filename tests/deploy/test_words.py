@@ -48,7 +48,7 @@ def test_a_start_is_not_silent_and_says_whom_it_waits_for(
         "info: ada: loads coterie", "info: agreement ", "works out its noise and price",
         "ledger.db: 0 of 4 rounds are done; reads ", "info: calls ben at 127.0.0.1:", "again and again",
         "info: waits for ben (not up yet: nothing listens at its address), cleo", "gives up after 1.5 s",
-        "error: round 0: nothing from ben for 1.5 s (deploy.patience)",
+        "info: ends: gave up, exit code 6", "error: round 0: nothing from ben for 1.5 s (deploy.patience)",
     )  # fmt: skip
     places = [said.find(step) for step in steps]
     assert -1 not in places, said
