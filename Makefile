@@ -32,10 +32,10 @@ test-all: $(READY) lint  ## everything but audit and test-faults, the slow check
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not audit" $(TYPED) $(CHECKED)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not faults and not audit" $(TYPED:%=--ignore=%)
 
-test-browser: $(READY)   ## the report in a real browser; installs Debian's chromium where it may
+test-browser: $(READY)   ## the report and an agent's live page in a real browser; installs Debian's chromium where it may
 	command -v chromedriver > /dev/null || apt-get install -y --no-install-recommends chromium chromium-driver \
 		|| echo "no browser: install chromium and chromium-driver"
-	$(BIN)/python -m pytest -p no:xdist tests/report/test_html.py
+	$(BIN)/python -m pytest -p no:xdist tests/report/test_html.py tests/deploy/test_window_page.py
 
 test-faults: $(READY)    ## kills, I/O errors, full disks, power cuts; wants root, strace and iproute2, says what it skips
 	@if [ "$$(id -u)" = 0 ] && ! (command -v strace && command -v ip) > /dev/null; then \

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from coterie import programs
 from coterie.arguments import numbers
-from coterie.commands import keys, ledger, plan
+from coterie.commands import agent, keys, ledger, plan
 from coterie.errors import InputError, naming_extras
 
 __all__ = ["PlanArgument", "SetOption", "app", "main", "run_app"]
@@ -278,36 +278,7 @@ def audit(
         raise typer.Exit(1)
 
 
-@app.command()
-def agent(
-    agreement: Annotated[Path, typer.Argument(metavar="AGREEMENT", help="agreement.json, signed by the authority")],
-    me: Annotated[str, typer.Option(help="this party's name")],
-    data: Annotated[Path | None, typer.Option(help="this party's records: CSV, Parquet or npz; they stay here")] = None,
-    state: Annotated[Path | None, typer.Option(help="folder for ledger, log, status and model")] = None,
-    keys: Annotated[
-        Path | None, typer.Option(help="this party's key folder; default: where `keys init` put it")
-    ] = None,
-    listen: Annotated[str | None, typer.Option(help="host:port to bind, if not the agreed address")] = None,
-    metrics: Annotated[int | None, typer.Option(help="serve Prometheus text on this loopback port")] = None,
-    status: Annotated[bool, typer.Option("--status", help="show how the agent in this folder is doing")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="with --status: machine-readable")] = False,
-) -> None:
-    """Run one party between organisations: its data stays, every message is charged and stored before it leaves.
-
-    Started again after any stop it goes on where it was, and sends no second version of anything.
-
-    Exit codes: 0 done, 2 input, 3 budget, 4 ledger, 5 rolled back, 6 gave up, 7 agreement ended, 130 stopped.
-
-    Example: coterie agent agreement.json --me harbour --data patients.csv --state ~/coterie
-    """
-    from coterie.commands import deploy as command
-
-    folder = state or Path(f"{me}-state")
-    if status:
-        raise typer.Exit(command.status(folder, as_json, out_console))
-    if data is None:
-        raise InputError("--data FILE is needed: this party's records")
-    raise typer.Exit(command.agent(agreement, me, data, keys, folder, listen, metrics, out_console))
+app.command()(agent.agent)
 
 
 @app.command()

@@ -18,8 +18,10 @@ from rich.live import Live
 from rich.table import Table
 
 from coterie.deploy.keys import default_folder
-from coterie.deploy.process import EXIT, line, read_status, run_party
+from coterie.deploy.process import EXIT, run_party
 from coterie.deploy.trial import Trial, make_trial, start_agent
+from coterie.deploy.watch import line, read_status
+from coterie.deploy.window import Place
 from coterie.errors import InputError
 from coterie.names import host_and_port
 from coterie.plan import read_plan
@@ -36,18 +38,18 @@ def agent(
     keys: Path | None,
     state: Path,
     listen: str | None,
-    metrics: int | None,
+    metrics: Place | None,
+    level: str,
     console: Console,
 ) -> int:
     """Run one party; returns the exit code."""
     keys = keys or default_folder(me)
-    if metrics is not None and not 1 <= metrics <= 65535:
-        raise InputError(f"--metrics needs a port from 1 to 65535, got {metrics}")
     if listen is not None:
         host_and_port(listen)
-    with console.status(f"{me}: starting") if console.is_terminal else contextlib.nullcontext() as shown:
+    terminal = Console(stderr=True)  # with the log, so that neither tears the other
+    with terminal.status(f"{me}: starting") if terminal.is_terminal else contextlib.nullcontext() as shown:
         show = shown.update if shown else None
-        code = run_party(agreement, keys, data, state, me=me, listen=listen, metrics=metrics, show=show)
+        code = run_party(agreement, keys, data, state, me=me, listen=listen, metrics=metrics, show=show, level=level)
     if code == EXIT["done"]:
         facts = read_status(state)
         console.print(
@@ -65,7 +67,11 @@ def status(state: Path, as_json: bool, console: Console) -> int:
     if as_json:
         console.print_json(json.dumps(facts))
     else:
-        words = {True: "", False: " (not running)", None: " (another user's: whether it runs cannot be known)"}
+        words = {
+            True: " (running)",
+            False: " (not running)",
+            None: " (another user's: whether it runs cannot be known)",
+        }
         ended = "" if facts["phase"] == "done" else words[facts["running"]]
         console.print(line(facts) + ended, highlight=False, soft_wrap=True)
     if facts["running"] is None and facts["phase"] != "done":

@@ -13,10 +13,11 @@ from rich.table import Table
 from coterie.errors import InputError
 from coterie.names import party_name
 
-__all__ = ["app"]
+__all__ = ["CERTIFICATES", "app"]
 
 app = typer.Typer(help="Keys and certificates of the parties of a deployment.", no_args_is_help=True)
 console = Console(soft_wrap=True)
+CERTIFICATES = "certificates"  # in the authority's folder: all that it has signed, the latest of each party
 Name = Annotated[str, typer.Argument(metavar="NAME", help="the party's name, as in the plan")]
 Folder = Annotated[Path | None, typer.Option("--dir", help="folder of the keys; default ~/.config/coterie/keys/NAME")]
 
@@ -63,13 +64,16 @@ def sign(
     days: Annotated[int, typer.Option(min=1, max=3650, help="how long the certificate is valid")] = 90,
     out: Annotated[Path | None, typer.Option(help="the certificate; default NAME.pem")] = None,
 ) -> None:
-    """Certify a request, at the authority. Check by telephone that it came from whom it names.
+    """Certify a request, at the authority, which keeps a copy. Check by telephone that it came from whom it names.
 
     Example: coterie keys sign clinic-a.request.json --ca authority --days 90
     """
     identity = _keys().sign_request(request, ca, days)
     out = out or Path(f"{identity.name}.pem")
     identity.write(out)
+    kept = ca / CERTIFICATES  # for `plan sign`
+    kept.mkdir(exist_ok=True)
+    identity.write(kept / f"{identity.name}.pem")
     console.print(f"wrote {out}; send it to {identity.name}", highlight=False)
     console.print(f"pin {identity.pin.hex()}", highlight=False)
 

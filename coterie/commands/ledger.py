@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from coterie.deploy.ledger import Book
+    from coterie.deploy.records import Book
     from coterie.privacy.events import Event
 
 __all__ = ["app", "describe", "show", "verify"]
@@ -56,15 +56,17 @@ def describe(book: Book) -> dict[str, Any]:
 def show(
     path: LedgerArgument, as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False
 ) -> None:
-    """Print what a ledger holds: budget, what is spent, every release. It is checked first."""
-    from coterie.deploy.ledger import read
+    """Print what a ledger holds: budget, what is spent, every release. It is checked first; an agent may be running."""
+    from coterie.deploy.reading import look
 
     console = Console()
-    book = read(path)
-    about = describe(book)
+    book, running = look(path)
+    about = describe(book) | {"running": running}
     if as_json:
         console.print_json(json.dumps(about))
         return
+    if running:
+        console.print(f"running, round {len(book.rows)}", highlight=False)
     console.print(f"agent {about['agent']}, plan {about['plan_hash'][:16]}, made {about['created']}", markup=False)
     console.print(
         f"spent ε {about['spent']:.4g} of {about['epsilon']:g} at δ {about['delta']:g} in {len(book.rows)} rounds; "
@@ -95,11 +97,15 @@ def _short(event: Event) -> str:
 @app.command()
 def verify(path: LedgerArgument) -> None:
     """Check every hash and every byte of a ledger. Exit code 1: it is not what was written; names the first bad row."""
-    from coterie.deploy.ledger import Damaged, read
+    from coterie.deploy.reading import look
+    from coterie.deploy.sealing import Damaged
 
     try:
-        book = read(path)
+        book, running = look(path)
     except Damaged as error:
         Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
         raise typer.Exit(1) from None
-    Console().print(f"{path}: {len(book.rows)} rounds, every hash and every byte as written", markup=False)
+    so_far = " so far, running" if running else ""
+    Console().print(
+        f"{path}: {len(book.rows)} rounds{so_far}, every hash and every byte as written", markup=False, soft_wrap=True
+    )

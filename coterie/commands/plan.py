@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from coterie.commands.keys import CERTIFICATES
 from coterie.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,19 +29,28 @@ LONGEST = 3650  # days
 def sign(
     plan: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="a plan with a [deploy] table")],
     ca: Annotated[Path, typer.Option(help="the authority's folder")],
-    certs: Annotated[list[Path], typer.Option(help="certificates of the parties, or a folder of them")],
+    certs: Annotated[
+        list[Path] | None,
+        typer.Option(help="certificates of the parties, or a folder; default: all that it has signed"),
+    ] = None,
     out: Annotated[Path, typer.Option(help="the agreement, for every party")] = Path("agreement.json"),
     days: Annotated[int, typer.Option(min=1, max=LONGEST, help="how long the agreement is valid")] = 365,
 ) -> None:
     """Sign a plan at the consortium's authority: who takes part, with which keys, under which rules.
 
-    Example: coterie plan sign plan.toml --ca authority --certs certificates --out agreement.json
+    Example: coterie plan sign plan.toml --ca authority --out agreement.json
     """
     from coterie.deploy.agreement import sign_agreement
     from coterie.deploy.keys import load_authority, read_certificate
     from coterie.plan import read_plan
 
-    files = [f for c in certs for f in (sorted(c.glob("*.pem")) if c.is_dir() else [c])]
+    places = certs or [ca / CERTIFICATES]
+    files = [f for c in places for f in (sorted(c.glob("*.pem")) if c.is_dir() or not certs else [c])]
+    if not files:
+        raise InputError(
+            f"no certificates in {', '.join(map(str, places))}: `coterie keys sign` keeps them in the authority's "
+            "folder; or give --certs"
+        )
     authority, key = load_authority(ca)
     until = dt.datetime.now(dt.UTC) + dt.timedelta(days=days)
     agreement = sign_agreement(read_plan(plan), [read_certificate(f) for f in files], authority, key, until)

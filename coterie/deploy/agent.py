@@ -31,10 +31,12 @@ from coterie.deploy.ledger import DurableLedger, LedgerFailure
 from coterie.deploy.noise import Source
 from coterie.deploy.party import Carry, Party, wire_of
 from coterie.deploy.secret import BadShare
+from coterie.deploy.tally import Pace
 from coterie.deploy.transport import Incoming, Transport
 
 __all__ = ["Agent", "GaveUp", "Status", "wire_of"]
 
+MEETING = "meeting neighbours"
 GRACE = 0.3  # seconds in which the news that all is stored reaches the neighbours
 
 
@@ -88,7 +90,8 @@ class Agent:
         self.reuse = party.late == "reuse"
         self.waiting: dict[str, dict[int, Incoming]] = {n: {} for n in self.neighbours}
         self.status = Status(rounds=self.rounds, budget=ledger.budget.epsilon)
-        self._tick = time.monotonic()
+        self.pace = Pace()
+        self._tick, self._compiled = time.monotonic(), False
 
     async def run(
         self, save: Callable[[np.ndarray], None] = lambda _: None, saved: np.ndarray | None = None
@@ -126,13 +129,14 @@ class Agent:
 
     async def _resume(self) -> Carry:
         """Ask the neighbours what they hold, then pick up after the last stored message."""
-        self.status.phase = "meeting neighbours"
-        for name in self.neighbours:
-            self.status.waiting = (name,)
+        self.status.phase = MEETING
+        for i, name in enumerate(self.neighbours):
+            self.status.waiting = tuple(self.neighbours[i:])
             self.ledger.reconcile(name, await self._patiently(self.transport.receipt(name), name))
         last = self.ledger.last
         if last < 0:
             self.note("start", rounds=self.rounds)
+            self.pace.begin()
             return self.party.begin()
         return await self._collect(last, await self._push_again())
 
@@ -143,6 +147,7 @@ class Agent:
         assert stored is not None
         assert frame is not None
         self.note("resume", round=last)
+        self.pace.begin()
         await self.transport.push(last, frame)
         self._sent(last)
         return self.party.unpack(stored)
@@ -178,7 +183,11 @@ class Agent:
 
     async def _speak(self, t: int, carry: Carry) -> Carry:
         self.agreement.check_date()
-        self.status.phase = "computing"
+        if not self._compiled:
+            self.status.phase, self._compiled = "compiling", True
+            self.note("compiling")
+        else:
+            self.status.phase = "computing"
         carry, numbers, sent = self.party.speak(t, carry, self.source)
         payload = self.wire.encode(numbers if sent else np.zeros_like(numbers), self.party.node, t)
         kind = MESSAGE if sent else SILENT
@@ -199,7 +208,7 @@ class Agent:
 
     def _sent(self, t: int) -> None:
         self.status.round, self.status.waiting = t + 1, ()
-        self.note("sent", round=t)
+        self.note("sent", round=t, seconds=round(self.pace.lap(), 6))
 
     async def _collect(self, t: int, carry: Carry) -> Carry:
         """Every neighbour's message of round t; of a late one the last there is, if the algorithm can use it."""
@@ -211,6 +220,7 @@ class Agent:
                     self.status.waiting = tuple(missing)
                     incoming = await self.transport.pull(oldest, now=t)
                     self.waiting[incoming.sender][incoming.round] = incoming
+                    self.pace.moved()
         except TimeoutError:
             if not self.reuse:
                 raise self._gave_up(missing, t) from None

@@ -79,10 +79,17 @@ class Anchor:
             identity: which one it is; empty: there is none.
             heads: the hash of every row in it.
         """
+        self.refuse(ledger, identity, heads)
         if not self.identity:
             if heads:  # released before the key folder knew: from now on it does
                 self.bind(ledger, identity)
                 self.advance(len(heads) - 1, heads[-1])
+        elif self._mark().round < len(heads) - 1:  # a crash came between the ledger and its mark
+            self.advance(len(heads) - 1, heads[-1])
+
+    def refuse(self, ledger: Path, identity: str, heads: Sequence[bytes]) -> None:
+        """The refusals of `check`; nothing is noted."""
+        if not self.identity:
             return
         if identity != self.identity:
             what = "is another one" if identity else "does not exist"
@@ -100,8 +107,6 @@ class Anchor:
             raise RolledBack(
                 f"ledger {ledger} holds another round {mark.round} than was released: another copy was used"
             )
-        if mark.round < len(heads) - 1:  # a crash came between the ledger and its mark
-            self.advance(len(heads) - 1, heads[-1])
 
     def bind(self, ledger: Path, identity: str) -> None:
         """Make this the one ledger of the agreement, durably; refused if another one is."""

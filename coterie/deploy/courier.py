@@ -33,6 +33,7 @@ from coterie.deploy.agreement import Agreement
 from coterie.deploy.frames import MAGIC, SIGNATURE_BYTES, BadFrame, Misdeed, Receipt, Wire, open_frame
 from coterie.deploy.keys import PartyKeys
 from coterie.deploy.peers import Peer, Rumours
+from coterie.deploy.tally import Refusals
 from coterie.deploy.transport import AHEAD, Incoming, Link, Outbox, RolledBack, Timing
 
 __all__ = ["Courier", "Peer"]
@@ -79,6 +80,7 @@ class Courier:
         self.wire, self.timing = wire, timing or Timing()
         self.held = {name: (held or {}).get(name, Receipt()) for name in agreement.neighbours(me)}
         self.refused: Counter[str] = Counter()  # offences of each neighbour
+        self.refusals = Refusals()  # … and of others, with reasons
         self.peers = {name: Peer(name, agreement.index(name)) for name in agreement.neighbours(me)}
         self._rumours = Rumours(agreement, self.peers, self._accuse)
         for name, peer in self.peers.items():
@@ -204,7 +206,8 @@ class Courier:
 
     def _lost(self, peer: Peer, error: Exception) -> None:
         """Say why there is no connection, or no more."""
-        peer.trouble = str(error) or type(error).__name__
+        up = not isinstance(error, ConnectionRefusedError)
+        peer.trouble = str(error) or type(error).__name__ if up else "not up yet: nothing listens at its address"
         log.info("%s: no connection with %s: %s", self.me, peer.name, peer.trouble, extra={"about": peer.name})
 
     async def converse(self, link: Link, peer: Peer) -> None:
@@ -230,8 +233,8 @@ class Courier:
         work = self._read(link, peer), self._write(link, peer, receipt.round + 1)
         peer.tasks = tasks = tuple(asyncio.create_task(w) for w in work)
         peer.delay, peer.trouble = 0.0, ""
-        log.info("%s: %s is here and has my frames up to round %d", self.me, peer.name, receipt.round,
-                 extra={"about": peer.name})  # fmt: skip
+        has = f"my messages up to round {receipt.round}" if receipt.round >= 0 else "no message of mine yet"
+        log.info("%s: %s is here and has %s", self.me, peer.name, has, extra={"about": peer.name})
         try:
             await asyncio.wait(tasks, timeout=self.timing.age, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -250,6 +253,7 @@ class Courier:
             yield
         except BadFrame as error:
             self.refused[peer.name] += 1
+            self.refusals.add(peer.name, str(error))
             shortest, longest = self.timing.retry
             peer.blocked_until = time.monotonic() + min(shortest * 2**peer.offences, longest)
             peer.offences = min(peer.offences + 1, 30)
@@ -343,6 +347,7 @@ class Courier:
     def _accuse(self, liar: Peer, reason: str, *signed: Receipt) -> None:
         """Name a neighbour that has signed two frames for one round; both signatures prove it."""
         self.refused[liar.name] += 1
+        self.refusals.add(liar.name, reason)
         log.error("%s: %s %s", self.me, liar.name, reason, extra={"about": liar.name})
         self._evidence(liar.name, reason, b"", *signed)
 

@@ -28,6 +28,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from coterie.deploy.handshake import Handshake
 from coterie.errors import InputError
 from coterie.names import host_and_port
 
@@ -41,6 +42,7 @@ EACH = 3  # descriptors of a connection: its own, and both ends of the Unix sock
 BURST = 64  # connections accepted before the others are served
 LOOK = 0.25  # seconds between two looks at the deadlines
 LINGER = 1.0  # seconds in which the last word of a refused conversation may be read
+AWAY = {"late": "says nothing", "crowded": "made room for others", "replaced": "a newer connection took over"}
 CHUNK = 1 << 18
 RECORD = 5 + (1 << 14)  # header and content of the longest first record
 log = logging.getLogger("coterie.deploy")
@@ -105,6 +107,8 @@ class _Visit:
     early: bytearray = field(default_factory=bytearray)
     unsent: dict[int, bytes] = field(default_factory=dict)  # what a side could not take yet, by its descriptor
     ending: bool = False
+    served: bool = False  # gRPC has let it speak
+    handshake: Handshake = field(default_factory=Handshake)
 
     def other(self, side: socket.socket) -> socket.socket | None:
         return self.inner if side is self.outer else self.outer
@@ -118,13 +122,17 @@ class Door:
         inner: path of the Unix socket at which gRPC listens; it is removed once it is open here.
         neighbours: how many may call.
         patience: seconds after which an unknown caller must have become known.
+        refused: called with the reason when somebody unknown is turned away, in the door's thread.
 
     Attributes:
         turned_away: how many connections lost their place, by reason.
     """
 
-    def __init__(self, sockets: list[socket.socket], inner: str, neighbours: int, patience: float):
-        self._listening, self._patience = sockets, patience
+    def __init__(
+        self, sockets: list[socket.socket], inner: str, neighbours: int, patience: float,
+        refused: Callable[[str], None] = lambda _: None,
+    ):  # fmt: skip
+        self._listening, self._patience, self._refused = sockets, patience, refused
         self._crowd_limit = crowd_limit(neighbours)
         self._share = self._crowd_limit // 4 + 2 * neighbours
         self._inner = os.open(inner, os.O_PATH)
@@ -246,6 +254,8 @@ class Door:
         except BlockingIOError:
             pass
         except OSError:
+            if side is visit.outer:
+                self._note_failure(visit, True)
             self._end(visit)
         except Exception:  # one connection's trouble is not the others'
             log.exception("the door: a connection from %s", visit.origin)
@@ -265,7 +275,8 @@ class Door:
             self._names[visit.name] = visit
             inner.connect(f"/proc/self/fd/{self._inner}")
             self._selector.register(inner, selectors.EVENT_READ, visit)
-            self._send(visit, inner, bytes(visit.early))
+            visit.handshake.said(first := bytes(visit.early), True)
+            self._send(visit, inner, first)
             visit.early.clear()
 
     def _carry(self, visit: _Visit, side: socket.socket) -> None:
@@ -273,12 +284,22 @@ class Door:
         assert to is not None
         count = side.recv_into(self._buffer)
         if count:
+            if not visit.served:
+                visit.handshake.said(self._buffer[:count], side is visit.outer)
             self._send(visit, to, self._buffer[:count])
-        elif to.fileno() in visit.unsent:
+            return
+        self._note_failure(visit, side is visit.outer)
+        if to.fileno() in visit.unsent:
             visit.ending = True
             self._selector.unregister(side)
         else:
             self._end(visit)
+
+    def _note_failure(self, visit: _Visit, by_caller: bool) -> None:
+        """Say why a connection ended before its caller could speak, if that can be known."""
+        if not visit.served and (reason := visit.handshake.failure(by_caller)):
+            self._refused(reason)
+            log.warning("refused a caller from %s: %s", visit.origin, reason)
 
     def _send(self, visit: _Visit, to: socket.socket, data: bytes | memoryview) -> None:
         """Send, or keep the rest and read no more of it until that is sent."""
@@ -324,6 +345,7 @@ class Door:
         visit = self._names.get(name)
         if visit is None or visit not in self._crowd:
             return  # gone already
+        visit.served = True
         self._leave_crowd(visit)
         visit.neighbour = neighbour
         places = self._known.setdefault(neighbour, [])
@@ -335,6 +357,7 @@ class Door:
         visit = self._names.get(name)
         if visit is None:
             return
+        visit.served = True
         soon = time.monotonic() + LINGER
         if visit in self._crowd:
             visit.deadline = min(visit.deadline, soon)
@@ -351,6 +374,7 @@ class Door:
     def _turn_away(self, visit: _Visit, reason: str) -> None:
         if not visit.neighbour or reason == "replaced":
             self.turned_away[reason] += 1
+            self._refused(AWAY[reason])
         with contextlib.suppress(OSError):  # at once: what waits in buffers is of no use to anybody
             visit.outer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._end(visit)

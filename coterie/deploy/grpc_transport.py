@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its log repeats what we log, without saying of whom
@@ -97,6 +98,7 @@ def admit(courier: Courier, context: dict[str, Sequence[bytes]]) -> Peer:
     peer = courier.peers.get(party.name)
     if peer is None or not courier.agreement.dials(party.name, courier.me):
         raise BadFrame(f"{party.name} has no call to make here")
+    peer.expires = identity.certificate.not_valid_after_utc
     return peer
 
 
@@ -169,7 +171,8 @@ class GrpcTransport(Courier):
             with tempfile.TemporaryDirectory(prefix="coterie-") as folder:  # ours alone, and gone when the door is open
                 self._server.add_secure_port(f"unix:{folder}/door", credentials)
                 await self._server.start()
-                self._door = Door(sockets, f"{folder}/door", callers, self.timing.hello)
+                refused = partial(self.refusals.add, "stranger")
+                self._door = Door(sockets, f"{folder}/door", callers, self.timing.hello, refused)
         except BaseException as error:
             for one in sockets:
                 one.close()
@@ -222,6 +225,7 @@ class GrpcTransport(Courier):
             self._keep_away(who)
             log.warning("%s: refused a caller from %s: %s", self.me, door.origin(context.peer()), error)
             self.refused["stranger"] += 1
+            self.refusals.add("stranger", str(error))
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "refused")
             return
         door.know(context.peer(), peer.name)
@@ -290,6 +294,7 @@ class GrpcTransport(Courier):
             self.agreement.check_keys(identity)
         except InputError as error:
             raise ConnectionError(f"{address}: {error}") from None
+        peer.expires = identity.certificate.not_valid_after_utc
         return identity.pem
 
 

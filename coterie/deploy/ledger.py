@@ -31,10 +31,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import fcntl
 import os
 import sqlite3
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -44,7 +42,7 @@ from typing import Any
 from coterie.deploy import records
 from coterie.deploy.anchor import Anchor, RolledBack
 from coterie.deploy.frames import Receipt, digest
-from coterie.deploy.records import Book
+from coterie.deploy.reading import read
 from coterie.deploy.sealing import PAGE, Damaged, intact, is_sealed, overlaid, page_sum, scan_log, seal_of
 from coterie.deploy.storage import (
     LedgerFailure,
@@ -111,7 +109,7 @@ class DurableLedger:
         self._lock, self._failed, self._open, self._pid = threading.RLock(), "", True, os.getpid()
         self._anchor, self._fingerprint = anchor, b""
         self._charged: tuple[tuple[Any, ...] | None, str] = (None, "")  # the last charge, and how it is stored
-        self._fd, self._states = locked(self.path, os.O_RDWR, fcntl.LOCK_EX), States(self.path)
+        self._fd, self._states = locked(self.path), States(self.path)
         try:
             log = scan_log(self._read_log())
             self._sums = intact(self._fd, log)
@@ -371,26 +369,3 @@ class DurableLedger:
         except BaseException as error:
             self._failed = f"{what}: interrupted by {type(error).__name__}"
             raise
-
-
-def read(path: str | os.PathLike[str]) -> Book:
-    """Read and check a ledger that no agent uses now, without changing anything; `Damaged` names what is wrong."""
-    fd = locked(Path(path), os.O_RDONLY, fcntl.LOCK_SH)
-    log = bytes_of(f"{path}-wal")
-    try:
-        with tempfile.TemporaryDirectory(prefix="coterie-ledger-") as folder:
-            if log:  # reading a log needs a place to write
-                copy = Path(folder) / "ledger"
-                copy.write_bytes(bytes_of(path))
-                Path(f"{copy}-wal").write_bytes(log)
-                db = sqlite3.connect(copy, isolation_level=None)
-            else:
-                db = sqlite3.connect(f"{Path(path).absolute().as_uri()}?immutable=1", uri=True, isolation_level=None)
-            with contextlib.closing(db):
-                book = records.load(db, States(Path(path)).read)  # first: it can name the row
-            intact(fd, scan_log(log))
-        return book
-    except Damaged as error:
-        raise Damaged(f"ledger {path}: {error}") from None
-    finally:
-        os.close(fd)

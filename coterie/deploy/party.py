@@ -6,7 +6,6 @@ integers that arrived and returns the integers that leave. No network, no ledger
 
 from __future__ import annotations
 
-import logging
 import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -23,7 +22,10 @@ from coterie.algorithms.batches import rows
 from coterie.algorithms.inbox import Inbox
 from coterie.data import load, origins
 from coterie.data.planned import leaks_of, options_of
+from coterie.data.survey import outside
+from coterie.data.tables import read_table
 from coterie.deploy.frames import Wire
+from coterie.deploy.journal import for_owner
 from coterie.deploy.noise import Source, Steps, check_deployable, grid_steps, on_grid
 from coterie.drivers import agent
 from coterie.drivers.budget import run_events
@@ -35,8 +37,6 @@ from coterie.privacy.ledger import Entry
 from coterie.problems import HeldShard, Settings
 
 __all__ = ["Carry", "Party", "Records", "Terms", "read_records", "wire_of", "write_records"]
-
-log = logging.getLogger(__name__)
 
 # ---- what everybody knows --------------------------------------------------------------------------------------------
 
@@ -148,6 +148,9 @@ def read_records(plan: Plan, path: Path) -> Records:
     if leaks := origins(kind, **options).leaks:
         raise InputError(f"{leaks[0]}: state it in data.options, so that the data decide nothing")
     data = load(kind, path=path, **options)
+    if bounds := options.get("bounds"):
+        for one in outside(read_table(path, usecols=lambda name: name in bounds), bounds):
+            for_owner.warning("column %r: %s and are moved to its ends", one.column, one, extra={"about": one.column})
     return Records(data.features, data.targets, data.classes, data.leaks)
 
 
@@ -353,7 +356,8 @@ def _shard(terms: Terms, node: int, records: Records, place: Place) -> HeldShard
     # To refuse a record would tell everybody of it: this party would not come. What it says is made admissible instead.
     features, targets = problem.admit(records.features, problem.encode(records.targets, records.classes))
     if changed := int(np.sum(np.any(features != records.features, axis=1))):
-        log.warning("%d of %d records lie outside the bounds that the noise is priced for: pulled back", changed, count)
+        text = "%d of %d records lie outside the bounds that the noise is priced for: pulled back"
+        for_owner.warning(text, changed, count)
     fill = place.rows - count  # padding repeats the first record; `count` keeps it out of every result
     pad = lambda x: np.concatenate([x, np.repeat(x[:1], fill, axis=0)])  # noqa: E731
     kind = jnp.float64 if targets.dtype.kind == "f" else jnp.int32

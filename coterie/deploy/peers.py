@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -40,6 +41,7 @@ class Peer:
     rests: bool = False  # … or in a moment, with what is kept until then
     digests: dict[int, Receipt] = field(default_factory=dict)  # of its latest frames: what it has signed
     trouble: str = ""  # why it is not connected
+    expires: dt.datetime | None = None  # its certificate, as last shown
     rumours: deque[Rumour] = field(default_factory=lambda: deque(maxlen=RUMOURS))  # what to tell it of others' frames
     told: dict[str, int] = field(default_factory=dict)  # the last round that it told of each other neighbour
     delay: float = 0.0  # before dialling it again

@@ -28,14 +28,15 @@ import numpy as np
 
 from coterie.errors import InputError
 
-__all__ = ["PAGE", "Damaged", "Log", "intact", "is_sealed", "network_filesystem", "overlaid", "page_sum", "page_sums",
-           "scan_log", "seal_of"]  # fmt: skip
+__all__ = ["PAGE", "VOLATILE", "Damaged", "Log", "filesystem", "intact", "is_sealed", "network_filesystem",
+           "overlaid", "page_sum", "page_sums", "scan_log", "seal_of"]  # fmt: skip
 
 PAGE = 4096
 _COUNTER, _SEAL, _COUNTER_AGAIN, _WRITER = slice(24, 28), slice(60, 64), slice(92, 96), slice(96, 100)
 _PAGES_IN_HEADER = slice(28, 32)
 _LOG_HEADER, _FRAME_HEADER = 32, 24
 _FRAME = _FRAME_HEADER + PAGE
+VOLATILE = ("tmpfs", "ramfs")  # file systems that a reboot empties
 _NETWORK = (
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "9p", "afs", "ceph", "lustre", "beegfs", "glusterfs", "gfs2",
     "ocfs2", "orangefs", "virtiofs", "vboxsf", "davfs", "fuse.sshfs", "fuse.glusterfs", "fuse.cephfs", "fuse.s3fs",
@@ -190,6 +191,12 @@ def intact(fd: int, log: Log) -> np.ndarray:
 
 def network_filesystem(path: str | os.PathLike[str]) -> str | None:
     """The type of the network file system a path lies on; None if it is local, or if the system does not say."""
+    kind = filesystem(path)
+    return kind if kind in _NETWORK else None
+
+
+def filesystem(path: str | os.PathLike[str]) -> str | None:
+    """The type of the file system a path lies on; None if the system does not say."""
     device = os.stat(path).st_dev
     try:
         with open("/proc/self/mountinfo") as mounts:
@@ -197,6 +204,6 @@ def network_filesystem(path: str | os.PathLike[str]) -> str | None:
     except OSError:
         return None
     for left, right in lines:
-        if left.split()[2] == f"{os.major(device)}:{os.minor(device)}" and right.split()[0] in _NETWORK:
+        if left.split()[2] == f"{os.major(device)}:{os.minor(device)}":
             return right.split()[0]
     return None

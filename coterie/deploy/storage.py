@@ -12,6 +12,7 @@ import fcntl
 import os
 import sqlite3
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ __all__ = ["LedgerFailure", "States", "bytes_of", "connect", "create_file", "cut
            "refuse_network"]  # fmt: skip
 
 
+TRIES, PAUSE = 10, 0.02  # of taking the lock; seconds between them
 SMALL = 1 << 16  # bytes of a state: below, writing it twice costs less than a sync of its own
 
 
@@ -111,18 +113,21 @@ def refuse_network(path: Path) -> None:
         raise InputError(f"a ledger must lie on a local file system, {path} is on {kind}")
 
 
-def locked(path: Path, mode: int, lock: int) -> int:
+def locked(path: Path) -> int:
     """An open, locked file. It stays open as long as SQLite's connection: closing it would drop SQLite's own locks."""
     try:
-        fd = os.open(path, mode)
+        fd = os.open(path, os.O_RDWR)
     except OSError as error:
         raise InputError(f"no ledger at {path}: {error.strerror}") from None
-    try:
-        fcntl.flock(fd, lock | fcntl.LOCK_NB)
-    except OSError:
-        os.close(fd)
-        raise InputError(f"ledger {path} is in use by another process") from None
-    return fd
+    for _ in range(TRIES):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            time.sleep(PAUSE)  # somebody who reads it asks for a moment whether it is locked
+        else:
+            return fd
+    os.close(fd)
+    raise InputError(f"ledger {path} is in use by another process")
 
 
 def connect(path: Path) -> sqlite3.Connection:

@@ -52,7 +52,7 @@ def test_why_nobody_is_reached_is_in_log_status_and_last_word(
     assert "ben: [Errno -" in last  # what the name service said
     about = {e["about"]: e["text"] for e in lines(state / "log.jsonl") if e["event"] == "news"}
     assert "[Errno -" in about["ben"]
-    assert "Connect call failed" in about["cleo"]
+    assert "not up yet: nothing listens" in about["cleo"]
     end = lines(state / "log.jsonl")[-1]
     assert (end["event"], end["how"], end["code"]) == ("end", "gave up", 6)
     assert "nothing from ben" in end["reason"]

@@ -18,8 +18,8 @@ from coterie.cli import main
 from coterie.deploy.frames import HEADER_BYTES, digest
 from coterie.deploy.ledger import read
 from coterie.deploy.party import Terms
-from coterie.deploy.process import read_status
 from coterie.deploy.trial import Site, Trial, make_trial, start_agent
+from coterie.deploy.watch import read_status
 from coterie.drivers.simulate import Run, simulate
 from coterie.errors import InputError
 from coterie.plan import read_plan

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from coterie.privacy.laws import Grid
 
 from coterie.deploy.ledger import read
 from coterie.deploy.party import Terms
 from coterie.deploy.trial import Site, Trial
 from coterie.drivers.simulate import Run, simulate
 from coterie.privacy.events import to_json
-from coterie.privacy.laws import Grid
 from tests.deploy.house import history
 from tests.faults import soaked_agent
 

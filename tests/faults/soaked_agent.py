@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from coterie.privacy.laws import Grid
 
 from coterie.algorithms.base import Law
 from coterie.deploy import process
@@ -25,7 +26,6 @@ from coterie.deploy.courier import Courier
 from coterie.deploy.frames import MAGIC, digest
 from coterie.deploy.noise import SystemSource
 from coterie.deploy.transport import Link
-from coterie.privacy.laws import Grid
 
 LINE = struct.Struct("<I32s")
 

@@ -65,15 +65,15 @@ class Browser:
         """A command of the DevTools protocol."""
         return self._send("/goog/cdp/execute", {"cmd": command, "params": params})
 
-    def open(self, page: Path, width: int, height: int = 900, dark: bool = False, scripts: bool = True) -> None:
-        """Load a file at a width, in light or dark colours, with or without scripts."""
+    def open(self, page: Path | str, width: int, height: int = 900, dark: bool = False, scripts: bool = True) -> None:
+        """Load a file or an address at a width, in light or dark colours, with or without scripts."""
         self.tool(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         colours = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.tool("Emulation.setEmulatedMedia", features=[colours])
         self.tool("Emulation.setScriptExecutionDisabled", value=not scripts)
-        self._send("/url", {"url": page.resolve().as_uri()})
+        self._send("/url", {"url": page if isinstance(page, str) else page.resolve().as_uri()})
 
     def run(self, script: str, *arguments: Any) -> Any:
         """The value that a script returns."""
