@@ -147,9 +147,9 @@ class Agent:
         assert stored is not None
         assert frame is not None
         self.note("resume", round=last)
-        self.pace.begin()
         await self.transport.push(last, frame)
-        self._sent(last)
+        self.status.round, self.status.waiting = last + 1, ()
+        self.pace.begin()
         return self.party.unpack(stored)
 
     async def _come_back(self) -> None:

@@ -26,7 +26,7 @@ NASTY = "<script>window.taken = 1</script><img src=x onerror='window.taken=1'>"
 
 @pytest.fixture(scope="module")
 def setting(tmp_path_factory: pytest.TempPathFactory) -> Setting:
-    return Setting.small(tmp_path_factory.mktemp("page") / "t", 900, tick=0.05, patience=600.0)
+    return Setting.small(tmp_path_factory.mktemp("page") / "t", 300, tick=0.1, patience=600.0)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_the_page_follows_a_run(setting: Setting, tmp_path: Path, browser: Brows
         assert browser.run("return document.querySelectorAll('#graph circle').length") == 3
         assert browser.run("return document.querySelectorAll('#graph .edge.up').length") == 2
         assert browser.run("return document.querySelectorAll('#times .bar').length") > 5
-        assert " of 900" in browser.run("return document.title + document.getElementById('round').textContent")
+        assert " of 300" in browser.run("return document.title + document.getElementById('round').textContent")
         log.warning("refused %s", NASTY)
         opened[0].transport.refusals.add("stranger", NASTY)  # type: ignore[attr-defined]
         settle(browser, "document.getElementById('log').textContent.includes('onerror')")

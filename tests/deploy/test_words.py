@@ -22,7 +22,7 @@ from coterie.deploy.journal import Log, listening, log, shown
 from coterie.deploy.trial import free_ports, sign_trial
 from coterie.deploy.watch import Watch
 from coterie.names import host_and_port
-from tests.deploy.house import House, Setting, small_plan, small_records
+from tests.deploy.house import House, Setting, small_plan, small_records, together
 from tests.deploy.test_exits import _signals, agent, meanwhile, one_line  # noqa: F401
 
 
@@ -133,7 +133,7 @@ def test_refusals_are_counted_by_reason_in_the_log_and_the_metrics(
 
 def test_the_order_of_starting_does_not_matter(tmp_path: Path, soon: None) -> None:
     """Each of the three in turn is early, by many times what it takes to say so; all finish, nothing is paid twice."""
-    setting = Setting.small(tmp_path / "t", 4)
+    setting, timed = Setting.small(tmp_path / "t", 4, deadline=0.3), {}  # type: ignore[var-annotated]
     for first in ("ada", "ben", "cleo"):
         house = House(setting, tmp_path / first)
         others = [name for name in house.names if name != first]
@@ -150,13 +150,19 @@ def test_the_order_of_starting_does_not_matter(tmp_path: Path, soon: None) -> No
             assert not early.done()
             await asyncio.gather(early, *(house.live(name) for name in others))
             watching.cancel()
+            timed[first] = started[0]
 
         with shown() as recent:
             asyncio.run(scenario())
+        assert sum(timed[first].pace.counts) == 4  # a time for each round, and none for the waiting
         waits = [line["text"] for line in recent.lines if "waits for" in line["text"]]
         assert waits
         assert all(name in waits[0] for name in others)
         assert house.violations(rounds=4) == []
+    again: list[Any] = []
+    house.reborn("cleo")
+    together(house.live("cleo", saved=house.models["cleo"], prepare=again.append))
+    assert (again[0].status.round, sum(again[0].pace.counts)) == (4, 0)  # a message that is offered again is no round
 
 
 def test_what_a_reboot_would_lose_and_what_is_clipped_is_said_at_the_start(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import random
 import signal
@@ -211,7 +212,7 @@ class Fleet:
         except OSError:
             return -1
         sent = [line for line in lines if '"sent"' in line]
-        return int(sent[-1].split('"round": ')[1].split("}")[0]) if sent else -1
+        return int(json.loads(sent[-1])["round"]) if sent else -1
 
     def until(self, condition: Callable[[], bool], seconds: float = 400) -> None:
         deadline = time.monotonic() + seconds
