@@ -221,6 +221,9 @@ BESIDE = {
     "tests/": "Mirrors coterie/; tests/conformance holds what every algorithm inherits.",
     "examples/": "Small studies to read and run.",
     "benchmarks/": "Ratios to peers measured in the same run.",
+    "deploy/": "An agent as a service: systemd unit, container, compose file.",
+    "locks/": "Versions and hashes of all that is installed.",
+    "release/": "Scripts that make the locks, the bill of materials and the wheel.",
     "docs/": "What you are reading.",
 }
 TARGET = r"^([a-z-]+):[^#\n]*## (.*)$"
