@@ -223,6 +223,9 @@ BESIDE = {
     "examples/": "Small studies to read and run.",
     "reproduction/": "Figures and claims of the papers, as printed and as corrected: a package of its own.",
     "benchmarks/": "Ratios to peers measured in the same run.",
+    "deploy/": "An agent as a service: systemd unit, container, compose file.",
+    "locks/": "Versions and hashes of all that is installed.",
+    "release/": "Scripts that make the locks, the bill of materials and the wheel.",
     "docs/": "What you are reading.",
 }
 TARGET = r"^([a-z-]+):[^#\n]*## (.*)$"

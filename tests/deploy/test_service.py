@@ -147,6 +147,37 @@ def test_the_container_s_commands_install_an_agent(tmp_path: Path) -> None:
     assert (said.returncode, said.stderr) == (0, "")
 
 
+def engine() -> str | None:
+    """A container engine that works here."""
+    for tool in filter(shutil.which, ("podman", "docker")):
+        if subprocess.run([tool, "info"], capture_output=True, check=False).returncode == 0:
+            return tool
+    return None
+
+
+@pytest.mark.slow
+def test_the_image_builds_and_knows_the_agent() -> None:
+    tool = engine()
+    if tool is None:
+        pytest.skip("no container engine: its commands are run by the test above")
+    build = [tool, "build", "-q", "-f", str(DEPLOY / "Containerfile"), "-t", "coterie-test", str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    run = [
+        tool,
+        "run",
+        "--rm",
+        "--read-only",
+        "--tmpfs",
+        "/tmp",
+        "--cap-drop",
+        "ALL",
+        "coterie-test",
+        "agent",
+        "--help",
+    ]
+    assert subprocess.run(run, capture_output=True, check=False).returncode == 0
+
+
 def test_the_compose_file_fits_the_agent_and_its_plan() -> None:
     services, parties = compose()["services"], plan_parties()
     assert set(services) == set(parties)
