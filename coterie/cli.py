@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from coterie import programs
 from coterie.commands import keys, ledger, plan
 from coterie.errors import InputError, naming_extras
+from coterie.lazily import loaded_for_good
 
 __all__ = ["app", "main"]
 
@@ -339,8 +340,7 @@ def agent(
 
     Example: coterie agent agreement.json --me harbour --data patients.csv --state ~/coterie
     """
-    from coterie.commands import deploy as command
-
+    command = loaded_for_good("coterie.commands.deploy")
     folder = state or Path(f"{me}-state")
     if status:
         raise typer.Exit(command.status(folder, as_json, out_console))

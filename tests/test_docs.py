@@ -271,7 +271,7 @@ def package_folder(folder: Path) -> Iterator[Callable[[str], Algorithm]]:
         return find("noisy-diffusion")
 
     def forget() -> None:
-        all_algorithms.cache_clear()
+        find.cache_clear()
         sys.modules.pop("coterie.algorithms.noisy_diffusion", None)
         vars(coterie.algorithms).pop("noisy_diffusion", None)
 

@@ -52,12 +52,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder on the package's path; what is put there is forgotten afterwards."""
     (tmp_path / "_idle_helper.py").write_text("same = lambda x: x\n")
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
-    all_algorithms.cache_clear()
+    find.cache_clear()
     yield tmp_path
     for path in tmp_path.glob("*.py"):
         sys.modules.pop(f"{package.__name__}.{path.stem}", None)
         vars(package).pop(path.stem, None)
-    all_algorithms.cache_clear()
+    find.cache_clear()
 
 
 def test_a_new_file_is_listed_checked_and_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

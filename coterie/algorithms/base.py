@@ -388,27 +388,25 @@ class Algorithm:
 REQUIRED = ("Config", "EXAMPLE", "init", "draws", "emit", "absorb", "estimate", "cost", "needs")
 
 
-@cache
-def all_algorithms() -> dict[str, Algorithm]:
-    """Every algorithm of the package, by slug: found by walking it, never listed by hand."""
+def _slugs() -> list[str]:
+    """The names of all algorithms: found by walking the package, never listed by hand."""
     import coterie.algorithms as package
 
-    found = {}
-    for info in pkgutil.iter_modules(package.__path__):
-        if info.name.startswith("_") or info.name == "base":
-            continue
-        module = importlib.import_module(f"{package.__name__}.{info.name}")
-        missing = [name for name in REQUIRED if not hasattr(module, name)]
-        if missing:
-            raise TypeError(f"{module.__name__} is not an algorithm: it lacks {', '.join(missing)}")
-        slug = info.name.replace("_", "-")
-        found[slug] = Algorithm(slug, module)
-    return dict(sorted(found.items()))
+    names = (info.name for info in pkgutil.iter_modules(package.__path__))
+    return sorted(name.replace("_", "-") for name in names if not name.startswith("_") and name != "base")
 
 
+def all_algorithms() -> dict[str, Algorithm]:
+    """Every algorithm of the package, by slug."""
+    return {slug: find(slug) for slug in _slugs()}
+
+
+@cache
 def find(slug: str) -> Algorithm:
-    """The algorithm called `slug`, or an error that lists what there is."""
-    known = all_algorithms()
-    if slug not in known:
+    """The algorithm called `slug`, or an error that lists what there is; the others are not loaded."""
+    if slug not in (known := _slugs()):
         raise InputError(f"unknown algorithm {slug!r}; there are {', '.join(known)}")
-    return known[slug]
+    module = importlib.import_module(f"coterie.algorithms.{slug.replace('-', '_')}")
+    if missing := [name for name in REQUIRED if not hasattr(module, name)]:
+        raise TypeError(f"{module.__name__} is not an algorithm: it lacks {', '.join(missing)}")
+    return Algorithm(slug, module)

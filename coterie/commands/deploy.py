@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
 import subprocess
@@ -45,9 +44,21 @@ def agent(
         raise InputError(f"--metrics needs a port from 1 to 65535, got {metrics}")
     if listen is not None:
         host_and_port(listen)
-    with console.status(f"{me}: starting") if console.is_terminal else contextlib.nullcontext() as shown:
-        show = shown.update if shown else None
-        code = run_party(agreement, keys, data, state, me=me, listen=listen, metrics=metrics, show=show)
+    shown = console.status(f"{me}: starting")
+    if console.is_terminal:
+        console.print(f"{me}: starting", highlight=False)
+
+    def show(line: str) -> None:  # it has a thread, and while a party prepares there must be none
+        shown.start()
+        shown.update(line)
+
+    try:
+        code = run_party(
+            agreement, keys, data, state, me=me, listen=listen, metrics=metrics,
+            show=show if console.is_terminal else None,
+        )  # fmt: skip
+    finally:
+        shown.stop()
     if code == EXIT["done"]:
         facts = read_status(state)
         console.print(

@@ -25,6 +25,7 @@ from coterie import programs
 from coterie.deploy.agent import Agent, GaveUp
 from coterie.deploy.agreement import Agreement, Ended, read_agreement
 from coterie.deploy.anchor import Anchor
+from coterie.deploy.apart import apart
 from coterie.deploy.files import private_files, private_folder, write_bytes
 from coterie.deploy.grpc_transport import GrpcTransport
 from coterie.deploy.journal import Evidence, Log, listening
@@ -34,6 +35,7 @@ from coterie.deploy.noise import Source, SystemSource
 from coterie.deploy.party import Party, Records, Terms, read_records
 from coterie.deploy.secret import join
 from coterie.deploy.transport import RolledBack as NeighbourKnowsMore
+from coterie.deploy.work import Turns
 from coterie.errors import InputError
 from coterie.privacy.ledger import Budget, BudgetExceeded
 
@@ -61,14 +63,14 @@ def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | N
     agreed = read_agreement(agreement, own.authority)
     agreed.check_keys(own.identity)
     node = agreed.index(own.name)
-    terms = Terms.of(agreed.plan)
+    turns = apart(lambda: Turns.of(Terms.of(agreed.plan), node).compiled())  # of public numbers alone
     if not data.is_file():
         raise InputError(f"--data {data} is no file")
     privacy = agreed.plan.privacy
     assert privacy is not None  # a private algorithm has a budget
     epsilon = privacy.epsilon[node] if isinstance(privacy.epsilon, list) else privacy.epsilon
     private_folder(state)
-    charges = [event for round in terms.charges(node) for event in round]
+    charges = [event for round in turns.charges for event in round]
     with (
         contextlib.closing(Anchor(keys, agreed.plan_hash)) as anchor,
         DurableLedger(
@@ -81,7 +83,7 @@ def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | N
         with contextlib.closing(Log(state / "log.jsonl")) as note, listening(note):  # only the owner hears of records
             records = read_records(agreed.plan, data)
             ledger.releases(fingerprint(own, records))
-            party = join(agreed, node, terms, records)
+            party = join(turns, records, agreed.plan, agreed.plan_hash)
         yield Opened(agreed, own, party, ledger)
 
 
@@ -191,10 +193,9 @@ def _save(path: Path, agent: Agent, point: np.ndarray) -> None:
     from coterie.report.certificate import plan_hash
     from coterie.report.released import party_model
 
-    terms, spent = agent.terms, agent.ledger.spent()
-    model = party_model(
-        point, plan=plan_hash(terms.plan), rounds=terms.rounds, epsilon=spent, delta=agent.ledger.budget.delta
-    )
+    spent, rounds = agent.ledger.spent(), agent.party.turns.rounds
+    plan = plan_hash(agent.agreement.plan)
+    model = party_model(point, plan=plan, rounds=rounds, epsilon=spent, delta=agent.ledger.budget.delta)
     write_bytes(path, model, private=True)
     agent.note("model", epsilon=spent)
 
@@ -210,13 +211,12 @@ def _saved(path: Path) -> np.ndarray | None:
 
 def _certify(path: Path, opened: Opened) -> None:
     """What this party was charged, signed with its frame key: `coterie verify` recomputes it (docs/certificate.md)."""
-    from coterie.report.certificate import SECURE, certificate, seal, sha256
+    from coterie.deploy.certify import unsigned_certificate
+    from coterie.report.certificate import seal, sha256
     from coterie.report.released import MODEL
 
-    terms, party = opened.party.terms, opened.party
-    charged = {party.node: terms.charged(opened.ledger.entries)}
     files = {MODEL: sha256((path.parent / MODEL).read_bytes())}
-    body = certificate(terms.plan, terms.network, terms.priced, noise=SECURE, charged=charged, files=files)
+    body = unsigned_certificate(opened.agreement.plan, opened.party.node, opened.ledger.entries, files)
     content = seal(body, opened.keys.folder / "frame.key")
     write_bytes(path, (json.dumps(content, indent=1) + "\n").encode(), private=True)
 

@@ -1,15 +1,23 @@
 """The graph itself: canonical edges, compressed adjacency, and the ends of its Laplacian's spectrum."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import networkx as nx
 import numpy as np
-import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components, shortest_path
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+from coterie.lazily import lazily
+
+if TYPE_CHECKING:
+    import networkx as nx
+    import scipy.sparse as sp
+    from scipy.sparse import csgraph, linalg
+else:
+    nx, sp = lazily("networkx"), lazily("scipy.sparse")
+    csgraph, linalg = lazily("scipy.sparse.csgraph"), lazily("scipy.sparse.linalg")
 
 __all__ = ["DENSE", "LANCZOS", "Graph", "lanczos"]
 
@@ -63,7 +71,17 @@ class Graph:
     @cached_property
     def connected(self) -> bool:
         """Whether every node can reach every other."""
-        return self.degrees.min() > 0 and connected_components(self._adjacency, directed=False)[0] == 1
+        if self.size <= DENSE:  # SciPy would be as quick, but takes a third of a second to load
+            return len(self._reached(0)) == self.size
+        return self.degrees.min() > 0 and csgraph.connected_components(self._adjacency, directed=False)[0] == 1
+
+    def _reached(self, start: int) -> set[int]:
+        reached, left = {start}, [start]
+        while left:
+            new = set(self.neighbours(left.pop()).tolist()) - reached
+            reached |= new
+            left += new
+        return reached
 
     def neighbours(self, node: int) -> np.ndarray:
         """Sorted neighbours of one node."""
@@ -109,7 +127,7 @@ class Graph:
             "degree_mean": float(self.degrees.mean()),
             "degree_max": int(self.degrees.max()),
             "connected": self.connected,
-            "diameter": int(shortest_path(self._adjacency, unweighted=True).max())
+            "diameter": int(csgraph.shortest_path(self._adjacency, unweighted=True).max())
             if small and self.connected
             else None,
             "algebraic_connectivity": self.laplacian_extremes[0],
@@ -149,10 +167,12 @@ def lanczos(matrix: sp.csr_array, eigenvalue: float, end: Literal["LA", "SA"]) -
     """
     n = matrix.shape[0]
     shift = (matrix.diagonal().sum() - eigenvalue) / (n - 1) - eigenvalue
-    operator = LinearOperator((n, n), matvec=lambda x: matrix @ x + shift * x.mean(), dtype=np.float64)
+    operator = linalg.LinearOperator((n, n), matvec=lambda x: matrix @ x + shift * x.mean(), dtype=np.float64)
     start = np.random.default_rng(0).standard_normal(n)
     try:
-        found = eigsh(operator, k=1, which=end, v0=start, ncv=40, maxiter=100, tol=1e-9, return_eigenvectors=False)
-    except ArpackNoConvergence:
+        found = linalg.eigsh(
+            operator, k=1, which=end, v0=start, ncv=40, maxiter=100, tol=1e-9, return_eigenvectors=False
+        )
+    except linalg.ArpackNoConvergence:
         return None
     return float(found[0])

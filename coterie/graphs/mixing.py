@@ -8,14 +8,22 @@ With L the Laplacian and d_i the degrees; each rule gives a symmetric, doubly st
     uniform      W = 11ᵀ/n                                 complete graphs only
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse as sp
 
 from coterie.arguments import choose
 from coterie.errors import InputError
 from coterie.graphs.graph import DENSE, LANCZOS, Graph, lanczos
+from coterie.lazily import lazily
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+else:
+    sp = lazily("scipy.sparse")
 
 __all__ = ["RULES", "Mixing", "Spectrum", "mixing"]
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
 
 from coterie.errors import InputError
 from coterie.privacy import gdp, schedules
 from coterie.privacy.accountants import account, total_mu
 from coterie.privacy.events import Event
+from coterie.privacy.roots import brentq
 
 __all__ = ["calibrate", "noise_for"]
 

@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.optimize import brentq
 
 from coterie.privacy.profiles import Profile
+from coterie.privacy.roots import brentq
 
 if TYPE_CHECKING:  # half a second to import, which most runs can do without
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
