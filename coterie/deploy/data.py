@@ -114,5 +114,7 @@ class Outline:
 
     def _made(self, features: Any, targets: Any) -> HeldShard:
         how = Settings(fixed=True)  # so that its duration says nothing
-        public: list[Any] = [np.array(self.count, np.int32), np.array(self.unit), np.array(self.ridge)]
-        return HeldShard(self.problem, features, targets, *public, how=how)
+        count: Any = np.array(self.count, np.int32)
+        unit: Any = np.array(self.unit)
+        ridge: Any = np.array(self.ridge)
+        return HeldShard(self.problem, features, targets, count, unit, ridge, how)
