@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from coterie import programs
-from coterie.commands import keys, ledger, plan
+from coterie.commands import host, keys, ledger, plan
 from coterie.errors import InputError, naming_extras
 from coterie.lazily import loaded_for_good
 
@@ -27,6 +27,7 @@ app = typer.Typer(
 app.add_typer(keys.app, name="keys")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(plan.app, name="plan")
+app.command()(host.host)
 # typer brings its own copy of click, or uses the installed one: BadParameter < UsageError < ClickException in both
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 out_console = Console()
@@ -328,6 +329,7 @@ def agent(
         Path | None, typer.Option(help="this party's key folder; default: where `keys init` put it")
     ] = None,
     listen: Annotated[str | None, typer.Option(help="host:port to bind, if not the agreed address")] = None,
+    behind: Annotated[Path | None, typer.Option(help="folder of a `coterie host` that listens for this one")] = None,
     metrics: Annotated[int | None, typer.Option(help="serve Prometheus text on this loopback port")] = None,
     status: Annotated[bool, typer.Option("--status", help="show how the agent in this folder is doing")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="with --status: machine-readable")] = False,
@@ -346,7 +348,7 @@ def agent(
         raise typer.Exit(command.status(folder, as_json, out_console))
     if data is None:
         raise InputError("--data FILE is needed: this party's records")
-    raise typer.Exit(command.agent(agreement, me, data, keys, folder, listen, metrics, out_console))
+    raise typer.Exit(command.agent(agreement, me, data, keys, folder, listen, behind, metrics, out_console))
 
 
 @app.command()

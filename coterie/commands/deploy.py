@@ -35,6 +35,7 @@ def agent(
     keys: Path | None,
     state: Path,
     listen: str | None,
+    behind: Path | None,
     metrics: int | None,
     console: Console,
 ) -> int:
@@ -44,6 +45,8 @@ def agent(
         raise InputError(f"--metrics needs a port from 1 to 65535, got {metrics}")
     if listen is not None:
         host_and_port(listen)
+        if behind is not None:
+            raise InputError(f"--listen {listen} and --behind {behind}: a party behind a host does not listen itself")
     shown = console.status(f"{me}: starting")
     if console.is_terminal:
         console.print(f"{me}: starting", highlight=False)
@@ -54,7 +57,7 @@ def agent(
 
     try:
         code = run_party(
-            agreement, keys, data, state, me=me, listen=listen, metrics=metrics,
+            agreement, keys, data, state, me=me, listen=listen, behind=behind, metrics=metrics,
             show=show if console.is_terminal else None,
         )  # fmt: skip
     finally:

@@ -102,6 +102,7 @@ def run_party(
     *,
     me: str | None = None,
     listen: str | None = None,
+    behind: Path | None = None,
     source: Source | None = None,
     metrics: int | None = None,
     show: Callable[[str], None] | None = None,
@@ -112,7 +113,7 @@ def run_party(
     with private_files():
         try:
             with open_party(agreement, keys, data, state, me) as opened:
-                kind = asyncio.run(_main(opened, state, source or SystemSource(), listen, metrics, show))
+                kind = asyncio.run(_main(opened, state, source or SystemSource(), listen, behind, metrics, show))
         except BaseException as error:
             kind = _kind(error)
             _note_end(state, kind, str(error) or type(error).__name__)
@@ -152,13 +153,15 @@ def _note_end(state: Path, kind: str, reason: str = "") -> None:
             note.close()
 
 
-async def _main(opened: Opened, state: Path, source: Source, listen: str | None, metrics: int | None, show: Any) -> str:
+async def _main(
+    opened: Opened, state: Path, source: Source, listen: str | None, behind: Path | None, metrics: int | None, show: Any
+) -> str:
     """Take part to the end; how it ended ("done" or "stopped"), or an exception that says so."""
     agreement, keys, party, ledger = opened.agreement, opened.keys, opened.party, opened.ledger
     note, evidence = Log(state / "log.jsonl"), Evidence(state / "evidence")
     transport = GrpcTransport(
         agreement, keys.name, keys,
-        wire=party.wire, outbox=ledger.frame, held=ledger.held(), listen=listen, evidence=evidence,
+        wire=party.wire, outbox=ledger.frame, held=ledger.held(), listen=listen, behind=behind, evidence=evidence,
     )  # fmt: skip
     agent = Agent(agreement, keys, party, ledger, transport, source, note, evidence)
     watch = Watch(agent, state, show)
