@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 import tempfile
 import time
@@ -47,7 +48,6 @@ __all__ = ["METHOD", "GrpcTransport", "admit"]
 SERVICE, NAME = "coterie.Edge", "Talk"
 METHOD = f"/{SERVICE}/{NAME}"
 STRANGERS = 256  # certificates of strangers that are remembered
-NEXT_ADDRESS = 0.25  # seconds after which the next address of a name is tried too
 GRACE = 2.0  # seconds that gRPC gives an over-aged connection to end by itself
 Options = Sequence[tuple[str, Any]]
 
@@ -283,24 +283,25 @@ class GrpcTransport(Courier):
     async def _verified(self, peer: Peer, address: str) -> tuple[Identity, str]:
         """Whom a neighbour's certificate names, after checking authority, dates, name and pin; and where it answered.
 
-        Of a name with several addresses, IPv6 and IPv4, the first that answers is taken.
+        Of a name with several addresses, IPv6 or IPv4, the first that answers is taken; each has its part of the time.
         """
         host, port = host_and_port(address)
         context = ssl.create_default_context(cadata=self.keys.authority.pem.decode())
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(self.keys.folder / "certificate.pem", self.keys.folder / "tls.key")
         context.set_alpn_protocols(["h2"])
-        context.check_hostname = False  # it asks for a route, and the name is checked below, with the pin
-        async with asyncio.timeout(self.timing.hello):
-            route = route_name(self.agreement.plan_hash, peer.name)
-            _, writer = await asyncio.open_connection(
-                host, port, ssl=context, server_hostname=route, happy_eyeballs_delay=NEXT_ADDRESS
-            )
-        try:
-            place = writer.get_extra_info("peername")
-            der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-        finally:
-            writer.transport.abort()
+        context.check_hostname = False  # it asks for a route; the name is checked with the pin
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        places = [_literal(place) for *_, place in found]
+        for left, place in zip(range(len(places), 0, -1), places, strict=True):
+            try:
+                async with asyncio.timeout(self.timing.hello / len(places)):
+                    der = await self._shown(peer, place, port, context)
+            except (OSError, TimeoutError):
+                if left == 1:
+                    raise
+                continue
+            break
         try:
             identity = Identity.of(x509.load_der_x509_certificate(der))
             if identity.name != peer.name:
@@ -308,7 +309,21 @@ class GrpcTransport(Courier):
             self.agreement.check_keys(identity)
         except InputError as error:
             raise ConnectionError(f"{address}: {error}") from None
-        return identity, f"ipv6:[{place[0]}]:{place[1]}" if len(place) == 4 else f"ipv4:{place[0]}:{place[1]}"
+        return identity, f"ipv6:[{place}]:{port}" if ":" in place else f"ipv4:{place}:{port}"
+
+    async def _shown(self, peer: Peer, place: str, port: int, context: ssl.SSLContext) -> bytes:
+        """The certificate that is shown at an address, verified by TLS."""
+        route = route_name(self.agreement.plan_hash, peer.name)
+        _, writer = await asyncio.open_connection(place, port, ssl=context, server_hostname=route)
+        try:
+            return writer.get_extra_info("ssl_object").getpeercert(binary_form=True)  # type: ignore[no-any-return]
+        finally:
+            writer.transport.abort()
+
+
+def _literal(place: tuple) -> str:
+    """An address in digits; one that holds on a single link, with that link."""
+    return f"{place[0]}%{place[3]}" if len(place) == 4 and place[3] and "%" not in place[0] else str(place[0])
 
 
 def _ms(seconds: float) -> int:
