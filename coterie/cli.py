@@ -27,7 +27,6 @@ app = typer.Typer(
 app.add_typer(keys.app, name="keys")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(plan.app, name="plan")
-app.command()(host.host)
 # typer brings its own copy of click, or uses the installed one: BadParameter < UsageError < ClickException in both
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 out_console = Console()
@@ -366,6 +365,9 @@ def launch(
     from coterie.commands import deploy as command
 
     raise typer.Exit(command.launch(plan, out, set_ or [], out_console))
+
+
+app.command()(host.host)
 
 
 def progress_bar(console: Console) -> Progress:

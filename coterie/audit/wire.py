@@ -19,7 +19,6 @@ from functools import cached_property
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from coterie.algorithms.base import find
@@ -134,7 +133,7 @@ class _Crowd:
             self._turn = jax.jit(jax.vmap(party.turns.turn, (None, None, 0, 0)))
 
     def begin(self, count: int) -> Carry:
-        return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *jnp.shape(x))), self.party.begin())
+        return jax.tree.map(lambda x: np.broadcast_to(x, (count, *x.shape)), self.party.begin())
 
     def turn(self, t: int, carry: Carry, draw: dict[str, Any]) -> tuple[Carry, np.ndarray]:
         with jax.enable_x64(True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -167,6 +168,8 @@ class SecretWork(Work):
 class _Program:
     """A function of trees of arrays, compiled once; may be sent to another process of this machine."""
 
+    _sent: tuple
+
     def __init__(self, function: Callable, *example: Any):
         leaves, shape = jax.tree.flatten(example)
 
@@ -178,11 +181,12 @@ class _Program:
     def __call__(self, *arguments: Any) -> Any:
         return self._run(*jax.tree.leaves(arguments))
 
-    def __getstate__(self) -> tuple:
-        return serialize_executable.serialize(self._run)
+    @cached_property
+    def _run(self) -> Any:
+        return serialize_executable.deserialize_and_load(*self._sent)
 
-    def __setstate__(self, state: tuple) -> None:
-        self._run = serialize_executable.deserialize_and_load(*state)
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_sent": serialize_executable.serialize(self._run)}  # not loaded before it is run: JAX starts then
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,12 @@ import pytest
 
 from coterie.deploy.apart import apart
 from coterie.deploy.noise import UNITS
-from coterie.deploy.party import Party, Terms
+from coterie.deploy.party import Party, Terms, read_records
 from coterie.deploy.trial import sign_trial
 from coterie.errors import InputError
 from coterie.privacy.laws import Grid
 from tests.deploy.house import small_plan, small_records
+from tests.test_leaks import RECORDS, plan_of, write_table
 
 FORKED = """
 import os, sys
@@ -101,3 +102,16 @@ def test_a_party_says_the_same_and_is_little_more_than_jax(tmp_path: Path) -> No
     assert np.count_nonzero(numbers) == 3
     assert not HEAVY & set(modules)
     assert peak < 1.3 * said(JAX)  # it was 2.5 times as much
+
+
+def test_a_table_is_read_apart_too(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    write_table(table, seed=1)
+    parties = [{"name": name, "address": f"{name}.example:443"} for name in ("ada", "ben")]
+    plan = plan_of([RECORDS] * 2, deploy={"parties": parties})
+    records = read_records(plan, table)
+    agreement, (site, _) = sign_trial(plan, [records] * 2, tmp_path / "trial")
+    numbers, point, modules, peak = said(LEAN, *map(str, (agreement, site.keys, table, site.state)))
+    assert (numbers, point) == spoken(Party.of(Terms.of(plan), 0, records))
+    assert not HEAVY & set(modules)
+    assert peak < 1.3 * said(JAX)
