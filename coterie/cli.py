@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from coterie import programs
 from coterie.arguments import numbers
-from coterie.commands import agent, keys, ledger, plan
+from coterie.commands import agent, host, keys, ledger, plan
 from coterie.errors import InputError, naming_extras
 
 __all__ = ["PlanArgument", "SetOption", "app", "main", "run_app"]
@@ -305,6 +305,9 @@ def _look_at(plans: Sequence[Path | None], changes: list[str] | None) -> None:
 
     for path in plans:
         read_plan(path, changes)
+
+
+app.command()(host.host)
 
 
 def progress_bar(console: Console) -> Progress:

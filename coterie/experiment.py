@@ -310,8 +310,13 @@ def settle(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg
     )  # fmt: skip
 
 
-def price(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg: Config | None = None) -> Priced:
-    """Fill in the algorithm's settings by its public rules and fix the noise for the plan's budget."""
+def price(
+    plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg: Config | None = None, *, fast: bool = False
+) -> Priced:
+    """Fill in the algorithm's settings by its public rules and fix the noise for the plan's budget.
+
+    `fast`: what is spent is worked out as the noise is, by closed forms where they exist.
+    """
     settled = settle(plan, network, algorithm, cfg)
     algorithm, cfg, places = settled.algorithm, settled.cfg, settled.places
     if plan.privacy is None:
@@ -326,9 +331,9 @@ def price(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg:
     else:
         noise = calibrate_agents(algorithm, fixed, places, np.asarray(epsilon, float), delta)
     with jax.enable_x64(True):
-        places = eqx.tree_at(lambda p: p.noise, places, jnp.asarray(noise))
+        places = eqx.tree_at(lambda p: p.noise, places, jax.device_put(np.asarray(noise)))
     need_room(algorithm, cfg, places)
-    spent = spending(algorithm, cfg, places, delta)
+    spent = spending(algorithm, cfg, places, delta, fast)
     central = claim_of(plan, algorithm, cfg, places, network.graph)
     claim = None
     if algorithm.claim is not None:

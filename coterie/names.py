@@ -7,8 +7,9 @@ import re
 
 from coterie.errors import InputError
 
-__all__ = ["host_and_port", "party_name"]
+__all__ = ["host_and_port", "party_name", "route_name", "routes_of"]
 
+_SUFFIX = "coterie.internal"
 _LABEL = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 _NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?")
@@ -24,6 +25,20 @@ def party_name(text: str) -> str:
     if text.rpartition(".")[2].isdigit() and "." in text:
         raise InputError(f"a name with dots must not end in a number, which would make it an address, got {text!r}")
     return text
+
+
+def routes_of(name: str) -> str:
+    """What a party's certificate says besides its name: that it answers under each of its agreements' routes."""
+    return f"*.{name}.{_SUFFIX}"
+
+
+def route_name(plan_hash: bytes, name: str) -> str:
+    """What a caller asks for in TLS: the party *under this agreement*, so that a host with several can tell them apart.
+
+    >>> route_name(bytes(32), "harbour")
+    '00000000000000000000000000000000.harbour.coterie.internal'
+    """
+    return f"{plan_hash[:16].hex()}.{name}.{_SUFFIX}"
 
 
 def host_and_port(text: str) -> tuple[str, int]:

@@ -148,9 +148,9 @@ from coterie.plan import read_plan
 
 with jax.enable_x64(True):
     plan = read_plan(Path("plan.toml"), [])
-    party = Party(Terms.of(plan), 0, read_records(plan, Path("table.csv")))
-    turn = jax.jit(lambda *rest: party.compute_turn(party.shard, *rest))  # the records are no argument
-    turn(0, party.begin(), SystemSource().draw(0, party.terms.draws(0)))
+    party = Party.of(Terms.of(plan), 0, read_records(plan, Path("table.csv")))
+    turn = jax.jit(lambda *rest: party.turns.turn(party.shard, *rest))  # the records are no argument
+    turn(0, party.begin(), SystemSource().draw(0, party.turns.laws))
 """
 
 

@@ -140,7 +140,7 @@ def _audit(agreement: Agreement, terms: Terms, name: str, told: dict[str, _Told]
     own, node = told[name], agreement.index(name)
     findings = [_ledger(agreement, terms, name, own)]
     data = next((p for p in sorted(home.glob("data.*"))), None)
-    party = None if data is None else Party(terms, node, read_records(agreement.plan, data))
+    party = None if data is None else Party.of(terms, node, read_records(agreement.plan, data))
     count = _count(terms, node) if party is None else party.count
     frames: dict[str, list[Frame]] = {}
     try:
@@ -212,13 +212,13 @@ def _noise(
     party: Party, own: _Told, frames: dict[str, list[Frame]], agreement: Agreement
 ) -> tuple[Finding, np.ndarray | None]:
     """Run the party again on its records and what it had heard; what is left of its integers is the noise."""
-    laws = party.terms.draws(party.node)
+    laws = party.turns.laws
     noised = [n for n, law in laws.items() if type(law) in UNITS and int(np.prod(law.shape)) == party.count]
     if len(laws) != 1 or len(noised) != 1:
         return Finding("noise", "inconclusive", "not recomputed: secret coins besides the noise"), None
     (key,) = noised
     law, unit = laws[key], UNITS[type(laws[key])]
-    declared, limits = party.terms.charges(party.node), party.terms.steps.limit[party.node]
+    declared, limits = party.charges, party.turns.steps.limit[party.node]
     names = [agreement.parties[int(j)].name for j in party.neighbours]
     carry, used, rows = party.begin(), dict.fromkeys(names, -1), []
     for t, frame in enumerate(frames[agreement.parties[party.node].name]):

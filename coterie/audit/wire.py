@@ -19,7 +19,6 @@ from functools import cached_property
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from coterie.algorithms.base import find
@@ -116,7 +115,7 @@ def make_worlds(
     for sign in (1.0, -1.0):
         features = np.zeros((records, 2))
         features[0] = sign * np.cos(ANGLE), np.sin(ANGLE)
-        pair.append(Party(terms, 0, Records(features, np.ones(records, int), ("no", "yes"), ())))
+        pair.append(Party.of(terms, 0, Records(features, np.ones(records, int), ("no", "yes"), ())))
     events = run_events(terms.priced.algorithm, terms.priced.cfg, terms.place(0))
     said = account(events, delta).epsilon
     mu = total_mu(
@@ -131,10 +130,10 @@ class _Crowd:
     def __init__(self, worlds: Worlds, party: Party):
         self.worlds, self.party = worlds, party
         with jax.enable_x64(True):
-            self._turn = jax.jit(jax.vmap(party.compute_turn, (None, None, 0, 0)))
+            self._turn = jax.jit(jax.vmap(party.turns.turn, (None, None, 0, 0)))
 
     def begin(self, count: int) -> Carry:
-        return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *jnp.shape(x))), self.party.begin())
+        return jax.tree.map(lambda x: np.broadcast_to(x, (count, *x.shape)), self.party.begin())
 
     def turn(self, t: int, carry: Carry, draw: dict[str, Any]) -> tuple[Carry, np.ndarray]:
         with jax.enable_x64(True):

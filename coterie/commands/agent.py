@@ -11,6 +11,7 @@ from rich.console import Console
 
 import coterie
 from coterie.errors import InputError
+from coterie.lazily import loaded_for_good
 
 __all__ = ["agent"]
 
@@ -24,6 +25,7 @@ def agent(
         Path | None, typer.Option(help="this party's key folder; default: where `keys init` put it")
     ] = None,
     listen: Annotated[str | None, typer.Option(help="host:port to bind, if not the agreed address")] = None,
+    behind: Annotated[Path | None, typer.Option(help="folder of a `coterie host` that listens for this one")] = None,
     metrics: Annotated[
         str | None, typer.Option(metavar="PORT", help="serve a live page and Prometheus text on this loopback port")
     ] = None,
@@ -59,10 +61,9 @@ def agent(
     if preflight:
         from coterie.commands.preflight import preflight as check
 
-        raise typer.Exit(check(agreement, me, data, keys, folder, listen, as_json, console))
+        raise typer.Exit(check(agreement, me, data, keys, folder, listen, behind, as_json, console))
     if log_level in ("debug", "info"):  # importing takes seconds, and what logs is imported then
         typer.echo(f"{dt.datetime.now(dt.UTC):%H:%M:%SZ} info: {me}: loads coterie {coterie.__version__}", err=True)
-    from coterie.commands import deploy as command
-
+    command = loaded_for_good("coterie.commands.deploy")
     place = None if metrics is None else command.Place.read(metrics, metrics_anywhere)
-    raise typer.Exit(command.agent(agreement, me, data, keys, folder, listen, place, log_level, console))
+    raise typer.Exit(command.agent(agreement, me, data, keys, folder, listen, behind, place, log_level, console))

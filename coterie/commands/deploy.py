@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
 import subprocess
@@ -38,6 +37,7 @@ def agent(
     keys: Path | None,
     state: Path,
     listen: str | None,
+    behind: Path | None,
     metrics: Place | None,
     level: str,
     console: Console,
@@ -46,10 +46,22 @@ def agent(
     keys = keys or default_folder(me)
     if listen is not None:
         host_and_port(listen)
+        if behind is not None:
+            raise InputError(f"--listen {listen} and --behind {behind}: a party behind a host does not listen itself")
     terminal = Console(stderr=True)  # with the log, so that neither tears the other
-    with terminal.status(f"{me}: starting") if terminal.is_terminal else contextlib.nullcontext() as shown:
-        show = shown.update if shown else None
-        code = run_party(agreement, keys, data, state, me=me, listen=listen, metrics=metrics, show=show, level=level)
+    shown = terminal.status(f"{me}: starting")
+
+    def show(line: str) -> None:  # it has a thread, and while a party prepares there must be none
+        shown.start()
+        shown.update(line)
+
+    try:
+        code = run_party(
+            agreement, keys, data, state, me=me, listen=listen, behind=behind, metrics=metrics,
+            show=show if terminal.is_terminal else None, level=level,
+        )  # fmt: skip
+    finally:
+        shown.stop()
     if code == EXIT["done"]:
         facts = read_status(state)
         console.print(

@@ -19,11 +19,11 @@ STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 def preflight(
     agreement: Path, me: str, data: Path, keys: Path | None, state: Path, listen: str | None,
-    as_json: bool, console: Console,
+    behind: Path | None, as_json: bool, console: Console,
 ) -> int:  # fmt: skip
     """Print what was found; 1 if there is a problem."""
     with private_files():
-        found = check(agreement, keys or default_folder(me), data, state, me, listen)
+        found = check(agreement, keys or default_folder(me), data, state, me, listen, behind)
     counts = {level: sum(finding.level == level for finding in found) for level in STYLES}
     if as_json:
         console.print_json(json.dumps({"findings": [finding._asdict() for finding in found], "counts": counts}))

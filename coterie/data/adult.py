@@ -8,17 +8,25 @@ their maximum in the data and code categories by their frequency in it: both rea
 the default.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from coterie.arguments import choose
 from coterie.data.dataset import ALL_PUBLIC, Dataset, Origins
 from coterie.data.download import digest, locate
 from coterie.data.encode import Book, Category, Number, class_indices, encode, normalise_rows, words
 from coterie.data.tables import read_table
+from coterie.lazily import lazily
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = lazily("pandas")
 
 __all__ = ["BOOK", "COLUMNS", "adult_origins", "load_adult"]
 

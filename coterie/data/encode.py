@@ -4,14 +4,22 @@ Every record is encoded alone: nothing here looks at another record, so one pers
 person's row (scaling by a column's maximum, or by its mean, would not be private).
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from coterie.arguments import choose
 from coterie.errors import InputError
+from coterie.lazily import lazily
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = lazily("pandas")
 
 __all__ = ["ROW_NORMS", "Book", "Category", "Number", "class_indices", "encode", "normalise_rows", "words"]
 

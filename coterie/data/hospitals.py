@@ -7,12 +7,14 @@ equal published extremes of the data sets (14 days in hospital, 16 diagnoses, a 
 here but cannot be said to be free of the data. For records of your own, state limits that do not come from them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from coterie.arguments import choose
 from coterie.data.dataset import ALL_PUBLIC, Dataset, Origins
@@ -20,6 +22,12 @@ from coterie.data.download import digest, locate
 from coterie.data.encode import Book, Category, Number, class_indices, encode, normalise_rows, words
 from coterie.data.tables import read_table, site_numbers, site_origin
 from coterie.errors import InputError
+from coterie.lazily import lazily
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = lazily("pandas")
 
 __all__ = ["DIABETES_BOOK", "HEART_BOOK", "diabetes_origins", "load_diabetes", "load_heart"]
 

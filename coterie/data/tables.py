@@ -1,17 +1,24 @@
 """Any CSV or Parquet table with a label column, encoded by ranges and categories that the user declares."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from coterie.arguments import choose
 from coterie.data.dataset import PUBLIC, Dataset, Origins
 from coterie.data.download import digest
 from coterie.data.encode import Category, Number, class_indices, encode, normalise_rows
 from coterie.errors import InputError
+from coterie.lazily import lazily
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = lazily("pandas")
 
 __all__ = ["load_table", "read_table", "site_numbers", "site_origin", "table_origins"]
 

@@ -29,12 +29,12 @@ from coterie.deploy.frames import MESSAGE, SILENT, seal
 from coterie.deploy.keys import PartyKeys
 from coterie.deploy.ledger import DurableLedger, LedgerFailure
 from coterie.deploy.noise import Source
-from coterie.deploy.party import Carry, Party, wire_of
+from coterie.deploy.party import Carry, Party
 from coterie.deploy.secret import BadShare
 from coterie.deploy.tally import Pace
 from coterie.deploy.transport import Incoming, Transport
 
-__all__ = ["Agent", "GaveUp", "Status", "wire_of"]
+__all__ = ["Agent", "GaveUp", "Status"]
 
 MEETING = "meeting neighbours"
 GRACE = 0.3  # seconds in which the news that all is stored reaches the neighbours
@@ -84,7 +84,7 @@ class Agent:
         self.transport, self.source, self.note, self.evidence = transport, source, note, evidence
         self.held = ledger.held()  # the frames that are in the state, by neighbour
         self.name = keys.name
-        self.terms, self.deploy = party.terms, agreement.deploy
+        self.deploy = agreement.deploy
         self.neighbours = [agreement.parties[int(j)].name for j in party.neighbours]
         self.wire, self.charges, self.rounds = party.wire, party.charges, party.rounds
         self.reuse = party.late == "reuse"

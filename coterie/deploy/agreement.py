@@ -3,10 +3,12 @@
 An agreement is one JSON file, signed by the consortium's authority. Its `plan_hash` (SHA-256 of its canonical bytes)
 is in every frame and every greeting, so two parties exchange numbers only if they hold the same agreement to the bit.
 It fixes everything that decides what a message means and costs: data ranges, sizes, budget, algorithm, rounds, bounds,
-deadlines, the version of this software (settings that a plan leaves open are filled by its rules) and, for each
-party, the only TLS key and the only frame key that will be believed.
+deadlines, the protocol (settings that a plan leaves open are filled by its rules) and, for each party, the only TLS key
+and the only frame key that will be believed. `software` says with which version it was drawn up: a party may use
+another of the same protocol.
 
-Canonical bytes: UTF-8 JSON, keys sorted, no spaces, all plan keys written out, no signature.
+Canonical bytes: UTF-8 JSON, keys sorted, no spaces, all plan keys written out, no signature. What is hashed is what was
+signed: a key that the signing version did not know yet is not put in by one that does.
 """
 
 from __future__ import annotations
@@ -22,11 +24,12 @@ from typing import Annotated, Any, Literal
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from nacl.signing import VerifyKey
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_serializer, field_validator
 
 import coterie
 from coterie.deploy.files import read_bytes, write_bytes
 from coterie.deploy.keys import Authority, Identity
+from coterie.deploy.protocol import PROTOCOL
 from coterie.errors import InputError
 from coterie.graphs import make_graph
 from coterie.plan import DeployPlan, Plan, validate
@@ -59,12 +62,14 @@ class Agreement(_Part):
     """A signed plan between named parties. Make one with `sign_agreement`, read one with `read_agreement`."""
 
     format: Literal["coterie agreement 1"] = "coterie agreement 1"
+    protocol: int = PROTOCOL
     software: str = Field(default_factory=lambda: f"coterie {coterie.__version__}")
     plan: Plan
     edges: tuple[tuple[int, int], ...]
     parties: tuple[Party, ...]
     valid_until: dt.datetime
     signature: str = Field("", pattern=r"^([0-9a-f]{128})?$")
+    _given: bytes = PrivateAttr(b"")  # the canonical bytes that were read
 
     @field_validator("plan", mode="before")
     @classmethod
@@ -86,7 +91,7 @@ class Agreement(_Part):
     @cached_property
     def body(self) -> bytes:
         """The canonical bytes that are signed and hashed."""
-        return _canonical(self.model_dump(mode="json", exclude={"signature"}))
+        return self._given or _canonical(self.model_dump(mode="json", exclude={"signature"}))
 
     @cached_property
     def plan_hash(self) -> bytes:
@@ -151,12 +156,12 @@ class Agreement(_Part):
 
     def write(self, path: Path) -> None:
         """Write the agreement, in one step."""
-        tree = self.model_dump(mode="json")
+        tree = json.loads(self.body) | {"signature": self.signature}
         write_bytes(path, (json.dumps(tree, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
 
 
 def read_agreement(path: Path, authority: Authority, now: dt.datetime | None = None) -> Agreement:
-    """Read an agreement and check signature, date and software: what is returned may be acted upon."""
+    """Read an agreement and check signature, date and protocol: what is returned may be acted upon."""
     tree, signature = _parts(path)
     body = _canonical(tree)
     try:
@@ -165,13 +170,15 @@ def read_agreement(path: Path, authority: Authority, now: dt.datetime | None = N
         raise InputError(
             f"{path} was changed, or was not signed by {authority.name}: its signature does not fit"
         ) from None
-    if tree.get("software") != f"coterie {coterie.__version__}":
+    if tree.get("protocol") != PROTOCOL:
         raise InputError(
-            f"{path} is for {tree.get('software')}, this is coterie {coterie.__version__}: install that one"
+            f"{path} is for protocol {tree.get('protocol')} ({tree.get('software')}), coterie {coterie.__version__} "
+            f"speaks protocol {PROTOCOL}: install a version that speaks that one"
         )
     agreement = _agreement(path, tree, signature)
-    if agreement.body != body:
-        raise InputError(f"{path} leaves out what this software writes: it was made by another build")
+    if not _holds(agreement.model_dump(mode="json"), tree):
+        raise InputError(f"{path} means something else to coterie {coterie.__version__} than it says")
+    agreement._given = body
     if agreement.edges != _edges(agreement.plan, len(agreement.parties)):
         raise InputError(f"{path}: this machine makes another graph of the plan than the one that was signed")
     try:
@@ -179,6 +186,15 @@ def read_agreement(path: Path, authority: Authority, now: dt.datetime | None = N
     except Ended as error:
         raise InputError(f"{path}: {error}") from None
     return agreement
+
+
+def _holds(understood: Any, given: Any) -> bool:
+    """Whether all that was given was understood as it stands; what a later version adds by default may be more."""
+    if isinstance(given, dict) and isinstance(understood, dict):
+        return all(key in understood and _holds(understood[key], value) for key, value in given.items())
+    if isinstance(given, list) and isinstance(understood, list):
+        return len(given) == len(understood) and all(map(_holds, understood, given))
+    return type(given) is type(understood) and bool(given == understood)
 
 
 def unverified(path: Path) -> Agreement:

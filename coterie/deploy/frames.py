@@ -2,7 +2,7 @@
 
     offset  bytes
          0  4      magic "CTRF"
-         4  1      version
+         4  1      protocol: `coterie.deploy.protocol`
          5  1      kind: 1 message, 2 silent (same length, all numbers zero)
          6  2      zero
          8  32     plan hash: which agreement
@@ -39,11 +39,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from nacl.exceptions import BadSignatureError
 from nacl.signing import VerifyKey
 
+from coterie.deploy.protocol import PROTOCOL
+
 __all__ = ["HEADER_BYTES", "MESSAGE", "SIGNATURE_BYTES", "SILENT", "BadFrame", "Frame", "Misdeed", "Receipt", "Wire",
            "digest", "open_frame", "seal"]  # fmt: skip
 
 MAGIC = b"CTRF"
-VERSION = 1
 MESSAGE, SILENT = 1, 2
 _HEADER = struct.Struct("<4sBBH32sII")
 HEADER_BYTES = _HEADER.size  # 48, a multiple of 8: the numbers lie aligned
@@ -177,7 +178,7 @@ def seal(
     key: Ed25519PrivateKey, plan_hash: bytes, sender: int, round: int, payload: bytes, kind: int = MESSAGE
 ) -> bytes:
     """Sign a payload into a frame. Ed25519 is deterministic: the same message gives the same bytes."""
-    header = _HEADER.pack(MAGIC, VERSION, kind, 0, plan_hash, sender, round)
+    header = _HEADER.pack(MAGIC, PROTOCOL, kind, 0, plan_hash, sender, round)
     content = hashlib.sha256(header)
     content.update(payload)
     signature = key.sign(_SIGNED.pack(_DOMAIN, plan_hash, sender, round, content.digest()))
@@ -211,8 +212,8 @@ def open_frame(
     if len(data) != wire.frame_bytes:
         raise BadFrame(f"length {len(data)}, expected {wire.frame_bytes}")
     magic, version, kind, zero, plan, sender, round = _HEADER.unpack_from(data)
-    if magic != MAGIC or version != VERSION or kind not in (MESSAGE, SILENT) or zero:
-        raise BadFrame("not a frame of this version")
+    if magic != MAGIC or version != PROTOCOL or kind not in (MESSAGE, SILENT) or zero:
+        raise BadFrame(f"not a frame of protocol {PROTOCOL}")
     if plan != plan_hash:
         raise BadFrame("made under another agreement")
     if sender != expected_sender or sender not in keys_by_sender:

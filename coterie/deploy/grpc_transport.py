@@ -18,12 +18,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its log repeats what we log, without saying of whom
@@ -36,10 +38,11 @@ from coterie.deploy import hello
 from coterie.deploy.courier import Courier, Peer, log
 from coterie.deploy.door import Door, listening_sockets
 from coterie.deploy.frames import BadFrame
+from coterie.deploy.host import handed_over
 from coterie.deploy.keys import Identity
 from coterie.deploy.transport import Link
 from coterie.errors import InputError
-from coterie.names import host_and_port
+from coterie.names import host_and_port, route_name
 
 __all__ = ["METHOD", "GrpcTransport", "admit"]
 
@@ -107,13 +110,15 @@ class GrpcTransport(Courier):
 
     Args:
         listen: host:port to bind, where it differs from the address that others call (behind a router).
+        behind: folder of a host (`coterie.deploy.host`) that listens for this party and others.
 
     Files are read again from the party's folder while this runs; one that is missing or wrong by then ends new
     connections, not old ones, and is logged.
     """
 
-    def __init__(self, *arguments: Any, listen: str | None = None, **options: Any) -> None:
+    def __init__(self, *arguments: Any, listen: str | None = None, behind: Path | None = None, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self._behind = behind
         self._address = listen or self.agreement.party(self.me).address
         self._server: grpc.aio.Server | None = None
         self._door: Door | None = None
@@ -152,7 +157,10 @@ class GrpcTransport(Courier):
     async def _listen(self, callers: int) -> None:
         """Open the door, and gRPC behind it at a Unix socket that nobody else can reach."""
         assert self._address is not None
-        sockets = listening_sockets(self._address)
+        if self._behind is None:
+            sockets = listening_sockets(self._address)
+        else:
+            sockets = [handed_over(self._behind, route_name(self.agreement.plan_hash, self.me))]
         options = [
             *self._options,
             ("grpc.max_connection_age_ms", _ms(self.timing.age)),
@@ -261,41 +269,67 @@ class GrpcTransport(Courier):
             raise ConnectionError(str(error)) from None
         address = self.agreement.party(peer.name).address
         assert address is not None
-        trusted = await self._verified(peer, address)
-        credentials = grpc.ssl_channel_credentials(trusted, self.keys.tls_key_pem, self.keys.identity.pem)
+        identity, target = await self._verified(peer, address)
+        credentials = grpc.ssl_channel_credentials(identity.pem, self.keys.tls_key_pem, self.keys.identity.pem)
+        asked = route_name(self.agreement.plan_hash, peer.name) if identity.routed else peer.name
         options: Options = [
             *self._options,
-            ("grpc.ssl_target_name_override", peer.name),
+            ("grpc.ssl_target_name_override", asked),
             ("grpc.use_local_subchannel_pool", 1),  # a connection of its own, with the certificate of today
             ("grpc.enable_http_proxy", 0),
         ]
-        async with grpc.aio.secure_channel(address, credentials, options=options) as channel:
+        async with grpc.aio.secure_channel(target, credentials, options=options) as channel:
             call = channel.stream_stream(METHOD)()
             try:
                 yield _Stream(call)
             finally:
                 call.cancel()
 
-    async def _verified(self, peer: Peer, address: str) -> bytes:
-        """The certificate (PEM) that a neighbour shows, after checking authority, dates, name and pin."""
+    async def _verified(self, peer: Peer, address: str) -> tuple[Identity, str]:
+        """Whom a neighbour's certificate names, after checking authority, dates, name and pin; and where it answered.
+
+        Of a name with several addresses, IPv6 or IPv4, the first that answers is taken; each has its part of the time.
+        """
         host, port = host_and_port(address)
         context = ssl.create_default_context(cadata=self.keys.authority.pem.decode())
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(self.keys.folder / "certificate.pem", self.keys.folder / "tls.key")
         context.set_alpn_protocols(["h2"])
-        async with asyncio.timeout(self.timing.hello):
-            _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=peer.name)
-        try:
-            der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-        finally:
-            writer.transport.abort()
+        context.check_hostname = False  # it asks for a route; the name is checked with the pin
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        places = [_literal(place) for *_, place in found]
+        for left, place in zip(range(len(places), 0, -1), places, strict=True):
+            try:
+                async with asyncio.timeout(self.timing.hello / len(places)):
+                    der = await self._shown(peer, place, port, context)
+            except (OSError, TimeoutError):
+                if left == 1:
+                    raise
+                continue
+            break
         try:
             identity = Identity.of(x509.load_der_x509_certificate(der))
+            if identity.name != peer.name:
+                raise InputError(f"{identity.name} answers, not {peer.name}")
             self.agreement.check_keys(identity)
         except InputError as error:
             raise ConnectionError(f"{address}: {error}") from None
         peer.expires = identity.certificate.not_valid_after_utc
-        return identity.pem
+        return identity, f"ipv6:[{place}]:{port}" if ":" in place else f"ipv4:{place}:{port}"
+
+    async def _shown(self, peer: Peer, place: str, port: int, context: ssl.SSLContext) -> bytes:
+        """The certificate that is shown at an address, verified by TLS."""
+        route = route_name(self.agreement.plan_hash, peer.name)
+        _, writer = await asyncio.open_connection(place, port, ssl=context, server_hostname=route)
+        try:
+            return writer.get_extra_info("ssl_object").getpeercert(binary_form=True)  # type: ignore[no-any-return]
+        finally:
+            writer.transport.abort()
+
+
+def _literal(place: tuple) -> str:
+    """An address in digits; one that holds on a single link, with that link."""
+    return f"{place[0]}%{place[3]}" if len(place) == 4 and place[3] and "%" not in place[0] else str(place[0])
 
 
 def _ms(seconds: float) -> int:

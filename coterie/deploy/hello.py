@@ -5,11 +5,11 @@ has come and names the same agreement and the expected node, each sends a *hello
 (a `Receipt`), signed by its frame key together with both openings. The random bytes of both sides make a recorded hello
 useless; the signature ties the connection, which TLS has tied to the certificate, to the key that signs frames.
 
-    opening  "CTRO" version, 3 zeros, plan hash 32, node 4, process 16, nonce 32         92 bytes
-    hello    "CTRH" version, 3 zeros, receipt 104, Ed25519 signature 64                 176 bytes
-    busy     "CTRB" version, 3 zeros, receipt 104, Ed25519 signature 64                 176 bytes, instead of a hello
-    receipt  "CTRR" version, 3 zeros, receipt 104                                       112 bytes, later
-    rumours  "CTRG" version, 3 zeros, up to 16 of: node 4, receipt 104            up to 1,736 bytes, with the next frame
+    opening  "CTRO" protocol, 3 zeros, plan hash 32, node 4, process 16, nonce 32         92 bytes
+    hello    "CTRH" protocol, 3 zeros, receipt 104, Ed25519 signature 64                 176 bytes
+    busy     "CTRB" protocol, 3 zeros, receipt 104, Ed25519 signature 64                 176 bytes, instead of a hello
+    receipt  "CTRR" protocol, 3 zeros, receipt 104                                       112 bytes, later
+    rumours  "CTRG" protocol, 3 zeros, up to 16 of: node 4, receipt 104           up to 1,736 bytes, with the next frame
 
 A party that is connected to another process of the same neighbour answers *busy*: the newcomer learns what has been
 received, which may tell it that its ledger is an old copy, and is not let in. So of two processes that run on copies of
@@ -29,12 +29,13 @@ from nacl.signing import VerifyKey
 
 from coterie.deploy.frames import BadFrame, Receipt
 from coterie.deploy.peers import Rumour
+from coterie.deploy.protocol import PROTOCOL
 
 __all__ = ["BUSY", "HELLO", "LONGEST", "MOST_RUMOURS", "OPENING", "RECEIPT", "RUMOURS", "check_hello", "check_opening",
            "make_hello", "make_opening", "pack_receipt", "pack_rumours", "process_of", "unpack_receipt",
            "unpack_rumours"]  # fmt: skip
 
-OPENING, HELLO, BUSY, RECEIPT, RUMOURS = (b"CTR%c\1\0\0\0" % kind for kind in b"OHBRG")
+OPENING, HELLO, BUSY, RECEIPT, RUMOURS = (b"CTR%c%c\0\0\0" % (kind, PROTOCOL) for kind in b"OHBRG")
 _OPENING = struct.Struct("<8s32sI16s32s")
 _DOMAIN = b"coterie hello\0"
 LONGEST = 2048  # no message of this page is longer
@@ -53,7 +54,7 @@ def check_opening(data: bytes, plan_hash: bytes, sender: int) -> None:
         raise BadFrame(f"an opening has {_OPENING.size} bytes, got {len(data)}")
     head, plan, node, _, _ = _OPENING.unpack(data)
     if head != OPENING:
-        raise BadFrame("not an opening of this version")
+        raise BadFrame(f"not an opening of protocol {PROTOCOL}")
     if plan != plan_hash:
         raise BadFrame("holds another agreement")
     if node != sender:
@@ -75,7 +76,7 @@ def check_hello(data: bytes, key: VerifyKey, mine: bytes, theirs: bytes) -> tupl
     """The receipt in the other's hello, if its frame key signed it for these two openings; and whether it is busy."""
     body, signature = data[:-64], data[-64:]
     if not body.startswith((HELLO, BUSY)):
-        raise BadFrame("not a hello of this version")
+        raise BadFrame(f"not a hello of protocol {PROTOCOL}")
     try:
         key.verify(_DOMAIN + theirs + mine + body, signature)
     except (BadSignatureError, ValueError):  # a signature of another length

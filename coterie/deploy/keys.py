@@ -44,7 +44,7 @@ from coterie.deploy.files import (
     write_json,
 )
 from coterie.errors import InputError
-from coterie.names import party_name
+from coterie.names import party_name, routes_of
 
 __all__ = ["Authority", "Identity", "PartyKeys", "default_folder", "init_authority", "init_party",
            "install", "load_authority", "load_party", "read_authority", "read_certificate", "sign_request",
@@ -86,9 +86,16 @@ class Identity:
                 "the certificate was not made by `coterie keys sign`: names or frame key missing"
             ) from None
         name = str(names[0].value) if len(names) == 1 else ""
-        if alternative.get_values_for_type(x509.DNSName) != [name] or not isinstance(frame, x509.UnrecognizedExtension):
+        known = alternative.get_values_for_type(x509.DNSName)
+        if known not in ([name], [name, routes_of(name)]) or not isinstance(frame, x509.UnrecognizedExtension):
             raise InputError(f"the certificate names {name!r} but not for connections")
         return cls(name, pin_of(certificate), frame.value, certificate)
+
+    @property
+    def routed(self) -> bool:
+        """Whether the certificate holds for routes too; those of earlier versions name the party alone."""
+        names = self.certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return routes_of(self.name) in names.get_values_for_type(x509.DNSName)
 
     @property
     def pem(self) -> bytes:
@@ -327,7 +334,7 @@ def sign_request(
         raise InputError(f"{days} days are too many: {authority.name} itself ends on {end:%Y-%m-%d %H:%M} UTC")
     certificate = (
         _builder(csr.subject, authority.certificate.subject, key, start, last)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name), x509.DNSName(routes_of(name))]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(digital_signature=True), critical=True)
         .add_extension(

@@ -31,6 +31,7 @@ from coterie.deploy.reading import look
 from coterie.deploy.sealing import PAGE, VOLATILE, filesystem
 from coterie.deploy.secret import join
 from coterie.deploy.storage import SMALL, refuse_network
+from coterie.deploy.work import Turns
 from coterie.errors import InputError
 from coterie.names import host_and_port
 
@@ -43,7 +44,9 @@ PAGES = 4  # of the log for each round, beside frame and state
 EVER = dt.datetime(1, 1, 1, tzinfo=dt.UTC)
 
 
-def preflight(agreement: Path, keys: Path, data: Path, state: Path, me: str, listen: str | None) -> list[Finding]:
+def preflight(
+    agreement: Path, keys: Path, data: Path, state: Path, me: str, listen: str | None, behind: Path | None = None
+) -> list[Finding]:
     """Look at everything; a problem in one place does not hide those in others."""
     checks = _Checks()
     checks.say("ok", "software", f"coterie {coterie.__version__}")
@@ -58,7 +61,7 @@ def preflight(agreement: Path, keys: Path, data: Path, state: Path, me: str, lis
             checks.found += [finding for each in found for finding in each]
         running = checks.ledger(agreed, keys, state, me)
         checks.plan(agreed, data, state, me)
-        checks.listening(agreed, me, listen, running)
+        checks.listening(agreed, me, listen, behind, running)
     return checks.found
 
 
@@ -144,7 +147,7 @@ class _Checks:
                     records = read_records(plan, data)
                     told.clear()  # the survey has said so
                     if terms is not None:
-                        join(agreed, node, terms, records)
+                        terms.outline(node).shard(records)
                 self.found += [Finding("warning", "data", f"{data}: {text}") for text in told]
                 self.say("ok", "data", f"{len(records.features)} records of {records.features.shape[1]} numbers")
         with self.about("disk"):
@@ -190,7 +193,7 @@ class _Checks:
                 anchor.refuse(path, identity, heads)
         return False
 
-    def listening(self, agreed: Agreement, me: str, listen: str | None, running: bool) -> None:
+    def listening(self, agreed: Agreement, me: str, listen: str | None, behind: Path | None, running: bool) -> None:
         callers = [name for name in agreed.neighbours(me) if agreed.dials(name, me)]
         if not callers:
             return
@@ -206,7 +209,12 @@ class _Checks:
             except OSError as error:
                 raise InputError(f"our own name {host} cannot be resolved here: {error.strerror or error}") from None
             self.say("ok", "own address", f"{host} is {', '.join(sorted(places))}; {', '.join(callers)} will call it")
-        if not running:
+        if behind is not None:
+            with self.about("host"):
+                if not behind.is_dir():
+                    raise InputError(f"--behind {behind} is no folder: start `coterie host` with it first")
+                self.say("ok", "host", f"a host listens for the agents of {behind}")
+        elif not running:
             with self.about("own address"):
                 for one in listening_sockets(listen or address):
                     one.close()
@@ -228,14 +236,11 @@ def _told() -> Iterator[list[str]]:
 
 def _need(agreed: Agreement, node: int, terms: Terms) -> int:
     """What the ledger will need, with records that nobody has: their number decides it, not what they say."""
-    count, dim = int(terms.network.sizes[node]), agreed.plan.problem.dim
-    assert dim is not None
-    classes = tuple(map(str, range(agreed.plan.problem.classes or 2)))
-    nothing = Records(np.zeros((count, dim)), np.zeros(count), None, ())
-    try:
-        party = join(agreed, node, terms, nothing)
-    except InputError:  # the loss wants classes
-        party = join(agreed, node, terms, nothing._replace(targets=np.zeros(count, int), classes=classes))
+    turns = Turns.of(terms, node)
+    count, width, classes = turns.outline.count, turns.outline.width, turns.outline.classes
+    names = None if classes is None else tuple(map(str, range(classes)))
+    nothing = Records(np.zeros((count, width)), np.zeros(count, float if names is None else int), names, ())
+    party = join(turns, nothing, agreed.plan, agreed.plan_hash)
     state = sum(part.nbytes for part in party.pack(party.begin()))
     return ledger_need(party.wire.frame_bytes, state, party.rounds, len(party.neighbours))
 

@@ -22,9 +22,10 @@ from coterie import programs
 from coterie.deploy.agent import Agent, GaveUp
 from coterie.deploy.agreement import Agreement, Ended, read_agreement
 from coterie.deploy.anchor import Anchor
+from coterie.deploy.apart import apart
 from coterie.deploy.files import private_files, private_folder, write_bytes
 from coterie.deploy.grpc_transport import GrpcTransport
-from coterie.deploy.journal import Evidence, Log, Recent, listening, log, shown
+from coterie.deploy.journal import Evidence, Log, Recent, for_owner, listening, log, shown
 from coterie.deploy.keys import PartyKeys, load_party
 from coterie.deploy.ledger import DurableLedger, LedgerFailure, RolledBack
 from coterie.deploy.noise import Source, SystemSource
@@ -34,6 +35,7 @@ from coterie.deploy.secret import join
 from coterie.deploy.transport import RolledBack as NeighbourKnowsMore
 from coterie.deploy.watch import Watch
 from coterie.deploy.window import Place, Window
+from coterie.deploy.work import Turns
 from coterie.errors import InputError
 from coterie.privacy.ledger import Budget, BudgetExceeded
 
@@ -62,14 +64,14 @@ def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | N
         raise InputError(f"--data {data} is no file")
     log.info("agreement %s, valid until %s; works out its noise and price", agreed.plan_hash.hex()[:16],
              f"{agreed.valid_until:%Y-%m-%d %H:%M} UTC")  # fmt: skip
-    terms = Terms.of(agreed.plan)
+    turns = apart(lambda: Turns.of(Terms.of(agreed.plan), node).compiled())  # of public numbers alone
     privacy = agreed.plan.privacy
     assert privacy is not None  # a private algorithm has a budget
     epsilon = privacy.epsilon[node] if isinstance(privacy.epsilon, list) else privacy.epsilon
     private_folder(state)
     if (kind := filesystem(state)) in VOLATILE:
         log.warning("the state folder is on %s: a reboot loses the ledger", kind)
-    charges = [event for round in terms.charges(node) for event in round]
+    charges = [event for round in turns.charges for event in round]
     with (
         contextlib.closing(Anchor(keys, agreed.plan_hash)) as anchor,
         DurableLedger(
@@ -81,10 +83,13 @@ def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | N
             raise BudgetExceeded(f"the budget of {state / 'ledger.db'} is closed for good: {ledger.closed}")
         with contextlib.closing(Log(state / "log.jsonl")) as note, listening(note):
             log.info("ledger %s: %d of %d rounds are done; reads %s", state / "ledger.db", ledger.last + 1,
-                     len(terms.charges(node)), data)  # fmt: skip
-            records = read_records(agreed.plan, data)
+                     len(turns.charges), data)  # fmt: skip
+            read = lambda: read_records(agreed.plan, data)  # noqa: E731
+            records = read() if data.suffix == ".npz" else apart(read)  # pandas is large, and nothing else needs it
+            for column, remark in records.remarks:  # only the owner hears of them
+                for_owner.warning("column %r: %s and are moved to its ends", column, remark, extra={"about": column})
             ledger.releases(fingerprint(own, records))
-            party = join(agreed, node, terms, records)
+            party = join(turns, records, agreed.plan, agreed.plan_hash)
             yield Opened(agreed, own, party, ledger, note)
 
 
@@ -103,6 +108,7 @@ def run_party(
     *,
     me: str | None = None,
     listen: str | None = None,
+    behind: Path | None = None,
     source: Source | None = None,
     metrics: Place | None = None,
     show: Callable[[str], None] | None = None,
@@ -114,7 +120,9 @@ def run_party(
     with private_files(), shown(level) as recent:
         try:
             with open_party(agreement, keys, data, state, me) as opened:
-                kind = asyncio.run(_main(opened, state, source or SystemSource(), listen, metrics, show, recent))
+                kind = asyncio.run(
+                    _main(opened, state, source or SystemSource(), listen, behind, metrics, show, recent)
+                )
         except BaseException as error:
             kind = _kind(error)
             log.info("ends: %s, exit code %d", kind, EXIT.get(kind, 1))
@@ -157,7 +165,7 @@ def _note_end(state: Path, kind: str, reason: str = "") -> None:
 
 
 async def _main(
-    opened: Opened, state: Path, source: Source, listen: str | None, metrics: Place | None,
+    opened: Opened, state: Path, source: Source, listen: str | None, behind: Path | None, metrics: Place | None,
     show: Callable[[str], None] | None, recent: Recent,
 ) -> str:  # fmt: skip
     """Take part to the end; how it ended ("done" or "stopped"), or an exception that says so."""
@@ -165,7 +173,7 @@ async def _main(
     note, evidence = opened.note, Evidence(state / "evidence")
     transport = GrpcTransport(
         agreement, keys.name, keys,
-        wire=party.wire, outbox=ledger.frame, held=ledger.held(), listen=listen, evidence=evidence,
+        wire=party.wire, outbox=ledger.frame, held=ledger.held(), listen=listen, behind=behind, evidence=evidence,
     )  # fmt: skip
     agent = Agent(agreement, keys, party, ledger, transport, source, note, evidence)
     watch, model = Watch(agent, transport, state, recent, show), state / "model.npz"
@@ -208,10 +216,9 @@ def _save(path: Path, agent: Agent, point: np.ndarray) -> None:
     from coterie.report.certificate import plan_hash
     from coterie.report.released import party_model
 
-    terms, spent = agent.terms, agent.ledger.spent()
-    model = party_model(
-        point, plan=plan_hash(terms.plan), rounds=terms.rounds, epsilon=spent, delta=agent.ledger.budget.delta
-    )
+    spent, rounds = agent.ledger.spent(), agent.party.turns.rounds
+    plan = plan_hash(agent.agreement.plan)
+    model = party_model(point, plan=plan, rounds=rounds, epsilon=spent, delta=agent.ledger.budget.delta)
     write_bytes(path, model, private=True)
     agent.note("model", epsilon=spent)
 
@@ -227,12 +234,11 @@ def _saved(path: Path) -> np.ndarray | None:
 
 def _certify(path: Path, opened: Opened) -> None:
     """What this party was charged, signed with its frame key: `coterie verify` recomputes it (docs/certificate.md)."""
-    from coterie.report.certificate import SECURE, certificate, seal, sha256
+    from coterie.deploy.certify import unsigned_certificate
+    from coterie.report.certificate import seal, sha256
     from coterie.report.released import MODEL
 
-    terms, party = opened.party.terms, opened.party
-    charged = {party.node: terms.charged(opened.ledger.entries)}
     files = {MODEL: sha256((path.parent / MODEL).read_bytes())}
-    body = certificate(terms.plan, terms.network, terms.priced, noise=SECURE, charged=charged, files=files)
+    body = unsigned_certificate(opened.agreement.plan, opened.party.node, opened.ledger.entries, files)
     content = seal(body, opened.keys.folder / "frame.key")
     write_bytes(path, (json.dumps(content, indent=1) + "\n").encode(), private=True)

@@ -25,7 +25,7 @@ from coterie.deploy.frames import BadFrame
 from coterie.deploy.grpc_transport import METHOD
 from coterie.deploy.keys import Identity, PartyKeys
 from coterie.errors import InputError
-from coterie.names import host_and_port
+from coterie.names import host_and_port, route_name
 
 __all__ = ["SOON", "Finding", "certificate_findings", "reach"]
 
@@ -57,7 +57,7 @@ async def reach(keys: PartyKeys, agreement: Agreement, name: str) -> list[Findin
         await _resolve(address)
         if not any(agreement.dials(other, name) for other in agreement.neighbours(name)):
             return [Finding("ok", about, f"calls us; nobody is to call {address}")]
-        identity = await _shake(keys, name, address)
+        identity = await _shake(keys, route_name(agreement.plan_hash, name), address)
         found += [Finding(f.level, about, f.text) for f in certificate_findings(identity, keys, agreement)]
         if any(f.level == "problem" for f in found):
             return found
@@ -106,7 +106,7 @@ async def _resolve(address: str) -> None:
         raise _Stop("problem", f"the name {host} cannot be resolved: {error.strerror or error}") from None
 
 
-async def _shake(keys: PartyKeys, name: str, address: str) -> Identity:
+async def _shake(keys: PartyKeys, route: str, address: str) -> Identity:
     """Its certificate, whatever it is worth, and whether it takes ours."""
     host, port = host_and_port(address)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -118,7 +118,7 @@ async def _shake(keys: PartyKeys, name: str, address: str) -> Identity:
     try:
         async with asyncio.timeout(WAIT):
             reader, writer = await asyncio.open_connection(host, port)
-            await writer.start_tls(context, server_hostname=name)
+            await writer.start_tls(context, server_hostname=route)
             der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
             greeted = await reader.read(9)  # gRPC's settings: they come once our certificate is accepted
     except ConnectionRefusedError:

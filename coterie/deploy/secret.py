@@ -22,23 +22,20 @@ import os
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from jaxtyping import Array, Float, Int, UInt
 
-from coterie.algorithms.base import Inbox
-from coterie.deploy.agreement import Agreement
 from coterie.deploy.frames import Wire
 from coterie.deploy.noise import Source
-from coterie.deploy.party import Carry, Party, Records, Terms
+from coterie.deploy.party import Carry, Party, Records
+from coterie.deploy.work import Turns
 from coterie.exchange.channels import derive
 from coterie.exchange.fixed_point import BOUND, FixedPoint
 from coterie.exchange.parties import expand
-from coterie.exchange.planned import exchange_of
+from coterie.plan import Plan
 
 __all__ = ["BadShare", "SecretParty", "join"]
 
@@ -50,12 +47,12 @@ class BadShare(ArithmeticError):
     """A neighbour's signed frame holds a share or key that cannot be used."""
 
 
-def join(agreement: Agreement, node: int, terms: Terms, records: Records) -> Party:
+def join(turns: Turns, records: Records, plan: Plan, plan_hash: bytes) -> Party:
     """The party that the plan's exchange asks for."""
-    if not terms.secret:
-        return Party(terms, node, records)
-    exchange_of(terms.plan, terms.priced.algorithm, terms.network.graph, terms.network.mixing)  # refuses misfits
-    return SecretParty(terms, node, records, agreement.plan_hash)
+    if plan.exchange.kind != "secret-sum":
+        return Party(turns, records)
+    asked = plan.exchange
+    return SecretParty(turns, records, FixedPoint(turns.agents, asked.fraction_bits, asked.bound or BOUND), plan_hash)
 
 
 class SecretCarry(eqx.Module):
@@ -73,14 +70,10 @@ class SecretCarry(eqx.Module):
 class SecretParty(Party):
     """One node of a secret sum. The agent sees rounds of the wire, `Party.turn` rounds of the algorithm."""
 
-    def __init__(self, terms: Terms, node: int, records: Records, plan_hash: bytes):
-        super().__init__(terms, node, records)
-        asked = terms.plan.exchange
-        self.code = FixedPoint(terms.priced.places.agents, asked.fraction_bits, asked.bound or BOUND)
-        self.plan_hash, self.rounds = plan_hash, 2 * terms.rounds + 1
+    def __init__(self, turns: Turns, records: Records, code: FixedPoint, plan_hash: bytes):
+        super().__init__(turns, records)
+        self.code, self.plan_hash, self.rounds = code, plan_hash, 2 * turns.rounds + 1
         self.words = max(self.count, KEY // 8, PER_SEED * len(self.neighbours))
-        with jax.enable_x64(True):
-            self._secret_layout = jax.eval_shape(self._fresh)
 
     # -- what the agent asks -------------------------------------------------------------------------------------------
 
@@ -96,9 +89,8 @@ class SecretParty(Party):
 
     def begin(self) -> Any:
         """A fresh key, and nothing else."""
-        with jax.enable_x64(True):
-            own = X25519PrivateKey.generate().private_bytes_raw()
-            return eqx.tree_at(lambda c: c.private, self._fresh(), np.frombuffer(own, np.uint8))
+        own = X25519PrivateKey.generate().private_bytes_raw()
+        return eqx.tree_at(lambda c: c.private, self._fresh(), np.frombuffer(own, np.uint8))
 
     def speak(self, r: int, carry: Any, source: Source) -> tuple[Any, np.ndarray, bool]:
         """The words of wire round r."""
@@ -111,10 +103,10 @@ class SecretParty(Party):
             return carry, self._padded(own.view(np.int64)), True
         t = (r - 1) // 2
         inner = carry.inner if t == 0 else self._with_total(carry)
-        inner, numbers, sent = self.turn(t, inner, source.draw(t, self._laws))
+        inner, numbers, sent = self.turn(t, inner, source.draw(t, self.turns.laws))
         if not sent:
             raise BadShare(f"round {t}: an algorithm that may stay silent cannot be summed")
-        value = numbers * self.terms.steps.size[self.node, t]
+        value = numbers * self.turns.steps.size[self.node, t]
         words, sealed = self.code.encode(value), []
         for slot, other in enumerate(self.neighbours):
             seed = os.urandom(SEED)
@@ -148,30 +140,15 @@ class SecretParty(Party):
 
     def unpack(self, data: bytes) -> Any:
         """The carry in such bytes."""
-        return self._unpack(data, self._secret_layout)
+        return self._unpack(data, self._fresh())
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _fresh(self) -> SecretCarry:
         n, d = len(self.neighbours), self.count
-        words = jnp.zeros(d, jnp.uint64)
-        keys = jnp.zeros(KEY, jnp.uint8)
-        return SecretCarry(
-            self._compute_begin(), keys, jnp.zeros((n, KEY), jnp.uint8), jnp.zeros(d), words, words, jnp.array(-1)
-        )
-
-    def _compute_begin(self) -> Carry:
-        plain = super()._compute_begin()
-        return Carry(plain.kept, (jnp.zeros(self.count),), jnp.full(1, -1))
-
-    def _inbox(self, c: Carry, memory: Any) -> Inbox:
-        """Sums alone: nobody's own message is known here."""
-        total = self._unflatten(jnp.asarray(c.heard[0]))
-        weight = (1 - self._place.self_weight) / self._place.degree
-        mixed = jax.tree.map(lambda x: weight * x, total)
-        nobody = jnp.arange(len(self.neighbours))
-        unknown = jax.tree.map(lambda x: jnp.full((1, *x.shape), jnp.nan), total)
-        return Inbox(unknown, jnp.zeros_like(nobody), self._weights, nobody >= 0, memory, (total, mixed))
+        words, keys = np.zeros(d, np.uint64), np.zeros(KEY, np.uint8)
+        rest: list[Any] = [keys, np.zeros((n, KEY), np.uint8), np.zeros(d), words, words, np.array(-1)]
+        return SecretCarry(self.turns.first, *rest)
 
     def _with_total(self, carry: SecretCarry) -> Carry:
         """The algorithm's carry, told the sum of the others."""

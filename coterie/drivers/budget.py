@@ -30,9 +30,7 @@ def run_events(algorithm: Algorithm, cfg: Config, place: Place, rounds: int | No
     Each event's numbers carry a round axis.
     """
     with jax.enable_x64(True):
-        when = jnp.arange(place.rounds if rounds is None else rounds)
-        per_round = jax.vmap(lambda t: algorithm.cost(cfg, place, t, None))(when)
-        events = per_round if isinstance(per_round, tuple) else (per_round,)
+        events = _costs(algorithm, cfg, place, place.rounds if rounds is None else rounds)
         return [jax.tree.map(lambda x: np.asarray(x), e) for e in events]
 
 
@@ -81,16 +79,16 @@ def _events_by_noise(algorithm: Algorithm, cfg: Config, place: Place) -> Callabl
 
     def events(noise: float) -> list[Event]:
         with jax.enable_x64(True):
-            here = eqx.tree_at(lambda p: p.noise, place, jnp.asarray(noise, jnp.float64))
-            return [jax.tree.map(lambda x: np.asarray(x), e) for e in _costs(algorithm, cfg, here)]
+            here = eqx.tree_at(lambda p: p.noise, place, jax.device_put(np.float64(noise)))
+            return [jax.tree.map(lambda x: np.asarray(x), e) for e in _costs(algorithm, cfg, here, here.rounds)]
 
     return events
 
 
 @eqx.filter_jit
-def _costs(algorithm: Algorithm, cfg: Config, place: Place) -> tuple[Event, ...]:
-    """The events of all rounds at once; algorithm and settings are part of the compiled program."""
-    out = jax.vmap(lambda t: algorithm.cost(cfg, place, t, None))(jnp.arange(place.rounds))
+def _costs(algorithm: Algorithm, cfg: Config, place: Place, rounds: int) -> tuple[Event, ...]:
+    """The events of so many rounds at once; algorithm and settings are part of the compiled program."""
+    out = jax.vmap(lambda t: algorithm.cost(cfg, place, t, None))(jnp.arange(rounds))
     return out if isinstance(out, tuple) else (out,)
 
 
@@ -100,5 +98,6 @@ def _alike(places: Place, extra: np.ndarray) -> list[tuple[np.ndarray, Place]]:
     table = np.stack([np.asarray(x, float) for x in (*facts, extra)], axis=1)
     _, first, which = np.unique(table, axis=0, return_index=True, return_inverse=True)
     with jax.enable_x64(True):
-        double = jax.tree.map(lambda x: jnp.asarray(np.asarray(x, float)), places)
-        return [(np.flatnonzero(which.reshape(-1) == k), rows(double, int(i))) for k, i in enumerate(first)]
+        double = jax.tree.map(lambda x: np.asarray(x, float), places)  # NumPy: JAX would compile for every shape
+        chosen = [jax.device_put(rows(double, int(i))) for i in first]
+        return [(np.flatnonzero(which.reshape(-1) == k), place) for k, place in enumerate(chosen)]

@@ -281,17 +281,18 @@ def make_places(
     """Every agent's place, in the plan's order: from public sizes alone, so that accounting needs no data."""
     n = len(counts)
     unit = np.full(n, n / counts.sum()) if weighting == "records" else 1.0 / counts
+    put = lambda x: jax.device_put(np.asarray(x, dtype))  # noqa: E731  # converted by JAX, each shape is compiled for
     return Place(
-        count=jnp.asarray(counts, dtype),
-        degree=jnp.asarray(graph.degrees, dtype),
-        self_weight=jnp.asarray(mixing.self_weights, dtype),
-        unit=jnp.asarray(unit, dtype),
-        noise=jnp.zeros(n, dtype),
-        shape=jnp.asarray(np.ones(rounds) if shape is None else shape, dtype),
-        start=jnp.zeros(problem.dim, dtype),
-        ridge=jnp.asarray(ridge, dtype),
-        lipschitz=jnp.asarray(problem.half_gap, dtype),
-        smoothness=jnp.asarray(problem.smoothness, dtype),
+        count=put(counts),
+        degree=put(graph.degrees),
+        self_weight=put(mixing.self_weights),
+        unit=put(unit),
+        noise=put(np.zeros(n)),
+        shape=put(np.ones(rounds) if shape is None else shape),
+        start=put(np.zeros(problem.dim)),
+        ridge=put(ridge),
+        lipschitz=put(problem.half_gap),
+        smoothness=put(problem.smoothness),
         dim=problem.dim,
         rounds=rounds,
         agents=n,

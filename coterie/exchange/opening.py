@@ -12,7 +12,6 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import null_space
 
 from coterie.errors import InputError
 
@@ -43,6 +42,8 @@ def revealed(blocks: Sequence[ArrayLike], observer: int) -> dict[int, NDArray[np
     >>> revealed([[[1.0]], [[1.0]], [[1.0]]], observer=1)
     {}
     """
+    from scipy.linalg import null_space
+
     matrices = [np.atleast_2d(np.asarray(b, float)) for b in blocks]
     if len({m.shape[0] for m in matrices}) > 1:
         raise InputError(f"all A_i need the same number of rows, got {[m.shape[0] for m in matrices]}")

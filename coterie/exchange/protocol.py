@@ -10,9 +10,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse.csgraph import shortest_path
 
 from coterie.errors import InputError
 from coterie.exchange.channels import Keys, Link
@@ -36,6 +34,9 @@ class Routes:
     def __init__(self, graph: Graph) -> None:
         if not graph.connected:
             raise InputError(f"the {graph.kind} graph of {graph.size} nodes is not connected: shares cannot be relayed")
+        import scipy.sparse as sp
+        from scipy.sparse.csgraph import shortest_path
+
         lengths = np.ones(len(graph.indices))
         links = sp.csr_array((lengths, graph.indices, graph.indptr), shape=(graph.size, graph.size))
         before = shortest_path(links, unweighted=True, return_predecessors=True)[1]

@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-if TYPE_CHECKING:  # a plan is checked without them
+from coterie.lazily import lazily
+
+if TYPE_CHECKING:
     import networkx as nx
     import scipy.sparse as sp
+    from scipy.sparse import csgraph, linalg
+else:
+    nx, sp = lazily("networkx"), lazily("scipy.sparse")
+    csgraph, linalg = lazily("scipy.sparse.csgraph"), lazily("scipy.sparse.linalg")
 
 __all__ = ["DENSE", "LANCZOS", "Graph", "lanczos"]
 
@@ -36,8 +42,6 @@ class Graph:
 
     @cached_property
     def _adjacency(self) -> sp.csr_array:
-        import scipy.sparse as sp
-
         i, j = self.edges.astype(np.int32).T
         ones = np.ones(2 * len(self.edges))
         matrix = sp.csr_array((ones, (np.concatenate([i, j]), np.concatenate([j, i]))), shape=(self.size,) * 2)
@@ -67,9 +71,17 @@ class Graph:
     @cached_property
     def connected(self) -> bool:
         """Whether every node can reach every other."""
-        from scipy.sparse.csgraph import connected_components
+        if self.size <= DENSE:  # SciPy would be as quick, but takes a third of a second to load
+            return len(self._reached(0)) == self.size
+        return self.degrees.min() > 0 and csgraph.connected_components(self._adjacency, directed=False)[0] == 1
 
-        return self.degrees.min() > 0 and connected_components(self._adjacency, directed=False)[0] == 1
+    def _reached(self, start: int) -> set[int]:
+        reached, left = {start}, [start]
+        while left:
+            new = set(self.neighbours(left.pop()).tolist()) - reached
+            reached |= new
+            left += new
+        return reached
 
     def neighbours(self, node: int) -> np.ndarray:
         """Sorted neighbours of one node."""
@@ -77,14 +89,10 @@ class Graph:
 
     def laplacian(self) -> sp.csr_array:
         """L = diag(degrees) − adjacency, sparse float64."""
-        import scipy.sparse as sp
-
         return sp.csr_array(sp.diags_array(self.degrees.astype(float)) - self._adjacency)
 
     def to_networkx(self) -> nx.Graph:
         """The same graph as a NetworkX object, nodes 0 … size − 1."""
-        import networkx as nx
-
         graph: nx.Graph = nx.empty_graph(self.size)
         graph.add_edges_from(self.edges.tolist())
         return graph
@@ -110,8 +118,6 @@ class Graph:
 
     def describe(self) -> dict[str, object]:
         """One line of facts; `diameter` and `algebraic_connectivity` are None where they cost too much."""
-        from scipy.sparse.csgraph import shortest_path
-
         small = self.size <= 1000
         return {
             "kind": self.kind,
@@ -121,7 +127,7 @@ class Graph:
             "degree_mean": float(self.degrees.mean()),
             "degree_max": int(self.degrees.max()),
             "connected": self.connected,
-            "diameter": int(shortest_path(self._adjacency, unweighted=True).max())
+            "diameter": int(csgraph.shortest_path(self._adjacency, unweighted=True).max())
             if small and self.connected
             else None,
             "algebraic_connectivity": self.laplacian_extremes[0],
@@ -159,14 +165,14 @@ def lanczos(matrix: sp.csr_array, eigenvalue: float, end: Literal["LA", "SA"]) -
     their range. The start vector is fixed, so the answer is reproducible. None when a bounded number of
     restarts does not suffice: a poorly connected graph cannot hang a run.
     """
-    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
-
     n = matrix.shape[0]
     shift = (matrix.diagonal().sum() - eigenvalue) / (n - 1) - eigenvalue
-    operator = LinearOperator((n, n), matvec=lambda x: matrix @ x + shift * x.mean(), dtype=np.float64)
+    operator = linalg.LinearOperator((n, n), matvec=lambda x: matrix @ x + shift * x.mean(), dtype=np.float64)
     start = np.random.default_rng(0).standard_normal(n)
     try:
-        found = eigsh(operator, k=1, which=end, v0=start, ncv=40, maxiter=100, tol=1e-9, return_eigenvectors=False)
-    except ArpackNoConvergence:
+        found = linalg.eigsh(
+            operator, k=1, which=end, v0=start, ncv=40, maxiter=100, tol=1e-9, return_eigenvectors=False
+        )
+    except linalg.ArpackNoConvergence:
         return None
     return float(found[0])

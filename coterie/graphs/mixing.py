@@ -18,6 +18,12 @@ import numpy as np
 from coterie.arguments import choose
 from coterie.errors import InputError
 from coterie.graphs.graph import DENSE, LANCZOS, Graph, lanczos
+from coterie.lazily import lazily
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+else:
+    sp = lazily("scipy.sparse")
 
 if TYPE_CHECKING:
     import scipy.sparse as sp

@@ -18,10 +18,10 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from coterie.errors import InputError
 from coterie.privacy import gdp, rdp
+from coterie.privacy.roots import brentq
 
 __all__ = ["draw_runs", "gamma_for", "mean_runs", "mu_for_selection", "selected", "selection_epsilon"]
 

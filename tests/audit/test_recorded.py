@@ -58,7 +58,7 @@ def record(folder: Path, plan: Plan, source: Source = SystemSource().draw, charg
     keys = {s.name: load_party(s.keys) for s in sites}
     agreement = read_agreement(path, keys["ada"].authority)
     terms = Terms.of(agreement.plan)
-    parties = [Party(terms, i, read_records(plan, s.data)) for i, s in enumerate(sites)]
+    parties = [Party.of(terms, i, read_records(plan, s.data)) for i, s in enumerate(sites)]
     wire, book = wire_of(terms, parties[0].count), []
     for i, site in enumerate(sites):
         site.state.mkdir()

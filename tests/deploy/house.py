@@ -82,7 +82,7 @@ class Setting:
         self.agreement: Agreement = read_agreement(self.agreement_file, first.authority)
         nodes = {s.name: self.agreement.index(s.name) for s in sites}
         self.charges = {name: [e for r in self.terms.charges(node) for e in r] for name, node in nodes.items()}
-        self.parties = {s.name: Party(self.terms, nodes[s.name], read_records(plan, s.data)) for s in sites}
+        self.parties = {s.name: Party.of(self.terms, nodes[s.name], read_records(plan, s.data)) for s in sites}
         for party in self.parties.values():  # compile now, so that no test waits for it
             carry, _, _ = party.turn(0, party.begin(), SystemSource().draw(0, self.terms.draws(party.node)))
             party.answer(carry)

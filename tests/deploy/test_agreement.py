@@ -14,7 +14,7 @@ from typing import Any
 import networkx as nx
 import pytest
 
-import coterie
+import coterie.deploy.agreement as agreement_module
 from coterie.cli import main
 from coterie.deploy.agreement import Agreement, draft_agreement, read_agreement, sign_agreement
 from coterie.deploy.keys import init_authority, init_party, read_certificate, sign_request, write_request
@@ -40,7 +40,7 @@ def test_round_trip(group: Consortium, tmp_path: Path) -> None:
     path = tmp_path / "agreement.json"
     group.agreement.write(path)
     found = read_agreement(path, group.authority)
-    assert found == group.agreement
+    assert found.model_dump() == group.agreement.model_dump()
     assert found.plan_hash == group.agreement.plan_hash
     tree = json.loads(path.read_text())
     tree.pop("signature")
@@ -145,6 +145,7 @@ def changed(group: Consortium, path: Path, *keys: Any, to: Any) -> Path:
         ("edges", 0, [0, 2]),
         ("valid_until", "2999-01-01T00:00:00Z"),
         ("software", "coterie 9"),
+        ("protocol", 2),
         ("signature", "00" * 64),
     ],
     ids=lambda c: str(c[-2]),
@@ -165,8 +166,8 @@ def test_reading_refuses(group: Consortium, tmp_path: Path, monkeypatch: pytest.
         read_agreement(path, group.authority, IN_A_YEAR + dt.timedelta(days=1))
     with pytest.raises(InputError, match="not signed by other"):
         read_agreement(path, init_authority("other", tmp_path / "other"))
-    monkeypatch.setattr(coterie, "__version__", "9.9")
-    with pytest.raises(InputError, match=r"is for coterie .*, this is coterie 9.9"):
+    monkeypatch.setattr(agreement_module, "PROTOCOL", 2)
+    with pytest.raises(InputError, match=r"is for protocol 1 \(coterie .*\), coterie .* speaks protocol 2"):
         read_agreement(path, group.authority)
 
 

@@ -14,8 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from coterie.deploy import door as door_module
-from coterie.deploy import hello
+from coterie.deploy import hall, hello
 from coterie.deploy.door import EACH, LINGER, PER_NEIGHBOUR, SPARE, WANTED, Door, crowd_limit, listening_sockets
 from coterie.deploy.grpc_transport import GrpcTransport
 from coterie.errors import InputError
@@ -204,8 +203,8 @@ def test_room_is_left_for_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_door_that_failed_once_goes_on(house: tuple[Door, tuple[str, int]], monkeypatch: pytest.MonkeyPatch) -> None:
     _, place = house
-    real, failures = door_module._is_whole, iter([True])
-    monkeypatch.setattr(door_module, "_is_whole", lambda early: 1 / 0 if next(failures, False) else real(early))
+    real, failures = hall.is_whole, iter([True])
+    monkeypatch.setattr(hall, "is_whole", lambda early: 1 / 0 if next(failures, False) else real(early))
     for works in (False, True):
         with socket.create_connection(place) as one:
             one.sendall(client_hello())

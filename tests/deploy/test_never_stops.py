@@ -38,7 +38,7 @@ def test_whatever_the_records_and_the_neighbours_say(slug: str, loss: str) -> No
         x = np.zeros((12, 3))
         x[:, 0] = scale
         labels = (np.arange(12) < positive).astype(int)
-        party = Party(agreed, 0, Records(x, labels, ("no", "yes"), ()))
+        party = Party.of(agreed, 0, Records(x, labels, ("no", "yes"), ()))
         carry = party.begin()
         for t in range(ROUNDS):
             carry, numbers, sent = party.turn(t, carry, source.draw(t, agreed.draws(0)))

@@ -203,7 +203,7 @@ def test_one_record_moves_the_integers_by_no_more_than_is_charged(slug: str, far
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     y = rng.integers(0, 2, 12)
     near = np.concatenate([-x[:1], x[1:]])  # the label's sign with the record's: the gradients point apart
-    worlds = [Party(terms, 1, Records(f, y, ("no", "yes"), ())) for f in (x, near)]
+    worlds = [Party.of(terms, 1, Records(f, y, ("no", "yes"), ())) for f in (x, near)]
     charged = run_events(terms.priced.algorithm, terms.priced.cfg, terms.place(1))[0]
     carries, source, largest = [w.begin() for w in worlds], SystemSource(), 0.0
     for t in range(3):
@@ -229,7 +229,7 @@ def test_noise_on_the_wire_has_the_declared_scale_and_is_fresh() -> None:
     d, times = 120, 200
     terms = Terms.of(plan("pr-admm", rounds=1, dim=d))
     x = np.eye(d)[np.arange(12) * 10]
-    party = Party(terms, 0, Records(x, np.array([0, 1] * 6), ("no", "yes"), ()))
+    party = Party.of(terms, 0, Records(x, np.array([0, 1] * 6), ("no", "yes"), ()))
     source = SystemSource()
     sent = np.array([party.turn(0, party.begin(), source.draw(0, terms.draws(0)))[1] for _ in range(times)], float)
     residual = (sent - sent.mean(0)) / GAUSSIAN_UNIT
@@ -265,7 +265,7 @@ def test_no_records_make_a_party_stop(penalty: float) -> None:
     terms, draw = Terms.of(validate(tree)), None
     for positive in range(13):
         labels = (np.arange(12) < positive).astype(int)
-        party = Party(terms, 0, Records(np.tile([1.0, 0.0], (12, 1)), labels, ("no", "yes"), ()))
+        party = Party.of(terms, 0, Records(np.tile([1.0, 0.0], (12, 1)), labels, ("no", "yes"), ()))
         draw = draw or SystemSource().draw(0, terms.draws(0))
         _, numbers, sent = party.turn(0, party.begin(), draw)
         assert sent
@@ -282,7 +282,7 @@ def test_no_record_makes_a_party_stay_away(slug: str, worst: float, caplog: pyte
     draws = [SystemSource().draw(t, terms.draws(0)) for t in range(2)]
     said = []
     for records in (features, near):
-        party = Party(terms, 0, Records(records, labels, ("no", "yes"), ()))
+        party = Party.of(terms, 0, Records(records, labels, ("no", "yes"), ()))
         carry = party.begin()
         for t in range(2):
             carry, numbers, sent = party.turn(t, carry, draws[t])
@@ -298,7 +298,7 @@ def test_no_record_makes_a_party_stay_away(slug: str, worst: float, caplog: pyte
 def test_a_message_that_is_not_finite_is_zeros(slug: str) -> None:
     """It can only come of released numbers that overflowed: neither a stop nor an integer tells anything of records."""
     terms, rng = Terms.of(plan(slug, rounds=2)), np.random.default_rng(0)
-    party = Party(terms, 0, Records(rng.normal(size=(12, 3)) / 6, rng.integers(0, 2, 12), ("no", "yes"), ()))
+    party = Party.of(terms, 0, Records(rng.normal(size=(12, 3)) / 6, rng.integers(0, 2, 12), ("no", "yes"), ()))
     draw = SystemSource().draw(0, terms.draws(0))
     carry, numbers, sent = party.turn(0, party.begin(), draw)
     assert sent

@@ -16,6 +16,7 @@ from coterie.deploy.noise import SystemSource
 from coterie.deploy.party import Terms
 from coterie.deploy.secret import PER_SEED, BadShare, SecretParty, join
 from coterie.deploy.trial import sign_trial
+from coterie.deploy.work import Turns
 from coterie.errors import InputError
 from coterie.plan import Plan, validate
 from coterie.privacy.events import Free
@@ -40,7 +41,7 @@ class SecretSetting(Setting):
         plain = self.parties
         self.charges = {n: [e for r in self.terms.charges(p.node) for e in r] for n, p in plain.items()}
         self.parties = {
-            n: join(self.agreement, p.node, self.terms, records[p.node])  # type: ignore[misc]
+            n: join(Turns.of(self.terms, p.node), records[p.node], plan, self.agreement.plan_hash)  # type: ignore[misc]
             for n, p in plain.items()
         }
         self.plain = plain

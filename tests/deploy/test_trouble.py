@@ -440,7 +440,7 @@ def test_n1_no_deployed_integer_rules_a_data_set_out() -> None:
     )  # fmt: skip
     terms, rng = Terms.of(plan), np.random.default_rng(1)
     x = rng.uniform(-1, 1, (2, d))
-    worlds = [Party(terms, 0, Records(f, np.zeros(2), None, ())) for f in (x, np.stack([-x[0], x[1]]))]
+    worlds = [Party.of(terms, 0, Records(f, np.zeros(2), None, ())) for f in (x, np.stack([-x[0], x[1]]))]
     key = keys.Ed25519PrivateKey.generate()
     wire, source, still = worlds[0].wire, SystemSource(), {}
     for name, noise in source.draw(0, terms.draws(0)).items():
@@ -474,7 +474,7 @@ def test_n6_the_time_to_a_message_says_nothing_about_the_data(strict: Setting, c
     """
     records = read_records(strict.plan, strict.site("ada").data)
     near = np.concatenate([-records.features[:1], records.features[1:]])
-    worlds = [strict.parties["ada"], Party(strict.terms, 0, records._replace(features=near))]
+    worlds = [strict.parties["ada"], Party.of(strict.terms, 0, records._replace(features=near))]
     key, source = strict.keys["ada"].frame_key, SystemSource()
     order = np.random.default_rng(3).permutation(np.repeat([0, 1], count))
     carry = worlds[0].begin()

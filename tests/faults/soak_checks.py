@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from coterie.privacy.laws import Grid
 
+from coterie.algorithms.laws import Grid
 from coterie.deploy.ledger import read
 from coterie.deploy.party import Terms
 from coterie.deploy.trial import Site, Trial

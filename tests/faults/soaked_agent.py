@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from coterie.privacy.laws import Grid
 
 from coterie.algorithms.base import Law
+from coterie.algorithms.laws import Grid
 from coterie.deploy import process
 from coterie.deploy.courier import Courier
 from coterie.deploy.frames import MAGIC, digest

@@ -1,0 +1,44 @@
+"""What a party was charged, written down for others: in a process of its own, since it prices the whole plan again.
+
+    python -m coterie.deploy.certify < what was charged > the certificate, not yet signed
+
+It is given public things only: the plan, the party's node, its ledger's charges and the hash of its model. The party
+itself signs, with a key that never leaves its process.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from coterie.plan import Plan
+from coterie.privacy.ledger import Entry
+
+__all__ = ["unsigned_certificate"]
+
+
+def unsigned_certificate(plan: Plan, node: int, entries: Sequence[Entry], files: Mapping[str, str]) -> dict[str, Any]:
+    """The content of a deployed party's certificate.json (`coterie.report.certificate`), worked out elsewhere."""
+    given = pickle.dumps((plan, node, list(entries), dict(files)))
+    done = subprocess.run([sys.executable, "-m", __name__], input=given, stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def main() -> None:
+    """Read what was charged from standard input, write the certificate to standard output."""
+    from coterie.deploy.terms import Terms
+    from coterie.report.certificate import SECURE, certificate
+
+    plan, node, entries, files = pickle.load(sys.stdin.buffer)
+    terms = Terms.of(plan)
+    charged = {node: terms.charged(entries)}
+    body = certificate(plan, terms.network, terms.priced, noise=SECURE, charged=charged, files=files)
+    json.dump(body, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""What is done apart comes back as it is, or as the mistake that it was; and pricing and compiling are done apart."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coterie.algorithms.laws import Grid
+from coterie.deploy.apart import apart
+from coterie.deploy.noise import UNITS
+from coterie.deploy.party import Party, Terms, read_records
+from coterie.deploy.trial import sign_trial
+from coterie.errors import InputError
+from tests.deploy.house import small_plan, small_records
+from tests.test_leaks import RECORDS, plan_of, write_table
+
+FORKED = """
+import os, sys
+from coterie.deploy.apart import apart
+from coterie.errors import InputError
+
+assert apart(os.getpid) != os.getpid()
+try:
+    apart(lambda: (_ for _ in ()).throw(InputError("epsilon must be > 0, got -1")))
+except InputError as error:
+    print(error)
+try:
+    apart(lambda: 1 / 0)
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_a_process_of_one_thread_forks() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.splitlines() == [
+        "epsilon must be > 0, got -1",
+        "the preparation ended with status 1, without a result",
+    ]
+    assert "ZeroDivisionError" in done.stderr
+
+
+def test_where_jax_has_begun_nothing_is_forked() -> None:
+    import jax.numpy as jnp
+
+    jnp.zeros(1).block_until_ready()
+    assert apart(os.getpid) == os.getpid()
+
+    def fails() -> None:
+        raise InputError("no")
+
+    with pytest.raises(InputError, match="no"):
+        apart(fails)
+
+
+LEAN = """
+import json, sys
+from pathlib import Path
+import coterie.deploy.process as process
+from tests.deploy.test_apart import spoken
+
+*where, = map(Path, sys.argv[1:])
+with process.open_party(*where) as opened:
+    numbers, point = spoken(opened.party)
+    peak = int(dict(line.split(":", 1) for line in open("/proc/self/status"))["VmHWM"].split()[0])
+    print(json.dumps([numbers, point, sorted({m.split(".")[0] for m in sys.modules}), peak]))
+"""
+JAX = """
+import jax
+jax.jit(lambda x: x + 1)(1.0)
+print(int(dict(line.split(":", 1) for line in open("/proc/self/status"))["VmHWM"].split()[0]))
+"""
+HEAVY = {"pandas", "networkx", "sklearn", "matplotlib", "dp_accounting", "pyarrow"}
+
+
+def spoken(party: Party) -> tuple[list[int], list[float]]:
+    """What a party says in its first round, and its answer after it, without noise."""
+    draw = {name: Grid(np.zeros(law.shape, np.int64), UNITS[type(law)]) for name, law in party.turns.laws.items()}
+    carry, numbers, sent = party.turn(0, party.begin(), draw)
+    assert sent
+    return numbers.tolist(), party.answer(party.heard(carry, 0, 0, 2 * numbers)).tolist()
+
+
+def said(*command: str) -> Any:
+    done = subprocess.run([sys.executable, "-c", *command], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+def test_a_party_says_the_same_and_is_little_more_than_jax(tmp_path: Path) -> None:
+    plan, records = small_plan(3), small_records()
+    agreement, (site, *_) = sign_trial(plan, records, tmp_path / "trial")
+    numbers, point, modules, peak = said(LEAN, *map(str, (agreement, site.keys, site.data, site.state)))
+    assert (numbers, point) == spoken(Party.of(Terms.of(plan), 0, records[0]))
+    assert np.count_nonzero(numbers) == 3
+    assert not HEAVY & set(modules)
+    assert peak < 1.3 * said(JAX)  # it was 2.5 times as much
+
+
+def test_a_table_is_read_apart_too(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    write_table(table, seed=1)
+    parties = [{"name": name, "address": f"{name}.example:443"} for name in ("ada", "ben")]
+    plan = plan_of([RECORDS] * 2, deploy={"parties": parties})
+    records = read_records(plan, table)
+    agreement, (site, _) = sign_trial(plan, [records] * 2, tmp_path / "trial")
+    numbers, point, modules, peak = said(LEAN, *map(str, (agreement, site.keys, table, site.state)))
+    assert (numbers, point) == spoken(Party.of(Terms.of(plan), 0, records))
+    assert not HEAVY & set(modules)
+    assert peak < 1.3 * said(JAX)
