@@ -213,7 +213,7 @@ class _Checks:
             with self.about("host"):
                 if not behind.is_dir():
                     raise InputError(f"--behind {behind} is no folder: start `coterie host` with it first")
-                self.say("ok", "host", f"a host listens for the agents of {behind}")
+                self.say("ok", "host", f"calls come through the host of {behind}")
         elif not running:
             with self.about("own address"):
                 for one in listening_sockets(listen or address):
