@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from coterie import programs
 from coterie.commands import host, keys, ledger, plan
@@ -368,14 +367,6 @@ def launch(
 
 
 app.command()(host.host)
-
-
-def progress_bar(console: Console) -> Progress:
-    """A bar with rounds and the time that is left."""
-    return Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("rounds"),
-        TimeRemainingColumn(), console=console, transient=True,
-    )  # fmt: skip
 
 
 def main(arguments: list[str] | None = None) -> int:
