@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from coterie import programs
 from coterie.arguments import numbers
@@ -308,14 +307,6 @@ def _look_at(plans: Sequence[Path | None], changes: list[str] | None) -> None:
 
 
 app.command()(host.host)
-
-
-def progress_bar(console: Console) -> Progress:
-    """A bar with rounds and the time that is left."""
-    return Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("rounds"),
-        TimeRemainingColumn(), console=console, transient=True,
-    )  # fmt: skip
 
 
 def main(arguments: list[str] | None = None) -> int:

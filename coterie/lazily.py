@@ -9,6 +9,7 @@ else:
 from __future__ import annotations
 
 import gc
+import sys
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -32,6 +33,8 @@ def lazily(name: str) -> Any:
 
 def loaded_for_good(name: str) -> Any:
     """A module, with all that it loads set aside from garbage collection, which else takes a tenth of the start."""
+    if name in sys.modules:
+        return sys.modules[name]
     gc.disable()
     try:
         return import_module(name)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from coterie.errors import InputError
@@ -76,7 +77,6 @@ def execute(
 
     `engine` gives options of `Experiment.run` that choose where it runs.
     """
-    from coterie.cli import progress_bar
     from coterie.experiment import prepare, price
     from coterie.plan import REFERENCES
     from coterie.report.result import build_result, write_run
@@ -100,7 +100,7 @@ def execute(
     if quiet or not console.is_terminal:
         trace = experiment.run(priced, seeds, **engine())
     else:
-        with progress_bar(console) as bar:
+        with _progress_bar(console) as bar:
             task = bar.add_task("training", total=priced.rounds)
             trace = experiment.run(priced, seeds, lambda done: bar.update(task, completed=done), **engine())
     if console.quiet:  # another process reports
@@ -187,3 +187,11 @@ def notes(result: dict[str, Any]) -> list[str]:
             "ε is that of all, the certificate charges those in which something was sent"
         )
     return lines
+
+
+def _progress_bar(console: Console) -> Progress:
+    """A bar with rounds and the time that is left."""
+    return Progress(
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("rounds"),
+        TimeRemainingColumn(), console=console, transient=True,
+    )  # fmt: skip

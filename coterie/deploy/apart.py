@@ -61,6 +61,7 @@ def _work_and_end(work: Callable[[], T], outlet: int) -> None:
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal asks both; the parent ends this one
         with os.fdopen(outlet, "wb") as pipe:
             pipe.write(_pack(work))
         status = 0

@@ -9,10 +9,12 @@ itself signs, with a key that never leaves its process.
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from coterie.plan import Plan
@@ -24,7 +26,11 @@ __all__ = ["unsigned_certificate"]
 def unsigned_certificate(plan: Plan, node: int, entries: Sequence[Entry], files: Mapping[str, str]) -> dict[str, Any]:
     """The content of a deployed party's certificate.json (`coterie.report.certificate`), worked out elsewhere."""
     given = pickle.dumps((plan, node, list(entries), dict(files)))
-    done = subprocess.run([sys.executable, "-m", __name__], input=given, stdout=subprocess.PIPE, check=True)
+    # -P: no module from the folder that the party was started in; this very package instead
+    here = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(here)}
+    command = [sys.executable, "-P", "-m", "coterie.deploy.certify"]
+    done = subprocess.run(command, input=given, stdout=subprocess.PIPE, check=True, env=surroundings)
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 
