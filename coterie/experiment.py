@@ -42,6 +42,7 @@ __all__ = [
     "Priced",
     "assemble",
     "needs_dimension",
+    "noise_of",
     "prepare",
     "price",
     "public_network",
@@ -315,15 +316,7 @@ def price(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg:
     algorithm, cfg, places = settled.algorithm, settled.cfg, settled.places
     if plan.privacy is None:
         return settled
-    epsilon, delta = plan.privacy.epsilon, plan.privacy.delta
-    if isinstance(epsilon, list) and len(epsilon) != len(network.sizes):
-        raise InputError(f"privacy.epsilon lists {len(epsilon)} budgets for {len(network.sizes)} agents")
-    printed = getattr(cfg, "as_printed", False)
-    fixed = cfg.replace(as_printed=False) if printed else cfg
-    if plan.exchange.noise == "central":
-        noise = central_noise(plan, algorithm, fixed, places)
-    else:
-        noise = calibrate_agents(algorithm, fixed, places, np.asarray(epsilon, float), delta)
+    noise, delta = noise_of(plan, settled), plan.privacy.delta
     with jax.enable_x64(True):
         places = eqx.tree_at(lambda p: p.noise, places, jnp.asarray(noise))
     need_room(algorithm, cfg, places)
@@ -337,6 +330,19 @@ def price(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg:
         settled, places=places, noise=noise, spending=spent, claim=claim, central=central,
         for_sums=plan.exchange.noise == "central",
     )  # fmt: skip
+
+
+def noise_of(plan: Plan, settled: Priced) -> np.ndarray:
+    """The noise multiplier of every agent that the plan's budget gives, from public numbers only."""
+    assert plan.privacy is not None
+    algorithm, places, epsilon = settled.algorithm, settled.places, plan.privacy.epsilon
+    if isinstance(epsilon, list) and len(epsilon) != places.agents:
+        raise InputError(f"privacy.epsilon lists {len(epsilon)} budgets for {places.agents} agents")
+    printed = getattr(settled.cfg, "as_printed", False)
+    fixed = settled.cfg.replace(as_printed=False) if printed else settled.cfg
+    if plan.exchange.noise == "central":
+        return central_noise(plan, algorithm, fixed, places)
+    return calibrate_agents(algorithm, fixed, places, np.asarray(epsilon, float), plan.privacy.delta)
 
 
 def _public(plan: Plan, network: Network, rounds: int) -> Public:
