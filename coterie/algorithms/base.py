@@ -26,6 +26,8 @@ and, where they apply,
     wire(cfg, place, t)                 -> number    scale of the message's noise: the grid on which it is deployed
     reveals(cfg, place, state, message) -> numbers   what its proof treats as seen, where that is more than the message
     PREPAYS                                          True: a round may have been charged in an earlier one
+    THRESHOLD                                        the setting that the query of a `test` is compared with: the audit
+                                                     moves it to see the scale of the test's noise
     INCONCLUSIVE                                     {check of the audit: why it cannot decide here}
     LATE                                             "reuse": a late neighbour's last message will do; default "wait"
     GRAPHS                                           kinds of graph it runs on

@@ -16,6 +16,12 @@ by the implicit function theorem). All other draws (coins, masks, dithers, weigh
 they earn is for other tests, here they may be known. Noise on a deployed grid is a whole number of steps, found by
 subtraction.
 
+An agent that tests before it speaks (`draws` has a `test`) speaks iff that draw lies above an edge. The second world's
+draw is moved by as much as its edge differs, so that both decide alike. How loud the test's noise is, in units of its
+query, shows as the edge moves with the setting that the query is compared with (`THRESHOLD`); how loud the noise of a
+sparse vector's threshold (`bar`) is, and that it stays the one of the first round, shows in a third play of the first
+world, with that draw one larger.
+
 `reveals(cfg, place, state, message)`, where an algorithm has it, is what its proof treats as released if that is more
 than the message (a noisy step of which only a rounding is sent): the worlds are then made to agree on that.
 """
@@ -36,6 +42,7 @@ from coterie.audit.neighbours import Neighbours
 from coterie.audit.silence import edge_of, remember
 from coterie.drivers.agent import begin, greet, hear, speak
 from coterie.errors import InputError
+from coterie.privacy.events import Gaussian, Laplace, SparseVector
 from coterie.problems import HeldShard, Solver
 
 __all__ = ["CLOSE", "Coupled", "couple", "noises"]
@@ -64,6 +71,9 @@ class Coupled(eqx.Module):
     unlike: Float[Array, "n rounds"]  # by how much the worlds' Jacobians differ, relative to their size
     volume: Float[Array, "n rounds"]  # difference of their logarithmic determinants, where one draw explains a message
     edge: Float[Array, "n rounds"]  # by how much the draw that lets the agent speak differs (0: no such draw)
+    certain: Bool[Array, "n rounds"]  # no such draw would have changed whether the agent speaks
+    test: Float[Array, "n rounds"]  # scale of the noise on a test's query, in the query's units (NaN: not seen)
+    bar: Float[Array, "n rounds"]  # the same of its threshold's noise, as drawn in the first round
     residual: Float[Array, "n rounds"]  # the larger of the worlds' solvers' (0: no solver)
     answer: Float[Array, " n"]  # difference of the answers handed out in the end, relative to their size
 
@@ -114,24 +124,42 @@ def _couple(
     degree = neighbours.degree
     weight = jnp.full(degree, (1 - place.self_weight) / degree)
     loops = 12 if algorithm.needs(cfg).solver else 3
+    unknown = jnp.asarray(jnp.nan)
 
-    def say(shard: HeldShard, t: Array, state: Any, draw: dict) -> tuple[Array, Any, Any, Array]:
+    def say(shard: HeldShard, t: Array, state: Any, draw: dict, by: Config = cfg) -> tuple[Array, Any, Any, Array]:
         """The vector that the worlds have to agree on, state, message, and whether it was sent."""
-        state, message, sent = speak(algorithm, cfg, place, t, state, shard, draw)
-        shown = algorithm.reveals(cfg, place, state, message) if algorithm.has("reveals") else message
+        state, message, sent = speak(algorithm, by, place, t, state, shard, draw)
+        shown = algorithm.reveals(by, place, state, message) if algorithm.has("reveals") else message
         return _vector(shown, place.start.dtype), state, message, sent
+
+    def probe(t: Array, first: Any, third: Any, draw: dict, own: Array) -> tuple[tuple[Array, Array], Any]:
+        """Scales of the noises on a test's query and threshold, and the third play's state."""
+        shard, over, above = shards[0], unknown, unknown
+        if setting := getattr(algorithm.module, "THRESHOLD", None):
+            step = _declared_scale(algorithm.cost(cfg, place, t, None))
+            higher = cfg.replace(**{setting: getattr(cfg, setting) + step})
+            by = _edge(partial(say, shard), t, first, draw, shard, higher) - own
+            over = jnp.where(jnp.isfinite(by) & (by > 0), step / jnp.where(by > 0, by, 1.0), jnp.nan)
+        if third is None:
+            return (over, above), None
+        moved = {**draw, "bar": draw["bar"] + jnp.where(t == 0, 1.0, 0.0)}
+        slope = _between(own, _edge(partial(say, shard), t, third, moved, shard))
+        above = jnp.where(jnp.isfinite(own), slope * over, jnp.nan)
+        return (over, above), say(shard, t, third, {**moved, "test": draw["test"] + slope})[1]
 
     def one(key: Array) -> Coupled:
         def step(carry: tuple, t: Array) -> tuple[tuple, dict[str, Any]]:
-            (first, second), memories, last = carry
+            ((first, second), third), memories, last = carry
             draw = _draw(laws, jax.random.fold_in(key, t), grid)
-            edges = jnp.zeros(())
-            other = dict(draw)
+            edges, certain, heights = jnp.zeros(()), jnp.array(False), (unknown, unknown)
+            other, late = dict(draw), third
             if "test" in laws:
-                own, theirs = (_edge(partial(say, s), t, w, draw, s) for s, w in zip(shards, carry[0], strict=True))
-                known = jnp.isfinite(own) & jnp.isfinite(theirs)
-                edges = jnp.where(known, jnp.where(known, theirs, 0.0) - jnp.where(known, own, 0.0), 0.0)
+                own, theirs = (
+                    _edge(partial(say, s), t, w, draw, s) for s, w in zip(shards, (first, second), strict=True)
+                )
+                edges, certain = _between(own, theirs), ~jnp.isfinite(own)
                 other["test"] = draw["test"] + edges
+                heights, late = probe(t, first, third, draw, own)
             match = _match_grid if grid else partial(_match, loops=loops, exact=loops == 3)
             found = match(partial(say, shards[0], t, first), partial(say, shards[1], t, second), draw, other, names)
             (y, new_first, message, sent), (y2, new_second, twin, also) = found["said"]
@@ -144,6 +172,8 @@ def _couple(
                 *(hear(algorithm, cfg, place, t, s, m, heard, weight)
                   for s, m in zip((new_first, new_second), memories, strict=True)), strict=True,
             )  # fmt: skip
+            if third is not None:
+                late = hear(algorithm, cfg, place, t, late, memories[0], heard, weight)[0]
             spoken = jnp.where(sent, 1.0, 0.0)
             row = {
                 "message": message,
@@ -159,13 +189,17 @@ def _couple(
                 "unlike": found["unlike"] * spoken,
                 "volume": found["volume"] * spoken,
                 "edge": edges,
+                "certain": certain,
+                "test": heights[0],
+                "bar": heights[1],
                 "residual": jnp.maximum(_residual(new_first), _residual(new_second)),
             }
-            return (states, kept, shown), row
+            return ((states, late), kept, shown), row
 
         state, memory = begin(algorithm, cfg, place, degree)
-        start = ((state, state), (memory, memory), greet(algorithm, cfg, place, shards[0]))
-        (states, _, _), rows = jax.lax.scan(step, start, jnp.arange(place.rounds))
+        third = state if "bar" in laws else None
+        start = (((state, state), third), (memory, memory), greet(algorithm, cfg, place, shards[0]))
+        ((states, _), _, _), rows = jax.lax.scan(step, start, jnp.arange(place.rounds))
         one, two = (algorithm.estimate(cfg, place, s) for s in states)
         answer = _apart(one, two)
         return Coupled(**rows, answer=jnp.where(jnp.isnan(answer), jnp.inf, answer))
@@ -223,16 +257,27 @@ def _residual(state: Any) -> Array:
     return jnp.max(jnp.stack(found)) if found else jnp.zeros(())
 
 
-def _edge(say: Any, t: Array, state: Any, draw: dict, shard: HeldShard) -> Array:
-    """The `test` draw from which on an agent speaks, all other draws being these."""
+def _edge(say: Any, t: Array, state: Any, draw: dict, shard: HeldShard, *by: Config) -> Array:
+    """The `test` draw from which on an agent speaks, all other draws being these; with other settings, if given."""
     # solutions are remembered, so that the search for the edge solves nothing
-    quick = remember(shard, lambda holder: speaks_with(say, holder, t, state, draw))
-    return edge_of(lambda test: speaks_with(say, quick(), t, state, {**draw, "test": test}))
+    quick = remember(shard, lambda holder: say.func(holder, t, state, draw, *by)[3])
+    return edge_of(lambda test: say.func(quick(), t, state, {**draw, "test": test}, *by)[3])
 
 
-def speaks_with(say: Any, holder: HeldShard, t: Array, state: Any, draw: dict) -> Array:
-    """Whether an agent with this shard speaks."""
-    return say.func(holder, t, state, draw)[3]
+def _between(one: Array, two: Array) -> Array:
+    """How far apart two edges are, 0 where a decision is certain."""
+    known = jnp.isfinite(one) & jnp.isfinite(two)
+    return jnp.where(known, jnp.where(known, two, 0.0) - jnp.where(known, one, 0.0), 0.0)
+
+
+def _declared_scale(events: Any) -> Array:
+    """The scale of the noise that the event of a test declares on its query; 1 if it declares none."""
+    first = events[0] if isinstance(events, tuple) else events
+    if isinstance(first, SparseVector):
+        return jnp.asarray(first.query)
+    if isinstance(first, Laplace):
+        return 1 / jnp.asarray(first.rate)
+    return jnp.asarray(first.sigma if isinstance(first, Gaussian) else 1.0)
 
 
 # ---- the noise that makes the second world say the same --------------------------------------------------------------

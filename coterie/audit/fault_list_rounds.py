@@ -260,26 +260,7 @@ ROUNDS = (
             ),
         ),
     ),
-    # -- randomness of batches, agents and hidden states
-    Fault(
-        "batches in a fixed order",
-        DSGD,
-        "sampling",
-        (('first_of_permutation(draw["coins"]', "first_of_permutation(jnp.arange(place.rows) / place.rows"),),
-        {"batch": 1},
-    ),
-    Fault(
-        "a rate that is squared",
-        DSGD,
-        "sampling",
-        (
-            (
-                "return SampledGaussian(place.noise_at(t), rate, times=times)",
-                "return SampledGaussian(place.noise_at(t), rate**2, times=times)",
-            ),
-        ),
-        {"batch": 1},
-    ),
+    # -- randomness of agents and hidden states
     Fault(
         "all agents draw the same noise",
         "drivers.program",
