@@ -32,7 +32,7 @@ from scipy.stats import binom
 
 from coterie.algorithms._sampling import DeadlineGaussian, deadline_sizes
 from coterie.algorithms.base import Algorithm, Config, Law, Place
-from coterie.audit.neighbours import DEGREE, Neighbours
+from coterie.audit.neighbours import Neighbours
 from coterie.audit.setting import Setting, make_setting
 from coterie.drivers.agent import begin, hear, speak
 from coterie.errors import InputError
@@ -61,7 +61,7 @@ def batches(setting: Setting, seed: int = 0) -> str | None:
     here = _small(setting)
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.key(seed), TRANSCRIPTS)
-        play = partial(_played, here.algorithm, here.cfg, here.place)
+        play = partial(_played, here.algorithm, here.cfg, here.place, here.degree)
         first, *others = _worlds(seed)
         same, some = jnp.asarray(-1), keys[:PIECE]
         seen = np.asarray(play(*first, some, same))
@@ -101,6 +101,7 @@ def _small(setting: Setting) -> Setting:
         setting.algorithm, cfg.replace(**fine), rounds=setting.place.rounds,
         records=RECORDS, noise=float(setting.place.noise), delta=setting.delta, problem=problem,
         shape=np.asarray(setting.place.shape), load=float(setting.place.unit * setting.place.count),
+        graph=setting.graph, agent=setting.agent,
     )  # fmt: skip
 
 
@@ -119,7 +120,7 @@ def _worlds(seed: int) -> list[tuple[Array, Array]]:
 
 @eqx.filter_jit
 def _played(
-    algorithm: Algorithm, cfg: Config, place: Place, rows: Array, labels: Array, keys: Array, since: Array
+    algorithm: Algorithm, cfg: Config, place: Place, degree: int, rows: Array, labels: Array, keys: Array, since: Array
 ) -> Array:
     """Who is in each round's batch. `since` ≥ 0: the rounds before it, and all noise, are drawn anew."""
     laws: dict[str, Law] = algorithm.draws(cfg, place)
@@ -127,8 +128,8 @@ def _played(
         HeldShard(_problem(place), x, labels, jnp.asarray(RECORDS), place.unit, place.ridge, Settings())
         for x in (rows, 0 * rows)
     )
-    neighbours = Neighbours.at(jnp.zeros(place.dim))
-    weight = jnp.full(DEGREE, (1 - place.self_weight) / DEGREE)
+    neighbours = Neighbours.at(jnp.zeros(place.dim), degree=degree)
+    weight = jnp.full(degree, (1 - place.self_weight) / degree)
 
     def shown(t: Array, state: Any, holder: HeldShard, draw: dict) -> tuple[Array, Any, Any]:
         state, message, _ = speak(algorithm, cfg, place, t, state, holder, draw)
@@ -149,7 +150,7 @@ def _played(
             heard = neighbours.answer(message, t)
             return hear(algorithm, cfg, place, t, new, memory, heard, weight), jnp.abs(added) > SEEN
 
-        return jax.lax.scan(step, begin(algorithm, cfg, place, DEGREE), jnp.arange(place.rounds))[1]
+        return jax.lax.scan(step, begin(algorithm, cfg, place, degree), jnp.arange(place.rounds))[1]
 
     return jax.vmap(one)(keys)
 

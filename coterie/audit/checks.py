@@ -99,7 +99,7 @@ def play(setting: Setting, pair: Pair, count: int = TRANSCRIPTS, seed: int = 0, 
     """Both worlds of one pair, `count` transcripts; on a `grid` with a deployed party's whole-numbered noise."""
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 7), count)
-        place, neighbours, shards = place_of(setting, pair), pair.neighbours(), worlds(setting, pair)
+        place, neighbours, shards = place_of(setting, pair), pair.neighbours(setting.degree), worlds(setting, pair)
         parts = [  # of one size, so that one compiled program serves all
             couple(setting.algorithm, setting.cfg, place, shards, neighbours, keys[k : k + TRANSCRIPTS], grid)
             for k in range(0, count, TRANSCRIPTS)
@@ -178,12 +178,12 @@ def noise(evidence: Evidence) -> Finding:
         c, declared = p.coupled, p.declared.scale
         limited = (p.declared.gaussian > 0) | (p.declared.pure > 0)
         said = _says_something(c.message)
-        bare = (p.declared.paid > 0) & limited & c.sent & said & ~np.any(c.scale > 0, axis=2)
+        bare = (p.declared.paid > 0) & limited & c.told & said & ~np.any(c.scale > 0, axis=2)
         if np.any(bare) and not prepays:
             return _refuted("noise", p, f"{_when(bare)} is charged as noised, but no noise enters the message")
         if found := _test_noise(p):
             return found
-        look = ~np.isnan(declared) & (declared > 0) & ~p.declared.inside & c.sent
+        look = ~np.isnan(declared) & (declared > 0) & ~p.declared.inside & c.told
         if not np.any(look):
             continue
         ratio = np.min(np.where(c.scale > 0, c.scale, np.inf), axis=2) / np.where(look, declared, np.nan)

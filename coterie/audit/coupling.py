@@ -60,6 +60,7 @@ class Coupled(eqx.Module):
 
     message: Any  # of the first world; the second one's is the same where `gap` is 0
     sent: Bool[Array, "n rounds"]
+    told: Bool[Array, "n rounds"]  # whether something was released: what was sent, or what the proof treats as seen
     spoke: Bool[Array, "n rounds"]  # whether the second world spoke just when the first did
     finite: Bool[Array, "n rounds 2"]  # whether each world's state and message are finite numbers
     gap: Float[Array, "n rounds"]  # largest difference that no noise makes up for, relative to the number's size
@@ -126,11 +127,13 @@ def _couple(
     loops = 12 if algorithm.needs(cfg).solver else 3
     unknown = jnp.asarray(jnp.nan)
 
-    def say(shard: HeldShard, t: Array, state: Any, draw: dict, by: Config = cfg) -> tuple[Array, Any, Any, Array]:
-        """The vector that the worlds have to agree on, state, message, and whether it was sent."""
+    def say(
+        shard: HeldShard, t: Array, state: Any, draw: dict, by: Config = cfg
+    ) -> tuple[Array, Any, Any, Array, Array]:
+        """The vector to agree on, state, message, whether the worlds have to agree, and whether it was sent."""
         state, message, sent = speak(algorithm, by, place, t, state, shard, draw)
         shown = algorithm.reveals(by, place, state, message) if algorithm.has("reveals") else message
-        return _vector(shown, place.start.dtype), state, message, sent
+        return _vector(shown, place.start.dtype), state, message, sent | algorithm.has("reveals"), sent
 
     def probe(t: Array, first: Any, third: Any, draw: dict, own: Array) -> tuple[tuple[Array, Array], Any]:
         """Scales of the noises on a test's query and threshold, and the third play's state."""
@@ -162,7 +165,7 @@ def _couple(
                 heights, late = probe(t, first, third, draw, own)
             match = _match_grid if grid else partial(_match, loops=loops, exact=loops == 3)
             found = match(partial(say, shards[0], t, first), partial(say, shards[1], t, second), draw, other, names)
-            (y, new_first, message, sent), (y2, new_second, twin, also) = found["said"]
+            (y, new_first, message, told, sent), (y2, new_second, twin, _, also) = found["said"]
             # what the proof calls released has to agree by some noise, and then the message does by itself
             gap = jnp.maximum(_apart(y, y2), _apart(*(_vector(m, y.dtype) for m in (message, twin))))
             hidden = (_apart(y, y2) <= CLOSE) & (gap > CLOSE)  # the message tells what `reveals` does not
@@ -174,14 +177,15 @@ def _couple(
             )  # fmt: skip
             if third is not None:
                 late = hear(algorithm, cfg, place, t, late, memories[0], heard, weight)[0]
-            spoken = jnp.where(sent, 1.0, 0.0)
+            spoken = jnp.where(told, 1.0, 0.0)
             row = {
                 "message": message,
                 "sent": sent,
+                "told": told,
                 "spoke": sent == also,
                 "finite": jnp.stack([_finite((new_first, message)), _finite((new_second, twin))]),
                 "gap": jnp.where(jnp.isfinite(gap), gap, jnp.inf) * spoken,
-                "bare": (found["bare"] | hidden) & sent,
+                "bare": (found["bare"] | hidden) & told,
                 "shift": {n: spoken * _flat(_numbers(found["draw"][n]) - _numbers(draw[n])) for n in names},
                 "drawn": {n: _flat(_numbers(draw[n])) for n in names},
                 "scale": found["scale"],
@@ -260,8 +264,8 @@ def _residual(state: Any) -> Array:
 def _edge(say: Any, t: Array, state: Any, draw: dict, shard: HeldShard, *by: Config) -> Array:
     """The `test` draw from which on an agent speaks, all other draws being these; with other settings, if given."""
     # solutions are remembered, so that the search for the edge solves nothing
-    quick = remember(shard, lambda holder: say.func(holder, t, state, draw, *by)[3])
-    return edge_of(lambda test: say.func(quick(), t, state, {**draw, "test": test}, *by)[3])
+    quick = remember(shard, lambda holder: say.func(holder, t, state, draw, *by)[4])
+    return edge_of(lambda test: say.func(quick(), t, state, {**draw, "test": test}, *by)[4])
 
 
 def _between(one: Array, two: Array) -> Array:

@@ -19,7 +19,6 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import chi2
 
-from coterie.audit.neighbours import DEGREE
 from coterie.audit.setting import Setting, attacks_on, place_of, worlds
 from coterie.drivers.agent import begin, hear, speak
 
@@ -48,16 +47,18 @@ def reads(setting: Setting) -> str | None:
 
 def _said(setting: Setting, own: bool) -> float:
     """By how much a later message differs if MOVED goes from one sender to another, the agent itself or a neighbour."""
-    algorithm, cfg, pair = setting.algorithm, setting.cfg, attacks_on(setting, 1)[-1]
-    place, shard, neighbours = place_of(setting, pair), worlds(setting, pair)[0], pair.neighbours()
-    weight = jnp.full(DEGREE, (1 - place.self_weight) / DEGREE)
+    algorithm, cfg, pair, degree = setting.algorithm, setting.cfg, attacks_on(setting, 1)[-1], setting.degree
+    if degree < 2 and not own:
+        return 0.0  # of one neighbour the sum is the message
+    place, shard, neighbours = place_of(setting, pair), worlds(setting, pair)[0], pair.neighbours(degree)
+    weight = jnp.full(degree, (1 - place.self_weight) / degree)
     laws = algorithm.draws(cfg, place)
 
     talk = jax.jit(lambda t, state, draw: speak(algorithm, cfg, place, t, state, shard, draw)[:2])
     listen = jax.jit(lambda t, state, memory, heard: hear(algorithm, cfg, place, t, state, memory, heard, weight))
 
     def play(moved: float) -> Any:
-        state, memory = begin(algorithm, cfg, place, DEGREE)
+        state, memory = begin(algorithm, cfg, place, degree)
         last = None
         for step in range(min(3, place.rounds)):
             t = jnp.asarray(step)
