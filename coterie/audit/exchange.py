@@ -87,20 +87,23 @@ def _passed(heard: Any, now: Any, before: Any, own: bool, moved: Any) -> Any:
     return heard.at[0].add(moved).at[1].add(-moved)
 
 
-def opened(algorithm: str = "gauss-avg-gd", honest: int = 3, epsilon: float = 1.0) -> str | None:
-    """What is wrong with a central claim of five parties of whom so many are honest, if something is."""
+def opened(
+    algorithm: str = "gauss-avg-gd", honest: int = 3, epsilon: float = 1.0, *, agents: int = 5, delta: float = 1e-5,
+    exchange: dict[str, Any] | None = None, settings: dict[str, Any] | None = None,
+) -> str | None:  # fmt: skip
+    """What is wrong with a central claim of some parties of whom so many are honest, if something is."""
     from coterie.exchange.central import central_event
     from coterie.experiment import prepare, price
     from coterie.plan import validate
 
     plan = validate(
         {
-            "partition": {"kind": "iid", "agents": 5, "records": 40},
+            "partition": {"kind": "iid", "agents": agents, "records": 40},
             "graph": {"kind": "complete", "mixing": "uniform"},
             "problem": {"loss": "hinge"},  # its slope is at its bound where everybody starts
-            "algorithm": {"name": algorithm},
-            "exchange": {"kind": "secret-sum", "noise": "central", "honest": honest, "fraction_bits": 16},
-            "privacy": {"epsilon": epsilon, "delta": 1e-5},
+            "algorithm": {"name": algorithm, **(settings or {})},
+            "exchange": exchange or {"kind": "secret-sum", "noise": "central", "honest": honest, "fraction_bits": 16},
+            "privacy": {"epsilon": epsilon, "delta": delta},
             "run": {"rounds": 2, "every": 2},
         }
     )

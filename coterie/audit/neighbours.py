@@ -32,8 +32,8 @@ class Neighbours(eqx.Module):
         cls, point: Any, *, echo: bool = False, turning: bool = False, apart: bool = False, degree: int = DEGREE
     ) -> Neighbours:
         """Neighbours who stand at a point."""
-        flags = (jnp.asarray(flag) for flag in (echo, turning, apart))
-        return cls(jnp.asarray(point, jnp.float64), *flags, degree=degree)
+        where = jnp.asarray(point, jnp.float64)
+        return cls(where, jnp.asarray(echo), jnp.asarray(turning), jnp.asarray(apart), degree)
 
     def answer(self, own: Any, t: Array) -> Any:
         """Their messages of round t, one row each, after the agent has said `own`."""

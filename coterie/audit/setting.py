@@ -25,7 +25,7 @@ from coterie.drivers.layout import make_places, rows
 from coterie.errors import InputError
 from coterie.graphs import Graph, Mixing, make_graph, mixing
 from coterie.privacy.accountants import account, total_mu
-from coterie.privacy.budget import calibrate_agents, run_events
+from coterie.privacy.budget import calibrate_place, run_events
 from coterie.privacy.events import Event, Free, NonPrivate
 from coterie.problems import HeldShard, Linear, Problem, Settings
 
@@ -244,7 +244,7 @@ def make_setting(
         fixed = cfg.replace(as_printed=False) if as_printed else cfg
         cfg = cfg.replace(as_printed=True) if as_printed else cfg
         if noise is None and claim == "accountant":
-            noise = float(calibrate_agents(algorithm, fixed, places, epsilon, delta)[agent])
+            noise = calibrate_place(algorithm, fixed, rows(places, agent), epsilon, delta)
         elif noise is None:
             noise = _as_claimed(algorithm, cfg, rows(places, agent), epsilon, delta)
         place = eqx.tree_at(lambda p: p.noise, rows(places, agent), jnp.asarray(noise))
