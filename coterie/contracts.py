@@ -1,8 +1,8 @@
 """What a plan has to meet before a record is read: an algorithm's promise is refused where its proof does not hold.
 
-Three things can be missing: a fact about the loss (`check_contract`), steps enough to solve a subproblem on any data
-(`need_solvable`), and room in a floating-point number for what must not be rounded away (`need_room`). All of it is
-decided by public numbers.
+Missing can be: a fact about the loss (`check_contract`), settings that go with graph, exchange and rounds
+(`need_possible`), steps enough to solve a subproblem on any data (`need_solvable`), and room in a floating-point number
+for what must not be rounded away (`need_room`). All of it is decided by public numbers.
 """
 
 from __future__ import annotations
@@ -14,15 +14,23 @@ import numpy as np
 
 from coterie.algorithms._admm import LEAST_TOLERANCE, longest
 from coterie.algorithms.base import Algorithm, Place, find
+from coterie.algorithms.batches import rows
 from coterie.drivers.budget import _alike, run_events
+from coterie.drivers.layout import make_places
 from coterie.errors import InputError
+from coterie.exchange.central import central_event
+from coterie.exchange.planned import exchange_of
+from coterie.network import Network, graph_of, public_facts
 from coterie.plan import Plan
+from coterie.privacy import schedules
 from coterie.privacy.events import ObjectivePerturbation, Pure
 from coterie.problems import Problem
 from coterie.problems.planned import problem_of
 from coterie.problems.solve import MOST_STEPS, sure_steps
 
-__all__ = ["check_contract", "need_fit", "need_room", "need_solvable"]
+__all__ = ["check_contract", "need_fit", "need_possible", "need_room", "need_solvable"]
+
+GUESSES = (3, 4, 8)  # agents, where only the data knows
 
 
 def check_contract(plan: Plan, *problems: Problem) -> None:
@@ -39,11 +47,12 @@ def check_contract(plan: Plan, *problems: Problem) -> None:
     for problem in asked:
         try:
             algorithm.check(plan.algorithm.config(), problem)
+            need_possible(plan, algorithm, problem)
         except InputError as error:
             refused.append(error)
     if len(refused) == len(asked):
         raise refused[0]
-    need_double(plan, algorithm)
+    need_precision(plan, algorithm, plan.algorithm.config())
 
 
 def need_fit(algorithm: Algorithm, plan: Plan) -> None:
@@ -66,12 +75,67 @@ def need_fit(algorithm: Algorithm, plan: Plan) -> None:
         )
 
 
-def need_double(plan: Plan, algorithm: Algorithm) -> None:
-    """Refuse single precision where a solver's error is charged."""
-    if algorithm.private and algorithm.needs(plan.algorithm.config()).solver and plan.run.dtype != "float64":
+def need_possible(plan: Plan, algorithm: Algorithm, problem: Problem) -> None:
+    """Refuse what settings, graph, exchange and rounds rule out whatever the records are.
+
+    The settings are filled in and a round's price is asked for, with one record per agent: more records make no plan
+    possible that is not with one. Where the plan leaves the number of agents to the data, it is refused only if it
+    would be with each of `GUESSES`.
+    """
+    p, refused = plan.partition, []
+    known = p.agents or (len(p.sizes) if p.sizes else None)
+    for size in (known,) if known else GUESSES:
+        try:
+            graph, mix = graph_of(plan, size)
+        except InputError:
+            if known:
+                raise
+            continue  # of a guess it says nothing
+        if known:
+            exchange_of(plan, algorithm, graph, mix)
+        try:
+            return _try(plan, algorithm, Network(graph, mix, problem, np.ones(size, int), (), leaks=()))
+        except InputError as error:
+            refused.append(error)
+    if refused:
+        raise refused[0]
+
+
+def _try(plan: Plan, algorithm: Algorithm, network: Network) -> None:
+    """Fill in the settings for this network; where the rounds are stated, ask for the price of one."""
+    cfg, rounds = plan.algorithm.config(), plan.run.rounds
+    steered = getattr(cfg, "penalty", None) is not None  # else it follows from the sizes
+    if algorithm.tune is not None:
+        cfg = algorithm.tune(cfg, public_facts(plan, network, rounds or 1))
+    if rounds is None:
+        return
+    shape = None
+    if plan.privacy is not None:
+        shape = schedules.make(plan.privacy.schedule, rounds, **plan.privacy.schedule_options)
+    with jax.enable_x64(True):
+        places = make_places(
+            network.problem, network.sizes, network.graph, network.mixing, rounds=rounds, ridge=plan.problem.ridge,
+            weighting=plan.problem.weighting, shape=shape,
+        )  # fmt: skip
+        jax.eval_shape(lambda t: algorithm.cost(cfg, rows(places, 0), t, None), 0)
+        if plan.exchange.honest is not None:
+            central_event(algorithm, cfg, places, plan.exchange.honest, plan.exchange.fraction_bits)
+    if steered:
+        need_solvable(plan, algorithm, cfg, places, network.problem)
+
+
+def need_precision(plan: Plan, algorithm: Algorithm, cfg: Any, rounding: float = 0.0) -> None:
+    """Refuse a tolerance that is charged and that rounding exceeds, of a solver or of sums over many records."""
+    if not (algorithm.private and algorithm.needs(cfg).solver):
+        return
+    if plan.run.dtype != "float64":
         raise InputError(
             f"{algorithm.slug} charges a solver's error, which run.dtype = {plan.run.dtype!r} exceeds by rounding: "
             "use 'float64'"
+        )
+    if cfg.tolerance < (least := max(LEAST_TOLERANCE, rounding)):
+        raise InputError(
+            f"algorithm.tolerance = {cfg.tolerance:g} is out of reach: rounding may leave a gradient of {least:.3g}"
         )
 
 
@@ -81,7 +145,6 @@ def need_solvable(plan: Plan, algorithm: Algorithm, cfg: Any, places: Place, pro
         return
     if problem.constraint is not None:
         raise InputError(f"{algorithm.slug} solves subproblems without a constraint set: {problem.name} has one")
-    need_double(plan, algorithm)
     with jax.enable_x64(True):
         low = places.ridge + 2 * cfg.penalty * places.degree  # the least curvature that the method ever adds
         weight = places.unit * places.count
@@ -94,10 +157,7 @@ def need_solvable(plan: Plan, algorithm: Algorithm, cfg: Any, places: Place, pro
             f"algorithm.tolerance = {cfg.tolerance:g} on any data, more than {MOST_STEPS}: use a larger penalty or a "
             "smoother loss"
         )
-    if cfg.tolerance < (least := max(LEAST_TOLERANCE, summing)):
-        raise InputError(
-            f"algorithm.tolerance = {cfg.tolerance:g} is out of reach: rounding may leave a gradient of {least:.3g}"
-        )
+    need_precision(plan, algorithm, cfg, summing)
 
 
 def need_room(algorithm: Algorithm, cfg: Any, places: Place) -> None:

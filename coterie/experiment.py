@@ -20,8 +20,8 @@ from coterie.algorithms.base import Algorithm, Config, Place, Public, find
 from coterie.algorithms.batches import rows
 from coterie.contracts import check_contract, need_fit, need_room, need_solvable
 from coterie.data import Dataset, Origins, split
-from coterie.data.planned import leaks_of, load_planned, parts_of, public_sizes
-from coterie.data.store import Store, open_store
+from coterie.data.planned import agents_of, leaks_of, load_planned, parts_of, public_sizes
+from coterie.data.store import open_store
 from coterie.drivers.budget import Spending, calibrate_agents, spending
 from coterie.drivers.dry_run import need_sums
 from coterie.drivers.layout import make_layout, make_places
@@ -30,7 +30,7 @@ from coterie.drivers.simulate import Run, Test, Trace, simulate
 from coterie.errors import InputError
 from coterie.exchange.planned import central_noise, claim_of, exchange_of
 from coterie.exchange.statement import EVERY_MESSAGE, Claim
-from coterie.graphs import Graph, Mixing, make_graph, mixing
+from coterie.network import Network, graph_of, public_facts
 from coterie.plan import REFERENCES, Plan
 from coterie.privacy import schedules
 from coterie.problems import Problem
@@ -43,6 +43,7 @@ __all__ = [
     "Priced",
     "assemble",
     "needs_dimension",
+    "noise_of",
     "prepare",
     "price",
     "public_network",
@@ -51,19 +52,6 @@ __all__ = [
 ]
 
 DEFAULT_ROUNDS = 50
-
-
-@dataclass(frozen=True)
-class Network:
-    """The public side of an experiment: no field of it depends on what a record says, but for what `leaks` lists."""
-
-    graph: Graph
-    mixing: Mixing
-    problem: Problem
-    sizes: np.ndarray
-    names: tuple[str, ...]
-    store: Store | None = None  # where records are streamed from
-    leaks: tuple[str, ...] = field(kw_only=True)  # what was read from the records all the same: nothing is private then
 
 
 @dataclass(frozen=True)
@@ -167,20 +155,17 @@ def prepare(plan: Plan) -> Experiment:
     """Load the data, split it over agents and build graph and problem."""
     if plan.algorithm.name not in REFERENCES:
         check_contract(plan)
-    early = None
-    if plan.partition.kind != "site" and plan.partition.agents:
-        early = _graph(plan, plan.partition.agents)  # a bad graph is refused before data is read
-        if plan.algorithm.name not in REFERENCES:
-            exchange_of(plan, find(plan.algorithm.name), *early)
     if plan.data.source == "store":
         return _prepare_store(plan)
+    if agents := agents_of(plan):
+        graph_of(plan, agents)  # a bad graph is refused before data is read
     dataset = load_planned(plan)
     train, held_out = split(dataset, plan.data.test_fraction, seed=plan.data.seed)
     training = dataset.take(train)
     parts = parts_of(plan, training)
     problem = make_problem(plan, dataset.name, dataset.features.shape[1], dataset.classes)
     need_bounds(problem, dataset)
-    graph, mix = early or _graph(plan, len(parts))
+    graph, mix = graph_of(plan, len(parts))
     targets = problem.encode(dataset.targets, dataset.classes)
     names = dataset.site_names if plan.partition.kind == "site" else tuple(f"agent {i}" for i in range(len(parts)))
     sizes = np.array([len(p) for p in parts])
@@ -208,7 +193,7 @@ def _prepare_store(plan: Plan) -> Experiment:
         store.folder.name, features, targets, store.classes, store.feature_names, origins=store.origins
     )  # fmt: skip
     test = Test(*problem.admit(features, problem.encode(targets, store.classes)))
-    graph, sizes = _graph(plan, len(store.names)), np.array(store.counts)
+    graph, sizes = graph_of(plan, len(store.names)), np.array(store.counts)
     network = Network(*graph, problem, sizes, store.names, store, leaks=dataset.leaks)
     parts = [range(c) for c in store.counts]
     return Experiment(plan, network, dataset, parts, features[:0], targets[:0], test)
@@ -232,7 +217,7 @@ def assemble(
     """
     need_facts(problem, features.shape[1])
     dataset = Dataset(plan.name, features, targets, None, tuple(map(str, range(features.shape[1]))), origins=origins)
-    graph, mix = _graph(plan, len(parts))
+    graph, mix = graph_of(plan, len(parts))
     network = Network(graph, mix, problem, np.array([len(p) for p in parts]), tuple(names), leaks=dataset.leaks)
     return Experiment(plan, network, dataset, parts, features, targets, test)
 
@@ -251,7 +236,7 @@ def public_network(plan: Plan) -> Network:
     if plan.problem.loss is None:
         raise InputError("accounting reads no data, so the plan must state problem.loss")
     problem = problem_of(plan, plan.problem.loss, plan.problem.dim or 1, plan.problem.classes or 2)
-    graph, mix = _graph(plan, len(sizes))
+    graph, mix = graph_of(plan, len(sizes))
     names = tuple(f"agent {i}" for i in range(len(sizes)))
     return Network(graph, mix, problem, sizes, names, leaks=leaks_of(plan))
 
@@ -264,14 +249,6 @@ def needs_dimension(plan: Plan, network: Network) -> bool:
     return not np.allclose(price(plan, network).noise, price(plan, other).noise, rtol=1e-6)
 
 
-def _graph(plan: Plan, size: int) -> tuple[Graph, Mixing]:
-    graph = make_graph(plan.graph.kind, size, seed=plan.graph.seed, **plan.graph.params())
-    if graph.size != size:
-        raise InputError(f"the graph has {graph.size} nodes but there are {size} agents")
-    rule: dict[str, Any] = {} if plan.graph.kappa is None else {"kappa": plan.graph.kappa}
-    return graph, mixing(graph, plan.graph.mixing, **rule)
-
-
 def settle(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg: Config | None = None) -> Priced:
     """Fill in the algorithm's settings by its public rules; noise is still 0 and nothing is spent."""
     algorithm = algorithm or find(plan.algorithm.name)
@@ -280,10 +257,10 @@ def settle(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg
     cfg = cfg or plan.algorithm.config()
     algorithm.check(cfg, network.problem)
     rounds = plan.run.rounds or 0
-    public = _public(plan, network, rounds)
+    public = public_facts(plan, network, rounds)
     if not rounds:
         rounds = algorithm.suggest_rounds(public) if algorithm.suggest_rounds is not None else DEFAULT_ROUNDS
-        public = _public(plan, network, rounds)
+        public = public_facts(plan, network, rounds)
     if algorithm.tune is not None:
         cfg = algorithm.tune(cfg, public)
     warnings = []
@@ -321,15 +298,7 @@ def price(
     algorithm, cfg, places = settled.algorithm, settled.cfg, settled.places
     if plan.privacy is None:
         return settled
-    epsilon, delta = plan.privacy.epsilon, plan.privacy.delta
-    if isinstance(epsilon, list) and len(epsilon) != len(network.sizes):
-        raise InputError(f"privacy.epsilon lists {len(epsilon)} budgets for {len(network.sizes)} agents")
-    printed = getattr(cfg, "as_printed", False)
-    fixed = cfg.replace(as_printed=False) if printed else cfg
-    if plan.exchange.noise == "central":
-        noise = central_noise(plan, algorithm, fixed, places)
-    else:
-        noise = calibrate_agents(algorithm, fixed, places, np.asarray(epsilon, float), delta)
+    noise, delta = noise_of(plan, settled), plan.privacy.delta
     with jax.enable_x64(True):
         places = eqx.tree_at(lambda p: p.noise, places, jax.device_put(np.asarray(noise)))
     need_room(algorithm, cfg, places)
@@ -345,23 +314,14 @@ def price(
     )  # fmt: skip
 
 
-def _public(plan: Plan, network: Network, rounds: int) -> Public:
-    graph, problem = network.graph, network.problem
-    epsilon = None if plan.privacy is None else plan.privacy.epsilon
-    return Public(
-        agents=graph.size,
-        rounds=rounds,
-        dim=problem.dim,
-        count_min=int(network.sizes.min()),
-        count_max=int(network.sizes.max()),
-        degree_min=int(graph.degrees.min()),
-        degree_max=int(graph.degrees.max()),
-        laplacian_max=float(graph.laplacian_extremes[1]),
-        mixing_gap=network.mixing.spectrum().gap,
-        ridge=plan.problem.ridge,
-        lipschitz=problem.half_gap,
-        smoothness=problem.smoothness,
-        load=float(network.sizes.max() / network.sizes.mean()) if plan.problem.weighting == "records" else 1.0,
-        epsilon=min(epsilon) if isinstance(epsilon, list) else epsilon,
-        delta=None if plan.privacy is None else plan.privacy.delta,
-    )
+def noise_of(plan: Plan, settled: Priced) -> np.ndarray:
+    """The noise multiplier of every agent that the plan's budget gives, from public numbers only."""
+    assert plan.privacy is not None
+    algorithm, places, epsilon = settled.algorithm, settled.places, plan.privacy.epsilon
+    if isinstance(epsilon, list) and len(epsilon) != places.agents:
+        raise InputError(f"privacy.epsilon lists {len(epsilon)} budgets for {places.agents} agents")
+    printed = getattr(settled.cfg, "as_printed", False)
+    fixed = settled.cfg.replace(as_printed=False) if printed else settled.cfg
+    if plan.exchange.noise == "central":
+        return central_noise(plan, algorithm, fixed, places)
+    return calibrate_agents(algorithm, fixed, places, np.asarray(epsilon, float), plan.privacy.delta)

@@ -22,7 +22,7 @@ LAYERS = (
     ("algorithms",),
     ("exchange",),
     ("drivers",),
-    ("plan", "contracts", "experiment", "explain", "training"),
+    ("plan", "network", "contracts", "experiment", "explain", "training"),
     ("coupled", "fair", "deploy", "estimators"),
     ("report", "comparison", "audit"),
     ("commands",),

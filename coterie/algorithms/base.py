@@ -26,6 +26,8 @@ and, where they apply,
     wire(cfg, place, t)                 -> number    scale of the message's noise: the grid on which it is deployed
     reveals(cfg, place, state, message) -> numbers   what its proof treats as seen, where that is more than the message
     PREPAYS                                          True: a round may have been charged in an earlier one
+    THRESHOLD                                        the setting that the query of a `test` is compared with: the audit
+                                                     moves it to see the scale of the test's noise
     INCONCLUSIVE                                     {check of the audit: why it cannot decide here}
     LATE                                             "reuse": a late neighbour's last message will do; default "wait"
     GRAPHS                                           kinds of graph it runs on
@@ -254,6 +256,7 @@ class Algorithm:
     duration: Callable[[Any, Place, Any, Any], Array] | None = None
     wire: Callable[[Any, Place, Any], Array] | None = None
     reveals: Callable[[Any, Place, Any, Any], Any] | None = None
+    threshold: str | None = None
     prepays: bool = False
     inconclusive: tuple[tuple[str, str], ...] = ()
     late: Literal["wait", "reuse"] = "wait"
@@ -302,7 +305,8 @@ class Algorithm:
 
 # what a module calls those parts that are not functions
 NAMES = {
-    "config": "Config", "example": "EXAMPLE", "prepays": "PREPAYS", "inconclusive": "INCONCLUSIVE", "late": "LATE",
+    "config": "Config", "example": "EXAMPLE", "threshold": "THRESHOLD", "prepays": "PREPAYS",
+    "inconclusive": "INCONCLUSIVE", "late": "LATE",
     "graphs": "GRAPHS", "reads": "READS", "reference": "REFERENCE", "errata": "ERRATA",
 }  # fmt: skip
 REQUIRED = ("Config", "EXAMPLE", "init", "draws", "emit", "absorb", "estimate", "cost", "needs")

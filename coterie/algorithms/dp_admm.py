@@ -154,6 +154,11 @@ def emit(cfg: Any, place: Place, t: Array, state: State, shard: Shard, draw: dic
     return state, Maybe(Message(jnp.where(hub, state.near, state.x)), step != hub)
 
 
+def reveals(cfg: Config, place: Place, state: State, message: Message) -> Array:
+    """The step with its noise: a star's hub keeps it for a round and then sends a mean in which it is."""
+    return state.x
+
+
 def absorb(cfg: Any, place: Place, t: Array, state: State, inbox: Inbox) -> State:
     """Move the dual by the disagreement; star: the hub averages after even rounds, all listen to it after odd ones."""
     total = inbox.total.x

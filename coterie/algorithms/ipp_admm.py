@@ -43,6 +43,7 @@ from coterie.problems.base import sound
 
 REFERENCE = "Ding dissertation (2022) ch. 3, IPP-ADMM, Alg. 3, rebuilt with fresh noise; Lyu, Su, Li (2017) for svt"
 PREPAYS = True  # releases are booked in the first c rounds, whenever they happen
+THRESHOLD = "threshold"
 
 
 class Config(BaseConfig):
@@ -185,8 +186,10 @@ def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) ->
         frozen = 2 * cfg.clip * place.unit + place.steepness * place.unit * place.count * pp_admm.slip(cfg, place)
         bit = events.Laplace(frozen, 1 / over)
         return bit, pp_admm.release_cost(cfg, place, _release_noise(cfg, place))
-    gap, (over, _) = sensitivity(cfg, place, t), _test_noise(cfg, place)
-    test: Event = Gaussian(gap, over) if cfg.test == "gauss" else SparseVector(_pure(cfg, place), times=t == 0)
+    gap, (over, above) = sensitivity(cfg, place, t), _test_noise(cfg, place)
+    spoken = min(cfg.broadcasts, place.rounds)
+    svt = cfg.test == "svt"
+    test: Event = SparseVector(gap, above, over, spoken, times=t == 0) if svt else Gaussian(gap, over)
     return test, pp_admm.release_cost(cfg, place, _release_noise(cfg, place), times=t < cfg.broadcasts)
 
 

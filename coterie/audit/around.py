@@ -8,8 +8,13 @@ from __future__ import annotations
 import copy
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 
 from coterie.audit.checks import Finding
 from coterie.audit.exchange import opened
@@ -55,7 +60,7 @@ def loader() -> Finding:
 
 
 def certificate() -> Finding:
-    """Our own certificate holds, and those of a run that hides a round, a leak or half its noise do not."""
+    """Our own certificate holds, and those of a run that hides a round, a leak or what noise it drew do not."""
     from coterie.experiment import price, public_network
     from coterie.plan import validate
     from coterie.report import certificate as c
@@ -71,10 +76,15 @@ def certificate() -> Finding:
         "run": {"rounds": 4},
     }
 
-    def made(tree: dict[str, Any]) -> dict[str, Any]:
+    def made(tree: dict[str, Any], by: float = 1.0) -> dict[str, Any]:
+        """With `by` times the noise that was drawn, and everything that follows from it."""
         plan = validate(tree)
         network = public_network(plan)
-        return verification.parse(json.dumps(c.seal(c.certificate(plan, network, price(plan, network)))))
+        priced = price(plan, network)
+        with jax.enable_x64(True):
+            places = eqx.tree_at(lambda p: p.noise, priced.places, by * jnp.asarray(priced.noise))
+        priced = replace(priced, noise=by * priced.noise, places=places)
+        return verification.parse(json.dumps(c.seal(c.certificate(plan, network, priced))))
 
     def accepted(content: dict[str, Any]) -> str | None:
         """None if it is, else why not."""
@@ -92,6 +102,7 @@ def certificate() -> Finding:
     for name, content in {
         "a round is missing": _fewer(honest),
         "half the noise": _quieter(honest),
+        "noise that nobody drew": made(tree, by=1.2),
         "a loader that reads the records": made({**tree, "data": frequency}),
     }.items():
         if accepted(content) is None:

@@ -84,7 +84,7 @@ def watch(setting: Setting, attack: Pair, world: int, piece: int = 0, seed: int 
     """Play one piece of transcripts and explain it."""
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 2 * piece + world), PIECE)
-        shards, neighbours = worlds(setting, attack), attack.neighbours()
+        shards, neighbours = worlds(setting, attack), attack.neighbours(setting.degree)
         args = (setting.algorithm, setting.cfg, place_of(setting, attack))
         seen = play(*args, shards[world], neighbours, keys)
         if setting.slip or not explainable(*args, shards[0]):

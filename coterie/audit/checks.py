@@ -10,7 +10,8 @@ every check looks at all of it:
 - `ledger`: every message can be charged to the plan, and at no time have the messages told more than was charged;
 - `answer`: what is handed out in the end is a function of what was released;
 - `solver`: no residual is above what is charged for;
-- `sampling`: a record is used no more often than the declared rate says;
+- `sampling`: fresh coins alone draw a batch, with the charged law (`coterie.audit.batches`), and a record is used no
+  more often than the declared rate says;
 - `reads`: no more is read of the others' messages than `READS` says.
 
 A check that cannot decide says so (`inconclusive`), which is not a pass; an algorithm may list why it must be so
@@ -30,6 +31,7 @@ from scipy.special import xlogy
 from coterie.algorithms.base import Algorithm, Config
 from coterie.algorithms.laws import Law
 from coterie.audit import exchange
+from coterie.audit.batches import batches, drawn, explained
 from coterie.audit.coupling import CLOSE, Coupled, couple
 from coterie.audit.declared import Declared, declare, told
 from coterie.audit.losses import Pair
@@ -97,7 +99,7 @@ def play(setting: Setting, pair: Pair, count: int = TRANSCRIPTS, seed: int = 0, 
     """Both worlds of one pair, `count` transcripts; on a `grid` with a deployed party's whole-numbered noise."""
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 7), count)
-        place, neighbours, shards = place_of(setting, pair), pair.neighbours(), worlds(setting, pair)
+        place, neighbours, shards = place_of(setting, pair), pair.neighbours(setting.degree), worlds(setting, pair)
         parts = [  # of one size, so that one compiled program serves all
             couple(setting.algorithm, setting.cfg, place, shards, neighbours, keys[k : k + TRANSCRIPTS], grid)
             for k in range(0, count, TRANSCRIPTS)
@@ -146,7 +148,7 @@ def replay(evidence: Evidence) -> Finding:
             (far, np.where(open_, here.gaussian, 0.0), "the worlds are {} of the noise apart"),
             (loss + np.where(here.pure > 0, volume, 0.0), np.where(open_, here.pure, 0.0), "a likelihood ratio of {}"),
             (np.where((here.pure == 0) & here.inside, volume, 0.0), here.volume, "a change of volume of {}"),
-            (np.abs(c.edge), here.test, "the test moves by {} of its noise"),
+            (np.abs(c.edge), np.where(_tested(here), here.test, 0.0), "the test moves by {} of its noise"),
         )
         for seen, limit, words in of:
             over = ~(seen <= limit * (1 + 1e-6) + 1e-6)  # what is not a number is too much
@@ -176,10 +178,12 @@ def noise(evidence: Evidence) -> Finding:
         c, declared = p.coupled, p.declared.scale
         limited = (p.declared.gaussian > 0) | (p.declared.pure > 0)
         said = _says_something(c.message)
-        bare = (p.declared.paid > 0) & limited & c.sent & said & ~np.any(c.scale > 0, axis=2)
+        bare = (p.declared.paid > 0) & limited & c.told & said & ~np.any(c.scale > 0, axis=2)
         if np.any(bare) and not prepays:
             return _refuted("noise", p, f"{_when(bare)} is charged as noised, but no noise enters the message")
-        look = ~np.isnan(declared) & (declared > 0) & ~p.declared.inside & c.sent
+        if found := _test_noise(p):
+            return found
+        look = ~np.isnan(declared) & (declared > 0) & ~p.declared.inside & c.told
         if not np.any(look):
             continue
         ratio = np.min(np.where(c.scale > 0, c.scale, np.inf), axis=2) / np.where(look, declared, np.nan)
@@ -191,6 +195,34 @@ def noise(evidence: Evidence) -> Finding:
                 "noise", p, f"{_when(look & (c.coarse > COARSE))}: the noise takes few values only, or is cut off"
             )
     return Finding("noise", "holds", "no scale is declared" if np.isinf(least) else f"{least:.3f} times the declared")
+
+
+def _tested(here: Declared) -> np.ndarray:
+    """Rounds whose test is charged: a sparse vector is, once for all that come after, (transcript, round)."""
+    once = ~np.isnan(here.bar)
+    return np.where(once, np.maximum.accumulate(here.tested, axis=1), here.tested) > 0
+
+
+def _test_noise(p: Played) -> Finding | None:
+    """What is wrong with the noise that decides whether the agent speaks, if it is charged as noised."""
+    c, here = p.coupled, p.declared
+    wanted = _tested(here) & ~np.isnan(here.query) & (here.query > 0)
+    if not np.any(wanted):
+        return None
+    spoken = np.cumsum(c.sent, axis=1) - c.sent
+    sure = wanted & c.certain & (spoken < here.positives) & np.isfinite(here.positives)
+    if np.any(sure):
+        return _refuted("noise", p, f"{_when(sure)}: no draw changes whether the agent speaks, as a test's must")
+    for what, seen, declared in (("a test's query", c.test, here.query), ("its threshold", c.bar, here.bar)):
+        look = wanted & ~c.certain & ~np.isnan(declared)
+        if np.any(look & np.isnan(seen)):
+            where = _when(look & np.isnan(seen))
+            return Finding("noise", "inconclusive", f"{p.pair.name}, {where}: the noise on {what} is not seen")
+        ratio = np.where(look, seen, np.inf) / np.where(look, declared, 1.0)
+        if np.any(ratio < 1 - 1e-6):
+            short = f"the noise on {what} is {np.min(ratio):.3f} times the declared"
+            return _refuted("noise", p, f"{_when(ratio < 1 - 1e-6)}: {short}")
+    return None
 
 
 def _says_something(message: Any) -> np.ndarray:
@@ -216,10 +248,10 @@ def ledger(evidence: Evidence) -> Finding:
                 return _refuted("ledger", p, wrong)
         here, c = p.declared, p.coupled
         far, loss = told(setting, c)
-        tests = np.where(np.isfinite(here.test), here.test, 0.0)
-        edges = np.where(np.isfinite(here.test), c.edge, 0.0)
+        if np.any(often := np.cumsum(c.sent, axis=1) > here.positives):
+            return _refuted("ledger", p, f"by {_when(often)} the agent has spoken more often than its tests charge")
         for seen, owed in (
-            (far**2 + edges**2, here.paid * here.gaussian**2 + tests**2),
+            (far**2 + c.edge**2, here.paid * here.gaussian**2 + np.where(_tested(here), here.test, 0.0) ** 2),
             (loss + np.abs(c.volume), here.paid * (here.pure + here.volume)),
         ):
             over = ~(np.cumsum(seen, axis=1) <= np.cumsum(owed, axis=1) * (1 + 1e-6) + 1e-6)
@@ -262,29 +294,27 @@ def solver(evidence: Evidence) -> Finding:
 
 
 def sampling(evidence: Evidence) -> Finding:
-    """With the same draws the record is used no more often than the declared rates (Chernoff's bound)."""
+    """A batch is drawn by fresh coins alone, with the charged law; a record is used no more often than declared."""
     p = evidence.tried[0]
     rates = p.declared.rate
-    if not np.any(rates < 1):
+    if not np.any(rates < 1) and not drawn(evidence.setting):
         return Finding("sampling", "holds", "no batches are declared")
+    if explained(evidence.setting) and (wrong := batches(evidence.setting)):
+        return Finding("sampling", "refuted", wrong)
     moved = np.any([np.any(np.abs(s) > 1e-9, axis=2) for s in p.coupled.shift.values()], axis=0)
     n = p.coupled.count
     used, share = moved.mean(0), np.nan_to_num(rates, nan=0.0).mean(0)
     with np.errstate(divide="ignore", invalid="ignore"):
         excess = xlogy(used, used / share) + xlogy(1 - used, (1 - used) / (1 - share))
     surprise = np.where(used > share, np.exp(-n * np.nan_to_num(excess, nan=np.inf)), 1.0) * len(used)
-    both, pair = (moved[:, 1:] & moved[:, :-1]).mean(0), share[1:] * share[:-1]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        odd = xlogy(both, both / pair) + xlogy(1 - both, (1 - both) / (1 - pair))
-    alike = np.exp(-n * np.nan_to_num(odd, nan=0.0, posinf=np.inf)) * len(both)
-    if np.any(alike < RARE) and np.all(used > 0.8 * share):  # a mask hides some uses, and with them what is alike
-        return Finding("sampling", "refuted", "batches of one round and the next depend on each other")
     t = int(np.argmin(surprise))
     words = f"the record is used in {used[t]:.2f} of the transcripts, declared {share[t]:.2f}"
     if surprise[t] < RARE:
         return Finding("sampling", "refuted", f"round {t}: {words}")
     if not used.any():
         return Finding("sampling", "inconclusive", "the record is never used: nothing is seen of its rate")
+    if not explained(evidence.setting):
+        return Finding("sampling", "inconclusive", "the algorithm refuses the loss that shows who is in a batch")
     return Finding("sampling", "holds", words)
 
 

@@ -16,6 +16,12 @@ by the implicit function theorem). All other draws (coins, masks, dithers, weigh
 they earn is for other tests, here they may be known. Noise on a deployed grid is a whole number of steps, found by
 subtraction.
 
+An agent that tests before it speaks (`draws` has a `test`) speaks iff that draw lies above an edge. The second world's
+draw is moved by as much as its edge differs, so that both decide alike. How loud the test's noise is, in units of its
+query, shows as the edge moves with the setting that the query is compared with (`THRESHOLD`); how loud the noise of a
+sparse vector's threshold (`bar`) is, and that it stays the one of the first round, shows in a third play of the first
+world, with that draw one larger.
+
 `reveals(cfg, place, state, message)`, where an algorithm has it, is what its proof treats as released if that is more
 than the message (a noisy step of which only a rounding is sent): the worlds are then made to agree on that.
 """
@@ -36,6 +42,7 @@ from coterie.audit.neighbours import Neighbours
 from coterie.audit.silence import edge_of, remember
 from coterie.drivers.agent import begin, facing, greet, hear, speak
 from coterie.errors import InputError
+from coterie.privacy.events import Gaussian, Laplace, SparseVector
 from coterie.problems import HeldShard, Solver
 
 __all__ = ["CLOSE", "Coupled", "couple", "noises"]
@@ -53,6 +60,7 @@ class Coupled(eqx.Module):
 
     message: Any  # of the first world; the second one's is the same where `gap` is 0
     sent: Bool[Array, "n rounds"]
+    told: Bool[Array, "n rounds"]  # whether something was released: what was sent, or what the proof treats as seen
     spoke: Bool[Array, "n rounds"]  # whether the second world spoke just when the first did
     finite: Bool[Array, "n rounds 2"]  # whether each world's state and message are finite numbers
     gap: Float[Array, "n rounds"]  # largest difference that no noise makes up for, relative to the number's size
@@ -64,6 +72,9 @@ class Coupled(eqx.Module):
     unlike: Float[Array, "n rounds"]  # by how much the worlds' Jacobians differ, relative to their size
     volume: Float[Array, "n rounds"]  # difference of their logarithmic determinants, where one draw explains a message
     edge: Float[Array, "n rounds"]  # by how much the draw that lets the agent speak differs (0: no such draw)
+    certain: Bool[Array, "n rounds"]  # no such draw would have changed whether the agent speaks
+    test: Float[Array, "n rounds"]  # scale of the noise on a test's query, in the query's units (NaN: not seen)
+    bar: Float[Array, "n rounds"]  # the same of its threshold's noise, as drawn in the first round
     residual: Float[Array, "n rounds"]  # the larger of the worlds' solvers' (0: no solver)
     answer: Float[Array, " n"]  # difference of the answers handed out in the end, relative to their size
 
@@ -114,27 +125,47 @@ def _couple(
     degree = neighbours.degree
     weight = jnp.full(degree, (1 - place.self_weight) / degree)
     loops = 12 if algorithm.needs(cfg).solver else 3
+    unknown = jnp.asarray(jnp.nan)
 
-    def say(shard: HeldShard, t: Array, state: Any, draw: dict) -> tuple[Array, Any, Any, Array]:
-        """The vector that the worlds have to agree on, state, message, and whether it was sent."""
-        state, message, sent = speak(algorithm, cfg, place, t, state, shard, draw)
-        shown = algorithm.reveals(cfg, place, state, message) if algorithm.reveals is not None else message
-        return _vector(shown, place.start.dtype), state, message, sent
+    def say(
+        shard: HeldShard, t: Array, state: Any, draw: dict, by: Config = cfg
+    ) -> tuple[Array, Any, Any, Array, Array]:
+        """The vector to agree on, state, message, whether the worlds have to agree, and whether it was sent."""
+        state, message, sent = speak(algorithm, by, place, t, state, shard, draw)
+        shown = algorithm.reveals(by, place, state, message) if algorithm.reveals is not None else message
+        return _vector(shown, place.start.dtype), state, message, sent | (algorithm.reveals is not None), sent
+
+    def probe(t: Array, first: Any, third: Any, draw: dict, own: Array) -> tuple[tuple[Array, Array], Any]:
+        """Scales of the noises on a test's query and threshold, and the third play's state."""
+        shard, over, above = shards[0], unknown, unknown
+        if setting := algorithm.threshold:
+            step = _declared_scale(algorithm.cost(cfg, place, t, None))
+            higher = cfg.replace(**{setting: getattr(cfg, setting) + step})
+            by = _edge(partial(say, shard), t, first, draw, shard, higher) - own
+            over = jnp.where(jnp.isfinite(by) & (by > 0), step / jnp.where(by > 0, by, 1.0), jnp.nan)
+        if third is None:
+            return (over, above), None
+        moved = {**draw, "bar": draw["bar"] + jnp.where(t == 0, 1.0, 0.0)}
+        slope = _between(own, _edge(partial(say, shard), t, third, moved, shard))
+        above = jnp.where(jnp.isfinite(own), slope * over, jnp.nan)
+        return (over, above), say(shard, t, third, {**moved, "test": draw["test"] + slope})[1]
 
     def one(key: Array) -> Coupled:
         def step(carry: tuple, t: Array) -> tuple[tuple, dict[str, Any]]:
-            (first, second), memories, last = carry
+            ((first, second), third), memories, last = carry
             draw = _draw(laws, jax.random.fold_in(key, t), grid)
-            edges = jnp.zeros(())
-            other = dict(draw)
+            edges, certain, heights = jnp.zeros(()), jnp.array(False), (unknown, unknown)
+            other, late = dict(draw), third
             if "test" in laws:
-                own, theirs = (_edge(partial(say, s), t, w, draw, s) for s, w in zip(shards, carry[0], strict=True))
-                known = jnp.isfinite(own) & jnp.isfinite(theirs)
-                edges = jnp.where(known, jnp.where(known, theirs, 0.0) - jnp.where(known, own, 0.0), 0.0)
+                own, theirs = (
+                    _edge(partial(say, s), t, w, draw, s) for s, w in zip(shards, (first, second), strict=True)
+                )
+                edges, certain = _between(own, theirs), ~jnp.isfinite(own)
                 other["test"] = draw["test"] + edges
+                heights, late = probe(t, first, third, draw, own)
             match = _match_grid if grid else partial(_match, loops=loops, exact=loops == 3)
             found = match(partial(say, shards[0], t, first), partial(say, shards[1], t, second), draw, other, names)
-            (y, new_first, message, sent), (y2, new_second, twin, also) = found["said"]
+            (y, new_first, message, told, sent), (y2, new_second, twin, _, also) = found["said"]
             # what the proof calls released has to agree by some noise, and then the message does by itself
             gap = jnp.maximum(_apart(y, y2), _apart(*(_vector(m, y.dtype) for m in (message, twin))))
             hidden = (_apart(y, y2) <= CLOSE) & (gap > CLOSE)  # the message tells what `reveals` does not
@@ -144,14 +175,17 @@ def _couple(
                 *(hear(algorithm, cfg, place, t, s, facing(heard, weight, m))
                   for s, m in zip((new_first, new_second), memories, strict=True)), strict=True,
             )  # fmt: skip
-            spoken = jnp.where(sent, 1.0, 0.0)
+            if third is not None:
+                late = hear(algorithm, cfg, place, t, late, facing(heard, weight, memories[0]))[0]
+            spoken = jnp.where(told, 1.0, 0.0)
             row = {
                 "message": message,
                 "sent": sent,
+                "told": told,
                 "spoke": sent == also,
                 "finite": jnp.stack([_finite((new_first, message)), _finite((new_second, twin))]),
                 "gap": jnp.where(jnp.isfinite(gap), gap, jnp.inf) * spoken,
-                "bare": (found["bare"] | hidden) & sent,
+                "bare": (found["bare"] | hidden) & told,
                 "shift": {n: spoken * _flat(_numbers(found["draw"][n]) - _numbers(draw[n])) for n in names},
                 "drawn": {n: _flat(_numbers(draw[n])) for n in names},
                 "scale": found["scale"],
@@ -159,13 +193,17 @@ def _couple(
                 "unlike": found["unlike"] * spoken,
                 "volume": found["volume"] * spoken,
                 "edge": edges,
+                "certain": certain,
+                "test": heights[0],
+                "bar": heights[1],
                 "residual": jnp.maximum(_residual(new_first), _residual(new_second)),
             }
-            return (states, kept, shown), row
+            return ((states, late), kept, shown), row
 
         state, memory = begin(algorithm, cfg, place, degree)
-        start = ((state, state), (memory, memory), greet(algorithm, cfg, place, shards[0]))
-        (states, _, _), rows = jax.lax.scan(step, start, jnp.arange(place.rounds))
+        third = state if "bar" in laws else None
+        start = (((state, state), third), (memory, memory), greet(algorithm, cfg, place, shards[0]))
+        ((states, _), _, _), rows = jax.lax.scan(step, start, jnp.arange(place.rounds))
         one, two = (algorithm.estimate(cfg, place, s) for s in states)
         answer = _apart(one, two)
         return Coupled(**rows, answer=jnp.where(jnp.isnan(answer), jnp.inf, answer))
@@ -223,16 +261,27 @@ def _residual(state: Any) -> Array:
     return jnp.max(jnp.stack(found)) if found else jnp.zeros(())
 
 
-def _edge(say: Any, t: Array, state: Any, draw: dict, shard: HeldShard) -> Array:
-    """The `test` draw from which on an agent speaks, all other draws being these."""
+def _edge(say: Any, t: Array, state: Any, draw: dict, shard: HeldShard, *by: Config) -> Array:
+    """The `test` draw from which on an agent speaks, all other draws being these; with other settings, if given."""
     # solutions are remembered, so that the search for the edge solves nothing
-    quick = remember(shard, lambda holder: speaks_with(say, holder, t, state, draw))
-    return edge_of(lambda test: speaks_with(say, quick(), t, state, {**draw, "test": test}))
+    quick = remember(shard, lambda holder: say.func(holder, t, state, draw, *by)[4])
+    return edge_of(lambda test: say.func(quick(), t, state, {**draw, "test": test}, *by)[4])
 
 
-def speaks_with(say: Any, holder: HeldShard, t: Array, state: Any, draw: dict) -> Array:
-    """Whether an agent with this shard speaks."""
-    return say.func(holder, t, state, draw)[3]
+def _between(one: Array, two: Array) -> Array:
+    """How far apart two edges are, 0 where a decision is certain."""
+    known = jnp.isfinite(one) & jnp.isfinite(two)
+    return jnp.where(known, jnp.where(known, two, 0.0) - jnp.where(known, one, 0.0), 0.0)
+
+
+def _declared_scale(events: Any) -> Array:
+    """The scale of the noise that the event of a test declares on its query; 1 if it declares none."""
+    first = events[0] if isinstance(events, tuple) else events
+    if isinstance(first, SparseVector):
+        return jnp.asarray(first.query)
+    if isinstance(first, Laplace):
+        return 1 / jnp.asarray(first.rate)
+    return jnp.asarray(first.sigma if isinstance(first, Gaussian) else 1.0)
 
 
 # ---- the noise that makes the second world say the same --------------------------------------------------------------

@@ -9,7 +9,7 @@ are the same in both worlds (`coterie.audit.coupling`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -30,6 +30,8 @@ from coterie.privacy.events import (
     flat,
 )
 
+E = TypeVar("E", bound=Event)
+
 __all__ = ["Declared", "Limits", "declare", "limits", "told"]
 
 
@@ -41,6 +43,10 @@ class Limits:
     pure: float  # sum of its pure events
     volume: float  # change of logarithmic volume that objective perturbation allows for beside them
     test: float  # how far the test that lets an agent speak may move, in units of its noise
+    tested: float  # how often that is charged
+    query: float  # scale of the noise on the test's query; NaN: no test
+    bar: float  # scale of the noise on its threshold, drawn once for all rounds; NaN: it has none
+    positives: float  # how often the agent may speak in all
     inside: bool  # noise enters an objective: its scale on the message depends on the records, as declared
     paid: float  # how often it is charged: 0 in a round that reads no data
     scale: float  # least scale of continuous noise that it declares on a number that is sent; NaN: none
@@ -101,8 +107,12 @@ def limits(setting: Setting, events: list[Event]) -> Limits:
     test, rest = (events[0], events[1:]) if tests and len(events) > 1 else (None, events)
     far = [_distance(e) for e in rest]
     kappa = [float(np.max(o.jacobian())) for e in rest if isinstance(o := _once(e), ObjectivePerturbation)]
-    moved = 0.0 if test is None else np.inf if isinstance(test, SparseVector) else _distance(test) or _pure(test)
-    charged = [e for e in events if np.any(np.asarray(e.times) > 0)]
+    vector = _once(test) if isinstance(test, SparseVector) else None
+    moved = 0.0 if test is None else _distance(test) or _pure(test)
+    if vector is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            moved = float(np.max(np.nan_to_num(vector.sensitivity / vector.query, nan=0.0, posinf=np.inf)))
+    charged = [e for e in rest if np.any(np.asarray(e.times) > 0)]
     scales = [s for e in charged if (s := _scale(e)) is not None]
     rates = [float(np.max(e.rate)) for e in charged if isinstance(e, SampledGaussian)]
     return Limits(
@@ -110,6 +120,10 @@ def limits(setting: Setting, events: list[Event]) -> Limits:
         pure=float(sum(_pure(e) for e in rest)),
         volume=float(sum(kappa)),
         test=float(moved),
+        tested=0.0 if test is None else float(np.sum(np.asarray(test.times))),
+        query=np.nan if test is None else float(np.min(vector.query)) if vector is not None else _scale(test) or np.nan,
+        bar=np.nan if vector is None else float(np.min(vector.threshold)),
+        positives=np.inf if vector is None else float(np.max(vector.positives)),
         inside=any(isinstance(e, ObjectivePerturbation | Pure) for e in rest),
         paid=float(sum(np.sum(np.asarray(e.times)) for e in rest)),
         scale=min(scales, default=np.nan),
@@ -130,7 +144,7 @@ def told(setting: Setting, coupled: Coupled) -> tuple[np.ndarray, np.ndarray]:
     return np.sqrt(square), loss
 
 
-def _once(event: Event) -> Event:
+def _once(event: E) -> E:
     """The event as if it were charged once, whatever its `times` say, in its flat form."""
     return flat(eqx.tree_at(lambda e: e.times, event, np.ones_like(np.asarray(event.times), float)))
 

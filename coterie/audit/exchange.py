@@ -19,7 +19,6 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import chi2
 
-from coterie.audit.neighbours import DEGREE
 from coterie.audit.setting import Setting, attacks_on, place_of, worlds
 from coterie.drivers.agent import begin, facing, hear, speak
 
@@ -48,9 +47,11 @@ def reads(setting: Setting) -> str | None:
 
 def _said(setting: Setting, own: bool) -> float:
     """By how much a later message differs if MOVED goes from one sender to another, the agent itself or a neighbour."""
-    algorithm, cfg, pair = setting.algorithm, setting.cfg, attacks_on(setting, 1)[-1]
-    place, shard, neighbours = place_of(setting, pair), worlds(setting, pair)[0], pair.neighbours()
-    weight = jnp.full(DEGREE, (1 - place.self_weight) / DEGREE)
+    algorithm, cfg, pair, degree = setting.algorithm, setting.cfg, attacks_on(setting, 1)[-1], setting.degree
+    if degree < 2 and not own:
+        return 0.0  # of one neighbour the sum is the message
+    place, shard, neighbours = place_of(setting, pair), worlds(setting, pair)[0], pair.neighbours(degree)
+    weight = jnp.full(degree, (1 - place.self_weight) / degree)
     laws = algorithm.draws(cfg, place)
 
     talk = jax.jit(lambda t, state, draw: speak(algorithm, cfg, place, t, state, shard, draw)[:2])
@@ -59,7 +60,7 @@ def _said(setting: Setting, own: bool) -> float:
     )
 
     def play(moved: float) -> Any:
-        state, memory = begin(algorithm, cfg, place, DEGREE)
+        state, memory = begin(algorithm, cfg, place, degree)
         last = None
         for step in range(min(3, place.rounds)):
             t = jnp.asarray(step)
@@ -88,20 +89,23 @@ def _passed(heard: Any, now: Any, before: Any, own: bool, moved: Any) -> Any:
     return heard.at[0].add(moved).at[1].add(-moved)
 
 
-def opened(algorithm: str = "gauss-avg-gd", honest: int = 3, epsilon: float = 1.0) -> str | None:
-    """What is wrong with a central claim of five parties of whom so many are honest, if something is."""
+def opened(
+    algorithm: str = "gauss-avg-gd", honest: int = 3, epsilon: float = 1.0, *, agents: int = 5, delta: float = 1e-5,
+    exchange: dict[str, Any] | None = None, settings: dict[str, Any] | None = None,
+) -> str | None:  # fmt: skip
+    """What is wrong with a central claim of some parties of whom so many are honest, if something is."""
     from coterie.exchange.central import central_event
     from coterie.experiment import prepare, price
     from coterie.plan import validate
 
     plan = validate(
         {
-            "partition": {"kind": "iid", "agents": 5, "records": 40},
+            "partition": {"kind": "iid", "agents": agents, "records": 40},
             "graph": {"kind": "complete", "mixing": "uniform"},
             "problem": {"loss": "hinge"},  # its slope is at its bound where everybody starts
-            "algorithm": {"name": algorithm},
-            "exchange": {"kind": "secret-sum", "noise": "central", "honest": honest, "fraction_bits": 16},
-            "privacy": {"epsilon": epsilon, "delta": 1e-5},
+            "algorithm": {"name": algorithm, **(settings or {})},
+            "exchange": exchange or {"kind": "secret-sum", "noise": "central", "honest": honest, "fraction_bits": 16},
+            "privacy": {"epsilon": epsilon, "delta": delta},
             "run": {"rounds": 2, "every": 2},
         }
     )

@@ -189,6 +189,13 @@ AROUND = (
         put=("report.verification._derivation",),
     ),
     Fault(
+        "a verifier that takes any noise for drawn",
+        "report.derivation",
+        "certificate",
+        (('                equal(f"agents[{k}].noise_multiplier", multiplier, made, near)\n', ""),),
+        put=("report.verification.derive",),
+    ),
+    Fault(
         "a claim in spite of what a loader read",
         "report.certificate",
         "certificate",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coterie.audit.fault import Fault
 from coterie.audit.fault_lines import ADMM, DSGD, GD, HMV, KEPT, NOISE, PAID, SENT, STEP, noise_by, wider
+from coterie.graphs import make_graph
 
 __all__ = ["ROUNDS"]
 
@@ -42,6 +43,28 @@ ROUNDS = (
         GD,
         "noise",
         noise_by("sigma(cfg, place, t) * (abs(shard.features).sum(1) > 0).sum() / place.count"),
+    ),
+    # -- noise that depends on where the agent stands, or how long it has run
+    Fault(
+        "half the noise where there are more than two neighbours",
+        ADMM,
+        "noise",
+        noise_by("sigma(cfg, place, t) / (1 + (place.degree > 2))"),
+        options={"graph": make_graph("star", 5)},
+    ),
+    Fault(
+        "half the noise for many records",
+        GD,
+        "noise",
+        noise_by("sigma(cfg, place, t) / (1 + (place.count > 50))"),
+        options={"records": 60},
+    ),
+    Fault(
+        "no noise after the twelfth round",
+        GD,
+        "replay",
+        noise_by("sigma(cfg, place, t) * (t < 12)"),
+        options={"rounds": 15},
     ),
     Fault(
         "Laplace noise for the wrong step size",
@@ -260,26 +283,7 @@ ROUNDS = (
             ),
         ),
     ),
-    # -- randomness of batches, agents and hidden states
-    Fault(
-        "batches in a fixed order",
-        DSGD,
-        "sampling",
-        (('first_of_permutation(draw["coins"]', "first_of_permutation(jnp.arange(place.rows) / place.rows"),),
-        {"batch": 1},
-    ),
-    Fault(
-        "a rate that is squared",
-        DSGD,
-        "sampling",
-        (
-            (
-                "return SampledGaussian(place.noise_at(t), rate, times=times)",
-                "return SampledGaussian(place.noise_at(t), rate**2, times=times)",
-            ),
-        ),
-        {"batch": 1},
-    ),
+    # -- randomness of agents and hidden states
     Fault(
         "all agents draw the same noise",
         "drivers.program",

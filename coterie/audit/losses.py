@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array
 
 from coterie.algorithms.base import Algorithm, Config
-from coterie.audit.neighbours import Neighbours
+from coterie.audit.neighbours import DEGREE, Neighbours
 from coterie.errors import InputError
 from coterie.problems import Ball, Custom, Linear, Mean, Perceptron, Problem, Softmax
 from coterie.problems.base import Constraint, clip_factor, sound
@@ -155,9 +155,9 @@ class Pair:
         features[at], targets[at] = (self.first, self.second)[world]
         return features, targets
 
-    def neighbours(self) -> Neighbours:
+    def neighbours(self, degree: int = DEGREE) -> Neighbours:
         """Who answers (inside x64)."""
-        return Neighbours.at(self.point, **dict.fromkeys(self.flags, True))
+        return Neighbours.at(self.point, degree=degree, **dict.fromkeys(self.flags, True))
 
 
 def pairs(problem: Problem, count: int, seed: int = 0) -> Iterator[Pair]:

@@ -3,26 +3,31 @@
     whole     every record in every round, noise as a simulation draws it
     batches   with random batches, each scheme that the algorithm has
     wire      with a deployed party's whole-numbered noise
+    settings  with every other value of a setting that is a choice (`variations`), found in its class
 
-`cases` lists all of it (`make audit`); `covering` is a selection in which every algorithm, every loss, every scheme and
-every kind of message occurs, for every day.
+`cases` lists all of it (`make audit`); `covering` is a selection in which every algorithm, every loss, every scheme,
+every kind of message and the choices of what is quick occur, for every day. What runs as printed makes no claim.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
+from pydantic import ValidationError
 
 from coterie.algorithms.base import Algorithm, Config, all_algorithms
 from coterie.audit.checks import Finding, examine, gather
 from coterie.audit.losses import LOSSES, accepted
-from coterie.audit.setting import Setting, make_setting
+from coterie.audit.neighbours import DEGREE
+from coterie.audit.setting import WHOLE, Setting, make_setting
 from coterie.errors import InputError
+from coterie.graphs import make_graph
+from coterie.training import check_settings
 
-__all__ = ["Case", "cases", "covering"]
+__all__ = ["Case", "cases", "covering", "variations"]
 
 RECORDS = (4, 64, 1024)  # of the agent: the fewest at which the budget can be met
 BATCH = 2
@@ -38,22 +43,31 @@ class Case:
     algorithm: Algorithm
     loss: str
     way: str  # whole, wire, or the name of a scheme of batches
+    choice: tuple[str, Any] | None = None  # a setting, and another value than the example's
+    agent: int = 0  # of a graph of three: 0 has two neighbours
+    graph: str | None = None  # its kind, if the choice needs another than the algorithm's first
 
     @property
     def name(self) -> str:
         """For people."""
-        return f"{self.algorithm.slug}, {self.loss}, {self.way}"
+        what = () if self.choice is None else (f"{self.choice[0]} = {self.choice[1]}",)
+        where = () if self.graph is None else (f"agent {self.agent} of a {self.graph}",)
+        return ", ".join((self.algorithm.slug, self.loss, self.way, *what, *where))
 
     def setting(self, epsilon: float, delta: float = 1e-5) -> Setting:
         """Priced for a budget, with as few records as it takes."""
         cfg = None if self.way in ("whole", "wire") else _batched(self.algorithm, self.way)
+        if self.choice is not None:
+            cfg = _chosen(self.algorithm, *self.choice)
+        graph = None if self.graph is None else make_graph(self.graph, DEGREE + 1)
         for count in RECORDS:
             try:
-                least = count if cfg is None else max(count, 4 * BATCH)
+                least = count if self.way in ("whole", "wire") else max(count, 4 * BATCH)
                 uneven = not self.algorithm.needs(cfg or self.algorithm.example).even
                 return make_setting(
                     self.algorithm, cfg, epsilon=epsilon, delta=delta, rounds=ROUNDS, records=least,
                     problem=LOSSES[self.loss], shape=SHAPE if uneven else None, load=LOAD,
+                    graph=graph, agent=self.agent,
                 )  # fmt: skip
             except InputError as error:
                 if "budget too small" not in str(error) or count == RECORDS[-1]:
@@ -70,7 +84,55 @@ def cases(algorithm: Algorithm) -> list[Case]:
     losses = accepted(algorithm)
     ways = ["whole", *_schemes(algorithm), *(["wire"] if algorithm.wire is not None else [])]
     first = [Case(algorithm, losses[0], way) for way in ways]
-    return first + [Case(algorithm, loss, "whole") for loss in losses[1:]]
+    others = [Case(algorithm, loss, "whole") for loss in losses[1:]]
+    return first + others + [case for choice in variations(algorithm) for case in _cases_of(algorithm, choice)]
+
+
+def variations(algorithm: Algorithm) -> list[tuple[str, Any]]:
+    """Every setting that is a choice, with every value that its example has not; what is as printed makes no claim."""
+    out = []
+    for name, field in type(algorithm.example).model_fields.items():
+        if name != "as_printed" and not (name == "scheme" and _schemes(algorithm)):
+            values = [v for v in _choices(field.annotation) if v != getattr(algorithm.example, name)]
+            out += [(name, value) for value in values]
+    return out
+
+
+def _choices(annotation: Any) -> list[Any]:
+    """The values of a setting that is a flag or one of several words, by itself or left open; else none."""
+    if annotation is bool:
+        return [False, True]
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    return [value for part in get_args(annotation) for value in _choices(part)]
+
+
+def _chosen(algorithm: Algorithm, name: str, value: Any) -> Config:
+    """The example with one setting changed, less a setting that excludes it."""
+    base = algorithm.example.model_dump(exclude_unset=True) | WHOLE.get(algorithm.slug, {})
+    if "tolerance" in type(algorithm.example).model_fields:
+        base["tolerance"] = 1e-10
+    for left_out in (None, *base):
+        try:
+            kept = {k: v for k, v in base.items() if k != left_out}
+            return algorithm.config(**kept | {name: value})
+        except (InputError, ValidationError) as error:
+            last = error
+    raise InputError(f"{algorithm.slug}: no example has {name} = {value!r}: {last}")
+
+
+def _cases_of(algorithm: Algorithm, choice: tuple[str, Any]) -> list[Case]:
+    """The cases of a choice: on the graph of all others, or, where its rule refuses that, at hub and leaf of a star."""
+    cfg = _chosen(algorithm, *choice)
+    loss = accepted(algorithm, cfg)[0]
+    try:
+        check_settings(
+            [LOSSES[loss]], epsilon=1.0, delta=1e-5, algorithm=algorithm.slug, rounds=ROUNDS,
+            settings=cfg.model_dump(exclude_unset=True), graph=(algorithm.graphs or ("ring",))[0],
+        )  # fmt: skip
+    except InputError:
+        return [Case(algorithm, loss, "whole", choice, agent, "star") for agent in (0, 1)]
+    return [Case(algorithm, loss, "whole", choice)]
 
 
 def covering() -> list[Case]:
@@ -85,6 +147,8 @@ def covering() -> list[Case]:
         if new := {case.loss, case.way} - seen:
             chosen.append(case)
             seen |= new
+        elif case.choice is not None and not case.algorithm.solves:
+            chosen.append(case)
     return chosen
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 __all__ = ["DEGREE", "Neighbours"]
 
-DEGREE = 2  # of the agent under attack
+DEGREE = 2  # of the agent under attack, unless a plan says otherwise
 
 
 class Neighbours(eqx.Module):
@@ -28,9 +28,12 @@ class Neighbours(eqx.Module):
     degree: int = eqx.field(static=True, default=DEGREE)
 
     @classmethod
-    def at(cls, point: Any, *, echo: bool = False, turning: bool = False, apart: bool = False) -> Neighbours:
+    def at(
+        cls, point: Any, *, echo: bool = False, turning: bool = False, apart: bool = False, degree: int = DEGREE
+    ) -> Neighbours:
         """Neighbours who stand at a point."""
-        return cls(jnp.asarray(point, jnp.float64), jnp.asarray(echo), jnp.asarray(turning), jnp.asarray(apart))
+        where = jnp.asarray(point, jnp.float64)
+        return cls(where, jnp.asarray(echo), jnp.asarray(turning), jnp.asarray(apart), degree)
 
     def answer(self, own: Any, t: Array) -> Any:
         """Their messages of round t, one row each, after the agent has said `own`."""

@@ -70,7 +70,7 @@ def _sums(setting: Setting, world: int, shift: float, trials: int, seed: int) ->
     scores, noises = [], []
     with jax.enable_x64(True):
         place = place_of(setting, CROWD)
-        shard, neighbours = worlds(setting, CROWD)[world], CROWD.neighbours()
+        shard, neighbours = worlds(setting, CROWD)[world], CROWD.neighbours(setting.degree)
         laws = tuple((n, type(law), law.shape) for n, law in algorithm.draws(cfg, place).items())
         scale = float(qdpsgd2.sigma(cfg, place, jnp.array(0), jnp.asarray(float(cfg.batch))))
         for k in range(-(-trials // BATCH)):

@@ -79,7 +79,7 @@ class _Ratio:
             self.solves = solves_whole(*args, shard)
             self.bare = self.solves and bool(_needs_solution(*args, shard))
             self.keys = jax.random.split(jax.random.key(1), HISTORIES)
-            here = declare(setting, play(*args, shard, attack.neighbours(), self.keys).messages)
+            here = declare(setting, play(*args, shard, attack.neighbours(setting.degree), self.keys).messages)
             self.pure = bool(here.pure[0].max() > 0)
             self.limits = jnp.asarray((here.pure if self.pure else here.gaussian)[0])
             self.values = jax.jit(jax.vmap(self._value))

@@ -22,10 +22,10 @@ from coterie.algorithms.base import Algorithm, Config, Place, Public
 from coterie.algorithms.batches import rows
 from coterie.audit.losses import Pair, pairs
 from coterie.audit.neighbours import DEGREE
-from coterie.drivers.budget import calibrate_agents, run_events
+from coterie.drivers.budget import calibrate_place, run_events
 from coterie.drivers.layout import make_places
 from coterie.errors import InputError
-from coterie.graphs import make_graph, mixing
+from coterie.graphs import Graph, Mixing, make_graph, mixing
 from coterie.privacy.accountants import account, total_mu
 from coterie.privacy.events import Event, Free, NonPrivate
 from coterie.problems import HeldShard, Linear, Problem, Settings
@@ -59,6 +59,13 @@ class Setting:
     claimed_by: Literal["accountant", "paper"]
     slip: float = 0.0  # how far a hostile solver may stop from the minimiser, as a gradient norm
     problem: Problem = field(default_factory=lambda: Linear(2))
+    graph: Graph | None = None  # None: three agents
+    agent: int = 0  # which of its nodes
+
+    @property
+    def degree(self) -> int:
+        """Neighbours of the agent."""
+        return int(self.place.degree)
 
     @property
     def mu(self) -> float | None:
@@ -176,6 +183,9 @@ def make_setting(
     dim: int = 2,
     problem: Problem | None = None,
     load: float = 1.0,
+    graph: Graph | None = None,
+    weights: Mixing | None = None,
+    agent: int = 0,
 ) -> Setting:
     """Price one agent of a small network.
 
@@ -196,6 +206,9 @@ def make_setting(
         dim: of the problem; the attacks here are made for 2.
         problem: what is learned; by default a logistic model. A problem that the contract refuses is an error.
         load: unit · count, what all records of the agent together weigh.
+        graph: who talks to whom; by default three agents, each of whom has two neighbours or is a leaf.
+        weights: of the graph; by default Metropolis.
+        agent: the node under attack.
     """
     if not algorithm.private:
         raise InputError(f"{algorithm.slug} makes no privacy claim: there is nothing to audit")
@@ -208,13 +221,15 @@ def make_setting(
         cfg = algorithm.example.replace(**WHOLE.get(algorithm.slug, {}))
         if "tolerance" in type(cfg).model_fields and not slip:
             cfg = cfg.replace(tolerance=10 * TOLERANCE)
-    kind = (algorithm.graphs or ("ring",))[0]
-    graph = make_graph(kind, DEGREE + 1)  # agent 0 has two neighbours in every kind
-    weights = mixing(graph, "metropolis")
+    given = graph
+    if graph is None:
+        kind = (algorithm.graphs or ("ring",))[0]
+        graph = make_graph(kind, DEGREE + 1)  # agent 0 has two neighbours in every kind
+    weights = weights or mixing(graph, "metropolis")
     problem = Linear(dim) if problem is None else problem
     algorithm.check(cfg, problem)
     public = Public(
-        agents=DEGREE + 1, rounds=rounds, dim=problem.dim, count_min=records, count_max=records,
+        agents=graph.size, rounds=rounds, dim=problem.dim, count_min=records, count_max=records,
         degree_min=int(graph.degrees.min()), degree_max=int(graph.degrees.max()),
         laplacian_max=float(graph.laplacian_extremes[1]), mixing_gap=weights.spectrum().gap, ridge=ridge,
         lipschitz=problem.half_gap, smoothness=problem.smoothness, epsilon=epsilon, delta=delta, load=load,
@@ -222,22 +237,22 @@ def make_setting(
     if algorithm.tune is not None:
         cfg = algorithm.tune(cfg, public)
     with jax.enable_x64(True):
-        sizes = np.full(DEGREE + 1, records)
+        sizes = np.full(graph.size, records)
         places = make_places(problem, sizes, graph, weights, rounds=rounds, ridge=ridge, shape=shape)
         places = eqx.tree_at(lambda p: p.unit, places, load * places.unit)
         if self_weight is not None:
-            places = eqx.tree_at(lambda p: p.self_weight, places, jnp.full(DEGREE + 1, self_weight))
+            places = eqx.tree_at(lambda p: p.self_weight, places, jnp.full(graph.size, self_weight))
         fixed = cfg.replace(as_printed=False) if as_printed else cfg
         cfg = cfg.replace(as_printed=True) if as_printed else cfg
         if noise is None and claim == "accountant":
-            noise = float(calibrate_agents(algorithm, fixed, places, epsilon, delta)[0])
+            noise = calibrate_place(algorithm, fixed, rows(places, agent), epsilon, delta)
         elif noise is None:
-            noise = _as_claimed(algorithm, cfg, rows(places, 0), epsilon, delta)
-        place = eqx.tree_at(lambda p: p.noise, rows(places, 0), jnp.asarray(noise))
+            noise = _as_claimed(algorithm, cfg, rows(places, agent), epsilon, delta)
+        place = eqx.tree_at(lambda p: p.noise, rows(places, agent), jnp.asarray(noise))
         events = run_events(algorithm, cfg, place)
         paid = account(run_events(algorithm, fixed, place), delta).epsilon if claim == "accountant" else None
         said = _claimed(algorithm, cfg, place, delta) if paid is None else paid
-    return Setting(algorithm, cfg, place, said, delta, events, records, claim, slip, problem)
+    return Setting(algorithm, cfg, place, said, delta, events, records, claim, slip, problem, given, agent)
 
 
 def _as_claimed(algorithm: Algorithm, cfg: Config, place: Place, epsilon: float, delta: float) -> float:

@@ -31,7 +31,7 @@ from jaxtyping import Array, Bool, Float, Key
 
 from coterie.algorithms.base import Algorithm, Config, Law, Place
 from coterie.audit.densities import blurred
-from coterie.audit.neighbours import DEGREE, Neighbours
+from coterie.audit.neighbours import Neighbours
 from coterie.audit.silence import bit_weights, edge_of, remember
 from coterie.drivers.agent import begin, facing, greet, hear, speak
 from coterie.problems import HeldShard, Solver
@@ -88,7 +88,8 @@ def _probe(shard: HeldShard, answer: Array, reply: str = "answer") -> _Probe:
 def _hear(
     algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: Any, memory: Any, said: Any
 ) -> tuple[Any, Any]:
-    weight = jnp.full(DEGREE, (1 - place.self_weight) / DEGREE)
+    degree = jax.tree.leaves(said)[0].shape[0]
+    weight = jnp.full(degree, (1 - place.self_weight) / degree)
     return hear(algorithm, cfg, place, t, state, facing(said, weight, memory))
 
 
@@ -124,7 +125,7 @@ def _play(
             state, memory = _hear(algorithm, cfg, place, t, state, memory, neighbours.answer(message, t))
             return (state, memory, message), (message, sent)
 
-        state, memory = begin(algorithm, cfg, place, DEGREE)
+        state, memory = begin(algorithm, cfg, place, neighbours.degree)
         start = (state, memory, greet(algorithm, cfg, place, shard))
         (state, _, _), (messages, sent) = jax.lax.scan(step, start, (jnp.arange(place.rounds), draws))
         return Transcripts(messages, sent, algorithm.estimate(cfg, place, state), draws)
@@ -327,7 +328,7 @@ def _explain(
             heard = neighbours.answer(jax.tree.unflatten(structure, [y.reshape(shape)]), t)
             return _hear(algorithm, cfg, place, t, state, memory, heard), row
 
-        start = begin(algorithm, cfg, place, DEGREE)
+        start = begin(algorithm, cfg, place, neighbours.degree)
         (state, _), rounds = jax.lax.scan(step, start, (jnp.arange(place.rounds), messages, sent))
         weight, noise, scale, width, inside, edge = rounds
         return Explanation(weight, noise, scale, width, inside, algorithm.estimate(cfg, place, state), edge)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -20,6 +20,10 @@ from coterie.audit.checks import Finding
 from coterie.audit.sequential import Sequential
 from coterie.audit.setting import Setting
 from coterie.errors import InputError
+
+if TYPE_CHECKING:
+    from coterie.audit.planned import Looked
+    from coterie.plan import Plan
 
 __all__ = ["Found", "run"]
 
@@ -33,11 +37,17 @@ class Found:
     verdict: Verdict
     bets: Sequential | None = None  # None where claims as printed are measured
     checks: list[tuple[str, Finding]] | None = None  # (loss and way, finding)
+    planned: bool = False  # a plan's claim, at the agents that it has
 
     @property
     def failed(self) -> list[str]:
         """The checks that did not pass, those that could not decide among them."""
         return [f"{where}: {f.check}: {f.detail}" for where, f in self.checks or () if not f.passed]
+
+    @property
+    def looked(self) -> list[str]:
+        """Where the checks of a plan looked."""
+        return list(dict.fromkeys(where for where, _ in self.checks or ())) if self.planned else []
 
     @property
     def violated(self) -> bool:
@@ -103,6 +113,8 @@ def run(
             bets = [f"bets: {f.bets.verdict}"] if f.bets is not None and f.bets.refuted else []
             for reason in [*f.verdict.reasons, *bets, *f.failed]:
                 console.print(f"  {f.verdict.algorithm}: {reason}", highlight=False, markup=False)
+            for where in f.looked:
+                console.print(f"  looked at {where}", highlight=False, markup=False)
     if out is not None:
         write_json(out / "audit.json", [f.as_json() for f in found])
         write_atomically(out / "tradeoff.png", partial(tradeoff_curves, [(f.setting, f.verdict) for f in found]))
@@ -137,12 +149,14 @@ def _claims(targets: list[str], epsilons: list[float], delta: float, trials: int
     from coterie.algorithms.base import all_algorithms, find
     from coterie.audit import audit, checks, make_setting
     from coterie.audit.matrix import cases
+    from coterie.audit.planned import of_plan, sums
     from coterie.audit.sequential import sequential
 
     count = trials or 1000
 
-    def attack(setting: Setting, found: list[tuple[str, Finding]], report: Any) -> Found:
-        return Found("", setting, audit(setting, count, progress=report), sequential(setting, count), found)
+    def attack(setting: Setting, found: list[tuple[str, Finding]], report: Any, planned: bool = False) -> Found:
+        verdict = audit(setting, count, progress=report)
+        return Found("", setting, verdict, sequential(setting, count), found, planned)
 
     def whole(algorithm: Any, epsilon: float, report: Any) -> Found:
         found = []
@@ -153,15 +167,17 @@ def _claims(targets: list[str], epsilons: list[float], delta: float, trials: int
         setting = make_setting(algorithm, epsilon=epsilon, delta=delta)
         return attack(setting, found, lambda share: report(0.5 + share / 2))
 
-    def planned(path: Path, report: Any) -> Found:
-        setting = _of_plan(path)
-        found = checks.examine(checks.gather(setting))
-        return attack(setting, [(setting.problem.name, f) for f in found], report)
+    def planned(plan: Plan, looked: list[Looked], report: Any) -> Found:
+        found = sums(plan)
+        for k, one in enumerate(looked):
+            report(0.5 * k / len(looked))
+            found += [(one.words, f) for f in checks.examine(checks.gather(one.setting))]
+        return attack(looked[0].setting, found, lambda share: report(0.5 + share / 2), planned=True)
 
     jobs = []
     for target in targets or [s for s, a in all_algorithms().items() if a.private]:
         if Path(target).suffix == ".toml":
-            jobs.append((target, partial(planned, Path(target)), count))
+            jobs.append((target, partial(planned, *of_plan(Path(target))), count))
             continue
         algorithm = find(target)
         if not algorithm.private:
@@ -169,40 +185,6 @@ def _claims(targets: list[str], epsilons: list[float], delta: float, trials: int
         for epsilon in epsilons:
             jobs.append((f"{target} at ε = {epsilon:g}", partial(whole, algorithm, epsilon), count))
     return jobs
-
-
-def _of_plan(path: Path) -> Setting:
-    """The plan's algorithm, loss, settings, schedule, rounds and budget, at the agent with the fewest records.
-
-    Its problem in two features: what is attacked is the code, which does not know how many there are.
-    """
-    import numpy as np
-
-    from coterie.audit import make_setting
-    from coterie.experiment import prepare, price, public_network, public_sizes
-    from coterie.plan import read_plan
-    from coterie.problems import Linear, Softmax
-    from coterie.problems.planned import problem_of
-
-    plan = read_plan(path, [])
-    if plan.privacy is None:
-        raise InputError(f"{path} has no [privacy]: there is no claim to audit")
-    network = prepare(plan).network if public_sizes(plan) is None else public_network(plan)
-    priced = price(plan, network)
-    if priced.leaks:
-        raise InputError(f"{path} claims no privacy, so there is nothing to audit: {priced.leaks[0]}")
-    cfg = priced.cfg
-    printed = bool(getattr(cfg, "as_printed", False))
-    real = network.problem
-    loss = real.loss if isinstance(real, Linear) else plan.problem.loss or "softmax"
-    classes = real.classes if isinstance(real, Softmax) else getattr(real, "sizes", (2,))[-1]
-    least = int(np.argmin(network.sizes))
-    load = np.asarray(priced.places.unit)[least] * network.sizes[least]  # other than 1 where records weigh alike
-    return make_setting(
-        priced.algorithm, cfg, epsilon=float(np.max(plan.privacy.epsilon)), delta=plan.privacy.delta,
-        rounds=priced.rounds, records=int(np.min(network.sizes)), ridge=plan.problem.ridge, shape=priced.shape,
-        as_printed=printed, problem=problem_of(plan, loss, 2, classes), load=float(load),
-    )  # fmt: skip
 
 
 def _recorded(folders: list[Path], as_json: bool, out: Path | None, console: Console) -> int:

@@ -14,7 +14,7 @@ from coterie.errors import InputError
 if TYPE_CHECKING:
     from coterie.plan import Plan
 
-__all__ = ["TABLES", "leaks_of", "load_planned", "options_of", "parts_of", "public_sizes"]
+__all__ = ["TABLES", "agents_of", "leaks_of", "load_planned", "options_of", "parts_of", "public_sizes"]
 
 TABLES = ("csv", "parquet")
 
@@ -53,17 +53,28 @@ def load_planned(plan: Plan) -> Dataset:
         raise InputError(f"data.options: {error}") from None
 
 
+def agents_of(plan: Plan) -> int | None:
+    """How many parties the plan asks for, None where the data's sites say it; refuses a plan of which neither is so."""
+    p = plan.partition
+    agents = p.agents or (len(p.sizes) if p.sizes else None)
+    if p.kind != "site" and agents is None:
+        raise InputError(f"partition.kind = {p.kind!r} needs partition.agents")
+    if p.kind == "site" and plan.data.source in TABLES and options_of(plan).get("site") is None:
+        raise InputError(
+            "partition.kind = 'site' needs data.site, the column that says it: or use 'iid' and agents = N"
+        )
+    return agents
+
+
 def parts_of(plan: Plan, training: Dataset) -> list[np.ndarray]:
     """The rows of each agent."""
     p = plan.partition
     sizes: int | list[int] | None = p.sizes if p.kind == "iid" and p.sizes else p.records
-    agents = p.agents or (len(p.sizes) if p.sizes else None)
+    agents = agents_of(plan)
     if p.kind == "site" and training.sites is None:
         raise InputError(
             f"partition.kind = 'site' but data set {training.name!r} has no sites: use 'iid' and agents = N"
         )
-    if p.kind != "site" and agents is None:
-        raise InputError(f"partition.kind = {p.kind!r} needs partition.agents")
     parts = partition(training, agents, p.kind, seed=plan.data.seed, concentration=p.concentration, sizes=sizes)
     if p.sizes is not None and [len(x) for x in parts] != list(p.sizes):
         raise InputError(f"partition.sizes says {p.sizes}, but the data gives {[len(x) for x in parts]}")

@@ -21,7 +21,7 @@ from coterie.privacy.accountants import Account, account
 from coterie.privacy.calibration import calibrate
 from coterie.privacy.events import Event, NonPrivate
 
-__all__ = ["Spending", "calibrate_agents", "run_events", "spending"]
+__all__ = ["Spending", "calibrate_agents", "calibrate_place", "run_events", "spending"]
 
 
 def run_events(algorithm: Algorithm, cfg: Config, place: Place, rounds: int | None = None) -> list[Event]:
@@ -41,11 +41,16 @@ def calibrate_agents(
     budgets = np.broadcast_to(np.asarray(epsilon, float), (places.agents,))
     noise = np.zeros(places.agents)
     for members, place in _alike(places, budgets):
-        events = _events_by_noise(algorithm, cfg, place)
-        if any(isinstance(e, NonPrivate) for e in events(1.0)):
-            raise InputError(f"{algorithm.slug} is not private: no amount of noise makes it fit a budget")
-        noise[members] = calibrate(events, float(budgets[members[0]]), delta)
+        noise[members] = calibrate_place(algorithm, cfg, place, float(budgets[members[0]]), delta)
     return noise
+
+
+def calibrate_place(algorithm: Algorithm, cfg: Config, place: Place, epsilon: float, delta: float) -> float:
+    """The smallest noise multiplier of one agent that keeps its whole run within (ε, δ)."""
+    events = _events_by_noise(algorithm, cfg, place)
+    if any(isinstance(e, NonPrivate) for e in events(1.0)):
+        raise InputError(f"{algorithm.slug} is not private: no amount of noise makes it fit a budget")
+    return calibrate(events, epsilon, delta)
 
 
 @dataclass(frozen=True)

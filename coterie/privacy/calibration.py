@@ -14,9 +14,9 @@ from coterie.privacy import gdp, schedules
 from coterie.privacy.accountants import account, total_mu
 from coterie.privacy.events import Event
 
-__all__ = ["calibrate", "noise_for"]
+__all__ = ["TOLERANCE", "calibrate", "noise_for"]
 
-_TOLERANCE = 1e-4  # relative, of the multiplier, where there is no closed form
+TOLERANCE = 1e-4  # relative, of the multiplier, where there is no closed form
 
 
 def calibrate(
@@ -58,11 +58,11 @@ def calibrate(
         return float(np.exp(high))
     from scipy.optimize import brentq  # slow to load, and a Gaussian has a closed form
 
-    brentq(excess, low, high, xtol=_TOLERANCE / 2)
+    brentq(excess, low, high, xtol=TOLERANCE / 2)
     fits = min(log_z for log_z, eps in spent.items() if eps <= epsilon)
     breaks = max(log_z for log_z, eps in spent.items() if eps > epsilon and log_z < fits)
-    while fits - breaks > _TOLERANCE:  # the root finder may have stopped with its last points on one side
-        middle = max((fits + breaks) / 2, fits - _TOLERANCE)
+    while fits - breaks > TOLERANCE:  # the root finder may have stopped with its last points on one side
+        middle = max((fits + breaks) / 2, fits - TOLERANCE)
         if excess(middle) <= 0:
             fits = middle
         else:

@@ -306,12 +306,34 @@ class Pure(Event):
         return profiles.randomized_response(self.epsilon[row])
 
 
-class SparseVector(Pure):
-    """A whole sparse-vector interaction, pure ε = ε₁ + ε₂, charged once however long it runs.
+class SparseVector(Event):
+    """A whole sparse-vector interaction, charged once however long it runs (Lyu, Su, Li 2017, Alg. 1).
 
-    Its answers may interleave with other releases: an interactive pure mechanism is a post-processing of randomised
-    response (Vadhan, Wang 2021), so the curve of `Pure` adds.
+    Queries of sensitivity Δ, each with fresh Laplace noise of scale `query`, are compared with a threshold whose own
+    Laplace noise of scale `threshold` is drawn once; after `positives` answers "above" nothing is asked any more. Pure
+    ε = Δ/threshold + 2 positives Δ/query. Its answers may interleave with other releases: an interactive pure mechanism
+    is a post-processing of randomised response (Vadhan, Wang 2021), so the curve of `Pure` adds.
     """
+
+    sensitivity: Any
+    threshold: Any
+    query: Any
+    positives: Any
+    limits: ClassVar = {
+        "sensitivity": ">= 0", "threshold": ">= 0", "query": ">= 0", "positives": "a whole number >= 0"
+    }  # fmt: skip
+
+    def pure(self) -> Floats:
+        return _over(self.sensitivity, self.threshold) + _over(2 * self.positives * self.sensitivity, self.query)
+
+    def zcdp(self) -> Floats:
+        return _pure_zcdp(self.pure())
+
+    def rdp(self, orders: Floats) -> Floats:
+        return rdp.randomized_response(self.pure(), orders)
+
+    def profile(self, row: int) -> profiles.Profile:
+        return profiles.randomized_response(self.pure()[row])
 
 
 class ObjectivePerturbation(Event):

@@ -1,10 +1,11 @@
 """Trying a loss's stated facts on made-up records: a statement that is false is refused before anything runs.
 
 Facts are what privacy is proved from, and a user's own loss states its own. Nothing here proves them. It looks for a
-counterexample among records and points from tiny to huge, the start and zero among them: a gradient that is not finite
-or longer than `lipschitz`, a slope that falls along a line (`convex`), one that turns faster than `smoothness`, a
-gradient that changes its direction (`scored`) or its sign (`monotone`), and two records whose gradients are farther
-apart than `half_gap` allows for, at one point or, coordinate by coordinate, at many (`directed`).
+counterexample among records and points from tiny to huge, the start and zero among them, and among records of exact
+zeros and ones with every small label at scores of millions: a gradient that is not finite or longer than `lipschitz`
+(of the loss, or as `weighted_gradient` gives it), a slope that falls along a line (`convex`), one that turns faster
+than `smoothness`, a gradient that changes its direction (`scored`) or its sign (`monotone`), and two records whose
+gradients are farther apart than `half_gap` allows for, at one point or, coordinate by coordinate, at many (`directed`).
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ __all__ = ["need_facts"]
 
 PROVED = (Linear, Softmax, Mean, Perceptron)  # whose facts are derived where they are stated, and tested
 TRIES, SLACK = 400, 1e-6
-SUMMED = 12  # records, and points, on which clipped sums are tried
-PAIRED = 24  # records, and points, that are tried in all pairs
+SUMMED = 24  # records, and points, on which clipped sums are tried
+PAIRED = 48  # records, and points, that are tried in all pairs
+LABELS = (*range(12), -1, 0.5)  # beside those drawn at random
+RADII = (0.0, 1.0, 1e4, 1e6)  # of points
+ONES = 64  # features of which each is tried as the only one
 
 
 def need_facts(problem: Problem, columns: int) -> None:
@@ -52,12 +56,20 @@ def need_facts(problem: Problem, columns: int) -> None:
         length = np.linalg.norm(one, axis=1, keepdims=True)
         ahead = here + np.linalg.norm(there - here, axis=1, keepdims=True) * one / np.where(length > 0, length, 1.0)
         three = np.asarray(all_slopes(jnp.asarray(np.nan_to_num(ahead))))
-        some = jnp.asarray(features[:PAIRED]), jnp.asarray(targets[:PAIRED])
-        everyone = jax.jit(lambda x: jax.vmap(slope, (None, 0, 0))(x, *some))
-        apart = [_apart(np.asarray(everyone(jnp.asarray(x))), problem.directed) for x in here[:PAIRED]]
     steps = (two, here - there), (three, here - np.nan_to_num(ahead))
-    complaints = [_complaint(problem, one, slopes, step) for slopes, step in steps]
-    if complaint := next(filter(None, complaints), None) or _replaced(problem, apart):
+    for slopes, step in steps:
+        if complaint := _complaint(problem, one, slopes, step):
+            raise InputError(f"{problem.name}: {complaint}")
+    some = jnp.asarray(features[:PAIRED]), jnp.asarray(targets[:PAIRED])
+    used = lambda x, f, y: problem.weighted_gradient(x, f[None], y[None], jnp.ones(1))  # noqa: E731
+    everyone = jax.jit(lambda x: [jax.vmap(way, (None, 0, 0))(x, *some) for way in (slope, used)])
+    apart = np.zeros(())
+    with jax.enable_x64(True):
+        for given in (np.asarray(g) for x in here[:PAIRED] for g in everyone(jnp.asarray(x))):
+            if problem.bounded and not np.all(np.linalg.norm(given, axis=1) <= problem.lipschitz * (1 + SLACK)):
+                raise InputError(f"{problem.name}: {_too_long(problem, given)}")
+            apart = np.maximum(apart, _apart(given, problem.directed))
+    if complaint := _replaced(problem, apart):
         raise InputError(f"{problem.name}: {complaint}")
 
 
@@ -86,9 +98,8 @@ def _complaint(problem: Problem, one: np.ndarray, two: np.ndarray, apart: np.nda
     gradients = np.concatenate([one, two])
     if not np.isfinite(gradients).all():
         return "its gradient is not finite at some points, so it has no bounds; state none, or mend it"
-    longest = float(np.max(np.linalg.norm(gradients, axis=1)))
-    if longest > problem.lipschitz * (1 + SLACK):
-        return f"lipschitz = {problem.lipschitz:g} is stated, but a made-up record has a gradient of norm {longest:.4g}"
+    if np.any(np.linalg.norm(gradients, axis=1) > problem.lipschitz * (1 + SLACK)):
+        return _too_long(problem, gradients)
     distance = np.linalg.norm(apart, axis=1)
     rounding = SLACK * (np.linalg.norm(one, axis=1) + np.linalg.norm(two, axis=1)) + 1e-12
     if problem.convex and np.any(np.sum((one - two) * apart, axis=1) < -rounding * distance):
@@ -105,15 +116,20 @@ def _complaint(problem: Problem, one: np.ndarray, two: np.ndarray, apart: np.nda
     return None
 
 
+def _too_long(problem: Problem, gradients: np.ndarray) -> str:
+    longest = float(np.max(np.linalg.norm(gradients, axis=1)))
+    return f"lipschitz = {problem.lipschitz:g} is stated, but a made-up record has a gradient of norm {longest:.4g}"
+
+
 def _apart(gradients: np.ndarray, single: bool) -> np.ndarray:
     """How far the gradients of all pairs of records are apart at one point: in norm, or in every coordinate."""
     gap = np.abs(gradients[:, None] - gradients)
     return gap if single else np.linalg.norm(gap, axis=2, keepdims=True)
 
 
-def _replaced(problem: Problem, apart: list[np.ndarray]) -> str | None:
+def _replaced(problem: Problem, apart: np.ndarray) -> str | None:
     """Whether replacing a record changes more than is stated, over all points together where `directed` says so."""
-    worst = float(np.max(np.linalg.norm(np.max(apart, axis=0), axis=2)))
+    worst = float(np.max(np.linalg.norm(apart, axis=2)))
     if worst <= 2 * problem.half_gap * (1 + SLACK):
         return None
     what = "directed is stated with" if problem.directed else "a bound is stated,"
@@ -121,19 +137,42 @@ def _replaced(problem: Problem, apart: list[np.ndarray]) -> str | None:
 
 
 def _made(problem: Problem, columns: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Admissible records, and two points for each: near and far, at zero and at the start."""
+    """Admissible records, and two points for each: at random, near and far, at zero and at the start; and crafted."""
     rng = np.random.default_rng(0)
     features = _directions(rng, columns) * (10 ** rng.uniform(-3, 3, (TRIES, 1)))
     features[::7] = 0.0
     targets = rng.choice([-1.0, 0.0, 1.0, 2.0], TRIES)
     targets[::3] *= 10 ** rng.uniform(-3, 3, len(targets[::3]))
-    if isinstance(problem, Custom) and problem.integer_targets:
-        targets = np.abs(np.rint(targets)).astype(np.int32)
-    features, targets = problem.admit(features, targets)
     here = _directions(rng, problem.dim) * 10 ** rng.uniform(-3, 3, (TRIES, 1))
     here[::5], here[1::5] = 0.0, problem.start(0)
     there = here + _directions(rng, problem.dim) * 10 ** rng.uniform(-4, 3, (TRIES, 1))
+    crafted = _crafted(problem, columns)
+    mixed = rng.permutation(TRIES + len(crafted[1]))  # the first few of both kinds are tried in pairs and sums
+    whole = (features, targets, here, there)
+    features, targets, here, there = (np.concatenate(x)[mixed] for x in zip(whole, crafted, strict=True))
+    if isinstance(problem, Custom) and problem.integer_targets:
+        targets = np.abs(np.rint(targets)).astype(np.int32)
+    features, targets = problem.admit(features, targets)
     return features, targets, here, there
+
+
+def _crafted(problem: Problem, columns: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Records of exact zeros and ones, every label, points along the record (or along all ones) as far as 1e6."""
+    size = 1.0 if problem.bound is None else problem.bound
+    ones = np.eye(columns)[:: max(1, -(-columns // ONES))]
+    halves = [np.arange(columns) % 2 == k for k in (0, 1)]
+    shapes = np.stack([*ones[:4], -ones[-1], *halves, np.ones(columns), np.zeros(columns)]).astype(float)
+    every = [(row, label, radius) for row in shapes for label in LABELS for radius in RADII]
+    every += [(row, LABELS[k % len(LABELS)], RADII[k % len(RADII)]) for k, row in enumerate(ones)]
+    rows = np.stack([row for row, _, _ in every])
+    rows *= size / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1.0)
+    count = np.arange(len(rows))
+    tiled = rows[:, np.arange(problem.dim) % columns]
+    along = np.where((count % 2 == 1)[:, None], 1.0, tiled)
+    along = along * np.where(count // 2 % 2, -1.0, 1.0)[:, None]
+    here = np.array([radius for _, _, radius in every])[:, None] * along + problem.start(0)
+    there = here + 10.0 ** (count % 9 - 4)[:, None] * along
+    return rows, np.array([float(label) for _, label, _ in every]), here, there
 
 
 def _directions(rng: np.random.Generator, dim: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 r"""What the installed code makes of a plan: the part of a certificate's check that needs more than arithmetic.
 
-From the plan, the public facts and the stated noise follow settings, events and the assumptions' words. No data is
-read: made data is made again, sizes that the plan states are compared, a graph from a file travels with the
+From the plan and the public facts follow settings, the noise that calibration gives, events and the assumptions' words.
+No data is read: made data is made again, sizes that the plan states are compared, a graph from a file travels with the
 certificate.
 """
 
@@ -22,9 +22,11 @@ from coterie.algorithms.batches import rows
 from coterie.data.planned import leaks_of
 from coterie.drivers.budget import run_events
 from coterie.errors import InputError
-from coterie.experiment import Network, public_network, public_sizes, settle
+from coterie.experiment import Network, noise_of, public_network, public_sizes, settle
 from coterie.graphs import Graph, make_graph, mixing
 from coterie.plan import Plan, validate
+from coterie.privacy.accountants import total_mu
+from coterie.privacy.calibration import TOLERANCE
 from coterie.problems.planned import problem_of
 from coterie.report import certificate as c
 from coterie.report.form import LARGEST
@@ -33,7 +35,7 @@ from coterie.report.statements import statements
 __all__ = ["Rejected", "derive", "equal"]
 
 TOO_LARGE = "the plan's made data is too large to be made again: sizes and names were not compared with it"
-EVENTS = 1e-9  # relative: how far two machines may differ in the last digits of an event
+EVENTS = 1e-9  # relative: how far two machines may differ in the last digits of an event, or of noise in closed form
 
 
 class Rejected(Exception):
@@ -62,7 +64,7 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
         with jax.enable_x64(True):
             places = jax.tree.map(lambda x: jnp.asarray(np.asarray(x, float)), settled.places)
             places = eqx.tree_at(lambda p: p.noise, places, jnp.asarray(noise))
-        agents = []
+        agents: list[dict[str, Any]] = []
         for k, (members, _, _, rounds) in enumerate(given["agents"]):
             everyone = np.concatenate([np.arange(first, last + 1) for first, last in members])
             facts = (places.count, places.degree, places.self_weight, places.unit)
@@ -72,6 +74,13 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
                 raise Rejected(f"agents[{k}].rounds: the plan has {settled.rounds}, got {rounds}")
             events = run_events(algorithm, settled.cfg, rows(places, int(everyone[0])), rounds)
             agents.append({"neighbours": int(network.graph.degrees[everyone[0]]), "events": c.encode(events)})
+        if plan.privacy is not None:  # noise that is searched for is known to the search's tolerance
+            searched = secure or plan.exchange.noise == "central"
+            found = noise_of(plan, settled)
+            for k, (members, _, multiplier, _) in enumerate(given["agents"]):
+                closed = not searched and total_mu(c.decode(agents[k]["events"])) is not None
+                made, near = float(found[members[0][0]]), EVENTS if closed else TOLERANCE
+                equal(f"agents[{k}].noise_multiplier", multiplier, made, near)
         most = max(rounds for *_, rounds in given["agents"])
         central = c.central(plan, network, algorithm, settled.cfg, places, most)
     except Exception as error:  # a plan that nobody has run yet may fail in any way

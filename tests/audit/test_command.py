@@ -11,12 +11,14 @@ import pytest
 from scipy.stats import norm
 
 from coterie import cli
-from coterie.algorithms.base import find
+from coterie.algorithms.base import Algorithm, all_algorithms, find
 from coterie.audit import audit, make_setting
-from coterie.audit.checks import repeats
+from coterie.audit.checks import examine, gather, repeats
+from coterie.audit.faults import FAULTS, plant
 from coterie.audit.one_run import one_run
 from coterie.audit.picture import allowed
-from coterie.commands.audit import _of_plan
+from coterie.audit.planned import of_plan, sums
+from coterie.audit.setting import ATTACKS
 from coterie.errors import InputError
 from coterie.privacy.events import Event, Gaussian
 from coterie.problems import Linear
@@ -43,21 +45,69 @@ def test_a_refuted_claim_is_exit_code_1(capsys: pytest.CaptureFixture) -> None:
     assert found["lower_bound"] > found["epsilon"] == pytest.approx(1)
 
 
-def test_a_plan_is_audited_at_its_own_budget(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+PLAN = (
+    '[partition]\nkind = "iid"\nsizes = [30, 90, 30, 40, 30]\n[run]\nrounds = 16\n'
+    '[problem]\nloss = "hinge"\ndim = 3\nwidth = 0.3\n[graph]\nkind = "complete"\n'
+    '[algorithm]\nname = "gauss-avg-gd"\n[privacy]\nepsilon = [3.0, 3.0, 3.0, 1.0, 3.0]\n'
+)
+
+
+def test_a_plan_is_audited_at_its_own_agents(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     plan = tmp_path / "plan.toml"
-    plan.write_text(
-        '[partition]\nkind = "iid"\nagents = 5\nrecords = 30\n[run]\nrounds = 8\n'
-        '[problem]\nloss = "hinge"\nwidth = 0.3\n'
-        '[algorithm]\nname = "gauss-avg-gd"\n[graph]\nkind = "complete"\n[privacy]\nepsilon = 3.0\n',
-        "utf-8",
-    )
+    plan.write_text(PLAN, "utf-8")
     assert cli.main(["audit", str(plan), "--trials", "250", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert found["epsilon"] == pytest.approx(3, rel=1e-6)
-    assert found["losses"] == ["hinge loss"]
-    setting = _of_plan(plan)
-    assert isinstance(setting.problem, Linear)
-    assert (setting.problem.loss, setting.problem.width, setting.place.rounds) == ("hinge", 0.3, 8)
+    who = "hinge loss, agent {}: 4 neighbours, {} records, 16 rounds, ε = {}"
+    assert found["losses"] == [who.format(0, 30, 3), who.format(1, 90, 3), who.format(3, 40, 1)]
+    first = of_plan(plan)[1][0].setting
+    assert isinstance(first.problem, Linear)
+    assert (first.problem.loss, first.problem.width, first.place.rounds) == ("hinge", 0.3, 16)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("half the noise where there are more than two neighbours", {"complete": "star", "gauss-avg-gd": "dp-admm"}),
+        pytest.param("half the noise for many records", {}, marks=pytest.mark.audit),
+        pytest.param("no noise after the twelfth round", {}, marks=pytest.mark.audit),
+    ],
+)
+def test_a_fault_that_depends_on_the_plan_is_found_in_it(
+    name: str, changes: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the agents, records and rounds of the plan, and not at those that an audit without a plan has."""
+    (fault,) = [f for f in FAULTS if f.name == name]
+    text = PLAN
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    (tmp_path / "plan.toml").write_text(text, "utf-8")
+    monkeypatch.setitem(all_algorithms(), fault.module, Algorithm.of(fault.module, plant(fault)))
+    broken = find(fault.module)
+    assert examine(gather(make_setting(broken, epsilon=8.0), ATTACKS[:1]), ["noise"])[0].passed
+    looked = of_plan(tmp_path / "plan.toml")[1]
+    found = [examine(gather(one.setting, ATTACKS[:1]), ["noise"])[0] for one in looked]
+    assert any(f.verdict == "refuted" for f in found)
+
+
+def test_a_plan_with_a_claim_for_sums_is_audited_for_them(tmp_path: Path) -> None:
+    (tmp_path / "plan.toml").write_text(
+        PLAN + '[exchange]\nkind = "secret-sum"\nhonest = 4\nnoise = "central"\nfraction_bits = 16\n', "utf-8"
+    )
+    plan, looked = of_plan(tmp_path / "plan.toml")
+    ((words, found),) = sums(plan)
+    assert found.passed, found
+    assert words == "opened sums of 5 agents, 4 of them honest"
+    assert looked[0].setting.epsilon > 1  # a message by itself carries less noise than its own budget would ask for
+
+
+def test_a_plan_that_is_refused_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "plan.toml").write_text(PLAN.replace("complete", "ring"), "utf-8")
+    assert cli.main(["audit", str(tmp_path / "plan.toml")]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert "runs on complete graphs" in said.err
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ EVERYDAY = {
     "everybody's noise counted where few are honest",
     "a certificate of half the rounds",
     "a verifier that does not compare events",
+    "a verifier that takes any noise for drawn",
     "a claim in spite of what a loader read",
     "labels read from the records, unsaid",
     "a range that stretches to the largest value",

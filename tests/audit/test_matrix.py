@@ -11,8 +11,10 @@ from coterie.algorithms.base import Algorithm, all_algorithms, find
 from coterie.audit.checks import examine, gather
 from coterie.audit.faults import FAULTS, plant
 from coterie.audit.losses import LOSSES, accepted
-from coterie.audit.matrix import Case, cases, covering
+from coterie.audit.matrix import Case, cases, covering, variations
 from coterie.audit.setting import make_setting
+from coterie.experiment import price, public_network
+from coterie.plan import validate
 
 PRIVATE = [a for a in all_algorithms().values() if a.private]
 
@@ -43,6 +45,38 @@ def test_the_selection_leaves_nothing_out() -> None:
     assert {c.algorithm.slug for c in everything} == {a.slug for a in PRIVATE}
     for algorithm in PRIVATE:
         assert {c.loss for c in cases(algorithm)} == set(accepted(algorithm))
+
+
+def test_every_choice_among_settings_is_audited() -> None:
+    """Whatever is a flag or a word in a class of settings: no list to forget it in."""
+    quick = {(c.algorithm.slug, c.choice) for c in covering()}
+    for algorithm in PRIVATE:
+        tried = {c.choice for c in cases(algorithm)} | {("scheme", c.way) for c in cases(algorithm)}
+        for name, setting in algorithm.config.model_json_schema()["properties"].items():
+            values = [v for part in setting.get("anyOf", [setting]) for v in part.get("enum", [])]
+            values += [False, True] * (setting.get("type") == "boolean")
+            for value in values:
+                if name != "as_printed" and value != getattr(algorithm.example, name):
+                    assert (name, value) in tried, (algorithm.slug, name, value)
+                    assert algorithm.solves or name == "scheme" or (algorithm.slug, (name, value)) in quick
+    stars = [c for c in cases(find("dp-admm")) if c.choice == ("variant", "star")]
+    assert {int(c.setting(8.0).place.degree) for c in stars} == {1, 2}  # leaf and hub
+    assert ("test", "svt") in variations(find("ipp-admm"))
+
+
+@pytest.mark.parametrize("slug", [a.slug for a in PRIVATE if "as_printed" in a.config.model_fields])
+def test_what_runs_as_printed_claims_nothing(slug: str) -> None:
+    algorithm = find(slug)
+    settings = algorithm.example.replace(as_printed=True).model_dump(exclude_unset=True) | {"as_printed": True}
+    tree = {
+        "problem": {"loss": "logistic", "dim": 2}, "partition": {"kind": "iid", "sizes": [200] * 3},
+        "graph": {"kind": (algorithm.graphs or ("ring",))[0]}, "privacy": {"epsilon": 2.0},
+        "algorithm": {"name": slug, **settings}, "run": {"rounds": 6}, "data": {"source": "adult"},
+    }  # fmt: skip
+    plan = validate(tree)
+    priced = price(plan, public_network(plan))
+    assert not priced.private
+    assert any("not private as claimed" in w for w in priced.warnings)
 
 
 @pytest.mark.parametrize("name", ["last message without noise", "first message without noise"])

@@ -25,7 +25,7 @@ from tests.deploy.house import House, Setting, rows, small_plan, small_records, 
 from tests.deploy.test_agent import Crashes, Proxy
 
 GOLDEN = Path(__file__).with_name("protocol.json")
-DEPLOYABLE = [slug for slug, algorithm in all_algorithms().items() if algorithm.has("wire")]
+DEPLOYABLE = [slug for slug, algorithm in all_algorithms().items() if algorithm.wire is not None]
 COMPUTED = ("dp-dsgd", "pr-admm")
 
 

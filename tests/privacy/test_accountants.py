@@ -230,7 +230,7 @@ EVENTS = st.one_of(
     st.builds(Gaussian, st.floats(0.1, 2), scales),
     st.builds(MaskedGaussian, st.floats(0.1, 2), scales, st.floats(0, 1)),
     st.builds(Pure, st.floats(0, 1)),
-    st.builds(SparseVector, st.floats(0, 1)),
+    st.builds(SparseVector, st.floats(0, 1), scales, scales, st.integers(1, 3)),
     st.builds(Laplace, st.floats(0.1, 1), st.floats(0.1, 1), st.integers(1, 5), linf=st.floats(0.1, 1)),
     st.builds(ObjectivePerturbation, st.floats(0.1, 1), scales, st.floats(0, 0.1), monotone=st.booleans()),
     st.builds(DiscreteGaussian, st.floats(0.1, 2), scales),

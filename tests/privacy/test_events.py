@@ -41,7 +41,7 @@ EXAMPLES: list[Event] = [
     Laplace(0.5, 0.8, 6, linf=0.2),
     LaplaceUniform(2.0, 0.5, 0.1),
     Pure(0.2),
-    SparseVector(0.2),
+    SparseVector(0.5, 4.0, 20.0, 3),
     ObjectivePerturbation(0.1, 1.0, 0.01),
     Free(),
 ]

@@ -130,6 +130,54 @@ def test_false_statements_are_refused(name: str) -> None:
         need_facts(Custom.make(loss, START, **facts), 3)
 
 
+def lonely(p: Any, f: Any, y: Any) -> Any:
+    """Three times as steep where one feature is all there is."""
+    return pseudo_huber(p, f, y) * jnp.where(jnp.sum(f != 0) == 1, 3.0, 1.0)
+
+
+def picky(p: Any, f: Any, y: Any) -> Any:
+    """Three times as steep for one label."""
+    return pseudo_huber(p, f, y) * jnp.where(y == 7, 3.0, 1.0)
+
+
+def late(p: Any, f: Any, y: Any) -> Any:
+    """Three times as steep beyond a score of 3,000."""
+    s = p @ f
+    return pseudo_huber(p, f, y) + 2 * jnp.maximum(jnp.abs(s) - 3000, 0.0)
+
+
+def narrow(p: Any, f: Any, y: Any) -> Any:
+    """All three together."""
+    odd = (jnp.sum(f != 0) == 1) & (y == 2) & (jnp.abs(p @ f) > 3000)
+    return pseudo_huber(p, f, y) * jnp.where(odd, 3.0, 1.0)
+
+
+@pytest.mark.parametrize("loss", [lonely, picky, late, narrow])
+@pytest.mark.parametrize("columns", [3, 40])
+def test_a_loss_that_misbehaves_in_a_corner_is_refused(loss: Any, columns: int) -> None:
+    facts = {"lipschitz": 1.0, "convex": True, "bound": 1.0}
+    with pytest.raises(InputError, match="lipschitz = 1 is stated"):
+        need_facts(Custom.make(loss, np.zeros(columns), **facts), columns)
+    own = lambda p, f, y: loss(p["w"], f, y) + 0.0 * p["b"]  # noqa: E731
+    with pytest.raises(InputError, match="lipschitz = 1 is stated"):
+        need_facts(Custom.make(own, {"w": np.zeros(columns), "b": np.zeros(())}, **facts), columns)
+
+
+def test_the_gradient_that_is_used_is_tried_too() -> None:
+    class Flat(Linear):
+        lipschitz: ClassVar[float] = 1.0  # type: ignore[assignment]
+
+        def losses(self, x, features, targets):
+            return jnp.zeros(features.shape[0]) * jnp.sum(x)
+
+        def weighted_gradient(self, x, features, targets, weights, clip=None):
+            long = jnp.where((jnp.abs(features @ x) > 3000) & (clip is None), 3.0, 0.0)
+            return (weights * long) @ features
+
+    with pytest.raises(InputError, match="lipschitz = 1 is stated"):
+        need_facts(Flat(3), 3)
+
+
 class Stated(Bare):
     """A loss of one's own class, with whatever facts."""
 
@@ -331,8 +379,8 @@ def test_one_record_moves_a_clipped_sum_by_the_clip_at_most(name: str, data: st.
     asked = None if name == "custom with a bound" else clip
     every, others = (gradient(c, np.array(w), asked)[0] for w in ([1.0, 1, 1, 1], [0.0, 1, 1, 1]))
     assert np.isfinite(every).all()
-    assert np.linalg.norm(every) <= 4 * clip * (1 + 1e-9)
-    assert np.linalg.norm(every - others) <= clip * (1 + 1e-9)
+    assert np.linalg.norm(every) <= 4 * clip * (1 + 2e-9)
+    assert np.linalg.norm(every - others) <= clip * (1 + 2e-9)
 
 
 def test_a_penalty_that_nearly_cancels_a_record_is_clipped_all_the_same() -> None:

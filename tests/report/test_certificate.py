@@ -195,7 +195,7 @@ def test_overspending_is_rejected(true: dict[str, Any]) -> None:
     assert fake["agents"][0]["members"] == [[0, 0]]
     fake["claim"] = claimed(fake)
     assert fake["claim"]["private"] is False
-    assert "claim.private" in str(rejection(resealed(fake)))
+    assert "agents[0].noise_multiplier" in str(rejection(resealed(fake)))  # that of another budget
     fake["claim"]["private"] = True
     assert "claim.private" in str(rejection(resealed(fake)))
 

@@ -7,6 +7,7 @@ What gets through is listed, with the reason why it does no harm.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import math
 import random
@@ -15,6 +16,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -278,3 +282,21 @@ def test_a_plan_of_another_price_is_rejected_even_with_a_model_of_its_own(
         if not rejected(sealed(fake), tmp_path):
             accepted.add(field)
     assert not {field for field in accepted if not explained(field, SAME_PRICE)}
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.01, 1.1, 0.99])
+def test_noise_that_calibration_does_not_give_is_rejected_with_everything_to_match(
+    folder: Path, true: dict[str, Any], most: int | None, factor: float
+) -> None:
+    """More noise than was drawn is a smaller ε than was spent: events, totals and claim follow from it, and agree."""
+    plan, secure = validate(true["plan"]), true["run"]["noise"] == c.SECURE
+    network = Terms.of(plan).network if secure else public_network(plan)
+    priced = Terms.of(plan).priced if secure else price(plan, network)
+    with jax.enable_x64(True):
+        places = eqx.tree_at(lambda p: p.noise, priced.places, factor * jnp.asarray(priced.noise))
+    louder = dataclasses.replace(priced, noise=factor * priced.noise, places=places)
+    body = c.certificate(plan, network, louder, noise=true["run"]["noise"], files=true["files"])
+    assert rejected(json.dumps(c.seal(body)), folder) == (factor != 1)
+    if factor > 1:
+        with pytest.raises(Rejected, match="noise_multiplier"):
+            verify(parse(json.dumps(c.seal(body))), strict=True, folder=folder)

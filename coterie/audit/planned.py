@@ -1,0 +1,121 @@
+"""A plan's own claims: which of its agents are looked at, with how many records, neighbours and rounds.
+
+The problem has two features, whatever the plan's has: what is attacked is the code, which does not know how many there
+are. Of agents that stand alike one is enough. Those are looked at that have the fewest and the most neighbours, the
+fewest and the most records, the largest and the smallest ε, each with the graph, weights, records and ε of the plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from coterie.audit.checks import Finding
+from coterie.audit.exchange import opened
+from coterie.audit.setting import Setting, make_setting
+from coterie.contracts import check_contract
+from coterie.errors import InputError
+from coterie.experiment import Network, Priced, prepare, price, public_network, public_sizes
+from coterie.plan import Plan, read_plan
+from coterie.problems import Linear, Problem, Softmax
+from coterie.problems.planned import problem_of
+
+__all__ = ["Looked", "of_plan", "sums"]
+
+MOST_ROUNDS, MOST_RECORDS = 100, 2000  # that are played
+
+
+@dataclass(frozen=True)
+class Looked:
+    """One agent of a plan, and what was looked at."""
+
+    words: str
+    setting: Setting
+
+
+def of_plan(path: Path) -> tuple[Plan, list[Looked]]:
+    """The plan, and its agents that are looked at: the one with the largest ε, and the fewest records, comes first."""
+    plan = read_plan(path, [])
+    if plan.privacy is None:
+        raise InputError(f"{path} has no [privacy]: there is no claim to audit")
+    check_contract(plan)
+    network = prepare(plan).network if public_sizes(plan) is None else public_network(plan)
+    priced = price(plan, network)
+    if priced.leaks:
+        raise InputError(f"{path} claims no privacy, so there is nothing to audit: {priced.leaks[0]}")
+    problem = _problem(plan, network)
+    return plan, [_looked(plan, network, priced, problem, agent) for agent in _agents(plan, network)]
+
+
+def _problem(plan: Plan, network: Network) -> Problem:
+    """The plan's problem in two features."""
+    real = network.problem
+    loss = real.loss if isinstance(real, Linear) else plan.problem.loss or "softmax"
+    classes = real.classes if isinstance(real, Softmax) else getattr(real, "sizes", (2,))[-1]
+    return problem_of(plan, loss, 2, classes)
+
+
+def _agents(plan: Plan, network: Network) -> list[int]:
+    """Agents that stand apart from all others, one of each kind."""
+    assert plan.privacy is not None
+    sizes, degrees = np.asarray(network.sizes, float), np.asarray(network.graph.degrees, float)
+    budgets = np.broadcast_to(np.asarray(plan.privacy.epsilon, float), sizes.shape)
+    weights = np.asarray(network.mixing.self_weights)
+    ends = (sizes, -sizes, degrees, -degrees, budgets)
+    orders = ((sizes, -budgets), *((-budgets, end) for end in ends))
+    chosen: dict[tuple, int] = {}
+    for order in orders:
+        agent = int(np.lexsort(order)[0])  # the last key counts first
+        chosen.setdefault((sizes[agent], degrees[agent], budgets[agent], round(weights[agent], 9)), agent)
+    return list(chosen.values())
+
+
+def _looked(plan: Plan, network: Network, priced: Priced, problem: Problem, agent: int) -> Looked:
+    """One agent as it stands in the plan, with no more records and rounds than can be played."""
+    assert plan.privacy is not None
+    delta = plan.privacy.delta
+    epsilon = float(np.broadcast_to(np.asarray(plan.privacy.epsilon, float), network.sizes.shape)[agent])
+    unit, count = float(np.asarray(priced.places.unit)[agent]), int(network.sizes[agent])
+    records, printed = min(count, MOST_RECORDS), bool(getattr(priced.cfg, "as_printed", False))
+
+    def after(rounds: int) -> Setting:
+        return make_setting(
+            priced.algorithm, priced.cfg, epsilon=epsilon, delta=delta, rounds=rounds, records=records,
+            ridge=plan.problem.ridge, shape=priced.shape[:rounds], as_printed=printed, problem=problem,
+            load=unit * count, graph=network.graph, weights=network.mixing, agent=agent,
+            noise=float(priced.noise[agent]) if priced.for_sums else None,
+        )  # fmt: skip
+
+    try:
+        setting = after(min(priced.rounds, MOST_ROUNDS))
+    except InputError:  # settings that need all of them
+        setting = after(priced.rounds)
+    rounds = setting.place.rounds
+    words = (
+        f"{problem.name}, {network.names[agent]}: {setting.degree} neighbours, {_of(records, count, 'records')}, "
+        f"{_of(rounds, priced.rounds, 'rounds')}, ε = {setting.epsilon:.4g}"
+    )
+    return Looked(words, setting)
+
+
+def _of(some: int, every: int, what: str) -> str:
+    return f"{some} {what}" if some == every else f"{some} of {every} {what}"
+
+
+def sums(plan: Plan) -> list[tuple[str, Finding]]:
+    """What opened sums show, where the plan makes a claim about them; other exchanges change no claim."""
+    asked, privacy = plan.exchange, plan.privacy
+    if asked.honest is None or privacy is None:
+        return []
+    agents = plan.partition.agents or len(plan.partition.sizes or ()) or 5
+    words = f"opened sums of {agents} agents, {asked.honest} of them honest"
+    try:
+        wrong = opened(
+            plan.algorithm.name, asked.honest, float(np.min(privacy.epsilon)), agents=agents, delta=privacy.delta,
+            exchange=asked.model_dump(exclude_defaults=True), settings=dict(plan.algorithm.model_extra or {}),
+        )  # fmt: skip
+    except InputError as error:
+        return [(words, Finding("exchange", "inconclusive", str(error)))]
+    return [(words, Finding("exchange", "refuted" if wrong else "holds", wrong or "they carry the declared noise"))]
