@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.coupled import Coupled, quadratic_agent, secret_sum, solve
+from coterie.data.dataset import PUBLIC, Origins
 from coterie.data.store import write_store
 from coterie.estimators import PrivateConsensusClassifier, PrivateConsensusRegressor, PrivateMean
 from coterie.experiment import assemble, prepare, price
@@ -26,6 +27,7 @@ FEATURES = planted_numbers((90, 3), -0.5, 0.5, seed=30)
 SLOPES = planted_numbers((6,), 16, 26, seed=31)
 LABELS = (FEATURES[:, 0] > 0).astype(int)
 SITES = [(FEATURES[k : k + 30], LABELS[k : k + 30]) for k in (0, 30, 60)]
+MADE = Origins(classes=PUBLIC, columns=PUBLIC, scale=PUBLIC, rows=PUBLIC, sites=PUBLIC)  # the records are made up
 
 
 def _loss(params: jnp.ndarray, x: jnp.ndarray, y: jnp.ndarray) -> jnp.ndarray:
@@ -78,14 +80,15 @@ def algorithms() -> None:
         }  # fmt: skip
         plan = validate({k: v for k, v in tree.items() if v})
         parts = [np.arange(k, k + 30) for k in (0, 30, 60)]
-        one = assemble(plan, Linear(3, "logistic"), FEATURES, 2.0 * LABELS - 1, parts, names=["a", "b", "c"])
+        targets, names = 2.0 * LABELS - 1, ["a", "b", "c"]
+        one = assemble(plan, Linear(3, "logistic"), FEATURES, targets, parts, names=names, origins=MADE)
         one.run(price(plan, one.network), [0, 1], test=None)
 
 
 def stores() -> None:
     """Records that are streamed from a store; the store itself is one of records."""
     agents = {name: [site] for name, site in zip("abc", SITES, strict=True)}
-    write_store(Path("store"), agents, test=SITES[0], classes=("no", "yes"))
+    write_store(Path("store"), agents, test=SITES[0], classes=("no", "yes"), origins=MADE)
     plan = validate({
         "data": {"source": "store", "path": "store"}, "partition": {"kind": "site"}, "problem": {"loss": "logistic"},
         "algorithm": {"name": "dp-dsgd"}, "privacy": {"epsilon": 1.0, "delta": 1e-5}, "run": {"rounds": 3},
