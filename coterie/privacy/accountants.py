@@ -21,6 +21,7 @@ import numpy as np
 from coterie.errors import InputError
 from coterie.privacy import events as ev
 from coterie.privacy import gdp, pld, rdp
+from coterie.privacy.roots import brentq
 
 __all__ = ["Account", "account", "delta_of", "total_mu"]
 
@@ -197,8 +198,6 @@ class _Total:
             if delta_at(0.0) <= delta:
                 return 0.0
             if delta_at(shift) <= delta:  # the Gaussian's own ε is negative there
-                from scipy.optimize import brentq
-
                 return float(brentq(lambda eps: delta_at(eps) - delta, 0.0, shift, xtol=1e-15 + 1e-12 * shift))
             return shift + float(gdp.epsilon_of(mu, delta / factor))
 

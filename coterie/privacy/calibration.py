@@ -13,6 +13,7 @@ from coterie.errors import InputError
 from coterie.privacy import gdp, schedules
 from coterie.privacy.accountants import account, total_mu
 from coterie.privacy.events import Event
+from coterie.privacy.roots import brentq
 
 __all__ = ["TOLERANCE", "calibrate", "noise_for"]
 
@@ -56,8 +57,6 @@ def calibrate(
         raise InputError(f"budget too small: noise multiplier {upper:g} still spends epsilon {least:.4g} > {epsilon:g}")
     if low is None:
         return float(np.exp(high))
-    from scipy.optimize import brentq  # slow to load, and a Gaussian has a closed form
-
     brentq(excess, low, high, xtol=TOLERANCE / 2)
     fits = min(log_z for log_z, eps in spent.items() if eps <= epsilon)
     breaks = max(log_z for log_z, eps in spent.items() if eps > epsilon and log_z < fits)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coterie.privacy.profiles import Profile
+from coterie.privacy.roots import brentq
 
 if TYPE_CHECKING:  # half a second to import, which most runs can do without
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -78,8 +79,6 @@ def reach(profile: Profile) -> float:
         high += 1.0
         if high > 50:
             return float(np.exp(high))
-    from scipy.optimize import brentq
-
     return float(np.exp(brentq(excess, low, high, xtol=1e-3)) * 1.01)
 
 
