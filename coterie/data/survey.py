@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from coterie.data.tables import read_table
+from coterie.lazily import lazily
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = lazily("pandas")
 
 __all__ = ["Outside", "outside", "survey"]
 

@@ -127,7 +127,7 @@ def test_a_state_depends_on_the_records(setting: Setting) -> None:
     records = read_records(setting.plan, setting.site("ada").data)
     features = np.array(records.features)
     features[0] *= -1
-    parties = [setting.parties["ada"], Party(setting.terms, 0, records._replace(features=features))]
+    parties = [setting.parties["ada"], Party.of(setting.terms, 0, records._replace(features=features))]
     draw = SystemSource().draw(0, setting.terms.draws(0))
     stored = [b"".join(party.pack(party.turn(0, party.begin(), draw)[0])) for party in parties]
     assert stored[0] != stored[1]

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from coterie.cli import main
-from coterie.deploy import door, reach
+from coterie.deploy import hall, reach
 from coterie.deploy.agreement import draft_agreement
 from coterie.deploy.grpc_transport import GrpcTransport
 from coterie.deploy.keys import init_authority, init_party, read_certificate
@@ -257,7 +257,7 @@ def test_all_problems_come_at_once(
                 columns="age,outcome")  # fmt: skip
     old = expired_agreement(clinic, tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1))  # type: ignore[attr-defined]
-    monkeypatch.setattr(door.resource, "getrlimit", lambda _: (64, 64))
+    monkeypatch.setattr(hall.resource, "getrlimit", lambda _: (64, 64))
     with socket.create_server(("127.0.0.1", port)):
         assert flight(clinic, Path("/dev/shm") / f"coterie-{os.getpid()}", bad, me="cleo", agreement=old) == 1
     shown = capsys.readouterr().out

@@ -54,7 +54,7 @@ def test_every_reading_of_a_running_ledger_is_whole_and_the_writer_does_not_noti
             assert running
             seen.append(len(book.rows))
         assert seen == sorted(seen)
-        assert len(set(seen)) > 3  # it was at work meanwhile
+        assert len(set(seen)) >= 3  # it was at work meanwhile
         agent.stdin.write("\n")
         agent.stdin.close()
         assert agent.wait(20) == 0
