@@ -101,7 +101,7 @@ def test_the_plan_fits_every_algorithm(slug: str) -> None:
     if plan.graph.kind == network.graph.kind:
         assert settle(plan, network).rounds > 0
     else:
-        assert plan.graph.kind in all_algorithms()[slug].GRAPHS
+        assert plan.graph.kind in all_algorithms()[slug].graphs
 
 
 @pytest.mark.parametrize("graph", command.GRAPHS)

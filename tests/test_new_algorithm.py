@@ -65,7 +65,7 @@ def test_a_new_file_is_listed_checked_and_runs(folder: Path, capsys: pytest.Capt
     (folder / "very_idle.py").write_text(IDLE)
     algorithm = find("very-idle")
     assert not algorithm.private
-    assert algorithm.example == copy.copy(algorithm).EXAMPLE
+    assert algorithm.example == copy.copy(algorithm).example
     assert main(["algorithms", "--json"]) == 0
     listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
     assert listed["very-idle"]["summary"].startswith("Idle: every agent")

@@ -288,7 +288,7 @@ ROUNDS = (
         "all agents draw the same noise",
         "drivers.program",
         "driver",
-        (("own = jax.random.fold_in(round_key, agent)", "own = jax.random.fold_in(round_key, 0 * agent)"),),
+        (("own = jax.random.fold_in(round_key, number)", "own = jax.random.fold_in(round_key, 0 * number)"),),
         put=("drivers.simulate.Program",),
     ),
     Fault(

@@ -54,17 +54,18 @@ class Opened:
 @contextlib.contextmanager
 def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | None = None) -> Iterator[Opened]:
     """Read the keys, the agreement, the ledger and, at last, the records of one party; refuse what does not fit."""
+    programs.keep_nothing()  # nor is one taken from a cache: such a program cannot be sent on to another process
     own = load_party(keys)
     if me not in (None, own.name):
         raise InputError(f"the keys in {keys} belong to {own.name}, not to {me}")
     agreed = read_agreement(agreement, own.authority)
     agreed.check_keys(own.identity)
     node = agreed.index(own.name)
-    if not data.is_file():
-        raise InputError(f"--data {data} is no file")
     log.info("agreement %s, valid until %s; works out its noise and price", agreed.plan_hash.hex()[:16],
              f"{agreed.valid_until:%Y-%m-%d %H:%M} UTC")  # fmt: skip
     turns = apart(lambda: Turns.of(Terms.of(agreed.plan), node).compiled())  # of public numbers alone
+    if not data.is_file():
+        raise InputError(f"--data {data} is no file")
     privacy = agreed.plan.privacy
     assert privacy is not None  # a private algorithm has a budget
     epsilon = privacy.epsilon[node] if isinstance(privacy.epsilon, list) else privacy.epsilon
@@ -115,7 +116,6 @@ def run_party(
     level: str = "info",
 ) -> int:
     """Run one party to the end; returns the exit code (`EXIT`). A user's mistake raises InputError."""
-    programs.keep_nothing()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the loop has a better way to stop
     with private_files(), shown(level) as recent:
         try:

@@ -19,6 +19,7 @@ from coterie.drivers.budget import run_events
 from coterie.drivers.references import pooled
 from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.privacy.accountants import account
+from coterie.privacy.base import flat
 from tests.algorithms.admm_checks import at, double, one, papers, put
 from tests.support import agent, network, run, worst_logistic_pair
 
@@ -131,7 +132,7 @@ def test_svt_is_charged_once_with_the_right_scales() -> None:
     place = one(papers(7000, 30, ridge=0.001), noise=20.0)
     test, release = run_events(find("ipp-admm"), cfg, place)
     assert test.times.sum() == 1
-    pure = float(test.epsilon[0])
+    pure = float(flat(test).pure()[0])
     assert pure**2 / 2 == pytest.approx(0.1 * 30 / 20.0**2 / 2)
     first = pure / (1 + 30 ** (2 / 3))
     over, above = (float(s) for s in alg._test_noise(cfg, place))

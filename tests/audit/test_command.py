@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from scipy.stats import norm
 
 from coterie import cli
-from coterie.algorithms.base import Algorithm, all_algorithms, find
+from coterie.algorithms.base import find
 from coterie.audit import audit, make_setting
 from coterie.audit.checks import examine, gather, repeats
 from coterie.audit.faults import FAULTS, plant
@@ -81,9 +82,10 @@ def test_a_fault_that_depends_on_the_plan_is_found_in_it(
     text = PLAN
     for old, new in changes.items():
         text = text.replace(old, new)
-    (tmp_path / "plan.toml").write_text(text, "utf-8")
-    monkeypatch.setitem(all_algorithms(), fault.module, Algorithm.of(fault.module, plant(fault)))
-    broken = find(fault.module)
+    own = f"planted_{tmp_path.name}.{fault.module.replace('-', '_')}"  # as an algorithm of one's own
+    monkeypatch.setitem(sys.modules, own, plant(fault))
+    (tmp_path / "plan.toml").write_text(text.replace(f'"{fault.module}"', f'"{own}"'), "utf-8")
+    broken = find(own)
     assert examine(gather(make_setting(broken, epsilon=8.0), ATTACKS[:1]), ["noise"])[0].passed
     looked = of_plan(tmp_path / "plan.toml")[1]
     found = [examine(gather(one.setting, ATTACKS[:1]), ["noise"])[0] for one in looked]

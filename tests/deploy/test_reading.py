@@ -32,6 +32,8 @@ for life in range(lives):
         for t in range(ledger.last + 1, (life + 1) * rounds):
             ledger.release(t, [EVENT], bytes([t % 256]) * 3000, bytes([t % 251]) * 20000, {})
             print(t, flush=True)
+            if lives == 1 and t + 1 in (50, 100):
+                sys.stdin.readline()
         if life == lives - 1:
             sys.stdin.readline()
 """
@@ -52,9 +54,13 @@ def test_every_reading_of_a_running_ledger_is_whole_and_the_writer_does_not_noti
         while not seen or seen[-1] < ROUNDS:
             book, running = look(path)
             assert running
+            if (
+                len(book.rows) in (50, 100) and len(book.rows) not in seen
+            ):  # however fast it is, it was at work meanwhile
+                agent.stdin.write("\n")
+                agent.stdin.flush()
             seen.append(len(book.rows))
         assert seen == sorted(seen)
-        assert len(set(seen)) >= 3  # it was at work meanwhile
         agent.stdin.write("\n")
         agent.stdin.close()
         assert agent.wait(20) == 0

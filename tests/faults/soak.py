@@ -32,8 +32,8 @@ from typing import Any
 from cryptography import x509
 
 from coterie.deploy.keys import install, load_party, sign_request, write_request
-from coterie.deploy.process import read_status
 from coterie.deploy.trial import Trial, make_trial, start_agent
+from coterie.deploy.watch import read_status
 from coterie.errors import InputError
 from coterie.names import host_and_port
 from coterie.plan import Plan, validate
