@@ -258,7 +258,6 @@ def audit(
     epsilons: Annotated[str, typer.Option(help="comma-separated budgets of the algorithms")] = "1,8",
     delta: Annotated[float, typer.Option(help="δ of these budgets")] = 1e-5,
     trials: Annotated[int | None, typer.Option(min=1, help="transcripts per world; default 1000")] = None,
-    as_printed: Annotated[bool, typer.Option("--as-printed", help="test what the papers printed and claimed")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
     out: Annotated[Path | None, typer.Option(help="folder for audit.json and tradeoff.png")] = None,
     wire: Annotated[bool, typer.Option("--wire", help="attack the integers that deployed parties send")] = False,
@@ -273,7 +272,7 @@ def audit(
     from coterie.commands import audit as command
 
     budgets = numbers("--epsilons", epsilons)
-    if command.run(targets or [], budgets, delta, trials, as_printed, as_json, out, out_console, wire):
+    if command.run(targets or [], budgets, delta, trials, as_json, out, out_console, wire):
         raise typer.Exit(1)
 
 

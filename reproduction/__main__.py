@@ -65,6 +65,30 @@ def tradeoff(
     choose_level.run(plan, numbers("--levels", levels), seeds, max_loss, out, set_ or [], console)
 
 
+@app.command()
+def claims(
+    algorithms: Annotated[list[str] | None, typer.Argument(metavar="[ALGORITHM]...", help="default: all")] = None,
+    trials: Annotated[int | None, typer.Option(min=1, help="transcripts per world; default: enough for each")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
+    out: Annotated[Path | None, typer.Option(help="folder for audit.json and tradeoff.png")] = None,
+    table: Annotated[bool, typer.Option("--table", help="the table of docs/audit.md, with corrected methods")] = False,
+) -> None:
+    """Audit what the papers printed, at the noise for which they claim their ε. Exit code 1: a claim is refuted.
+
+    Example: python -m reproduction claims dp-consensus-gd --trials 5000
+    """
+    from coterie.commands.audit import report
+    from coterie.report.result import check_out
+    from reproduction import printed
+
+    if table:
+        raise typer.Exit(printed.main())
+    if out is not None:
+        check_out(out)
+    if report(printed.jobs(algorithms or [], trials), as_json, out, console):
+        raise typer.Exit(1)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run it; returns the exit code. Every user's mistake is one line."""
     return run_app(app, arguments)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from coterie.audit.planned import Looked
     from coterie.plan import Plan
 
-__all__ = ["Found", "run"]
+__all__ = ["Found", "report", "run"]
 
 
 @dataclass(frozen=True)
@@ -76,18 +76,17 @@ class Found:
 
 
 def run(
-    targets: list[str], epsilons: list[float], delta: float, trials: int | None, as_printed: bool, as_json: bool,
+    targets: list[str], epsilons: list[float], delta: float, trials: int | None, as_json: bool,
     out: Path | None, console: Console, wire: bool = False,
 ) -> int:  # fmt: skip
     """Audit what is named (all private algorithms if nothing is); the exit code, 1 unless all of it holds.
 
     A folder is a deployed run that left ledgers; with `wire` the bytes of deployed parties are attacked.
     """
-    from coterie.audit.picture import tradeoff_curves
-    from coterie.report.result import check_out, write_atomically, write_json
+    from coterie.report.result import check_out
 
     if folders := [Path(t) for t in targets if Path(t).is_dir()]:
-        if len(folders) < len(targets) or as_printed or wire:
+        if len(folders) < len(targets) or wire:
             raise InputError("folders of deployed runs are audited by themselves: give nothing else with them")
         return _recorded(folders, as_json, out, console)
     if not epsilons or min(epsilons) <= 0 or not all(map(math.isfinite, epsilons)):
@@ -97,10 +96,15 @@ def run(
     if out is not None:
         check_out(out)
     if wire:
-        if as_printed:
-            raise InputError("--wire attacks deployed parties, which refuse what is as printed: give one of the two")
         return _wire(targets, epsilons, delta, trials or 1000, as_json, out, console)
-    jobs = _printed(targets, trials) if as_printed else _claims(targets, epsilons, delta, trials)
+    return report(_claims(targets, epsilons, delta, trials), as_json, out, console)
+
+
+def report(jobs: list[tuple], as_json: bool, out: Path | None, console: Console) -> int:
+    """Do audits, show and store what they found; the exit code, 1 unless all of it holds."""
+    from coterie.audit.picture import tradeoff_curves
+    from coterie.report.result import write_atomically, write_json
+
     found = []
     with _progress(Console(quiet=True) if as_json else console) as step:
         for name, work, count in jobs:
@@ -250,24 +254,6 @@ def _wire(
     if out is not None:
         write_json(out / "wire.json", rows)
     return int(any(v.violated for v in found))
-
-
-def _printed(targets: list[str], trials: int | None) -> list[tuple]:
-    """The papers' claims."""
-    from coterie.audit import audit
-    from coterie.audit.printed import CASES, Case
-
-    known = list(dict.fromkeys(c.algorithm for c in CASES))
-    for target in targets:
-        if target not in known:
-            raise InputError(f"no erratum of {target!r} is measured; there are {', '.join(known)}")
-
-    def work(case: Case, report: Any) -> Found:
-        setting = case.setting()
-        return Found(case.where, setting, audit(setting, trials or case.trials, progress=report))
-
-    chosen = [c for c in CASES if not targets or c.algorithm in targets]
-    return [(f"{c.algorithm}, {c.where}", partial(work, c), trials or c.trials) for c in chosen]
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """What the papers got wrong, measured: for each privacy-breaking erratum that an attack can reach, claim and bound.
 
-`python -m coterie.audit.printed` runs all of them and prints the table of docs/audit.md. A case fits the noise so that
-the *paper's* formula says ε, attacks what the paper printed, and beside it the corrected method at the same ε.
+`python -m reproduction claims --table` runs all of them and prints the table of docs/audit.md. A case fits the noise so
+that the *paper's* formula says ε, attacks what the paper printed, and beside it the corrected method at the same ε.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,11 @@ from coterie.algorithms._quantized import printed_epsilon
 from coterie.algorithms.base import find
 from coterie.audit.audit import Verdict, audit
 from coterie.audit.setting import Setting, make_setting
+from coterie.commands.audit import Found
+from coterie.errors import InputError
 from coterie.report.markdown import code, table
 
-__all__ = ["CASES", "Case", "Measured", "carried_state_epsilon", "measure", "redrawn_test_epsilon"]
+__all__ = ["CASES", "Case", "Measured", "carried_state_epsilon", "jobs", "measure", "redrawn_test_epsilon"]
 
 SURE = 0.99  # confidence of the bounds in docs/audit.md
 
@@ -169,6 +172,21 @@ def redrawn_test_epsilon(pure: float, broadcasts: int, rounds: int, delta: float
     return best
 
 
+def jobs(algorithms: list[str], trials: int | None) -> list[tuple]:
+    """What `coterie.commands.audit.report` does for these algorithms' claims, or for all."""
+    known = list(dict.fromkeys(c.algorithm for c in CASES))
+    for name in algorithms:
+        if name not in known:
+            raise InputError(f"no erratum of {name!r} is measured; there are {', '.join(known)}")
+
+    def work(case: Case, progress: Any) -> Found:
+        setting = case.setting()
+        return Found(case.where, setting, audit(setting, trials or case.trials, progress=progress))
+
+    chosen = [c for c in CASES if not algorithms or c.algorithm in algorithms]
+    return [(f"{c.algorithm}, {c.where}", partial(work, c), trials or c.trials) for c in chosen]
+
+
 def rows() -> Iterator[tuple[str, ...]]:
     """The table's rows, one case at a time."""
     for case in CASES:
@@ -212,7 +230,3 @@ def main() -> int:
         print(f"{line[0]} {line[1]}: {line[6]}", file=sys.stderr, flush=True)
     print(table(HEADER, done))
     return int(any("not" in line[6] for line in done))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

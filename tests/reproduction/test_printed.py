@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,11 @@ from scipy.stats import norm
 from coterie.algorithms.base import find
 from coterie.audit import audit, make_setting
 from coterie.audit.audit import watch
-from coterie.audit.printed import CASES, Case, carried_state_epsilon, measure, redrawn_test_epsilon, row
-from coterie.audit.rare import carried_setting, rare_epsilon
 from coterie.audit.setting import ATTACKS
 from coterie.errors import InputError
+from reproduction.__main__ import main
+from reproduction.printed import CASES, Case, carried_state_epsilon, measure, redrawn_test_epsilon, row
+from reproduction.rare import carried_setting, rare_epsilon
 
 
 def case(slug: str, where: str = "") -> Case:
@@ -131,3 +133,15 @@ def test_printed_versions_that_do_not_exist_are_refused() -> None:
         make_setting(find("gauss-avg-gd"), claim="paper")
     with pytest.raises(InputError, match="nothing to audit"):
         make_setting(find("dgd"))
+
+
+def test_a_refuted_claim_is_exit_code_1(capsys: pytest.CaptureFixture) -> None:
+    assert main(["claims", "dp-consensus-gd", "--trials", "250", "--json"]) == 1
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["refuted"]
+    assert found["lower_bound"] > found["epsilon"] == pytest.approx(1)
+
+
+def test_what_has_no_erratum_is_one_line(capsys: pytest.CaptureFixture) -> None:
+    assert main(["claims", "dsgd"]) == 2
+    assert "no erratum of 'dsgd' is measured" in capsys.readouterr().err
