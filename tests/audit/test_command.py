@@ -25,6 +25,7 @@ from coterie.privacy.events import Event, Gaussian
 from coterie.problems import Linear
 
 
+@pytest.mark.slow
 def test_claims_that_hold(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     code = cli.main(["audit", "gauss-avg-gd", "--epsilons", "8", "--trials", "250", "--out", str(tmp_path)])
     shown = capsys.readouterr().out
