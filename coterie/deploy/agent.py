@@ -91,6 +91,7 @@ class Agent:
         self.waiting: dict[str, dict[int, Incoming]] = {n: {} for n in self.neighbours}
         self.status = Status(rounds=self.rounds, budget=ledger.budget.epsilon)
         self.pace = Pace()
+        self.leaving = False  # the model is stored: what is left is to serve neighbours
         self._tick, self._compiled = time.monotonic(), False
 
     async def run(
@@ -157,6 +158,7 @@ class Agent:
 
         Nobody need be: neighbours that had this party's word leave at once. Nothing new can be sent either.
         """
+        self.leaving = True
         carry = await self._push_again()
         with contextlib.suppress(TimeoutError, GaveUp):
             async with asyncio.timeout(self.deploy.deadline):
@@ -168,7 +170,7 @@ class Agent:
         The last word never comes: one that has said it must leave without an answer. Hence the moment of grace, and
         hence no party waits here for longer than a deadline.
         """
-        self.status.phase = "waiting for the others to finish"
+        self.status.phase, self.leaving = "waiting for the others to finish", True
         self._keep()
         last, until = self.rounds - 1, time.monotonic() + self.deploy.deadline
         for name in self.neighbours:

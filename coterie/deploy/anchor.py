@@ -70,6 +70,8 @@ class Anchor:
         self.identity, self._place = "", ""  # of the ledger that serves the agreement
         if self.path.exists():
             self._open()
+        elif keys.is_dir() and not _is_writable(self.path.parent if self.path.parent.is_dir() else keys):
+            raise InputError(f"{keys} cannot be written: which ledger serves an agreement is noted there")
 
     def check(self, ledger: Path, identity: str, heads: Sequence[bytes]) -> None:
         """Refuse a ledger that is not the one, or not the latest, and note how far it came.
@@ -170,3 +172,7 @@ class Anchor:
         if not (whole := [mark for mark in slots if mark is not None]):
             raise Damaged(f"{self.path} is damaged: both of its marks are")
         return max(whole)
+
+
+def _is_writable(folder: Path) -> bool:
+    return os.access(folder, os.W_OK | os.X_OK, effective_ids=True)

@@ -60,8 +60,8 @@ def _work_and_end(work: Callable[[], T], outlet: int) -> None:
     status = 1
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal asks both; the parent ends this one
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # a terminal and systemd ask both; the parent ends this one
         with os.fdopen(outlet, "wb") as pipe:
             pipe.write(_pack(work))
         status = 0

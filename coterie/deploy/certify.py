@@ -8,12 +8,14 @@ itself signs, with a key that never leaves its process.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +32,20 @@ def unsigned_certificate(plan: Plan, node: int, entries: Sequence[Entry], files:
     here = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(here)}
     command = [sys.executable, "-P", "-m", "coterie.deploy.certify"]
-    done = subprocess.run(command, input=given, stdout=subprocess.PIPE, check=True, env=surroundings)
+    with _undisturbed():
+        done = subprocess.run(command, input=given, stdout=subprocess.PIPE, check=True, env=surroundings)
     return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Processes started in here are not asked to stop: a terminal and systemd ask all of them, and this one is soon
+    done. The party has its model, and is to end as one that is done."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def main() -> None:

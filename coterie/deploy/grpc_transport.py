@@ -35,6 +35,7 @@ import grpc
 from cryptography import x509
 
 from coterie.deploy import hello
+from coterie.deploy.agreement import Agreement
 from coterie.deploy.courier import Courier, Peer, log
 from coterie.deploy.door import Door, listening_sockets
 from coterie.deploy.frames import BadFrame
@@ -44,7 +45,7 @@ from coterie.deploy.transport import Link
 from coterie.errors import InputError
 from coterie.names import host_and_port, route_name
 
-__all__ = ["METHOD", "GrpcTransport", "admit"]
+__all__ = ["METHOD", "GrpcTransport", "admit", "asked_for"]
 
 SERVICE, NAME = "coterie.Edge", "Talk"
 METHOD = f"/{SERVICE}/{NAME}"
@@ -103,6 +104,11 @@ def admit(courier: Courier, context: dict[str, Sequence[bytes]]) -> Peer:
         raise BadFrame(f"{party.name} has no call to make here")
     peer.expires = identity.certificate.not_valid_after_utc
     return peer
+
+
+def asked_for(identity: Identity, agreement: Agreement) -> str:
+    """The name under which gRPC asks for a party, and which its certificate must have: the route, if it can."""
+    return route_name(agreement.plan_hash, identity.name) if identity.routed else identity.name
 
 
 class GrpcTransport(Courier):
@@ -271,10 +277,9 @@ class GrpcTransport(Courier):
         assert address is not None
         identity, target = await self._verified(peer, address)
         credentials = grpc.ssl_channel_credentials(identity.pem, self.keys.tls_key_pem, self.keys.identity.pem)
-        asked = route_name(self.agreement.plan_hash, peer.name) if identity.routed else peer.name
         options: Options = [
             *self._options,
-            ("grpc.ssl_target_name_override", asked),
+            ("grpc.ssl_target_name_override", asked_for(identity, self.agreement)),
             ("grpc.use_local_subchannel_pool", 1),  # a connection of its own, with the certificate of today
             ("grpc.enable_http_proxy", 0),
         ]

@@ -185,7 +185,8 @@ async def _main(
         watching = asyncio.create_task(watch.forever())
         try:
             await running
-            _certify(state / "certificate.json", opened)
+            log.info("works out its certificate")
+            await asyncio.to_thread(_certify, state / "certificate.json", opened)  # seconds; the window stays open
             return "done"
         except asyncio.CancelledError:
             note("stopped")

@@ -22,7 +22,7 @@ from cryptography import x509
 from coterie.deploy import hello
 from coterie.deploy.agreement import Agreement
 from coterie.deploy.frames import BadFrame
-from coterie.deploy.grpc_transport import METHOD
+from coterie.deploy.grpc_transport import METHOD, asked_for
 from coterie.deploy.keys import Identity, PartyKeys
 from coterie.errors import InputError
 from coterie.names import host_and_port, route_name
@@ -123,6 +123,9 @@ async def _shake(keys: PartyKeys, route: str, address: str) -> Identity:
             greeted = await reader.read(9)  # gRPC's settings: they come once our certificate is accepted
     except ConnectionRefusedError:
         raise _Stop("warning", f"not up yet: nothing listens at {address}; an agent waits for it") from None
+    except ConnectionResetError:
+        what = "hangs up at once, as a host does without the agent, or a firewall that forbids TLS"
+        raise _Stop("warning", f"not up yet: {address} {what}; an agent waits for it") from None
     except TimeoutError:
         what = (
             "takes the call and says nothing: it is no agent"
@@ -151,7 +154,7 @@ async def _listen(keys: PartyKeys, agreement: Agreement, identity: Identity, add
     """Hear the neighbour's opening: which agreement it holds."""
     credentials = grpc.ssl_channel_credentials(identity.pem, keys.tls_key_pem, keys.identity.pem)
     options = [
-        ("grpc.ssl_target_name_override", identity.name),
+        ("grpc.ssl_target_name_override", asked_for(identity, agreement)),
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.enable_http_proxy", 0),
     ]

@@ -104,14 +104,22 @@ class Watch:
             self._speak = PATIENCE[0]
         if facts["waiting"] and idle >= self._speak:
             self._speak = idle + min(idle, PATIENCE[1])
-            log.info("waits for %s since %.0f s; gives up after %g s (deploy.patience)",
-                     _whom(facts), idle, self.agent.deploy.patience, extra={"paced": True})  # fmt: skip
+            log.info("waits for %s since %.0f s; %s", _whom(facts), idle, self._then(), extra={"paced": True})
         if time.monotonic() < self._report:
             return
         self._report = time.monotonic() + REPORT
         if facts["round"] and not facts["waiting"]:
             log.info("round %d of %d, ε %.3g of %g", facts["round"], facts["rounds"], facts["epsilon"], facts["budget"])
         self.tell_refusals()
+
+    def _then(self) -> str:
+        """What the party does when it has waited for long enough."""
+        agent = self.agent
+        if agent.leaving:
+            return f"leaves when it has waited for {agent.deploy.deadline:g} s (deploy.deadline)"
+        if agent.reuse and agent.status.phase != MEETING:
+            return f"goes on without it after {agent.deploy.deadline:g} s (deploy.deadline)"
+        return f"gives up after {agent.deploy.patience:g} s (deploy.patience)"
 
     def tell_refusals(self) -> None:
         """Whom it has refused, how often and why, if there is news of it."""

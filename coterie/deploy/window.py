@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import errno
 import hashlib
 import ipaddress
 import json
@@ -111,7 +112,7 @@ class Window:
             try:
                 self._servers.append(await asyncio.start_server(self._admit, host, self.place.port, limit=8192))
             except OSError as error:
-                if host == "::1" and self._servers:  # a machine without IPv6
+                if host == "::1" and self._servers and error.errno != errno.EADDRINUSE:  # a machine without IPv6
                     continue
                 self.close()
                 raise InputError(f"--metrics {self.place.port}: {error.strerror}") from None
@@ -137,8 +138,9 @@ class Window:
             with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
                 async with asyncio.timeout(SLOWEST):
                     writer.write(self.answer(await reader.readuntil(b"\r\n\r\n")))
-                    await writer.drain()
-            writer.close()
+                    writer.close()
+                    await writer.wait_closed()
+            writer.transport.abort()  # whoever does not take the answer would keep it here, and its descriptor
 
     def answer(self, request: bytes) -> bytes:
         """The whole answer to a request's head."""

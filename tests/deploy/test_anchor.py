@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import stat
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,20 @@ def speak(opened: DurableLedger, rounds: int) -> None:
 def keys(tmp_path: Path) -> Path:
     (tmp_path / "keys").mkdir()
     return tmp_path / "keys"
+
+
+def test_a_key_folder_that_cannot_be_written_is_refused_before_a_record_is_read() -> None:
+    """As secrets are often mounted; else it would be noticed with all neighbours waiting, at the first message."""
+    with tempfile.TemporaryDirectory() as name:
+        Anchor(Path(name), PLAN).close()  # the twin
+        me = os.geteuid()
+        os.chmod(name, 0o555)
+        try:
+            os.seteuid(me or 65534)  # root may write everywhere
+            with pytest.raises(InputError, match=f"{name} cannot be written"):
+                Anchor(Path(name), PLAN)
+        finally:
+            os.seteuid(me)
 
 
 def test_a_second_ledger_of_the_same_agreement_is_refused(tmp_path: Path, keys: Path) -> None:

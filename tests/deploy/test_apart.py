@@ -14,15 +14,17 @@ import pytest
 
 from coterie.algorithms.laws import Grid
 from coterie.deploy.apart import apart
+from coterie.deploy.certify import unsigned_certificate
 from coterie.deploy.noise import UNITS
 from coterie.deploy.party import Party, Terms, read_records
 from coterie.deploy.trial import sign_trial
 from coterie.errors import InputError
+from coterie.privacy.ledger import Entry
 from tests.deploy.house import small_plan, small_records
 from tests.test_leaks import RECORDS, plan_of, write_table
 
 FORKED = """
-import os, sys
+import os, signal, sys
 from coterie.deploy.apart import apart
 from coterie.errors import InputError
 
@@ -35,6 +37,8 @@ try:
     apart(lambda: 1 / 0)
 except RuntimeError as error:
     print(error)
+for number in (signal.SIGTERM, signal.SIGINT):  # systemd and a terminal ask both; the parent ends the other one
+    print(apart(lambda: os.kill(os.getpid(), number) or "not disturbed"))
 """
 
 
@@ -43,6 +47,8 @@ def test_a_process_of_one_thread_forks() -> None:
     assert done.stdout.splitlines() == [
         "epsilon must be > 0, got -1",
         "the preparation ended with status 1, without a result",
+        "not disturbed",
+        "not disturbed",
     ]
     assert "ZeroDivisionError" in done.stderr
 
@@ -115,3 +121,16 @@ def test_a_table_is_read_apart_too(tmp_path: Path) -> None:
     assert (numbers, point) == spoken(Party.of(Terms.of(plan), 0, records))
     assert not HEAVY & set(modules)
     assert peak < 1.3 * said(JAX)
+
+
+def test_a_certificate_is_worked_out_though_all_processes_are_asked_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `systemctl stop` and Ctrl-C do, in the seconds between the model and the certificate."""
+    asked = tmp_path / "python"
+    asked.write_text(f'#!/bin/sh\nkill -INT $$\nkill -TERM $$\nexec {sys.executable} "$@"\n')
+    asked.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(asked))
+    plan = small_plan(2)
+    entries = [Entry(t, event, 0.0) for t, round in enumerate(Terms.of(plan).charges(0)) for event in round]
+    assert unsigned_certificate(plan, 0, entries, {"model.npz": "00"})["files"] == {"model.npz": "00"}

@@ -21,6 +21,7 @@ from coterie.deploy.door import Door, Pace, listening_sockets
 from coterie.deploy.grpc_transport import GrpcTransport
 from coterie.deploy.hall import origin_of, server_name
 from coterie.deploy.host import Host, handed_over
+from coterie.deploy.reach import reach
 from coterie.deploy.trial import Site, sign_trial
 from coterie.errors import InputError
 from coterie.names import route_name
@@ -98,6 +99,22 @@ def test_a_host_tells_agreements_apart_and_one_that_ends_does_not_end_another(tm
                     async with running(ben):  # and there is again
                         await talk(lonely, ben, range(1))
                 await talk(*pairs[0], range(5, 6))
+
+    asyncio.run(scenario())
+
+
+def test_a_preflight_reaches_a_neighbour_behind_a_host(tmp_path: Path) -> None:
+    address, (one,) = agreements(tmp_path / "keys", 1)
+
+    async def scenario() -> None:
+        with hosting(address, tmp_path / "d") as host:
+            async with running(Node(one, "ben", GrpcTransport, behind=tmp_path / "d")):
+                found = await reach(one.keys("ada"), one.agreement, "ben")
+                assert [f.level for f in found] == ["ok", "ok"], found
+                assert "holds the same agreement and lets us in" in found[-1].text
+            (absent,) = await reach(one.keys("ada"), one.agreement, "ben")  # a host without its agent
+            assert (absent.level, absent.text.partition(":")[0]) == ("warning", "not up yet")
+            assert host.turned_away["nobody"] == 1
 
     asyncio.run(scenario())
 

@@ -3,6 +3,7 @@ needs nothing else and takes no orders, and nothing for a stranger's browser."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
@@ -16,16 +17,17 @@ import urllib.request
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from coterie.deploy import tally
+from coterie.deploy import tally, window
 from coterie.deploy.exposition import exposition
 from coterie.deploy.party import read_records, write_records
 from coterie.deploy.tally import BUCKETS, Pace, Refusals
 from coterie.deploy.trial import free_ports
-from coterie.deploy.window import Place
+from coterie.deploy.watch import Watch
+from coterie.deploy.window import Place, Window
 from coterie.errors import InputError
 from tests.deploy.house import Setting
 from tests.deploy.test_exits import _signals, agent, meanwhile, one_line  # noqa: F401
@@ -323,3 +325,42 @@ def test_many_who_hold_the_port_do_not_stop_the_party(alone: Setting, tmp_path: 
     with watched(alone, tmp_path / "state", look):
         pass
     assert done == [200] * 3
+
+
+class Large(Window):
+    """More than the system's buffers take: a page of many parties, and a reader that is slow on purpose."""
+
+    def answer(self, _: bytes) -> bytes:
+        return bytes(1 << 24)
+
+
+def test_who_asks_and_does_not_read_the_answer_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window, "SLOWEST", 0.2)
+    place = Place(("127.0.0.1",), free_ports(1)[0])
+
+    async def scenario() -> int:
+        async with Large(place, cast(Watch, None)):
+            before = len(os.listdir("/proc/self/fd"))
+            callers = [socket.create_connection((place.hosts[0], place.port)) for _ in range(4)]
+            for one in callers:
+                one.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            await asyncio.sleep(1)
+            held = len(os.listdir("/proc/self/fd")) - before - len(callers)
+            for one in callers:
+                one.close()
+            return held
+
+    assert asyncio.run(scenario()) == 0
+
+
+def test_a_port_that_somebody_has_at_the_other_loopback_address_is_refused() -> None:
+    """A browser that is told "localhost" would ask there first, and show somebody else's page."""
+    port = free_ports(1)[0]
+
+    async def scenario() -> None:
+        with socket.create_server(("::1", port), family=socket.AF_INET6):
+            async with Window(Place.read(str(port)), cast(Watch, None)):
+                pass
+
+    with pytest.raises(InputError, match=str(port)):
+        asyncio.run(scenario())

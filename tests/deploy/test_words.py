@@ -161,7 +161,20 @@ def test_the_order_of_starting_does_not_matter(tmp_path: Path, soon: None) -> No
         assert house.violations(rounds=4) == []
     again: list[Any] = []
     house.reborn("cleo")
-    together(house.live("cleo", saved=house.models["cleo"], prepare=again.append))
+
+    async def back() -> None:
+        alone = asyncio.create_task(house.live("cleo", saved=house.models["cleo"], prepare=again.append))
+        while not again:
+            await asyncio.sleep(0.01)
+        watching = asyncio.create_task(Watch(again[0], again[0].transport, house.state["cleo"], recent).forever())
+        await alone
+        watching.cancel()
+
+    with shown() as recent:
+        together(back())
+    waits = [line["text"] for line in recent.lines if "waits for" in line["text"]]
+    assert waits
+    assert all(line.endswith("leaves when it has waited for 0.3 s (deploy.deadline)") for line in waits)
     assert (again[0].status.round, sum(again[0].pace.counts)) == (4, 0)  # a message that is offered again is no round
 
 
