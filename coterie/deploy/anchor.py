@@ -15,7 +15,6 @@ Who restores the key folder together with the ledger can be noticed by neighbour
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coterie.deploy.sealing import Damaged
-from coterie.deploy.storage import refuse_network, sync_folder
+from coterie.deploy.storage import refuse_network, sync_folder, take_lock
 from coterie.errors import InputError
 
 __all__ = ["Anchor", "RolledBack"]
@@ -157,15 +156,14 @@ class Anchor:
             header = json.loads(os.pread(self._fd, _SECTOR, 0))
             self.identity, self._place = str(header["ledger"]), str(header["place"])
             self._mark()
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.close()
-            raise InputError(f"agreement {self._plan} is in use by another process of this party") from None
         except OSError as error:
             raise InputError(f"cannot open {self.path}: {error.strerror}") from None
         except (ValueError, KeyError, TypeError):
             self.close()
             raise Damaged(f"{self.path} is damaged: it says which ledger serves the agreement") from None
+        if not take_lock(self._fd):
+            self.close()
+            raise InputError(f"agreement {self._plan} is in use by another process of this party")
 
     def _mark(self) -> _Mark:
         slots = (_Mark.unpack(os.pread(self._fd, _SECTOR, _SECTOR * (1 + i))) for i in range(2))

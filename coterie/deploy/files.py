@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +35,9 @@ def private_folder(folder: Path) -> None:
     """Make a folder, or take the one that is there, and let nobody else into it."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if folder.stat().st_mode & 0o077:
+        if (mode := folder.stat().st_mode) & stat.S_ISVTX:  # root could, and would lock everybody out of /tmp
+            raise InputError(f"{folder} is shared by all users: give a folder in it that is yours alone")
+        if mode & 0o077:
             folder.chmod(0o700)
     except OSError as error:
         raise InputError(f"cannot make {folder} a folder of your own: {error.strerror}") from None

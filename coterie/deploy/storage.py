@@ -22,7 +22,7 @@ from coterie.deploy.sealing import PAGE, Damaged, intact, network_filesystem, pa
 from coterie.errors import InputError
 
 __all__ = ["LedgerFailure", "States", "bytes_of", "connect", "create_file", "cut", "disconnect", "locked",
-           "refuse_network"]  # fmt: skip
+           "refuse_network", "take_lock"]  # fmt: skip
 
 
 TRIES, PAUSE = 10, 0.02  # of taking the lock; seconds between them
@@ -119,15 +119,22 @@ def locked(path: Path) -> int:
         fd = os.open(path, os.O_RDWR)
     except OSError as error:
         raise InputError(f"no ledger at {path}: {error.strerror}") from None
+    if take_lock(fd):
+        return fd
+    os.close(fd)
+    raise InputError(f"ledger {path} is in use by another process")
+
+
+def take_lock(fd: int) -> bool:
+    """Lock an open file, for as long as it is open; False if another process goes on having it."""
     for _ in range(TRIES):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            time.sleep(PAUSE)  # somebody who reads it asks for a moment whether it is locked
+            time.sleep(PAUSE)  # a preflight, or somebody who reads it, has it for a moment
         else:
-            return fd
-    os.close(fd)
-    raise InputError(f"ledger {path} is in use by another process")
+            return True
+    return False
 
 
 def connect(path: Path) -> sqlite3.Connection:

@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,17 @@ def test_a_key_folder_that_cannot_be_written_is_refused_before_a_record_is_read(
                 Anchor(Path(name), PLAN)
         finally:
             os.seteuid(me)
+
+
+def test_an_agent_that_starts_during_a_preflight_is_not_refused(tmp_path: Path, keys: Path) -> None:
+    """Both have the key folder's word for a moment; a service that is refused with exit code 2 does not come back."""
+    with ledger(tmp_path / "one", keys) as opened:
+        speak(opened, 1)
+    looking = Anchor(keys, PLAN)
+    threading.Timer(0.05, looking.close).start()
+    Anchor(keys, PLAN).close()
+    with contextlib.closing(Anchor(keys, PLAN)), pytest.raises(InputError, match="in use by another process"):
+        Anchor(keys, PLAN)  # one that stays is a second agent
 
 
 def test_a_second_ledger_of_the_same_agreement_is_refused(tmp_path: Path, keys: Path) -> None:

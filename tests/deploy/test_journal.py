@@ -14,12 +14,14 @@ import pytest
 from coterie.cli import main
 from coterie.deploy import journal
 from coterie.deploy.agent import Agent
+from coterie.deploy.files import private_folder
 from coterie.deploy.frames import Misdeed, Receipt, Wire, digest, open_frame, seal
 from coterie.deploy.grpc_transport import GrpcTransport
 from coterie.deploy.journal import PER_PARTY, Evidence, Log, listening, log
 from coterie.deploy.keys import load_party
 from coterie.deploy.party import read_records, write_records
 from coterie.deploy.trial import free_ports
+from coterie.errors import InputError
 from tests.deploy.consortium import WIRE, Consortium, Node, make_consortium, running, until
 from tests.deploy.house import Setting
 from tests.deploy.test_exits import _signals, agent, expired, few  # noqa: F401
@@ -76,6 +78,15 @@ def test_records_that_were_pulled_back_are_counted_for_the_owner(alone: Setting,
     assert agent(alone, tmp_path / "state", data=tmp_path / "large.npz") == 6
     told = [e["text"] for e in lines(tmp_path / "state" / "log.jsonl") if e["event"] == "trouble"]
     assert "3 of 12 records lie outside the bounds that the noise is priced for: pulled back" in told
+
+
+def test_a_folder_that_all_users_share_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    with pytest.raises(InputError, match="shared by all users"):
+        private_folder(shared)
+    assert shared.stat().st_mode & 0o7777 == 0o1777
 
 
 def test_all_files_are_the_owners_alone(alone: Setting, tmp_path: Path) -> None:
