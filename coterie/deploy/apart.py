@@ -6,6 +6,7 @@ Pricing a plan and compiling a round take twice the memory of a party that runs,
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import pickle
 import signal
@@ -27,26 +28,34 @@ def apart(work: Callable[[], T]) -> T:
     """What `work` returns, from a fork of this process; an InputError in there is raised here.
 
     Only a process of one thread can be forked, and none in which JAX has begun to compute: in any other (a test, a
-    notebook) the work is done right here. The result crosses a pipe either way, and never a file.
+    notebook) the work is done right here. The result lies in memory that both processes have: it may hold records, so
+    it passes through no file, pipe or socket.
     """
     if not _can_fork():
         return _unpack(_pack(work))  # type: ignore[no-any-return]
-    inlet, outlet = os.pipe()
-    child = os.fork()
-    if not child:
-        _work_and_end(work, outlet)
+    shared = os.memfd_create("apart", os.MFD_CLOEXEC)
     try:
-        os.close(outlet)
-        with os.fdopen(inlet, "rb") as pipe:
-            content = pipe.read()
-    except BaseException:  # asked to stop
-        os.kill(child, signal.SIGKILL)
-        raise
+        child = os.fork()
+        if not child:
+            _work_and_end(work, shared)
+        status = _status(child)
+        if status or not os.fstat(shared).st_size:
+            code = os.waitstatus_to_exitcode(status)
+            raise RuntimeError(f"the preparation ended with status {code}, without a result")
+        with mmap.mmap(shared, 0, access=mmap.ACCESS_READ) as content:
+            return _unpack(content[:])  # type: ignore[no-any-return]
     finally:
-        _, status = os.waitpid(child, 0)
-    if status or not content:
-        raise RuntimeError(f"the preparation ended with status {os.waitstatus_to_exitcode(status)}, without a result")
-    return _unpack(content)  # type: ignore[no-any-return]
+        os.close(shared)
+
+
+def _status(child: int) -> int:
+    """How a child has ended; it is ended where this process is asked to stop."""
+    try:
+        return os.waitpid(child, 0)[1]
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
 
 
 def _can_fork() -> bool:
@@ -55,15 +64,17 @@ def _can_fork() -> bool:
     return sys.platform == "linux" and threading.active_count() == 1 and not xla_bridge.backends_are_initialized()
 
 
-def _work_and_end(work: Callable[[], T], outlet: int) -> None:
+def _work_and_end(work: Callable[[], T], shared: int) -> None:
     """The child's life. It has its parent's locks, files and handlers: it must not return, nor tidy up."""
     status = 1
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)  # a terminal and systemd ask both; the parent ends this one
-        with os.fdopen(outlet, "wb") as pipe:
-            pipe.write(_pack(work))
+        result = _pack(work)
+        os.ftruncate(shared, len(result))
+        with mmap.mmap(shared, len(result)) as content:
+            content[:] = result
         status = 0
     except BaseException:
         traceback.print_exc()

@@ -179,9 +179,12 @@ def growth(story: Story, site: Site, rounds: int) -> dict[str, float]:
     out: dict[str, float] = {"log peak": max((s["disk"] for s in story.samples if s["name"] == site.name), default=0)}
     with contextlib.closing(sqlite3.connect(f"file:{site.state / 'ledger.db'}?mode=ro", uri=True)) as db:
         for word, (low, high) in windows.items():
-            seen = [s for s in story.samples if s["name"] == site.name and low <= s["round"] <= high]
+            mine = [s for s in story.samples if s["name"] == site.name]
+            seen = [s for s in mine if low <= s["round"] <= high]
+            if not seen:  # a short run is soon beyond it: what was seen nearest to it
+                seen = [min(mine, key=lambda s: abs(s["round"] - (low + high) / 2))]
             for key in ("rss", "fds"):
-                out[f"{key} {word}"] = statistics.median(s[key] for s in seen) if seen else 0.0
+                out[f"{key} {word}"] = statistics.median(s[key] for s in seen)
             (stored,) = db.execute(
                 "SELECT avg(length(charge) + length(total) + length(held) + length(state_hash) + length(prev_hash) +"
                 " length(hash) + length(frame)) FROM release WHERE round BETWEEN ? AND ?", (low, high),
