@@ -8,6 +8,7 @@ always gets in. Nobody stays beyond a deadline. What becomes of those who have s
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import errno
 import ipaddress
@@ -146,7 +147,7 @@ class Visit:
         return self.inner if side is self.outer else self.outer
 
 
-class Hall:
+class Hall(abc.ABC):
     """Accepts connections and hears their first words. All work is done in one thread of its own.
 
     Args:
@@ -186,13 +187,13 @@ class Hall:
 
     # ---- what is done with those who have spoken ----
 
+    @abc.abstractmethod
     def _bring(self, visit: Visit) -> None:
-        """A whole first record is in `visit.early`."""
-        raise NotImplementedError
+        """A whole first record is in `visit.early`: take the caller on, or end the visit."""
 
     def _talk(self, visit: Visit, side: socket.socket, mask: int) -> None:
-        """There is something to read or to write on a side of one that was brought."""
-        raise NotImplementedError
+        """There is something to read or to write on a side of one that was brought inside; a host brings nobody."""
+        self._end(visit)
 
     def _guests(self) -> Iterable[Visit]:
         """Those outside the crowd."""
