@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from coterie.algorithms import names, unknown
+from coterie.algorithms import ALGORITHMS
 from coterie.arguments import check_arguments
 from coterie.errors import InputError
 from coterie.names import host_and_port, party_name
@@ -171,8 +171,8 @@ class AlgorithmPlan(BaseModel):
         if self.name in REFERENCES:
             if extra:
                 raise InputError(f"algorithm.{next(iter(extra))} is unknown: {self.name} takes no settings")
-        elif "." not in self.name and self.name not in names():  # said before JAX is loaded to look at one of them
-            raise InputError(unknown(self.name))
+        else:
+            ALGORITHMS.check(self.name)  # said before JAX is loaded to look at one of them
         from coterie.algorithms.base import Config, find
 
         if self.name in REFERENCES:

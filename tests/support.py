@@ -10,18 +10,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from coterie.algorithms import names
 from coterie.algorithms.base import Algorithm, Config, Place, all_algorithms, find
 from coterie.algorithms.batches import rows
 from coterie.drivers.layout import Layout, make_layout
 from coterie.drivers.simulate import Run, Trace, simulate
+from coterie.found import forget
 from coterie.graphs import make_graph, mixing
 from coterie.problems import Linear, Problem, Shard
 
 
 def forget_algorithms() -> None:
     """Look for algorithms anew: a test has put one where they are found, or taken it away."""
-    for found in (names, all_algorithms, find):
+    forget()
+    for found in (all_algorithms, find):
         found.cache_clear()
 
 

@@ -78,5 +78,5 @@ def test_an_entry_point_gives_a_name(package: Path) -> None:
     assert plan.algorithm.config().clip == 0.25  # type: ignore[attr-defined]
     (info / "entry_points.txt").write_text("[coterie.algorithms]\ndp-dsgd = strangers_package.diffusion\n")
     forget_algorithms()
-    with pytest.raises(InputError, match="two algorithms are called 'dp-dsgd'"):
+    with pytest.raises(InputError, match="brings another algorithm 'dp-dsgd'"):
         base.find("dp-dsgd")

@@ -41,11 +41,9 @@ and, where they apply,
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import cache
-from importlib.metadata import EntryPoint
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
@@ -54,7 +52,7 @@ import jax
 from jaxtyping import Array, Float, Int
 from pydantic import BaseModel, ConfigDict
 
-from coterie.algorithms import names, unknown
+from coterie.algorithms import ALGORITHMS
 from coterie.algorithms.inbox import Inbox, Maybe
 from coterie.algorithms.laws import Grid, L2Laplace, Laplace, Law, Normal, Uniform, add
 from coterie.errors import InputError
@@ -336,18 +334,16 @@ watch_kinds(_as_pytree)
 @cache
 def all_algorithms() -> dict[str, Algorithm]:
     """Every algorithm by its name: found (`coterie.algorithms.names`), never listed by hand."""
-    return {name: find(name) for name in names()}
+    return {name: find(name) for name in ALGORITHMS.names}
 
 
 @cache
 def find(name: str) -> Algorithm:
     """The algorithm called `name`, or in the module `name` if it has a dot; an error lists what there is."""
-    if name not in names() and "." not in name:
-        raise InputError(unknown(name))
-    place = names().get(name, name)
+    module = ALGORITHMS.load(name)
     try:
-        return Algorithm.of(name, place.load() if isinstance(place, EntryPoint) else importlib.import_module(place))
-    except (ImportError, TypeError, ValueError) as error:
-        if name in names() and isinstance(place, str):
-            raise  # our own fault, not the user's
+        return Algorithm.of(name, module)
+    except (TypeError, ValueError) as error:
+        if ALGORITHMS.ours(name):
+            raise
         raise InputError(f"algorithm {name!r}: {error}") from None

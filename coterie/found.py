@@ -1,0 +1,75 @@
+"""Kinds of things that are found and never listed: one file of a package each, or an entry point of another package."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+
+from coterie.errors import InputError
+
+__all__ = ["Kinds", "forget"]
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """What there is of one sort of thing, by name: the files of `package`, and the entry points of the group `package`.
+
+    A file whose name begins with "_", or is in `parts`, is a part of others and no kind. Names are those of the files,
+    with "-" for "_". Listing imports nothing.
+    """
+
+    what: str  # what messages call one of them
+    package: str  # which also names the group of entry points
+    parts: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> Mapping[str, str | EntryPoint]:
+        """Every name, and the module or entry point where it is."""
+        return _names(self)
+
+    def unknown(self, name: str) -> str:
+        """What to say about a name that none has."""
+        return f"unknown {self.what} {name!r}; there are {', '.join(self.names)}, or one of your own as package.module"
+
+    def check(self, name: str) -> str:
+        """The name, or an error that lists what there is; a name with a dot is a module, looked up when loaded."""
+        if name not in self.names and "." not in name:
+            raise InputError(self.unknown(name))
+        return name
+
+    def ours(self, name: str) -> bool:
+        """Whether it is a file of ours, so that an error in it is no mistake of a user."""
+        return isinstance(self.names.get(name), str)
+
+    def load(self, name: str) -> ModuleType:
+        """The module of that name; a stranger's that cannot be imported is an error of one line."""
+        place = self.names.get(self.check(name), name)
+        if self.ours(name):
+            return import_module(str(place))
+        try:
+            return place.load() if isinstance(place, EntryPoint) else import_module(place)
+        except (ImportError, TypeError, ValueError) as error:  # TypeError: a name that begins with a dot
+            raise InputError(f"{self.what} {name!r}: {error}") from None
+
+
+@cache
+def _names(kinds: Kinds) -> Mapping[str, str | EntryPoint]:
+    found: dict[str, str | EntryPoint] = {}
+    for info in pkgutil.iter_modules(import_module(kinds.package).__path__):
+        if not info.name.startswith("_") and info.name not in kinds.parts:
+            found[info.name.replace("_", "-")] = f"{kinds.package}.{info.name}"
+    for point in entry_points(group=kinds.package):
+        if point.name in found:
+            raise InputError(f"{point.value} brings another {kinds.what} {point.name!r}: rename its entry point")
+        found[point.name] = point
+    return dict(sorted(found.items()))
+
+
+def forget() -> None:
+    """Look anew at what there is: a file or an entry point was added while this process ran."""
+    _names.cache_clear()
