@@ -134,7 +134,8 @@ def _show(agreement: Agreement) -> None:
     from coterie.deploy.wording import columns, headlines, settings
 
     say = partial(console.print, highlight=False, markup=False)
-    say(f"valid until {agreement.valid_until:%Y-%m-%d %H:%M} UTC, for {agreement.software}")
+    until, protocol = f"{agreement.valid_until:%Y-%m-%d %H:%M} UTC", f"protocol {agreement.protocol}"
+    say(f"valid until {until}, {protocol}, drawn up with {agreement.software}")
     for line in headlines(agreement):
         say(line)
     names, rows = columns(agreement)

@@ -28,7 +28,7 @@ def spawn(processes: int, arguments: list[str]) -> int:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     env = {**os.environ, "COTERIE_COORDINATOR": address, "COTERIE_PROCESSES": str(processes)}
-    command = [sys.executable, "-m", "coterie.cli", "run", *arguments]
+    command = [sys.executable, "-P", "-m", "coterie.cli", "run", *arguments]
     children = []
     for k, cores in enumerate(_cores(processes)):
         # A session of its own: a terminal's Ctrl-C would reach it twice otherwise, and the second means "at once".

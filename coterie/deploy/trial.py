@@ -129,10 +129,14 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def start_agent(agreement: Path, site: Site, module: str = "coterie.cli") -> subprocess.Popen:
-    """One party's process, with one thread of arithmetic since several share the machine; errors go to errors.txt."""
+def start_agent(agreement: Path, site: Site, module: str | None = None) -> subprocess.Popen:
+    """One party's process, with one thread of arithmetic since several share the machine; errors go to errors.txt.
+
+    It imports nothing from the folder in which it is started, unless `module` says what to run there.
+    """
+    program = ["-P", "-m", "coterie.cli"] if module is None else ["-m", module]
     command = [
-        sys.executable, "-m", module, "agent", str(agreement), "--me", site.name, "--data", str(site.data),
+        sys.executable, *program, "agent", str(agreement), "--me", site.name, "--data", str(site.data),
         "--keys", str(site.keys), "--state", str(site.state),
     ]  # fmt: skip
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false"
