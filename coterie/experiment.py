@@ -310,7 +310,7 @@ def price(
             claim = float(algorithm.claim(cfg, rows(places, int(np.argmax(spent.per_agent))), delta))
     return dataclasses.replace(
         settled, places=places, noise=noise, spending=spent, claim=claim, central=central,
-        for_sums=plan.exchange.noise == "central",
+        for_sums=plan.exchange.central,
     )  # fmt: skip
 
 
@@ -322,6 +322,6 @@ def noise_of(plan: Plan, settled: Priced) -> np.ndarray:
         raise InputError(f"privacy.epsilon lists {len(epsilon)} budgets for {places.agents} agents")
     printed = getattr(settled.cfg, "as_printed", False)
     fixed = settled.cfg.replace(as_printed=False) if printed else settled.cfg
-    if plan.exchange.noise == "central":
+    if plan.exchange.central:
         return central_noise(plan, algorithm, fixed, places)
     return calibrate_agents(algorithm, fixed, places, np.asarray(epsilon, float), plan.privacy.delta)

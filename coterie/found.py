@@ -46,15 +46,18 @@ class Kinds:
         """Whether it is a file of ours, so that an error in it is no mistake of a user."""
         return isinstance(self.names.get(name), str)
 
-    def load(self, name: str) -> ModuleType:
-        """The module of that name; a stranger's that cannot be imported is an error of one line."""
+    def load(self, name: str, *needed: str) -> ModuleType:
+        """The module of that name, with the parts it needs; what is wrong with a stranger's is one line."""
         place = self.names.get(self.check(name), name)
         if self.ours(name):
             return import_module(str(place))
         try:
-            return place.load() if isinstance(place, EntryPoint) else import_module(place)
+            module = place.load() if isinstance(place, EntryPoint) else import_module(place)
         except (ImportError, TypeError, ValueError) as error:  # TypeError: a name that begins with a dot
             raise InputError(f"{self.what} {name!r}: {error}") from None
+        if lacking := [part for part in needed if not hasattr(module, part)]:
+            raise InputError(f"{self.what} {name!r}: {module.__name__} lacks {', '.join(lacking)}")
+        return module
 
 
 @cache

@@ -23,7 +23,7 @@ from coterie.data.planned import leaks_of
 from coterie.drivers.budget import run_events
 from coterie.errors import InputError
 from coterie.experiment import Network, noise_of, public_network, public_sizes, settle
-from coterie.graphs import Graph, make_graph, mixing
+from coterie.graphs import Graph, from_outside
 from coterie.plan import Plan, validate
 from coterie.privacy.accountants import total_mu
 from coterie.privacy.calibration import TOLERANCE
@@ -75,7 +75,7 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
             events = run_events(algorithm, settled.cfg, rows(places, int(everyone[0])), rounds)
             agents.append({"neighbours": int(network.graph.degrees[everyone[0]]), "events": c.encode(events)})
         if plan.privacy is not None:  # noise that is searched for is known to the search's tolerance
-            searched = secure or plan.exchange.noise == "central"
+            searched = secure or plan.exchange.central
             found = noise_of(plan, settled)
             for k, (members, _, multiplier, _) in enumerate(given["agents"]):
                 closed = not searched and total_mu(c.decode(agents[k]["events"])) is not None
@@ -122,9 +122,8 @@ def _network(plan: Plan, public: dict[str, Any], sizes: np.ndarray, secure: bool
     for name, value in c.shape(problem).items():
         equal(f"public.{name}", public[name], value, 0.0)
     graph = _graph(plan, public)
-    rule: dict[str, Any] = {} if plan.graph.kappa is None else {"kappa": plan.graph.kappa}
     names = tuple(public["names"] or (f"agent {i}" for i in range(len(sizes))))
-    mix, leaks = mixing(graph, plan.graph.mixing, **rule), tuple(public["leaks"])
+    mix, leaks = plan.graph.weights(graph), tuple(public["leaks"])
     return Network(graph, mix, problem, sizes, names, leaks=leaks)
 
 
@@ -136,14 +135,14 @@ def _too_large(plan: Plan) -> bool:
 
 def _graph(plan: Plan, public: dict[str, Any]) -> Graph:
     size = public["agents"]
-    if (plan.graph.kind == "file") != (public["edges"] is not None):
+    if from_outside(plan.graph.kind) != (public["edges"] is not None):
         raise Rejected("public.edges: listed for graphs from a file, and only for those")
     if public["edges"] is None:
-        return make_graph(plan.graph.kind, size, seed=plan.graph.seed, **plan.graph.params())
+        return plan.graph.graph(size)
     edges = [tuple(edge) for edge in public["edges"]]
     if edges != sorted(set(edges)) or not all(0 <= i < j < size for i, j in edges):
         raise Rejected(f"public.edges: expected sorted pairs i < j < {size}, each once")
-    return Graph(size, np.array(edges), "file")
+    return Graph(size, np.array(edges), plan.graph.kind)
 
 
 def _deployed(plan: Plan, algorithm: Algorithm) -> Algorithm:
