@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 
 from coterie.algorithms import ALGORITHMS
+from coterie.data.planned import check_source
+from coterie.data.sources import SOURCES
 from coterie.errors import InputError
 from coterie.exchange.kinds import KINDS as EXCHANGES
 from coterie.exchange.kinds import secret_sum
@@ -67,12 +69,12 @@ def _at_home(
             raise ValueError(f"{table}.{name} belongs to {table}.{key} = {' or '.join(map(repr, fit))}, {made}")
 
 
-class DataPlan(Settings):
+class DataPlan(Naming):
     """[data] Which records."""
 
-    source: str = Field(
-        "clinics", description="clinics (made here), adult, mnist, cifar10, heart, diabetes, csv, parquet, store"
-    )
+    table: ClassVar[str] = "data"
+    choices: ClassVar[Mapping[str, Kinds]] = {"source": SOURCES}
+    source: str = Field("clinics", description="data set, form of a table, or your own, as package.module")
     path: Path | None = Field(
         None, description="file, for csv and parquet; folder of a store; or where a named data set lies"
     )
@@ -268,12 +270,6 @@ class Plan(Settings):
 
     @model_validator(mode="after")
     def _consistent(self) -> Plan:
-        if self.data.source in ("csv", "parquet", "store") and self.data.path is None and self.deploy is None:
-            raise ValueError(f"data.path is needed for data.source = {self.data.source!r}")
-        if self.data.source == "store" and self.data.test_fraction != DataPlan.model_fields["test_fraction"].default:
-            raise ValueError(
-                "data.test_fraction does not apply to data.source = 'store': it has test records of its own"
-            )
         budgets = self.privacy.epsilon if self.privacy is not None else None
         known = self.partition.agents or (len(self.partition.sizes) if self.partition.sizes else None)
         if isinstance(budgets, list) and known not in (None, len(budgets)):
@@ -323,6 +319,7 @@ def validate(tree: dict[str, Any], foreign: bool = False) -> Plan:
         for name in type(plan).model_fields:
             if isinstance(table := getattr(plan, name), Naming):
                 table.refuse_modules()
+    check_source(plan)
     plan.graph.check()
     plan.exchange.check()
     plan.algorithm.config()

@@ -55,7 +55,7 @@ BROKEN: dict[str, tuple[list[str], str]] = {
     "a seed of a graph without chance": (["graph.seed=3"], "graph.seed belongs to graph.kind = 'erdos-renyi' or"),
     "a parameter of another graph": (
         ["graph.degree=3"],
-        "graph.degree belongs to graph.kind = 'regular', not 'ring', which takes none",
+        "graph.degree belongs to graph.kind = 'regular'",
     ),
     "kappa of another rule": (["graph.kappa=2.0"], "graph.kappa belongs to graph.mixing = 'laplacian'"),
     "bits of another exchange": (["exchange.bits=8"], "exchange.bits belongs to exchange.kind = 'quantized'"),

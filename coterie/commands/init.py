@@ -13,28 +13,29 @@ import typer
 from rich.console import Console
 
 from coterie.algorithms.base import find
-from coterie.data.loaders import LOADERS
+from coterie.data import SOURCES, find_source
 from coterie.errors import InputError
+from coterie.graphs import KINDS
 from coterie.plan import validate
 
 __all__ = ["init"]
 
+FILES = (".csv", ".parquet", ".pq", ".gz")
+GRAPHS = tuple(kind for kind in KINDS.names if KINDS.ours(kind) and not KINDS.load(kind).Settings.model_fields)
+NAMED = tuple(name for name in SOURCES.names if SOURCES.ours(name) and not find_source(name).needs_path)
 QUESTIONS = {
-    "data": "Where is the data? A CSV or Parquet file, or clinics (synthetic), adult, heart, diabetes, mnist",
+    "data": f"Where is the data? A CSV or Parquet file, or {', '.join(NAMED)}",
     "label": "Which column is the label?",
     "site": "Which column says to which site a record belongs? (empty: split at random)",
     "agents": "How many parties?",
     "algorithm": "Algorithm (dp-dsgd is the strong default; see `coterie algorithms`)",
-    "graph": "Who talks to whom: ring, star, complete or path (more kinds, with parameters: edit the plan)",
+    "graph": f"Who talks to whom: {', '.join(GRAPHS)} (more kinds, with parameters: edit the plan)",
     "epsilon": "Privacy budget ε of each party for the whole run (below 1 is strong)",
     "delta": "δ (well below 1 in the number of records)",
 }
 DEFAULTS: dict[str, Any] = {
     "data": "clinics", "site": "", "agents": 5, "graph": "ring", "epsilon": 1.0, "delta": 1e-5, "algorithm": "dp-dsgd"
 }  # fmt: skip
-FILES = (".csv", ".parquet", ".pq", ".gz")
-GRAPHS = ("ring", "star", "complete", "path")  # those without parameters
-NAMED = tuple(name for name in LOADERS if name not in ("csv", "parquet"))
 
 
 def init(out: Path, given: dict[str, Any], bounds: list[str], force: bool, console: Console) -> None:
@@ -134,11 +135,12 @@ def _text(a: dict[str, Any], bounds: list[tuple[str, float, float]]) -> str:
         ]
         lines += [f"{_quote(c)} = [{low}, {high}]" for c, low, high in bounds] or ["# age = [0, 120]"]
     lines += ["", "[partition]"]
-    if (file and a.get("site")) or data in ("clinics", "heart"):
+    found = find_source(source)
+    if (file and a.get("site")) or found.sited:
         lines += ['kind = "site"           # every site keeps its own records']
     else:
         lines += ['kind = "iid"            # records dealt at random, for trials']
-    if not (file and a.get("site")) and data != "heart":
+    if not (file and a.get("site")) and (found.takes("sites") or not found.sited):
         lines += [f"agents = {a['agents']}"]
     lines += [
         "",

@@ -21,8 +21,8 @@ import pandas as pd
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from coterie.data import load
-from coterie.data.adult import BOOK
 from coterie.data.encode import Book, Category, Number, class_indices
+from coterie.data.sources.adult import BOOK
 from coterie.data.tables import read_table
 from coterie.errors import InputError
 from coterie.fair.decentralised import fit_by_consensus, fit_by_secret_sum

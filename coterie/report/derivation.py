@@ -19,6 +19,7 @@ import numpy as np
 
 from coterie.algorithms.base import Algorithm, find
 from coterie.algorithms.batches import rows
+from coterie.data import find_source
 from coterie.data.planned import leaks_of
 from coterie.drivers.budget import run_events
 from coterie.errors import InputError
@@ -94,7 +95,7 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
         "algorithm": {"name": algorithm.slug, "rounds": settled.rounds, "settings": settings},
         "statements": [one._asdict() for one in said],
         "seed": plan.run.seed,
-        "warnings": [TOO_LARGE] if plan.data.source == "clinics" and _too_large(plan) else [],
+        "warnings": [TOO_LARGE] if find_source(plan.data.source).made and _too_large(plan) else [],
         "agents": agents,
         "central": central,
     }
@@ -111,12 +112,13 @@ def _network(plan: Plan, public: dict[str, Any], sizes: np.ndarray, secure: bool
         raise Rejected(f"public.features: the plan says {plan.problem.dim}")
     if public["classes"] is not None and plan.problem.classes not in (None, public["classes"]):
         raise Rejected(f"public.classes: the plan says {plan.problem.classes}")
-    if plan.data.source == "clinics" and not _too_large(plan):
+    source = find_source(plan.data.source)
+    if source.made and not _too_large(plan):
         made = public_network(plan)
         facts = c.facts(plan, made)
         equal("public", public, facts, 0.0)
         equal("agents.records", sizes.tolist(), made.sizes.tolist(), 0.0)
-    if secure or plan.data.source != "store":  # a store says it for itself; a deployed party reads nothing
+    if secure or source.stream is None:  # a store says it for itself; a deployed party reads nothing
         equal("public.leaks", public["leaks"], [] if secure else list(leaks_of(plan)), 0.0)
     problem = problem_of(plan, public["loss"], public["features"], public["classes"] or 1)
     for name, value in c.shape(problem).items():
