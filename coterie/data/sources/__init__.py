@@ -1,8 +1,8 @@
 """Sources of records, one file each, found and never listed.
 
-A source has `load(path, seed, *, …)`, a `Dataset` (`path` is None unless one is stated, `seed` is for what is drawn), and
-`origins(*, …)`: what it reads from the records with the same options, known before one is read. There is no default for
-it, as a source that says nothing cannot be taken for public. The keyword arguments are its options, typed.
+A source has `load(path, seed, *, …)`, a `Dataset` (`path` is None unless one is stated, `seed` is for what is drawn),
+and `origins(*, …)`: what it reads from the records with the same options, known before one is read. There is no default
+for it, as a source that says nothing cannot be taken for public. The keyword arguments are its options, typed.
 
     MADE = True         made here from public numbers: it can be loaded at any time, as nobody's records are read
     NEEDS_PATH = True   it cannot be found without data.path
