@@ -12,14 +12,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from coterie.commands import DEPLOY
 from coterie.commands.keys import CERTIFICATES
 from coterie.errors import InputError
 
 if TYPE_CHECKING:
     from coterie.deploy.agreement import Agreement
 
-__all__ = ["app"]
+__all__ = ["PANEL", "app"]
 
+PANEL = DEPLOY
 app = typer.Typer(help="Plans that several parties sign up to.", no_args_is_help=True)
 console = Console(soft_wrap=True)
 LONGEST = 3650  # days

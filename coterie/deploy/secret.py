@@ -33,7 +33,7 @@ from coterie.deploy.noise import Source
 from coterie.deploy.party import Carry, Party, Records
 from coterie.deploy.work import Turns
 from coterie.exchange.channels import derive
-from coterie.exchange.fixed_point import BOUND, FixedPoint
+from coterie.exchange.fixed_point import FixedPoint
 from coterie.exchange.parties import expand
 from coterie.plan import Plan
 
@@ -49,10 +49,10 @@ class BadShare(ArithmeticError):
 
 def join(turns: Turns, records: Records, plan: Plan, plan_hash: bytes) -> Party:
     """The party that the plan's exchange asks for."""
-    if plan.exchange.kind != "secret-sum":
+    sums = plan.exchange.sums
+    if sums is None:
         return Party(turns, records)
-    asked = plan.exchange
-    return SecretParty(turns, records, FixedPoint(turns.agents, asked.fraction_bits, asked.bound or BOUND), plan_hash)
+    return SecretParty(turns, records, FixedPoint(turns.agents, sums.fraction_bits, sums.bound), plan_hash)
 
 
 class SecretCarry(eqx.Module):

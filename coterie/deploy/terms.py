@@ -86,7 +86,7 @@ class Terms:
     @property
     def secret(self) -> bool:
         """Whether only the sum of all messages is opened."""
-        return self.plan.exchange.kind == "secret-sum"
+        return self.plan.exchange.sums is not None
 
     def charges(self, node: int) -> list[list[Event]]:
         """What every round of the wire will cost a party.

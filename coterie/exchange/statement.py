@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coterie.errors import InputError
-from coterie.privacy.accountants import Account
+
+if TYPE_CHECKING:
+    from coterie.privacy.accountants import Account
 
 __all__ = ["EVERY_MESSAGE", "Claim", "Statement", "check_threshold", "secret_sum_statement", "tolerated"]
 
