@@ -17,6 +17,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from coterie.algorithms import ALGORITHMS
 from coterie.arguments import check_arguments
 from coterie.errors import InputError
+from coterie.found import Kinds
+from coterie.losses import LOSSES
+from coterie.losses.settings import LossSettings
 from coterie.names import host_and_port, party_name
 
 if TYPE_CHECKING:
@@ -132,31 +135,52 @@ class GraphPlan(Section):
         return {n: getattr(self, n) for n in names if getattr(self, n) is not None}
 
 
-class ProblemPlan(Section):
-    """[problem] What is minimised."""
+class ProblemPlan(BaseModel):
+    """[problem] What is minimised: the keys of all losses, and those of the chosen one ([losses](losses.md))."""
 
-    loss: Literal["logistic", "hinge", "squared", "softmax", "mlp", "mean"] | None = Field(
-        None, description="default: logistic for two classes, softmax for more, squared for numbers"
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
+    loss: Annotated[str, AfterValidator(LOSSES.check)] | None = Field(
+        None,
+        description="a name, or your own as package.module; "
+        "default: logistic for two classes, softmax for more, squared for numbers",
     )
     ridge: float = Field(1e-3, ge=0, description="ridge/2 ‖x‖² added to every agent's objective")
     weighting: Literal["agents", "records"] = Field("agents", description="what counts equally: agents or records")
     dim: Count | None = Field(None, description="number of features, where accounting without data needs it")
-    classes: int | None = Field(
-        None, ge=2, description="number of classes, where no data is there to tell (softmax, mlp)"
-    )
-    width: Positive = Field(0.5, description="half-width of the smoothed corner of the hinge")
-    hidden: list[Count] = Field([50], description="hidden layers of the mlp")
-    activation: Literal["sigmoid", "tanh", "relu"] = Field("tanh", description="of the mlp's hidden layers")
-    radius: Positive | None = Field(
-        None,
-        description="keep the point in a ball of this radius; of a mean: its records lie in a box of this half-width",
-    )
+    classes: int | None = Field(None, ge=2, description="number of classes, where no data is there to tell")
 
-    @model_validator(mode="after")
-    def _belongs(self) -> ProblemPlan:
-        homes = {"width": "hinge", "hidden": "mlp", "activation": "mlp"}
-        _at_home(self, "problem", homes, "loss", self.loss)
-        return self
+    def settings(self, loss: str | None = None) -> LossSettings:
+        """What it says for its loss, or for `loss` if the labels decide that, validated by the loss itself."""
+        chosen, kind = self.loss or loss, LossSettings
+        if chosen is not None:
+            from coterie.losses.base import find_loss
+
+            kind = find_loss(chosen).settings
+        for key in self.model_extra or {}:
+            if key not in kind.model_fields:
+                raise InputError(self._stray(key, kind))
+        try:
+            return kind(**(self.model_extra or {}))
+        except ValidationError as error:
+            raise InputError(_one_line(error, kind, ("problem",))) from None
+
+    def _stray(self, key: str, kind: type[LossSettings]) -> str:
+        """What to say of a key that the loss does not have: whose it is, or what there is."""
+        from coterie.losses.base import find_loss
+
+        homes = [n for n in LOSSES.names if LOSSES.ours(n) and key in find_loss(n).settings.model_fields]
+        if homes:
+            made = "none was chosen" if self.loss is None else f"not {self.loss!r}"
+            return f"problem.{key} belongs to problem.loss = {' or '.join(map(repr, homes))}, {made}"
+        known = ", ".join((*type(self).model_fields, *kind.model_fields))
+        return f"unknown key problem.{key}; expected one of {known}"
+
+    @property
+    def of_classes(self) -> bool:
+        """Whether the stated loss takes labels that are classes."""
+        from coterie.losses.base import find_loss
+
+        return self.loss is not None and find_loss(self.loss).of_classes
 
 
 class AlgorithmPlan(BaseModel):
@@ -344,22 +368,30 @@ def read_plan(path: Path | None, changes: list[str] | None = None) -> Plan:
 
 
 def validate(tree: dict[str, Any], foreign: bool = False) -> Plan:
-    """Check plain data as a plan, the algorithm's own settings included.
+    """Check plain data as a plan, with the own settings of its loss and of its algorithm.
 
-    A `foreign` plan came from somebody else: it may name what is installed as an algorithm, and not any module, since
-    to look a module up is to run it.
+    A `foreign` plan came from somebody else: it may name what is installed, and not any module, since to look a module
+    up is to run it.
     """
     try:
         plan = Plan.model_validate(tree)
     except ValidationError as error:
         raise InputError(_one_line(error, Plan)) from None
-    if foreign and "." in plan.algorithm.name:
-        raise InputError(
-            f"algorithm.name = {plan.algorithm.name!r} is a module: a plan of others takes an algorithm that is "
-            "installed under a name (entry point in the group coterie.algorithms)"
-        )
+    if foreign:
+        _installed("algorithm.name", plan.algorithm.name, ALGORITHMS)
+        _installed("problem.loss", plan.problem.loss, LOSSES)
     plan.algorithm.config()
+    plan.problem.settings()
     return plan
+
+
+def _installed(key: str, name: str | None, kinds: Kinds) -> None:
+    """Refuse a module in a plan of others."""
+    if name is not None and "." in name:
+        raise InputError(
+            f"{key} = {name!r} is a module: a plan of others takes one that is installed under a name "
+            f"(entry point in the group {kinds.package})"
+        )
 
 
 def refuse_ignored(plan: Plan, who: str, *keys: str) -> None:
