@@ -32,7 +32,8 @@ from coterie.algorithms.base import Algorithm, find
 from coterie.drivers.layout import make_layout
 from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.graphs import make_graph, mixing
-from coterie.problems import Linear, Settings
+from coterie.losses.logistic import Logistic
+from coterie.problems import SolverSettings
 
 ROUNDS, DIM, RECORDS = 100, 40, 32
 STEP, SIGMA, RIDGE = 0.5, 0.01, 1e-4
@@ -83,7 +84,7 @@ def ring(agents: int, repeats: int) -> None:
     x, y = classification(agents * RECORDS, DIM, 0, np.float32)
     parts = np.arange(agents * RECORDS).reshape(agents, RECORDS)
     graph = make_graph("ring", agents)
-    problem = Linear(DIM)
+    problem = Logistic(DIM)
     layout = make_layout(
         problem, x, y, parts, graph, mixing(graph, "metropolis"), rounds=ROUNDS, ridge=RIDGE, dtype=jnp.float32
     )
@@ -157,8 +158,8 @@ def admm(repeats: int) -> None:
     graph = make_graph("ring", agents)
     with jax.enable_x64(True):
         layout = make_layout(
-            Linear(d), x, y, parts, graph, mixing(graph, "metropolis"), rounds=rounds, ridge=RIDGE,
-            how=Settings(tolerance=1e-8),
+            Logistic(d), x, y, parts, graph, mixing(graph, "metropolis"), rounds=rounds, ridge=RIDGE,
+            how=SolverSettings(),
         )  # fmt: skip
     algorithm = find("admm")
     one = algorithm.config(penalty=penalty)

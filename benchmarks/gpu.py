@@ -22,7 +22,9 @@ from coterie.algorithms.base import Algorithm, find
 from coterie.drivers.layout import make_layout
 from coterie.drivers.simulate import Run, simulate
 from coterie.graphs import make_graph, mixing
-from coterie.problems import Linear, Perceptron, Settings
+from coterie.losses.logistic import Logistic
+from coterie.losses.mlp import Perceptron
+from coterie.problems import SolverSettings
 
 
 def bandwidth() -> float:
@@ -58,7 +60,7 @@ def sparse(kind: str, agents: int, repeats: int) -> None:
     options: dict[str, Any] = {"degree": 4} if kind == "regular" else {}
     graph = make_graph(kind, agents, seed=0, **options)
     mix = mixing(graph, "metropolis")
-    layout = make_layout(Linear(DIM), x, y, parts, graph, mix, rounds=ROUNDS, ridge=RIDGE, dtype=jnp.float32)
+    layout = make_layout(Logistic(DIM), x, y, parts, graph, mix, rounds=ROUNDS, ridge=RIDGE, dtype=jnp.float32)
     algorithm, runs = Algorithm.of("noisy-dgd", noisy_dgd), [Run(0, noisy_dgd.Config(step=STEP, sigma=SIGMA))]
     times = [simulate(algorithm, layout, runs, rounds=ROUNDS, every=ROUNDS).timing["run_s"] for _ in range(repeats)]
     engine_s = float(np.median(times))
@@ -89,8 +91,8 @@ def batched_admm(runs: int, repeats: int, double: bool) -> None:
     dtype = jnp.float64 if double else jnp.float32
     with jax.enable_x64(double):
         layout = make_layout(
-            Linear(d), x, y, parts, graph, mixing(graph, "metropolis"), rounds=rounds, ridge=RIDGE, dtype=dtype,
-            how=Settings(tolerance=1e-8 if double else 1e-5),
+            Logistic(d), x, y, parts, graph, mixing(graph, "metropolis"), rounds=rounds, ridge=RIDGE, dtype=dtype,
+            how=SolverSettings(),
         )  # fmt: skip
     algorithm = find("admm")
     cfg = algorithm.config(penalty=0.004)

@@ -19,7 +19,7 @@ from coterie.drivers.layout import make_layout
 from coterie.drivers.sharded import make_mesh, make_shards, simulate_shards
 from coterie.drivers.simulate import Run, simulate
 from coterie.graphs import make_graph, mixing
-from coterie.problems import Linear
+from coterie.losses.logistic import Logistic
 
 
 def ours(rounds: int, double: bool, private: bool, devices: int = 1) -> Found:
@@ -27,7 +27,7 @@ def ours(rounds: int, double: bool, private: bool, devices: int = 1) -> Found:
     x, y = data()
     graph = make_graph("complete", PARTIES)
     parts = np.arange(PARTIES * RECORDS).reshape(PARTIES, RECORDS)
-    what = (Linear(DIM), x.reshape(-1, DIM), y.ravel(), parts, graph, mixing(graph, "metropolis"))
+    what = (Logistic(DIM), x.reshape(-1, DIM), y.ravel(), parts, graph, mixing(graph, "metropolis"))
     options = {"rounds": rounds, "ridge": RIDGE, "dtype": jnp.float64 if double else jnp.float32}
     with jax.enable_x64(double):
         alone = devices == 1

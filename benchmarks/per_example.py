@@ -66,7 +66,7 @@ def measure_ours(batch: int) -> tuple[dict[str, float], np.ndarray]:
     import jax
     import jax.numpy as jnp
 
-    from coterie.problems import Perceptron
+    from coterie.losses.mlp import Perceptron
 
     problem = Perceptron(SIZES, "sigmoid")
     features, labels, params = make_data()

@@ -34,7 +34,7 @@ from coterie.algorithms.base import Algorithm
 from coterie.drivers.layout import make_layout
 from coterie.drivers.simulate import Run, simulate
 from coterie.graphs import make_graph, mixing
-from coterie.problems import Linear
+from coterie.losses.logistic import Logistic
 
 ALGORITHM = Algorithm.of("noisy-dgd", noisy_dgd)
 CONFIG = noisy_dgd.Config(step=STEP, sigma=SIGMA)
@@ -46,7 +46,7 @@ def ingredients(agents: int, records: int, dim: int, degree: int, rounds: int) -
     parts = np.arange(agents * records).reshape(agents, records)
     graph = make_graph("ring", agents) if degree == 2 else make_graph("regular", agents, degree=degree, seed=0)
     options = {"rounds": rounds, "ridge": RIDGE, "dtype": jnp.float32}
-    return (Linear(dim), x, y, parts, graph, mixing(graph, "metropolis")), options
+    return (Logistic(dim), x, y, parts, graph, mixing(graph, "metropolis")), options
 
 
 # -- slopes -----------------------------------------------------------------------------------------------------------

@@ -20,12 +20,13 @@ from coterie.drivers.layout import make_places
 from coterie.errors import InputError
 from coterie.exchange.central import central_event
 from coterie.exchange.planned import exchange_of
+from coterie.losses import BY_LABELS
+from coterie.losses.base import problem_of
 from coterie.network import Network, graph_of, public_facts
 from coterie.plan import Plan
 from coterie.privacy import schedules
 from coterie.privacy.events import ObjectivePerturbation, Pure
 from coterie.problems import Problem
-from coterie.problems.planned import problem_of
 from coterie.problems.solve import MOST_STEPS, sure_steps
 
 __all__ = ["check_contract", "need_fit", "need_possible", "need_room", "need_solvable"]
@@ -41,7 +42,7 @@ def check_contract(plan: Plan, *problems: Problem) -> None:
     """
     algorithm = find(plan.algorithm.name)
     need_fit(algorithm, plan)
-    losses = [plan.problem.loss] if plan.problem.loss else ["logistic", "softmax", "squared"]
+    losses = (plan.problem.loss,) if plan.problem.loss else BY_LABELS
     refused = []
     asked = problems or tuple(problem_of(plan, loss, plan.problem.dim or 1, 2) for loss in losses)
     for problem in asked:

@@ -31,12 +31,12 @@ from coterie.drivers.simulate import Run, Test, Trace, simulate
 from coterie.errors import InputError
 from coterie.exchange.planned import central_noise, claim_of, exchange_of
 from coterie.exchange.statement import EVERY_MESSAGE, Claim
+from coterie.losses import by_labels
+from coterie.losses.base import make_problem, need_facts, problem_of
 from coterie.network import Network, graph_of, public_facts
 from coterie.plan import REFERENCES, Plan
 from coterie.privacy import schedules
 from coterie.problems import Problem
-from coterie.problems.facts import need_facts
-from coterie.problems.planned import make_problem, need_bounds, problem_of
 
 __all__ = [
     "Experiment",
@@ -165,7 +165,9 @@ def prepare(plan: Plan) -> Experiment:
     training = dataset.take(train)
     parts = parts_of(plan, training)
     problem = make_problem(plan, dataset.name, dataset.features.shape[1], dataset.classes)
-    need_bounds(problem, dataset)
+    if wrong := problem.outside(dataset.features):
+        raise InputError(f"records of {dataset.name!r} {wrong}")
+    need_facts(problem, problem.columns)
     graph, mix = graph_of(plan, len(parts))
     targets = problem.encode(dataset.targets, dataset.classes)
     names = dataset.site_names if plan.partition.kind == "site" else tuple(f"agent {i}" for i in range(len(parts)))
@@ -187,6 +189,7 @@ def _prepare_store(plan: Plan, stream: Callable[[Path], Store]) -> Experiment:
     if p.sizes is not None and list(p.sizes) != list(store.counts):
         raise InputError(f"partition.sizes says {p.sizes[:8]}, but the store has {list(store.counts[:8])}")
     problem = make_problem(plan, store.folder.name, store.width, store.classes)
+    need_facts(problem, problem.columns)
     features, targets = store.test()
     dataset = Dataset(
         store.folder.name, features, targets, store.classes, store.feature_names, origins=store.origins
@@ -235,6 +238,7 @@ def public_network(plan: Plan) -> Network:
     if plan.problem.loss is None:
         raise InputError("accounting reads no data, so the plan must state problem.loss")
     problem = problem_of(plan, plan.problem.loss, plan.problem.dim or 1, plan.problem.classes or 2)
+    need_facts(problem, problem.columns)
     graph, mix = graph_of(plan, len(sizes))
     names = tuple(f"agent {i}" for i in range(len(sizes)))
     return Network(graph, mix, problem, sizes, names, leaks=leaks_of(plan))
@@ -245,7 +249,7 @@ def needs_dimension(plan: Plan, network: Network) -> bool:
     source = find_source(plan.data.source)
     if plan.problem.dim is not None or source.made or source.stream is not None:
         return False
-    other = dataclasses.replace(network, problem=problem_of(plan, plan.problem.loss or "logistic", 7, 2))
+    other = dataclasses.replace(network, problem=problem_of(plan, plan.problem.loss or by_labels(2), 7, 2))
     return not np.allclose(price(plan, network).noise, price(plan, other).noise, rtol=1e-6)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +21,10 @@ from coterie.drivers.dry_run import emitted, empty_shard
 from coterie.drivers.simulate import Test
 from coterie.errors import InputError
 from coterie.experiment import Network, Priced, assemble, prepare, price, public_network, public_sizes
+from coterie.losses import by_labels
+from coterie.losses.base import find_loss
 from coterie.plan import REFERENCES, Plan
-from coterie.problems import Perceptron, Softmax
+from coterie.problems.labels import SIGNS
 
 __all__ = ["Rehearsal", "explain", "message_size", "rehearse"]
 
@@ -110,20 +111,11 @@ def message_size(network: Network, priced: Priced) -> tuple[int, bool]:
 
 
 def _features(network: Network) -> int:
-    problem = network.problem
-    if isinstance(problem, Softmax):
-        return problem.features
-    return problem.sizes[0] if isinstance(problem, Perceptron) else problem.dim
+    return network.problem.columns
 
 
 def _what(plan: Plan, network: Network) -> str:
-    known: Any = getattr(network.problem, "loss", None)
-    loss = str(plan.problem.loss or known or type(network.problem).__name__.lower())
-    names = {
-        "logistic": "logistic classifier", "hinge": "support vector classifier", "squared": "linear regression",
-        "softmax": "softmax classifier", "mlp": "neural network", "mean": "vector of means",
-    }  # fmt: skip
-    return names.get(loss, f"{loss} model")
+    return find_loss(plan.problem.loss or by_labels(network.problem.labels.classes)).model
 
 
 def _span(values: np.ndarray) -> str:
@@ -142,9 +134,8 @@ def _bytes(count: float) -> str:
 def rehearse(plan: Plan, network: Network, priced: Priced) -> Rehearsal | None:
     """One run on synthetic patients in the plan's shape; None for losses and sizes that this cannot stand for."""
     sizes, features = network.sizes, _features(network)
-    loss = getattr(network.problem, "loss", None)
     total = int(sizes.sum())
-    if loss not in ("logistic", "hinge") or features < 2 or total * features > MOST_NUMBERS:
+    if network.problem.labels is not SIGNS or features < 2 or total * features > MOST_NUMBERS:
         return None
     unlike = plan.partition.kind == "site" or plan.deploy is not None  # then every party is a clinic of its own
     largest = 2 * int(sizes.max()) * len(sizes) if unlike else total  # the smallest clinic has half the mean size

@@ -23,6 +23,8 @@ from coterie.exchange.kinds import secret_sum
 from coterie.found import Kinds
 from coterie.graphs import KINDS as GRAPHS
 from coterie.graphs import RULES, Graph, Mixing, build_graph, build_mixing
+from coterie.losses import LOSSES
+from coterie.losses.settings import LossSettings
 from coterie.names import host_and_port, party_name
 from coterie.settings import Choosing, Naming, Settings, one_line, read
 
@@ -117,31 +119,51 @@ class GraphPlan(Choosing):
         return build_mixing(graph, self.mixing, self.chosen("mixing"))
 
 
-class ProblemPlan(Settings):
-    """[problem] What is minimised."""
+class ProblemPlan(Naming):
+    """[problem] What is minimised: the keys of all losses, and those of the chosen one ([losses](losses.md))."""
 
-    loss: Literal["logistic", "hinge", "squared", "softmax", "mlp", "mean"] | None = Field(
-        None, description="default: logistic for two classes, softmax for more, squared for numbers"
+    model_config = ConfigDict(extra="allow")
+    table: ClassVar[str] = "problem"
+    choices: ClassVar[Mapping[str, Kinds]] = {"loss": LOSSES}
+    loss: Annotated[str, AfterValidator(LOSSES.check)] | None = Field(
+        None,
+        description="a name, or your own as package.module; "
+        "default: logistic for two classes, softmax for more, squared for numbers",
     )
     ridge: float = Field(1e-3, ge=0, description="ridge/2 ‖x‖² added to every agent's objective")
     weighting: Literal["agents", "records"] = Field("agents", description="what counts equally: agents or records")
     dim: Count | None = Field(None, description="number of features, where accounting without data needs it")
-    classes: int | None = Field(
-        None, ge=2, description="number of classes, where no data is there to tell (softmax, mlp)"
-    )
-    width: Positive = Field(0.5, description="half-width of the smoothed corner of the hinge")
-    hidden: list[Count] = Field([50], description="hidden layers of the mlp")
-    activation: Literal["sigmoid", "tanh", "relu"] = Field("tanh", description="of the mlp's hidden layers")
-    radius: Positive | None = Field(
-        None,
-        description="keep the point in a ball of this radius; of a mean: its records lie in a box of this half-width",
-    )
+    classes: int | None = Field(None, ge=2, description="number of classes, where no data is there to tell")
 
-    @model_validator(mode="after")
-    def _belongs(self) -> ProblemPlan:
-        homes = {"width": "hinge", "hidden": "mlp", "activation": "mlp"}
-        _at_home(self, "problem", homes, "loss", self.loss)
-        return self
+    def settings(self, loss: str | None = None) -> LossSettings:
+        """What it says for its loss, or for `loss` if the labels decide that, validated by the loss itself."""
+        chosen, kind = self.loss or loss, LossSettings
+        if chosen is not None:
+            from coterie.losses.base import find_loss
+
+            kind = find_loss(chosen).settings
+        for key in self.model_extra or {}:
+            if key not in kind.model_fields:
+                raise InputError(self._stray(key, kind))
+        return read(kind, self.model_extra or {}, "problem")
+
+    def _stray(self, key: str, kind: type[LossSettings]) -> str:
+        """What to say of a key that the loss does not have: whose it is, or what there is."""
+        from coterie.losses.base import find_loss
+
+        homes = [n for n in LOSSES.names if LOSSES.ours(n) and key in find_loss(n).settings.model_fields]
+        if homes:
+            made = "none was chosen" if self.loss is None else f"not {self.loss!r}"
+            return f"problem.{key} belongs to problem.loss = {' or '.join(map(repr, homes))}, {made}"
+        known = ", ".join((*type(self).model_fields, *kind.model_fields))
+        return f"unknown key problem.{key}; expected one of {known}"
+
+    @property
+    def of_classes(self) -> bool:
+        """Whether the stated loss takes labels that are classes."""
+        from coterie.losses.base import find_loss
+
+        return self.loss is not None and find_loss(self.loss).of_classes
 
 
 class AlgorithmPlan(Naming):
@@ -323,6 +345,7 @@ def validate(tree: dict[str, Any], foreign: bool = False) -> Plan:
     plan.graph.check()
     plan.exchange.check()
     plan.algorithm.config()
+    plan.problem.settings()
     return plan
 
 

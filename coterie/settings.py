@@ -48,7 +48,7 @@ class Naming(BaseModel):
         """Refuse names that are modules and not installed under a name: to look a module up is to run it."""
         for key, kinds in self.choices.items():
             name = getattr(self, key)
-            if "." in name and name not in kinds.names:
+            if name is not None and "." in name and name not in kinds.names:
                 article = "an" if kinds.what[0] in "aeiou" else "a"
                 raise InputError(
                     f"{self.table}.{key} = {name!r} is a module: a plan of others takes {article} {kinds.what} that is "

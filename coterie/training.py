@@ -28,7 +28,7 @@ from coterie.experiment import Priced, assemble, price
 from coterie.plan import Plan, validate
 from coterie.privacy.events import Event, flat
 from coterie.privacy.ledger import Budget, MemoryLedger
-from coterie.problems import Custom, Linear, Mean, Problem, Softmax
+from coterie.problems import Custom, Problem
 
 __all__ = ["Trained", "check_settings", "train"]
 
@@ -138,7 +138,7 @@ def train(
     of floating-point numbers.
 
     Args:
-        problem: `Custom.make(loss, params)` for a loss of your own, or one of `coterie.problems`.
+        problem: `Custom.make(loss, params)` for a loss of your own, or one of `coterie.losses`.
         sites: for each party its (features, targets): numbers, one row a record. Targets in the problem's coding:
             ±1 (logistic, hinge), 0 … k − 1 (softmax, perceptron), numbers (squared), anything (mean). Or, for each
             party, a `Dataset`, whose `leaks` count.
@@ -159,6 +159,7 @@ def train(
 
     >>> rng = np.random.default_rng(0)
     >>> sites = [(rng.uniform(-1, 1, (500, 2)), np.zeros(500)) for _ in range(4)]
+    >>> from coterie.losses.mean import Mean
     >>> model = train(Mean(2, boxed=False), sites, epsilon=1.0, delta=1e-5, seed=0)
     >>> bool(np.abs(model.point).max() < 0.05), round(model.epsilon, 6)
     (True, 1.0)
@@ -204,7 +205,7 @@ def _plan(
     name, chosen = (algorithm, dict(settings or {})) if algorithm != "auto" else _auto(problem, dict(settings or {}))
     if chosen.get("as_printed"):
         raise InputError("as_printed runs are for study and not private: ask for one in a plan file")
-    if isinstance(problem, Mean):
+    if problem.isotropic:
         of_problem["ridge"] = 0.0
         if algorithm == "auto" and rounds is None:
             rounds = 1 + MEAN_MIXING
@@ -225,7 +226,7 @@ MEAN_MIXING = 20  # rounds of averaging after a mean's one release: for the part
 
 def _auto(problem: Problem, settings: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The public rule behind "auto": it looks at the kind of problem and at nothing else."""
-    if isinstance(problem, Mean):
+    if problem.isotropic:
         return "dp-consensus-gd", {"step": 1.0, "stage_one": 1, **settings}
     return "dp-dsgd", settings
 
@@ -253,23 +254,9 @@ def _checked(problem: Problem, features: ArrayLike, targets: ArrayLike, where: s
     x, y = np.asarray(features, float), np.asarray(targets)
     if x.ndim != 2 or y.shape != (len(x),):
         raise InputError(f"{where}: expected features (records, columns) and one target each, got {x.shape}, {y.shape}")
-    if isinstance(problem, Mean):
-        if np.max(np.abs(x), initial=0.0) > problem.radius * (1 + ROUNDING):
-            raise InputError(f"{where}: records must lie in [−{problem.radius}, {problem.radius}], some do not")
-        return x, np.zeros(len(x))
-    if isinstance(problem, Linear | Softmax):
-        largest = float(np.max(np.linalg.norm(x, axis=1), initial=0.0))
-        if largest > problem.bound * (1 + ROUNDING):
-            raise InputError(
-                f"{where}: a record has norm {largest:.6g}, but the price rests on at most {problem.bound:g}: "
-                "scale by public bounds"
-            )
-    if isinstance(problem, Linear) and problem.loss != "squared" and not np.isin(y, (-1, 1)).all():
-        raise InputError(f"{where}: targets of the {problem.loss} loss are −1 and 1")
-    classes = problem.classes if isinstance(problem, Softmax) else getattr(problem, "sizes", (None,))[-1]
-    if classes is None:
-        whole = isinstance(problem, Custom) and problem.integer_targets
-        return x, np.asarray(y, np.int32 if whole else float)
-    if not np.isin(y, np.arange(classes)).all():
-        raise InputError(f"{where}: targets must be whole numbers from 0 to {classes - 1}")
-    return x, y.astype(np.int32)
+    if wrong := problem.outside(x):
+        raise InputError(f"{where}: records {wrong}")
+    try:
+        return x, problem.labels.taken(y)
+    except InputError as error:
+        raise InputError(f"{where}: {error} for {problem.name}") from None

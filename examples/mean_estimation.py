@@ -16,8 +16,8 @@ from coterie.drivers.budget import calibrate_agents
 from coterie.drivers.layout import make_layout
 from coterie.drivers.simulate import Run, simulate
 from coterie.graphs import make_graph, mixing
+from coterie.losses.mean import Mean
 from coterie.privacy.gdp import mu_for
-from coterie.problems import Mean
 
 AGENTS, RECORDS, ROUNDS, STAGE_ONE, SEEDS = 10, 100, 80, 40, 200
 EPSILONS, DELTA = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0), 1e-5

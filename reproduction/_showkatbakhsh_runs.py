@@ -16,8 +16,8 @@ from coterie.algorithms.batches import rows
 from coterie.drivers.layout import Layout, make_layout
 from coterie.drivers.simulate import Run, simulate
 from coterie.graphs import Mixing, make_graph, mixing
+from coterie.losses.mean import Mean
 from coterie.privacy import schedules
-from coterie.problems import Mean
 from reproduction.base import Version
 from reproduction.pricing import cost_of, noise_for
 from reproduction.study import Study

@@ -16,7 +16,8 @@ from coterie.drivers.layout import Layout, make_layout
 from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.found import forget
 from coterie.graphs import make_graph, mixing
-from coterie.problems import Linear, Problem, Shard
+from coterie.losses.logistic import Logistic
+from coterie.problems import Problem, Shard
 
 
 def forget_algorithms() -> None:
@@ -58,7 +59,7 @@ def network(
     g = make_graph(graph, agents, seed=seed, **params)
     with jax.enable_x64(True):
         return make_layout(
-            problem or Linear(d), x, y, parts, g, mixing(g, rule), rounds=rounds, ridge=ridge,
+            problem or Logistic(d), x, y, parts, g, mixing(g, rule), rounds=rounds, ridge=ridge,
             weighting=weighting, shape=shape,
         )  # fmt: skip
 

@@ -221,7 +221,7 @@ def refused(arguments: list[str], words: str, folder: Path, capsys: pytest.Captu
         (["privacy.epsilon=1"], "dsgd is not private"),
         (["partition.sizes=[0, 5]"], "partition.sizes.0"),
         (["run.seed=18446744073709551616"], "seed must be from 0 to 18446744073709551615"),
-        (["problem.loss=softmax", "problem.loss=squared"], "'squared' needs a numeric label"),
+        (["problem.loss=softmax", "problem.loss=squared"], "squared loss needs a numeric label"),
         (["data.source=nothing"], "nothing"),
         (["data.options.colour=3"], "colour"),
         (["graph.kind=regular", "graph.degree=9"], "degree"),

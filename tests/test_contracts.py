@@ -14,8 +14,9 @@ import pytest
 from coterie.algorithms.base import all_algorithms, find
 from coterie.errors import InputError
 from coterie.experiment import price, public_network, settle
+from coterie.losses.logistic import Logistic
 from coterie.plan import Plan, validate
-from coterie.problems import Ball, HeldShard, Linear
+from coterie.problems import Ball, HeldShard
 from tests.support import agent, network
 
 SOLVING = [s for s, a in all_algorithms().items() if a.private and a.needs(a.example).solver]
@@ -65,7 +66,7 @@ def test_noise_that_would_drown_the_tolerance_is_refused(law: str) -> None:
 def test_no_set_is_left_aside_by_a_method_that_solves() -> None:
     """A problem may say that its set does not matter; the density of a minimiser inside one is another matter."""
 
-    class Inside(Linear):
+    class Inside(Logistic):
         interior: ClassVar[bool] = True
 
     assert Inside(3).monotone

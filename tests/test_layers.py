@@ -19,6 +19,7 @@ LAYERS = (
     ("arguments", "names", "compiler", "programs", "engines", "lazily", "found", "settings"),
     ("privacy", "graphs", "data"),
     ("problems",),
+    ("losses",),
     ("algorithms",),
     ("exchange",),
     ("drivers",),
@@ -97,6 +98,7 @@ def test_privacy_is_plain_numpy() -> None:
         (["calibrate", "--rounds", "10", "--epsilon", "1", "--delta", "1e-5"], 0),
         (["run", "--set", "grph.kind=ring"], 2),
         (["run", "--set", "algorithm.name=dp-dsdg"], 2),
+        (["run", "--set", "problem.loss=logistics"], 2),
         *(
             (command.split(), 2)
             for command in (

@@ -11,7 +11,11 @@ import pytest
 import coterie
 from coterie.data import ALL_PUBLIC, make_clinics
 from coterie.errors import InputError
-from coterie.problems import Ball, Custom, Linear, Mean, Softmax
+from coterie.losses.logistic import Logistic
+from coterie.losses.mean import Mean
+from coterie.losses.softmax import Softmax
+from coterie.losses.squared import Squared
+from coterie.problems import Ball, Custom
 
 
 def sites(count: int = 3, dim: int = 2, scale: float = 0.5):
@@ -29,16 +33,16 @@ def test_it_is_found_at_the_top():
 @pytest.mark.parametrize(
     ("problem", "data", "options", "words"),
     [
-        (Linear(2), sites(scale=2.0), {}, "norm .* rests on at most 1"),
-        (Linear(2), [(x, 3 * y) for x, y in sites()], {}, "−1 and 1"),
-        (Linear(2), sites(1), {}, "at least 2 sites"),
-        (Linear(2), [*sites(), *sites(1, dim=3)], {}, r"same features, got \[2, 3\]"),
+        (Logistic(2), sites(scale=2.0), {}, "norms up to .* rests on at most 1"),
+        (Logistic(2), [(x, 3 * y) for x, y in sites()], {}, "−1 and 1"),
+        (Logistic(2), sites(1), {}, "at least 2 sites"),
+        (Logistic(2), [*sites(), *sites(1, dim=3)], {}, r"same features, got \[2, 3\]"),
         (Softmax(2, 3), sites(), {}, "from 0 to 2"),
-        (Mean(2), sites(scale=2.0), {}, "must lie in"),
-        (Linear(2), sites(), {"names": ["a"]}, "1 names for 3 sites"),
-        (Linear(2), sites(), {"graph": "dodecahedron"}, "graph"),
-        (Linear(2), sites(), {"algorithm": "dgd"}, "not private"),
-        (Linear(2), sites(), {"settings": {"clip": -1.0}}, "clip"),
+        (Mean(2), sites(scale=2.0), {}, "expected at most problem.radius = 1"),
+        (Logistic(2), sites(), {"names": ["a"]}, "1 names for 3 sites"),
+        (Logistic(2), sites(), {"graph": "dodecahedron"}, "graph"),
+        (Logistic(2), sites(), {"algorithm": "dgd"}, "not private"),
+        (Logistic(2), sites(), {"settings": {"clip": -1.0}}, "clip"),
     ],
 )
 def test_what_cannot_be_priced_is_refused(problem, data, options, words):
@@ -56,7 +60,7 @@ def test_a_custom_loss_gives_the_built_in_model():
     """The logistic loss written by hand and the one of the package: one model, to rounding, with the same noise."""
     logistic = lambda w, x, y: jnp.logaddexp(0.0, -jnp.sign(y) * (w @ x))  # noqa: E731
     mine = Custom.make(logistic, jnp.zeros(2), lipschitz=1.0, smoothness=0.25, bound=1.0)
-    found = [coterie.train(p, sites(), epsilon=2.0, rounds=10, seed=1) for p in (Linear(2), mine)]
+    found = [coterie.train(p, sites(), epsilon=2.0, rounds=10, seed=1) for p in (Logistic(2), mine)]
     np.testing.assert_allclose(found[0].point, found[1].point, rtol=1e-9)
     np.testing.assert_allclose(found[1].params, found[1].point, rtol=1e-6)
     with pytest.raises(InputError, match="use `point`"):
@@ -71,20 +75,20 @@ def test_a_custom_loss_gives_the_built_in_model():
 def test_what_was_read_from_records_is_told():
     """Records whose making looked at all of them: whatever ε was paid for the messages, nothing is private."""
     with pytest.warns(UserWarning, match="no privacy can be claimed: scaled by the largest record"):
-        told = coterie.train(Linear(2), sites(), rounds=4, seed=0, leaks=["scaled by the largest record"])
+        told = coterie.train(Logistic(2), sites(), rounds=4, seed=0, leaks=["scaled by the largest record"])
     assert (told.private, told.leaks) == (False, ("scaled by the largest record",))
-    quiet = coterie.train(Linear(2), sites(), rounds=4, seed=0)
+    quiet = coterie.train(Logistic(2), sites(), rounds=4, seed=0)
     assert (quiet.private, quiet.leaks) == (True, ())
     np.testing.assert_array_equal(told.point, quiet.point)
 
 
 def test_a_data_set_brings_its_leaks():
     data = [make_clinics(seed=s, sites=1, records=50) for s in range(3)]
-    public = coterie.train(Linear(12), data, rounds=4, seed=0)
+    public = coterie.train(Logistic(12), data, rounds=4, seed=0)
     assert (public.private, public.leaks) == (True, ())
     read = [replace(d, origins=replace(ALL_PUBLIC, classes=("its classes are read from the data",))) for d in data]
     with pytest.warns(UserWarning, match="no privacy can be claimed"):
-        leaky = coterie.train(Linear(12), read, rounds=4, seed=0)
+        leaky = coterie.train(Logistic(12), read, rounds=4, seed=0)
     assert (leaky.private, leaky.leaks) == (False, ("its classes are read from the data",))
     np.testing.assert_array_equal(leaky.point, public.point)
 
@@ -102,11 +106,11 @@ class Unread:
 @pytest.mark.parametrize(
     ("problem", "options", "why"),
     [
-        (Linear(2, loss="squared"), {"algorithm": "dvp"}, "dvp needs"),
-        (Linear(2, constraint=Ball(1.0)), {"algorithm": "pr-admm"}, "does not keep its answer in a set"),
-        (Linear(2), {"algorithm": "dgd"}, "dgd is not private"),
-        (Linear(2), {"algorithm": "gauss-avg-gd"}, "runs on complete graphs"),
-        (Linear(2), {"settings": {"steps": 3}}, "unknown key algorithm.steps"),
+        (Squared(2), {"algorithm": "dvp"}, "dvp needs"),
+        (Logistic(2, constraint=Ball(1.0)), {"algorithm": "pr-admm"}, "does not keep its answer in a set"),
+        (Logistic(2), {"algorithm": "dgd"}, "dgd is not private"),
+        (Logistic(2), {"algorithm": "gauss-avg-gd"}, "runs on complete graphs"),
+        (Logistic(2), {"settings": {"steps": 3}}, "unknown key algorithm.steps"),
     ],
 )
 def test_a_contract_that_fails_is_refused_before_a_record_is_read(problem, options, why):
@@ -120,11 +124,11 @@ def test_a_contract_that_fails_is_refused_before_a_record_is_read(problem, optio
 
 def test_a_seed_that_nobody_gives_has_all_bits_that_the_generator_takes(monkeypatch):
     """The top half counts: two seeds that agree in 32 bits are two noises, and the default has the whole key."""
-    low, wide = (coterie.train(Linear(2), sites(), rounds=3, seed=s).point for s in (7, 7 + (1 << 32)))
+    low, wide = (coterie.train(Logistic(2), sites(), rounds=3, seed=s).point for s in (7, 7 + (1 << 32)))
     assert not np.allclose(low, wide)
     with pytest.raises(InputError, match="seed must be from 0 to 18446744073709551615"):
-        coterie.train(Linear(2), sites(), rounds=3, seed=1 << 64)
+        coterie.train(Logistic(2), sites(), rounds=3, seed=1 << 64)
     asked = []
     monkeypatch.setattr("secrets.randbits", lambda bits: asked.append(bits) or (7 + (1 << 32)))
-    np.testing.assert_array_equal(coterie.train(Linear(2), sites(), rounds=3).point, wide)
+    np.testing.assert_array_equal(coterie.train(Logistic(2), sites(), rounds=3).point, wide)
     assert asked == [64]

@@ -28,7 +28,7 @@ from jaxtyping import Array, Float
 
 from coterie.algorithms.base import Place, Public
 from coterie.problems import Shard, Solver
-from coterie.problems.base import sound
+from coterie.problems.records import sound
 
 __all__ = [
     "LEAST_TOLERANCE", "Number", "Solving", "Standing", "asked", "contraction", "convexity", "dual_step",

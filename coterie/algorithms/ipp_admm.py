@@ -39,7 +39,7 @@ from coterie.algorithms.pp_admm import Message
 from coterie.privacy import events
 from coterie.privacy.events import Event, Gaussian, SparseVector
 from coterie.problems import Shard, Solver
-from coterie.problems.base import sound
+from coterie.problems.records import sound
 
 REFERENCE = "Ding dissertation (2022) ch. 3, IPP-ADMM, Alg. 3, rebuilt with fresh noise; Lyu, Su, Li (2017) for svt"
 PREPAYS = True  # releases are booked in the first c rounds, whenever they happen

@@ -37,7 +37,7 @@ from coterie.audit.setting import Setting, make_setting
 from coterie.drivers.agent import begin, facing, hear, speak
 from coterie.errors import InputError
 from coterie.privacy.events import Event, SampledGaussian
-from coterie.problems import Custom, HeldShard, Settings
+from coterie.problems import Custom, HeldShard, SolverSettings
 
 __all__ = ["batches", "drawn", "explained"]
 
@@ -125,7 +125,7 @@ def _played(
     """Who is in each round's batch. `since` ≥ 0: the rounds before it, and all noise, are drawn anew."""
     laws: dict[str, Law] = algorithm.draws(cfg, place)
     shard, empty = (
-        HeldShard(_problem(place), x, labels, jnp.asarray(RECORDS), place.unit, place.ridge, Settings())
+        HeldShard(_problem(place), x, labels, jnp.asarray(RECORDS), place.unit, place.ridge, SolverSettings())
         for x in (rows, 0 * rows)
     )
     neighbours = Neighbours.at(jnp.zeros(place.dim), degree=degree)

@@ -36,11 +36,11 @@ from coterie.audit.coupling import CLOSE, Coupled, couple
 from coterie.audit.declared import Declared, declare, told
 from coterie.audit.losses import Pair
 from coterie.audit.setting import DRAWN, Setting, attacks_on, place_of, worlds
+from coterie.losses.logistic import Logistic
 from coterie.privacy.accountants import account
 from coterie.privacy.events import Event
 from coterie.privacy.filter import BudgetExceeded
 from coterie.privacy.ledger import Budget, MemoryLedger
-from coterie.problems import Linear
 
 __all__ = ["CHECKS", "Evidence", "Finding", "driver", "examine", "gather"]
 
@@ -365,7 +365,7 @@ def driver(algorithm: Algorithm, cfg: Config | None = None, rounds: int = 4) -> 
     parts = np.split(np.arange(20), 5)
     with jax.enable_x64(True):
         layout = make_layout(
-            Linear(2), features, labels, parts, graph, mixing(graph, "metropolis"), rounds=rounds, ridge=0.05
+            Logistic(2), features, labels, parts, graph, mixing(graph, "metropolis"), rounds=rounds, ridge=0.05
         )
         runs = [Run(seed, cfg or algorithm.example, 1.0) for seed in (0, 1)]
         trace = simulate(algorithm, layout, runs, rounds=rounds, record=True)

@@ -36,20 +36,15 @@ AROUND = (
     ),
     Fault(
         "a bound on gradients that is half the true one",
-        "problems.glm",
+        "losses.logistic",
         "replay",
-        (
-            (
-                'return float("inf") if self.loss == "squared" else self.bound',
-                'return float("inf") if self.loss == "squared" else self.bound / 2',
-            ),
-        ),
+        (("return self.bound\n", "return self.bound / 2\n"),),
         runs=GD,
-        problem="Linear(2)",
+        problem="Logistic(2)",
     ),
     Fault(
         "a softmax gradient's bound without its root of two",
-        "problems.glm",
+        "losses.softmax",
         "replay",
         (("return 2**0.5 * self.bound", "return self.bound"),),
         runs=GD,
@@ -57,7 +52,7 @@ AROUND = (
     ),
     Fault(
         "a mean's records one coordinate apart",
-        "problems.mean",
+        "losses.mean",
         "replay",
         (("return self.radius * self.dim**0.5", "return self.radius"),),
         runs=GD,
@@ -65,7 +60,7 @@ AROUND = (
     ),
     Fault(
         "records that nobody holds to the bound",
-        "problems.base",
+        "problems.records",
         "replay",
         (
             (
@@ -78,7 +73,7 @@ AROUND = (
     ),
     Fault(
         "a gradient that is no number is not clipped",
-        "problems.base",
+        "problems.records",
         "abort",
         (
             (
@@ -88,12 +83,12 @@ AROUND = (
         ),
         runs=DSGD,
         losses=("own, wild",),
-        put=("problems.network.rescale",),
+        put=("problems.custom.rescale",),
     ),
     # -- solvers
     Fault(
         "a solver that is given up early",
-        "problems.base",
+        "problems.shards",
         "solver",
         (
             ("solver = surely(gradient, -linear / low, far, low, high, solver, tolerance, how.fixed)", "pass"),
@@ -103,7 +98,7 @@ AROUND = (
             ),
         ),
         runs="m-admm",
-        put=("problems.base.HeldShard.argmin",),
+        put=("problems.shards.HeldShard.argmin",),
         slow=True,
     ),
     Fault(

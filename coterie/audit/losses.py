@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -21,12 +21,17 @@ from jaxtyping import Array
 from coterie.algorithms.base import Algorithm, Config
 from coterie.audit.neighbours import DEGREE, Neighbours
 from coterie.errors import InputError
-from coterie.problems import Ball, Custom, Linear, Mean, Perceptron, Problem, Softmax
-from coterie.problems.base import Constraint, clip_factor, sound
+from coterie.losses.base import all_losses
+from coterie.losses.logistic import Logistic
+from coterie.losses.mean import Mean
+from coterie.problems import Ball, Custom, Linear, Problem
+from coterie.problems.glm import Pointwise
+from coterie.problems.labels import SIGNS, Labels
 
 __all__ = ["LOSSES", "Pair", "accepted", "pairs"]
 
 FAR = 400.0
+ENDLESS = 1e6  # longer than any bound on records
 
 
 def _pseudo_huber(p: Array, f: Array, y: Array) -> Array:
@@ -54,68 +59,46 @@ def _smooth_distance(score: Array, y: Array) -> Array:
     return jnp.sqrt(1 + (score - y) ** 2) - 1
 
 
-class _Scored(Problem):
+class _Scored(Linear):
     """A loss of one score that lacks one fact only: to see whether a contract asks for it."""
 
-    dim: int = eqx.field(static=True)
-    of: Callable[[Array, Array], Array] = eqx.field(static=True)
-    smoothness: float = eqx.field(static=True)
-    monotone: bool = eqx.field(static=True)
-    convex: bool = eqx.field(static=True)
-    constraint: Constraint | None = None
+    of: Callable[[Array, Array], Array] = eqx.field(static=True, kw_only=True)
+    smoothness: float = eqx.field(static=True, kw_only=True)
+    monotone: bool = eqx.field(static=True, kw_only=True)
+    convex: bool = eqx.field(static=True, kw_only=True)
+    labels: ClassVar[Labels] = SIGNS
     scored: ClassVar[bool] = True
     directed: ClassVar[bool] = True
-    bound: ClassVar[float] = 1.0
     lipschitz: ClassVar[float] = 1.0
 
     @property
     def name(self) -> str:
         return f"scored loss {self.of.__name__[1:]!r}"
 
-    def losses(self, x: Array, features: Array, targets: Array) -> Array:
-        return jax.vmap(self.of)(features @ x, targets)
-
-    def weighted_gradient(self, x: Array, features: Array, targets: Array, weights: Array, clip: Any = None) -> Array:
-        slope = sound(jax.vmap(jax.grad(self.of))(features @ x, targets))
-        if clip is not None:
-            slope = slope * clip_factor(jnp.abs(slope) * jnp.linalg.norm(features, axis=1), clip)
-        return (weights * slope) @ features
-
-    def predict(self, x: Array, features: Array) -> Array:
-        return features @ x
-
-    def encode(self, targets: np.ndarray, classes: tuple[str, ...] | None) -> np.ndarray:
-        return np.asarray(targets, float)
-
-    def admit_targets(self, targets: Any) -> Any:
-        return np.where(targets > 0, 1.0, -1.0)
+    def of_score(self, score: Array, targets: Array) -> Pointwise:
+        first, second = jax.grad(self.of), jax.grad(jax.grad(self.of))
+        return Pointwise(*(jax.vmap(f)(score, targets) for f in (self.of, first, second)))
 
 
-def columns(problem: Problem) -> int:
-    """Features of a record."""
-    if isinstance(problem, Perceptron):
-        return problem.sizes[0]
-    return problem.features if isinstance(problem, Softmax) else problem.dim
+def _found() -> dict[str, Problem]:
+    """The example of every loss that is found, the logistic one first: pairs are crafted for it."""
+    every = {name: loss.example for name, loss in all_losses().items()}
+    return {"logistic": every["logistic"], **every}
 
 
 LOSSES: dict[str, Problem] = {
-    "logistic": Linear(2),
-    "logistic, five features": Linear(5),
-    "hinge": Linear(2, loss="hinge"),
-    "squared": Linear(2, loss="squared"),
-    "softmax": Softmax(2, 3),
-    "mean": Mean(2, boxed=False),
+    **_found(),
+    "logistic, five features": Logistic(5),
+    "logistic, in a ball": Logistic(2, constraint=Ball(2.0)),
     "mean, in its box": Mean(2),
-    "logistic, in a ball": Linear(2, constraint=Ball(2.0)),
-    "network": Perceptron((2, 3, 2)),
     "own, smooth": Custom.make(_pseudo_huber, np.zeros(2), lipschitz=1.0, smoothness=1.0, convex=True, bound=1.0),
     "own, cornered": Custom.make(_absolute, np.zeros(2), lipschitz=1.0, convex=True, bound=1.0),
     "own, wild": Custom.make(_wild, np.zeros(2)),
     "own, wavy": Custom.make(_wavy, np.zeros(2), lipschitz=1.0, smoothness=1.0, bound=1.0),
-    "scored, not convex": _Scored(2, _sigmoid, smoothness=0.1, monotone=True, convex=False),
-    "scored, not monotone": _Scored(2, _smooth_distance, smoothness=1.0, monotone=False, convex=True),
+    "scored, not convex": _Scored(2, of=_sigmoid, smoothness=0.1, monotone=True, convex=False),
+    "scored, not monotone": _Scored(2, of=_smooth_distance, smoothness=1.0, monotone=False, convex=True),
 }
-"""By name. The linear ones in two features have crafted pairs."""
+"""By name. Those of two classes and of one score in two features have crafted pairs."""
 
 
 def accepted(algorithm: Algorithm, cfg: Config | None = None) -> list[str]:
@@ -164,15 +147,14 @@ def pairs(problem: Problem, count: int, seed: int = 0) -> Iterator[Pair]:
     """Pairs drawn at random, the same for the same seed: hostile in features, targets and neighbours."""
     rng = np.random.default_rng(seed)
     flags: tuple[tuple[str, ...], ...] = ((), ("turning",), ("echo",), ("apart",), ("turning", "apart"))
-    far = 1.0 if isinstance(problem, Perceptron) else FAR
+    far = 1.0 if problem.start(0).any() else FAR  # a model that starts away from zero, as networks do, lives there
     for k in range(count):
-        u, v = rng.standard_normal((2, columns(problem)))
+        u, v = rng.standard_normal((2, problem.columns))
         u, v = u / np.linalg.norm(u), v / np.linalg.norm(v)
         if k % 2 == 0:
             v = -u + 0.1 * v * (k % 4 == 2)  # nearly antipodal
             v /= np.linalg.norm(v)
-        if isinstance(problem, Mean):
-            u, v = np.sign(u), np.sign(v)  # corners of the box
+        u, v = _farthest(problem, u), _farthest(problem, v)
         point = rng.standard_normal(problem.dim)
         point *= far * 10 ** rng.uniform(-3, 0) / np.linalg.norm(point) * (k % 5 != 4) * (30.0 if k % 10 == 6 else 1.0)
         rest = (0.0 * u if k % 3 else 0.3 * v, _target(problem, rng))
@@ -184,8 +166,11 @@ def pairs(problem: Problem, count: int, seed: int = 0) -> Iterator[Pair]:
                    point + problem.start(k), flags[k % len(flags)], seed=None if k % 3 == 0 else k)  # fmt: skip
 
 
+def _farthest(problem: Problem, direction: np.ndarray) -> np.ndarray:
+    """The longest record that `admit` leaves of a direction: on a sphere, in a corner of a box; else as it is."""
+    (row,), _ = problem.admit(ENDLESS * direction[None], np.zeros(1))
+    return direction if np.linalg.norm(row) >= ENDLESS / 2 else row
+
+
 def _target(problem: Problem, rng: np.random.Generator) -> float:
-    choices: Any = [-1.0, 0.0, 1.0, 50.0]
-    if isinstance(problem, Softmax | Perceptron):
-        choices = range(problem.classes if isinstance(problem, Softmax) else problem.sizes[-1])
-    return float(rng.choice(choices))
+    return float(rng.choice(problem.labels.samples))

@@ -21,7 +21,8 @@ from coterie.audit.neighbours import Neighbours
 from coterie.audit.setting import Setting
 from coterie.audit.transcripts import play
 from coterie.errors import InputError
-from coterie.problems import HeldShard, Linear, Settings
+from coterie.losses.logistic import Logistic
+from coterie.problems import HeldShard, SolverSettings
 
 __all__ = ["OneRun", "one_run"]
 
@@ -64,10 +65,10 @@ def _scores(setting: Setting, seed: int) -> tuple[np.ndarray, np.ndarray]:
     m = setting.records
     coins = np.where(np.random.default_rng(seed).uniform(size=m) < 0.5, -1.0, 1.0)
     with jax.enable_x64(True):
-        how = Settings(max_steps=100)
+        how = SolverSettings(max_steps=100)
         place = setting.place
         shard = HeldShard(
-            Linear(m), jnp.asarray(np.diag(coins)), jnp.ones(m), jnp.asarray(m), place.unit, place.ridge, how
+            Logistic(m), jnp.asarray(np.diag(coins)), jnp.ones(m), jnp.asarray(m), place.unit, place.ridge, how
         )
         nobody = Neighbours.at(jnp.zeros(m))
         keys = jax.random.split(jax.random.key(seed), 1)

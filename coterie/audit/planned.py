@@ -18,9 +18,10 @@ from coterie.audit.setting import Setting, make_setting
 from coterie.contracts import check_contract
 from coterie.errors import InputError
 from coterie.experiment import Network, Priced, prepare, price, public_network, public_sizes
+from coterie.losses import by_labels
+from coterie.losses.base import problem_of
 from coterie.plan import Plan, read_plan
-from coterie.problems import Linear, Problem, Softmax
-from coterie.problems.planned import problem_of
+from coterie.problems import Problem
 
 __all__ = ["Looked", "of_plan", "sums"]
 
@@ -51,10 +52,8 @@ def of_plan(path: Path) -> tuple[Plan, list[Looked]]:
 
 def _problem(plan: Plan, network: Network) -> Problem:
     """The plan's problem in two features."""
-    real = network.problem
-    loss = real.loss if isinstance(real, Linear) else plan.problem.loss or "softmax"
-    classes = real.classes if isinstance(real, Softmax) else getattr(real, "sizes", (2,))[-1]
-    return problem_of(plan, loss, 2, classes)
+    classes = network.problem.labels.classes
+    return problem_of(plan, plan.problem.loss or by_labels(classes), 2, classes or 1)
 
 
 def _agents(plan: Plan, network: Network) -> list[int]:

@@ -26,9 +26,11 @@ from coterie.drivers.budget import calibrate_place, run_events
 from coterie.drivers.layout import make_places
 from coterie.errors import InputError
 from coterie.graphs import Graph, Mixing, make_graph, mixing
+from coterie.losses.logistic import Logistic
 from coterie.privacy.accountants import account, total_mu
 from coterie.privacy.events import Event, Free, NonPrivate
-from coterie.problems import HeldShard, Linear, Problem, Settings
+from coterie.problems import HeldShard, Problem, SolverSettings
+from coterie.problems.labels import SIGNS
 
 __all__ = ["ATTACKS", "DIAGONAL", "Setting", "attacks_on", "make_setting", "place_of", "shard_of", "worlds"]
 
@@ -58,7 +60,7 @@ class Setting:
     records: int
     claimed_by: Literal["accountant", "paper"]
     slip: float = 0.0  # how far a hostile solver may stop from the minimiser, as a gradient norm
-    problem: Problem = field(default_factory=lambda: Linear(2))
+    problem: Problem = field(default_factory=lambda: Logistic(2))
     graph: Graph | None = None  # None: three agents
     agent: int = 0  # which of its nodes
 
@@ -127,7 +129,7 @@ def shard_of(setting: Setting, features: Any, targets: Any = None, count: Any = 
         "count": jnp.asarray(n if count is None else count),
         "unit": setting.place.unit,
         "ridge": setting.place.ridge,
-        "how": Settings(max_steps=100),
+        "how": SolverSettings(max_steps=100),
     }
     if setting.slip and side is not None:
         return _Sloppy(**parts, push=jnp.asarray(setting.slip * side))
@@ -160,7 +162,7 @@ def place_of(setting: Setting, pair: Pair) -> Place:
 
 def attacks_on(setting: Setting, drawn: int = DRAWN, seed: int = 0) -> tuple[Pair, ...]:
     """The pairs worth trying: those crafted for linear losses in two dimensions, and some drawn at random for all."""
-    linear = isinstance(setting.problem, Linear) and setting.problem.loss != "squared" and setting.place.dim == 2
+    linear = setting.problem.scored and setting.problem.labels is SIGNS and setting.place.dim == 2
     crafted = (ATTACKS + DIAGONAL if "laplace" in setting.laws else ATTACKS) if linear else ()
     return (*crafted, *pairs(setting.problem, drawn, seed))
 
@@ -226,7 +228,7 @@ def make_setting(
         kind = (algorithm.graphs or ("ring",))[0]
         graph = make_graph(kind, DEGREE + 1)  # agent 0 has two neighbours in every kind
     weights = weights or mixing(graph, "metropolis")
-    problem = Linear(dim) if problem is None else problem
+    problem = Logistic(dim) if problem is None else problem
     algorithm.check(cfg, problem)
     public = Public(
         agents=graph.size, rounds=rounds, dim=problem.dim, count_min=records, count_max=records,

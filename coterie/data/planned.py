@@ -53,7 +53,7 @@ def options_of(plan: Plan, source: str | None = None) -> dict[str, Any]:
     if found.made and found.takes("sites") and plan.partition.agents:
         options.setdefault("sites", plan.partition.agents)
     if found.takes("task") and loss is not None and options.get("classes") is None:
-        options.setdefault("task", "regression" if loss in ("squared", "mean") else "classification")
+        options.setdefault("task", "classification" if plan.problem.of_classes else "regression")
     return options
 
 

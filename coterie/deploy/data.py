@@ -18,7 +18,7 @@ from coterie.data.tables import read_table
 from coterie.deploy.journal import for_owner
 from coterie.errors import InputError
 from coterie.plan import Plan
-from coterie.problems import HeldShard, Problem, Settings
+from coterie.problems import HeldShard, Problem, SolverSettings
 
 __all__ = ["Outline", "Records", "read_records", "write_records"]
 
@@ -117,7 +117,7 @@ class Outline:
         return np.concatenate([x, np.repeat(x[:1], self.rows - self.count, axis=0)])
 
     def _made(self, features: Any, targets: Any) -> HeldShard:
-        how = Settings(fixed=True)  # so that its duration says nothing
+        how = SolverSettings(fixed=True)  # so that its duration says nothing
         count: Any = np.array(self.count, np.int32)
         unit: Any = np.array(self.unit)
         ridge: Any = np.array(self.ridge)

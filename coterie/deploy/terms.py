@@ -72,9 +72,9 @@ class Terms:
         """What is public of one party's records."""
         place, asked = self.place(node), self.plan.problem
         assert asked.dim is not None
-        classes = None if asked.loss in ("squared", "mean") else asked.classes or 2
+        problem = self.network.problem
         return Outline(
-            self.network.problem, int(self.network.sizes[node]), asked.dim, classes, place.rows, float(place.unit),
+            problem, int(self.network.sizes[node]), asked.dim, problem.labels.classes, place.rows, float(place.unit),
             float(place.ridge),
         )  # fmt: skip
 

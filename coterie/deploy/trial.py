@@ -24,7 +24,9 @@ from coterie.deploy.noise import check_deployable
 from coterie.deploy.party import Records, Terms, write_records
 from coterie.errors import InputError
 from coterie.experiment import Experiment, prepare
+from coterie.losses import by_labels
 from coterie.plan import Plan, validate
+from coterie.problems.labels import ClassNumbers
 
 __all__ = ["Site", "Trial", "deployed_plan", "free_ports", "make_trial", "sign_trial", "start_agent"]
 
@@ -57,10 +59,10 @@ def deployed_plan(plan: Plan, experiment: Experiment, listen: str = "127.0.0.1")
     sizes = [int(n) for n in experiment.network.sizes]
     tree["partition"] = {"kind": "iid", "sizes": sizes}
     classes = experiment.dataset.classes
-    loss = plan.problem.loss or ("squared" if classes is None else "logistic" if len(classes) == 2 else "softmax")
+    loss = plan.problem.loss or by_labels(None if classes is None else len(classes))
     tree["problem"] |= {"loss": loss, "dim": int(experiment.features.shape[1])}
-    if classes is not None and loss in ("softmax", "mlp"):
-        tree["problem"]["classes"] = len(classes)
+    if isinstance(labels := experiment.network.problem.labels, ClassNumbers):
+        tree["problem"]["classes"] = labels.classes
     # what the rehearsal has done already, and no agent does
     tree["data"] = {k: v for k, v in tree["data"].items() if k not in ("path", "site", "test_fraction")}
     if not find_source(plan.data.source).made:

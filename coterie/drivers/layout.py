@@ -23,7 +23,7 @@ from coterie.algorithms.batches import rows
 from coterie.data.store import Store
 from coterie.errors import InputError
 from coterie.graphs import Graph, Mixing
-from coterie.problems import HeldShard, Problem, Settings, Shard, StoredShard
+from coterie.problems import HeldShard, Problem, Shard, SolverSettings, StoredShard
 from coterie.problems.stored import PIECE
 
 __all__ = ["Arrays", "Group", "Layout", "Terrain", "make_layout", "make_places"]
@@ -121,7 +121,7 @@ class Terrain:
     weighting: str = field(default="agents", kw_only=True)
     shape: np.ndarray | None = field(default=None, kw_only=True)
     start: np.ndarray | None = field(default=None, kw_only=True)
-    how: Settings | None = field(default=None, kw_only=True)
+    how: SolverSettings | None = field(default=None, kw_only=True)
     dtype: Any = field(default=jnp.float64, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -207,7 +207,7 @@ class Terrain:
         kind = self.dtype if self.targets.dtype.kind == "f" else jnp.int32
         # On an accelerator (`sharded`) `jnp.asarray` would make a second copy.
         numbers = jax.device_put(block.astype(np.dtype(self.dtype), copy=False)), jnp.asarray(labels, kind)
-        return HeldShard(self.problem, *numbers, *self._weights(members), self.how or Settings())
+        return HeldShard(self.problem, *numbers, *self._weights(members), self.how or SolverSettings())
 
     def _stored(self, members: np.ndarray) -> StoredShard:
         """These agents' files; nothing is read."""

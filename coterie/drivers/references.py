@@ -17,7 +17,7 @@ from jaxtyping import Array
 from coterie.algorithms.batches import axes, rows
 from coterie.drivers.layout import Arrays, Group, Layout
 from coterie.drivers.program import Test
-from coterie.problems import Settings, Solver
+from coterie.problems import Solver, SolverSettings
 from coterie.problems.solve import newton_like, projected, quasi_newton
 
 JUDGED = 64  # agents, evenly spaced, whose own models are made and scored: a sample says what they are like
@@ -25,11 +25,11 @@ JUDGED = 64  # agents, evenly spaced, whose own models are made and scored: a sa
 __all__ = ["alone", "pooled", "scores"]
 
 
-def pooled(layout: Layout, how: Settings | None = None) -> np.ndarray:
+def pooled(layout: Layout, how: SolverSettings | None = None) -> np.ndarray:
     """The minimiser of (1/N) Σ_i f_i, to gradient norm 1e-9 (in float64) where the problem is convex."""
     place, problem = layout.placed.place, layout.problem
     dtype = place.start.dtype
-    how = how or Settings(max_steps=500)
+    how = how or SolverSettings(max_steps=500)
     tolerance = 1e-9 if dtype == jnp.float64 else 1e-5
 
     def solve(x: Array, groups: list[Group]) -> Array:  # an argument: as constants, records would be compiled in

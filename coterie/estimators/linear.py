@@ -16,7 +16,9 @@ from coterie.data.labels import public_labels
 from coterie.errors import InputError
 from coterie.estimators.base import WEIGHTS, Consensus, rows_of
 from coterie.estimators.public import Box, box, default_radius
-from coterie.problems import Linear, Softmax
+from coterie.losses.logistic import Logistic
+from coterie.losses.softmax import Softmax
+from coterie.losses.squared import Squared
 
 __all__ = ["PrivateConsensusClassifier", "PrivateConsensusRegressor"]
 
@@ -152,7 +154,7 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
         """
         if sample_weight is not None:
             raise InputError(WEIGHTS)
-        self._check(Linear(1), Softmax(1, 2))
+        self._check(Logistic(1), Softmax(1, 2))
         X, y, agents = self._pooled(X, y, agents)
         x, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
@@ -199,9 +201,9 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
             raise InputError(f"label {stray!r} is not one of the classes {self.classes_.tolist()}")
         return same.argmax(axis=1)
 
-    def _problem(self, width: int, codes: NDArray) -> tuple[Linear | Softmax, NDArray]:
+    def _problem(self, width: int, codes: NDArray) -> tuple[Logistic | Softmax, NDArray]:
         if len(self.classes_) == 2:
-            return Linear(width), np.where(codes == 1, 1.0, -1.0)
+            return Logistic(width), np.where(codes == 1, 1.0, -1.0)
         return Softmax(width, len(self.classes_)), codes.astype(np.int32)
 
     def _credit(self, X: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
@@ -282,7 +284,7 @@ class PrivateConsensusRegressor(RegressorMixin, _LinearModel):
         """
         if sample_weight is not None:
             raise InputError(WEIGHTS)
-        self._check(Linear(1, loss="squared"))
+        self._check(Squared(1))
         X, y, agents = self._pooled(X, y, agents)
         x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         where = self._box(x.shape[1])
@@ -291,7 +293,7 @@ class PrivateConsensusRegressor(RegressorMixin, _LinearModel):
         if test is not None:
             tx, ty = validate_data(self, *test, dtype=np.float64, y_numeric=True, reset=False)
             shown = rows_of(tx, where, self.radius), self._target.scale(ty)
-        problem, rows = Linear(x.shape[1] + 1, loss="squared"), rows_of(x, where, self.radius)
+        problem, rows = Squared(x.shape[1] + 1), rows_of(x, where, self.radius)
         found = self._run(
             problem, rows, self._target.scale(y), agents, shown, ridge=self.ridge, weighting=self.weighting
         )

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coterie.estimators.base import Consensus
-from coterie.problems import Mean
+from coterie.losses.mean import Mean
 
 __all__ = ["PrivateMean"]
 

@@ -28,8 +28,9 @@ from coterie.fair.noise import Noise
 from coterie.fair.polynomial import Statistics
 from coterie.privacy.accountants import Account
 from coterie.privacy.events import Event
-from coterie.problems.base import clip_factor, sound
-from coterie.problems.glm import Linear
+from coterie.problems import Constraint, Linear, Problem
+from coterie.problems.labels import Labels
+from coterie.problems.records import clip_factor, sound
 
 __all__ = ["CovariancePenalised", "Direction", "release_direction"]
 
@@ -61,9 +62,10 @@ def release_direction(
     return Direction(rows / statistics.count, share, levels.events, levels.account)
 
 
-class CovariancePenalised(Linear):
+class CovariancePenalised(Problem):
     """A linear model whose every record's loss carries the public penalty α Σ_j h(v̂_jᵀw); build it with `make`."""
 
+    base: Linear  # the loss without the penalty
     directions: tuple[tuple[float, ...], ...] = eqx.field(static=True, kw_only=True)  # V̂; a shard's arrays are its own
     alpha: float = eqx.field(static=True, kw_only=True)
     corner: float = eqx.field(static=True, kw_only=True)
@@ -82,20 +84,39 @@ class CovariancePenalised(Linear):
         if not corner > 0:
             raise InputError(f"corner must be > 0, got {corner}")
         return cls(
-            base.dim, base.loss, base.bound, base.width, base.constraint,
-            directions=tuple(map(tuple, directions.tolist())), alpha=float(alpha), corner=float(corner),
+            base, directions=tuple(map(tuple, directions.tolist())), alpha=float(alpha), corner=float(corner),
             reach=float(np.linalg.norm(directions, axis=1).sum()), bend=float(np.linalg.norm(directions, 2) ** 2),
         )  # fmt: skip
 
     @property
+    def name(self) -> str:
+        return f"{self.base.name} with a covariance penalty"
+
+    @property
+    def dim(self) -> int:
+        return self.base.dim
+
+    @property
+    def bound(self) -> float:
+        return self.base.bound
+
+    @property
+    def constraint(self) -> Constraint | None:
+        return self.base.constraint
+
+    @property
+    def labels(self) -> Labels:
+        return self.base.labels
+
+    @property
     def lipschitz(self) -> float:
         """Bound on the norm of one record's gradient, penalty included."""
-        return super().lipschitz + self.alpha * self.reach
+        return self.base.lipschitz + self.alpha * self.reach
 
     @property
     def smoothness(self) -> float:
         """Bound on one record's curvature, penalty included."""
-        return super().smoothness + self.alpha / self.corner * self.bend
+        return self.base.smoothness + self.alpha / self.corner * self.bend
 
     def _rows(self, x: Array) -> Float[Array, "k d"]:
         return jnp.asarray(np.array(self.directions), x.dtype)
@@ -111,12 +132,12 @@ class CovariancePenalised(Linear):
         return self.alpha * jnp.clip(sound(v @ x / self.corner), -1.0, 1.0) @ v
 
     def losses(self, x: Float[Array, " d"], features: Array, targets: Array) -> Float[Array, " rows"]:
-        return self.at(x, features, targets).value + self.penalty(x)
+        return self.base.at(x, features, targets).value + self.penalty(x)
 
     def weighted_gradient(
         self, x: Float[Array, " d"], features: Array, targets: Array, weights: Array, clip: Array | float | None = None
     ) -> Float[Array, " d"]:
-        slope, p = sound(self.at(x, features, targets).slope), self.pull(x)
+        slope, p = sound(self.base.at(x, features, targets).slope), self.pull(x)
         if clip is not None:
             # of the sum itself: a norm from squares and products is off where slope·x and a long p nearly cancel
             norms = jnp.linalg.norm(slope[:, None] * features + p, axis=1)
@@ -129,4 +150,7 @@ class CovariancePenalised(Linear):
         v = self._rows(x)
         inside = (jnp.abs(v @ x) <= self.corner).astype(x.dtype)
         penalty = self.alpha / self.corner * (v.T * inside) @ v
-        return super().weighted_hessian(x, features, targets, weights) + jnp.sum(weights) * penalty
+        return self.base.weighted_hessian(x, features, targets, weights) + jnp.sum(weights) * penalty
+
+    def predict(self, x: Float[Array, " d"], features: Array) -> Array:
+        return self.base.predict(x, features)

@@ -1,10 +1,11 @@
-"""Losses and models behind two calls: `shard.argmin` and `shard.gradient`."""
+"""What losses are made of, and shards: an algorithm knows two calls, `shard.argmin` and `shard.gradient`."""
 
-from coterie.problems.base import Ball, Box, Constraint, HeldShard, Problem, Shard
-from coterie.problems.glm import Linear, Softmax
-from coterie.problems.mean import Mean
-from coterie.problems.network import Custom, Perceptron
-from coterie.problems.solve import Settings, Solver
+from coterie.problems.base import Problem
+from coterie.problems.custom import Custom
+from coterie.problems.glm import Linear
+from coterie.problems.sets import Ball, Box, Constraint
+from coterie.problems.shards import HeldShard, Shard
+from coterie.problems.solve import Solver, SolverSettings
 from coterie.problems.stored import StoredShard
 
 __all__ = [
@@ -14,12 +15,9 @@ __all__ = [
     "Custom",
     "HeldShard",
     "Linear",
-    "Mean",
-    "Perceptron",
     "Problem",
-    "Settings",
     "Shard",
-    "Softmax",
     "Solver",
+    "SolverSettings",
     "StoredShard",
 ]

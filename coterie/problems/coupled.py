@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from coterie.errors import InputError
-from coterie.problems.base import clip_factor, sound
+from coterie.problems.records import clip_factor, sound
 
 __all__ = ["Agent", "Cost", "Coupled", "Gap", "Kkt", "Quadratic", "Smooth", "quadratic_agent", "smooth_agent"]
 

@@ -4,8 +4,9 @@ Facts are what privacy is proved from, and a user's own loss states its own. Not
 counterexample among records and points from tiny to huge, the start and zero among them, and among records of exact
 zeros and ones with every small label at scores of millions: a gradient that is not finite or longer than `lipschitz`
 (of the loss, or as `weighted_gradient` gives it), a slope that falls along a line (`convex`), one that turns faster
-than `smoothness`, a gradient that changes its direction (`scored`) or its sign (`monotone`), and two records whose
-gradients are farther apart than `half_gap` allows for, at one point or, coordinate by coordinate, at many (`directed`).
+than `smoothness`, or not as the point does (`isotropic`), a gradient that changes its direction (`scored`) or its sign
+(`monotone`), and two records whose gradients are farther apart than `half_gap` allows for, at one point or, coordinate
+by coordinate, at many (`directed`).
 """
 
 from __future__ import annotations
@@ -16,13 +17,10 @@ import numpy as np
 
 from coterie.errors import InputError
 from coterie.problems.base import Problem
-from coterie.problems.glm import Linear, Softmax
-from coterie.problems.mean import Mean
-from coterie.problems.network import Custom, Perceptron
+from coterie.problems.labels import WHOLE
 
-__all__ = ["need_facts"]
+__all__ = ["try_facts"]
 
-PROVED = (Linear, Softmax, Mean, Perceptron)  # whose facts are derived where they are stated, and tested
 TRIES, SLACK = 400, 1e-6
 SUMMED = 24  # records, and points, on which clipped sums are tried
 PAIRED = 48  # records, and points, that are tried in all pairs
@@ -31,19 +29,17 @@ RADII = (0.0, 1.0, 1e4, 1e6)  # of points
 ONES = 64  # features of which each is tried as the only one
 
 
-def need_facts(problem: Problem, columns: int) -> None:
-    """Refuse a loss of one's own whose statements a made-up record of so many columns contradicts.
+def try_facts(problem: Problem, columns: int) -> None:
+    """Refuse a loss whose statements a made-up record of so many columns contradicts.
 
     What it need not state is tried too: that a clipped gradient is no longer than the clip, and that every record adds
     its own part to a sum, whatever the others are.
     """
-    if type(problem) in PROVED:
-        return
     features, targets, here, there = _made(problem, columns)
     if complaint := _sums(problem, features[:SUMMED], targets[:SUMMED], here[:SUMMED]):
         raise InputError(f"{problem.name}: {complaint}")
     stated = problem.convex, problem.bounded, problem.smooth, problem.scored, problem.directed, problem.monotone
-    if not any(stated):
+    if not (any(stated) or problem.isotropic):
         return
 
     def slope(x: jax.Array, f: jax.Array, y: jax.Array) -> jax.Array:
@@ -108,6 +104,8 @@ def _complaint(problem: Problem, one: np.ndarray, two: np.ndarray, apart: np.nda
     if problem.smooth and np.any(turned > problem.smoothness * distance * (1 + SLACK)):
         worst = float(np.max(turned[distance > 0] / distance[distance > 0]))
         return f"smoothness = {problem.smoothness:g} is stated, but its slope turns by {worst:.4g} a unit somewhere"
+    if problem.isotropic and np.any(np.linalg.norm(one - two - apart, axis=1) > rounding + SLACK * distance):
+        return "isotropic is stated, but a gradient does not change by as much as the point"
     lengths, along = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1), np.sum(one * two, axis=1)
     if (problem.scored or problem.monotone) and np.any(np.abs(along) < lengths * (1 - SLACK)):
         return "scored is stated, but the gradient of a made-up record changes its direction with the point"
@@ -150,7 +148,7 @@ def _made(problem: Problem, columns: int) -> tuple[np.ndarray, np.ndarray, np.nd
     mixed = rng.permutation(TRIES + len(crafted[1]))  # the first few of both kinds are tried in pairs and sums
     whole = (features, targets, here, there)
     features, targets, here, there = (np.concatenate(x)[mixed] for x in zip(whole, crafted, strict=True))
-    if isinstance(problem, Custom) and problem.integer_targets:
+    if problem.labels is WHOLE:
         targets = np.abs(np.rint(targets)).astype(np.int32)
     features, targets = problem.admit(features, targets)
     return features, targets, here, there

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-__all__ = ["MOST_STEPS", "Settings", "Solver", "newton_like", "projected", "quasi_newton", "sure_steps", "surely"]
+__all__ = ["MOST_STEPS", "Solver", "SolverSettings", "newton_like", "projected", "quasi_newton", "sure_steps", "surely"]
 
 Vector = Float[Array, " d"]
 MEMORY = 4  # pairs kept by L-BFGS
@@ -31,7 +31,7 @@ MOST_STEPS = 20_000  # gradient steps that `surely` takes at most: a plan that m
 PATIENCE = 80  # steps at the present pace that cost as much as a new Hessian: many, as a batch renews all or none
 
 
-class Settings(eqx.Module):
+class SolverSettings(eqx.Module):
     """How long to try. `fixed`: the same work whatever the data say, so that its duration tells nothing."""
 
     max_steps: int = eqx.field(static=True, default=200)
@@ -86,7 +86,7 @@ def newton_like(
     gradient: Callable[[Vector], Vector],
     hessian: Callable[[Vector], Array],
     solver: Solver,
-    how: Settings,
+    how: SolverSettings,
     tolerance: Array | float,
 ) -> Solver:
     """Solve gradient(x) = 0 to norm `tolerance` for a strongly convex function with the given Hessian."""
@@ -147,7 +147,7 @@ def newton_like(
 def quasi_newton(
     value_and_gradient: Callable[[Vector], tuple[Array, Vector]],
     solver: Solver,
-    how: Settings,
+    how: SolverSettings,
     tolerance: Array | float,
 ) -> Solver:
     """L-BFGS with backtracking; a local minimiser of any smooth function, to gradient norm `tolerance`."""
@@ -194,7 +194,7 @@ def projected(
     project: Callable[[Vector], Vector],
     smooth: Array | float,
     solver: Solver,
-    how: Settings,
+    how: SolverSettings,
     tolerance: Array | float,
     bounded: bool = True,
 ) -> Solver:

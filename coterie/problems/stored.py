@@ -21,7 +21,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from coterie.data.store import Store
 from coterie.errors import InputError
-from coterie.problems.base import Problem, Shard
+from coterie.problems.base import Problem
+from coterie.problems.shards import Shard
 
 __all__ = ["PIECE", "StoredShard", "Streamed"]
 

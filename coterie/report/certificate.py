@@ -32,11 +32,14 @@ from coterie.exchange.planned import claim_of
 from coterie.exchange.statement import EVERY_MESSAGE
 from coterie.experiment import Network, Priced
 from coterie.graphs import from_outside
+from coterie.losses import by_labels
+from coterie.losses.base import problem_of
 from coterie.plan import Plan
 from coterie.privacy.accountants import account
 from coterie.privacy.base import _fields
 from coterie.privacy.events import Event, merge
-from coterie.problems import Linear, Mean, Perceptron, Problem, Softmax
+from coterie.problems import Problem
+from coterie.problems.labels import ClassNumbers
 from coterie.report.statements import SECURE, SIMULATED, statements
 
 __all__ = [
@@ -362,20 +365,17 @@ def facts(plan: Plan, network: Network) -> dict[str, Any]:
         "names": None if names == [f"agent {i}" for i in range(len(names))] else names,
         "edges": network.graph.edges.tolist() if from_outside(plan.graph.kind) else None,
         "leaks": list(network.leaks),
-        **shape(network.problem),
+        **shape(plan, network.problem),
     }
 
 
-def shape(problem: Problem) -> dict[str, Any]:
-    """Loss and numbers of features, classes and parameters of a problem that a plan can state."""
-    width = {"parameters": problem.dim}
-    if isinstance(problem, Linear | Mean):
-        return {"loss": getattr(problem, "loss", "mean"), "features": problem.dim, "classes": None, **width}
-    if isinstance(problem, Softmax):
-        return {"loss": "softmax", "features": problem.features, "classes": problem.classes, **width}
-    if isinstance(problem, Perceptron):
-        return {"loss": "mlp", "features": problem.sizes[0], "classes": problem.sizes[-1], **width}
-    raise InputError(f"a certificate needs a problem that a plan can state, got {type(problem).__name__}")
+def shape(plan: Plan, problem: Problem) -> dict[str, Any]:
+    """Loss and numbers of features, classes and parameters of a plan's problem; refuses one that it does not state."""
+    loss = plan.problem.loss or by_labels(problem.labels.classes)
+    classes = problem.labels.classes if isinstance(problem.labels, ClassNumbers) else None
+    if problem_of(plan, loss, problem.columns, classes or 1) != problem:
+        raise InputError(f"a certificate needs a problem that its plan states, got {problem.name}")
+    return {"loss": loss, "features": problem.columns, "classes": classes, "parameters": problem.dim}
 
 
 def _ranges(members: np.ndarray) -> list[list[int]]:

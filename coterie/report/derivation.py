@@ -25,10 +25,11 @@ from coterie.drivers.budget import run_events
 from coterie.errors import InputError
 from coterie.experiment import Network, noise_of, public_network, public_sizes, settle
 from coterie.graphs import Graph, from_outside
+from coterie.losses import BY_LABELS
+from coterie.losses.base import need_facts, problem_of
 from coterie.plan import Plan, validate
 from coterie.privacy.accountants import total_mu
 from coterie.privacy.calibration import TOLERANCE
-from coterie.problems.planned import problem_of
 from coterie.report import certificate as c
 from coterie.report.form import LARGEST
 from coterie.report.statements import statements
@@ -106,7 +107,7 @@ def _network(plan: Plan, public: dict[str, Any], sizes: np.ndarray, secure: bool
     stated = public_sizes(plan)
     if stated is not None and stated.tolist() != sizes.tolist():
         raise Rejected(f"agents.records: the plan's sizes are {stated.tolist()[:20]}, not {sizes.tolist()[:20]}")
-    if public["loss"] not in ([plan.problem.loss] if plan.problem.loss else ["logistic", "softmax", "squared"]):
+    if public["loss"] not in ((plan.problem.loss,) if plan.problem.loss else BY_LABELS):
         raise Rejected(f"public.loss: the plan says {plan.problem.loss or 'that the labels decide'}")
     if plan.problem.dim not in (None, public["features"]):
         raise Rejected(f"public.features: the plan says {plan.problem.dim}")
@@ -121,7 +122,8 @@ def _network(plan: Plan, public: dict[str, Any], sizes: np.ndarray, secure: bool
     if secure or source.stream is None:  # a store says it for itself; a deployed party reads nothing
         equal("public.leaks", public["leaks"], [] if secure else list(leaks_of(plan)), 0.0)
     problem = problem_of(plan, public["loss"], public["features"], public["classes"] or 1)
-    for name, value in c.shape(problem).items():
+    need_facts(problem, problem.columns)
+    for name, value in c.shape(plan, problem).items():
         equal(f"public.{name}", public[name], value, 0.0)
     graph = _graph(plan, public)
     names = tuple(public["names"] or (f"agent {i}" for i in range(len(sizes))))

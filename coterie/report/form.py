@@ -34,7 +34,7 @@ class _Public(_Table):
     names: list[str] | None
     edges: list[Annotated[list[Whole], Field(min_length=2, max_length=2)]] | None
     leaks: list[str]
-    loss: Literal["logistic", "hinge", "squared", "softmax", "mlp", "mean"]
+    loss: str
     features: Annotated[int, Field(ge=1, le=10**9)]
     classes: Annotated[int, Field(ge=1, le=10**6)] | None
     parameters: Annotated[int, Field(ge=1)]

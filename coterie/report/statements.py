@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from coterie.algorithms.base import Algorithm, Config
 from coterie.plan import Plan
-from coterie.problems import Mean, Perceptron, Problem
+from coterie.problems import Problem
 
 __all__ = ["SECURE", "SIMULATED", "Said", "assumptions", "statements"]
 
@@ -44,11 +44,8 @@ def assumptions(
     said = []
     clip = getattr(cfg, "clip", None)
     scaled = "" if leaks else ", scaled there by public bounds"
-    if isinstance(problem, Mean):
-        box = f"the box from {-problem.radius:g} to {problem.radius:g}"
-        said.append(Said(f"every record lies in {box}{scaled}", OWNER))
-    elif not isinstance(problem, Perceptron):
-        said.append(Said(f"every record's features lie in the unit ball{scaled}", OWNER))
+    if problem.premise is not None:
+        said.append(Said(f"{problem.premise}{scaled}", OWNER))
     if clip is not None:
         text = f"every record's gradient is clipped to norm {float(clip):.6g} before anything is done with it"
         said.append(Said(text, PROGRAM))

@@ -17,7 +17,8 @@ from coterie.algorithms.base import Config, Maybe, Place
 from coterie.algorithms.batches import rows
 from coterie.drivers.layout import make_places
 from coterie.graphs import make_graph, mixing
-from coterie.problems import Linear, Shard
+from coterie.losses.logistic import Logistic
+from coterie.problems import Shard
 
 __all__ = ["at", "double", "fits", "many_messages", "one", "papers", "put"]
 
@@ -33,7 +34,7 @@ def papers(count: int = 8000, rounds: int = 50, ridge: float = 0.0, shape: np.nd
     """The papers' setting: a ring of 5, logistic loss."""
     ring = make_graph("ring", 5)
     return make_places(
-        Linear(41), np.full(5, count), ring, mixing(ring, "metropolis"), rounds=rounds, ridge=ridge, shape=shape
+        Logistic(41), np.full(5, count), ring, mixing(ring, "metropolis"), rounds=rounds, ridge=ridge, shape=shape
     )
 
 

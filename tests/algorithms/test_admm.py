@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from coterie.algorithms import admm
-from coterie.problems import Mean
+from coterie.losses.mean import Mean
 from tests.support import network, run
 
 

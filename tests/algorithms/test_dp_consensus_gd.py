@@ -20,9 +20,9 @@ from coterie.drivers.layout import Layout
 from coterie.drivers.references import pooled
 from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.errors import InputError
+from coterie.losses.mean import Mean
 from coterie.privacy import gdp, schedules
 from coterie.privacy.accountants import account, total_mu
-from coterie.problems import Mean
 from tests.algorithms.moves import logistic_moves, move, public
 from tests.support import agent, network, run, swap_record
 

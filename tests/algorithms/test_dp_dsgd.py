@@ -18,9 +18,9 @@ from coterie.drivers.layout import make_layout
 from coterie.drivers.references import pooled
 from coterie.drivers.simulate import Run, Test, simulate
 from coterie.graphs import make_graph, mixing
+from coterie.losses.logistic import Logistic
 from coterie.privacy import gdp
 from coterie.privacy.accountants import account
-from coterie.problems import Linear
 from tests.support import agent, message_gap, network, run, swap_record, worst_logistic_pair, zero_draws
 
 ADULT = Public(5, 1, 104, 8000, 8000, 4, 4, 5.0, 1.0, 0.0, 1.0, 0.25, 1.0, 1e-4)
@@ -197,7 +197,7 @@ def test_adult_with_default_settings():
     from coterie.data import load
 
     data = load("adult")
-    order, problem, scores = np.random.default_rng(0).permutation(len(data)), Linear(104), {}
+    order, problem, scores = np.random.default_rng(0).permutation(len(data)), Logistic(104), {}
     features, labels = data.features.astype(np.float32), np.where(data.targets == 1, 1.0, -1.0).astype(np.float32)
     train, test = order[:40_000], order[40_000:]
     for kind in ("complete", "ring"):

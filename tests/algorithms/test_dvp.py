@@ -19,9 +19,12 @@ from coterie.algorithms.base import Public, find
 from coterie.drivers.budget import calibrate_agents, run_events
 from coterie.drivers.simulate import Run, simulate
 from coterie.errors import InputError
+from coterie.losses.logistic import Logistic
+from coterie.losses.mean import Mean
+from coterie.losses.mlp import Perceptron
+from coterie.losses.softmax import Softmax
 from coterie.privacy.accountants import account
 from coterie.privacy.events import Pure
-from coterie.problems import Linear, Mean, Perceptron, Softmax
 from tests.algorithms.objective import EXACT, log_ratio, optimum, place_with, recovered_tilts, scale_p_value, worst
 from tests.support import agent, network
 
@@ -191,11 +194,11 @@ def test_no_noise_costs_everything_and_makes_no_nan():
             assert account(run_events(find("dvp"), cfg, place), 1e-5).epsilon == np.inf
 
 
-@pytest.mark.parametrize("problem", [Linear(4, "squared"), Softmax(2, 2), Mean(3), Perceptron((2, 2))])
+@pytest.mark.parametrize("problem", [Logistic(4, "squared"), Softmax(2, 2), Mean(3), Perceptron((2, 2))])
 def test_losses_that_the_proof_does_not_cover_are_refused(problem):
     with pytest.raises(InputError, match=f"dvp needs .*: {problem.name} has none stated"):
         find("dvp").check(dvp.EXAMPLE, problem)
-    find("dvp").check(dvp.EXAMPLE, Linear(4, "hinge"))
+    find("dvp").check(dvp.EXAMPLE, Logistic(4, "hinge"))
 
 
 def test_tune_takes_gaussian_noise_where_delta_allows():

@@ -15,9 +15,10 @@ from coterie.drivers.budget import calibrate_agents, run_events
 from coterie.drivers.layout import Layout
 from coterie.drivers.references import pooled
 from coterie.drivers.simulate import Trace
+from coterie.losses.logistic import Logistic
+from coterie.losses.mean import Mean
 from coterie.privacy import gdp
 from coterie.privacy.accountants import account, total_mu
-from coterie.problems import Linear, Mean
 from tests.algorithms.moves import logistic_moves, public
 from tests.support import agent, network, run
 
@@ -96,7 +97,7 @@ def floor(d: int) -> tuple[float, float]:
     x = np.zeros((40, d))
     x[:, 0] = 1.0
     data = x, np.tile([1.0, -1.0], 20)
-    layout = network(4, 10, d, graph="complete", problem=Linear(d), data=data, rounds=40, ridge=0.0)
+    layout = network(4, 10, d, graph="complete", problem=Logistic(d), data=data, rounds=40, ridge=0.0)
     trace = run(ALGORITHM, alg.Config(step=2.0), layout, noise=4.0, seeds=1000, every=40, record=False)
     excess = float(np.mean(trace.curves["train_loss"][:, -1]) - np.log(2))  # the optimum is 0, its loss ln 2
     return excess, float(np.mean(np.sum(trace.points[:, 0] ** 2, axis=1)))

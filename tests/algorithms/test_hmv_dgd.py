@@ -18,8 +18,9 @@ from coterie.drivers.budget import calibrate_agents, run_events
 from coterie.drivers.references import pooled
 from coterie.drivers.simulate import Run, simulate
 from coterie.errors import InputError
+from coterie.losses.logistic import Logistic
 from coterie.privacy.accountants import account
-from coterie.problems import Ball, Linear
+from coterie.problems import Ball
 from tests.algorithms.moves import logistic_moves, public
 from tests.support import agent, network, run
 
@@ -114,7 +115,7 @@ def test_noiseless_run_is_gradient_descent_with_the_same_steps() -> None:
 
 
 def test_steps_stay_in_the_set() -> None:
-    layout = network(problem=Linear(4, constraint=Ball(0.3)), rounds=10)
+    layout = network(problem=Logistic(4, constraint=Ball(0.3)), rounds=10)
     noisy = run(ALGORITHM, alg.EXAMPLE, layout, noise=0.05)
     places = [agent(layout, i, noise=0.05)[0] for i in range(5)]
     with jax.enable_x64(True):

@@ -17,9 +17,10 @@ from coterie.drivers.layout import Layout
 from coterie.drivers.references import pooled
 from coterie.drivers.simulate import Trace
 from coterie.errors import InputError
+from coterie.losses.mean import Mean
+from coterie.losses.softmax import Softmax
 from coterie.privacy import gdp
 from coterie.privacy.accountants import total_mu
-from coterie.problems import Mean, Softmax
 from tests.algorithms.moves import logistic_moves, move, public
 from tests.support import agent, network, run, swap_record, worst_logistic_pair
 

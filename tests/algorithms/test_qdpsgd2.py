@@ -16,10 +16,10 @@ from coterie.algorithms.quantize import common_dither
 from coterie.drivers.budget import run_events
 from coterie.drivers.layout import make_places
 from coterie.graphs import make_graph, mixing
+from coterie.losses.mlp import Perceptron
 from coterie.privacy.accountants import account
 from coterie.privacy.events import DiscreteGaussian
 from coterie.privacy.rdp import zcdp_epsilon
-from coterie.problems import Perceptron
 from tests.algorithms.quantized_by_hand import clipped, deadline_batch, records, weights
 from tests.printed import printed_sigma
 from tests.support import agent, network, run, swap_record, worst_logistic_pair

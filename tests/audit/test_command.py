@@ -21,8 +21,8 @@ from coterie.audit.picture import allowed
 from coterie.audit.planned import of_plan, sums
 from coterie.audit.setting import ATTACKS
 from coterie.errors import InputError
+from coterie.losses.hinge import Hinge
 from coterie.privacy.events import Event, Gaussian
-from coterie.problems import Linear
 
 
 @pytest.mark.slow
@@ -56,8 +56,8 @@ def test_a_plan_is_audited_at_its_own_agents(tmp_path: Path, capsys: pytest.Capt
     who = "hinge loss, agent {}: 4 neighbours, {} records, 16 rounds, ε = {}"
     assert found["losses"] == [who.format(0, 30, 3), who.format(1, 90, 3), who.format(3, 40, 1)]
     first = of_plan(plan)[1][0].setting
-    assert isinstance(first.problem, Linear)
-    assert (first.problem.loss, first.problem.width, first.place.rounds) == ("hinge", 0.3, 16)
+    assert isinstance(first.problem, Hinge)
+    assert (first.problem.width, first.place.rounds) == (0.3, 16)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ from coterie.algorithms.batches import axes
 from coterie.drivers.layout import Layout, make_layout
 from coterie.drivers.references import alone
 from coterie.graphs import make_graph, mixing
-from coterie.problems import HeldShard, Softmax
+from coterie.losses.softmax import Softmax
+from coterie.problems import HeldShard
 
 AGENTS, RECORDS, FEATURES, CLASSES = 5, 288, 64, 10
 

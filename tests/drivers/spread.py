@@ -18,7 +18,7 @@ from coterie.drivers.layout import make_layout
 from coterie.drivers.sharded import Shards, make_mesh, make_shards, simulate_shards
 from coterie.drivers.simulate import Run, Test, Trace, simulate
 from coterie.graphs import make_graph, mixing
-from coterie.problems import Linear
+from coterie.losses.logistic import Logistic
 from tests.support import logistic_data
 
 SIZES = [5, 9, 3, 7, 4, 6, 8, 2, 5, 3, 11, 4, 6]
@@ -32,7 +32,7 @@ def ingredients(kind: str) -> tuple[tuple, dict[str, Any]]:
     params = {"edges": 18} if kind == "gnm" else {}  # few enough that no matrix product is used
     graph = make_graph(kind, len(SIZES), seed=1, **params)
     options = {"rounds": ROUNDS, "ridge": 0.05}
-    return (Linear(DIM), x, y, parts, graph, mixing(graph, "metropolis")), options
+    return (Logistic(DIM), x, y, parts, graph, mixing(graph, "metropolis")), options
 
 
 def both(slug: str, kind: str, devices: int) -> tuple[Trace, Trace, Shards]:

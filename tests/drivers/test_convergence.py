@@ -14,7 +14,8 @@ from coterie.drivers.layout import Layout
 from coterie.drivers.references import alone, pooled
 from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.graphs import make_graph, mixing
-from coterie.problems import Ball, Linear
+from coterie.losses.logistic import Logistic
+from coterie.problems import Ball
 from tests.support import logistic_data, network
 
 SIZES = [10, 25, 40, 15, 30, 20]
@@ -91,10 +92,10 @@ def test_pooled_with_equal_agents_weighs_their_records_unequally() -> None:
 
 def test_pooled_respects_a_constraint() -> None:
     free = optimum()
-    layout = network(6, SIZES, DIM, ridge=RIDGE, rounds=1, problem=Linear(DIM, constraint=Ball(0.5)))
+    layout = network(6, SIZES, DIM, ridge=RIDGE, rounds=1, problem=Logistic(DIM, constraint=Ball(0.5)))
     got = pooled(layout)
     assert np.linalg.norm(free) > 0.5
     assert np.linalg.norm(got) == pytest.approx(0.5, abs=1e-9)
-    loose = network(6, SIZES, DIM, ridge=RIDGE, rounds=1, problem=Linear(DIM, constraint=Ball(50.0)))
+    loose = network(6, SIZES, DIM, ridge=RIDGE, rounds=1, problem=Logistic(DIM, constraint=Ball(50.0)))
     np.testing.assert_allclose(pooled(loose), free, atol=1e-7)
     np.testing.assert_allclose(np.linalg.norm(alone(layout), axis=1), 0.5, atol=1e-9)

@@ -18,7 +18,8 @@ from coterie.drivers.layout import Layout, make_layout
 from coterie.drivers.references import pooled
 from coterie.errors import InputError
 from coterie.graphs import make_graph, mixing
-from coterie.problems import Custom, Linear
+from coterie.losses.logistic import Logistic
+from coterie.problems import Custom
 from tests.support import logistic_data, network, run
 
 SIZES = [40, 3, 3, 30, 3, 3, 3, 3, 30, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3]
@@ -150,7 +151,7 @@ def test_what_does_not_fit_is_refused(parts: list[int], size: int, words: str) -
     graph = make_graph("path", size)
     with jax.enable_x64(True), pytest.raises(InputError, match=words):
         make_layout(
-            Linear(2), np.zeros((4, 2)), np.ones(4), np.split(np.arange(sum(parts)), np.cumsum(parts)[:-1]),
+            Logistic(2), np.zeros((4, 2)), np.ones(4), np.split(np.arange(sum(parts)), np.cumsum(parts)[:-1]),
             graph, mixing(graph), rounds=1,
         )  # fmt: skip
 
@@ -159,7 +160,7 @@ def test_a_starting_point_of_another_size_is_refused() -> None:
     graph = make_graph("path", 2)
     with jax.enable_x64(True), pytest.raises(InputError, match="starting point"):
         make_layout(
-            Linear(2), np.zeros((2, 2)), np.ones(2), [np.array([0]), np.array([1])], graph, mixing(graph), rounds=1,
+            Logistic(2), np.zeros((2, 2)), np.ones(2), [np.array([0]), np.array([1])], graph, mixing(graph), rounds=1,
             start=np.zeros(3),
         )  # fmt: skip
 

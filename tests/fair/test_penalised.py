@@ -9,14 +9,14 @@ from coterie.errors import InputError
 from coterie.fair.noise import Seeded
 from coterie.fair.penalised import CovariancePenalised, release_direction
 from coterie.fair.polynomial import Statistics
-from coterie.problems.glm import Linear
+from coterie.losses.logistic import Logistic
 from tests.fair.cases import Recorder, records
 
 
 def _made(alpha=2.0, loss="logistic", corner=0.05):
     x, y, z = records(200, 4)
     v = (z - z.mean()) @ x / len(x)
-    return CovariancePenalised.make(Linear(4, loss=loss), v[None], alpha, corner), x, np.where(y == 1, 1.0, -1.0), v
+    return CovariancePenalised.make(Logistic(4, loss=loss), v[None], alpha, corner), x, np.where(y == 1, 1.0, -1.0), v
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
@@ -36,7 +36,7 @@ def test_without_a_weight_it_is_the_plain_problem():
     problem, x, y, _ = _made(alpha=0.0)
     with jax.enable_x64(True):
         w, ones = jnp.ones(4), jnp.ones(200)
-        plain = Linear(4)
+        plain = Logistic(4)
         assert np.allclose(problem.losses(w, x, y), plain.losses(w, x, y))
         for clip in (None, 0.1):
             got = problem.weighted_gradient(w, x, y, ones, clip)
@@ -87,7 +87,7 @@ def test_gradient_descent_with_the_penalty_is_fairer():
     graph = make_graph("ring", 3)
     algorithm = find("dgd")
     covariances = []
-    for problem in (Linear(4), CovariancePenalised.make(Linear(4), direction.rows, alpha=5.0, corner=0.05)):
+    for problem in (Logistic(4), CovariancePenalised.make(Logistic(4), direction.rows, alpha=5.0, corner=0.05)):
         with jax.enable_x64(True):
             layout = make_layout(
                 problem, x, signs, np.array_split(np.arange(600), 3), graph, mixing(graph), rounds=300, ridge=1e-3
@@ -100,8 +100,8 @@ def test_gradient_descent_with_the_penalty_is_fairer():
 
 def test_refusals():
     with pytest.raises(InputError, match=r"\(penalties, 4\)"):
-        CovariancePenalised.make(Linear(4), np.ones((1, 3)))
+        CovariancePenalised.make(Logistic(4), np.ones((1, 3)))
     with pytest.raises(InputError, match="corner"):
-        CovariancePenalised.make(Linear(4), np.ones((1, 4)), corner=0.0)
+        CovariancePenalised.make(Logistic(4), np.ones((1, 4)), corner=0.0)
     with pytest.raises(InputError, match="finite"):
-        CovariancePenalised.make(Linear(4), np.ones((1, 4)), alpha=np.inf)
+        CovariancePenalised.make(Logistic(4), np.ones((1, 4)), alpha=np.inf)

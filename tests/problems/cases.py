@@ -10,7 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from coterie.problems import Ball, Box, Custom, HeldShard, Linear, Mean, Perceptron, Problem, Settings, Shard, Softmax
+from coterie.losses.hinge import Hinge
+from coterie.losses.logistic import Logistic
+from coterie.losses.mean import Mean
+from coterie.losses.mlp import Perceptron
+from coterie.losses.softmax import Softmax
+from coterie.losses.squared import Squared
+from coterie.problems import Ball, Box, Custom, HeldShard, Problem, Shard, SolverSettings
 
 ROWS, FEATURES, CLASSES = 9, 4, 3
 
@@ -22,17 +28,17 @@ def robust(params: dict, features: jax.Array, target: jax.Array) -> jax.Array:
 
 CUSTOM = Custom.make(robust, {"w": np.zeros(FEATURES), "b": np.zeros(())}, smoothness=2.0)
 PROBLEMS: dict[str, Problem] = {
-    "logistic": Linear(FEATURES),
-    "hinge": Linear(FEATURES, loss="hinge", width=0.3),
-    "squared": Linear(FEATURES, loss="squared"),
+    "logistic": Logistic(FEATURES),
+    "hinge": Hinge(FEATURES, width=0.3),
+    "squared": Squared(FEATURES),
     "softmax": Softmax(FEATURES, CLASSES),
     "mean": Mean(FEATURES),
     "sigmoid-net": Perceptron((FEATURES, 5, CLASSES), "sigmoid"),
     "tanh-net": Perceptron((FEATURES, 5, CLASSES), "tanh"),
     "deep-relu-net": Perceptron((FEATURES, 5, 4, CLASSES), "relu"),
     "custom": CUSTOM,
-    "logistic-ball": Linear(FEATURES, constraint=Ball(0.4)),
-    "logistic-box": Linear(FEATURES, constraint=Box(-0.3, 0.25)),
+    "logistic-ball": Logistic(FEATURES, constraint=Ball(0.4)),
+    "logistic-box": Logistic(FEATURES, constraint=Box(-0.3, 0.25)),
 }
 
 
@@ -98,7 +104,7 @@ def gradient(c: Case, weights: np.ndarray, clip: float | None = None, points: np
 
 
 def shard(
-    c: Case, unit: float | None = None, ridge: float = 0.1, how: Settings | None = None, padding: int = 0
+    c: Case, unit: float | None = None, ridge: float = 0.1, how: SolverSettings | None = None, padding: int = 0
 ) -> Shard:
     """The case as one agent's shard, with rows of rubbish after its records."""
     rows = len(c.targets)
@@ -110,7 +116,7 @@ def shard(
             jnp.asarray(rows, jnp.int32),
             jnp.asarray(1 / rows if unit is None else unit),
             jnp.asarray(ridge),
-            how or Settings(),
+            how or SolverSettings(),
         )
 
 

@@ -12,7 +12,11 @@ import pytest
 from scipy.optimize import minimize
 
 from coterie.errors import InputError
-from coterie.problems import Ball, Box, Custom, HeldShard, Linear, Perceptron, Problem, Settings, Shard, Softmax, Solver
+from coterie.losses.hinge import Hinge
+from coterie.losses.logistic import Logistic
+from coterie.losses.mlp import Perceptron
+from coterie.losses.softmax import Softmax
+from coterie.problems import Ball, Box, Custom, HeldShard, Problem, Shard, Solver, SolverSettings
 from coterie.problems.solve import newton_like, sure_steps, surely
 from tests.problems.cases import FEATURES, PROBLEMS, Case, case, robust, shard
 
@@ -61,7 +65,7 @@ def slope(s: Shard, x: np.ndarray, linear: np.ndarray, curvature: float = CURVAT
 
 @cache
 def problem_shard(name: str, seed: int = 1, **how: float) -> Shard:
-    return shard(case(name, rows=60, seed=seed), ridge=0.05, how=Settings(**how), padding=4)
+    return shard(case(name, rows=60, seed=seed), ridge=0.05, how=SolverSettings(**how), padding=4)
 
 
 # -- without constraints -----------------------------------------------------------------------------------------------
@@ -113,7 +117,7 @@ def test_beyond_the_dense_limit_softmax_is_solved_without_a_factor() -> None:
     with jax.enable_x64(True):
         s = HeldShard(
             problem, jnp.asarray(c.features), jnp.asarray(c.targets), jnp.asarray(80, jnp.int32), jnp.asarray(1 / 80),
-            jnp.asarray(1e-3), Settings(max_steps=1000),
+            jnp.asarray(1e-3), SolverSettings(max_steps=1000),
         )  # fmt: skip
     got = solve(s, np.zeros(problem.dim), 0.0, tolerance=1e-10)
     assert np.linalg.norm(slope(s, got.x, np.zeros(problem.dim), 0.0)[1]) <= 1e-10
@@ -146,7 +150,7 @@ def test_a_stale_factor_costs_steps_but_never_accuracy() -> None:
 def test_hard_logistic_subproblems(strength: float) -> None:
     """Separable records, next to no regularizer, and a linear term that drives the answer far out."""
     features = np.eye(FEATURES)
-    c = Case(Linear(FEATURES), features, np.ones(FEATURES), np.zeros(FEATURES))
+    c = Case(Logistic(FEATURES), features, np.ones(FEATURES), np.zeros(FEATURES))
     s = shard(c, ridge=1e-6)
     linear = -strength * 1e-6 * np.ones(FEATURES)
     got = solve(s, linear, 0.0, tolerance=1e-10)
@@ -197,7 +201,7 @@ def cornered(width: float, count: int = 100, seed: int = 0) -> Shard:
     rng = np.random.default_rng(seed)
     features = rng.standard_normal((count, FEATURES))
     features /= np.linalg.norm(features, axis=1, keepdims=True)
-    problem = Linear(FEATURES, loss="hinge", width=width)
+    problem = Hinge(FEATURES, width=width)
     c = Case(problem, features, rng.choice([-1.0, 1.0], count), np.zeros(FEATURES))
     return shard(c, ridge=1e-3)
 
@@ -223,7 +227,7 @@ def test_the_fast_solver_alone_would_have_failed_on_corners() -> None:
             s = cornered(SHARP, seed=seed)
             gradient = lambda x, s=s: s.slope(x) + FLAT * x  # noqa: E731
             bent = lambda x, s=s: s.hessian(x) + FLAT * jnp.eye(FEATURES)  # noqa: E731
-            alone = newton_like(gradient, bent, s.solver(jnp.zeros(FEATURES)), Settings(), 1e-7)
+            alone = newton_like(gradient, bent, s.solver(jnp.zeros(FEATURES)), SolverSettings(), 1e-7)
             left.append(float(alone.residual))
     assert max(left) > 1e-3
 
@@ -334,7 +338,7 @@ def test_constrained_problems_without_a_curvature_bound(kind: str, shape: Ball |
     problem: Problem = Perceptron((FEATURES, 5, 3), "tanh", constraint=shape)
     if kind == "custom":
         problem = Custom.make(PROBLEMS["custom"].loss, {"w": np.zeros(FEATURES), "b": 0.0}, constraint=shape)
-    s = shard(c._replace(problem=problem), ridge=0.05, how=Settings(max_steps=400))
+    s = shard(c._replace(problem=problem), ridge=0.05, how=SolverSettings(max_steps=400))
     linear = linear_term(problem.dim)
     with jax.enable_x64(True):
         start = s.solver(problem.project(jnp.asarray(problem.start(0))))

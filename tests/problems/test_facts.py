@@ -19,14 +19,21 @@ from scipy.optimize import brentq
 
 from coterie.errors import InputError
 from coterie.fair.penalised import CovariancePenalised
-from coterie.problems import Custom, Linear, Mean, Perceptron, Problem, Softmax
+from coterie.losses.hinge import Hinge
+from coterie.losses.logistic import Logistic
+from coterie.losses.mean import Mean
+from coterie.losses.mlp import Perceptron
+from coterie.losses.softmax import Softmax
+from coterie.losses.squared import Squared
+from coterie.problems import Custom, Problem
 from coterie.problems.base import FACTS
-from coterie.problems.facts import need_facts
+from coterie.problems.facts import try_facts
+from coterie.problems.labels import NUMBERS, Labels
 from coterie.training import train
 from tests.problems.cases import FEATURES, PROBLEMS, Case, case, gradient, shard
 
 NOTHING = {"convex": False, "lipschitz": np.inf, "smoothness": np.inf, "half_gap": np.inf,
-           "directed": False, "scored": False, "monotone": False, "interior": False}  # fmt: skip
+           "directed": False, "scored": False, "monotone": False, "isotropic": False, "interior": False}  # fmt: skip
 
 
 class Bare(Problem):
@@ -44,18 +51,17 @@ class Bare(Problem):
     def predict(self, x: Any, features: Any) -> Any:
         return features @ x
 
-    def encode(self, targets: Any, classes: Any) -> Any:
-        return targets
+    labels: ClassVar[Labels] = NUMBERS
 
 
-class Bent(Linear):
+class Bent(Logistic):
     """A built-in loss, changed: what was proved of the old one is not known of the new one."""
 
     def losses(self, x: Any, features: Any, targets: Any) -> Any:
         return super().losses(x, features, targets) + jnp.sin(features @ x)
 
 
-class Loose(Linear):
+class Loose(Logistic):
     """The same loss on records that nobody bounds."""
 
     def admit(self, features: Any, targets: Any) -> Any:
@@ -69,7 +75,7 @@ class Doubling:
         return 2 * super().weighted_gradient(x, features, targets, weights, clip)  # type: ignore[misc]
 
 
-class Mixed(Doubling, Linear):
+class Mixed(Doubling, Logistic):
     """A built-in loss with something mixed in."""
 
 
@@ -84,7 +90,7 @@ class Steep(Softmax):
         return 10 * super().scores(x, features)
 
 
-class Renamed(Linear):
+class Renamed(Logistic):
     """The same loss under another name keeps its facts."""
 
     @property
@@ -99,7 +105,7 @@ def test_a_new_loss_is_nothing_until_it_says_so() -> None:
         assert {fact: getattr(problem, fact) for fact in NOTHING} == NOTHING, problem.name
     assert Renamed(3).monotone
     assert Renamed(3).half_gap == 1.0
-    penalised = CovariancePenalised.make(Linear(2), np.eye(2))
+    penalised = CovariancePenalised.make(Logistic(2), np.eye(2))
     assert (penalised.convex, penalised.scored, penalised.monotone) == (True, False, False)
 
 
@@ -127,7 +133,7 @@ FALSE = {
 def test_false_statements_are_refused(name: str) -> None:
     loss, facts, why = FALSE[name]
     with pytest.raises(InputError, match=why):
-        need_facts(Custom.make(loss, START, **facts), 3)
+        try_facts(Custom.make(loss, START, **facts), 3)
 
 
 def lonely(p: Any, f: Any, y: Any) -> Any:
@@ -157,14 +163,14 @@ def narrow(p: Any, f: Any, y: Any) -> Any:
 def test_a_loss_that_misbehaves_in_a_corner_is_refused(loss: Any, columns: int) -> None:
     facts = {"lipschitz": 1.0, "convex": True, "bound": 1.0}
     with pytest.raises(InputError, match="lipschitz = 1 is stated"):
-        need_facts(Custom.make(loss, np.zeros(columns), **facts), columns)
+        try_facts(Custom.make(loss, np.zeros(columns), **facts), columns)
     own = lambda p, f, y: loss(p["w"], f, y) + 0.0 * p["b"]  # noqa: E731
     with pytest.raises(InputError, match="lipschitz = 1 is stated"):
-        need_facts(Custom.make(own, {"w": np.zeros(columns), "b": np.zeros(())}, **facts), columns)
+        try_facts(Custom.make(own, {"w": np.zeros(columns), "b": np.zeros(())}, **facts), columns)
 
 
 def test_the_gradient_that_is_used_is_tried_too() -> None:
-    class Flat(Linear):
+    class Flat(Logistic):
         lipschitz: ClassVar[float] = 1.0  # type: ignore[assignment]
 
         def losses(self, x, features, targets):
@@ -175,7 +181,7 @@ def test_the_gradient_that_is_used_is_tried_too() -> None:
             return (weights * long) @ features
 
     with pytest.raises(InputError, match="lipschitz = 1 is stated"):
-        need_facts(Flat(3), 3)
+        try_facts(Flat(3), 3)
 
 
 class Stated(Bare):
@@ -211,33 +217,32 @@ OWN_CLASS = {
 def test_false_statements_of_a_class_are_refused(name: str) -> None:
     loss, facts, why = OWN_CLASS[name]
     with pytest.raises(InputError, match=why):
-        need_facts(Stated(what=loss, **facts), 3)
+        try_facts(Stated(what=loss, **facts), 3)
 
 
 def test_true_statements_of_a_class_pass() -> None:
-    need_facts(Stated(what=pseudo_huber, scored=True, directed=True, convex=True, lipschitz=1.0, half_gap=1.0), 3)
-    need_facts(Stated(what=lambda p, f, y: jnp.logaddexp(0.0, p @ f), monotone=True, scored=True, half_gap=1.0), 3)
+    try_facts(Stated(what=pseudo_huber, scored=True, directed=True, convex=True, lipschitz=1.0, half_gap=1.0), 3)
+    try_facts(Stated(what=lambda p, f, y: jnp.logaddexp(0.0, p @ f), monotone=True, scored=True, half_gap=1.0), 3)
 
 
 def test_true_statements_and_none_at_all_pass() -> None:
-    need_facts(Custom.make(pseudo_huber, START, lipschitz=1.0, smoothness=1.0, convex=True, bound=1.0), 3)
-    need_facts(Custom.make(lambda p, f, y: jnp.abs(p @ f - y), START, lipschitz=1.0, convex=True, bound=1.0), 3)
-    need_facts(Custom.make(lambda p, f, y: jnp.sqrt((p @ f - y) ** 2), START), 3)
-    need_facts(CovariancePenalised.make(Linear(3), np.eye(3), corner=0.5), 3)
+    try_facts(Custom.make(pseudo_huber, START, lipschitz=1.0, smoothness=1.0, convex=True, bound=1.0), 3)
+    try_facts(Custom.make(lambda p, f, y: jnp.abs(p @ f - y), START, lipschitz=1.0, convex=True, bound=1.0), 3)
+    try_facts(Custom.make(lambda p, f, y: jnp.sqrt((p @ f - y) ** 2), START), 3)
+    try_facts(CovariancePenalised.make(Logistic(3), np.eye(3), corner=0.5), 3)
 
 
 BUILT_IN = {
-    "logistic": Linear(3, bound=2.0), "hinge": Linear(3, loss="hinge"), "squared": Linear(3, loss="squared"),
+    "logistic": Logistic(3, bound=2.0), "hinge": Hinge(3), "squared": Squared(3),
     "softmax": Softmax(3, 4, bound=0.5), "mean": Mean(3, radius=0.7), "network": Perceptron((3, 4, 2)),
-    "penalised": CovariancePenalised.make(Linear(3, loss="hinge"), np.eye(3)[:2], alpha=2.0, corner=0.1),
+    "penalised": CovariancePenalised.make(Hinge(3), np.eye(3)[:2], alpha=2.0, corner=0.1),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_the_search_refutes_no_built_in_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are proved, and not tried in a run; here they are."""
-    monkeypatch.setattr("coterie.problems.facts.PROVED", ())
-    need_facts(BUILT_IN[name], 3)
+    try_facts(BUILT_IN[name], 3)
 
 
 @pytest.mark.parametrize("fact", ["lipschitz", "smoothness", "half_gap"])
@@ -246,20 +251,19 @@ def test_the_search_refutes_a_built_in_bound_that_is_too_small(
     name: str, fact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = BUILT_IN[name]
-    monkeypatch.setattr("coterie.problems.facts.PROVED", ())
     if np.isinf(getattr(problem, fact)):
         pytest.skip("no such bound")
     true = getattr(problem, fact)
     monkeypatch.setattr(type(problem), fact, property(lambda _: 0.6 * true))
     with pytest.raises(InputError, match="stated"):
-        need_facts(problem, 3)
+        try_facts(problem, 3)
 
 
 # -- records -----------------------------------------------------------------------------------------------------------
 
 ANYTHING = st.one_of(st.floats(width=64), st.sampled_from([np.nan, np.inf, -np.inf, 1e300, -1e160, 1e-320, 0.0]))
 ADMITTING = {
-    "logistic": Linear(FEATURES), "squared": Linear(FEATURES, loss="squared"), "softmax": Softmax(FEATURES, 3),
+    "logistic": Logistic(FEATURES), "squared": Squared(FEATURES), "softmax": Softmax(FEATURES, 3),
     "mean": Mean(FEATURES, radius=0.5), "net": Perceptron((FEATURES, 3)),
     "custom": Custom.make(pseudo_huber, np.zeros(FEATURES), bound=2.0),
 }  # fmt: skip
@@ -356,11 +360,11 @@ def wild(p: Any, f: Any, y: Any) -> Any:
 
 
 GRADIENTS = {
-    "logistic": Linear(3), "hinge": Linear(3, loss="hinge", width=1e-3), "squared": Linear(3, loss="squared"),
+    "logistic": Logistic(3), "hinge": Hinge(3, width=1e-3), "squared": Squared(3),
     "softmax": Softmax(3, 3), "mean": Mean(3), "custom": Custom.make(wild, np.zeros(3)),
     "custom with a bound": Custom.make(wild, np.zeros(3), lipschitz=0.5),
     "relu net": Perceptron((3, 4, 3), activation="relu"), "tanh net": Perceptron((3, 4, 3)),
-    "penalised": CovariancePenalised.make(Linear(3), np.array([[1.0, 2.0, 3.0]]), alpha=5.0),
+    "penalised": CovariancePenalised.make(Logistic(3), np.array([[1.0, 2.0, 3.0]]), alpha=5.0),
 }  # fmt: skip
 POINT = st.one_of(st.floats(-10, 10), st.floats(allow_nan=False, allow_infinity=False), st.just(0.0))
 
@@ -385,7 +389,7 @@ def test_one_record_moves_a_clipped_sum_by_the_clip_at_most(name: str, data: st.
 
 def test_a_penalty_that_nearly_cancels_a_record_is_clipped_all_the_same() -> None:
     """Long vectors whose difference is short: the norm of the difference is what counts."""
-    problem = CovariancePenalised.make(Linear(3, bound=1e10), np.array([[1e9, 0.0, 0.0]]), alpha=1.0, corner=1e-12)
+    problem = CovariancePenalised.make(Logistic(3, bound=1e10), np.array([[1e9, 0.0, 0.0]]), alpha=1.0, corner=1e-12)
     near, norms = 1e-10, []  # where the pull is 1e9 already, and the slope still about −1/2
     first = brentq(lambda f: f / (1 + np.exp(f * near)) - 1e9, 1e9, 4e9, xtol=1e-6)
     for off in np.linspace(-50, 50, 41):
@@ -396,7 +400,7 @@ def test_a_penalty_that_nearly_cancels_a_record_is_clipped_all_the_same() -> Non
     assert min(norms) >= 0.5 * (1 - 1e-6)  # they are all longer than the clip
 
 
-class _Unclipped(Linear):
+class _Unclipped(Logistic):
     """A loss of one's own that forgets to clip."""
 
     def losses(self, x: jax.Array, features: jax.Array, targets: jax.Array) -> jax.Array:
@@ -406,18 +410,18 @@ class _Unclipped(Linear):
         return jax.grad(lambda v: jnp.sum(weights * self.losses(v, features, targets)))(x)
 
 
-class _Mixed(Linear):
+class _Mixed(Logistic):
     """One that centres its features by all records."""
 
     def weighted_gradient(self, x, features, targets, weights, clip=None):
-        return Linear.weighted_gradient(self, x, features - features.mean(0), targets, weights, clip)
+        return Logistic.weighted_gradient(self, x, features - features.mean(0), targets, weights, clip)
 
 
 @pytest.mark.parametrize(("kind", "words"), [(_Unclipped, "returns a longer gradient"), (_Mixed, "own parts")])
-def test_clipped_sums_are_tried_though_nothing_is_stated(kind: type[Linear], words: str) -> None:
+def test_clipped_sums_are_tried_though_nothing_is_stated(kind: type[Logistic], words: str) -> None:
     """dp-dsgd asks for nothing, as every gradient is clipped: by the problem, so somebody has to look."""
     with pytest.raises(InputError, match=words):
-        need_facts(kind(2), 2)
+        try_facts(kind(2), 2)
     rng = np.random.default_rng(0)
     sites = [(rng.uniform(-0.5, 0.5, (20, 2)), np.ones(20)) for _ in range(3)]
     with pytest.raises(InputError, match=words):

@@ -11,8 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.errors import InputError
-from coterie.problems import Ball, Box, Custom, Linear, Mean, Perceptron, Shard, Softmax
-from coterie.problems.base import clip_factor
+from coterie.losses.hinge import Hinge
+from coterie.losses.logistic import Logistic
+from coterie.losses.mean import Mean
+from coterie.losses.mlp import Perceptron
+from coterie.losses.softmax import Softmax
+from coterie.losses.squared import Squared
+from coterie.problems import Ball, Box, Custom, Shard
+from coterie.problems.records import clip_factor
 from tests.problems.cases import (
     CLASSES,
     FEATURES,
@@ -56,7 +62,7 @@ def test_logistic_squared_and_softmax_values() -> None:
 
 def test_logistic_neither_overflows_nor_loses_its_tail() -> None:
     with jax.enable_x64(True):
-        got = Linear(1).losses(jnp.array([1.0]), jnp.array([[800.0], [-800.0], [40.0]]), jnp.ones(3))
+        got = Logistic(1).losses(jnp.array([1.0]), jnp.array([[800.0], [-800.0], [40.0]]), jnp.ones(3))
     np.testing.assert_allclose(got, [0.0, 800.0, np.exp(-40.0)], rtol=1e-12)
 
 
@@ -66,7 +72,7 @@ def test_the_hinge_is_the_hinge_smoothed_over_its_width() -> None:
     u = (np.arange(20000) + 0.5) / 20000 * 2 * width - width
     average = np.maximum(0, 1 - margins[:, None] + u).mean(1)
     with jax.enable_x64(True):
-        got = Linear(1, loss="hinge", width=width).losses(jnp.ones(1), jnp.asarray(margins[:, None]), jnp.ones(41))
+        got = Hinge(1, width=width).losses(jnp.ones(1), jnp.asarray(margins[:, None]), jnp.ones(41))
     np.testing.assert_allclose(got, average, atol=1e-8)
 
 
@@ -210,8 +216,8 @@ def test_losses_without_a_bound_say_so(name: str) -> None:
 
 @pytest.mark.parametrize("bound", [0.5, 3.0])
 def test_bounds_scale_with_the_records(bound: float) -> None:
-    assert Linear(2, bound=bound).lipschitz == bound
-    assert Linear(2, bound=bound).smoothness == pytest.approx(bound**2 / 4)
+    assert Logistic(2, bound=bound).lipschitz == bound
+    assert Logistic(2, bound=bound).smoothness == pytest.approx(bound**2 / 4)
     assert Softmax(2, 3, bound=bound).lipschitz == pytest.approx(2**0.5 * bound)
 
 
@@ -270,16 +276,16 @@ def test_rows_and_mask_pick_records(name: str) -> None:
 
 def test_labels_that_do_not_fit_are_refused_by_name() -> None:
     indices = np.array([0, 1, 1])
-    assert Linear(2).encode(indices, ("no", "yes")).tolist() == [-1.0, 1.0, 1.0]
+    assert Logistic(2).encode(indices, ("no", "yes")).tolist() == [-1.0, 1.0, 1.0]
     assert Softmax(2, 2).encode(indices, ("no", "yes")).tolist() == [0, 1, 1]
-    assert Linear(2, loss="squared").encode(np.array([0.5, 2.0]), None).tolist() == [0.5, 2.0]
+    assert Squared(2).encode(np.array([0.5, 2.0]), None).tolist() == [0.5, 2.0]
     for problem, classes, words in (
-        (Linear(2), ("a", "b", "c"), "logistic.*two classes.*3 classes"),
-        (Linear(2, loss="hinge"), None, "hinge.*two classes.*continuous"),
-        (Linear(2, loss="squared"), ("a", "b"), "squared.*numeric.*'a'"),
+        (Logistic(2), ("a", "b", "c"), "logistic.*two classes.*3 classes"),
+        (Hinge(2), None, "hinge.*two classes.*continuous"),
+        (Squared(2), ("a", "b"), "squared.*numeric.*'a'"),
         (Softmax(2, 3), ("a", "b"), "3 classes.*2 classes"),
-        (Perceptron((2, 3)), ("a", "b"), "3 outputs.*2 classes"),
-        (Perceptron((2, 3)), None, "3 outputs.*continuous"),
+        (Perceptron((2, 3)), ("a", "b"), "neural network was set up for 3 classes.*2 classes"),
+        (Perceptron((2, 3)), None, "3 classes.*continuous"),
     ):
         with pytest.raises(InputError, match=words):
             problem.encode(indices, classes)
@@ -287,8 +293,8 @@ def test_labels_that_do_not_fit_are_refused_by_name() -> None:
 
 def test_scores() -> None:
     features, point = jnp.eye(2), jnp.array([1.0, -1.0])
-    assert float(Linear(2).score(point, features, jnp.array([1.0, 1.0]))) == 0.5
-    line = Linear(2, loss="squared")
+    assert float(Logistic(2).score(point, features, jnp.array([1.0, 1.0]))) == 0.5
+    line = Squared(2)
     assert float(line.score(point, features, jnp.array([1.0, -1.0]))) == pytest.approx(1.0)
     assert float(line.score(0 * point, features, jnp.array([1.0, -1.0]))) == pytest.approx(0.0)  # R² of the mean
     soft = Softmax(2, 2)
@@ -336,7 +342,7 @@ def test_starting_points_are_public_and_break_symmetry_in_networks() -> None:
     assert np.unique(weights).size == 30
     assert np.abs(weights).max() <= (6 / 11) ** 0.5
     assert (np.asarray(bias) == 0).all()
-    assert (Linear(3).start(0) == 0).all()
+    assert (Logistic(3).start(0) == 0).all()
 
 
 def test_projections_are_nearest_points() -> None:

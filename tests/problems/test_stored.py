@@ -23,8 +23,13 @@ from coterie.drivers import layout as layout_module
 from coterie.drivers.simulate import Test
 from coterie.errors import InputError
 from coterie.experiment import assemble, prepare, price
+from coterie.losses.logistic import Logistic
+from coterie.losses.mean import Mean
+from coterie.losses.mlp import Perceptron
+from coterie.losses.softmax import Softmax
+from coterie.losses.squared import Squared
 from coterie.plan import Plan, validate
-from coterie.problems import HeldShard, Linear, Mean, Perceptron, Problem, Shard, Softmax, StoredShard
+from coterie.problems import HeldShard, Linear, Problem, Shard, StoredShard
 
 SIZES, WIDTH, CLASSES = (90, 23, 61), 4, ("no", "yes")
 
@@ -86,8 +91,8 @@ def in_memory(problem: Problem, classes: tuple[str, ...] | None = CLASSES) -> Sh
 
 THREE = ("a", "b", "c")
 PROBLEMS: list[tuple[Problem, tuple[str, ...] | None]] = [
-    (Linear(WIDTH), CLASSES),
-    (Linear(WIDTH, loss="squared"), None),
+    (Logistic(WIDTH), CLASSES),
+    (Squared(WIDTH), None),
     (Softmax(WIDTH, 3), THREE),
     (Mean(WIDTH, radius=0.5), None),
     (Perceptron((WIDTH, 3, 3)), THREE),
@@ -112,14 +117,16 @@ def test_sums_are_those_of_records_in_memory(tmp_path: Path, problem: Problem, c
 
 def test_many_points_share_one_pass(store: Store) -> None:
     with jax.enable_x64(True):
-        ours, points = shard_of(store, Linear(WIDTH)), jnp.ones((7, WIDTH)) * jnp.arange(7.0)[:, None]
+        ours, points = shard_of(store, Logistic(WIDTH)), jnp.ones((7, WIDTH)) * jnp.arange(7.0)[:, None]
         values = jax.jit(jax.vmap(lambda x: ours.value(x)))(points)
-        np.testing.assert_allclose(values, jax.vmap(in_memory(Linear(WIDTH)).value)(points), rtol=1e-12)
+        np.testing.assert_allclose(values, jax.vmap(in_memory(Logistic(WIDTH)).value)(points), rtol=1e-12)
     assert store.tally.records == SIZES[0]
 
 
 def test_masked_rows_are_not_read(store: Store) -> None:
-    shard_of(store, Linear(WIDTH)).gradient(jnp.ones(WIDTH), rows=jnp.array([1, 2, 99]), mask=jnp.array([1, 0, 1]) > 0)
+    shard_of(store, Logistic(WIDTH)).gradient(
+        jnp.ones(WIDTH), rows=jnp.array([1, 2, 99]), mask=jnp.array([1, 0, 1]) > 0
+    )
     assert store.tally.records == 1
 
 
@@ -162,8 +169,8 @@ def test_one_record_moves_a_gradient_within_its_sensitivity(
 
 
 def test_without_the_bound_the_sensitivity_is_wrong(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Linear, "admit", lambda self, features, targets: (features, targets))
-    assert moved(store, Linear(WIDTH), jnp.float64)["long"] > 1000
+    monkeypatch.setattr(Logistic, "admit", lambda self, features, targets: (features, targets))
+    assert moved(store, Logistic(WIDTH), jnp.float64)["long"] > 1000
 
 
 # ---- whole runs ------------------------------------------------------------------------------------------------------

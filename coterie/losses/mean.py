@@ -6,16 +6,29 @@ gradient itself has no bound outside the box. The records are the features; ther
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from pydantic import Field
 
-from coterie.problems.base import Box, Constraint, Problem, bounded_rows, clip_factor, namespace
+from coterie.losses.base import LossSettings
+from coterie.problems.base import Problem
+from coterie.problems.labels import NOTHING, Labels
+from coterie.problems.records import ROUNDING, Rows, bounded_rows, clip_factor, namespace
+from coterie.problems.sets import Box, Constraint
 
-__all__ = ["Mean"]
+__all__ = ["Mean", "Settings"]
+
+MODEL = "vector of means"
+
+
+class Settings(LossSettings):
+    """What a plan may say for it."""
+
+    radius: float | None = Field(None, gt=0, description="half-width of the box that the records lie in; default 1")
 
 
 class Mean(Problem):
@@ -24,14 +37,26 @@ class Mean(Problem):
     dim: int = eqx.field(static=True)
     radius: float = eqx.field(static=True, default=1.0)
     boxed: bool = eqx.field(static=True, default=True)
-    metric: ClassVar[str] = "negative squared error"
+    labels: ClassVar[Labels] = NOTHING
+    metric: ClassVar[str] = "negative squared error"  # type: ignore[misc]
     convex: ClassVar[bool] = True
     directed: ClassVar[bool] = True
+    isotropic: ClassVar[bool] = True
     interior: ClassVar[bool] = True  # the mean of records in the box
 
     @property
     def name(self) -> str:
         return "mean"
+
+    @property
+    def premise(self) -> str:
+        return f"every record lies in the box from {-self.radius:g} to {self.radius:g}"
+
+    def outside(self, features: np.ndarray) -> str | None:
+        largest = float(np.max(np.abs(features), initial=0.0))
+        if largest <= self.radius * (1 + ROUNDING):
+            return None
+        return f"reach {largest:.6g}; expected at most problem.radius = {self.radius}"
 
     @property
     def constraint(self) -> Constraint | None:  # type: ignore[override]
@@ -74,9 +99,14 @@ class Mean(Problem):
     def score(self, x: Float[Array, " d"], features: Array, targets: Array) -> Float[Array, ""]:
         return -jnp.sum((x - jnp.mean(features, axis=0)) ** 2)
 
-    def encode(self, targets: np.ndarray, classes: tuple[str, ...] | None) -> np.ndarray:
-        return np.zeros(len(targets))
-
-    def admit(self, features: Any, targets: Any) -> tuple[Any, Any]:
+    def admit(self, features: Rows, targets: Rows) -> tuple[Rows, Rows]:
         rows = bounded_rows(features, None)
         return namespace(rows).clip(rows, -self.radius, self.radius), self.admit_targets(targets)
+
+
+def make(settings: Settings, features: int, classes: int) -> Mean:
+    """The problem in so many features."""
+    return Mean(features, radius=settings.radius or 1.0)
+
+
+EXAMPLE = Mean(2, boxed=False)

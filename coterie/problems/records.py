@@ -1,0 +1,67 @@
+"""What records and their gradients are cut to: a norm, a range, and 0 for what is no number.
+
+The same lines serve NumPy arrays on the host and JAX arrays inside a compiled round.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+__all__ = ["ROUNDING", "Rows", "bounded_rows", "class_numbers", "clip_factor", "namespace", "rescale", "sound"]
+
+Rows = Any  # numbers of records: an array of NumPy, or of JAX
+ROUNDING = 1e-9  # a norm may exceed its bound by this part of it
+
+
+def clip_factor(norms: Array, clip: Array | float | None) -> Array:
+    """min(1, clip/norm), and 0 where the norm is not finite: what a record's gradient is multiplied by.
+
+    A gradient that is not a number counts as zero, so that one record moves a sum by `clip` at most whatever it says
+    and wherever the point is. (Multiply a vector that is finite: 0 · ∞ is no number.)
+    """
+    sound = jnp.isfinite(norms)
+    factor = 1.0 if clip is None else jnp.minimum(1.0, clip / jnp.maximum(norms, 1e-30))
+    return jnp.where(sound, factor, 0.0).astype(norms.dtype)
+
+
+def sound(x: Array) -> Array:
+    """The numbers, 0 for one that is not finite."""
+    return jnp.where(jnp.isfinite(x), x, 0.0)
+
+
+def rescale(vectors: Float[Array, "rows d"], norms: Float[Array, " rows"], clip: Array | float | None) -> Array:
+    """Every row times its `clip_factor`; one whose norm is not finite becomes zero."""
+    return jnp.where(jnp.isfinite(norms)[:, None], vectors, 0.0) * clip_factor(norms, clip)[:, None]
+
+
+def bounded_rows(features: Rows, bound: float | None) -> Rows:
+    """The rows, pulled back to norm `bound` where they are longer; zeros for one that is not finite (or overflows).
+
+    On the host the very array is returned if nothing is to be changed.
+    """
+    xp = namespace(features)
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = xp.linalg.norm(features, axis=-1, keepdims=True)
+    sound, limit = xp.isfinite(norms), np.inf if bound is None else bound * (1 + ROUNDING)
+    if xp is np and np.all(sound & (norms <= limit)):
+        return features
+    rows = xp.where(sound, features, xp.zeros((), features.dtype))
+    return rows if bound is None else xp.where(norms > limit, rows * (bound / xp.maximum(norms, 1e-30)), rows)
+
+
+def class_numbers(targets: Rows, classes: int) -> Rows:
+    """Whole numbers from 0 to classes − 1, whatever was given."""
+    xp = namespace(targets)
+    numbers = xp.where(xp.isfinite(targets), targets, xp.zeros((), targets.dtype))
+    return xp.clip(numbers, 0, classes - 1).astype(xp.int32)
+
+
+def namespace(x: Rows) -> ModuleType:
+    """NumPy for records on the host, jax.numpy inside a compiled round."""
+    return jnp if isinstance(x, jax.Array) else np

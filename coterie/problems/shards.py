@@ -1,0 +1,174 @@
+"""Shards: one agent's records, and all that an algorithm may ask of them.
+
+Agent i minimises f_i(x) = unit Σ_r loss(x; record r) + ridge/2 ‖x‖², unit = 1/n_i unless the plan weights agents by
+their records.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from coterie.errors import InputError
+from coterie.problems.base import Problem
+from coterie.problems.solve import Solver, SolverSettings, newton_like, projected, quasi_newton, surely
+
+__all__ = ["HeldShard", "Shard"]
+
+
+class Shard(eqx.Module):
+    """One agent's records and what may be asked of them; where they are kept is its subclasses' business."""
+
+    if TYPE_CHECKING:  # every subclass has these fields, in its own order
+
+        @property
+        def problem(self) -> Problem: ...
+        @property
+        def count(self) -> Int[Array, "*agents"]: ...
+        @property
+        def unit(self) -> Float[Array, "*agents"]: ...
+        @property
+        def ridge(self) -> Float[Array, ""]: ...
+
+    @abc.abstractmethod
+    def gradient(
+        self,
+        x: Float[Array, " d"],
+        clip: Array | float | None = None,
+        rows: Int[Array, " b"] | None = None,
+        mask: Bool[Array, " b"] | None = None,
+    ) -> Float[Array, " d"]:
+        """Sum over records of their clipped loss gradients at x (no weights, no regularizer).
+
+        `rows` picks records (all by default); `mask` leaves some of those out. Padding never counts.
+        """
+
+    @abc.abstractmethod
+    def losses(self, x: Float[Array, " d"]) -> Float[Array, " rows"]:
+        """Loss of each record, 0 on padding."""
+
+    @abc.abstractmethod
+    def value(self, x: Float[Array, " d"]) -> Float[Array, ""]:
+        """f_i(x)."""
+
+    @abc.abstractmethod
+    def descend(
+        self, x: Float[Array, " d"], linear: Float[Array, " d"], curvature: Array | float, steps: int
+    ) -> Float[Array, " d"]:
+        """x after `steps` gradient steps of length 2/(m + M) on f_i(v) + ⟨linear, v⟩ + curvature/2 ‖v‖².
+
+        m = ridge + curvature and M = m + unit · count · smoothness enclose the curvature, so every step brings any two
+        points closer by `contraction` = (M − m)/(M + m): for convex losses with a curvature bound, and for no other.
+        """
+
+    @abc.abstractmethod
+    def argmin(
+        self, linear: Float[Array, " d"], curvature: Array | float, solver: Solver, tolerance: Array | float
+    ) -> tuple[Float[Array, " d"], Solver]:
+        """argmin_x f_i(x) + ⟨linear, x⟩ + curvature/2 ‖x‖²; `solver` is a warm start.
+
+        `solver.residual` is the gradient norm reached: with strong convexity m the answer is off by at most
+        residual / m. It is at most `tolerance` whatever the records and whatever `linear`, if the loss is convex with
+        bounds on gradient and curvature (`sure_steps` says how long that takes); otherwise it is what was reached.
+        """
+
+    def slope(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
+        """∇f_i(x)."""
+        return self.unit * self.gradient(x) + self.ridge * x
+
+    def solver(self, x: Float[Array, " d"]) -> Solver:
+        """A fresh solver that starts at x (data-free)."""
+        return Solver.fresh(x, self.problem.keeps_factor)
+
+
+class HeldShard(Shard):
+    """Records in memory, padded with rows that no result depends on."""
+
+    problem: Problem
+    features: Float[Array, ...]  # (rows, features); with a leading agent axis where shards are batched
+    targets: Array
+    count: Int[Array, "*agents"]
+    unit: Float[Array, "*agents"]
+    ridge: Float[Array, ""]
+    how: SolverSettings = eqx.field(default_factory=SolverSettings)
+
+    @property
+    def mask(self) -> Bool[Array, " rows"]:
+        """True on real records, False on padding."""
+        return jnp.arange(self.features.shape[0]) < self.count
+
+    def gradient(
+        self,
+        x: Float[Array, " d"],
+        clip: Array | float | None = None,
+        rows: Int[Array, " b"] | None = None,
+        mask: Bool[Array, " b"] | None = None,
+    ) -> Float[Array, " d"]:
+        features, targets, here = self.features, self.targets, self.mask
+        if rows is not None:
+            features, targets, here = features[rows], targets[rows], here[rows]
+        if mask is not None:
+            here = here & mask
+        return self.problem.weighted_gradient(x, features, targets, here.astype(x.dtype), clip)
+
+    def losses(self, x: Float[Array, " d"]) -> Float[Array, " rows"]:
+        return jnp.where(self.mask, self.problem.losses(x, self.features, self.targets), 0.0)
+
+    def value(self, x: Float[Array, " d"]) -> Float[Array, ""]:
+        return self.unit * jnp.sum(self.losses(x)) + self.ridge / 2 * jnp.dot(x, x)
+
+    def hessian(self, x: Float[Array, " d"]) -> Float[Array, "d d"]:
+        """∇²f_i(x)."""
+        weights = self.unit * self.mask.astype(x.dtype)
+        data = self.problem.weighted_hessian(x, self.features, self.targets, weights)
+        return data + self.ridge * jnp.eye(x.shape[0], dtype=x.dtype)
+
+    def descend(
+        self, x: Float[Array, " d"], linear: Float[Array, " d"], curvature: Array | float, steps: int
+    ) -> Float[Array, " d"]:
+        if not (self.problem.convex and self.problem.smooth):
+            raise InputError(f"gradient steps on {self.problem.name} need not contract: it is not convex and smooth")
+        low = self.ridge + curvature
+        length = 2 / (2 * low + self.unit * self.count * self.problem.smoothness)
+
+        def step(_: Array, x: Array) -> Array:
+            return self.problem.project(x - length * (self.slope(x) + linear + curvature * x))
+
+        return jax.lax.fori_loop(0, steps, step, x)
+
+    def argmin(
+        self, linear: Float[Array, " d"], curvature: Array | float, solver: Solver, tolerance: Array | float
+    ) -> tuple[Float[Array, " d"], Solver]:
+        problem, how = self.problem, self.how
+        low = self.ridge + curvature
+        high = low + self.unit * self.count * problem.smoothness
+        sure = problem.convex and problem.smooth and bool(np.isfinite(problem.lipschitz)) and problem.constraint is None
+
+        def gradient(x: Array) -> Array:
+            return self.slope(x) + linear + curvature * x
+
+        if how.fixed and not sure:
+            raise InputError(f"no number of steps is known to solve subproblems of {problem.name} on any records")
+        if not how.fixed:
+            if problem.constraint is not None:
+                solver = projected(gradient, problem.project, high, solver, how, tolerance, problem.smooth)
+            elif problem.keeps_factor:
+                eye = jnp.eye(linear.shape[0], dtype=linear.dtype)
+                solver = newton_like(gradient, lambda x: self.hessian(x) + curvature * eye, solver, how, tolerance)
+            else:
+
+                def value(x: Array) -> Array:
+                    return self.value(x) + jnp.dot(linear, x) + curvature / 2 * jnp.dot(x, x)
+
+                solver = quasi_newton(lambda x: (value(x), gradient(x)), solver, how, tolerance)
+        if sure:
+            # whatever the records, the minimiser is within `far` of the minimiser of all but their losses
+            far = self.unit * self.count * problem.lipschitz / low
+            solver = surely(gradient, -linear / low, far, low, high, solver, tolerance, how.fixed)
+        return solver.x, solver
