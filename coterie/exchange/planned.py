@@ -14,7 +14,8 @@ from coterie.algorithms.batches import rows
 from coterie.exchange.central import central_claim, central_event, check_honest
 from coterie.exchange.choice import RANGE, Broadcast, Exchange, Quantized, SecretSum, check_fits
 from coterie.exchange.fixed_point import BOUND
-from coterie.exchange.statement import Claim, Statement, check_threshold, secret_sum_statement
+from coterie.exchange.statement import Claim, Statement
+from coterie.exchange.sums import SumTerms
 from coterie.graphs import Graph, Mixing
 from coterie.privacy.calibration import calibrate
 from coterie.privacy.events import Event
@@ -22,7 +23,7 @@ from coterie.privacy.events import Event
 if TYPE_CHECKING:  # experiment and plan build on this module
     from coterie.plan import Plan
 
-__all__ = ["central_noise", "claim_of", "exchange_of", "statement_of"]
+__all__ = ["central_noise", "claim_of", "exchange_of", "statement_of", "sum_terms"]
 
 
 def exchange_of(plan: Plan, algorithm: Algorithm, graph: Graph, mixing: Mixing) -> Exchange:
@@ -32,19 +33,22 @@ def exchange_of(plan: Plan, algorithm: Algorithm, graph: Graph, mixing: Mixing) 
     if asked.kind == "quantized":
         exchange = Quantized(asked.bits, asked.bound or RANGE, asked.rounding)
     elif asked.kind == "secret-sum":
-        exchange = _sum(plan, graph)
+        exchange = _sum(plan, graph.size)
     check_fits(exchange, algorithm, graph, mixing, plan.run.dtype)
     return exchange
 
 
-def _sum(plan: Plan, graph: Graph) -> SecretSum:
+def _sum(plan: Plan, parties: int) -> SecretSum:
     asked = plan.exchange
-    exchange = SecretSum(graph.size, asked.fraction_bits, asked.bound or BOUND, asked.threshold)
-    if asked.threshold is not None:
-        check_threshold(graph.size, asked.threshold)
+    exchange = SecretSum(parties, asked.fraction_bits, asked.bound or BOUND, asked.threshold)
     if asked.honest is not None:
         check_honest(asked.honest, exchange)
     return exchange
+
+
+def sum_terms(plan: Plan, parties: int) -> SumTerms | None:
+    """What the parties of the plan's secret sums agree on; None if nothing is summed."""
+    return _sum(plan, parties).terms if plan.exchange.kind == "secret-sum" else None
 
 
 def central_noise(plan: Plan, algorithm: Algorithm, cfg: Config, places: Place) -> np.ndarray:
@@ -72,7 +76,7 @@ def claim_of(plan: Plan, algorithm: Algorithm, cfg: Config, places: Place, graph
     """What the opened sums of a priced run cost, if the plan says how many agents are honest."""
     if plan.exchange.honest is None or plan.privacy is None:
         return None
-    return central_claim(algorithm, cfg, places, plan.exchange.honest, _sum(plan, graph), plan.privacy.delta)
+    return central_claim(algorithm, cfg, places, plan.exchange.honest, _sum(plan, graph.size), plan.privacy.delta)
 
 
 def statement_of(plan: Plan, graph: Graph, epsilon: float | None, claim: Claim | None = None) -> Statement:
@@ -82,6 +86,6 @@ def statement_of(plan: Plan, graph: Graph, epsilon: float | None, claim: Claim |
     if epsilon is not None and plan.privacy is not None:
         paid = f"the noise of the messages in them: ({epsilon:.4g}, {plan.privacy.delta:g}) per record at least"
     if asked.kind == "secret-sum":
-        return secret_sum_statement(graph.size, asked.threshold, claim, paid=paid)
+        return _sum(plan, graph.size).terms.statement(claim, paid=paid)
     told = "Quantizing is post-processing: no price changes" if asked.kind == "quantized" else "Nothing is hidden"
     return Statement(asked.kind, None, 0.0, "every neighbour gets every message", told, ())
