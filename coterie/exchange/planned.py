@@ -15,6 +15,7 @@ from coterie.exchange.central import central_claim, central_event
 from coterie.exchange.choice import Exchange, check_fits
 from coterie.exchange.kinds import KINDS, secret_sum
 from coterie.exchange.statement import Claim, Statement
+from coterie.exchange.sums import SumTerms
 from coterie.graphs import Graph, Mixing
 from coterie.privacy.calibration import calibrate
 from coterie.privacy.events import Event
@@ -22,7 +23,7 @@ from coterie.privacy.events import Event
 if TYPE_CHECKING:  # experiment and plan build on this module
     from coterie.plan import Plan
 
-__all__ = ["central_noise", "claim_of", "exchange_of", "statement_of"]
+__all__ = ["central_noise", "claim_of", "exchange_of", "statement_of", "sum_terms"]
 
 PARTS = ("Settings", "make", "statement")
 
@@ -33,6 +34,12 @@ def exchange_of(plan: Plan, algorithm: Algorithm, graph: Graph, mixing: Mixing) 
     exchange: Exchange = KINDS.load(asked.kind, *PARTS).make(asked.chosen("kind"), graph.size)
     check_fits(exchange, algorithm, graph, mixing, plan.run.dtype)
     return exchange
+
+
+def sum_terms(plan: Plan, parties: int) -> SumTerms | None:
+    """What the parties of the plan's secret sums agree on; None if nothing is summed."""
+    sums = plan.exchange.sums
+    return None if sums is None else secret_sum.make(sums, parties).terms
 
 
 def central_noise(plan: Plan, algorithm: Algorithm, cfg: Config, places: Place) -> np.ndarray:

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from coterie import settings
 from coterie.exchange.fixed_point import BOUND, FRACTION_BITS
-from coterie.exchange.statement import Claim, Statement, check_threshold, secret_sum_statement
+from coterie.exchange.statement import Claim, Statement
 
 if TYPE_CHECKING:
     from coterie.exchange.choice import SecretSum
@@ -44,8 +44,6 @@ def make(settings: Settings, size: int) -> SecretSum:
     from coterie.exchange.choice import SecretSum
 
     exchange = SecretSum(size, settings.fraction_bits, settings.bound, settings.threshold)
-    if settings.threshold is not None:
-        check_threshold(size, settings.threshold)
     if settings.honest is not None:
         check_honest(settings.honest, exchange)
     return exchange
@@ -53,4 +51,4 @@ def make(settings: Settings, size: int) -> SecretSum:
 
 def statement(settings: Settings, size: int, claim: Claim | None, paid: str | None) -> Statement:
     """What it promises."""
-    return secret_sum_statement(size, settings.threshold, claim, paid=paid)
+    return make(settings, size).terms.statement(claim, paid=paid)
