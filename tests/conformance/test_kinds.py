@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from coterie.data import ALL_PUBLIC, SOURCES, Origins, find_source, load
+from coterie.errors import InputError
 from coterie.exchange.choice import Exchange
 from coterie.exchange.kinds import KINDS as EXCHANGES
 from coterie.exchange.statement import Statement
@@ -48,6 +49,17 @@ def test_a_plan_survives_being_written_out(table: str, key: str, name: str) -> N
     assert getattr(again, table).chosen(key) == getattr(plan, table).chosen(key)
     stated = getattr(plan, table).chosen(key).model_dump(exclude_none=True)
     assert stated.keys() <= written[table].keys()
+
+
+def test_a_plan_that_an_earlier_version_wrote_out_is_read() -> None:
+    """It stated the defaults of all kinds, and an agreement outlives a version of the package."""
+    stated = {"bits": 16, "rounding": "stochastic", "fraction_bits": 24, "noise": "local"}
+    tree = {"graph": {"kind": "ring", "mixing": "metropolis", "seed": 0}, "exchange": {"kind": "broadcast", **stated}}
+    plan = validate(tree, foreign=True)
+    assert validate(plan.as_json()) == plan
+    for name, other in (("bits", 8), ("noise", "central"), ("fraction_bits", 20)):
+        with pytest.raises(InputError, match=f"exchange.{name} belongs to exchange.kind"):
+            validate({**tree, "exchange": {**tree["exchange"], name: other}}, foreign=True)
 
 
 @pytest.mark.parametrize(
