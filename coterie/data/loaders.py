@@ -18,11 +18,11 @@ from coterie.data.store import Store
 from coterie.errors import InputError
 from coterie.settings import Settings, read
 
-__all__ = ["Source", "find_source", "load", "origins"]
+__all__ = ["RecordSource", "find_source", "load", "origins"]
 
 
 @dataclass(frozen=True)
-class Source:
+class RecordSource:
     """Where records come from: loaded whole, or streamed."""
 
     name: str
@@ -44,7 +44,7 @@ class Source:
         return {name: getattr(found, name) for name in found.model_fields_set}
 
 
-def find_source(name: str) -> Source:
+def find_source(name: str) -> RecordSource:
     """The source of that name, or in the module `name` if it has a dot; an error lists what there is."""
     module = SOURCES.load(name)
     streamed = hasattr(module, "stream")
@@ -54,7 +54,7 @@ def find_source(name: str) -> Source:
 
 
 @cache
-def _source(name: str, module: ModuleType) -> Source:
+def _source(name: str, module: ModuleType) -> RecordSource:
     load, origins = getattr(module, "load", None), getattr(module, "origins", None)
     options = _options(name, load)
     if origins is not None:
@@ -63,7 +63,7 @@ def _source(name: str, module: ModuleType) -> Source:
             for option in set(options.model_fields) - {p.name for p in taken}:
                 raise InputError(f"data set {name!r}: origins in {module.__name__} does not take {option!r}")
     flags = {flag: bool(getattr(module, flag.upper(), False)) for flag in ("made", "needs_path", "sited")}
-    return Source(name, options, load, origins, getattr(module, "stream", None), **flags)
+    return RecordSource(name, options, load, origins, getattr(module, "stream", None), **flags)
 
 
 def _options(name: str, load: Callable[..., Dataset] | None) -> type[Settings]:
