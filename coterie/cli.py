@@ -19,8 +19,8 @@ from coterie.errors import InputError, naming_extras
 
 __all__ = ["app", "main", "run_app"]
 
-# typer brings its own copy of click, or uses the installed one: BadParameter < UsageError < ClickException in both
 OTHERS = "Others"  # the panel of commands that name none
+# typer brings its own copy of click, or uses the installed one: BadParameter < UsageError < ClickException in both
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 
 
