@@ -47,7 +47,7 @@ class Naming(BaseModel):
     def refuse_modules(self) -> None:
         """Refuse names that are modules and not installed under a name: to look a module up is to run it."""
         for key, kinds in self.choices.items():
-            name = getattr(self, key)
+            name = getattr(self, key) or ""  # none is chosen
             if "." in name and name not in kinds.names:
                 article = "an" if kinds.what[0] in "aeiou" else "a"
                 raise InputError(

@@ -143,6 +143,9 @@ def test_a_source_that_does_not_say_what_it_reads_is_refused(package: Path) -> N
     )
     with pytest.raises(InputError, match="does not take 'low'"):
         find_source("strangers_kinds.narrow")
+    (folder / "vague.py").write_text(text.replace("high: float) -> Dataset", "high: 'Height') -> Dataset"))
+    with pytest.raises(InputError, match="no types that can be checked: name 'Height' is not defined"):
+        find_source("strangers_kinds.vague")
 
 
 def test_installed_under_names(package: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, get_type_hints
 
-from pydantic import create_model
+from pydantic import PydanticUserError, create_model
 
 from coterie.data.dataset import Dataset, Origins
 from coterie.data.sources import SOURCES
@@ -47,10 +47,14 @@ class RecordSource:
 def find_source(name: str) -> RecordSource:
     """The source of that name, or in the module `name` if it has a dot; an error lists what there is."""
     module = SOURCES.load(name)
-    streamed = hasattr(module, "stream")
-    if not streamed:
-        SOURCES.load(name, "load", "origins")
-    return _source(name, module)
+    if not hasattr(module, "stream"):
+        module = SOURCES.load(name, "load", "origins")
+    try:
+        return _source(name, module)
+    except (TypeError, NameError, PydanticUserError) as error:  # types that cannot be looked up, or checked
+        if SOURCES.ours(name):
+            raise
+        raise InputError(f"data set {name!r}: its options have no types that can be checked: {error}") from None
 
 
 @cache
