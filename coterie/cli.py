@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import typer
@@ -18,8 +19,8 @@ from coterie.errors import InputError, naming_extras
 
 __all__ = ["app", "main", "run_app"]
 
-# typer brings its own copy of click, or uses the installed one: BadParameter < UsageError < ClickException in both
 OTHERS = "Others"  # the panel of commands that name none
+# typer brings its own copy of click, or uses the installed one: BadParameter < UsageError < ClickException in both
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 
 
@@ -43,10 +44,11 @@ def _command(name: str) -> Any:
     """One command; a stranger's that cannot be loaded is there too, and says why when it is run."""
     panel = OTHERS
     try:
-        module = COMMANDS.load(name, "app")
+        ours = COMMANDS.ours(name)  # whoever else may bring one of that name
+        module = import_module(str(COMMANDS.names[name])) if ours else COMMANDS.load(name, "app")
         command, panel = typer.main.get_command(module.app), str(getattr(module, "PANEL", panel))
     except Exception as error:
-        if COMMANDS.ours(name) and not isinstance(error, InputError):  # which is a stranger's of the same name
+        if COMMANDS.ours(name):
             raise
         made, why = typer.Typer(add_completion=False), str(error)
 

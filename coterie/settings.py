@@ -47,8 +47,8 @@ class Naming(BaseModel):
     def refuse_modules(self) -> None:
         """Refuse names that are modules and not installed under a name: to look a module up is to run it."""
         for key, kinds in self.choices.items():
-            name = getattr(self, key)
-            if name is not None and "." in name and name not in kinds.names:
+            name = getattr(self, key) or ""  # none is chosen
+            if "." in name and name not in kinds.names:
                 article = "an" if kinds.what[0] in "aeiou" else "a"
                 raise InputError(
                     f"{self.table}.{key} = {name!r} is a module: a plan of others takes {article} {kinds.what} that is "
@@ -73,21 +73,28 @@ class Choosing(Naming):
     def check(self) -> None:
         """Refuse settings that are wrong, or that nothing which was chosen would obey."""
         taken = {key: type(self.chosen(key)).model_fields for key in self.choices}
-        for name in self._rest:
+        for name, value in self._rest.items():
             if not any(name in fields for fields in taken.values()):
-                raise InputError(self._unknown(name, taken))
+                self._refuse(name, value, taken)
 
-    def _unknown(self, name: str, taken: Mapping[str, Mapping[str, object]]) -> str:
-        """What to say about a key that nothing takes, or another kind of ours."""
+    def _refuse(self, name: str, value: object, taken: Mapping[str, Mapping[str, object]]) -> None:
+        """Say to which kinds of ours a key belongs, or what there is instead.
+
+        The default of another kind changes nothing, and plans that earlier versions wrote out state them.
+        """
         for key, kinds in self.choices.items():
-            ours = [kind for kind in kinds.names if kinds.ours(kind)]
-            if homes := [kind for kind in ours if name in kinds.load(kind).Settings.model_fields]:
-                fit, mine = " or ".join(map(repr, homes)), getattr(self, key)
-                takes = ", ".join(taken[key]) or "none"
-                return f"{self.table}.{name} belongs to {self.table}.{key} = {fit}, not {mine!r}, which takes {takes}"
-        more = [f"{key} = {getattr(self, key)!r} takes {', '.join(taken[key]) or 'none'}" for key in taken]
+            fields = {kind: kinds.load(kind).Settings.model_fields for kind in kinds.names if kinds.ours(kind)}
+            if homes := {kind: known[name] for kind, known in fields.items() if name in known}:
+                if any(value == field.default for field in homes.values()):
+                    return
+                fit, takes = " or ".join(map(repr, homes)), ", ".join(taken[key]) or "none"
+                raise InputError(
+                    f"{self.table}.{name} belongs to {self.table}.{key} = {fit}, not {getattr(self, key)!r}, which "
+                    f"takes {takes}"
+                )
         own = ", ".join(type(self).model_fields)
-        return f"unknown key {self.table}.{name}; expected one of {own}; {'; '.join(more)}"
+        more = [f"{key} = {getattr(self, key)!r} takes {', '.join(taken[key]) or 'none'}" for key in taken]
+        raise InputError(f"unknown key {self.table}.{name}; expected one of {own}; {'; '.join(more)}")
 
     @property
     def _rest(self) -> dict[str, Any]:

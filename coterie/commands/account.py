@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from coterie.commands import PROVE, PlanArgument, SetOption, console
@@ -15,28 +13,35 @@ from coterie.errors import InputError
 
 __all__ = ["PANEL", "app"]
 
-
 PANEL = PROVE
 app = typer.Typer()
 SHOWN = ("algorithm", "rounds", "private", "claim", "epsilon", "delta", "accountant", "adjacency", "adversary",
          "paper_claim")  # fmt: skip
 
 
-def account_plan(path: Path | None, changes: list[str], as_json: bool, console: Console) -> None:
-    """What every agent spends, by every valid accountant."""
+@app.command()
+def command(
+    plan: PlanArgument = None,
+    set_: SetOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
+) -> None:
+    """What a plan costs every agent, by every valid accountant, without reading any data.
+
+    Sizes are public and fix the noise: the plan must state them (partition.sizes, or agents and records).
+    """
     from coterie.plan import read_plan
 
-    plan = read_plan(path, changes)  # a mistake in it is told before the rest is loaded
+    asked = read_plan(plan, set_)  # a mistake in it is told before the rest is loaded
     from coterie.contracts import check_contract
     from coterie.experiment import needs_dimension, price, public_network
     from coterie.report.result import privacy_block
 
-    check_contract(plan)
-    network = public_network(plan)
-    if needs_dimension(plan, network):
-        raise InputError(f"the price of {plan.algorithm.name} depends on the dimension: state problem.dim in the plan")
-    priced = price(plan, network)
-    block = privacy_block(plan, network.problem, priced)
+    check_contract(asked)
+    network = public_network(asked)
+    if needs_dimension(asked, network):
+        raise InputError(f"the price of {asked.algorithm.name} depends on the dimension: state problem.dim in the plan")
+    priced = price(asked, network)
+    block = privacy_block(asked, network.problem, priced)
     if block is None:
         raise InputError(f"{priced.algorithm.slug} is not private: there is nothing to account for")
     block = {"algorithm": priced.algorithm.slug, "rounds": priced.rounds, **block}
@@ -62,17 +67,3 @@ def account_plan(path: Path | None, changes: list[str], as_json: bool, console: 
     console.print(shown)
     for warning in priced.warnings:
         console.print(f"[yellow]warning:[/] {warning}")
-
-
-@app.command()
-def command(
-    plan: PlanArgument = None,
-    set_: SetOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
-) -> None:
-    """What a plan costs every agent, by every valid accountant, without reading any data.
-
-    Sizes are public and fix the noise: the plan must state them (partition.sizes, or agents and records).
-    """
-
-    account_plan(plan, set_ or [], as_json, console)

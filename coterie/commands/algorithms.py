@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PANEL", "app", "describe"]
 
-
 PANEL = LEARN
 app = typer.Typer()
 
@@ -101,5 +100,4 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
 ) -> None:
     """List the algorithms, or show one: its settings, its paper, and what the paper got wrong."""
-
     show(name, as_json, console)

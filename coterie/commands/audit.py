@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PANEL", "Found", "app", "report"]
 
-
 PANEL = PROVE
 app = typer.Typer()
 
@@ -306,7 +305,6 @@ def command(
     Example: coterie audit pr-admm dvp --epsilons 1,8 --trials 5000 --out runs/audit
     """
     look_at([Path(t) for t in targets or [] if t.endswith(".toml")], None)
-
     budgets = numbers("--epsilons", epsilons)
     if run(targets or [], budgets, delta, trials, as_json, out, console, wire):
         raise typer.Exit(1)

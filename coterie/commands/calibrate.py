@@ -6,7 +6,6 @@ import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from coterie.commands import PROVE, console
@@ -14,16 +13,24 @@ from coterie.errors import InputError
 
 __all__ = ["PANEL", "app"]
 
-
 PANEL = PROVE
 app = typer.Typer()
 
 
-def calibrate(
-    rounds: int, epsilon: float, delta: float, sensitivity: float, schedule: str, options: list[str], as_json: bool,
-    console: Console,
-) -> None:  # fmt: skip
-    """Noise per round for a budget."""
+@app.command()
+def command(
+    rounds: Annotated[int, typer.Option(help="number of releases")],
+    epsilon: Annotated[float, typer.Option(help="ε of all of them together")],
+    delta: Annotated[float, typer.Option(help="δ")],
+    sensitivity: Annotated[float, typer.Option(help="L2 sensitivity of one release")] = 1.0,
+    schedule: Annotated[str, typer.Option(help="uniform, periodic, iteration, power, optimal")] = "uniform",
+    option: Annotated[list[str] | None, typer.Option(help="schedule parameter, e.g. rate=0.9")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
+) -> None:
+    """Gaussian noise for a budget: from (ε, δ), rounds and sensitivity to the standard deviation of every round.
+
+    Example: coterie calibrate --rounds 50 --epsilon 1 --delta 1e-5 --schedule periodic --option rate=0.9
+    """
     import numpy as np
 
     from coterie.privacy import gdp
@@ -32,7 +39,7 @@ def calibrate(
     if not sensitivity > 0:
         raise InputError(f"sensitivity must be > 0, got {sensitivity}")
     params = {}
-    for text in options:
+    for text in option or []:
         key, _, value = text.partition("=")
         try:
             params[key.strip()] = float(value)
@@ -52,21 +59,3 @@ def calibrate(
         shown.add_row("last round", f"σ = {sigma[-1]:.6g}")
         shown.add_row("root mean square", f"σ = {float(np.sqrt(np.mean(sigma**2))):.6g}")
     console.print(shown)
-
-
-@app.command()
-def command(
-    rounds: Annotated[int, typer.Option(help="number of releases")],
-    epsilon: Annotated[float, typer.Option(help="ε of all of them together")],
-    delta: Annotated[float, typer.Option(help="δ")],
-    sensitivity: Annotated[float, typer.Option(help="L2 sensitivity of one release")] = 1.0,
-    schedule: Annotated[str, typer.Option(help="uniform, periodic, iteration, power, optimal")] = "uniform",
-    option: Annotated[list[str] | None, typer.Option(help="schedule parameter, e.g. rate=0.9")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
-) -> None:
-    """Gaussian noise for a budget: from (ε, δ), rounds and sensitivity to the standard deviation of every round.
-
-    Example: coterie calibrate --rounds 50 --epsilon 1 --delta 1e-5 --schedule periodic --option rate=0.9
-    """
-
-    calibrate(rounds, epsilon, delta, sensitivity, schedule, option or [], as_json, console)

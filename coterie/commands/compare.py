@@ -19,7 +19,6 @@ from coterie.errors import InputError
 
 __all__ = ["PANEL", "STUDY", "app"]
 
-
 PANEL = LEARN
 app = typer.Typer()
 STUDY = (
@@ -142,6 +141,5 @@ def command(
     Example: coterie compare --algorithms pr-admm,dvp,dp-dsgd --epsilons 0.1,1,10 --seeds 10 --out runs/compare
     """
     look_at(plans or [None], set_)
-
     names = [a.strip() for a in algorithms.split(",") if a.strip()]
     run(plans or [], names, numbers("--epsilons", epsilons), seeds, out, set_ or [], console, engine)

@@ -18,7 +18,6 @@ from coterie.commands import LEARN, SetOption, console
 
 __all__ = ["PANEL", "app", "as_csv", "draw", "tables"]
 
-
 PANEL = LEARN
 app = typer.Typer()
 
@@ -172,5 +171,4 @@ def command(
 
     Example: coterie fair --seeds 10 --out runs/fair
     """
-
     run(plan, out, seeds, set_ or [], console)

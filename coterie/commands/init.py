@@ -16,7 +16,6 @@ from coterie.errors import InputError
 
 __all__ = ["PANEL", "app", "graphs", "init", "named"]
 
-
 PANEL = LEARN
 app = typer.Typer()
 FILES = (".csv", ".parquet", ".pq", ".gz")
@@ -214,7 +213,6 @@ def command(
 
     Example: coterie init study.toml --data patients.csv --label readmitted --site clinic --bounds age=0:120
     """
-
     given = {"data": data, "label": label, "site": site, "agents": agents, "graph": graph, "epsilon": epsilon,
              "delta": delta, "algorithm": algorithm}  # fmt: skip
     init(out, given, bounds or [], force, console)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PANEL", "app"]
 
-
 PANEL = DEPLOY
 app = typer.Typer()
 SETTLE = 20.0  # seconds that parties get to stop by themselves
@@ -124,5 +123,4 @@ def command(
     Example: coterie launch --set run.rounds=20 --out runs/rehearsal
     """
     look_at([plan], set_)
-
     raise typer.Exit(launch(plan, out, set_ or [], console))

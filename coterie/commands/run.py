@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PANEL", "app", "execute"]
 
-
 PANEL = LEARN
 app = typer.Typer()
 

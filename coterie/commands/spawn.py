@@ -17,7 +17,6 @@ from coterie.errors import InputError
 
 __all__ = ["PANEL", "app", "spawn"]
 
-
 PANEL = LEARN
 app = typer.Typer()
 GRACE = 10.0  # seconds that the others get to end once one has failed
@@ -93,5 +92,4 @@ def command(
 
     Example: coterie spawn 2 plan.toml --checkpoint runs/state --every-rounds 50 --out runs/big
     """
-
     raise typer.Exit(spawn(processes, context.args))

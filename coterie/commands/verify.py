@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PANEL", "app"]
 
-
 PANEL = PROVE
 app = typer.Typer()
 LARGEST = 256 * 2**20  # bytes of a certificate
@@ -106,6 +105,5 @@ def command(
 
     Example: coterie verify runs/default/certificate.json
     """
-
     if run(certificate, key, strict, console):
         raise typer.Exit(1)

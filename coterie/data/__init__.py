@@ -2,7 +2,7 @@
 
 from coterie.data.clinics import make_clinics
 from coterie.data.dataset import ALL_PUBLIC, PUBLIC, Dataset, Origins, Truth
-from coterie.data.loaders import Source, find_source, load, origins
+from coterie.data.loaders import RecordSource, find_source, load, origins
 from coterie.data.partition import PARTITIONS, partition, split
 from coterie.data.sources import SOURCES
 
@@ -13,7 +13,7 @@ __all__ = [
     "SOURCES",
     "Dataset",
     "Origins",
-    "Source",
+    "RecordSource",
     "Truth",
     "find_source",
     "load",

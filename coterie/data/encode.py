@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 else:
     pd = lazily("pandas")
 
-__all__ = ["ROW_NORMS", "Book", "Category", "Number", "class_indices", "encode", "normalise_rows", "words"]
+__all__ = ["Book", "Category", "Number", "RowNorm", "class_indices", "encode", "normalise_rows", "words"]
 
-ROW_NORMS = ("clip", "unit", "max", "none")
+RowNorm = Literal["clip", "unit", "max", "none"]
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def normalise_rows(z: np.ndarray, how: str, largest: float | None = None) -> np.
 
     `clip`: z / max(1, ‖z‖); `unit`: z / ‖z‖ (0 stays 0); `max`: z / `largest`, the largest norm possible.
     """
-    choose("row_norm", how, ROW_NORMS)
+    choose("row_norm", how, get_args(RowNorm))
     if how == "none":
         return z
     if how == "max":

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, get_type_hints
 
-from pydantic import create_model
+from pydantic import PydanticUserError, create_model
 
 from coterie.data.dataset import Dataset, Origins
 from coterie.data.sources import SOURCES
@@ -18,11 +18,11 @@ from coterie.data.store import Store
 from coterie.errors import InputError
 from coterie.settings import Settings, read
 
-__all__ = ["Source", "find_source", "load", "origins"]
+__all__ = ["RecordSource", "find_source", "load", "origins"]
 
 
 @dataclass(frozen=True)
-class Source:
+class RecordSource:
     """Where records come from: loaded whole, or streamed."""
 
     name: str
@@ -44,17 +44,21 @@ class Source:
         return {name: getattr(found, name) for name in found.model_fields_set}
 
 
-def find_source(name: str) -> Source:
+def find_source(name: str) -> RecordSource:
     """The source of that name, or in the module `name` if it has a dot; an error lists what there is."""
     module = SOURCES.load(name)
-    streamed = hasattr(module, "stream")
-    if not streamed:
-        SOURCES.load(name, "load", "origins")
-    return _source(name, module)
+    if not hasattr(module, "stream"):
+        module = SOURCES.load(name, "load", "origins")
+    try:
+        return _source(name, module)
+    except (TypeError, NameError, PydanticUserError) as error:  # types that cannot be looked up, or checked
+        if SOURCES.ours(name):
+            raise
+        raise InputError(f"data set {name!r}: its options have no types that can be checked: {error}") from None
 
 
 @cache
-def _source(name: str, module: ModuleType) -> Source:
+def _source(name: str, module: ModuleType) -> RecordSource:
     load, origins = getattr(module, "load", None), getattr(module, "origins", None)
     options = _options(name, load)
     if origins is not None:
@@ -63,7 +67,7 @@ def _source(name: str, module: ModuleType) -> Source:
             for option in set(options.model_fields) - {p.name for p in taken}:
                 raise InputError(f"data set {name!r}: origins in {module.__name__} does not take {option!r}")
     flags = {flag: bool(getattr(module, flag.upper(), False)) for flag in ("made", "needs_path", "sited")}
-    return Source(name, options, load, origins, getattr(module, "stream", None), **flags)
+    return RecordSource(name, options, load, origins, getattr(module, "stream", None), **flags)
 
 
 def _options(name: str, load: Callable[..., Dataset] | None) -> type[Settings]:

@@ -1,6 +1,7 @@
 """Pictures as records: pixels divided by 255, one flat row each."""
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -9,9 +10,9 @@ from coterie.data.download import digest
 from coterie.data.encode import normalise_rows
 from coterie.errors import InputError
 
-__all__ = ["PARTS", "pictures"]
+__all__ = ["Part", "pictures"]
 
-PARTS = ("all", "train", "test")
+Part = Literal["all", "train", "test"]
 
 
 def pictures(

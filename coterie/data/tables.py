@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from coterie.arguments import choose
 from coterie.data.dataset import PUBLIC, Dataset, Origins
 from coterie.data.download import digest
-from coterie.data.encode import Category, Number, class_indices, encode, normalise_rows
+from coterie.data.encode import Category, Number, RowNorm, class_indices, encode, normalise_rows
 from coterie.errors import InputError
 from coterie.lazily import lazily
 
@@ -37,9 +37,9 @@ def load_table(
     bounds: Mapping[str, Sequence[float]] | None = None,
     categories: Mapping[str, Sequence[object]] | str | None = None,
     classes: Sequence[object] | None = None,
-    task: str = "auto",
-    missing: str = "error",
-    row_norm: str = "clip",
+    task: Literal["auto", "classification", "regression"] = "auto",
+    missing: Literal["error", "drop"] = "error",
+    row_norm: RowNorm = "clip",
     constant: bool = False,
 ) -> Dataset:
     """A table from `path`: Parquet by its suffix, else CSV with a header, compressed or not.
@@ -56,7 +56,6 @@ def load_table(
     origins = table_origins(
         label=label, site=site, sites=sites, bounds=bounds, categories=categories, classes=classes, task=task
     )
-    choose("missing", missing, ("error", "drop"))
     if path is None:
         raise InputError("a table needs a path")
     ranges, levels = dict(bounds or {}), {} if isinstance(categories, str | None) else dict(categories)
@@ -162,7 +161,6 @@ def site_numbers(values: pd.Series, site: str, sites: Sequence[object] | None) -
 
 def _task(label: str, task: str, classes: Sequence[object] | None, bounds: Mapping[str, Sequence[float]]) -> str:
     """What is learned, where the options say it; "auto" where only the data can."""
-    choose("task", task, ("auto", "classification", "regression"))
     if task == "regression" and classes is not None:
         raise InputError(f"classes = {list(classes)} are for classification, and task is 'regression'")
     if label in bounds and (task == "classification" or classes is not None):

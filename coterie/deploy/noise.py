@@ -32,7 +32,8 @@ import numpy as np
 from coterie.algorithms.base import Algorithm, Config, Grid, L2Laplace, Laplace, Law, Normal, Place, Uniform, find
 from coterie.algorithms.batches import axes
 from coterie.errors import InputError
-from coterie.plan import REFERENCES, ExchangePlan, Plan, refuse_ignored
+from coterie.exchange.kinds import broadcast, secret_sum
+from coterie.plan import REFERENCES, Plan, refuse_ignored
 from coterie.privacy import events, secure
 
 __all__ = ["GAUSSIAN_UNIT", "LAPLACE_UNIT", "Source", "SystemSource", "check_deployable", "grid_steps", "on_grid"]
@@ -97,7 +98,7 @@ def check_deployable(plan: Plan, rehearsed: bool = False) -> None:
         whole = "an agent, which reads all of its own file"
         refuse_ignored(plan, whole, "data.path", "data.site", "data.test_fraction")
     sums = plan.exchange.sums
-    if sums is None and plan.exchange.kind != ExchangePlan().kind:
+    if type(plan.exchange.chosen("kind")) not in (broadcast.Settings, secret_sum.Settings):  # others are for simulation
         raise InputError("deployed messages travel as integers already: exchange.kind must be broadcast or secret-sum")
     if sums is not None and (sums.noise == "central" or sums.threshold is not None):
         raise InputError(

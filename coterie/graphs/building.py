@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from coterie.errors import InputError
 from coterie.graphs import edge_lists
 from coterie.graphs.graph import Graph
 
-__all__ = ["affordable", "from_edges", "integer", "until_connected"]
+__all__ = ["Seed", "affordable", "from_edges", "integer", "until_connected"]
 
+Seed = Annotated[int, Field(ge=0, description="seed of the random graph (public)")]
 MAX_EDGES = 50_000_000  # 0.8 GB of adjacency: beyond it a slip in a plan would exhaust the host
 
 

@@ -34,10 +34,12 @@ from pydantic.fields import FieldInfo
 import coterie
 from coterie.algorithms.base import all_algorithms
 from coterie.errors import InputError
+from coterie.found import Kinds
 from coterie.report.choose import choose
 from coterie.report.epsilon import EPSILON_TABLES
 from coterie.report.errata import errata
 from coterie.report.markdown import code, table
+from coterie.settings import Naming
 
 __all__ = ["GENERATORS", "pages", "refresh", "same"]
 
@@ -99,7 +101,24 @@ def plan() -> str:
             continue
         words = inspect.cleandoc(model.__doc__ or "").split("] ", 1)[-1]
         lines += ["", f"## [{name}]", "", words, "", _fields(model.model_fields)]
+        if name != "algorithm" and issubclass(model, Naming):  # algorithms have a page of their own
+            for key, kinds in model.choices.items():
+                lines += _kinds(key, kinds)
     return "\n".join(lines)
+
+
+def _kinds(key: str, kinds: Kinds) -> list[str]:
+    """What a key of the plan may name, in the words of its files, and the settings that come with it."""
+    ours = {name: kinds.load(name) for name in kinds.names if kinds.ours(name)}
+    what = [(code(name), inspect.cleandoc(module.__doc__ or "").splitlines()[0]) for name, module in ours.items()]
+    lines = ["", table((f"`{key}` =", "what it is"), what)]
+    rows = [
+        (code(k), code(name), kind(f.annotation, f.metadata), _default(f), f.description or "")
+        for name, module in ours.items()
+        if hasattr(module, "Settings")
+        for k, f in module.Settings.model_fields.items()
+    ]
+    return lines + (["", table(("key", f"with `{key}` =", "type", "default", "meaning"), rows)] if rows else [])
 
 
 def _is_model(kind: Any) -> bool:

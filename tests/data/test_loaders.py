@@ -98,7 +98,9 @@ def test_load_refuses_unknown_names_and_options(tmp_path: Path) -> None:
         load("clinics", rows=3)
     with pytest.raises(InputError, match=r"csv\.label is needed"):
         load("csv", path=tmp_path)
-    with pytest.raises(InputError, match="unknown coding 'hash'"):
+    with pytest.raises(
+        InputError, match=r"adult\.coding: input should be 'onehot', 'ordinal' or 'frequency' .got 'hash'"
+    ):
         load("adult", coding="hash")
     with pytest.raises(InputError, match="takes no path"):
         load("clinics", path=tmp_path)

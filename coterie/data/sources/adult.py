@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from coterie.arguments import choose
 from coterie.data.dataset import ALL_PUBLIC, Dataset, Origins
 from coterie.data.download import digest, locate
-from coterie.data.encode import Book, Category, Number, class_indices, encode, normalise_rows, words
+from coterie.data.encode import Book, Category, Number, RowNorm, class_indices, encode, normalise_rows, words
 from coterie.data.tables import read_table
 from coterie.lazily import lazily
 
@@ -79,10 +78,10 @@ def load(
     path: str | Path | None = None,
     seed: int = 0,
     *,
-    coding: str = "onehot",
-    missing: str = "drop",
-    money: str = "linear",
-    row_norm: str = "unit",
+    coding: Literal["onehot", "ordinal", "frequency"] = "onehot",
+    missing: Literal["drop", "keep"] = "drop",
+    money: Literal["linear", "log"] = "linear",
+    row_norm: RowNorm = "unit",
     fnlwgt: bool = False,
     constant: bool = False,
 ) -> Dataset:
@@ -94,9 +93,6 @@ def load(
     loss by their logarithm. `fnlwgt=True` adds the census weight (14 features in the short codings). `constant`
     adds a feature 1 before rows are normalised. Raw attributes are in `columns`; `test` marks the official test set.
     """
-    choose("coding", coding, ("onehot", "ordinal", "frequency"))
-    choose("missing", missing, ("drop", "keep"))
-    choose("money", money, ("linear", "log"))
     files = locate("adult", path)
     frame = pd.concat([read(file).assign(test="test" in name) for name, file in files.items()], ignore_index=True)
     if missing == "drop":

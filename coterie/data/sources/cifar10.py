@@ -5,11 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from coterie.arguments import choose
 from coterie.data.dataset import ALL_PUBLIC, Dataset, Origins
 from coterie.data.download import locate
-from coterie.data.encode import words
-from coterie.data.pictures import PARTS, pictures
+from coterie.data.encode import RowNorm, words
+from coterie.data.pictures import Part, pictures
 from coterie.errors import InputError
 
 __all__ = ["load", "origins"]
@@ -17,13 +16,12 @@ __all__ = ["load", "origins"]
 CLASSES = words("airplane automobile bird cat deer dog frog horse ship truck")
 
 
-def load(path: str | Path | None = None, seed: int = 0, *, part: str = "all", row_norm: str = "none") -> Dataset:
+def load(path: str | Path | None = None, seed: int = 0, *, part: Part = "all", row_norm: RowNorm = "none") -> Dataset:
     """CIFAR-10: 3,072 float32 features in [0, 1], rows of (height, width, colour).
 
     The official archive has 50,000 training and 10,000 test images. A directory may instead hold the JPEG-derived
     subset of 10,000 and 5,000 (`notes` says so): do not compare that with published numbers.
     """
-    choose("part", part, PARTS)
     files = locate("cifar10", path)
     archive = files.get("cifar-10-binary.tar.gz")
     notes: tuple[str, ...] = ()

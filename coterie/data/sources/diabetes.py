@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from coterie.arguments import choose
 from coterie.data.dataset import ALL_PUBLIC, Dataset, Origins
 from coterie.data.download import digest, locate
-from coterie.data.encode import Book, Category, Number, class_indices, encode, normalise_rows, words
+from coterie.data.encode import Book, Category, Number, RowNorm, class_indices, encode, normalise_rows, words
 from coterie.data.tables import read_table, site_numbers, site_origin
 from coterie.errors import InputError
 from coterie.lazily import lazily
@@ -73,11 +72,11 @@ def load(
     path: str | Path | None = None,
     seed: int = 0,
     *,
-    target: str = "any",
-    encounters: str = "first",
+    target: Literal["any", "early"] = "any",
+    encounters: Literal["first", "all"] = "first",
     site: str | None = None,
     sites: Sequence[object] | None = None,
-    row_norm: str = "unit",
+    row_norm: RowNorm = "unit",
 ) -> Dataset:
     """Is a diabetic patient readmitted? One record per patient by default; patients who died are left out.
 
@@ -86,8 +85,6 @@ def load(
     hospital identifier; `site` may name a raw column that groups the records, such as `medical_specialty`, and `sites`
     states its values (a missing one is `unknown`), which are otherwise read from the data, as `leaks` reports.
     """
-    choose("target", target, ("any", "early"))
-    choose("encounters", encounters, ("first", "all"))
     files = locate("diabetes", path)
     (file,) = files.values()
     raw = read_table(file, na_values="?", keep_default_na=False, low_memory=False)

@@ -8,14 +8,13 @@ For records of your own, state limits that do not come from them.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from coterie.arguments import choose
 from coterie.data.dataset import ALL_PUBLIC, Dataset, Origins
 from coterie.data.download import digest, locate
-from coterie.data.encode import Book, Category, Number, class_indices, encode, normalise_rows, words
+from coterie.data.encode import Book, Category, Number, RowNorm, class_indices, encode, normalise_rows, words
 from coterie.data.tables import read_table
 from coterie.lazily import lazily
 
@@ -51,8 +50,8 @@ def load(
     path: str | Path | None = None,
     seed: int = 0,
     *,
-    missing: str = "flag",
-    row_norm: str = "unit",
+    missing: Literal["flag", "drop"] = "flag",
+    row_norm: RowNorm = "unit",
     constant: bool = True,
 ) -> Dataset:
     """Heart disease (any, `num` > 0) at four hospitals, which are the sites: 920 records.
@@ -62,7 +61,6 @@ def load(
     slope, ca and thal, which three hospitals hardly measured, and chol, which one never did, then every record
     with a gap.
     """
-    choose("missing", missing, ("flag", "drop"))
     files = locate("heart", path)
     frame = pd.concat([_table(name, file) for name, file in files.items()], ignore_index=True)
     for column in ("trestbps", "chol"):

@@ -5,18 +5,17 @@ from pathlib import Path
 
 import numpy as np
 
-from coterie.arguments import choose
 from coterie.data.dataset import ALL_PUBLIC, Dataset, Origins
 from coterie.data.download import locate
-from coterie.data.pictures import PARTS, pictures
+from coterie.data.encode import RowNorm
+from coterie.data.pictures import Part, pictures
 from coterie.errors import InputError
 
 __all__ = ["load", "origins", "read_idx"]
 
 
-def load(path: str | Path | None = None, seed: int = 0, *, part: str = "all", row_norm: str = "none") -> Dataset:
+def load(path: str | Path | None = None, seed: int = 0, *, part: Part = "all", row_norm: RowNorm = "none") -> Dataset:
     """MNIST: 60,000 training and 10,000 test digits, 784 float32 features in [0, 1]."""
-    choose("part", part, PARTS)
     files = {name.removesuffix(".gz"): file for name, file in locate("mnist", path).items()}
     pieces = []
     for prefix, name in (("train", "train"), ("t10k", "test")):

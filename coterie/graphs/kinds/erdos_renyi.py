@@ -7,7 +7,7 @@ from pydantic import Field
 
 from coterie import settings
 from coterie.graphs import edge_lists
-from coterie.graphs.building import affordable, until_connected
+from coterie.graphs.building import Seed, affordable, until_connected
 from coterie.graphs.graph import Graph
 
 __all__ = ["EXAMPLE", "Settings", "build"]
@@ -17,7 +17,7 @@ class Settings(settings.Settings):
     """How many edges there are on average."""
 
     p: float = Field(ge=0, le=1, description="probability of an edge")
-    seed: int = Field(0, ge=0, le=2**63, description="seed of the random graph (public)")
+    seed: Seed = 0
 
 
 EXAMPLE = Settings(p=0.5)

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from coterie import settings
 from coterie.graphs import edge_lists
-from coterie.graphs.building import affordable, integer, until_connected
+from coterie.graphs.building import Seed, affordable, integer, until_connected
 from coterie.graphs.graph import Graph
 
 __all__ = ["EXAMPLE", "Settings", "build"]
@@ -17,7 +17,7 @@ class Settings(settings.Settings):
     """How many edges."""
 
     edges: int = Field(ge=1, description="number of edges")
-    seed: int = Field(0, ge=0, le=2**63, description="seed of the random graph (public)")
+    seed: Seed = 0
 
 
 EXAMPLE = Settings(edges=20)

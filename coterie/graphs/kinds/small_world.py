@@ -6,7 +6,7 @@ from pydantic import Field
 from coterie import settings
 from coterie.errors import InputError
 from coterie.graphs import edge_lists
-from coterie.graphs.building import affordable, integer, until_connected
+from coterie.graphs.building import Seed, affordable, integer, until_connected
 from coterie.graphs.graph import Graph
 
 __all__ = ["EXAMPLE", "Settings", "build"]
@@ -17,7 +17,7 @@ class Settings(settings.Settings):
 
     k: int = Field(ge=2, description="neighbours before rewiring, half of them on each side")
     p: float = Field(ge=0, le=1, description="probability that an edge is rewired")
-    seed: int = Field(0, ge=0, le=2**63, description="seed of the random graph (public)")
+    seed: Seed = 0
 
 
 EXAMPLE = Settings(k=4, p=0.3)

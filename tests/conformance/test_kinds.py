@@ -1,0 +1,128 @@
+"""What every graph kind, mixing rule, source and exchange that is found must do; none of them is named here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from coterie.data import ALL_PUBLIC, SOURCES, Origins, find_source, load
+from coterie.errors import InputError
+from coterie.exchange.choice import Exchange
+from coterie.exchange.kinds import KINDS as EXCHANGES
+from coterie.exchange.statement import Statement
+from coterie.found import Kinds
+from coterie.graphs import KINDS, RULES, build_graph, build_mixing, from_outside, make_graph
+from coterie.plan import validate
+from coterie.settings import Settings
+
+MADE = [kind for kind in KINDS.names if not from_outside(kind)]
+LOADED = [name for name in SOURCES.names if find_source(name).load is not None]
+BOUND = 1 + 1e-9
+
+
+def tree(table: str, key: str, name: str) -> dict[str, Any]:
+    """A plan that chooses a kind, with the settings of its example if it has one."""
+    example = (
+        getattr({"graph": KINDS, "exchange": EXCHANGES}[table].load(name), "EXAMPLE", None) if key == "kind" else None
+    )
+    return {table: {key: name, **(example.model_dump(exclude_defaults=True) if example else {})}}
+
+
+CHOSEN = [
+    *(("graph", "kind", kind) for kind in MADE),
+    *(("graph", "mixing", rule) for rule in RULES.names),
+    *(("exchange", "kind", kind) for kind in EXCHANGES.names),
+]
+
+
+@pytest.mark.parametrize(("table", "key", "name"), CHOSEN)
+def test_a_plan_survives_being_written_out(table: str, key: str, name: str) -> None:
+    """Every setting is stated then, so that a default which changes later changes no agreement."""
+    plan = validate(tree(table, key, name))
+    written = plan.as_json()
+    again = validate(written, foreign=True)
+    assert again.as_json() == written
+    assert getattr(again, table).chosen(key) == getattr(plan, table).chosen(key)
+    stated = getattr(plan, table).chosen(key).model_dump(exclude_none=True)
+    assert stated.keys() <= written[table].keys()
+
+
+def test_a_plan_that_an_earlier_version_wrote_out_is_read() -> None:
+    """It stated the defaults of all kinds, and an agreement outlives a version of the package."""
+    stated = {"bits": 16, "rounding": "stochastic", "fraction_bits": 24, "noise": "local"}
+    tree = {"graph": {"kind": "ring", "mixing": "metropolis", "seed": 0}, "exchange": {"kind": "broadcast", **stated}}
+    plan = validate(tree, foreign=True)
+    assert validate(plan.as_json()) == plan
+    for name, other in (("bits", 8), ("noise", "central"), ("fraction_bits", 20)):
+        with pytest.raises(InputError, match=f"exchange.{name} belongs to exchange.kind"):
+            validate({**tree, "exchange": {**tree["exchange"], name: other}}, foreign=True)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "name"), [(kinds, name) for kinds in (KINDS, RULES, EXCHANGES) for name in kinds.names]
+)
+def test_every_setting_is_described_and_checked(kinds: Kinds, name: str) -> None:
+    module = kinds.load(name)
+    assert (module.__doc__ or "").strip()
+    assert issubclass(module.Settings, Settings)
+    for key, field in module.Settings.model_fields.items():
+        assert field.description, f"{name}: {key}"
+
+
+@pytest.mark.parametrize("kind", MADE)
+@pytest.mark.parametrize("size", [8, 12])
+def test_a_graph_is_connected_of_its_size_and_the_same_again(kind: str, size: int) -> None:
+    settings = KINDS.load(kind).EXAMPLE
+    graph, again = (build_graph(kind, size, settings) for _ in range(2))
+    assert (graph.kind, graph.size) == (kind, size)
+    assert graph.connected
+    assert graph.edges.tolist() == again.edges.tolist() == sorted(graph.edges.tolist())
+    assert (graph.edges[:, 0] < graph.edges[:, 1]).all()
+    assert not graph.edges.flags.writeable
+
+
+@pytest.mark.parametrize("rule", RULES.names)
+def test_a_rule_averages(rule: str) -> None:
+    """On a complete graph, which all of them accept: symmetric, rows that sum to 1, and a gap."""
+    matrix = build_mixing(make_graph("complete", 6), rule, RULES.load(rule).Settings())
+    np.testing.assert_allclose(matrix.dense().sum(axis=1), 1, atol=1e-12)
+    np.testing.assert_allclose(matrix.dense(), matrix.dense().T, atol=1e-12)
+    assert (matrix.spectrum().gap or 0) > 0
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_a_source_states_what_it_reads_before_it_reads(name: str) -> None:
+    source = find_source(name)
+    needed = {k: "y" for k, f in source.options.model_fields.items() if f.is_required()}
+    assert source.origins is not None
+    assert isinstance(source.origins(**needed), Origins)
+
+
+@pytest.mark.parametrize("name", [name for name in LOADED if find_source(name).made])
+def test_what_is_made_here_lies_in_the_unit_ball(name: str) -> None:
+    data, again, other = (load(name, seed=seed) for seed in (1, 1, 2))
+    assert np.linalg.norm(data.features, axis=1).max() <= BOUND
+    np.testing.assert_array_equal(data.features, again.features)
+    assert not np.array_equal(data.features, other.features)
+    assert data.origins == ALL_PUBLIC
+    assert (data.sites is not None) == find_source(name).sited
+
+
+@pytest.mark.parametrize("kind", EXCHANGES.names)
+def test_an_exchange_carries_numbers_and_says_what_it_promises(kind: str) -> None:
+    module = EXCHANGES.load(kind)
+    settings = module.Settings()
+    with jax.enable_x64(True):
+        exchange: Exchange = module.make(settings, 5)
+        message = {"x": jnp.linspace(-0.5, 0.5, 7)}
+        sent, cut = exchange.send(message, jax.random.key(0))
+    assert int(cut) == 0
+    np.testing.assert_allclose(sent["x"], message["x"], atol=1e-3)
+    said: Statement = module.statement(settings, 5, None, None)
+    assert said.exchange == kind
+    assert (said.colluders is not None) == exchange.sums_only
+    assert said.text()

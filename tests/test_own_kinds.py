@@ -1,0 +1,190 @@
+"""Kinds of one's own: a graph, a source of records and a command, each one file, as CONTRIBUTING shows them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coterie import cli
+from coterie.cli import main
+from coterie.commands import COMMANDS
+from coterie.data import SOURCES, find_source, load
+from coterie.errors import InputError
+from coterie.found import Kinds, forget
+from coterie.graphs import KINDS, make_graph
+from coterie.plan import validate
+
+SOURCE = Path(__file__).parent.parent / "CONTRIBUTING.md"
+FILES = dict(re.findall(r"<!-- file: coterie/(\S+)\.py -->\n```python\n(.*?)```", SOURCE.read_text("utf-8"), re.S))
+
+
+def anew() -> None:
+    forget()
+    cli._command.cache_clear()
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A stranger's package with these files, installed without any entry point."""
+    folder = tmp_path / "strangers_kinds"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    for place in ("graphs/kinds/wheel", "data/sources/readings", "commands/degrees"):
+        (folder / f"{Path(place).name}.py").write_text(FILES[place])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    for name in [name for name in sys.modules if name.startswith("strangers_kinds")]:
+        del sys.modules[name]
+    anew()
+
+
+def install(package: Path, text: str) -> None:
+    """Give the package entry points."""
+    info = package / "strangers_kinds-1.0.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: strangers-kinds\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(text)
+    anew()
+
+
+@pytest.mark.parametrize(
+    ("kinds", "place"),
+    [(KINDS, "graphs/kinds/wheel"), (SOURCES, "data/sources/readings"), (COMMANDS, "commands/degrees")],
+)
+def test_a_file_put_into_the_package_is_found(
+    kinds: Kinds, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, home = Path(place).name, import_module(kinds.package)
+    (tmp_path / f"{name}.py").write_text(FILES[place])
+    (tmp_path / "_helper.py").write_text("raise SystemExit('imported')\n")
+    monkeypatch.setattr(home, "__path__", [*home.__path__, str(tmp_path)])
+    anew()
+    try:
+        assert kinds.ours(name)
+        assert "-helper" not in kinds.names
+        kinds.load(name)
+    finally:
+        sys.modules.pop(f"{kinds.package}.{name}", None)
+        vars(home).pop(name, None)
+        monkeypatch.undo()
+        anew()
+    assert name not in kinds.names
+
+
+def test_a_graph_kind_with_its_keys(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = validate({"graph": {"kind": "strangers_kinds.wheel", "every": 3}})
+    graph = plan.graph.graph(7)
+    assert graph.kind == "strangers_kinds.wheel"
+    assert graph.neighbours(0).tolist() == [1, 4]
+    assert graph.degrees.sum() == 2 * (6 + 2)
+    assert validate(plan.as_json()) == plan
+    with pytest.raises(InputError, match=r"unknown key graph.evry; .*kind = 'strangers_kinds.wheel' takes every"):
+        validate({"graph": {"kind": "strangers_kinds.wheel", "evry": 3}})
+    with pytest.raises(InputError, match=r"graph.every: .*greater than or equal to 1.*0"):
+        validate({"graph": {"kind": "strangers_kinds.wheel", "every": 0}})
+    assert main(["graph", "--set", "graph.kind=strangers_kinds.wheel"]) == 0
+    assert "strangers_kinds.wheel" in capsys.readouterr().out
+
+
+def test_a_graph_that_is_none_is_refused(package: Path) -> None:
+    (package / "strangers_kinds" / "apart.py").write_text(
+        FILES["graphs/kinds/wheel"].replace(
+            "np.concatenate([ring, np.column_stack([np.zeros_like(spokes), spokes])])", "ring"
+        )
+    )
+    with pytest.raises(InputError, match=r"'strangers_kinds.apart' made a graph that is not connected"):
+        make_graph("strangers_kinds.apart", 6)
+    (package / "strangers_kinds" / "small.py").write_text(
+        FILES["graphs/kinds/wheel"]
+        .replace("np.arange(1, size)", "np.arange(1, size - 1)")
+        .replace("from_edges(size", "from_edges(size - 1")
+    )
+    with pytest.raises(InputError, match=r"'strangers_kinds.small' made 5 nodes where 6 were wanted"):
+        make_graph("strangers_kinds.small", 6)
+
+
+def test_a_source_with_its_options(package: Path) -> None:
+    rng, path = np.random.default_rng(0), package / "readings.txt"
+    np.savetxt(path, np.column_stack([rng.uniform(size=60), rng.uniform(-1, 4, size=(60, 3))]))
+    data = load("strangers_kinds.readings", path=path, high=3)
+    assert np.linalg.norm(data.features, axis=1).max() <= 1
+    tree = {
+        "data": {"source": "strangers_kinds.readings", "path": str(path), "options": {"high": 3}},
+        "partition": {"kind": "iid", "agents": 3}, "algorithm": {"name": "dgd"}, "run": {"rounds": 2},
+    }  # fmt: skip
+    plan = validate(tree)
+    assert validate(plan.as_json()) == plan
+    for options, words in (({}, "data.options.high is needed"), ({"high": "far"}, "data.options.high: .*'far'")):
+        with pytest.raises(InputError, match=words):
+            validate({**tree, "data": {**tree["data"], "options": options}})
+    with pytest.raises(InputError, match=r"data.path is needed for data.source = 'strangers_kinds.readings'"):
+        validate({**tree, "data": {"source": "strangers_kinds.readings", "options": {"high": 3}}})
+
+
+def test_a_source_that_does_not_say_what_it_reads_is_refused(package: Path) -> None:
+    """It must never pass for public: not when it says nothing, nor when its data says more than it announced."""
+    text, folder = FILES["data/sources/readings"], package / "strangers_kinds"
+    (folder / "silent.py").write_text(text.split("\n\n\ndef origins")[0])
+    with pytest.raises(InputError, match=r"data set 'strangers_kinds.silent': strangers_kinds.silent lacks origins"):
+        validate({"data": {"source": "strangers_kinds.silent", "path": "x", "options": {"high": 3}}})
+    read = "Origins(classes=(), columns=(), scale=('the range is read from the data',), rows=(), sites=())"
+    (folder / "sly.py").write_text(text.replace("origins=origins(low=low, high=high)", f"origins={read}"))
+    np.savetxt(package / "r.txt", np.ones((4, 3)))
+    with pytest.raises(InputError, match="what it had not stated: the range is read from the data"):
+        load("strangers_kinds.sly", path=package / "r.txt", high=3)
+    (folder / "narrow.py").write_text(
+        text.replace("def origins(*, low: float = 0.0, high: float)", "def origins(*, high: float)")
+    )
+    with pytest.raises(InputError, match="does not take 'low'"):
+        find_source("strangers_kinds.narrow")
+    (folder / "vague.py").write_text(text.replace("high: float) -> Dataset", "high: 'Height') -> Dataset"))
+    with pytest.raises(InputError, match="no types that can be checked: name 'Height' is not defined"):
+        find_source("strangers_kinds.vague")
+
+
+def test_installed_under_names(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Then agreements and certificates, which come from others, may name them; a command gets its name this way."""
+    install(
+        package,
+        "[coterie.graphs.kinds]\nwheel = strangers_kinds.wheel\n"
+        "[coterie.commands]\ndegrees = strangers_kinds.degrees\nbroken = strangers_kinds.missing\n"
+        "torn = strangers_kinds.torn\nrun = strangers_kinds.degrees\n",
+    )
+    (package / "strangers_kinds" / "torn.py").write_text("app = 1 / 0\n")
+    plan = validate({"graph": {"kind": "wheel"}}, foreign=True)
+    assert plan.graph.graph(6).kind == "wheel"
+    changes = ["--set", "graph.kind=wheel", "--set", "partition.agents=5"]
+    assert main(["degrees", *changes]) == 0
+    assert capsys.readouterr().out.split("\n")[:2] == ["agent 0: 4", "agent 1: 3"]
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    for name in ("degrees", "broken", "torn", "algorithms"):
+        assert f" {name} " in shown
+    for name, words in (("broken", "No module named"), ("torn", "ZeroDivisionError: division by zero")):
+        assert main([name, "--option", "word"]) == 2
+        said = capsys.readouterr().err
+        assert words in said
+        assert len(said.strip().splitlines()) == 1
+    assert main(["run", "--set", "graph.kind=rign"]) == 2  # ours, whoever else brings one
+    assert "unknown graph kind 'rign'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("table", "key"),
+    [("graph", "kind"), ("graph", "mixing"), ("exchange", "kind"), ("data", "source"), ("algorithm", "name")],
+)
+def test_plans_of_others_run_no_module(package: Path, table: str, key: str) -> None:
+    (package / "strangers_kinds" / "trap.py").write_text("raise SystemExit('imported')\n")
+    tree = {table: {key: "strangers_kinds.trap"}}
+    with pytest.raises(
+        InputError, match=f"{table}.{key} = 'strangers_kinds.trap' is a module: a plan of others takes an? "
+    ):
+        validate(tree, foreign=True)
+    with pytest.raises(SystemExit, match="imported"):  # so the trap is one
+        validate(tree)
