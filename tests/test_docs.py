@@ -32,6 +32,7 @@ from coterie.estimators import forget_fits
 from coterie.plan import Plan, validate
 from coterie.report import pages
 from coterie.report.result import SCHEMA
+from coterie.testing import check_algorithm
 from tests.support import forget_algorithms
 
 ROOT = Path(__file__).parents[1]
@@ -301,15 +302,10 @@ def sensitivity_test() -> Any:
 
 
 def test_example_is_found_conforms_and_has_its_sensitivity(added: Callable[[str], Algorithm]) -> None:
-    from tests.conformance import test_algorithms as suite
-
     algorithm = added(file_on(CONTRIBUTING, EXAMPLE))
     assert algorithm.private
     assert "noisy-diffusion" in all_algorithms()
-    for name, check in vars(suite).items():
-        if name.startswith("test_") and list(inspect.signature(check).parameters) == ["slug"]:
-            check("noisy-diffusion")
-    suite.recorded.cache_clear()
+    check_algorithm("noisy-diffusion")
     sensitivity_test()()
 
 
