@@ -139,11 +139,10 @@ def test_its_certificate_holds_while_its_facts_do(stranger: Stranger, capsys: py
         assert main(["verify", str(file)]) == 1
         assert words in capsys.readouterr().out
     stranger.write(HUBER)
-    for key, value in (("loss", "squared"), ("features", 3)):
-        wrong = {**content, "public": {**content["public"], key: value}}
-        (out / "other.json").write_text(json.dumps(resealed(wrong)))
-        assert main(["verify", str(out / "other.json")]) == 1
-        assert f"rejected: public.{key}" in capsys.readouterr().out
+    wrong = {**content, "public": {**content["public"], "loss": "squared"}}
+    (out / "other.json").write_text(json.dumps(resealed(wrong)))
+    assert main(["verify", str(out / "other.json")]) == 1
+    assert "rejected: public.loss" in capsys.readouterr().out
 
 
 def test_parties_can_agree_on_it(stranger: Stranger) -> None:

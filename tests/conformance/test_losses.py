@@ -10,10 +10,19 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
+from coterie.fair.penalised import CovariancePenalised
 from coterie.losses.base import all_losses, find_loss
-from coterie.testing import check_loss
+from coterie.losses.hinge import Hinge
+from coterie.losses.logistic import Logistic
+from coterie.losses.mean import Mean
+from coterie.losses.mlp import Perceptron
+from coterie.losses.softmax import Softmax
+from coterie.problems import Box, Custom, Problem
+from coterie.testing import check_loss, check_problem
 from coterie.testing.losses import LOSS_CHECKS
 from tests.support import forget_losses
 
@@ -29,6 +38,30 @@ HUBER = (Path(__file__).parents[2] / "examples" / "huber_loss.py").read_text("ut
 @pytest.mark.parametrize(("name", "check"), EACH)
 def test_conforms(name: str, check: str) -> None:
     LOSS_CHECKS[check](find_loss(name))
+
+
+VARIANTS: dict[str, Problem] = {
+    "logistic, long records": Logistic(3, bound=2.0),
+    "logistic, in a box": Logistic(3, constraint=Box(-0.3, 0.25)),
+    "hinge, sharp": Hinge(3, width=0.1),
+    "softmax, short records": Softmax(3, 4, bound=0.5),
+    "mean, small box": Mean(3, radius=0.7),
+    "network, sigmoid": Perceptron((3, 4, 3), "sigmoid"),
+    "network, deep": Perceptron((3, 4, 3, 2), "relu"),
+    "own": Custom.make(
+        lambda p, f, y: jnp.sqrt(1 + (p @ f - y) ** 2),
+        np.zeros(3),
+        forecast=lambda p, f: p @ f,
+        smoothness=1.0,
+        bound=1.0,
+    ),
+    "penalised": CovariancePenalised.make(Hinge(3), np.eye(3)[:2], alpha=2.0, corner=0.1),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_what_a_plan_cannot_ask_for_conforms_too(name: str) -> None:
+    check_problem(VARIANTS[name])
 
 
 # ---- a stranger's ----------------------------------------------------------------------------------------------------
