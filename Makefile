@@ -23,7 +23,8 @@ run: $(READY)            ## five parties train one model on embedded data; write
 	$(BIN)/coterie run --out runs/default
 
 # most of the time goes into compiling programs that run for milliseconds: here, but not in test-all, that is done fast
-test: export XLA_FLAGS += --xla_backend_optimization_level=0
+test: export XLA_FLAGS += --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false \
+	--xla_cpu_parallel_codegen_split_count=1
 test: $(READY) lint      ## what CI runs: lint, types, and every test that is not marked slow
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow and not audit" $(TYPED) $(CHECKED)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not faults and not audit" $(TYPED:%=--ignore=%)

@@ -19,9 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from coterie.exchange.masks import ThresholdParty
-from coterie.exchange.parties import Opened
-from coterie.exchange.protocol import Post, make_parties, one_round
+from coterie.exchange.fixed_point import FixedPoint
+from coterie.exchange.masks import Masked
+from coterie.exchange.protocol import Post, make_seats, one_round
+from coterie.exchange.sums import Opened, SumTerms
 
 
 def best_of(run: Callable[[int], object], repeats: int) -> float:
@@ -53,7 +54,7 @@ def broadcast(values: np.ndarray, repeats: int) -> tuple[float, int]:
 def secret_sum(values: np.ndarray, threshold: int | None, seeds: bool, repeats: int) -> tuple[float, int]:
     """A round of parties whose channels are set up."""
     n, d = values.shape
-    post = Post(make_parties(n, d, threshold=threshold, seeds=seeds))
+    post = Post(make_seats(SumTerms(FixedPoint(n), threshold), d, seeds=seeds))
     exact = values.sum(0)
 
     def run(number: int) -> None:
@@ -62,7 +63,7 @@ def secret_sum(values: np.ndarray, threshold: int | None, seeds: bool, repeats: 
         assert np.abs(got.values - exact).max() <= n * 2.0**-24
 
     seconds = best_of(run, repeats)
-    assert isinstance(post.parties[0], ThresholdParty) == (threshold is not None)
+    assert isinstance(post.seats[0].member, Masked) == (threshold is not None)
     return seconds, int(post.sent[0]) // repeats
 
 

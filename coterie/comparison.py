@@ -120,8 +120,8 @@ def _alike(plans: list[Plan]) -> None:
                 f"privacy.epsilon = {plan.privacy.epsilon} gives each agent its own budget, but a comparison gives all "
                 "the same (--epsilons): state a single number"
             )
-    private = [plan.exchange for plan in plans if plan.privacy is not None]
-    sold = {(e.noise, *((e.honest, e.threshold) if e.noise == "central" else ())) for e in private}
+    sums = [plan.exchange.sums for plan in plans if plan.privacy is not None]
+    sold = {("local",) if s is None or s.noise == "local" else (s.noise, s.honest, s.threshold) for s in sums}
     if len(sold) > 1:
         raise InputError(
             "plans with exchange.noise = 'central' pay for another adversary (exchange.honest, threshold) than the "

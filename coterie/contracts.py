@@ -119,8 +119,8 @@ def _try(plan: Plan, algorithm: Algorithm, network: Network) -> None:
             weighting=plan.problem.weighting, shape=shape,
         )  # fmt: skip
         jax.eval_shape(lambda t: algorithm.cost(cfg, rows(places, 0), t, None), 0)
-        if plan.exchange.honest is not None:
-            central_event(algorithm, cfg, places, plan.exchange.honest, plan.exchange.fraction_bits)
+        if (sums := plan.exchange.sums) is not None and sums.honest is not None:
+            central_event(algorithm, cfg, places, sums.honest, sums.fraction_bits)
     if steered:
         need_solvable(plan, algorithm, cfg, places, network.problem)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -19,9 +20,9 @@ import numpy as np
 from coterie.algorithms.base import Algorithm, Config, Place, Public, find
 from coterie.algorithms.batches import rows
 from coterie.contracts import check_contract, need_fit, need_room, need_solvable
-from coterie.data import Dataset, Origins, split
+from coterie.data import Dataset, Origins, find_source, split
 from coterie.data.planned import agents_of, leaks_of, load_planned, parts_of, public_sizes
-from coterie.data.store import open_store
+from coterie.data.store import Store
 from coterie.drivers.budget import Spending, calibrate_agents, spending
 from coterie.drivers.dry_run import need_sums
 from coterie.drivers.layout import make_layout, make_places
@@ -155,8 +156,8 @@ def prepare(plan: Plan) -> Experiment:
     """Load the data, split it over agents and build graph and problem."""
     if plan.algorithm.name not in REFERENCES:
         check_contract(plan)
-    if plan.data.source == "store":
-        return _prepare_store(plan)
+    if (source := find_source(plan.data.source)).stream is not None:
+        return _prepare_store(plan, source.stream)
     if agents := agents_of(plan):
         graph_of(plan, agents)  # a bad graph is refused before data is read
     dataset = load_planned(plan)
@@ -176,19 +177,17 @@ def prepare(plan: Plan) -> Experiment:
     return Experiment(plan, network, dataset, parts, *problem.admit(training.features, targets[train]), test)
 
 
-def _prepare_store(plan: Plan) -> Experiment:
+def _prepare_store(plan: Plan, stream: Callable[[Path], Store]) -> Experiment:
     """Open the plan's store: its manifest and its test records are read, nobody's training records are."""
     if plan.data.path is None:
-        raise InputError("data.path is needed for data.source = 'store'")
-    store, p = open_store(plan.data.path), plan.partition
+        raise InputError(f"data.path is needed for data.source = {plan.data.source!r}")
+    store, p = stream(plan.data.path), plan.partition
     if p.kind != "site" or p.records is not None or p.agents not in (None, len(store.names)):
         raise InputError(
             f"a store fixes who holds which records: use partition.kind = 'site', {len(store.names)} agents"
         )
     if p.sizes is not None and list(p.sizes) != list(store.counts):
         raise InputError(f"partition.sizes says {p.sizes[:8]}, but the store has {list(store.counts[:8])}")
-    if plan.data.options or plan.data.label or plan.data.site:
-        raise InputError("data.options, label and site do not apply to data.source = 'store': it holds encoded records")
     problem = make_problem(plan, store.folder.name, store.width, store.classes)
     need_facts(problem, problem.columns)
     features, targets = store.test()
@@ -227,10 +226,10 @@ def assemble(
 
 def public_network(plan: Plan) -> Network:
     """The public side of a plan without reading data: sizes from the plan (or made, for synthetic data)."""
-    sizes = public_sizes(plan)
-    if plan.data.source == "clinics" and (sizes is None or plan.problem.loss is None or plan.problem.dim is None):
+    sizes, source = public_sizes(plan), find_source(plan.data.source)
+    if source.made and (sizes is None or plan.problem.loss is None or plan.problem.dim is None):
         return prepare(plan).network  # made here, so nobody's data is read
-    if plan.data.source == "store" and plan.deploy is None:
+    if source.stream is not None and plan.deploy is None:
         return prepare(plan).network  # sizes are in its manifest
     if sizes is None:
         raise InputError(
@@ -247,7 +246,8 @@ def public_network(plan: Plan) -> Network:
 
 def needs_dimension(plan: Plan, network: Network) -> bool:
     """Whether the price depends on the number of parameters, which a plan without data need not state."""
-    if plan.problem.dim is not None or plan.data.source in ("clinics", "store"):
+    source = find_source(plan.data.source)
+    if plan.problem.dim is not None or source.made or source.stream is not None:
         return False
     other = dataclasses.replace(network, problem=problem_of(plan, plan.problem.loss or by_labels(2), 7, 2))
     return not np.allclose(price(plan, network).noise, price(plan, other).noise, rtol=1e-6)
@@ -314,7 +314,7 @@ def price(
             claim = float(algorithm.claim(cfg, rows(places, int(np.argmax(spent.per_agent))), delta))
     return dataclasses.replace(
         settled, places=places, noise=noise, spending=spent, claim=claim, central=central,
-        for_sums=plan.exchange.noise == "central",
+        for_sums=plan.exchange.central,
     )  # fmt: skip
 
 
@@ -326,6 +326,6 @@ def noise_of(plan: Plan, settled: Priced) -> np.ndarray:
         raise InputError(f"privacy.epsilon lists {len(epsilon)} budgets for {places.agents} agents")
     printed = getattr(settled.cfg, "as_printed", False)
     fixed = settled.cfg.replace(as_printed=False) if printed else settled.cfg
-    if plan.exchange.noise == "central":
+    if plan.exchange.central:
         return central_noise(plan, algorithm, fixed, places)
     return calibrate_agents(algorithm, fixed, places, np.asarray(epsilon, float), plan.privacy.delta)

@@ -16,7 +16,7 @@ import numpy as np
 from coterie.algorithms.base import Maybe
 from coterie.algorithms.batches import rows
 from coterie.contracts import check_contract
-from coterie.data import make_clinics
+from coterie.data import find_source, make_clinics
 from coterie.drivers.dry_run import emitted, empty_shard
 from coterie.drivers.simulate import Test
 from coterie.errors import InputError
@@ -90,7 +90,8 @@ def explain(plan: Plan) -> tuple[list[str], Network, Priced]:
 
 
 def _network(plan: Plan) -> tuple[Network, list[str]]:
-    made_here = plan.data.source == "clinics" or (plan.data.source == "store" and plan.deploy is None)
+    source = find_source(plan.data.source)
+    made_here = source.made or (source.stream is not None and plan.deploy is None)
     stated = plan.problem.dim is not None and plan.problem.loss is not None and public_sizes(plan) is not None
     if made_here or stated:
         return public_network(plan), []

@@ -30,7 +30,7 @@ class Kinds:
     @property
     def names(self) -> Mapping[str, str | EntryPoint]:
         """Every name, and the module or entry point where it is."""
-        return _names(self)
+        return _found(self)[0]
 
     def unknown(self, name: str) -> str:
         """What to say about a name that none has."""
@@ -38,6 +38,8 @@ class Kinds:
 
     def check(self, name: str) -> str:
         """The name, or an error that lists what there is; a name with a dot is a module, looked up when loaded."""
+        if clash := _found(self)[1].get(name):
+            raise InputError(clash)
         if name not in self.names and "." not in name:
             raise InputError(self.unknown(name))
         return name
@@ -46,30 +48,38 @@ class Kinds:
         """Whether it is a file of ours, so that an error in it is no mistake of a user."""
         return isinstance(self.names.get(name), str)
 
-    def load(self, name: str) -> ModuleType:
-        """The module of that name; a stranger's that cannot be imported is an error of one line."""
+    def load(self, name: str, *needed: str) -> ModuleType:
+        """The module of that name, with the parts it needs; what is wrong with a stranger's is one line."""
         place = self.names.get(self.check(name), name)
         if self.ours(name):
             return import_module(str(place))
         try:
-            return place.load() if isinstance(place, EntryPoint) else import_module(place)
-        except (ImportError, TypeError, ValueError) as error:  # TypeError: a name that begins with a dot
-            raise InputError(f"{self.what} {name!r}: {error}") from None
+            module = place.load() if isinstance(place, EntryPoint) else import_module(place)
+        except Exception as error:  # whatever a stranger's file does
+            usual = isinstance(error, ImportError | TypeError | ValueError)  # TypeError: a name that begins with a dot
+            told = str(error) if usual else f"{type(error).__name__}: {error}"
+            raise InputError(f"{self.what} {name!r}: {told}") from None
+        if lacking := [part for part in needed if not hasattr(module, part)]:
+            raise InputError(f"{self.what} {name!r}: {module.__name__} lacks {', '.join(lacking)}")
+        return module
 
 
 @cache
-def _names(kinds: Kinds) -> Mapping[str, str | EntryPoint]:
+def _found(kinds: Kinds) -> tuple[dict[str, str | EntryPoint], dict[str, str]]:
+    """What there is, and what is wrong with names that two things have."""
     found: dict[str, str | EntryPoint] = {}
+    clashes: dict[str, str] = {}
     for info in pkgutil.iter_modules(import_module(kinds.package).__path__):
         if not info.name.startswith("_") and info.name not in kinds.parts:
             found[info.name.replace("_", "-")] = f"{kinds.package}.{info.name}"
     for point in entry_points(group=kinds.package):
         if point.name in found:
-            raise InputError(f"{point.value} brings another {kinds.what} {point.name!r}: rename its entry point")
-        found[point.name] = point
-    return dict(sorted(found.items()))
+            clashes[point.name] = f"{point.value} brings another {kinds.what} {point.name!r}: rename its entry point"
+        else:
+            found[point.name] = point
+    return dict(sorted(found.items())), clashes
 
 
 def forget() -> None:
     """Look anew at what there is: a file or an entry point was added while this process ran."""
-    _names.cache_clear()
+    _found.cache_clear()

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from coterie.algorithms.base import Public
 from coterie.data.store import Store
-from coterie.errors import InputError
-from coterie.graphs import Graph, Mixing, make_graph, mixing
+from coterie.graphs import Graph, Mixing, from_outside
 from coterie.plan import GraphPlan, Plan
 from coterie.problems import Problem
 
@@ -33,16 +31,13 @@ class Network:
 
 def graph_of(plan: Plan, size: int) -> tuple[Graph, Mixing]:
     """Who talks to whom, with which weights: made once, as a plan is checked before it is run."""
-    made = _made if plan.graph.kind == "file" else _kept  # a file may change
+    made = _made if from_outside(plan.graph.kind) else _kept  # a file may change
     return made(plan.graph, size)
 
 
 def _made(asked: GraphPlan, size: int) -> tuple[Graph, Mixing]:
-    graph = make_graph(asked.kind, size, seed=asked.seed, **asked.params())
-    if graph.size != size:
-        raise InputError(f"the graph has {graph.size} nodes but there are {size} agents")
-    rule: dict[str, Any] = {} if asked.kappa is None else {"kappa": asked.kappa}
-    return graph, mixing(graph, asked.mixing, **rule)
+    graph = asked.graph(size)
+    return graph, asked.weights(graph)
 
 
 _kept = lru_cache(maxsize=2)(_made)

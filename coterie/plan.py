@@ -10,17 +10,23 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 
 from coterie.algorithms import ALGORITHMS
-from coterie.arguments import check_arguments
+from coterie.data.planned import check_source
+from coterie.data.sources import SOURCES
 from coterie.errors import InputError
+from coterie.exchange.kinds import KINDS as EXCHANGES
+from coterie.exchange.kinds import secret_sum
 from coterie.found import Kinds
+from coterie.graphs import KINDS as GRAPHS
+from coterie.graphs import RULES, Graph, Mixing, build_graph, build_mixing
 from coterie.losses import LOSSES
 from coterie.losses.settings import LossSettings
 from coterie.names import host_and_port, party_name
+from coterie.settings import Choosing, Naming, Settings, one_line, read
 
 if TYPE_CHECKING:
     from coterie.algorithms.base import Config
@@ -53,14 +59,8 @@ Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 
 
-class Section(BaseModel):
-    """A table of the plan: unknown keys are errors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
 def _at_home(
-    section: Section, table: str, homes: Mapping[str, str | tuple[str, ...]], key: str, chosen: str | None
+    section: Settings, table: str, homes: Mapping[str, str | tuple[str, ...]], key: str, chosen: str | None
 ) -> None:
     """Refuse a setting that nothing would obey: one that belongs to another choice of `key` than was made."""
     for name, home in homes.items():
@@ -71,12 +71,12 @@ def _at_home(
             raise ValueError(f"{table}.{name} belongs to {table}.{key} = {' or '.join(map(repr, fit))}, {made}")
 
 
-class DataPlan(Section):
+class DataPlan(Naming):
     """[data] Which records."""
 
-    source: str = Field(
-        "clinics", description="clinics (made here), adult, mnist, cifar10, heart, diabetes, csv, parquet, store"
-    )
+    table: ClassVar[str] = "data"
+    choices: ClassVar[Mapping[str, Kinds]] = {"source": SOURCES}
+    source: str = Field("clinics", description="data set, form of a table, or your own, as package.module")
     path: Path | None = Field(
         None, description="file, for csv and parquet; folder of a store; or where a named data set lies"
     )
@@ -87,7 +87,7 @@ class DataPlan(Section):
     options: dict[str, Any] = Field(default_factory=dict, description="loader options, e.g. coding = 'onehot'")
 
 
-class PartitionPlan(Section):
+class PartitionPlan(Settings):
     """[partition] Who holds which records."""
 
     kind: Literal["iid", "site", "dirichlet"] = Field("site", description="how records are split over agents")
@@ -102,43 +102,29 @@ class PartitionPlan(Section):
         return self
 
 
-class GraphPlan(Section):
-    """[graph] Who talks to whom."""
+class GraphPlan(Choosing):
+    """[graph] Who talks to whom, with which weights."""
 
-    kind: Literal[
-        "ring", "path", "star", "complete", "grid", "regular", "erdos-renyi", "gnm", "small-world", "file"
-    ] = Field("ring", description="topology")
-    mixing: Literal["metropolis", "laplacian", "two-thirds", "uniform"] = Field(
-        "metropolis", description="mixing matrix"
-    )
-    kappa: Positive | None = Field(None, description="κ of I − L/κ (mixing = 'laplacian'); default λ_max")
-    seed: int = Field(0, ge=0, description="seed of a random graph (public)")
-    degree: int | None = Field(None, ge=1, description="regular")
-    p: float | None = Field(None, ge=0, le=1, description="edge probability (erdos-renyi), rewiring (small-world)")
-    k: int | None = Field(None, ge=2, description="neighbours before rewiring (small-world)")
-    edges: int | None = Field(None, ge=1, description="number of edges (gnm)")
-    rows: int | None = Field(None, ge=1, description="rows of a grid")
-    path: Path | None = Field(None, description="edge list (file)")
+    table: ClassVar[str] = "graph"
+    choices: ClassVar[Mapping[str, Kinds]] = {"kind": GRAPHS, "mixing": RULES}
+    kind: str = Field("ring", description="topology; or your own, as package.module")
+    mixing: str = Field("metropolis", description="rule of the mixing matrix; or your own, as package.module")
 
-    @model_validator(mode="after")
-    def _belongs(self) -> GraphPlan:
-        _at_home(self, "graph", {"seed": ("regular", "erdos-renyi", "gnm", "small-world")}, "kind", self.kind)
-        _at_home(self, "graph", {"kappa": "laplacian"}, "mixing", self.mixing)
-        from coterie.graphs.make import KINDS
+    def graph(self, size: int) -> Graph:
+        """The graph of so many nodes that the table describes."""
+        return build_graph(self.kind, size, self.chosen("kind"))
 
-        check_arguments(f"graph kind {self.kind!r}", KINDS[self.kind], self.params())
-        return self
-
-    def params(self) -> dict[str, Any]:
-        """The parameters that were given for this kind of graph."""
-        names = ("degree", "p", "k", "edges", "rows", "path")
-        return {n: getattr(self, n) for n in names if getattr(self, n) is not None}
+    def weights(self, graph: Graph) -> Mixing:
+        """The mixing matrix that the table describes, on a graph."""
+        return build_mixing(graph, self.mixing, self.chosen("mixing"))
 
 
-class ProblemPlan(BaseModel):
+class ProblemPlan(Naming):
     """[problem] What is minimised: the keys of all losses, and those of the chosen one ([losses](losses.md))."""
 
-    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
+    model_config = ConfigDict(extra="allow")
+    table: ClassVar[str] = "problem"
+    choices: ClassVar[Mapping[str, Kinds]] = {"loss": LOSSES}
     loss: Annotated[str, AfterValidator(LOSSES.check)] | None = Field(
         None,
         description="a name, or your own as package.module; "
@@ -159,10 +145,7 @@ class ProblemPlan(BaseModel):
         for key in self.model_extra or {}:
             if key not in kind.model_fields:
                 raise InputError(self._stray(key, kind))
-        try:
-            return kind(**(self.model_extra or {}))
-        except ValidationError as error:
-            raise InputError(_one_line(error, kind, ("problem",))) from None
+        return read(kind, self.model_extra or {}, "problem")
 
     def _stray(self, key: str, kind: type[LossSettings]) -> str:
         """What to say of a key that the loss does not have: whose it is, or what there is."""
@@ -183,10 +166,12 @@ class ProblemPlan(BaseModel):
         return self.loss is not None and find_loss(self.loss).of_classes
 
 
-class AlgorithmPlan(BaseModel):
+class AlgorithmPlan(Naming):
     """[algorithm] How. `name` and the algorithm's own keys (see `coterie algorithms`)."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(extra="allow")
+    table: ClassVar[str] = "algorithm"
+    choices: ClassVar[Mapping[str, Kinds]] = {"name": ALGORITHMS}
     name: str = Field("dp-dsgd", description="see `coterie algorithms`; or your own, as package.module")
 
     def config(self) -> Config:
@@ -201,14 +186,10 @@ class AlgorithmPlan(BaseModel):
 
         if self.name in REFERENCES:
             return Config()
-        algorithm = find(self.name)
-        try:
-            return algorithm.config(**extra)
-        except ValidationError as error:
-            raise InputError(_one_line(error, algorithm.config, ("algorithm",))) from None
+        return read(find(self.name).config, extra, self.table)
 
 
-class PrivacyPlan(Section):
+class PrivacyPlan(Settings):
     """[privacy] At which price. A budget, never a noise level."""
 
     epsilon: Positive | Annotated[list[Positive], Field(min_length=1)] = Field(
@@ -232,7 +213,7 @@ class PrivacyPlan(Section):
         return self
 
 
-class RunPlan(Section):
+class RunPlan(Settings):
     """[run] How long, how often."""
 
     rounds: int | None = Field(None, ge=1, description="rounds; default: the algorithm's own rule from public sizes")
@@ -242,39 +223,24 @@ class RunPlan(Section):
     dtype: Literal["float64", "float32"] = Field("float64", description="float32 is faster and only for trials")
 
 
-class ExchangePlan(Section):
+class ExchangePlan(Choosing):
     """[exchange] How messages travel ([what each kind promises](exchange.md))."""
 
-    kind: Literal["broadcast", "quantized", "secret-sum"] = Field(
-        "broadcast", description="to every neighbour; rounded to few bits; or only as the sum over all agents"
-    )
-    bound: Positive | None = Field(
-        None, description="largest absolute value of a number in a message; quantized: 8, secret-sum: 2^20"
-    )
-    bits: int = Field(16, ge=1, le=32, description="bits per number (quantized)")
-    rounding: Literal["stochastic", "nearest"] = Field("stochastic", description="of quantized messages")
-    fraction_bits: int = Field(24, ge=0, le=62, description="the grid of a secret sum is 2^-fraction_bits")
-    threshold: int | None = Field(
-        None, ge=3, description="agents that must answer (secret-sum); none: all of them, or the round is lost"
-    )
-    honest: int | None = Field(
-        None, ge=2, description="also say what the opened sums cost if so many agents are honest (secret-sum)"
-    )
-    noise: Literal["local", "central"] = Field(
-        "local", description="what the budget pays for: every message, or ('central') the opened sums under `honest`"
-    )
+    table: ClassVar[str] = "exchange"
+    choices: ClassVar[Mapping[str, Kinds]] = {"kind": EXCHANGES}
+    kind: str = Field("broadcast", description="how; or your own, as package.module")
 
-    @model_validator(mode="after")
-    def _belongs(self) -> ExchangePlan:
-        homes = {"bits": "quantized", "rounding": "quantized"} | dict.fromkeys(
-            ("fraction_bits", "threshold", "honest", "noise"), "secret-sum"
-        )
-        _at_home(self, "exchange", homes, "kind", self.kind)
-        if self.bound is not None and self.kind == "broadcast":
-            raise ValueError("exchange.bound belongs to exchange.kind = 'quantized' or 'secret-sum', not 'broadcast'")
-        if self.noise == "central" and self.honest is None:
-            raise ValueError("exchange.noise = 'central' needs exchange.honest, the number of honest agents")
-        return self
+    @property
+    def sums(self) -> secret_sum.Settings | None:
+        """How sums are opened, where nothing else is; None where neighbours get messages."""
+        found = self.chosen("kind")
+        return found if isinstance(found, secret_sum.Settings) else None
+
+    @property
+    def central(self) -> bool:
+        """Whether the budget pays for opened sums, and not for every message."""
+        sums = self.sums
+        return sums is not None and sums.noise == "central"
 
 
 def _reachable(address: str) -> str:
@@ -282,7 +248,7 @@ def _reachable(address: str) -> str:
     return address
 
 
-class PartyPlan(Section):
+class PartyPlan(Settings):
     """One party of a deployment, in the order of the graph's nodes."""
 
     name: Annotated[str, AfterValidator(party_name)] = Field(description="what the others call it; in its certificate")
@@ -291,7 +257,7 @@ class PartyPlan(Section):
     )
 
 
-class DeployPlan(Section):
+class DeployPlan(Settings):
     """[deploy] Between whom, and what happens when a party is late. Simulation ignores it."""
 
     parties: Annotated[list[PartyPlan], Field(min_length=2)] = Field(description="one per node of the graph")
@@ -310,7 +276,7 @@ class DeployPlan(Section):
         return self
 
 
-class Plan(Section):
+class Plan(Settings):
     """A whole plan."""
 
     name: str = Field("unnamed", description="shown in reports")
@@ -326,12 +292,6 @@ class Plan(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Plan:
-        if self.data.source in ("csv", "parquet", "store") and self.data.path is None and self.deploy is None:
-            raise ValueError(f"data.path is needed for data.source = {self.data.source!r}")
-        if self.data.source == "store" and self.data.test_fraction != DataPlan.model_fields["test_fraction"].default:
-            raise ValueError(
-                "data.test_fraction does not apply to data.source = 'store': it has test records of its own"
-            )
         budgets = self.privacy.epsilon if self.privacy is not None else None
         known = self.partition.agents or (len(self.partition.sizes) if self.partition.sizes else None)
         if isinstance(budgets, list) and known not in (None, len(budgets)):
@@ -368,7 +328,7 @@ def read_plan(path: Path | None, changes: list[str] | None = None) -> Plan:
 
 
 def validate(tree: dict[str, Any], foreign: bool = False) -> Plan:
-    """Check plain data as a plan, with the own settings of its loss and of its algorithm.
+    """Check plain data as a plan, with the settings of all that it names.
 
     A `foreign` plan came from somebody else: it may name what is installed, and not any module, since to look a module
     up is to run it.
@@ -376,22 +336,17 @@ def validate(tree: dict[str, Any], foreign: bool = False) -> Plan:
     try:
         plan = Plan.model_validate(tree)
     except ValidationError as error:
-        raise InputError(_one_line(error, Plan)) from None
+        raise InputError(one_line(error, Plan)) from None
     if foreign:
-        _installed("algorithm.name", plan.algorithm.name, ALGORITHMS)
-        _installed("problem.loss", plan.problem.loss, LOSSES)
+        for name in type(plan).model_fields:
+            if isinstance(table := getattr(plan, name), Naming):
+                table.refuse_modules()
+    check_source(plan)
+    plan.graph.check()
+    plan.exchange.check()
     plan.algorithm.config()
     plan.problem.settings()
     return plan
-
-
-def _installed(key: str, name: str | None, kinds: Kinds) -> None:
-    """Refuse a module in a plan of others."""
-    if name is not None and "." in name:
-        raise InputError(
-            f"{key} = {name!r} is a module: a plan of others takes one that is installed under a name "
-            f"(entry point in the group {kinds.package})"
-        )
 
 
 def refuse_ignored(plan: Plan, who: str, *keys: str) -> None:
@@ -433,31 +388,3 @@ def _apply(tree: dict[str, Any], change: str) -> None:
         if not isinstance(tree, dict):
             raise InputError(f"--set {change}: {name!r} is not a table")
     tree[last] = parsed
-
-
-def _one_line(error: ValidationError, model: type[BaseModel], prefix: tuple[str, ...] = ()) -> str:
-    """The first problem of a validation, in one line with the key, the bad value and what was expected."""
-    first = error.errors()[0]
-    keys = [*prefix, *(str(k) for k in first["loc"])]
-    where = ".".join(keys)
-    if first["type"] == "extra_forbidden":
-        known = _known(model, first["loc"][:-1])
-        return f"unknown key {where}; expected one of {', '.join(known)}"
-    message = first["msg"].removeprefix("Value error, ")
-    message = message[0].lower() + message[1:]
-    got = "" if first["type"] == "value_error" else f" (got {first['input']!r})"
-    more = len(error.errors()) - 1
-    return f"{where}: {message}{got}".removeprefix(": ") + (f"; and {more} more" if more else "")
-
-
-def _known(model: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
-    for key in path:
-        field = model.model_fields.get(str(key))
-        kind = field.annotation if field is not None else None
-        options = [
-            k for k in (kind, *getattr(kind, "__args__", ())) if isinstance(k, type) and issubclass(k, BaseModel)
-        ]
-        if not options:
-            break
-        model = options[0]
-    return list(model.model_fields)

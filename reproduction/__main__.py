@@ -11,7 +11,8 @@ from rich.console import Console
 
 from coterie import programs
 from coterie.arguments import numbers
-from coterie.cli import PlanArgument, SetOption, run_app
+from coterie.cli import run_app
+from coterie.commands import PlanArgument, SetOption
 
 app = typer.Typer(
     help="What the papers printed, drawn again by coterie: as printed, at its true cost, and as corrected.",

@@ -26,7 +26,7 @@ from pydantic import BaseModel
 import coterie.algorithms
 from coterie import cli
 from coterie.algorithms.base import Algorithm, all_algorithms, find
-from coterie.data.loaders import LOADERS
+from coterie.data import SOURCES, find_source
 from coterie.errors import InputError
 from coterie.estimators import forget_fits
 from coterie.losses.base import LossSettings, all_losses
@@ -183,13 +183,12 @@ def test_every_page_is_in_the_menu() -> None:
 def test_data_page_names_every_option() -> None:
     text = (ROOT / "docs" / "data.md").read_text("utf-8")
     rows = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("| `")}
-    for name, loader in LOADERS.items():
+    for name in SOURCES.names:
         row = next(line for first, line in rows.items() if f"`{name}`" in first)
         if "see below" in row:
             row = text.split("## Your own table")[1].split("\n## ")[0]
-        for option, parameter in inspect.signature(loader).parameters.items():
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-                assert f"`{option}`" in row, f"{name}: {option}"
+        for option in find_source(name).options.model_fields:
+            assert f"`{option}`" in row, f"{name}: {option}"
 
 
 # ---- examples on pages -----------------------------------------------------------------------------------------------

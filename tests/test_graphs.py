@@ -9,27 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.errors import InputError
-from coterie.graphs import KINDS, RULES, Graph, Mixing, connected_chance, make_graph, mixing
+from coterie.graphs import KINDS, RULES, Graph, Mixing, connected_chance, from_outside, make_graph, mixing
 from coterie.graphs.graph import lanczos
+from coterie.settings import Settings
 
-EXAMPLES = {
-    "ring": {},
-    "path": {},
-    "star": {},
-    "complete": {},
-    "grid": {},
-    "regular": {"degree": 3},
-    "erdos-renyi": {"p": 0.5},
-    "gnm": {"edges": 20},
-    "small-world": {"k": 4, "p": 0.3},
-}
+MADE = [kind for kind in KINDS.names if not from_outside(kind)]  # every kind that is found
 
 
 def example(kind: str, size: int = 12, seed: int = 0) -> Graph:
-    return make_graph(kind, size, seed=seed, **EXAMPLES[kind])
+    settings: Settings = KINDS.load(kind).EXAMPLE
+    return make_graph(kind, size, **settings.model_dump() | ({"seed": seed} if hasattr(settings, "seed") else {}))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "file"])
+@pytest.mark.parametrize("kind", MADE)
 @pytest.mark.parametrize("size", [8, 12])
 def test_edges_are_canonical_and_connected(kind: str, size: int) -> None:
     graph = example(kind, size)
@@ -116,10 +108,11 @@ def test_erdos_renyi_edge_count_follows_p() -> None:
 
 
 def test_seed_decides_the_graph() -> None:
-    for kind in ("regular", "erdos-renyi", "gnm", "small-world"):
+    """And without one, the settings do."""
+    for kind in MADE:
         first, again, other = (example(kind, seed=seed).edges.tolist() for seed in (1, 1, 2))
         assert first == again
-        assert first != other
+        assert (first != other) == ("seed" in KINDS.load(kind).Settings.model_fields), kind
 
 
 def test_connected_chance_by_enumeration() -> None:
@@ -147,16 +140,16 @@ def test_rare_connected_draw_is_found_and_hopeless_one_is_refused_at_once() -> N
 @pytest.mark.parametrize(
     ("kind", "size", "params", "message"),
     [
-        ("torus", 5, {}, "unknown graph kind 'torus': expected one of ring, path"),
+        ("torus", 5, {}, "unknown graph kind 'torus'; there are complete, erdos-renyi"),
         ("ring", 1, {}, "graph size must be an integer from 2 .* got 1"),
         ("ring", None, {}, "size must be an integer"),
         ("ring", 5.0, {}, "size must be an integer"),
-        ("ring", 5, {"degree": 2}, "'ring' has no parameter 'degree'"),
-        ("regular", 5, {}, "'regular' needs degree"),
+        ("ring", 5, {"degree": 2}, "unknown key ring.degree; there are none"),
+        ("regular", 5, {}, "regular.degree is needed"),
         ("regular", 5, {"degree": 3}, "product must be even"),
         ("regular", 5, {"degree": 5}, "degree must be an integer from 1 to 4"),
         ("regular", 6, {"degree": 1}, "no connected regular graph"),
-        ("erdos-renyi", 5, {"p": 1.5}, "p must be a probability"),
+        ("erdos-renyi", 5, {"p": 1.5}, "erdos-renyi.p: input should be less than or equal to 1 .got 1.5."),
         ("erdos-renyi", 5, {"p": 0}, "no connected erdos-renyi"),
         ("gnm", 5, {"edges": 3}, "edges must be an integer from 4 to 10"),
         ("gnm", 5, {"edges": 11}, "edges must be an integer from 4 to 10"),
@@ -165,7 +158,7 @@ def test_rare_connected_draw_is_found_and_hopeless_one_is_refused_at_once() -> N
         ("grid", 7, {}, "single line"),
         ("grid", 12, {"rows": 5}, "cannot have 5 equal rows"),
         ("complete", 10**6, {}, "more than 50,000,000"),
-        ("file", None, {}, "needs path"),
+        ("file", None, {}, "file.path is needed"),
     ],
 )
 def test_wrong_parameters(kind: str, size: int, params: dict, message: str) -> None:
@@ -205,10 +198,10 @@ def test_bad_files(tmp_path, text: str, size: int | None, message: str) -> None:
         make_graph("file", path=tmp_path / "absent.txt")
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "file"])
+@pytest.mark.parametrize("kind", MADE)
 @pytest.mark.parametrize("size", [8, 15, 24])
 def test_laplacian_extremes_and_description(kind: str, size: int) -> None:
-    params = {"regular": {"degree": 4}, "gnm": {"edges": 3 * size}}.get(kind, EXAMPLES[kind])
+    params = {"regular": {"degree": 4}, "gnm": {"edges": 3 * size}}.get(kind, KINDS.load(kind).EXAMPLE.model_dump())
     graph = make_graph(kind, size, **params)
     values = np.linalg.eigvalsh(nx.laplacian_matrix(graph.to_networkx()).toarray().astype(float))
     low, high, _ = graph.laplacian_extremes
@@ -219,8 +212,8 @@ def test_laplacian_extremes_and_description(kind: str, size: int) -> None:
     assert facts["degree_mean"] == pytest.approx(2 * len(graph.edges) / size)
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "file"])
+@pytest.mark.parametrize("rule", RULES.names)
+@pytest.mark.parametrize("kind", MADE)
 def test_mixing_rules(kind: str, rule: str) -> None:
     graph = example(kind)
     if rule == "uniform" and kind != "complete":
@@ -285,7 +278,7 @@ def test_kappa() -> None:
     assert mixing(graph, "laplacian", kappa=4.0, negative=True).self_weights[0] == pytest.approx(-0.25)
     with pytest.raises(InputError, match="kappa must be > 3"):
         mixing(graph, "laplacian", kappa=3.0, negative=True)
-    with pytest.raises(InputError, match="kappa belongs to"):
+    with pytest.raises(InputError, match=r"unknown key metropolis\.kappa"):
         mixing(graph, "metropolis", kappa=3.0)
     with pytest.raises(InputError, match="unknown mixing rule 'magic'"):
         mixing(graph, "magic")

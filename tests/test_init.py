@@ -14,6 +14,7 @@ import pytest
 
 from coterie import cli
 from coterie.algorithms.base import all_algorithms
+from coterie.commands import console
 from coterie.commands import init as command
 from coterie.errors import InputError
 from coterie.experiment import Network, prepare, settle
@@ -104,7 +105,7 @@ def test_the_plan_fits_every_algorithm(slug: str) -> None:
         assert plan.graph.kind in all_algorithms()[slug].graphs
 
 
-@pytest.mark.parametrize("graph", command.GRAPHS)
+@pytest.mark.parametrize("graph", command.graphs())
 def test_every_graph_that_is_offered_needs_no_more_keys(graph: str) -> None:
     written("--graph", graph, "--agents", "6")
     lines, network, _ = explain(read_plan(Path("plan.toml"), ["run.rounds=2"]))
@@ -162,4 +163,4 @@ def test_mistakes_are_one_line_and_leave_no_file(
 
 def test_a_missing_folder_is_refused() -> None:
     with pytest.raises(InputError, match="no folder nowhere"):
-        command.init(Path("nowhere/plan.toml"), {}, [], False, cli.out_console)
+        command.init(Path("nowhere/plan.toml"), {}, [], False, console)

@@ -52,8 +52,11 @@ BROKEN: dict[str, tuple[list[str], str]] = {
     ),
     "no noise but a budget": (["algorithm.name=dgd"], "dgd "),
     "a claim without a formula": (["algorithm.name=dp-dsgd", "privacy.claim=paper"], "has no formula"),
-    "a seed of a graph without chance": (["graph.seed=3"], "graph.seed belongs to graph.kind = 'regular' or"),
-    "a parameter of another graph": (["graph.degree=3"], "graph kind 'ring' has no parameter 'degree'"),
+    "a seed of a graph without chance": (["graph.seed=3"], "graph.seed belongs to graph.kind = 'erdos-renyi' or"),
+    "a parameter of another graph": (
+        ["graph.degree=3"],
+        "graph.degree belongs to graph.kind = 'regular'",
+    ),
     "kappa of another rule": (["graph.kappa=2.0"], "graph.kappa belongs to graph.mixing = 'laplacian'"),
     "bits of another exchange": (["exchange.bits=8"], "exchange.bits belongs to exchange.kind = 'quantized'"),
     "single precision of a solver": (["algorithm.name=r-admm", "run.dtype=float32"], "run.dtype = 'float32'"),

@@ -113,7 +113,9 @@ def opened(
     priced = price(plan, experiment.network)
     with jax.enable_x64(True):
         places = eqx.tree_at(lambda p: p.noise, priced.places, jnp.asarray(priced.noise))
-        event = central_event(priced.algorithm, priced.cfg, places, honest, plan.exchange.fraction_bits)
+        sums = plan.exchange.sums
+        assert sums is not None
+        event = central_event(priced.algorithm, priced.cfg, places, honest, sums.fraction_bits)
     declared = float(event.sensitivity[0] / event.sigma[0])
     if priced.central is None or priced.central.account.epsilon > epsilon * (1 + 1e-6):
         return f"ε = {epsilon:g} was asked for opened sums, and is not what they cost"

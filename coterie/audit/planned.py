@@ -105,15 +105,15 @@ def _of(some: int, every: int, what: str) -> str:
 
 def sums(plan: Plan) -> list[tuple[str, Finding]]:
     """What opened sums show, where the plan makes a claim about them; other exchanges change no claim."""
-    asked, privacy = plan.exchange, plan.privacy
-    if asked.honest is None or privacy is None:
+    asked, privacy = plan.exchange.sums, plan.privacy
+    if asked is None or asked.honest is None or privacy is None:
         return []
     agents = plan.partition.agents or len(plan.partition.sizes or ()) or 5
     words = f"opened sums of {agents} agents, {asked.honest} of them honest"
     try:
         wrong = opened(
             plan.algorithm.name, asked.honest, float(np.min(privacy.epsilon)), agents=agents, delta=privacy.delta,
-            exchange=asked.model_dump(exclude_defaults=True), settings=dict(plan.algorithm.model_extra or {}),
+            exchange=plan.exchange.model_dump(), settings=dict(plan.algorithm.model_extra or {}),
         )  # fmt: skip
     except InputError as error:
         return [(words, Finding("exchange", "inconclusive", str(error)))]

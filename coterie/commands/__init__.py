@@ -1,1 +1,36 @@
-"""What the commands do; `coterie.cli` only declares them, so that `--help` is instant."""
+"""The commands, one file each, found and never listed.
+
+A command's file has `app`, a Typer app: with one command it is that command, with several a group of them; and `PANEL`,
+where `coterie --help` shows it. All files are loaded for `--help`: what is slow to load is imported in the functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from coterie.found import Kinds
+
+__all__ = ["COMMANDS", "DEPLOY", "LEARN", "PANELS", "PROVE", "PlanArgument", "SetOption", "console", "look_at"]
+
+COMMANDS = Kinds("command", __name__)
+PANELS = LEARN, PROVE, DEPLOY = "Learn", "Prove", "Deploy"  # in the order in which they are shown
+console = Console()
+PlanArgument = Annotated[
+    Path | None, typer.Argument(metavar="[PLAN.toml]", help="the plan; default: five clinics on a ring")
+]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a key, e.g. --set graph.kind=star")
+]
+
+
+def look_at(plans: Sequence[Path | None], changes: list[str] | None) -> None:
+    """Tell a mistake in a plan at once, before JAX is loaded."""
+    from coterie.plan import read_plan
+
+    for path in plans:
+        read_plan(path, changes)

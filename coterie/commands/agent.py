@@ -1,4 +1,4 @@
-"""`coterie agent`: its options. The work is in `coterie.commands.deploy`, which is imported when it is needed."""
+"""`coterie agent`: its options. The work is in `coterie.commands._party`, which is imported when it is needed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ import typer
 from rich.console import Console
 
 import coterie
+from coterie.commands import DEPLOY
 from coterie.errors import InputError
 from coterie.lazily import loaded_for_good
 
-__all__ = ["agent"]
+__all__ = ["PANEL", "app"]
+
+PANEL = DEPLOY
+app = typer.Typer()
 
 
-def agent(
+@app.command()
+def command(
     agreement: Annotated[Path, typer.Argument(metavar="AGREEMENT", help="agreement.json, signed by the authority")],
     me: Annotated[str, typer.Option(help="this party's name")],
     data: Annotated[Path | None, typer.Option(help="this party's records: CSV, Parquet or npz; they stay here")] = None,
@@ -53,17 +58,17 @@ def agent(
     folder = state or Path(f"{me}-state")
     console = Console(soft_wrap=True)
     if status:
-        from coterie.commands import deploy as command
+        from coterie.commands import _party
 
-        raise typer.Exit(command.status(folder, as_json, console))
+        raise typer.Exit(_party.status(folder, as_json, console))
     if data is None:
         raise InputError("--data FILE is needed: this party's records")
     if preflight:
-        from coterie.commands.preflight import preflight as check
+        from coterie.commands._preflight import preflight as check
 
         raise typer.Exit(check(agreement, me, data, keys, folder, listen, behind, as_json, console))
     if log_level in ("debug", "info"):  # importing takes seconds, and what logs is imported then
         typer.echo(f"{dt.datetime.now(dt.UTC):%H:%M:%SZ} info: {me}: loads coterie {coterie.__version__}", err=True)
-    command = loaded_for_good("coterie.commands.deploy")
-    place = None if metrics is None else command.Place.read(metrics, metrics_anywhere)
-    raise typer.Exit(command.agent(agreement, me, data, keys, folder, listen, behind, place, log_level, console))
+    party = loaded_for_good("coterie.commands._party")
+    place = None if metrics is None else party.Place.read(metrics, metrics_anywhere)
+    raise typer.Exit(party.agent(agreement, me, data, keys, folder, listen, behind, place, log_level, console))

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from coterie.algorithms.base import Algorithm, all_algorithms, find
-from coterie.fair import METHODS
-from coterie.plan import REFERENCES
+from coterie.commands import LEARN, console
 
-__all__ = ["describe", "show"]
+if TYPE_CHECKING:
+    from coterie.algorithms.base import Algorithm
+
+__all__ = ["PANEL", "app", "describe"]
+
+
+PANEL = LEARN
+app = typer.Typer()
 
 
 def describe(algorithm: Algorithm) -> dict[str, Any]:
@@ -39,6 +45,10 @@ def describe(algorithm: Algorithm) -> dict[str, Any]:
 
 def show(name: str | None, as_json: bool, console: Console) -> None:
     """Print the list, or one entry."""
+    from coterie.algorithms.base import all_algorithms, find
+    from coterie.fair import METHODS
+    from coterie.plan import REFERENCES
+
     if name is not None:
         one = describe(find(name))
         if as_json:
@@ -83,3 +93,13 @@ def _detail(one: dict[str, Any], text: str, console: Console) -> None:
         for e in one["errata"]:
             wrong.add_row(*(escape(str(e[c])) for c in ("where", "printed", "correct", "severity")))
         console.print(wrong)
+
+
+@app.command()
+def command(
+    name: Annotated[str | None, typer.Argument(help="show one algorithm's settings and errata")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
+) -> None:
+    """List the algorithms, or show one: its settings, its paper, and what the paper got wrong."""
+
+    show(name, as_json, console)

@@ -9,23 +9,29 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from coterie.audit.audit import Verdict
-from coterie.audit.checks import Finding
-from coterie.audit.sequential import Sequential
-from coterie.audit.setting import Setting
+from coterie.arguments import numbers
+from coterie.commands import PROVE, console, look_at
 from coterie.errors import InputError
 
 if TYPE_CHECKING:
+    from coterie.audit.audit import Verdict
+    from coterie.audit.checks import Finding
     from coterie.audit.planned import Looked
+    from coterie.audit.sequential import Sequential
+    from coterie.audit.setting import Setting
     from coterie.plan import Plan
 
-__all__ = ["Found", "report", "run"]
+__all__ = ["PANEL", "Found", "app", "report"]
+
+
+PANEL = PROVE
+app = typer.Typer()
 
 
 @dataclass(frozen=True)
@@ -259,6 +265,8 @@ def _wire(
 @contextmanager
 def _progress(console: Console) -> Iterator[Any]:
     """A bar per audit."""
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -273,3 +281,32 @@ def _progress(console: Console) -> Iterator[Any]:
             bar.update(task, description=f"{name}, 2 × {count}", completed=share)
 
         yield step
+
+
+@app.command()
+def command(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[ALGORITHM | PLAN.toml | FOLDER]...",
+            help="default: every private algorithm; a folder is a deployed run that left ledgers",
+        ),
+    ] = None,
+    epsilons: Annotated[str, typer.Option(help="comma-separated budgets of the algorithms")] = "1,8",
+    delta: Annotated[float, typer.Option(help="δ of these budgets")] = 1e-5,
+    trials: Annotated[int | None, typer.Option(min=1, help="transcripts per world; default 1000")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
+    out: Annotated[Path | None, typer.Option(help="folder for audit.json and tradeoff.png")] = None,
+    wire: Annotated[bool, typer.Option("--wire", help="attack the integers that deployed parties send")] = False,
+) -> None:
+    """Attack our own implementation, on every loss that an algorithm accepts: what it must spend at least.
+
+    Exit code 1: a claim is refuted, or something could not be checked.
+
+    Example: coterie audit pr-admm dvp --epsilons 1,8 --trials 5000 --out runs/audit
+    """
+    look_at([Path(t) for t in targets or [] if t.endswith(".toml")], None)
+
+    budgets = numbers("--epsilons", epsilons)
+    if run(targets or [], budgets, delta, trials, as_json, out, console, wire):
+        raise typer.Exit(1)

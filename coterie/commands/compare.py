@@ -6,17 +6,22 @@ import csv
 import io
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from coterie.arguments import numbers
+from coterie.commands import LEARN, SetOption, console, look_at
 from coterie.errors import InputError
-from coterie.plan import read_plan, stated_seeds
 
-__all__ = ["STUDY", "run"]
+__all__ = ["PANEL", "STUDY", "app"]
 
+
+PANEL = LEARN
+app = typer.Typer()
 STUDY = (
     "for study, not a release: scores are computed on the data without noise, and ε is that of one run, not of all "
     "these runs together"
@@ -29,6 +34,7 @@ def run(
 ) -> None:  # fmt: skip
     """Run what is missing, then show and write everything."""
     from coterie.comparison import compare, methods_of
+    from coterie.plan import read_plan, stated_seeds
     from coterie.report import plots
     from coterie.report.result import check_out, write_atomically, write_json
 
@@ -117,3 +123,25 @@ def as_csv(cells: list[dict[str, Any]]) -> str:
                          c["loss"]["std"],
                          c["bytes"], c["total_rounds"]])  # fmt: skip
     return text.getvalue()
+
+
+@app.command()
+def command(
+    plans: Annotated[list[Path] | None, typer.Argument(metavar="[PLAN.toml]...", help="plans to compare")] = None,
+    algorithms: Annotated[str, typer.Option(help="comma-separated: run the plan with each of these")] = "",
+    epsilons: Annotated[str, typer.Option(help="comma-separated budgets, in place of the plans'")] = "0.1,0.5,1,5,10",
+    seeds: Annotated[int | None, typer.Option(min=1, help="repetitions; default: the plans', or 10")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="folder for table, pictures and finished cells (resumes there)")
+    ] = None,
+    set_: SetOption = None,
+    engine: Annotated[str, typer.Option(help="local, local:N processes, ray, or ray://HOST:PORT")] = "local",
+) -> None:
+    """Compare methods at the same (ε, δ), adjacency and adversary. Stopped? Run it again: finished cells are kept.
+
+    Example: coterie compare --algorithms pr-admm,dvp,dp-dsgd --epsilons 0.1,1,10 --seeds 10 --out runs/compare
+    """
+    look_at(plans or [None], set_)
+
+    names = [a.strip() for a in algorithms.split(",") if a.strip()]
+    run(plans or [], names, numbers("--epsilons", epsilons), seeds, out, set_ or [], console, engine)

@@ -7,13 +7,20 @@ import io
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-__all__ = ["as_csv", "draw", "run", "tables"]
+from coterie.commands import LEARN, SetOption, console
+
+__all__ = ["PANEL", "app", "as_csv", "draw", "tables"]
+
+
+PANEL = LEARN
+app = typer.Typer()
 
 
 def run(path: Path | None, out: Path | None, seeds: int | None, changes: list[str], console: Console) -> None:
@@ -152,3 +159,18 @@ def draw(cells: list[dict[str, Any]], panel: str, path: Path) -> None:
     figure.suptitle(panel)
     figure.savefig(path, dpi=130, format="png")
     plt.close(figure)
+
+
+@app.command()
+def command(
+    plan: Annotated[Path | None, typer.Argument(metavar="[PLAN.toml]", help="default: Adult, sex protected")] = None,
+    out: Annotated[Path | None, typer.Option(help="folder for fair.json, fair.csv and pictures")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="independent repetitions")] = None,
+    set_: SetOption = None,
+) -> None:
+    """Private and fair classification: accuracy, fairness and ε of every method, beside what was printed.
+
+    Example: coterie fair --seeds 10 --out runs/fair
+    """
+
+    run(plan, out, seeds, set_ or [], console)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
-from coterie.plan import read_plan
+from coterie.commands import LEARN, PlanArgument, SetOption, console, look_at
 
-__all__ = ["show"]
+__all__ = ["PANEL", "app"]
+
+
+PANEL = LEARN
+app = typer.Typer()
 
 
 def show(path: Path | None, out: Path | None, changes: list[str], console: Console) -> None:
     """Describe the graph and how fast its mixing matrix averages."""
     from coterie.experiment import prepare
+    from coterie.plan import read_plan
     from coterie.report import plots
     from coterie.report.result import check_out, write_atomically
 
@@ -35,3 +42,15 @@ def show(path: Path | None, out: Path | None, changes: list[str], console: Conso
     if out is not None:
         write_atomically(out / "graph.png", lambda p: plots.network(network, p))
         console.print(f"wrote {out / 'graph.png'}", highlight=False)
+
+
+@app.command()
+def command(
+    plan: PlanArgument = None,
+    out: Annotated[Path | None, typer.Option(help="write the picture graph.png into this folder")] = None,
+    set_: SetOption = None,
+) -> None:
+    """Describe a plan's graph: degrees, spectrum, how fast it mixes."""
+    look_at([plan], set_)
+
+    show(plan, out, set_ or [], console)

@@ -8,12 +8,17 @@ from typing import Annotated
 
 import typer
 
+from coterie.commands import DEPLOY
 from coterie.names import host_and_port
 
-__all__ = ["host"]
+__all__ = ["PANEL", "app"]
+
+PANEL = DEPLOY
+app = typer.Typer()
 
 
-def host(
+@app.command()
+def command(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="where the agents are: `agent --behind FOLDER`")],
     listen: Annotated[str, typer.Option(help="host:port to bind")],
 ) -> None:

@@ -5,36 +5,34 @@ from __future__ import annotations
 import json
 import math
 import sys
-import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from coterie.algorithms.base import find
-from coterie.data.loaders import LOADERS
+from coterie.commands import LEARN, console
 from coterie.errors import InputError
-from coterie.plan import validate
 
-__all__ = ["init"]
+__all__ = ["PANEL", "app", "graphs", "init", "named"]
 
+
+PANEL = LEARN
+app = typer.Typer()
+FILES = (".csv", ".parquet", ".pq", ".gz")
 QUESTIONS = {
-    "data": "Where is the data? A CSV or Parquet file, or clinics (synthetic), adult, heart, diabetes, mnist",
+    "data": "Where is the data? A CSV or Parquet file, or {named}",
     "label": "Which column is the label?",
     "site": "Which column says to which site a record belongs? (empty: split at random)",
     "agents": "How many parties?",
     "algorithm": "Algorithm (dp-dsgd is the strong default; see `coterie algorithms`)",
-    "graph": "Who talks to whom: ring, star, complete or path (more kinds, with parameters: edit the plan)",
+    "graph": "Who talks to whom: {graphs} (more kinds, with parameters: edit the plan)",
     "epsilon": "Privacy budget ε of each party for the whole run (below 1 is strong)",
     "delta": "δ (well below 1 in the number of records)",
 }
 DEFAULTS: dict[str, Any] = {
     "data": "clinics", "site": "", "agents": 5, "graph": "ring", "epsilon": 1.0, "delta": 1e-5, "algorithm": "dp-dsgd"
 }  # fmt: skip
-FILES = (".csv", ".parquet", ".pq", ".gz")
-GRAPHS = ("ring", "star", "complete", "path")  # those without parameters
-NAMED = tuple(name for name in LOADERS if name not in ("csv", "parquet"))
 
 
 def init(out: Path, given: dict[str, Any], bounds: list[str], force: bool, console: Console) -> None:
@@ -48,9 +46,27 @@ def init(out: Path, given: dict[str, Any], bounds: list[str], force: bool, conso
     if not _is_file(answers["data"]) and (ranges or given.get("label") or given.get("site")):
         raise InputError(f"--label, --site and --bounds are for a CSV or Parquet file, and --data is {answers['data']}")
     text = _text(answers, ranges)
+    import tomllib
+
+    from coterie.plan import validate
+
     validate(tomllib.loads(text))  # a plan that cannot be read is a mistake in the answers
     out.write_text(text, encoding="utf-8")
     console.print(f"wrote {out}. Next: `coterie plan check {out}`, then `coterie run {out}`", highlight=False)
+
+
+def graphs() -> tuple[str, ...]:
+    """Kinds of graphs without settings."""
+    from coterie.graphs import KINDS
+
+    return tuple(kind for kind in KINDS.names if KINDS.ours(kind) and not KINDS.load(kind).Settings.model_fields)
+
+
+def named() -> tuple[str, ...]:
+    """Data sets that are found by their names."""
+    from coterie.data import SOURCES, find_source
+
+    return tuple(name for name in SOURCES.names if SOURCES.ours(name) and not find_source(name).needs_path)
 
 
 def _is_file(data: Any) -> bool:
@@ -58,13 +74,17 @@ def _is_file(data: Any) -> bool:
 
 
 def _answers(given: dict[str, Any], ask: bool) -> dict[str, Any]:
+    from coterie.algorithms.base import find
+
     answers = {k: v for k, v in given.items() if v is not None}
+    offered, kinds = named(), graphs()
     for key, question in QUESTIONS.items():
         file = _is_file(answers.get("data", ""))
         if key in answers or (key in ("label", "site") and not file) or (key == "agents" and answers.get("site")):
             continue
         if key in ("epsilon", "delta") and not find(answers["algorithm"]).private:
             continue
+        question = question.format(named=", ".join(offered), graphs=", ".join(kinds))
         default = (*_graphs(answers["algorithm"]), DEFAULTS["graph"])[0] if key == "graph" else DEFAULTS.get(key)
         if ask:
             kind = type(default) if default is not None else str
@@ -73,10 +93,10 @@ def _answers(given: dict[str, Any], ask: bool) -> dict[str, Any]:
             raise InputError(f"--{key} is needed: {question[0].lower()}{question[1:]}")
         else:
             answers[key] = default
-    if not _is_file(answers["data"]) and answers["data"] not in NAMED:
-        raise InputError(f"--data must be a {', '.join(FILES)} file or {', '.join(NAMED)}, got {answers['data']}")
-    if answers["graph"] not in GRAPHS:
-        raise InputError(f"--graph must be {', '.join(GRAPHS)}, got {answers['graph']}: edit the plan for other kinds")
+    if not _is_file(answers["data"]) and answers["data"] not in offered:
+        raise InputError(f"--data must be a {', '.join(FILES)} file or {', '.join(offered)}, got {answers['data']}")
+    if answers["graph"] not in kinds:
+        raise InputError(f"--graph must be {', '.join(kinds)}, got {answers['graph']}: edit the plan for other kinds")
     fit = _graphs(answers["algorithm"])
     if fit and answers["graph"] not in fit:
         raise InputError(f"{answers['algorithm']} runs on {' or '.join(fit)} graphs, not on {answers['graph']}")
@@ -85,6 +105,8 @@ def _answers(given: dict[str, Any], ask: bool) -> dict[str, Any]:
 
 def _graphs(algorithm: str) -> tuple[str, ...]:
     """The graphs that an algorithm needs; none: it runs on any."""
+    from coterie.algorithms.base import find
+
     return find(algorithm).graphs
 
 
@@ -102,6 +124,9 @@ def _bound(text: str) -> tuple[str, float, float]:
 
 def _text(a: dict[str, Any], bounds: list[tuple[str, float, float]]) -> str:
     """The plan, with comments a newcomer needs."""
+    from coterie.algorithms.base import find
+    from coterie.data import find_source
+
     data, algorithm, path = str(a["data"]), a["algorithm"], Path(str(a["data"]))
     file = _is_file(data)
     source = ("parquet" if path.suffix in (".parquet", ".pq") else "csv") if file else data
@@ -134,11 +159,12 @@ def _text(a: dict[str, Any], bounds: list[tuple[str, float, float]]) -> str:
         ]
         lines += [f"{_quote(c)} = [{low}, {high}]" for c, low, high in bounds] or ["# age = [0, 120]"]
     lines += ["", "[partition]"]
-    if (file and a.get("site")) or data in ("clinics", "heart"):
+    found = find_source(source)
+    if (file and a.get("site")) or found.sited:
         lines += ['kind = "site"           # every site keeps its own records']
     else:
         lines += ['kind = "iid"            # records dealt at random, for trials']
-    if not (file and a.get("site")) and data != "heart":
+    if not (file and a.get("site")) and (found.takes("sites") or not found.sited):
         lines += [f"agents = {a['agents']}"]
     lines += [
         "",
@@ -166,3 +192,29 @@ def _text(a: dict[str, Any], bounds: list[tuple[str, float, float]]) -> str:
 
 def _quote(text: Any) -> str:
     return json.dumps(str(text), ensure_ascii=False)
+
+
+@app.command()
+def command(
+    out: Annotated[Path, typer.Argument(metavar="[PLAN.toml]", help="the file to write")] = Path("plan.toml"),
+    data: Annotated[str | None, typer.Option(help="CSV or Parquet file, or the name of a data set")] = None,
+    label: Annotated[str | None, typer.Option(help="label column")] = None,
+    site: Annotated[str | None, typer.Option(help="column that says who holds a record")] = None,
+    bounds: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN=LOW:HIGH", help="public range of a column")
+    ] = None,
+    agents: Annotated[int | None, typer.Option(min=2, help="number of parties")] = None,
+    graph: Annotated[str | None, typer.Option(help="who talks to whom")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="privacy budget of each party")] = None,
+    delta: Annotated[float | None, typer.Option(help="δ")] = None,
+    algorithm: Annotated[str | None, typer.Option(help="see `coterie algorithms`")] = None,
+    force: Annotated[bool, typer.Option("--force", help="replace an existing file")] = False,
+) -> None:
+    """Write a commented plan: asks for what the flags leave open, or takes the defaults where nobody can answer.
+
+    Example: coterie init study.toml --data patients.csv --label readmitted --site clinic --bounds age=0:120
+    """
+
+    given = {"data": data, "label": label, "site": site, "agents": agents, "graph": graph, "epsilon": epsilon,
+             "delta": delta, "algorithm": algorithm}  # fmt: skip
+    init(out, given, bounds or [], force, console)

@@ -10,11 +10,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from coterie.commands import DEPLOY
 from coterie.errors import InputError
 from coterie.names import party_name
 
-__all__ = ["CERTIFICATES", "app"]
+__all__ = ["CERTIFICATES", "PANEL", "app"]
 
+PANEL = DEPLOY
 app = typer.Typer(help="Keys and certificates of the parties of a deployment.", no_args_is_help=True)
 console = Console(soft_wrap=True)
 CERTIFICATES = "certificates"  # in the authority's folder: all that it has signed, the latest of each party

@@ -11,12 +11,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from coterie.commands import DEPLOY
+
 if TYPE_CHECKING:
     from coterie.deploy.records import Book
     from coterie.privacy.events import Event
 
-__all__ = ["app", "describe", "show", "verify"]
+__all__ = ["PANEL", "app", "describe", "show", "verify"]
 
+PANEL = DEPLOY
 app = typer.Typer(help="Look at a party's ledger. Nothing is changed.", no_args_is_help=True)
 LedgerArgument = Annotated[Path, typer.Argument(metavar="PATH", help="the ledger's database file")]
 

@@ -12,14 +12,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from coterie.commands import DEPLOY
 from coterie.commands.keys import CERTIFICATES
 from coterie.errors import InputError
 
 if TYPE_CHECKING:
     from coterie.deploy.agreement import Agreement
 
-__all__ = ["app"]
+__all__ = ["PANEL", "app"]
 
+PANEL = DEPLOY
 app = typer.Typer(help="Plans that several parties sign up to.", no_args_is_help=True)
 console = Console(soft_wrap=True)
 LONGEST = 3650  # days
@@ -134,7 +136,8 @@ def _show(agreement: Agreement) -> None:
     from coterie.deploy.wording import columns, headlines, settings
 
     say = partial(console.print, highlight=False, markup=False)
-    say(f"valid until {agreement.valid_until:%Y-%m-%d %H:%M} UTC, for {agreement.software}")
+    until, protocol = f"{agreement.valid_until:%Y-%m-%d %H:%M} UTC", f"protocol {agreement.protocol}"
+    say(f"valid until {until}, {protocol}, drawn up with {agreement.software}")
     for line in headlines(agreement):
         say(line)
     names, rows = columns(agreement)

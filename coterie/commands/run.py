@@ -7,20 +7,27 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from coterie.commands import LEARN, PlanArgument, SetOption, console
 from coterie.errors import InputError
-from coterie.plan import Plan, read_plan
 
 if TYPE_CHECKING:
-    from coterie.drivers.cluster import Spread
+    from rich.progress import Progress
 
-__all__ = ["run"]
+    from coterie.drivers.cluster import Spread
+    from coterie.plan import Plan
+
+__all__ = ["PANEL", "app", "execute"]
+
+
+PANEL = LEARN
+app = typer.Typer()
 
 
 def run(
@@ -28,6 +35,8 @@ def run(
     key: Path | None = None, spread: Spread | None = None,
 ) -> None:  # fmt: skip
     """Read the plan, run it (over the devices of `spread`), show and save the result."""
+    from coterie.plan import read_plan
+
     plan = read_plan(path, changes + ([f"run.seeds={seeds}"] if seeds else []))
     if out is not None:
         from coterie.report.result import check_out
@@ -191,7 +200,39 @@ def notes(result: dict[str, Any]) -> list[str]:
 
 def _progress_bar(console: Console) -> Progress:
     """A bar with rounds and the time that is left."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
     return Progress(
         SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("rounds"),
         TimeRemainingColumn(), console=console, transient=True,
     )  # fmt: skip
+
+
+@app.command()
+def command(
+    plan: PlanArgument = None,
+    out: Annotated[Path | None, typer.Option(help="folder for result, model, certificate and report")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="independent repetitions, in one batch")] = None,
+    set_: SetOption = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="no progress bar")] = False,
+    key: Annotated[Path | None, typer.Option(help="PEM file of an Ed25519 private key: sign the certificate")] = None,
+    devices: Annotated[str | None, typer.Option(help="spread the agents over devices: a number, or `all`")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="folder for the run's state; started again, it goes on")
+    ] = None,
+    every_rounds: Annotated[int, typer.Option(min=1, help="rounds between checkpoints")] = 100,
+    coordinator: Annotated[str | None, typer.Option(help="HOST:PORT of process 0, if there are several")] = None,
+    process_id: Annotated[int | None, typer.Option(help="number of this process, from 0")] = None,
+    processes: Annotated[int | None, typer.Option(help="how many processes run this command")] = None,
+) -> None:
+    """Simulate a plan and compare it with pooled data and with every agent alone.
+
+    Ctrl-C ends the run after the round in progress and keeps what is done.
+
+    Example: coterie run --set algorithm.name=admm --set graph.kind=star --seeds 5 --out runs/star
+    """
+    from coterie.drivers.cluster import Spread
+
+    spread = Spread.read(devices=devices, coordinator=coordinator, process_id=process_id, processes=processes,
+                         checkpoint=checkpoint, every_rounds=every_rounds)  # fmt: skip
+    run(plan, out, seeds, set_ or [], quiet, console, key, spread)

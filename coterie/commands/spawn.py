@@ -8,12 +8,18 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from coterie.commands import LEARN
 from coterie.errors import InputError
 
-__all__ = ["spawn"]
+__all__ = ["PANEL", "app", "spawn"]
 
+
+PANEL = LEARN
+app = typer.Typer()
 GRACE = 10.0  # seconds that the others get to end once one has failed
 
 
@@ -28,7 +34,7 @@ def spawn(processes: int, arguments: list[str]) -> int:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     env = {**os.environ, "COTERIE_COORDINATOR": address, "COTERIE_PROCESSES": str(processes)}
-    command = [sys.executable, "-m", "coterie.cli", "run", *arguments]
+    command = [sys.executable, "-P", "-m", "coterie.cli", "run", *arguments]
     children = []
     for k, cores in enumerate(_cores(processes)):
         # A session of its own: a terminal's Ctrl-C would reach it twice otherwise, and the second means "at once".
@@ -74,3 +80,18 @@ def _wait(children: list[subprocess.Popen]) -> int:
     if code < 0:
         print(f"error: process {lost} was ended by signal {-code}", file=sys.stderr, flush=True)
     return code if code > 0 else 128 - code
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def command(
+    context: typer.Context,
+    processes: Annotated[int, typer.Argument(metavar="N", min=1, help="how many processes")],
+) -> None:
+    """Start `coterie run` in N processes on this machine that share one run; options are those of `coterie run`.
+
+    A process that is lost ends the others; with --checkpoint the same command then goes on where it was.
+
+    Example: coterie spawn 2 plan.toml --checkpoint runs/state --every-rounds 50 --out runs/big
+    """
+
+    raise typer.Exit(spawn(processes, context.args))

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from coterie.commands import PROVE, console
 from coterie.errors import InputError
-from coterie.report.verification import Rejected, Verdict, parse, public_key, verify
 
-__all__ = ["run"]
+if TYPE_CHECKING:
+    from coterie.report.verification import Verdict
 
+__all__ = ["PANEL", "app"]
+
+
+PANEL = PROVE
+app = typer.Typer()
 LARGEST = 256 * 2**20  # bytes of a certificate
 SHOWN = 12  # groups of agents
 
 
 def run(path: Path, key: str | None, strict: bool, console: Console) -> int:
     """Check the certificate and say what it proves; returns the exit code: 0 holds, 1 does not."""
+    from coterie.report.verification import Rejected, parse, public_key, verify
+
     expected = None if key is None else public_key(key)
     try:
         if path.stat().st_size > LARGEST:
@@ -84,3 +94,18 @@ def _show(verdict: Verdict, console: Console) -> None:
     for warning in verdict.warnings:
         console.print(f"[yellow]warning:[/] {escape(warning)}", highlight=False, soft_wrap=True)
     console.print("[bold green]holds:[/] every total was recomputed from the listed events", highlight=False)
+
+
+@app.command()
+def command(
+    certificate: Annotated[Path, typer.Argument(metavar="certificate.json", help="what `coterie run --out` wrote")],
+    key: Annotated[str | None, typer.Option(help="public key that must have signed it: PEM file or 64 digits")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="reject what could not be derived anew or compared")] = False,
+) -> None:
+    """Recompute every total of a certificate from its events, trusting nobody. Exit code 1: it does not hold.
+
+    Example: coterie verify runs/default/certificate.json
+    """
+
+    if run(certificate, key, strict, console):
+        raise typer.Exit(1)

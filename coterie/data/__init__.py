@@ -2,17 +2,20 @@
 
 from coterie.data.clinics import make_clinics
 from coterie.data.dataset import ALL_PUBLIC, PUBLIC, Dataset, Origins, Truth
-from coterie.data.loaders import LOADERS, load, origins
+from coterie.data.loaders import Source, find_source, load, origins
 from coterie.data.partition import PARTITIONS, partition, split
+from coterie.data.sources import SOURCES
 
 __all__ = [
     "ALL_PUBLIC",
-    "LOADERS",
     "PARTITIONS",
     "PUBLIC",
+    "SOURCES",
     "Dataset",
     "Origins",
+    "Source",
     "Truth",
+    "find_source",
     "load",
     "make_clinics",
     "origins",

@@ -1,53 +1,80 @@
 """`load`: every data set by its name."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from types import ModuleType
+from typing import Any, get_type_hints
 
-from coterie.arguments import check_arguments, choose
-from coterie.data.adult import adult_origins, load_adult
-from coterie.data.clinics import make_clinics
-from coterie.data.dataset import ALL_PUBLIC, Dataset, Origins
-from coterie.data.hospitals import diabetes_origins, load_diabetes, load_heart
-from coterie.data.images import load_cifar10, load_mnist
-from coterie.data.tables import load_table, table_origins
+from pydantic import create_model
+
+from coterie.data.dataset import Dataset, Origins
+from coterie.data.sources import SOURCES
+from coterie.data.store import Store
 from coterie.errors import InputError
+from coterie.settings import Settings, read
 
-__all__ = ["LOADERS", "load", "origins"]
-
-
-def _clinics(
-    path: str | Path | None = None,
-    seed: int = 0,
-    *,
-    sites: int = 5,
-    records: int = 3000,
-    features: int = 12,
-    strength: float = 1.0,
-) -> Dataset:
-    if path is not None:
-        raise InputError(f"data set 'clinics' is synthetic and takes no path, got {path}")
-    return make_clinics(seed, sites, records, features, strength)
+__all__ = ["Source", "find_source", "load", "origins"]
 
 
-LOADERS: dict[str, Callable[..., Dataset]] = {
-    "clinics": _clinics,
-    "adult": load_adult,
-    "mnist": load_mnist,
-    "cifar10": load_cifar10,
-    "heart": load_heart,
-    "diabetes": load_diabetes,
-    "csv": load_table,
-    "parquet": load_table,
-}
-"""Name → loader(path, seed, *, options); the options are its keyword arguments."""
+@dataclass(frozen=True)
+class Source:
+    """Where records come from: loaded whole, or streamed."""
+
+    name: str
+    options: type[Settings]
+    load: Callable[..., Dataset] | None
+    origins: Callable[..., Origins] | None
+    stream: Callable[[Path], Store] | None
+    made: bool
+    needs_path: bool
+    sited: bool
+
+    def takes(self, option: str) -> bool:
+        """Whether it has this option."""
+        return option in self.options.model_fields
+
+    def checked(self, options: Mapping[str, Any], *where: str) -> dict[str, Any]:
+        """Options with their types and names checked; a mistake names `where` they stand."""
+        found = read(self.options, options, *(where or (self.name,)))
+        return {name: getattr(found, name) for name in found.model_fields_set}
 
 
-_ORIGINS: dict[str, Callable[..., Origins]] = {
-    "adult": adult_origins,
-    "diabetes": diabetes_origins,
-    "csv": table_origins,
-    "parquet": table_origins,
-}  # what depends on options; the others read nothing, whatever they are asked for
+def find_source(name: str) -> Source:
+    """The source of that name, or in the module `name` if it has a dot; an error lists what there is."""
+    module = SOURCES.load(name)
+    streamed = hasattr(module, "stream")
+    if not streamed:
+        SOURCES.load(name, "load", "origins")
+    return _source(name, module)
+
+
+@cache
+def _source(name: str, module: ModuleType) -> Source:
+    load, origins = getattr(module, "load", None), getattr(module, "origins", None)
+    options = _options(name, load)
+    if origins is not None:
+        taken = inspect.signature(origins).parameters.values()
+        if not any(p.kind is p.VAR_KEYWORD for p in taken):
+            for option in set(options.model_fields) - {p.name for p in taken}:
+                raise InputError(f"data set {name!r}: origins in {module.__name__} does not take {option!r}")
+    flags = {flag: bool(getattr(module, flag.upper(), False)) for flag in ("made", "needs_path", "sited")}
+    return Source(name, options, load, origins, getattr(module, "stream", None), **flags)
+
+
+def _options(name: str, load: Callable[..., Dataset] | None) -> type[Settings]:
+    """The keyword arguments of a loader as settings: their types, and which of them are needed."""
+    fields: dict[str, Any] = {}
+    if load is not None:
+        types = get_type_hints(load)
+        for p in inspect.signature(load).parameters.values():
+            if p.kind is p.KEYWORD_ONLY:
+                fields[p.name] = (types.get(p.name, Any), ... if p.default is p.empty else p.default)
+    return create_model(f"options of {name}", __base__=Settings, **fields)
 
 
 def origins(name: str, **options: object) -> Origins:
@@ -56,13 +83,14 @@ def origins(name: str, **options: object) -> Origins:
     >>> origins("adult", coding="frequency").leaks
     ('categories are coded by their frequency in the data',)
     """
-    choose("data set", name, LOADERS)
-    check_arguments(f"data set {name!r}", LOADERS[name], options)
-    return _ORIGINS.get(name, lambda **_: ALL_PUBLIC)(**options)
+    source = find_source(name)
+    if source.origins is None:
+        raise InputError(f"data set {name!r} is streamed: it says by itself what was read, once it is opened")
+    return source.origins(**source.checked(options))
 
 
 def load(name: str, *, path: str | Path | None = None, seed: int = 0, **options: object) -> Dataset:
-    """A data set by name: one of `LOADERS`, with that loader's options.
+    """A data set by name: one of `SOURCES`, with that loader's options.
 
     Files are searched in `path` alone if given; else in the directory `COTERIE_DATA`, then in the user's cache, into
     which they are downloaded and checked if nowhere to be found. `seed` matters to synthetic data only.
@@ -70,6 +98,12 @@ def load(name: str, *, path: str | Path | None = None, seed: int = 0, **options:
     >>> load("clinics", seed=1, records=500).features.shape
     (500, 12)
     """
-    choose("data set", name, LOADERS)
-    check_arguments(f"data set {name!r}", LOADERS[name], options)
-    return LOADERS[name](path, seed, **options)
+    source = find_source(name)
+    if source.load is None:
+        raise InputError(f"data set {name!r} is streamed: it cannot be loaded whole")
+    stated, data = origins(name, **options), source.load(path, seed, **source.checked(options))
+    if data.origins != stated:
+        raise InputError(
+            f"data set {name!r} read from the records what it had not stated: {', '.join(data.leaks) or 'less'}"
+        )
+    return data

@@ -7,16 +7,37 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coterie.data.dataset import Dataset
-from coterie.data.loaders import load, origins
+from coterie.data.loaders import find_source, load, origins
 from coterie.data.partition import partition
 from coterie.errors import InputError
 
 if TYPE_CHECKING:
     from coterie.plan import Plan
 
-__all__ = ["TABLES", "agents_of", "leaks_of", "load_planned", "options_of", "parts_of", "public_sizes"]
+__all__ = ["agents_of", "check_source", "leaks_of", "load_planned", "options_of", "parts_of", "public_sizes"]
 
-TABLES = ("csv", "parquet")
+
+def check_source(plan: Plan) -> None:
+    """Refuse a source that cannot be found by this plan, or options that it does not take, before data is read.
+
+    Parties of a deployment read tables of their own, so there the options are not the source's.
+    """
+    data, source = plan.data, find_source(plan.data.source)
+    if source.needs_path and data.path is None and plan.deploy is None:
+        raise InputError(f"data.path is needed for data.source = {data.source!r}")
+    if source.stream is not None:
+        fields = type(data).model_fields
+        for key in ("test_fraction", "options", "label", "site"):
+            if getattr(data, key) != fields[key].get_default(call_default_factory=True):
+                raise InputError(
+                    f"data.{key} does not apply to data.source = {data.source!r}: it holds encoded records, with test "
+                    "records of its own"
+                )
+    elif plan.deploy is None:
+        for key in ("label", "site"):
+            if getattr(data, key) is not None and not source.takes(key):
+                raise InputError(f"data.{key} does not apply to data.source = {data.source!r}")
+        source.checked(options_of(plan), "data", "options")
 
 
 def options_of(plan: Plan, source: str | None = None) -> dict[str, Any]:
@@ -24,14 +45,14 @@ def options_of(plan: Plan, source: str | None = None) -> dict[str, Any]:
 
     A deployed party reads a table of its own, whatever `source` the plan has for a simulation.
     """
-    data, loss, source = plan.data, plan.problem.loss, source or plan.data.source
+    data, loss, found = plan.data, plan.problem.loss, find_source(source or plan.data.source)
     options: dict[str, Any] = dict(data.options)
     for key in ("label", "site"):
         if getattr(data, key) is not None:
             options[key] = getattr(data, key)
-    if source == "clinics" and plan.partition.agents:
+    if found.made and found.takes("sites") and plan.partition.agents:
         options.setdefault("sites", plan.partition.agents)
-    if source in TABLES and loss is not None and options.get("classes") is None:
+    if found.takes("task") and loss is not None and options.get("classes") is None:
         options.setdefault("task", "classification" if plan.problem.of_classes else "regression")
     return options
 
@@ -41,16 +62,14 @@ def leaks_of(plan: Plan) -> tuple[str, ...]:
 
     Records that were encoded elsewhere say it for themselves: a store, and the files of parties without a label column.
     """
-    encoded = plan.data.source == "store" or (plan.deploy is not None and plan.data.label is None)
+    streamed = find_source(plan.data.source).stream is not None
+    encoded = streamed or (plan.deploy is not None and plan.data.label is None)
     return () if encoded else origins(plan.data.source, **options_of(plan)).leaks
 
 
 def load_planned(plan: Plan) -> Dataset:
     """The plan's data set."""
-    try:
-        return load(plan.data.source, path=plan.data.path, seed=plan.data.seed, **options_of(plan))
-    except TypeError as error:
-        raise InputError(f"data.options: {error}") from None
+    return load(plan.data.source, path=plan.data.path, seed=plan.data.seed, **options_of(plan))
 
 
 def agents_of(plan: Plan) -> int | None:
@@ -59,7 +78,7 @@ def agents_of(plan: Plan) -> int | None:
     agents = p.agents or (len(p.sizes) if p.sizes else None)
     if p.kind != "site" and agents is None:
         raise InputError(f"partition.kind = {p.kind!r} needs partition.agents")
-    if p.kind == "site" and plan.data.source in TABLES and options_of(plan).get("site") is None:
+    if p.kind == "site" and find_source(plan.data.source).takes("site") and options_of(plan).get("site") is None:
         raise InputError(
             "partition.kind = 'site' needs data.site, the column that says it: or use 'iid' and agents = N"
         )

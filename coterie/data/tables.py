@@ -31,11 +31,11 @@ def load_table(
     *,
     label: str,
     site: str | None = None,
-    sites: Sequence[str] | None = None,
+    sites: Sequence[object] | None = None,
     person: str | None = None,
     features: Sequence[str] | None = None,
     bounds: Mapping[str, Sequence[float]] | None = None,
-    categories: Mapping[str, Sequence[str]] | str | None = None,
+    categories: Mapping[str, Sequence[object]] | str | None = None,
     classes: Sequence[object] | None = None,
     task: str = "auto",
     missing: str = "error",
@@ -122,9 +122,9 @@ def table_origins(
     *,
     label: str,
     site: str | None = None,
-    sites: Sequence[str] | None = None,
+    sites: Sequence[object] | None = None,
     bounds: Mapping[str, Sequence[float]] | None = None,
-    categories: Mapping[str, Sequence[str]] | str | None = None,
+    categories: Mapping[str, Sequence[object]] | str | None = None,
     classes: Sequence[object] | None = None,
     task: str = "auto",
     **_: object,
@@ -147,14 +147,14 @@ def table_origins(
     )
 
 
-def site_origin(site: str | None, sites: Sequence[str] | None) -> tuple[str, ...]:
+def site_origin(site: str | None, sites: Sequence[object] | None) -> tuple[str, ...]:
     """Where the names of the sites come from."""
     if site is None and sites is not None:
         raise InputError("sites lists names, but site, the column that holds them, is not given")
     return PUBLIC if site is None or sites is not None else (f"{site}: the names of the sites are read from the data",)
 
 
-def site_numbers(values: pd.Series, site: str, sites: Sequence[str] | None) -> tuple[np.ndarray, tuple[str, ...]]:
+def site_numbers(values: pd.Series, site: str, sites: Sequence[object] | None) -> tuple[np.ndarray, tuple[str, ...]]:
     """Which site each record belongs to, and the names of all: those stated, or those that occur, sorted."""
     names = sorted(values.astype("string").str.strip().unique()) if sites is None else sites
     return class_indices(values, site, tuple(map(str, names))), tuple(map(str, names))
@@ -186,7 +186,7 @@ def read_table(path: Path, **options: Any) -> pd.DataFrame:
 
 
 def _rule(
-    values: pd.Series, name: str, bounds: Sequence[float] | None, levels: Sequence[str] | None, infer: bool
+    values: pd.Series, name: str, bounds: Sequence[float] | None, levels: Sequence[object] | None, infer: bool
 ) -> Number | Category | None:
     if levels is not None:
         return Category(tuple(map(str, levels)))

@@ -31,7 +31,6 @@ from coterie.deploy.files import read_bytes, write_bytes
 from coterie.deploy.keys import Authority, Identity
 from coterie.deploy.protocol import PROTOCOL
 from coterie.errors import InputError
-from coterie.graphs import make_graph
 from coterie.plan import DeployPlan, Plan, validate
 
 __all__ = ["Agreement", "Ended", "Party", "draft_agreement", "read_agreement", "sign_agreement", "unverified"]
@@ -290,10 +289,7 @@ def draft_agreement(
 
 
 def _edges(plan: Plan, size: int) -> tuple[tuple[int, int], ...]:
-    graph = make_graph(plan.graph.kind, size, seed=plan.graph.seed, **plan.graph.params())
-    if graph.size != size:
-        raise InputError(f"the graph has {graph.size} nodes but there are {size} parties")
-    return tuple((int(i), int(j)) for i, j in graph.edges)
+    return tuple((int(i), int(j)) for i, j in plan.graph.graph(size).edges)
 
 
 def _canonical(tree: dict[str, Any]) -> bytes:

@@ -41,6 +41,11 @@ def apart(work: Callable[[], T]) -> T:
         status = _status(child)
         if status or not os.fstat(shared).st_size:
             code = os.waitstatus_to_exitcode(status)
+            if code < 0:
+                raise InputError(
+                    f"the process that prepares a run was ended by {signal.Signals(-code).name}: where nobody did it, "
+                    "memory ran out; nothing was sent or spent"
+                )
             raise RuntimeError(f"the preparation ended with status {code}, without a result")
         with mmap.mmap(shared, 0, access=mmap.ACCESS_READ) as content:
             return _unpack(content[:])  # type: ignore[no-any-return]

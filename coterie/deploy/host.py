@@ -13,6 +13,7 @@ The folder is its owner's alone: whoever could write there could take connection
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import re
@@ -24,10 +25,11 @@ from coterie.deploy.files import private_folder
 from coterie.deploy.hall import Hall, Visit, crowd_limit, listening_sockets, server_name
 from coterie.errors import InputError
 
-__all__ = ["Host", "handed_over"]
+__all__ = ["Host", "handed_over", "has_host"]
 
 PATIENCE = 10.0  # seconds in which a caller must say whom it wants
 _ROUTE = re.compile(r"[0-9a-f]{32}\.[a-z0-9.-]+")
+_AT_WORK = "host"  # a file on which a host holds a lock
 _LONGEST = 107  # bytes of a Unix socket's path
 
 
@@ -50,6 +52,21 @@ def handed_over(folder: Path, route: str) -> socket.socket:
     return inbox
 
 
+def has_host(folder: Path) -> bool:
+    """Whether a host is at work for the agents behind this folder."""
+    try:
+        lock = os.open(folder / _AT_WORK, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
 class Host(Hall):
     """Listens at an address for all parties whose agents are behind a folder.
 
@@ -64,12 +81,15 @@ class Host(Hall):
         places = crowd_limit(1)
         super().__init__(listening_sockets(address), places, places // 4, PATIENCE)
         self._folder = folder
+        self._at_work = os.open(folder / _AT_WORK, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(self._at_work, fcntl.LOCK_SH)  # shared: a folder may have a host at each of several addresses
         self._outbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._outbox.setblocking(False)
 
     def _run(self) -> None:
         super()._run()
         self._outbox.close()
+        os.close(self._at_work)
 
     def _bring(self, visit: Visit) -> None:
         """Give the connection away, or end it: nobody of that name is here, or it has no room."""

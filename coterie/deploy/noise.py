@@ -32,8 +32,7 @@ import numpy as np
 from coterie.algorithms.base import Algorithm, Config, Grid, L2Laplace, Laplace, Law, Normal, Place, Uniform, find
 from coterie.algorithms.batches import axes
 from coterie.errors import InputError
-from coterie.exchange.fixed_point import BOUND
-from coterie.plan import REFERENCES, Plan, refuse_ignored
+from coterie.plan import REFERENCES, ExchangePlan, Plan, refuse_ignored
 from coterie.privacy import events, secure
 
 __all__ = ["GAUSSIAN_UNIT", "LAPLACE_UNIT", "Source", "SystemSource", "check_deployable", "grid_steps", "on_grid"]
@@ -97,16 +96,16 @@ def check_deployable(plan: Plan, rehearsed: bool = False) -> None:
     if not rehearsed:
         whole = "an agent, which reads all of its own file"
         refuse_ignored(plan, whole, "data.path", "data.site", "data.test_fraction")
-    if plan.exchange.kind == "quantized":
+    sums = plan.exchange.sums
+    if sums is None and plan.exchange.kind != ExchangePlan().kind:
         raise InputError("deployed messages travel as integers already: exchange.kind must be broadcast or secret-sum")
-    if plan.exchange.noise == "central" or plan.exchange.threshold is not None:
+    if sums is not None and (sums.noise == "central" or sums.threshold is not None):
         raise InputError(
             "a deployed secret sum has local noise and no threshold: leave exchange.noise and threshold out"
         )
-    summed = plan.exchange.bound or BOUND
-    if plan.exchange.kind == "secret-sum" and plan.deploy is not None and plan.deploy.bound > summed:
+    if sums is not None and plan.deploy is not None and plan.deploy.bound > sums.bound:
         raise InputError(  # a number between the two would stop a party in the middle of a run
-            f"deploy.bound = {plan.deploy.bound:g} exceeds what a secret sum can hold, exchange.bound = {summed:g}"
+            f"deploy.bound = {plan.deploy.bound:g} exceeds what a secret sum can hold, exchange.bound = {sums.bound:g}"
         )
     if algorithm.wire is not None:
         return

@@ -23,6 +23,7 @@ from coterie.data.survey import survey
 from coterie.deploy.agreement import Agreement, read_agreement, unverified
 from coterie.deploy.anchor import Anchor
 from coterie.deploy.door import crowd_limit, listening_sockets
+from coterie.deploy.host import has_host
 from coterie.deploy.journal import for_owner
 from coterie.deploy.keys import PartyKeys, load_party, read_certificate
 from coterie.deploy.party import Records, Terms, read_records
@@ -213,6 +214,8 @@ class _Checks:
             with self.about("host"):
                 if not behind.is_dir():
                     raise InputError(f"--behind {behind} is no folder: start `coterie host` with it first")
+                if not has_host(behind):
+                    raise InputError(f"no `coterie host` is at work for {behind}: nobody could call")
                 self.say("ok", "host", f"calls come through the host of {behind}")
         elif not running:
             with self.about("own address"):

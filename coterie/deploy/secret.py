@@ -1,24 +1,23 @@
-"""A party whose messages are opened only as the sum over all parties: secret shares inside the same signed frames.
+"""A party whose messages are opened only as the sum over all parties: a `Member` inside the same signed frames.
 
     round 0        every party publishes a fresh X25519 key (its frame is signed, so the key is authentic)
-    round 2t + 1   shares of message t: v = round(2^f x) is split into N words that add up to v modulo 2^64. The others'
-                   words are ChaCha20 streams of fresh 32-byte seeds, each sealed for its receiver alone; the rest, v −
-                   Σ streams, stays here. This is the release that is charged.
-    round 2t + 2   the sum of the own rest and of the streams received. The sum of these over all parties is Σ v.
+    round 2t + 1   the first parts of the sum of message t (`coterie.exchange.additive`): a seed for every other party,
+                   sealed for it alone. This is the release that is charged.
+    round 2t + 2   the sum of the shares that the party holds. The sum of these over all parties is the sum of messages.
 
 All frames have one length. Everybody sees all frames, and a seed only its receiver can open (ChaCha20-Poly1305 under a
 key derived from both X25519 keys, with plan, round, sender and receiver bound to it). Up to N − 2 colluding parties
 learn the sum of the honest messages and nothing else of them; a message itself is noised and charged all the same,
 so the local guarantee does not rest on any of this.
 
-The seeds, the rest and the key lie in the ledger's state until the round is over. A nonce is the round: it meets a key
+The member's state and the key lie in the ledger's state until the round is over. A nonce is the round: it meets a key
 twice only if the first frame never left (a crash before it was stored), since stored bytes are sent again as they are.
 A share that cannot be opened ends the run: it is signed evidence against its sender.
 """
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import equinox as eqx
@@ -32,15 +31,18 @@ from coterie.deploy.frames import Wire
 from coterie.deploy.noise import Source
 from coterie.deploy.party import Carry, Party, Records
 from coterie.deploy.work import Turns
+from coterie.errors import InputError
 from coterie.exchange.channels import derive
-from coterie.exchange.fixed_point import BOUND, FixedPoint
-from coterie.exchange.parties import expand
+from coterie.exchange.members import member
+from coterie.exchange.planned import sum_terms
+from coterie.exchange.sums import Kept, Member, Part
+from coterie.exchange.wire import Kind
 from coterie.plan import Plan
 
 __all__ = ["BadShare", "SecretParty", "join"]
 
-KEY, SEED, SEALED = 32, 32, 48  # bytes of a public key, of a seed, of a sealed seed
-PER_SEED = SEALED // 8  # words of a frame that one sealed seed takes
+KEY, TAG = 32, 16  # bytes of a public key, and those that a seal adds
+WORD = 8  # bytes of a number of a frame
 
 
 class BadShare(ArithmeticError):
@@ -49,10 +51,17 @@ class BadShare(ArithmeticError):
 
 def join(turns: Turns, records: Records, plan: Plan, plan_hash: bytes) -> Party:
     """The party that the plan's exchange asks for."""
-    if plan.exchange.kind != "secret-sum":
+    terms = sum_terms(plan, turns.agents)
+    if terms is None:
         return Party(turns, records)
-    asked = plan.exchange
-    return SecretParty(turns, records, FixedPoint(turns.agents, asked.fraction_bits, asked.bound or BOUND), plan_hash)
+    return SecretParty(turns, records, lambda: kept(member(terms, turns.node, turns.count, plan_hash)), plan_hash)
+
+
+def kept(one: Member) -> Kept:
+    """The same, if a ledger can keep it; an InputError for any other."""
+    if not isinstance(one, Kept):
+        raise InputError(f"a party cannot take part in a sum with a threshold yet, got {one.terms.threshold}")
+    return one
 
 
 class SecretCarry(eqx.Module):
@@ -62,18 +71,23 @@ class SecretCarry(eqx.Module):
     private: UInt[Array, " 32"]
     public: UInt[Array, "neighbours 32"]
     value: Float[Array, " count"]  # the own message
-    rest: UInt[Array, " count"]  # of it, after the streams that the others hold; with those received, once they are
-    opened: UInt[Array, " count"]  # sums of shares heard so far
+    state: tuple[UInt[Array, " count"], ...]  # of the member of the sum under way
     mine: Int[Array, ""]  # the round of `inner` that is under way
 
 
 class SecretParty(Party):
     """One node of a secret sum. The agent sees rounds of the wire, `Party.turn` rounds of the algorithm."""
 
-    def __init__(self, turns: Turns, records: Records, code: FixedPoint, plan_hash: bytes):
+    def __init__(self, turns: Turns, records: Records, member: Callable[[], Kept], plan_hash: bytes):
         super().__init__(turns, records)
-        self.code, self.plan_hash, self.rounds = code, plan_hash, 2 * turns.rounds + 1
-        self.words = max(self.count, KEY // 8, PER_SEED * len(self.neighbours))
+        self.member, self.plan_hash = member, plan_hash
+        idle = member()
+        self.kinds, self.code = idle.kinds, idle.terms.code
+        self.rounds = len(self.kinds) * turns.rounds + 1
+        self.sealed = {k: idle.body_bytes(k) + TAG for k in self.kinds if k.addressed}
+        said = [len(self.neighbours) * n for n in self.sealed.values()]
+        said += [idle.body_bytes(k) for k in self.kinds if not k.addressed]
+        self.words = max(KEY, *said) // WORD
 
     # -- what the agent asks -------------------------------------------------------------------------------------------
 
@@ -96,43 +110,34 @@ class SecretParty(Party):
         """The words of wire round r."""
         if r == 0:
             public = X25519PrivateKey.from_private_bytes(_bytes(carry.private)).public_key().public_bytes_raw()
-            return carry, self._padded(np.frombuffer(public, "<i8")), True
-        if r % 2 == 0:
-            own = np.asarray(carry.rest)  # with all streams received
-            carry = eqx.tree_at(lambda c: c.opened, carry, np.asarray(carry.opened) + own)
-            return carry, self._padded(own.view(np.int64)), True
-        t = (r - 1) // 2
-        inner = carry.inner if t == 0 else self._with_total(carry)
-        inner, numbers, sent = self.turn(t, inner, source.draw(t, self.turns.laws))
-        if not sent:
-            raise BadShare(f"round {t}: an algorithm that may stay silent cannot be summed")
-        value = numbers * self.turns.steps.size[self.node, t]
-        words, sealed = self.code.encode(value), []
-        for slot, other in enumerate(self.neighbours):
-            seed = os.urandom(SEED)
-            words = words - expand(seed, self.count)
-            sealed.append(self._cipher(carry, slot, int(other), out=True).encrypt(_nonce(r), seed, self._bound(r)))
-        new = (inner, value, words, np.zeros(self.count, np.uint64), np.array(t))
-        carry = eqx.tree_at(lambda c: (c.inner, c.value, c.rest, c.opened, c.mine), carry, new)
-        return carry, self._padded(np.frombuffer(b"".join(sealed), "<i8")), True
+            return carry, self._padded(public), True
+        t, step = divmod(r - 1, len(self.kinds))
+        if step > 0:
+            member = self._resumed(carry, t, step - 1, self.neighbours)
+            said = member.proceed()
+        else:
+            inner = carry.inner if t == 0 else self._with_total(carry)
+            inner, numbers, sent = self.turn(t, inner, source.draw(t, self.turns.laws))
+            if not sent:
+                raise BadShare(f"round {t}: an algorithm that may stay silent cannot be summed")
+            value, member = numbers * self.turns.steps.size[self.node, t], self.member()
+            said = member.share(t, self.code.encode(value))
+            carry = eqx.tree_at(lambda c: (c.inner, c.value, c.mine), carry, (inner, value, np.array(t)))
+        carry = eqx.tree_at(lambda c: c.state, carry, member.state)
+        return carry, self._padded(b"".join(self._sealed(carry, r, part) for part in said)), True
 
     def heard(self, carry: Any, slot: int, r: int, numbers: np.ndarray) -> Any:
         """The carry after a neighbour's words of round r."""
+        said = numbers.astype("<i8").tobytes()
         if r == 0:
             public = np.array(carry.public)
-            public[slot] = np.frombuffer(numbers[: KEY // 8].astype("<i8").tobytes(), np.uint8)
+            public[slot] = np.frombuffer(said[:KEY], np.uint8)
             return eqx.tree_at(lambda c: c.public, carry, public)
-        if r % 2 == 0:
-            theirs = numbers[: self.count].astype(np.int64).view(np.uint64)
-            return eqx.tree_at(lambda c: c.opened, carry, np.asarray(carry.opened) + theirs)
-        sender = int(self.neighbours[slot])
-        at = PER_SEED * (self.node - (self.node > sender))  # on a complete graph everybody lists all others in order
-        sealed = numbers[at : at + PER_SEED].astype("<i8").tobytes()
-        try:
-            seed = self._cipher(carry, slot, sender, out=False).decrypt(_nonce(r), sealed, self._bound(r))
-        except InvalidTag:
-            raise BadShare(f"round {r}: the share of party {sender} cannot be opened; its frame is evidence") from None
-        return eqx.tree_at(lambda c: c.rest, carry, np.asarray(carry.rest) + expand(seed, self.count))
+        t, step = divmod(r - 1, len(self.kinds))
+        kind, sender, member = self.kinds[step], int(self.neighbours[slot]), self._resumed(carry, t, step)
+        body = self._opened(carry, r, kind, slot, said) if kind.addressed else said[: member.body_bytes(kind)]
+        member.take(t, sender, kind, body)
+        return eqx.tree_at(lambda c: c.state, carry, member.state)
 
     def answer(self, carry: Any) -> Float[np.ndarray, " dim"]:
         """The model after the last opened sum."""
@@ -145,18 +150,39 @@ class SecretParty(Party):
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _fresh(self) -> SecretCarry:
-        n, d = len(self.neighbours), self.count
-        words, keys = np.zeros(d, np.uint64), np.zeros(KEY, np.uint8)
-        rest: list[Any] = [keys, np.zeros((n, KEY), np.uint8), np.zeros(d), words, words, np.array(-1)]
+        keys = np.zeros(KEY, np.uint8), np.zeros((len(self.neighbours), KEY), np.uint8)
+        rest: list[Any] = [*keys, np.zeros(self.count), self.member().state, np.array(-1)]
         return SecretCarry(self.turns.first, *rest)
+
+    def _resumed(self, carry: SecretCarry, t: int, step: int, answered: Iterable[int] = ()) -> Kept:
+        """The member of sum t after it has spoken in a message round; the agent has waited for those who `answered`."""
+        state = tuple(np.asarray(words) for words in carry.state)
+        return self.member().resume(t, self.kinds[step], state, map(int, answered))
 
     def _with_total(self, carry: SecretCarry) -> Carry:
         """The algorithm's carry, told the sum of the others."""
-        others = self.code.decode(np.asarray(carry.opened, np.uint64)) - np.asarray(carry.value)
+        total = self._resumed(carry, int(carry.mine), len(self.kinds) - 1, self.neighbours).result()
+        others = total.values - np.asarray(carry.value)
         return eqx.tree_at(lambda c: (c.heard, c.when), carry.inner, ((others,), np.asarray(carry.mine)[None]))
 
-    def _padded(self, words: np.ndarray) -> np.ndarray:
-        return np.concatenate([words, np.zeros(self.words - len(words), np.int64)]).astype(np.int64)
+    def _padded(self, said: bytes) -> np.ndarray:
+        return np.frombuffer(said.ljust(WORD * self.words, b"\0"), "<i8").astype(np.int64, copy=False)
+
+    def _sealed(self, carry: SecretCarry, r: int, part: Part) -> bytes:
+        """A part as it stands in a frame that everybody sees; addressed ones stand in the order of their receivers."""
+        if part.receiver is None:
+            return part.body
+        slot = int(np.searchsorted(self.neighbours, part.receiver))
+        return self._cipher(carry, slot, part.receiver, out=True).encrypt(_nonce(r), part.body, self._bound(r))
+
+    def _opened(self, carry: SecretCarry, r: int, kind: Kind, slot: int, said: bytes) -> bytes:
+        """This party's own part of a neighbour's frame."""
+        sender, size = int(self.neighbours[slot]), self.sealed[kind]
+        at = size * (self.node - (self.node > sender))  # on a complete graph everybody lists all others in order
+        try:
+            return self._cipher(carry, slot, sender, out=False).decrypt(_nonce(r), said[at : at + size], self._bound(r))
+        except InvalidTag:
+            raise BadShare(f"round {r}: the share of party {sender} cannot be opened; its frame is evidence") from None
 
     def _cipher(self, carry: SecretCarry, slot: int, other: int, out: bool) -> ChaCha20Poly1305:
         """The one-way key between this party and a neighbour."""

@@ -15,6 +15,8 @@ from coterie.deploy.data import Outline
 from coterie.deploy.noise import Steps, check_deployable, grid_steps, on_grid
 from coterie.drivers.budget import run_events
 from coterie.errors import InputError
+from coterie.exchange.planned import sum_terms
+from coterie.exchange.sums import SumTerms
 from coterie.experiment import Network, Priced, price, public_network
 from coterie.plan import Plan
 from coterie.privacy.events import Event, Free
@@ -84,26 +86,27 @@ class Terms:
             return jax.device_put(rows(jax.tree.map(np.asarray, self.priced.places), node))  # type: ignore[no-any-return]
 
     @property
-    def secret(self) -> bool:
-        """Whether only the sum of all messages is opened."""
-        return self.plan.exchange.kind == "secret-sum"
+    def sum(self) -> SumTerms | None:
+        """What the parties of its secret sums agree on, if only the sum of all messages is opened."""
+        return sum_terms(self.plan, len(self.network.sizes))
 
     def charges(self, node: int) -> list[list[Event]]:
         """What every round of the wire will cost a party.
 
-        A secret sum takes a round for keys, and then two for each of the algorithm's: shares of the message, which is
-        charged here, and sums of shares, which say nothing that the shares did not.
+        A secret sum takes a round for keys, and then some for each of the algorithm's: shares of the message, which is
+        charged here, and what opens the sum, which says nothing that the shares did not.
         """
         events = run_events(self.priced.algorithm, self.priced.cfg, self._priced_place(node))
         paid: list[list[Event]] = [[jax.tree.map(lambda x: x[t], e) for e in events] for t in range(self.rounds)]  # noqa: B023
-        if not self.secret:
+        if self.sum is None:
             return paid
         free: list[Event] = [Free()]
-        return [free, *(charge for round in paid for charge in (round, free))]
+        return [free, *(charge for round in paid for charge in (round, *[free] * (self.sum.message_rounds - 1)))]
 
     def charged(self, entries: Iterable[Entry]) -> list[Event]:
         """What a ledger's entries charged for the algorithm's own rounds: the inverse of `charges`."""
-        return [entry.event for entry in entries if not self.secret or entry.round % 2 == 1]
+        each = None if self.sum is None else self.sum.message_rounds
+        return [entry.event for entry in entries if each is None or (entry.round - 1) % each == 0]
 
     def draws(self, node: int) -> Mapping[str, Law]:
         """The laws of a round's randomness."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coterie.data import split
+from coterie.data import find_source, split
 from coterie.data.planned import leaks_of
 from coterie.deploy.agreement import sign_agreement
 from coterie.deploy.keys import init_authority, init_party, install, load_authority, sign_request, write_request
@@ -65,7 +65,7 @@ def deployed_plan(plan: Plan, experiment: Experiment, listen: str = "127.0.0.1")
         tree["problem"]["classes"] = labels.classes
     # what the rehearsal has done already, and no agent does
     tree["data"] = {k: v for k, v in tree["data"].items() if k not in ("path", "site", "test_fraction")}
-    if plan.data.source != "clinics":
+    if not find_source(plan.data.source).made:
         tree["data"]["options"] = {k: v for k, v in tree["data"]["options"].items() if k not in ("site", "sites")}
     tree["run"] = {k: v for k, v in tree["run"].items() if k not in ("seed", "seeds")}
     if plan.deploy is None:
@@ -78,8 +78,10 @@ def deployed_plan(plan: Plan, experiment: Experiment, listen: str = "127.0.0.1")
 
 def make_trial(plan: Plan, folder: Path) -> Trial:
     """Split the plan's data over its parties and sign the plan between them."""
-    if plan.data.source == "store":
-        raise InputError("a trial gives every party a file of its records, and data.source = 'store' is for streaming")
+    if find_source(plan.data.source).stream is not None:
+        raise InputError(
+            f"a trial gives every party a file of its records, and data.source = {plan.data.source!r} is for streaming"
+        )
     check_deployable(plan, rehearsed=True)
     if leaks := leaks_of(plan):
         raise InputError(f"{leaks[0]}: no agent would take such records")
@@ -131,10 +133,14 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def start_agent(agreement: Path, site: Site, module: str = "coterie.cli") -> subprocess.Popen:
-    """One party's process, with one thread of arithmetic since several share the machine; errors go to errors.txt."""
+def start_agent(agreement: Path, site: Site, module: str | None = None) -> subprocess.Popen:
+    """One party's process, with one thread of arithmetic since several share the machine; errors go to errors.txt.
+
+    It imports nothing from the folder in which it is started, unless `module` says what to run there.
+    """
+    program = ["-P", "-m", "coterie.cli"] if module is None else ["-m", module]
     command = [
-        sys.executable, "-m", module, "agent", str(agreement), "--me", site.name, "--data", str(site.data),
+        sys.executable, *program, "agent", str(agreement), "--me", site.name, "--data", str(site.data),
         "--keys", str(site.keys), "--state", str(site.state),
     ]  # fmt: skip
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false"

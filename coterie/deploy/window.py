@@ -88,8 +88,14 @@ class Place(NamedTuple):
         try:
             address = ipaddress.ip_address(name.strip("[]"))
         except ValueError:
-            return self.is_open and name == socket.gethostname()
+            return self.is_open and name.lower() in _own_names()
         return address.is_loopback or self.is_open
+
+
+@cache
+def _own_names() -> frozenset[str]:
+    """What this machine calls itself, with and without its domain."""
+    return frozenset(name.lower() for name in (socket.gethostname(), socket.getfqdn()))
 
 
 class Window:

@@ -26,6 +26,7 @@ from coterie.deploy.noise import UNITS, Steps
 from coterie.deploy.terms import Terms
 from coterie.drivers import agent
 from coterie.errors import InputError
+from coterie.exchange.fixed_point import to_steps
 from coterie.privacy.events import Event
 from coterie.problems import HeldShard
 
@@ -116,8 +117,7 @@ class Work:
         # The noise is on already: to cut a number at the public bound is to process what is released. One that is not
         # finite can only come of released numbers that overflowed, since a record's part is bounded: it is 0 then. To
         # stop instead would be a message that nobody has paid for.
-        steps = jnp.round(jnp.nan_to_num(values / self._sizes[self.node, t], posinf=jnp.inf, neginf=-jnp.inf))
-        numbers = jnp.clip(steps, -limit, limit).astype(self._dtype)
+        numbers = to_steps(values, self._sizes[self.node, t], limit).astype(self._dtype)
         return tuple(jax.tree.leaves((state, memory))), numbers, sent
 
     def answer(self, carry: Carry) -> Float[Array, " dim"]:
@@ -218,7 +218,7 @@ class Turns:
     @classmethod
     def of(cls, terms: Terms, node: int) -> Turns:
         """From public numbers alone; turn and answer are compiled when they are first asked for."""
-        work = (SecretWork if terms.secret else Work)(terms, node)
+        work = (Work if terms.sum is None else SecretWork)(terms, node)
         with jax.enable_x64(True):
             first = jax.tree.map(np.asarray, jax.jit(work.begin)())
         return cls(

@@ -18,7 +18,7 @@ from coterie.algorithms.base import Algorithm, Config, Place
 from coterie.algorithms.batches import axes
 from coterie.errors import InputError
 from coterie.exchange.choice import SecretSum
-from coterie.exchange.statement import Claim, tolerated
+from coterie.exchange.statement import Claim
 from coterie.exchange.sum_noise import SMOOTHING, opened_event
 from coterie.privacy.accountants import account
 from coterie.privacy.events import Gaussian
@@ -31,10 +31,12 @@ LARGEST = 2.0**18
 
 def check_honest(honest: int, exchange: SecretSum) -> None:
     """Refuse a number of honest parties that the protocol cannot protect or that a sum need not contain."""
-    n, present = exchange.parties, exchange.threshold or exchange.parties
-    least = present - tolerated(n, exchange.threshold)
-    if not least <= honest <= present:
-        raise InputError(f"exchange.honest must be in {least}..{present} for {n} agents, got {honest}")
+    terms = exchange.terms
+    least = terms.present - terms.tolerated
+    if not least <= honest <= terms.present:
+        raise InputError(
+            f"exchange.honest must be in {least}..{terms.present} for {terms.parties} agents, got {honest}"
+        )
 
 
 def central_event(
@@ -88,7 +90,7 @@ def central_claim(
             f"a party's noise of {np.max(steps):.3g} grid steps is more than 2^18, the most that can be drawn: lower "
             f"exchange.fraction_bits to {exchange.fraction_bits - less}"
         )
-    rest = (exchange.threshold or exchange.parties) - honest
+    rest = exchange.terms.present - honest
     others = f" and what any {rest} of the {exchange.parties} parties know" if rest else ""
     return Claim(
         f"central, at least {honest} honest parties",

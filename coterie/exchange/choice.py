@@ -7,7 +7,7 @@ An exchange stands between `emit` and `absorb`. In a simulation it acts inside t
     secret-sum   nobody gets a message; everybody gets Σ_j round(2^f m_j) modulo 2^64 over all agents
 
 The shares of a secret sum cancel in it, so a simulation does not draw them: it computes the same integers as the
-parties of `coterie.exchange.protocol`, which a test holds it to. Sums over neighbourhoods are not opened (they reveal
+members of `coterie.exchange.sums`, which a test holds it to. Sums over neighbourhoods are not opened (they reveal
 individuals), so `secret-sum` needs a complete graph, where a neighbourhood's sum is the total without the own message.
 """
 
@@ -24,8 +24,8 @@ from jaxtyping import Array
 from coterie.algorithms.base import Algorithm, Place
 from coterie.algorithms.quantize import dithered, packed_bits, saturate
 from coterie.errors import InputError
-from coterie.exchange.fixed_point import BOUND, FRACTION_BITS, FixedPoint
-from coterie.exchange.wire import additive_bytes, threshold_bytes
+from coterie.exchange.fixed_point import BOUND, FRACTION_BITS, FixedPoint, to_steps
+from coterie.exchange.sums import SumTerms
 from coterie.graphs import Graph, Mixing
 
 __all__ = ["BITS", "RANGE", "Broadcast", "Exchange", "Quantized", "SecretSum", "check_fits"]
@@ -101,7 +101,12 @@ class SecretSum(Exchange):
     threshold: int | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
-        FixedPoint(self.parties, self.fraction_bits, self.bound)  # refuses what could wrap around
+        _ = self.terms  # refuses what could wrap around, or protects nobody
+
+    @property
+    def terms(self) -> SumTerms:
+        """What the parties of such a sum agree on."""
+        return SumTerms(FixedPoint(self.parties, self.fraction_bits, self.bound), self.threshold)
 
     @property
     def sums_only(self) -> bool:
@@ -113,8 +118,8 @@ class SecretSum(Exchange):
 
     def encode(self, values: Array) -> Array:
         """round(2^f v) as words, cut to the bound (cuts are counted by `send`)."""
-        inside = jnp.where(jnp.isnan(values), 0.0, jnp.clip(values, -self.bound, self.bound))
-        return jax.lax.bitcast_convert_type(jnp.round(inside * 2.0**self.fraction_bits).astype(jnp.int64), jnp.uint64)
+        code = self.terms.code
+        return jax.lax.bitcast_convert_type(to_steps(values, code.grid, code.most).astype(jnp.int64), jnp.uint64)
 
     def opened(self, values: Array) -> Array:
         """The words that the parties open: their encoded values' sum modulo 2^64."""
@@ -134,8 +139,7 @@ class SecretSum(Exchange):
 
     def bits(self, usual: Array, message: Any) -> Array:
         size = sum(x[0].size for x in jax.tree.leaves(message))
-        each = additive_bytes(size) if self.threshold is None else threshold_bytes(size, self.parties)
-        return jnp.full_like(usual, 8 * each)
+        return jnp.full_like(usual, 8 * self.terms.bytes_each(size))
 
 
 def check_fits(exchange: Exchange, algorithm: Algorithm, graph: Graph, mixing: Mixing, dtype: str = "float64") -> None:

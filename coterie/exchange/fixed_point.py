@@ -2,24 +2,37 @@
 
 v becomes e = round(2^f v) in Z_2^64 (ties to even); the sum of N of them is read as a signed number of 64 bits and
 multiplied by 2^−f. Each party's rounding is off by at most 2^(−f−1), so the sum by at most N 2^(−f−1).
+
+Every check of a number against its public bound is here: `encode` refuses what is beyond it, `to_steps` cuts it.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from coterie.errors import InputError
 
-__all__ = ["BOUND", "FRACTION_BITS", "FixedPoint", "Words"]
+__all__ = ["BOUND", "FRACTION_BITS", "FixedPoint", "Words", "to_steps"]
 
 Words = NDArray[np.uint64]
 
 FRACTION_BITS = 24
 BOUND = 2.0**20
+
+
+def to_steps(values: Any, step: Any, most: Any) -> Any:
+    """Whole numbers of steps, cut to at most `most` in size, of a NumPy or JAX array; what is no number is 0.
+
+    To stop instead of cutting would be a message that nobody has paid for.
+    """
+    xp = values.__array_namespace__()
+    whole = xp.round(xp.nan_to_num(values / step, nan=0.0, posinf=xp.inf, neginf=-xp.inf))
+    return xp.clip(whole, -most, most)
 
 
 @dataclass(frozen=True)
@@ -62,14 +75,28 @@ class FixedPoint:
         """How far a decoded sum can be from the exact one: N 2^(−f−1)."""
         return self.parties * self.grid / 2
 
-    def encode(self, values: ArrayLike) -> Words:
-        """round(2^f v) modulo 2^64; an error where |v| > bound or v is not a number."""
+    @property
+    def most(self) -> float:
+        """The bound in whole grid steps."""
+        return float(np.rint(np.ldexp(self.bound, self.fraction_bits)))
+
+    def encode(self, values: ArrayLike, noise: NDArray[np.int64] | None = None) -> Words:
+        """round(2^f v) modulo 2^64, with `noise` in grid steps on it.
+
+        An error where |v| > bound, v is not a number, or noise goes further than `reach`.
+        """
         values = np.asarray(values, np.float64)
         good = np.abs(values) <= self.bound
         if not good.all():
             worst = values[~good].flat[0]
             raise InputError(f"a number to be summed is {worst:g}; expected at most bound = {self.bound:g} in size")
-        return np.rint(np.ldexp(values, self.fraction_bits)).astype(np.int64).view(np.uint64)
+        steps = np.rint(np.ldexp(values, self.fraction_bits)).astype(np.int64)
+        if noise is not None:
+            far = max(-int(noise.min(initial=0)), int(noise.max(initial=0)))
+            if far > self.reach:
+                raise InputError(f"noise of {far} steps, but the encoding has room for {self.reach}")
+            steps = steps + noise
+        return steps.view(np.uint64)
 
     def decode(self, total: Words) -> NDArray[np.float64]:
         """A sum of encoded numbers, read as signed and put back to scale."""

@@ -22,26 +22,24 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from coterie.errors import InputError
-from coterie.exchange.channels import Link, derive
-from coterie.exchange.fixed_point import FixedPoint, Words
-from coterie.exchange.parties import Aborted, Opened, Party, expand
+from coterie.exchange.additive import expand
+from coterie.exchange.channels import derive
+from coterie.exchange.fixed_point import Words
 from coterie.exchange.shamir import Combiner, share_secret
-from coterie.exchange.statement import check_threshold
-from coterie.exchange.wire import ENTRY, SEED_BYTES, SHARE_BODY, SHARE_BYTES, Envelope, Kind, Rejected, bitmap_bytes
+from coterie.exchange.sums import Aborted, Member, Opened, Part, SumTerms
+from coterie.exchange.wire import ENTRY, SEED_BYTES, SHARE_BODY, SHARE_BYTES, Kind, Rejected, bitmap_bytes
 
-__all__ = ["ThresholdParty"]
+__all__ = ["Masked"]
 
 
-class ThresholdParty(Party):
-    """A round succeeds as long as `threshold` parties answer in all three message rounds.
+class Masked(Member):
+    """A sum is opened as long as `threshold` parties answer in all three message rounds; `plan` is a 32-byte hash."""
 
-    One round is `share` → `sums` → `unmask` → `result`. The threshold must leave room for a colluder: t ≥ N/2 + 1.
-    """
+    kinds = (Kind.SHARE, Kind.SUM, Kind.UNMASK)
 
-    def __init__(self, link: Link, code: FixedPoint, size: int, threshold: int) -> None:
-        super().__init__(link, code, size)
-        check_threshold(link.parties, threshold)
-        self.threshold = threshold
+    def __init__(self, terms: SumTerms, me: int, size: int, plan: bytes) -> None:
+        super().__init__(terms, me, size)
+        self.plan, self.threshold = plan, terms.present
         self._key = X25519PrivateKey.generate()
         self._seed = b""
         self._kept = b""  # the own share of the own seed
@@ -49,23 +47,24 @@ class ThresholdParty(Party):
         self._partners: frozenset[int] = frozenset()
         self._survivors: frozenset[int] = frozenset()
 
-    def sums(self) -> list[Envelope]:
-        self._after("shared")
+    def _next(self, kind: Kind) -> list[Part]:
+        return [Part(kind, None, self._sum() if kind is Kind.SUM else self._unmask())]
+
+    def _sum(self) -> bytes:
+        """What this party adds to the sum, and whose masks are in it."""
         partners = frozenset(self._got(Kind.SHARE))
         self._enough(len(partners) + 1, "shares")
         total = self._masked + expand(self._seed, self.size)
         for j in partners:
             total += self._mask(self._key, self.me, j, self._public(j))
-        self._masked, self._partners, self.stage = total, partners, "summed"
-        body = _bitmap(partners, self.link.parties) + total.astype("<u8").tobytes()
-        return [self._seal(j, Kind.SUM, body) for j in self.others]
+        self._masked, self._partners = total, partners
+        return _bitmap(partners, self.terms.parties) + total.astype("<u8").tobytes()
 
-    def unmask(self) -> list[Envelope]:
-        """Third message round: shares of the self-masks of those who answered, of the round keys of those who did not.
+    def _unmask(self) -> bytes:
+        """Shares of the self-masks of those who answered, of the round keys of those who did not.
 
-        Given out once for a round, and only if at least `threshold` parties answered.
+        Given out once for a sum, and only if at least `threshold` parties answered.
         """
-        self._after("summed")
         survivors = frozenset(self._got(Kind.SUM)) | {self.me}
         self._enough(len(survivors), "sums")
         lists = self._lists(survivors)
@@ -73,27 +72,26 @@ class ThresholdParty(Party):
             for j in survivors - {i}:
                 if j not in lists[i]:
                     raise Aborted(
-                        f"round {self.round}: party {i} did not count in party {j}'s shares; nothing is opened"
+                        f"round {self.number}: party {i} did not count in party {j}'s shares; nothing is opened"
                     )
-        self._survivors, self.stage = survivors, "unmasked"
-        body = _bitmap(survivors, self.link.parties)
+        self._survivors = survivors
+        body = _bitmap(survivors, self.terms.parties)
         for owner in sorted(survivors | frozenset().union(*lists.values())):
             gone = owner not in survivors
             share = self._share_of(owner, gone)
             body += b"" if share is None else ENTRY.pack(owner, gone, share)
-        return [self._seal(j, Kind.UNMASK, body) for j in self.others]
+        return body
 
-    def result(self) -> Opened:
-        self._after("unmasked")
+    def _result(self) -> Opened:
         survivors = self._survivors
         lists = self._lists(survivors)
-        own = {(o, o not in survivors): self._share_of(o, o not in survivors) for o in range(self.link.parties)}
+        own = {(o, o not in survivors): self._share_of(o, o not in survivors) for o in range(self.terms.parties)}
         given: dict[int, dict] = {self.me: own}
         for sender, body in self._got(Kind.UNMASK).items():
-            if _listed(body, self.link.parties) == survivors:  # who counts others as survivors is no help
+            if _listed(body, self.terms.parties) == survivors:  # who counts others as survivors is no help
                 given[sender] = {(owner, gone): share for owner, gone, share in self._entries(body)}
         self._enough(len(given), "unmasking shares for the same survivors")
-        total, skip = self._masked.copy(), bitmap_bytes(self.link.parties)
+        total, skip = self._masked.copy(), bitmap_bytes(self.terms.parties)
         for j in survivors - {self.me}:
             total += np.frombuffer(self._got(Kind.SUM)[j][skip:], "<u8")
         combiners: dict[tuple[int, ...], Combiner] = {}
@@ -106,21 +104,24 @@ class ThresholdParty(Party):
                 if owner in lists[j]:
                     public = self._key.public_key().public_bytes_raw() if j == self.me else self._public(j)
                     total += self._mask(key, owner, j, public)  # cancels what j added for the pair
-        return Opened(self.code.decode(total), total, tuple(sorted(survivors)))
+        return Opened(self.terms.code.decode(total), total, tuple(sorted(survivors)))
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
-    def _share(self, words: Words) -> list[Envelope]:
+    def _share(self, words: Words) -> list[Part]:
         self._key, self._seed = X25519PrivateKey.generate(), os.urandom(SEED_BYTES)
         self._masked, self._partners, self._survivors = words.copy(), frozenset(), frozenset()
-        n, public = self.link.parties, self._key.public_key().public_bytes_raw() + self._commitment(self.me, self._seed)
+        n, public = (
+            self.terms.parties,
+            self._key.public_key().public_bytes_raw() + self._commitment(self.me, self._seed),
+        )
         keys = share_secret(self._key.private_bytes_raw(), self.threshold, n)
         seeds = share_secret(self._seed, self.threshold, n)
         self._kept = seeds[self.me]
-        return [self._seal(j, Kind.SHARE, public + keys[j] + seeds[j]) for j in self.others]
+        return [Part(Kind.SHARE, j, public + keys[j] + seeds[j]) for j in self.others]
 
     def _check(self, kind: Kind, sender: int, body: bytes) -> None:
-        listed = bitmap_bytes(self.link.parties)
+        listed = bitmap_bytes(self.terms.parties)
         if kind is Kind.SHARE:
             self._length(sender, kind, body, SHARE_BODY)
         elif kind is Kind.SUM:
@@ -136,13 +137,13 @@ class ThresholdParty(Party):
     def _enough(self, count: int, what: str) -> None:
         if count < self.threshold:
             raise Aborted(
-                f"round {self.round}: {what} of {count} parties, fewer than the threshold {self.threshold}; the round "
+                f"round {self.number}: {what} of {count} parties, fewer than the threshold {self.threshold}; the round "
                 "is aborted and nothing is opened"
             )
 
     def _commitment(self, owner: int, seed: bytes) -> bytes:
-        where = struct.pack("<II", self.round, owner)
-        return hashlib.sha256(b"coterie self-mask 1" + self.link.plan + where + seed).digest()
+        where = struct.pack("<II", self.number, owner)
+        return hashlib.sha256(b"coterie self-mask 1" + self.plan + where + seed).digest()
 
     def _public(self, owner: int) -> bytes:
         return self._got(Kind.SHARE)[owner][:SEED_BYTES]
@@ -151,13 +152,13 @@ class ThresholdParty(Party):
         """What `owner` adds for its pair with `other`; `other` adds the opposite."""
         low, high = min(owner, other), max(owner, other)
         secret = key.exchange(X25519PublicKey.from_public_bytes(public))
-        where = struct.pack("<III", self.round, low, high)
-        words = expand(derive(secret, self.link.plan, b"mask", where), self.size)
+        where = struct.pack("<III", self.number, low, high)
+        words = expand(derive(secret, self.plan, b"mask", where), self.size)
         return words if owner == low else np.negative(words)
 
     def _lists(self, survivors: frozenset[int]) -> dict[int, frozenset[int]]:
         """Whose shares each survivor counted in."""
-        n, got = self.link.parties, self._got(Kind.SUM)
+        n, got = self.terms.parties, self._got(Kind.SUM)
         return {self.me: self._partners} | {j: _listed(got[j], n) for j in survivors - {self.me}}
 
     def _share_of(self, owner: int, of_key: bool) -> bytes | None:
@@ -170,7 +171,7 @@ class ThresholdParty(Party):
         return keys if of_key else seeds
 
     def _entries(self, body: bytes) -> Iterable[tuple[int, bool, bytes]]:
-        for owner, gone, share in ENTRY.iter_unpack(body[bitmap_bytes(self.link.parties) :]):
+        for owner, gone, share in ENTRY.iter_unpack(body[bitmap_bytes(self.terms.parties) :]):
             yield owner, bool(gone), share
 
     def _recover(
@@ -197,7 +198,7 @@ class ThresholdParty(Party):
             secret = secret if good else b""
         if not secret:
             raise Aborted(
-                f"round {self.round}: wrong shares of party {owner}: they do not give what it committed to; nothing "
+                f"round {self.number}: wrong shares of party {owner}: they do not give what it committed to; nothing "
                 "is opened"
             )
         return secret

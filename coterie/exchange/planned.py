@@ -11,10 +11,11 @@ import numpy as np
 
 from coterie.algorithms.base import Algorithm, Config, Place
 from coterie.algorithms.batches import rows
-from coterie.exchange.central import central_claim, central_event, check_honest
-from coterie.exchange.choice import RANGE, Broadcast, Exchange, Quantized, SecretSum, check_fits
-from coterie.exchange.fixed_point import BOUND
-from coterie.exchange.statement import Claim, Statement, check_threshold, secret_sum_statement
+from coterie.exchange.central import central_claim, central_event
+from coterie.exchange.choice import Exchange, check_fits
+from coterie.exchange.kinds import KINDS, secret_sum
+from coterie.exchange.statement import Claim, Statement
+from coterie.exchange.sums import SumTerms
 from coterie.graphs import Graph, Mixing
 from coterie.privacy.calibration import calibrate
 from coterie.privacy.events import Event
@@ -22,29 +23,23 @@ from coterie.privacy.events import Event
 if TYPE_CHECKING:  # experiment and plan build on this module
     from coterie.plan import Plan
 
-__all__ = ["central_noise", "claim_of", "exchange_of", "statement_of"]
+__all__ = ["central_noise", "claim_of", "exchange_of", "statement_of", "sum_terms"]
+
+PARTS = ("Settings", "make", "statement")
 
 
 def exchange_of(plan: Plan, algorithm: Algorithm, graph: Graph, mixing: Mixing) -> Exchange:
     """How messages travel, checked against who sends them and along which edges."""
     asked = plan.exchange
-    exchange: Exchange = Broadcast()
-    if asked.kind == "quantized":
-        exchange = Quantized(asked.bits, asked.bound or RANGE, asked.rounding)
-    elif asked.kind == "secret-sum":
-        exchange = _sum(plan, graph)
+    exchange: Exchange = KINDS.load(asked.kind, *PARTS).make(asked.chosen("kind"), graph.size)
     check_fits(exchange, algorithm, graph, mixing, plan.run.dtype)
     return exchange
 
 
-def _sum(plan: Plan, graph: Graph) -> SecretSum:
-    asked = plan.exchange
-    exchange = SecretSum(graph.size, asked.fraction_bits, asked.bound or BOUND, asked.threshold)
-    if asked.threshold is not None:
-        check_threshold(graph.size, asked.threshold)
-    if asked.honest is not None:
-        check_honest(asked.honest, exchange)
-    return exchange
+def sum_terms(plan: Plan, parties: int) -> SumTerms | None:
+    """What the parties of the plan's secret sums agree on; None if nothing is summed."""
+    sums = plan.exchange.sums
+    return None if sums is None else secret_sum.make(sums, parties).terms
 
 
 def central_noise(plan: Plan, algorithm: Algorithm, cfg: Config, places: Place) -> np.ndarray:
@@ -52,10 +47,12 @@ def central_noise(plan: Plan, algorithm: Algorithm, cfg: Config, places: Place) 
 
     With several budgets the smallest counts: a sum is one release for everybody in it.
     """
+    sums = plan.exchange.sums
     assert plan.privacy is not None
-    assert plan.exchange.honest is not None
+    assert sums is not None
+    assert sums.honest is not None
     assert algorithm.sensitivity is not None
-    honest, bits = plan.exchange.honest, plan.exchange.fraction_bits
+    honest, bits = sums.honest, sums.fraction_bits
     with jax.enable_x64(True):
         reach = np.array([float(algorithm.sensitivity(cfg, rows(places, i), 0)) for i in range(places.agents)])
     share = reach.max() / reach  # σ_i = multiplier_i × sensitivity_i
@@ -70,18 +67,19 @@ def central_noise(plan: Plan, algorithm: Algorithm, cfg: Config, places: Place) 
 
 def claim_of(plan: Plan, algorithm: Algorithm, cfg: Config, places: Place, graph: Graph) -> Claim | None:
     """What the opened sums of a priced run cost, if the plan says how many agents are honest."""
-    if plan.exchange.honest is None or plan.privacy is None:
+    sums = plan.exchange.sums
+    if sums is None or sums.honest is None or plan.privacy is None:
         return None
-    return central_claim(algorithm, cfg, places, plan.exchange.honest, _sum(plan, graph), plan.privacy.delta)
+    return central_claim(
+        algorithm, cfg, places, sums.honest, secret_sum.make(sums, graph.size), plan.privacy.delta
+    )  # fmt: skip
 
 
 def statement_of(plan: Plan, graph: Graph, epsilon: float | None, claim: Claim | None = None) -> Statement:
     """What the plan's exchange promises; `epsilon` is what the messages themselves cost, if they are private."""
-    asked = plan.exchange
     paid = None
     if epsilon is not None and plan.privacy is not None:
         paid = f"the noise of the messages in them: ({epsilon:.4g}, {plan.privacy.delta:g}) per record at least"
-    if asked.kind == "secret-sum":
-        return secret_sum_statement(graph.size, asked.threshold, claim, paid=paid)
-    told = "Quantizing is post-processing: no price changes" if asked.kind == "quantized" else "Nothing is hidden"
-    return Statement(asked.kind, None, 0.0, "every neighbour gets every message", told, ())
+    asked = plan.exchange
+    said: Statement = KINDS.load(asked.kind, *PARTS).statement(asked.chosen("kind"), graph.size, claim, paid)
+    return said

@@ -1,4 +1,4 @@
-"""Running secret sums between party objects of one process: a full mesh, or hop by hop over a sparse graph.
+"""Secret sums between parties of one process: sealed envelopes over a full mesh, or hop by hop over a sparse graph.
 
 On a graph that is not complete, envelopes follow public shortest routes. A relay sees headers and sealed bodies only;
 it can drop an envelope, which ends as a drop-out, but neither read nor change it.
@@ -14,13 +14,45 @@ from numpy.typing import ArrayLike, NDArray
 
 from coterie.errors import InputError
 from coterie.exchange.channels import Keys, Link
-from coterie.exchange.fixed_point import FixedPoint
-from coterie.exchange.masks import ThresholdParty
-from coterie.exchange.parties import Aborted, AdditiveParty, Opened, Party
-from coterie.exchange.wire import Envelope
+from coterie.exchange.members import member
+from coterie.exchange.sums import Aborted, Member, Opened, Part, SumTerms
+from coterie.exchange.wire import Envelope, Kind
 from coterie.graphs import Graph
 
-__all__ = ["Post", "Routes", "make_parties", "one_round"]
+__all__ = ["Post", "Routes", "Seat", "make_seats", "one_round"]
+
+
+class Seat:
+    """A member with sealed channels to all others: what it says leaves as envelopes, what it hears comes in them."""
+
+    def __init__(self, link: Link, who: Member) -> None:
+        if who.terms.parties != link.parties:
+            raise InputError(f"the encoding is for {who.terms.parties} parties, the roster has {link.parties}")
+        self.link, self.member = link, who
+
+    def share(self, number: int, values: ArrayLike, noise: NDArray[np.int64] | None = None) -> list[Envelope]:
+        """Sum `number` begins with these numbers, and with noise in grid steps on them."""
+        return self._sealed(self.member.share(number, self.member.terms.code.encode(values, noise)))
+
+    def proceed(self) -> list[Envelope]:
+        """The next message round."""
+        return self._sealed(self.member.proceed())
+
+    def receive(self, envelope: Envelope) -> None:
+        """Take an envelope in, or raise `Rejected` with the reason."""
+        self.member.expects(envelope.round, envelope.sender, envelope.kind)
+        self.member.take(envelope.round, envelope.sender, envelope.kind, self.link.open(envelope))
+
+    def result(self) -> Opened:
+        """The sum, or `Aborted`."""
+        return self.member.result()
+
+    def _sealed(self, parts: Iterable[Part]) -> list[Envelope]:
+        return [
+            self.link.seal(j, self.member.number, part.kind, part.body)
+            for part in parts
+            for j in (self.member.others if part.receiver is None else (part.receiver,))
+        ]
 
 
 class Routes:
@@ -61,13 +93,13 @@ class Post:
     received.
     """
 
-    def __init__(self, parties: Sequence[Party], graph: Graph | None = None, *, keep: bool = False) -> None:
-        if graph is not None and graph.size != len(parties):
-            raise InputError(f"the graph has {graph.size} nodes but there are {len(parties)} parties")
-        self.parties, self.keep, self.lost = parties, keep, set[int]()
+    def __init__(self, seats: Sequence[Seat], graph: Graph | None = None, *, keep: bool = False) -> None:
+        if graph is not None and graph.size != len(seats):
+            raise InputError(f"the graph has {graph.size} nodes but there are {len(seats)} parties")
+        self.seats, self.keep, self.lost = seats, keep, set[int]()
         self.routes = None if graph is None else Routes(graph)
-        self.sent = np.zeros(len(parties), np.int64)
-        self.views: list[list[Envelope]] = [[] for _ in parties]
+        self.sent = np.zeros(len(seats), np.int64)
+        self.views: list[list[Envelope]] = [[] for _ in seats]
 
     def deliver(self, envelopes: Iterable[Envelope]) -> None:
         """Bring every envelope to its receiver, unless it or a relay on the way is lost."""
@@ -82,28 +114,17 @@ class Post:
                 if self.keep:
                     self.views[at].append(Envelope.unpack(data))
             else:
-                self.parties[at].receive(Envelope.unpack(data))
+                self.seats[at].receive(Envelope.unpack(data))
 
 
-def make_parties(
-    count: int,
-    size: int,
-    *,
-    fraction_bits: int = 24,
-    bound: float = 2.0**20,
-    reach: int = 0,
-    threshold: int | None = None,
-    seeds: bool = True,
-    plan: bytes | None = None,
-) -> list[Party]:
-    """Parties of one process with fresh keys, for sums of `size` numbers."""
-    plan, code = os.urandom(32) if plan is None else plan, FixedPoint(count, fraction_bits, bound, reach)
-    keys = [Keys() for _ in range(count)]
+def make_seats(terms: SumTerms, size: int, *, seeds: bool = True, plan: bytes | None = None) -> list[Seat]:
+    """Seats of one process with fresh keys, for sums of `size` numbers."""
+    plan = os.urandom(32) if plan is None else plan
+    keys = [Keys() for _ in range(terms.parties)]
     roster = [k.public for k in keys]
-    links = [Link(plan, i, k, roster) for i, k in enumerate(keys)]
-    if threshold is None:
-        return [AdditiveParty(link, code, size, seeds=seeds) for link in links]
-    return [ThresholdParty(link, code, size, threshold) for link in links]
+    return [
+        Seat(Link(plan, i, k, roster), member(terms, i, size, plan, seeds=seeds)) for i, k in enumerate(keys)
+    ]  # fmt: skip
 
 
 def one_round(
@@ -112,40 +133,31 @@ def one_round(
     values: Sequence[ArrayLike],
     *,
     noise: Sequence[NDArray[np.int64]] | None = None,
-    lost: Mapping[str, Collection[int]] | None = None,
+    lost: Mapping[Kind, Collection[int]] | None = None,
 ) -> dict[int, Opened | Aborted]:
-    """A whole round: what each party that is still there opened, or why it did not.
+    """A whole sum: what each party that is still there opened, or why it did not.
 
-    `lost`: who vanishes after which step, e.g. {"share": [3]} for a party that dies between shares and sums.
+    `lost`: who vanishes after which message round, e.g. {Kind.SHARE: [3]} for one that dies between shares and sums.
     """
-    lost = lost or {}
-    if bad := set(lost) - {"share", "sums", "unmask"}:
-        raise InputError(f"a party is lost after share, sums or unmask, not after {min(bad)!r}")
-    failed: dict[int, Opened | Aborted] = {}
-
-    def step(name: str) -> None:
+    ended: dict[int, Opened | Aborted] = {}
+    for kind in post.seats[0].member.kinds:
         envelopes: list[Envelope] = []
-        for party in post.parties:
-            if party.me in post.lost or party.me in failed:
+        for i, seat in enumerate(post.seats):
+            if i in post.lost or i in ended:
                 continue
             try:
-                if name == "share":
-                    extra = None if noise is None else noise[party.me]
-                    envelopes += party.share(number, values[party.me], extra)
+                if kind is Kind.SHARE:
+                    envelopes += seat.share(number, values[i], None if noise is None else noise[i])
                 else:
-                    envelopes += getattr(party, name)()
+                    envelopes += seat.proceed()
             except Aborted as reason:
-                failed[party.me] = reason
+                ended[i] = reason
         post.deliver(envelopes)
-        post.lost.update(lost.get(name, ()))
-
-    for name in ("share", "sums", "unmask"):
-        if name != "unmask" or isinstance(post.parties[0], ThresholdParty):
-            step(name)
-    for party in post.parties:
-        if party.me not in post.lost and party.me not in failed:
+        post.lost.update((lost or {}).get(kind, ()))
+    for i, seat in enumerate(post.seats):
+        if i not in post.lost and i not in ended:
             try:
-                failed[party.me] = party.result()
+                ended[i] = seat.result()
             except Aborted as reason:
-                failed[party.me] = reason
-    return dict(sorted(failed.items()))
+                ended[i] = reason
+    return dict(sorted(ended.items()))

@@ -40,6 +40,11 @@ class Kind(IntEnum):
     SUM = 2
     UNMASK = 3
 
+    @property
+    def addressed(self) -> bool:
+        """Whether each receiver gets a part of its own, unread by others; else everybody gets the same one."""
+        return self is Kind.SHARE
+
 
 @dataclass(frozen=True)
 class Envelope:

@@ -7,22 +7,24 @@ times that of one holder with all records.
 `fit_by_secret_sum`: holders round to a common grid, each adds discrete Gaussian noise of variance σ²/(N − colluding)
 and only the sum is opened. What the sum costs is a separate, named claim: it holds against those who see the sum (and
 what `colluding` holders know), not against those who see a holder's own vector. The sum itself is an argument,
-`sum_shares`: additive secret sharing by default, with real shares but all holders in one process; confidential channels
+`sums`: additive secret sharing by default, with real shares but all holders in one process; confidential channels
 between machines are not there yet. The sum of N discrete Gaussians of σ₀ ≥ 65,544 grid steps differs from one discrete
 Gaussian by less than e^(−10¹⁰) (Kairouz, Liu, Steinke 2021, Thm 1), so it is charged as one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import InputError
-from coterie.exchange.secret_sum import secret_shared_sum
+from coterie.exchange.fixed_point import FixedPoint
+from coterie.exchange.members import Sums, SumsHere
 from coterie.exchange.statement import Claim
+from coterie.exchange.sums import SumTerms
 from coterie.fair import mechanisms as mech
 from coterie.fair import polynomial as poly
 from coterie.fair.methods import METHODS
@@ -33,10 +35,9 @@ from coterie.graphs.mixing import Mixing
 from coterie.privacy.events import DiscreteGaussian, Event
 from coterie.privacy.secure import grid_noise
 
-__all__ = ["Claim", "FairNetwork", "SumShares", "fit_by_consensus", "fit_by_secret_sum"]
+__all__ = ["Claim", "FairNetwork", "fit_by_consensus", "fit_by_secret_sum"]
 
 Floats = NDArray[np.float64]
-SumShares = Callable[[Sequence[NDArray[np.int64]]], NDArray[np.int64]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,17 +126,15 @@ class _Shared:
     def add(self, values: Floats, scale: Floats, law: Law) -> Floats:
         raise TypeError("noise of a secret sum is added by its holders")
 
-    def sum(self, parts: Sequence[Floats], scale: Floats, sum_shares: SumShares) -> Floats:
-        """Σ parts with noise of the given scale, through `sum_shares` on integers."""
+    def sum(self, parts: Sequence[Floats], scale: Floats, sums: Sums) -> Floats:
+        """Σ parts with noise of the given scale: a secret sum of whole grid steps."""
         scale = np.broadcast_to(scale, parts[0].shape)
         step = np.where(scale > 0, scale, 1.0) / np.sqrt(self.honest) / GRID_SIGMA * (1 + 1e-12)
-        vectors = []
-        for part in parts:
-            units = np.rint(part / step)
-            if np.abs(units).max(initial=0.0) >= 2**62 / len(parts):
-                raise InputError("a coefficient is too large for the integer grid: the noise is too small")
-            vectors.append(units.astype(np.int64) + self._units(part.shape))
-        return step * sum_shares(vectors)
+        room = 2**61 // len(parts)
+        terms = SumTerms(FixedPoint(len(parts), fraction_bits=0, bound=float(room), reach=room))
+        noise = [self._units(part.shape) for part in parts]
+        opened = sums(terms, parts[0].size).open([np.ravel(p / step) for p in parts], [z.ravel() for z in noise])
+        return step * opened.steps.reshape(parts[0].shape)
 
     def _units(self, shape: tuple[int, ...]) -> NDArray[np.int64]:
         if self.rng is None:
@@ -149,7 +148,7 @@ def fit_by_secret_sum(
     *,
     epsilon: float,
     delta: float,
-    sum_shares: SumShares = secret_shared_sum,
+    sums: Sums = SumsHere,
     colluding: int = 0,
     random_state: int | None = None,
     signed: bool = True,
@@ -174,21 +173,19 @@ def fit_by_secret_sum(
     zero, one, two = levels.stages
     share = penalties = None
     if zero is not None:
-        noisy = source.sum(
-            [mech.counted(h) for h in holders], np.array(zero * poly.count_sensitivity(groups, 2)), sum_shares
-        )
+        noisy = source.sum([mech.counted(h) for h in holders], np.array(zero * poly.count_sensitivity(groups, 2)), sums)
         share = mech.shares_of(noisy, sum(h.count for h in holders))
     assert one is not None
     pairs = [mech.flat_objective(h, law, one) for h in holders]
     scale = pairs[0][1]
-    flat = source.sum([values for values, _ in pairs], scale, sum_shares)
+    flat = source.sum([values for values, _ in pairs], scale, sums)
     if two is not None and share is not None:
         codes = poly.codes_of(share)
         level = np.array(two * poly.l2_covariance(codes, signed))
-        penalties = source.sum([poly.covariance(h, codes) for h in holders], level, sum_shares)
+        penalties = source.sum([poly.covariance(h, codes) for h in holders], level, sums)
     ridge = ridge_for(mech.spread_of(scale, law, d))
     weights = minimise(poly.from_svec(flat[d:], d) + np.diag(ridge), flat[:d], penalties, penalty)
-    name = "secret-sum (one process)" if sum_shares is secret_shared_sum else "secret-sum"
+    name = "secret-sum (one process)" if sums is SumsHere else "secret-sum"
     who = "sees the opened sums" + (f" and all that {colluding} holders know" if colluding else "")
     claim = Claim(name, f"{who}, and knows every record but one; not a holder's own vector", levels.account)
     return FairNetwork(np.tile(weights, (len(holders), 1)), claim, share, 0.0)

@@ -21,8 +21,8 @@ import pandas as pd
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from coterie.data import load
-from coterie.data.adult import BOOK
 from coterie.data.encode import Book, Category, Number, class_indices
+from coterie.data.sources.adult import BOOK
 from coterie.data.tables import read_table
 from coterie.errors import InputError
 from coterie.fair.decentralised import fit_by_consensus, fit_by_secret_sum
@@ -35,15 +35,16 @@ from coterie.fair.noise import Seeded
 from coterie.fair.polynomial import Statistics
 from coterie.fair.printed import release_as_printed
 from coterie.graphs import make_graph, mixing
-from coterie.plan import Positive, Section, _apply, _one_line
+from coterie.plan import Positive, _apply
 from coterie.privacy.accountants import Account
+from coterie.settings import Settings, one_line
 
 __all__ = ["METRICS", "FairPlan", "Study", "prepare", "read_fair_plan", "run"]
 
 METRICS = ("accuracy", "risk_difference", "disparate_impact", "equalized_odds_gap", "positive_rate")
 
 
-class FairData(Section):
+class FairData(Settings):
     """[data] Which table, which attribute is protected."""
 
     source: Literal["adult", "csv", "parquet"] = "adult"
@@ -64,7 +65,7 @@ class FairData(Section):
         return self
 
 
-class CodingPlan(Section):
+class CodingPlan(Settings):
     """[codings.NAME] How columns become features."""
 
     coding: Literal["onehot", "ordinal"] = "onehot"
@@ -75,7 +76,7 @@ class CodingPlan(Section):
     log: list[str] = Field(default_factory=list, description="numbers scaled by their logarithm")
 
 
-class RunPlan(Section):
+class RunPlan(Settings):
     """[[runs]] One line of a table: a method with its settings, at every budget (ε and α may be inf)."""
 
     model_config = ConfigDict(allow_inf_nan=True)
@@ -117,7 +118,7 @@ class RunPlan(Section):
         return self.label or ", ".join([*parts, *(["as printed"] if self.as_printed else [])])
 
 
-class FairPlan(Section):
+class FairPlan(Settings):
     """A whole fairness study."""
 
     name: str = "unnamed"
@@ -153,7 +154,7 @@ def read_fair_plan(path: Path | None, changes: list[str]) -> FairPlan:
     try:
         return FairPlan.model_validate(tree)
     except ValidationError as error:
-        raise InputError(f"{where}: {_one_line(error, FairPlan)}") from None
+        raise InputError(f"{where}: {one_line(error, FairPlan)}") from None
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,9 +5,25 @@ written down in closed form; random kinds are vectorised draws of the usual mode
 a million nodes takes gigabytes and tens of seconds (`Graph.to_networkx` converts where its algorithms help).
 """
 
+from coterie.graphs.building import from_edges
 from coterie.graphs.edge_lists import connected_chance
 from coterie.graphs.graph import Graph
-from coterie.graphs.make import KINDS, make_graph
-from coterie.graphs.mixing import RULES, Mixing, Spectrum, mixing
+from coterie.graphs.kinds import KINDS
+from coterie.graphs.make import build_graph, from_outside, make_graph
+from coterie.graphs.mixing import Mixing, Spectrum, build_mixing, mixing
+from coterie.graphs.rules import RULES
 
-__all__ = ["KINDS", "RULES", "Graph", "Mixing", "Spectrum", "connected_chance", "make_graph", "mixing"]
+__all__ = [
+    "KINDS",
+    "RULES",
+    "Graph",
+    "Mixing",
+    "Spectrum",
+    "build_graph",
+    "build_mixing",
+    "connected_chance",
+    "from_edges",
+    "from_outside",
+    "make_graph",
+    "mixing",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -39,6 +39,13 @@ class Graph:
     kind: str
     names: tuple[str, ...] | None = None  # node names of a file
     shape: tuple[int, int] | None = None  # rows and columns of a grid
+
+    def called(self, kind: str) -> Graph:
+        """The same graph as one of that kind, with what was worked out about its edges alone."""
+        same = replace(self, kind=kind)
+        known = {name: value for name, value in vars(self).items() if name not in vars(same)}
+        vars(same).update({name: value for name, value in known.items() if name != "laplacian_extremes"})
+        return same
 
     @cached_property
     def _adjacency(self) -> sp.csr_array:

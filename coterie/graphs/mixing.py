@@ -1,11 +1,6 @@
 """Mixing matrices W on a graph and their spectra: how fast neighbourly averaging reaches the common mean.
 
-With L the Laplacian and d_i the degrees; each rule gives a symmetric, doubly stochastic W, w_ij > 0 on edges:
-
-    metropolis   w_ij = 1 / (1 + max(d_i, d_j))            Xiao, Boyd & Kim 2007
-    laplacian    W = I − L/κ,  κ = λ_max(L) by default     κ > λ_max/2 converges, κ ≥ max d_i keeps w_ii ≥ 0
-    two-thirds   W = I − 2L/(3 λ_max(L))
-    uniform      W = 11ᵀ/n                                 complete graphs only
+With L the Laplacian, each rule of `coterie.graphs.rules` gives a symmetric, doubly stochastic W, w_ij > 0 on edges.
 """
 
 from __future__ import annotations
@@ -15,23 +10,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coterie.arguments import choose
 from coterie.errors import InputError
 from coterie.graphs.graph import DENSE, LANCZOS, Graph, lanczos
+from coterie.graphs.rules import RULES
 from coterie.lazily import lazily
+from coterie.settings import Settings, read
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
 else:
     sp = lazily("scipy.sparse")
 
-if TYPE_CHECKING:
-    import scipy.sparse as sp
+__all__ = ["Mixing", "Spectrum", "build_mixing", "mixing"]
 
-__all__ = ["RULES", "Mixing", "Spectrum", "mixing"]
-
-RULES = ("metropolis", "laplacian", "two-thirds", "uniform")
-"""Names of the rules that `mixing` knows."""
+PARTS = ("Settings", "weights")
 
 
 @dataclass(frozen=True)
@@ -115,8 +107,8 @@ class Mixing:
         return Spectrum(1 - gap, gap, 1 - low, 1 - high, method)
 
 
-def mixing(graph: Graph, rule: str = "metropolis", *, kappa: float | None = None, negative: bool = False) -> Mixing:
-    """The mixing matrix of a connected graph by one of `RULES`; `kappa` belongs to "laplacian".
+def mixing(graph: Graph, rule: str = "metropolis", *, negative: bool = False, **params: object) -> Mixing:
+    """The mixing matrix of a connected graph by a rule in `RULES` with its settings (`kappa` of "laplacian").
 
     λ_max(L) is exact up to 50,000 nodes and wherever a closed form exists; beyond, the bound max_ij d_i + d_j
     takes its place, which keeps every property and mixes a little slower. `negative=True` admits w_ii < 0
@@ -126,23 +118,14 @@ def mixing(graph: Graph, rule: str = "metropolis", *, kappa: float | None = None
     >>> mixing(make_graph("ring", 4), "laplacian").dense()[0].tolist()
     [0.5, 0.25, 0.0, 0.25]
     """
-    choose("mixing rule", rule, RULES)
-    if kappa is not None and rule != "laplacian":
-        raise InputError(f"kappa belongs to the mixing rule 'laplacian', not to {rule!r}")
-    degrees = graph.degrees
-    if rule == "metropolis":
-        edge = 1.0 / (1 + np.maximum(degrees[graph.sources], degrees[graph.indices]))
-    elif rule == "uniform":
-        if len(graph.edges) != graph.size * (graph.size - 1) // 2:
-            raise InputError(f"mixing rule 'uniform' needs a complete graph, got {graph.kind!r}")
-        edge = np.full(len(graph.indices), 1 / graph.size)
-    else:
-        largest = graph.laplacian_extremes[1]
-        scale = 1.5 * largest if rule == "two-thirds" else largest if kappa is None else kappa
-        if not scale > largest / 2:
-            raise InputError(f"kappa must be > {largest / 2:.6g} (half of the Laplacian's λ_max), got {kappa}")
-        edge = np.full(len(graph.indices), 1 / scale)
-    rows = np.add.reduceat(edge, graph.indptr[:-1]) if degrees.min() else np.zeros(graph.size)
+    settings = read(RULES.load(rule, *PARTS).Settings, params, rule)
+    return build_mixing(graph, rule, settings, negative=negative)
+
+
+def build_mixing(graph: Graph, rule: str, settings: Settings, *, negative: bool = False) -> Mixing:
+    """The same with settings that were read already."""
+    edge: np.ndarray = RULES.load(rule, *PARTS).weights(graph, settings)
+    rows = np.add.reduceat(edge, graph.indptr[:-1]) if graph.degrees.min() else np.zeros(graph.size)
     result = Mixing(graph, rule, 1 - rows, edge)
     result.check(nonnegative=not negative)
     return result

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from coterie.settings import Settings
 
 if TYPE_CHECKING:
     from coterie.problems.sets import Ball
@@ -12,10 +14,9 @@ if TYPE_CHECKING:
 __all__ = ["LossSettings"]
 
 
-class LossSettings(BaseModel):
+class LossSettings(Settings):
     """Base of every loss's own settings: an unknown key, a wrong type or a value out of range is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     radius: float | None = Field(None, gt=0, description="keep the point in a ball of this radius")
 
     @property

@@ -31,6 +31,7 @@ from coterie.exchange.central import central_event
 from coterie.exchange.planned import claim_of
 from coterie.exchange.statement import EVERY_MESSAGE
 from coterie.experiment import Network, Priced
+from coterie.graphs import from_outside
 from coterie.losses import by_labels
 from coterie.losses.base import problem_of
 from coterie.plan import Plan
@@ -118,7 +119,7 @@ def certificate(
     agents.sort(key=lambda group: group["members"][0][0])
     sums = central(plan, network, priced.algorithm, priced.cfg, priced.places, max(g["rounds"] for g in agents))
     printed = bool(getattr(priced.cfg, "as_printed", False))
-    first, *others = claims(agents, sums, delta, plan.exchange.noise == "central", printed, network.leaks)
+    first, *others = claims(agents, sums, delta, plan.exchange.central, printed, network.leaks)
     name = None if sums is None else sums["name"]
     said = statements(
         plan, network.problem, priced.algorithm, priced.cfg, network.leaks, noise=noise, central=name
@@ -192,9 +193,10 @@ def central(
 ) -> dict[str, Any] | None:
     """What the sums opened in so many rounds cost, if the plan says how many agents are honest."""
     found = claim_of(plan, algorithm, cfg, places, network.graph)
-    if found is None or plan.privacy is None or plan.exchange.honest is None:
+    sums = plan.exchange.sums
+    if found is None or plan.privacy is None or sums is None or sums.honest is None:
         return None
-    event = central_event(algorithm, cfg, places, plan.exchange.honest, plan.exchange.fraction_bits, rounds)
+    event = central_event(algorithm, cfg, places, sums.honest, sums.fraction_bits, rounds)
     rows = encode([event])
     budget = float(np.min(plan.privacy.epsilon))
     return {
@@ -361,7 +363,7 @@ def facts(plan: Plan, network: Network) -> dict[str, Any]:
     return {
         "agents": len(names),
         "names": None if names == [f"agent {i}" for i in range(len(names))] else names,
-        "edges": network.graph.edges.tolist() if plan.graph.kind == "file" else None,
+        "edges": network.graph.edges.tolist() if from_outside(plan.graph.kind) else None,
         "leaks": list(network.leaks),
         **shape(plan, network.problem),
     }

@@ -19,11 +19,12 @@ import numpy as np
 
 from coterie.algorithms.base import Algorithm, find
 from coterie.algorithms.batches import rows
+from coterie.data import find_source
 from coterie.data.planned import leaks_of
 from coterie.drivers.budget import run_events
 from coterie.errors import InputError
 from coterie.experiment import Network, noise_of, public_network, public_sizes, settle
-from coterie.graphs import Graph, make_graph, mixing
+from coterie.graphs import Graph, from_outside
 from coterie.losses import BY_LABELS
 from coterie.losses.base import need_facts, problem_of
 from coterie.plan import Plan, validate
@@ -76,7 +77,7 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
             events = run_events(algorithm, settled.cfg, rows(places, int(everyone[0])), rounds)
             agents.append({"neighbours": int(network.graph.degrees[everyone[0]]), "events": c.encode(events)})
         if plan.privacy is not None:  # noise that is searched for is known to the search's tolerance
-            searched = secure or plan.exchange.noise == "central"
+            searched = secure or plan.exchange.central
             found = noise_of(plan, settled)
             for k, (members, _, multiplier, _) in enumerate(given["agents"]):
                 closed = not searched and total_mu(c.decode(agents[k]["events"])) is not None
@@ -95,7 +96,7 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
         "algorithm": {"name": algorithm.slug, "rounds": settled.rounds, "settings": settings},
         "statements": [one._asdict() for one in said],
         "seed": plan.run.seed,
-        "warnings": [TOO_LARGE] if plan.data.source == "clinics" and _too_large(plan) else [],
+        "warnings": [TOO_LARGE] if find_source(plan.data.source).made and _too_large(plan) else [],
         "agents": agents,
         "central": central,
     }
@@ -112,21 +113,21 @@ def _network(plan: Plan, public: dict[str, Any], sizes: np.ndarray, secure: bool
         raise Rejected(f"public.features: the plan says {plan.problem.dim}")
     if public["classes"] is not None and plan.problem.classes not in (None, public["classes"]):
         raise Rejected(f"public.classes: the plan says {plan.problem.classes}")
-    if plan.data.source == "clinics" and not _too_large(plan):
+    source = find_source(plan.data.source)
+    if source.made and not _too_large(plan):
         made = public_network(plan)
         facts = c.facts(plan, made)
         equal("public", public, facts, 0.0)
         equal("agents.records", sizes.tolist(), made.sizes.tolist(), 0.0)
-    if secure or plan.data.source != "store":  # a store says it for itself; a deployed party reads nothing
+    if secure or source.stream is None:  # a store says it for itself; a deployed party reads nothing
         equal("public.leaks", public["leaks"], [] if secure else list(leaks_of(plan)), 0.0)
     problem = problem_of(plan, public["loss"], public["features"], public["classes"] or 1)
     need_facts(problem, problem.columns)
     for name, value in c.shape(plan, problem).items():
         equal(f"public.{name}", public[name], value, 0.0)
     graph = _graph(plan, public)
-    rule: dict[str, Any] = {} if plan.graph.kappa is None else {"kappa": plan.graph.kappa}
     names = tuple(public["names"] or (f"agent {i}" for i in range(len(sizes))))
-    mix, leaks = mixing(graph, plan.graph.mixing, **rule), tuple(public["leaks"])
+    mix, leaks = plan.graph.weights(graph), tuple(public["leaks"])
     return Network(graph, mix, problem, sizes, names, leaks=leaks)
 
 
@@ -138,14 +139,14 @@ def _too_large(plan: Plan) -> bool:
 
 def _graph(plan: Plan, public: dict[str, Any]) -> Graph:
     size = public["agents"]
-    if (plan.graph.kind == "file") != (public["edges"] is not None):
+    if from_outside(plan.graph.kind) != (public["edges"] is not None):
         raise Rejected("public.edges: listed for graphs from a file, and only for those")
     if public["edges"] is None:
-        return make_graph(plan.graph.kind, size, seed=plan.graph.seed, **plan.graph.params())
+        return plan.graph.graph(size)
     edges = [tuple(edge) for edge in public["edges"]]
     if edges != sorted(set(edges)) or not all(0 <= i < j < size for i, j in edges):
         raise Rejected(f"public.edges: expected sorted pairs i < j < {size}, each once")
-    return Graph(size, np.array(edges), "file")
+    return Graph(size, np.array(edges), plan.graph.kind)
 
 
 def _deployed(plan: Plan, algorithm: Algorithm) -> Algorithm:

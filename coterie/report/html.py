@@ -21,7 +21,7 @@ import numpy as np
 from coterie.algorithms.base import Erratum, all_algorithms
 from coterie.errors import InputError
 from coterie.fair import METHODS
-from coterie.graphs import Graph, make_graph
+from coterie.graphs import Graph, from_outside
 from coterie.plan import GraphPlan
 from coterie.report import charts
 from coterie.report.charts import Level, Series, number
@@ -120,11 +120,13 @@ def _graph(plan: dict[str, Any], result: dict[str, Any], sealed: dict[str, Any] 
     if size != len(result["agents"]):
         return None  # result.json lists the first thousand agents
     how = GraphPlan.model_validate(plan["graph"])
-    if how.kind != "file":
-        return make_graph(how.kind, size, seed=how.seed, **how.params())
+    if "." in how.kind:
+        return None  # a result may come from others, and to look a module up is to run it
+    if not from_outside(how.kind):
+        return how.graph(size)
     if sealed is None or not sealed["public"]["edges"]:
         return None
-    return Graph(size, np.array(sealed["public"]["edges"]), "file")
+    return Graph(size, np.array(sealed["public"]["edges"]), how.kind)
 
 
 def _agents(result: dict[str, Any]) -> list[dict[str, Any]]:

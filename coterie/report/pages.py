@@ -187,16 +187,17 @@ def _limits(metadata: list[Any] | tuple[Any, ...]) -> Iterator[Any]:
 
 def commands() -> str:
     """Every command and the first line of its help."""
+    from typer.main import get_command
+
     from coterie.cli import app
 
     rows = []
-    groups = [("coterie", app), *((f"coterie {g.name}", g.typer_instance) for g in app.registered_groups)]
-    for prefix, group in groups:
-        for command in group.registered_commands if group is not None else ():
-            assert command.callback is not None
-            name = command.name or command.callback.__name__.replace("_", "-")
-            words = inspect.cleandoc(command.callback.__doc__ or "").splitlines()[0]
-            rows.append((code(f"{prefix} {name}"), words))
+    whole: Any = get_command(app)
+    for name in whole.list_commands(None):
+        one = whole.commands[name]
+        below = {f"{name} {part}": command for part, command in getattr(one, "commands", {}).items()}
+        for words, command in (below or {name: one}).items():
+            rows.append((code(f"coterie {words}"), inspect.cleandoc(command.help or "").splitlines()[0]))
     return table(("command", "what it does"), rows)
 
 
@@ -204,18 +205,22 @@ def console(command: str) -> str:
     """A command of ours and what it prints, run in an empty folder."""
     from rich.console import Console
 
-    from coterie import cli
+    from coterie import cli, commands
+    from coterie.commands import plan as agreements
 
     program, *arguments = command.split()
     if program != "coterie":
         raise InputError(f"only coterie's own commands are run for a page, got {command!r}")
-    screen, before = io.StringIO(), (cli.out_console, cli.plan.console)
-    cli.out_console = cli.plan.console = Console(file=screen, width=WIDTH, color_system=None)
+    screen, consoles = io.StringIO(), (commands.console, agreements.console)
+    before = [vars(console).copy() for console in consoles]
+    for console in consoles:  # in place, as every command has imported it by name
+        vars(console).update(vars(Console(file=screen, width=WIDTH, color_system=None)))
     try:
         with tempfile.TemporaryDirectory() as folder, chdir(folder):
             code_ = cli.main(arguments)
     finally:
-        cli.out_console, cli.plan.console = before
+        for console, kept in zip(consoles, before, strict=True):
+            vars(console).update(kept)
     if code_:
         raise InputError(f"{command!r} failed with exit code {code_}")
     shown = "\n".join(line.rstrip() for line in screen.getvalue().splitlines())

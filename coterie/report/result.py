@@ -170,8 +170,10 @@ def _all_seeds(plan: Plan, priced: Priced) -> float:
     algorithm, cfg, places = priced.algorithm, priced.cfg, priced.places
     if first.local:
         return float(spending(algorithm, cfg, places, first.account.delta, fast=True, runs=runs).worst.epsilon)
-    assert plan.exchange.honest is not None  # a budget for sums says how many agents are honest
-    event = central_event(algorithm, cfg, places, plan.exchange.honest, plan.exchange.fraction_bits)
+    sums = plan.exchange.sums
+    assert sums is not None
+    assert sums.honest is not None  # a budget for sums says how many agents are honest
+    event = central_event(algorithm, cfg, places, sums.honest, sums.fraction_bits)
     return float(account([event] * runs, first.account.delta, fast=True).epsilon)
 
 

@@ -91,7 +91,7 @@ def statements(
         Said(f"noise: {noise}", drawn),
         Said("names, versions and other free text", "whoever made this file, or its signer if it is signed"),
     ]
-    if central is not None:
-        least = f"at least {plan.exchange.honest} agents add their noise and keep their messages secret"
-        said.append(Said(f"{central}: {least}", f"some {plan.exchange.honest} of the agents, whichever they are"))
+    if central is not None and (sums := plan.exchange.sums) is not None:
+        least = f"at least {sums.honest} agents add their noise and keep their messages secret"
+        said.append(Said(f"{central}: {least}", f"some {sums.honest} of the agents, whichever they are"))
     return said + assumptions(plan, problem, algorithm, cfg, leaks)

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from coterie.data import LOADERS, load
-from coterie.data.adult import BOOK, COLUMNS
+from coterie.data import load
 from coterie.data.encode import Category, Number
-from coterie.data.images import read_idx
+from coterie.data.sources.adult import BOOK, COLUMNS
+from coterie.data.sources.mnist import read_idx
 from coterie.errors import InputError
 
 ADULT = """\
@@ -92,17 +92,20 @@ def test_adult_refuses_what_is_not_in_the_book(tmp_path: Path, old: str, new: st
 
 
 def test_load_refuses_unknown_names_and_options(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="unknown data set 'iris': expected one of clinics, adult, "):
+    with pytest.raises(InputError, match="unknown data set 'iris'; there are adult, cifar10, clinics, "):
         load("iris")
-    with pytest.raises(InputError, match="data set 'clinics' has no parameter 'rows': it takes sites, records"):
+    with pytest.raises(InputError, match=r"unknown key clinics\.rows; expected one of sites, records"):
         load("clinics", rows=3)
-    with pytest.raises(InputError, match="data set 'csv' needs label"):
+    with pytest.raises(InputError, match=r"csv\.label is needed"):
         load("csv", path=tmp_path)
     with pytest.raises(InputError, match="unknown coding 'hash'"):
         load("adult", coding="hash")
     with pytest.raises(InputError, match="takes no path"):
         load("clinics", path=tmp_path)
-    assert set(LOADERS) == {"clinics", "adult", "mnist", "cifar10", "heart", "diabetes", "csv", "parquet"}
+    with pytest.raises(InputError, match=r"clinics\.records: input should be a valid integer.*'many'"):
+        load("clinics", records="many")
+    with pytest.raises(InputError, match="'store' is streamed: it cannot be loaded whole"):
+        load("store", path=tmp_path)
 
 
 def idx(array: np.ndarray) -> bytes:

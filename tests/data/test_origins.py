@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from coterie.data import ALL_PUBLIC, LOADERS, Dataset, Origins, load, origins
+from coterie.data import ALL_PUBLIC, SOURCES, Dataset, Origins, find_source, load, origins
 from coterie.data.planned import leaks_of, options_of
 from coterie.data.store import open_store, write_store
 from coterie.errors import InputError
@@ -94,7 +94,7 @@ def test_adult_in_two_worlds(tmp_path: Path, options: dict[str, Any]) -> None:
     assert origins("adult", **options) == one.origins
 
 
-@pytest.mark.parametrize("name", sorted(set(LOADERS) - {"csv", "parquet"}))
+@pytest.mark.parametrize("name", [name for name in SOURCES.names if not find_source(name).needs_path])
 def test_named_data_sets_read_nothing_unless_asked_to(name: str) -> None:
     assert origins(name) == ALL_PUBLIC
 

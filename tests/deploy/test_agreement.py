@@ -18,6 +18,7 @@ import coterie.deploy.agreement as agreement_module
 from coterie.cli import main
 from coterie.deploy.agreement import Agreement, draft_agreement, read_agreement, sign_agreement
 from coterie.deploy.keys import init_authority, init_party, read_certificate, sign_request, write_request
+from coterie.deploy.protocol import PROTOCOL
 from coterie.errors import InputError
 from coterie.plan import validate
 from tests.deploy.consortium import IN_A_YEAR, NAMES, Consortium, certify, make_consortium, plan_tree
@@ -269,6 +270,7 @@ def test_nothing_that_is_signed_differs_by_its_hash_alone(
         "20 rounds of dp-dsgd",
         "records at 5 parties",
         "valid until",
+        f"protocol {PROTOCOL}, drawn up with coterie",
     ):
         assert words in base
     strip = lambda text: [x for x in text.splitlines() if "hash" not in x and "127.0.0.1" not in x]  # noqa: E731

@@ -37,6 +37,10 @@ try:
     apart(lambda: 1 / 0)
 except RuntimeError as error:
     print(error)
+try:
+    apart(lambda: os.kill(os.getpid(), signal.SIGKILL))  # as the kernel does where memory runs out
+except InputError as error:
+    print(error)
 for number in (signal.SIGTERM, signal.SIGINT):  # systemd and a terminal ask both; the parent ends the other one
     print(apart(lambda: os.kill(os.getpid(), number) or "not disturbed"))
 """
@@ -47,6 +51,8 @@ def test_a_process_of_one_thread_forks() -> None:
     assert done.stdout.splitlines() == [
         "epsilon must be > 0, got -1",
         "the preparation ended with status 1, without a result",
+        "the process that prepares a run was ended by SIGKILL: where nobody did it, memory ran out; "
+        "nothing was sent or spent",
         "not disturbed",
         "not disturbed",
     ]

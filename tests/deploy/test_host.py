@@ -20,7 +20,7 @@ from coterie.deploy import hall
 from coterie.deploy.door import Door, Pace, listening_sockets
 from coterie.deploy.grpc_transport import GrpcTransport
 from coterie.deploy.hall import origin_of, server_name
-from coterie.deploy.host import Host, handed_over
+from coterie.deploy.host import Host, handed_over, has_host
 from coterie.deploy.reach import reach
 from coterie.deploy.trial import Site, sign_trial
 from coterie.errors import InputError
@@ -117,6 +117,17 @@ def test_a_preflight_reaches_a_neighbour_behind_a_host(tmp_path: Path) -> None:
             assert host.turned_away["nobody"] == 1
 
     asyncio.run(scenario())
+
+
+def test_whether_a_host_is_at_work_can_be_seen(tmp_path: Path) -> None:
+    (first, second), door = (f"127.0.0.1:{port}" for port in free_ports(2)), tmp_path / "d"
+    assert not has_host(door)
+    with hosting(first, door):
+        assert has_host(door)
+        with hosting(second, door):  # one for each address
+            assert has_host(door)
+        assert has_host(door)
+    assert not has_host(door)
 
 
 def test_a_host_that_stops_ends_no_connection(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from coterie.cli import main
 from coterie.deploy import hall, reach
 from coterie.deploy.agreement import draft_agreement
 from coterie.deploy.grpc_transport import GrpcTransport
+from coterie.deploy.host import Host
 from coterie.deploy.keys import init_authority, init_party, read_certificate
 from coterie.deploy.preflight import ledger_need
 from coterie.deploy.reach import Finding
@@ -244,6 +245,22 @@ def test_a_party_that_is_ready_is_told_so_and_leaves_no_trace(
     assert "12 records of 3 numbers" in shown
     assert not (tmp_path / "state").exists()
     assert content(clinic[0].parent) == before
+
+
+def test_a_party_behind_a_folder_needs_a_host_there(
+    clinic: tuple[Path, tuple[Site, ...]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, folder = table(tmp_path / "good.csv"), tmp_path / "d"
+    behind = ("--behind", str(folder))
+    folder.mkdir(mode=0o700)
+    assert flight(clinic, tmp_path / "state", good, *behind, me="cleo") == 1
+    assert "is at work for" in capsys.readouterr().out
+    host = Host(f"127.0.0.1:{free_ports(1)[0]}", folder)
+    host.start()
+    try:
+        assert flight(clinic, tmp_path / "state", good, *behind, me="cleo") == 0
+    finally:
+        host.close()
 
 
 def test_all_problems_come_at_once(

@@ -14,10 +14,11 @@ from coterie.deploy.agent import Agent
 from coterie.deploy.frames import BadFrame
 from coterie.deploy.noise import SystemSource
 from coterie.deploy.party import Terms
-from coterie.deploy.secret import PER_SEED, BadShare, SecretParty, join
+from coterie.deploy.secret import WORD, BadShare, SecretParty, join
 from coterie.deploy.trial import sign_trial
 from coterie.deploy.work import Turns
 from coterie.errors import InputError
+from coterie.exchange.wire import Kind
 from coterie.plan import Plan, validate
 from coterie.privacy.events import Free
 from tests.deploy.house import NAMES, Crash, House, Setting, history, small_plan, small_records
@@ -159,12 +160,13 @@ def test_a_share_for_somebody_else_or_of_another_round_cannot_be_opened(setting:
     carries, source = greeted(setting), SystemSource()
     _, words, _ = parties["ben"].speak(1, carries["ben"], source)
     good = parties["ada"].heard(carries["ada"], 0, 1, words)
-    assert not np.array_equal(good.rest, carries["ada"].rest)
+    assert not np.array_equal(good.state[0], carries["ada"].state[0])
     with pytest.raises(BadShare, match="evidence"):
         parties["ada"].heard(carries["ada"], 0, 3, words)  # replayed in a later round
     with pytest.raises(BadShare):
         parties["ada"].heard(carries["ada"], 1, 1, words)  # passed off as cleo's
-    swapped = np.concatenate([words[PER_SEED : 2 * PER_SEED], words[:PER_SEED], words[2 * PER_SEED :]])
+    each = parties["ben"].sealed[Kind.SHARE] // WORD
+    swapped = np.concatenate([words[each : 2 * each], words[:each], words[2 * each :]])
     with pytest.raises(BadShare):
         parties["ada"].heard(carries["ada"], 0, 1, swapped)  # cleo's seed in ada's place
     for bit in (0, 17, 63):

@@ -235,6 +235,9 @@ def test_another_address_is_refused_unless_insisted_on(
     assert (inside.is_open, outside.is_open) == (False, True)
     assert outside.answers("10.1.2.3:9101")
     assert not outside.answers("evil.example:9101")
+    for own in (socket.gethostname(), socket.getfqdn(), socket.getfqdn().upper()):
+        assert outside.answers(f"{own}:9101")
+        assert own == "localhost" or not inside.answers(f"{own}:9101")
     assert not inside.answers("10.1.2.3:9101")
 
 

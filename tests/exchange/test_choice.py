@@ -10,14 +10,15 @@ import pytest
 from coterie.algorithms.base import all_algorithms, find
 from coterie.errors import InputError
 from coterie.exchange.choice import Broadcast, Quantized, SecretSum, check_fits
-from coterie.exchange.parties import Opened
 from coterie.exchange.planned import statement_of
-from coterie.exchange.protocol import Post, make_parties, one_round
+from coterie.exchange.protocol import Post, one_round
+from coterie.exchange.sums import Opened
 from coterie.exchange.wire import additive_bytes, threshold_bytes
 from coterie.experiment import Experiment, Priced, prepare, price
 from coterie.graphs import make_graph, mixing
 from coterie.plan import validate
 from coterie.privacy import gdp
+from tests.exchange.cases import seats
 from tests.support import network, run
 
 SUMS = [slug for slug, a in all_algorithms().items() if a.reads != "individuals"]
@@ -33,7 +34,7 @@ def test_the_simulator_opens_the_same_integers_as_the_parties(seed: int) -> None
     """Shares cancel: the compiled sum and the protocol agree in every bit."""
     rng = np.random.default_rng(seed)
     values = rng.uniform(-1, 1, (7, 40)) * 10.0 ** rng.integers(-9, 6, (7, 40))
-    got = one_round(Post(make_parties(7, 40)), 0, values)[0]
+    got = one_round(Post(seats(7, 40)), 0, values)[0]
     assert isinstance(got, Opened)
     with jax.enable_x64(True):
         words = np.asarray(jax.jit(SecretSum(7).opened)(jnp.asarray(values)))

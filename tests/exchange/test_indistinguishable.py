@@ -13,11 +13,13 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
+import coterie.exchange.additive as additive
 import coterie.exchange.masks as masks
-import coterie.exchange.parties as parties
-from coterie.exchange.masks import ThresholdParty
-from coterie.exchange.parties import AdditiveParty
-from coterie.exchange.protocol import Post, make_parties
+from coterie.exchange.additive import Additive
+from coterie.exchange.fixed_point import FixedPoint
+from coterie.exchange.masks import Masked
+from coterie.exchange.members import member
+from coterie.exchange.sums import Member, Part, SumTerms
 from coterie.exchange.wire import Kind
 
 D, SHIFT, EXAMPLES = 3_000, 1000.0, 2 * 3_000
@@ -28,38 +30,46 @@ def bytes_of(columns: list[np.ndarray]) -> np.ndarray:
     return np.concatenate([np.ascontiguousarray(c).view(np.uint8).reshape(len(c), 8) for c in columns], axis=1)
 
 
+def one_sum(terms: SumTerms, shift: float) -> tuple[list[Member], dict[int, list[Part]]]:
+    """Three parties after a sum, and all that each of them said."""
+    found = [member(terms, i, D, b"p" * 32) for i in range(3)]
+    values = np.stack([np.full(D, 5.0 + shift), np.full(D, 7.0 - shift), np.zeros(D)])
+    said: dict[int, list[Part]] = {m.me: [] for m in found}
+    for kind in found[0].kinds:
+        now = {m.me: m.share(0, terms.code.encode(values[m.me])) if kind is Kind.SHARE else m.proceed() for m in found}
+        for sender, parts in now.items():
+            said[sender] += parts
+            for part in parts:
+                for m in found:
+                    if m.me in ({part.receiver} if part.receiver is not None else {*range(3)} - {sender}):
+                        m.take(0, sender, kind, part.body)
+    assert (found[2].result().values == 12.0).all()
+    return found, said
+
+
 def additive_view(shift: float) -> np.ndarray:
     """Party 2's view of one round: shares it got, both others' sums, and these without all that it knows."""
-    found = make_parties(3, D)
-    post = Post(found)
-    values = np.stack([np.full(D, 5.0 + shift), np.full(D, 7.0 - shift), np.zeros(D)])
-    post.deliver([e for p in found for e in p.share(0, values[p.me])])
+    found, said = one_sum(SumTerms(FixedPoint(3)), shift)
     me = found[2]
-    assert isinstance(me, AdditiveParty)
-    sent = {j: me._words(found[j]._got(Kind.SHARE)[2]) for j in (0, 1)}
-    got = {j: me._words(me._got(Kind.SHARE)[j]) for j in (0, 1)}
-    post.deliver([e for p in found for e in p.sums()])
-    sums = {j: np.frombuffer(me._got(Kind.SUM)[j], "<u8") for j in (0, 1)}
-    assert (me.result().values == 12.0).all()
+    assert isinstance(me, Additive)
+    words = {(i, part.receiver): me._words(part.kind, part.body) for i, parts in said.items() for part in parts}
+    sent, got, sums = ({j: words[a, b] for j, a, b in ends} for ends in (
+        [(0, 2, 0), (1, 2, 1)], [(0, 0, 2), (1, 1, 2)], [(0, 0, None), (1, 1, None)],
+    ))  # fmt: skip
     known = [sums[j] - sent[j] + got[j] for j in (0, 1)]  # e_j − s_jk + s_kj: all that is left of v_j
     return bytes_of([*sent.values(), *got.values(), *sums.values(), *known])
 
 
 def masked_view(shift: float) -> np.ndarray:
     """The same with a threshold: contributions without self-masks, and without the masks shared with party 2."""
-    found = make_parties(3, D, threshold=3)
-    post = Post(found)
-    values = np.stack([np.full(D, 5.0 + shift), np.full(D, 7.0 - shift), np.zeros(D)])
-    for step in ("share", "sums", "unmask"):
-        post.deliver([e for p in found for e in (p.share(0, values[p.me]) if step == "share" else getattr(p, step)())])
-    me = found[2]
-    assert isinstance(me, ThresholdParty)
-    assert (me.result().values == 12.0).all()
-    columns = []
+    found, said = one_sum(SumTerms(FixedPoint(3), threshold=3), shift)
+    me, columns = found[2], []
+    assert isinstance(me, Masked)
     for j in (0, 1):
-        y = np.frombuffer(me._got(Kind.SUM)[j][1:], "<u8")
-        bare = y - masks.expand(found[j]._seed, D) + me._mask(me._key, 2, j, me._public(j))
-        columns += [y, bare]
+        other, (summed,) = found[j], [part.body for part in said[j] if part.kind is Kind.SUM]
+        assert isinstance(other, Masked)
+        y = np.frombuffer(summed[1:], "<u8")
+        columns += [y, y - masks.expand(other._seed, D) + me._mask(me._key, 2, j, me._public(j))]
     return bytes_of(columns)
 
 
@@ -84,6 +94,6 @@ def test_a_classifier_finds_reused_shares(view: Callable[[float], np.ndarray], m
     def stale(seed: bytes, size: int) -> np.ndarray:
         return np.full(size, 0x1234_5678_9ABC_DEF0, np.uint64)
 
-    monkeypatch.setattr(parties, "expand", stale)
+    monkeypatch.setattr(additive, "expand", stale)
     monkeypatch.setattr(masks, "expand", stale)
     assert auc(view) > 0.99

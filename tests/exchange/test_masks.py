@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.errors import InputError
-from coterie.exchange.masks import ThresholdParty
-from coterie.exchange.parties import Aborted, Opened
-from coterie.exchange.protocol import Post, make_parties, one_round
+from coterie.exchange.fixed_point import FixedPoint
+from coterie.exchange.masks import Masked
+from coterie.exchange.protocol import Post, one_round
 from coterie.exchange.shamir import PRIME, Combiner, share_secret
-from coterie.exchange.statement import secret_sum_statement, tolerated
+from coterie.exchange.sums import Aborted, Opened, SumTerms
 from coterie.exchange.wire import Kind, Rejected, threshold_bytes
 from coterie.graphs import make_graph
+from tests.exchange.cases import seats
 
 # ---- Shamir ----------------------------------------------------------------------------------------------------------
 
@@ -59,9 +60,9 @@ def test_any_t_shares_recover_and_fewer_do_not(data: st.DataObject) -> None:
 # ---- rounds ----------------------------------------------------------------------------------------------------------
 
 
-def outcomes(parties: int, threshold: int, lost: dict[str, list[int]], size: int = 3, **more) -> tuple:
+def outcomes(parties: int, threshold: int, lost: dict[Kind, list[int]], size: int = 3, **more) -> tuple:
     values = np.random.default_rng(7).normal(size=(parties, size))
-    post = Post(make_parties(parties, size, threshold=threshold), keep=True, **more)
+    post = Post(seats(parties, size, threshold=threshold), keep=True, **more)
     return values, post, one_round(post, 0, values, lost=lost)
 
 
@@ -71,12 +72,12 @@ def test_a_round_succeeds_exactly_from_the_threshold_on(data: st.DataObject) -> 
     """Whoever vanishes after any step: the sum of those who sent one, or an abort if fewer than t are left."""
     parties = data.draw(st.integers(3, 9))
     threshold = data.draw(st.integers(max(3, (parties + 3) // 2), parties))
-    when_lost = st.sampled_from(["stays", "share", "sums", "unmask"])
+    when_lost = st.sampled_from(["stays", *Kind])
     steps = data.draw(st.lists(when_lost, min_size=parties, max_size=parties))
-    lost = {s: [i for i, when in enumerate(steps) if when == s] for s in ("share", "sums", "unmask")}
+    lost = {s: [i for i, when in enumerate(steps) if when == s] for s in Kind}
     values, _, got = outcomes(parties, threshold, lost)
-    summed = [i for i, when in enumerate(steps) if when != "share"]
-    unmasked = [i for i, when in enumerate(steps) if when in ("stays", "unmask")]
+    summed = [i for i, when in enumerate(steps) if when is not Kind.SHARE]
+    unmasked = [i for i, when in enumerate(steps) if when in ("stays", Kind.UNMASK)]
     for i in [i for i, when in enumerate(steps) if when == "stays"]:
         one = got[i]
         if min(len(summed), len(unmasked)) >= threshold:
@@ -90,24 +91,24 @@ def test_a_round_succeeds_exactly_from_the_threshold_on(data: st.DataObject) -> 
 
 
 def test_below_the_threshold_no_share_is_given_out() -> None:
-    _, post, got = outcomes(6, 5, {"share": [1, 4]})
+    _, post, got = outcomes(6, 5, {Kind.SHARE: [1, 4]})
     assert all(isinstance(o, Aborted) for o in got.values())
     assert not [e for view in post.views for e in view if e.kind is Kind.UNMASK]
 
 
 def test_a_late_contribution_stays_covered() -> None:
     """Party 1 is counted as lost, its round key is recovered; its own y still hides behind its self-mask."""
-    parties = make_parties(5, 2, threshold=4)
+    parties = seats(5, 2, threshold=4)
     post, values = Post(parties), np.arange(10.0).reshape(5, 2)
-    post.deliver([e for p in parties for e in p.share(0, values[p.me])])
-    late = parties[1].sums()
-    post.deliver([e for p in parties if p.me != 1 for e in p.sums()])
-    handed = [e for p in parties if p.me != 1 for e in p.unmask()]
+    post.deliver([e for p in parties for e in p.share(0, values[p.link.me])])
+    late = parties[1].proceed()
+    post.deliver([e for p in parties if p.link.me != 1 for e in p.proceed()])
+    handed = [e for p in parties if p.link.me != 1 for e in p.proceed()]
     given_out = {}
     for e in handed:
         if e.receiver == 1:
             body = parties[1].link.open(e)
-            entries = parties[1]._entries(body)
+            entries = parties[1].member._entries(body)
             given_out[e.sender] = {owner: gone for owner, gone, _ in entries}
     assert all(kinds == {0: False, 1: True, 2: False, 3: False, 4: False} for kinds in given_out.values())
     post.deliver([e for e in handed if e.receiver != 1])
@@ -116,20 +117,20 @@ def test_a_late_contribution_stays_covered() -> None:
         got = p.result()
         assert got.included == (0, 2, 3, 4)
         np.testing.assert_allclose(got.values, values[[0, 2, 3, 4]].sum(0), atol=1e-6)
-    with pytest.raises(InputError, match="this step comes after 'summed'"):
-        parties[0].unmask()
+    with pytest.raises(InputError, match="no message round to go on to"):
+        parties[0].proceed()
 
 
 def test_parties_who_disagree_about_the_survivors_open_nothing() -> None:
     """Party 1's contribution reaches only half of the others: neither half has a quorum."""
-    parties = make_parties(5, 2, threshold=4)
+    parties = seats(5, 2, threshold=4)
     post = Post(parties)
     post.deliver([e for p in parties for e in p.share(0, np.ones(2))])
     for p in parties:
-        post.deliver([e for e in p.sums() if p.me != 1 or e.receiver in (0, 2)])
-    post.deliver([e for p in parties for e in p.unmask()])
+        post.deliver([e for e in p.proceed() if p.link.me != 1 or e.receiver in (0, 2)])
+    post.deliver([e for p in parties for e in p.proceed()])
     for p in parties:
-        if p.me in (3, 4):
+        if p.link.me in (3, 4):
             with pytest.raises(Aborted, match="for the same survivors of 2 parties"):
                 p.result()
         else:
@@ -139,19 +140,22 @@ def test_parties_who_disagree_about_the_survivors_open_nothing() -> None:
 
 def test_a_wrong_share_is_found_out() -> None:
     """One survivor hands out a share that is off by one: nobody opens anything."""
-    parties = make_parties(4, 2, threshold=3)
+    parties = seats(4, 2, threshold=3)
     post = Post(parties)
     post.deliver([e for p in parties for e in p.share(0, np.ones(2))])
-    post.deliver([e for p in parties for e in p.sums()])
-    keep, parties[1]._kept = parties[1]._kept, (int.from_bytes(parties[1]._kept, "big") ^ 1).to_bytes(33, "big")
-    assert keep != parties[1]._kept
-    post.deliver([e for p in parties for e in p.unmask()])
+    post.deliver([e for p in parties for e in p.proceed()])
+    keep, parties[1].member._kept = (
+        parties[1].member._kept,
+        (int.from_bytes(parties[1].member._kept, "big") ^ 1).to_bytes(33, "big"),
+    )
+    assert keep != parties[1].member._kept
+    post.deliver([e for p in parties for e in p.proceed()])
     with pytest.raises(Aborted, match="wrong shares of party 1"):
         parties[0].result()
 
 
 def test_malformed_unmasking_is_rejected() -> None:
-    parties = make_parties(4, 1, threshold=3)
+    parties = seats(4, 1, threshold=3)
     post = Post(parties)
     post.deliver([e for p in parties for e in p.share(0, [1.0])])
     entry = struct.pack("<IB33s", 2, 0, bytes(33))
@@ -164,26 +168,30 @@ def test_bytes_and_relays_with_a_threshold() -> None:
     _, post, got = outcomes(5, 4, {}, size=40)
     assert all(isinstance(o, Opened) for o in got.values())
     assert (post.sent == 4 * threshold_bytes(40, 5)).all()
-    _, _, ring = outcomes(6, 5, {"sums": [2]}, graph=make_graph("complete", 6))
+    _, _, ring = outcomes(6, 5, {Kind.SUM: [2]}, graph=make_graph("complete", 6))
     assert all(isinstance(o, Opened) for o in ring.values())
 
 
 def test_thresholds_that_protect_nobody_are_refused() -> None:
     for parties, bad in ((5, 3), (5, 6), (3, 2), (10, 5)):
         with pytest.raises(InputError, match=f"for {parties} parties, got {bad}"):
-            make_parties(parties, 1, threshold=bad)
-    assert isinstance(make_parties(10, 1, threshold=6)[0], ThresholdParty)
+            seats(parties, 1, threshold=bad)
+    assert isinstance(seats(10, 1, threshold=6)[0].member, Masked)
 
 
 def test_the_stated_number_of_colluders() -> None:
     """By its three conditions: two honest contributions in any sum; no secret alone; not both secrets of one owner."""
     for n in range(3, 20):
-        assert tolerated(n, None) == n - 2
+        code = FixedPoint(n)
+        assert SumTerms(code).tolerated == n - 2
         for t in range(3, n + 1):
-            safe = [c for c in range(n) if t - c >= 2 and c < t and 2 * (t - c) > n - c]
-            assert tolerated(n, t) == (max(safe) if safe else tolerated(n, t))
-            assert bool(safe) == (tolerated(n, t) >= 0)
-    text = secret_sum_statement(10, 8).text()
+            safe = [c for c in range(1, n) if t - c >= 2 and c < t and 2 * (t - c) > n - c]
+            if safe:
+                assert SumTerms(code, t).tolerated == max(safe)
+            else:
+                with pytest.raises(InputError, match="threshold must be in"):
+                    SumTerms(code, t)
+    text = SumTerms(FixedPoint(10), 8).statement().text()
     assert "up to 5 honest-but-curious colluders" in text
     assert "the exchange itself costs ε = 0" in text
-    assert "up to 8 honest-but-curious colluders" in secret_sum_statement(10).text()
+    assert "up to 8 honest-but-curious colluders" in SumTerms(FixedPoint(10)).statement().text()

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from coterie.errors import InputError
-from coterie.exchange.parties import Opened
-from coterie.exchange.protocol import Post, make_parties, one_round
+from coterie.exchange.protocol import Post, one_round
 from coterie.exchange.sum_noise import (
     SMOOTHING,
     TABLE_ERROR,
@@ -18,9 +17,11 @@ from coterie.exchange.sum_noise import (
     log_ratio_of_sum,
     opened_event,
 )
+from coterie.exchange.sums import Opened
 from coterie.privacy import gdp
 from coterie.privacy.accountants import account, delta_of
 from coterie.privacy.secure import DiscreteGaussianTable
+from tests.exchange.cases import seats
 
 
 def discrete_gaussian(deviation: float, reach: int) -> np.ndarray:
@@ -113,10 +114,10 @@ def test_an_opened_sum_carries_the_noise() -> None:
     """Six parties, noise for four honest ones: variance 6/4 σ² when all are, and exactly none of it is lost."""
     noise, d, n = SumNoise(0.5, 4, 10), 20_000, 6
     parts = [noise.draw(d) for _ in range(n)]
-    post = Post(make_parties(n, d, fraction_bits=10, bound=100.0, reach=noise.reach))
+    post = Post(seats(n, d, fraction_bits=10, bound=100.0, reach=noise.reach))
     got = one_round(post, 0, np.ones((n, d)), noise=parts)[0]
     assert isinstance(got, Opened)
     np.testing.assert_array_equal(got.values, 6 + np.sum(parts, axis=0) / 2**10)
     assert got.values.var() == pytest.approx(0.25 * 6 / 4, rel=5 * math.sqrt(2 / d))
     with pytest.raises(InputError, match="the encoding has room for 0"):
-        make_parties(3, 1)[0].share(0, [1.0], noise=np.array([5]))
+        seats(3, 1)[0].share(0, [1.0], noise=np.array([5]))

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from coterie.errors import InputError
-from coterie.exchange.secret_sum import secret_shared_sum
+from coterie.exchange.members import SumsHere
+from coterie.exchange.sums import Opened, SumTerms
 from coterie.fair import decentralised as dec
 from coterie.fair.mechanisms import release
 from coterie.fair.noise import GRID_SIGMA, Seeded
@@ -44,14 +45,17 @@ def test_the_secret_sum_carries_the_noise_of_one_holder_and_local_noise_root_n_m
     seen = {}
 
     def spy(name):
-        def sum_shares(vectors):
-            seen.setdefault(name, []).append([v.copy() for v in vectors])
-            return secret_shared_sum(vectors)
+        class Spy(SumsHere):
+            def open(self, values, noise=None):
+                seen.setdefault(name, []).append(
+                    [np.rint(v).astype(int) + z for v, z in zip(values, noise, strict=True)]
+                )
+                return super().open(values, noise)
 
-        return sum_shares
+        return Spy
 
-    dec.fit_by_secret_sum(zero, epsilon=1.0, delta=1e-3, sum_shares=spy("none"), random_state=1)
-    dec.fit_by_secret_sum(zero, epsilon=1.0, delta=1e-3, sum_shares=spy("two"), colluding=2, random_state=1)
+    dec.fit_by_secret_sum(zero, epsilon=1.0, delta=1e-3, sums=spy("none"), random_state=1)
+    dec.fit_by_secret_sum(zero, epsilon=1.0, delta=1e-3, sums=spy("two"), colluding=2, random_state=1)
     assert [len(v) for v in seen["none"]] == [5, 5, 5]  # one sum for each stage, five vectors in each
     objective = np.stack(seen["none"][1])
     assert objective.dtype == np.int64
@@ -59,7 +63,7 @@ def test_the_secret_sum_carries_the_noise_of_one_holder_and_local_noise_root_n_m
     assert objective.std() == pytest.approx(GRID_SIGMA, rel=0.02)
     assert objective.sum(0).std() == pytest.approx(np.sqrt(5) * GRID_SIGMA, rel=0.05)
     source = dec._Shared(5, 2, np.random.default_rng(0))
-    one = source.sum([np.zeros(20000)] * 5, np.array(3.0), secret_shared_sum)
+    one = source.sum([np.zeros(20000)] * 5, np.array(3.0), SumsHere)
     assert one.std() == pytest.approx(3.0 * np.sqrt(5 / 3), rel=0.03)  # what two colluders know is made up for
 
 
@@ -69,7 +73,18 @@ def test_what_the_sum_costs():
     assert net.claim.name == "secret-sum (one process)"
     assert "own vector" in net.claim.adversary
     assert 0.99 < net.claim.account.epsilon <= 1.0
-    named = dec.fit_by_secret_sum(holders, epsilon=1.0, delta=1e-3, random_state=0, sum_shares=lambda v: sum(v))
+
+    class Plain:
+        """Adds the words up, with no shares at all."""
+
+        def __init__(self, terms: SumTerms, size: int) -> None:
+            self.code = terms.code
+
+        def open(self, values, noise=None):
+            words = sum(self.code.encode(v, z) for v, z in zip(values, noise, strict=True))
+            return Opened(self.code.decode(words), words, tuple(range(len(values))))
+
+    named = dec.fit_by_secret_sum(holders, epsilon=1.0, delta=1e-3, random_state=0, sums=Plain)
     assert named.claim.name == "secret-sum"
     assert np.array_equal(named.weights, net.weights)
 

@@ -1,18 +1,23 @@
-"""`coterie account` and `coterie calibrate`: prices without data."""
+"""`coterie account`: what a plan costs, without data."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Annotated
 
-import numpy as np
+import typer
 from rich.console import Console
 from rich.table import Table
 
+from coterie.commands import PROVE, PlanArgument, SetOption, console
 from coterie.errors import InputError
 
-__all__ = ["account_plan", "calibrate"]
+__all__ = ["PANEL", "app"]
 
+
+PANEL = PROVE
+app = typer.Typer()
 SHOWN = ("algorithm", "rounds", "private", "claim", "epsilon", "delta", "accountant", "adjacency", "adversary",
          "paper_claim")  # fmt: skip
 
@@ -59,34 +64,15 @@ def account_plan(path: Path | None, changes: list[str], as_json: bool, console: 
         console.print(f"[yellow]warning:[/] {warning}")
 
 
-def calibrate(
-    rounds: int, epsilon: float, delta: float, sensitivity: float, schedule: str, options: list[str], as_json: bool,
-    console: Console,
-) -> None:  # fmt: skip
-    """Noise per round for a budget."""
-    from coterie.privacy import gdp
-    from coterie.privacy.calibration import noise_for
+@app.command()
+def command(
+    plan: PlanArgument = None,
+    set_: SetOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
+) -> None:
+    """What a plan costs every agent, by every valid accountant, without reading any data.
 
-    if not sensitivity > 0:
-        raise InputError(f"sensitivity must be > 0, got {sensitivity}")
-    params = {}
-    for text in options:
-        key, _, value = text.partition("=")
-        try:
-            params[key.strip()] = float(value)
-        except ValueError:
-            raise InputError(f"--option needs name=number such as rate=0.9, got {text!r}") from None
-    sigma = noise_for(rounds, epsilon, delta, sensitivity, schedule, **params)
-    mu = float(np.sqrt(np.sum((sensitivity / sigma) ** 2)))
-    spent = float(gdp.epsilon_of(mu, delta))
-    if as_json:
-        content = {"sigma": sigma.tolist(), "mu": mu, "epsilon": spent, "delta": delta, "schedule": schedule}
-        console.print_json(json.dumps(content))
-        return
-    shown = Table(box=None, show_header=False)
-    shown.add_row("total", f"μ = {mu:.6f}, ε = {spent:.6f} at δ = {delta:g} (exact Gaussian)")
-    shown.add_row("first round", f"σ = {sigma[0]:.6g}")
-    if rounds > 1:
-        shown.add_row("last round", f"σ = {sigma[-1]:.6g}")
-        shown.add_row("root mean square", f"σ = {float(np.sqrt(np.mean(sigma**2))):.6g}")
-    console.print(shown)
+    Sizes are public and fix the noise: the plan must state them (partition.sizes, or agents and records).
+    """
+
+    account_plan(plan, set_ or [], as_json, console)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 else:
     pd = lazily("pandas")
 
-__all__ = ["BOOK", "COLUMNS", "adult_origins", "load_adult"]
+__all__ = ["BOOK", "COLUMNS", "load", "origins"]
 
 COLUMNS = words(
     "age workclass fnlwgt education education-num marital-status occupation relationship race sex "
@@ -75,7 +75,7 @@ BOOK: Book = {
 }
 
 
-def load_adult(
+def load(
     path: str | Path | None = None,
     seed: int = 0,
     *,
@@ -124,11 +124,11 @@ def load_adult(
         source=", ".join(map(str, files.values())),
         sha256={name: digest(file) for name, file in files.items()},
         notes=(f"numbers in public ranges, {coding} coding of public categories, row norm {row_norm!r}",),
-        origins=adult_origins(coding=coding),
+        origins=origins(coding=coding),
     )
 
 
-def adult_origins(*, coding: str = "onehot", **_: object) -> Origins:
+def origins(*, coding: str = "onehot", **_: object) -> Origins:
     """Where things come from, by the options alone."""
     if coding != "frequency":
         return ALL_PUBLIC

@@ -1,0 +1,8 @@
+"""CSV: a table of your own, compressed or not, with a header and a label column."""
+
+from coterie.data.tables import load_table as load
+from coterie.data.tables import table_origins as origins
+
+__all__ = ["NEEDS_PATH", "load", "origins"]
+
+NEEDS_PATH = True

@@ -1,0 +1,8 @@
+"""Parquet: a table of your own with a label column."""
+
+from coterie.data.tables import load_table as load
+from coterie.data.tables import table_origins as origins
+
+__all__ = ["NEEDS_PATH", "load", "origins"]
+
+NEEDS_PATH = True

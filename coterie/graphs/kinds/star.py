@@ -1,0 +1,15 @@
+"""Star: node 0 in the middle."""
+
+from coterie.graphs import edge_lists
+from coterie.graphs.building import from_edges
+from coterie.graphs.graph import Graph
+from coterie.settings import Settings
+
+__all__ = ["EXAMPLE", "Settings", "build"]
+
+EXAMPLE = Settings()
+
+
+def build(size: int, settings: Settings) -> Graph:
+    """The graph."""
+    return from_edges(size, edge_lists.star_edges(size))

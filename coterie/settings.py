@@ -1,0 +1,130 @@
+"""Tables of settings: a mistake is one line, and a table may choose kinds that have settings of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
+
+from coterie.errors import InputError
+from coterie.found import Kinds
+
+__all__ = ["Choosing", "Naming", "Settings", "one_line", "read"]
+
+
+class Settings(BaseModel):
+    """Keys with types and ranges; anything else is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+S = TypeVar("S", bound=BaseModel)
+
+
+def read(model: type[S], given: Mapping[str, Any], *where: str) -> S:
+    """Settings from plain data; a mistake is one line that begins with `where` they stand."""
+    try:
+        return model(**given)
+    except ValidationError as error:
+        raise InputError(one_line(error, model, where)) from None
+
+
+class Naming(BaseModel):
+    """A table some of whose keys name kinds that are found."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    table: ClassVar[str]
+    choices: ClassVar[Mapping[str, Kinds]]  # by the key that names one
+
+    def refuse_modules(self) -> None:
+        """Refuse names that are modules and not installed under a name: to look a module up is to run it."""
+        for key, kinds in self.choices.items():
+            name = getattr(self, key)
+            if name is not None and "." in name and name not in kinds.names:
+                article = "an" if kinds.what[0] in "aeiou" else "a"
+                raise InputError(
+                    f"{self.table}.{key} = {name!r} is a module: a plan of others takes {article} {kinds.what} that is "
+                    f"installed under a name (entry point in the group {kinds.package})"
+                )
+
+
+class Choosing(Naming):
+    """A table that chooses kinds by name: the keys that are not its own are settings of what it chose.
+
+    Of a kind nothing is loaded before its settings are asked for. Written out, a table states them all.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    def chosen(self, key: str) -> Settings:
+        """The settings of what `key` names, checked by it."""
+        model: type[Settings] = self.choices[key].load(getattr(self, key), "Settings").Settings
+        given = {name: value for name, value in self._rest.items() if name in model.model_fields}
+        return read(model, given, self.table)
+
+    def check(self) -> None:
+        """Refuse settings that are wrong, or that nothing which was chosen would obey."""
+        taken = {key: type(self.chosen(key)).model_fields for key in self.choices}
+        for name in self._rest:
+            if not any(name in fields for fields in taken.values()):
+                raise InputError(self._unknown(name, taken))
+
+    def _unknown(self, name: str, taken: Mapping[str, Mapping[str, object]]) -> str:
+        """What to say about a key that nothing takes, or another kind of ours."""
+        for key, kinds in self.choices.items():
+            ours = [kind for kind in kinds.names if kinds.ours(kind)]
+            if homes := [kind for kind in ours if name in kinds.load(kind).Settings.model_fields]:
+                fit, mine = " or ".join(map(repr, homes)), getattr(self, key)
+                takes = ", ".join(taken[key]) or "none"
+                return f"{self.table}.{name} belongs to {self.table}.{key} = {fit}, not {mine!r}, which takes {takes}"
+        more = [f"{key} = {getattr(self, key)!r} takes {', '.join(taken[key]) or 'none'}" for key in taken]
+        own = ", ".join(type(self).model_fields)
+        return f"unknown key {self.table}.{name}; expected one of {own}; {'; '.join(more)}"
+
+    @property
+    def _rest(self) -> dict[str, Any]:
+        return self.model_extra or {}
+
+    @model_serializer(mode="wrap")
+    def _whole(self, own: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        written: dict[str, Any] = own(self)
+        for key in self.choices:
+            written |= self.chosen(key).model_dump(mode=info.mode, exclude_none=info.exclude_none)
+        return written
+
+
+def one_line(error: ValidationError, model: type[BaseModel], prefix: tuple[str, ...] = ()) -> str:
+    """The first problem of a validation, in one line with the key, the bad value and what was expected."""
+    first = error.errors()[0]
+    where = ".".join([*prefix, *(str(k) for k in first["loc"])])
+    if first["type"] == "extra_forbidden":
+        known = ", ".join(_known(model, first["loc"][:-1]))
+        return f"unknown key {where}; {f'expected one of {known}' if known else 'there are none'}"
+    if first["type"] == "missing":
+        return f"{where} is needed"
+    message = first["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    got = "" if first["type"] == "value_error" else f" (got {first['input']!r})"
+    more = len(error.errors()) - 1
+    return f"{where}: {message}{got}".removeprefix(": ") + (f"; and {more} more" if more else "")
+
+
+def _known(model: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
+    for key in path:
+        field = model.model_fields.get(str(key))
+        kind = field.annotation if field is not None else None
+        options = [
+            k for k in (kind, *getattr(kind, "__args__", ())) if isinstance(k, type) and issubclass(k, BaseModel)
+        ]
+        if not options:
+            break
+        model = options[0]
+    return list(model.model_fields)
