@@ -173,8 +173,8 @@ def prepare(plan: Plan) -> Experiment:
     names = dataset.site_names if plan.partition.kind == "site" else tuple(f"agent {i}" for i in range(len(parts)))
     sizes = np.array([len(p) for p in parts])
     network = Network(graph, mix, problem, sizes, names, leaks=dataset.leaks)
-    test = Test(dataset.features[held_out], targets[held_out])
-    return Experiment(plan, network, dataset, parts, training.features, targets[train], test)
+    test = Test(*problem.admit(dataset.features[held_out], targets[held_out]))
+    return Experiment(plan, network, dataset, parts, *problem.admit(training.features, targets[train]), test)
 
 
 def _prepare_store(plan: Plan, stream: Callable[[Path], Store]) -> Experiment:

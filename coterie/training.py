@@ -257,6 +257,6 @@ def _checked(problem: Problem, features: ArrayLike, targets: ArrayLike, where: s
     if wrong := problem.outside(x):
         raise InputError(f"{where}: records {wrong}")
     try:
-        return x, problem.labels.taken(y)
+        return problem.admit(x, problem.labels.taken(y))
     except InputError as error:
         raise InputError(f"{where}: {error} for {problem.name}") from None

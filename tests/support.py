@@ -16,6 +16,7 @@ from coterie.drivers.layout import Layout, make_layout
 from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.found import forget
 from coterie.graphs import make_graph, mixing
+from coterie.losses.base import all_losses, find_loss
 from coterie.losses.logistic import Logistic
 from coterie.problems import Problem, Shard
 
@@ -24,6 +25,13 @@ def forget_algorithms() -> None:
     """Look for algorithms anew: a test has put one where they are found, or taken it away."""
     forget()
     for found in (all_algorithms, find):
+        found.cache_clear()
+
+
+def forget_losses() -> None:
+    """The same for losses."""
+    forget()
+    for found in (all_losses, find_loss):
         found.cache_clear()
 
 

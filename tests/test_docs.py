@@ -29,9 +29,11 @@ from coterie.algorithms.base import Algorithm, all_algorithms, find
 from coterie.data import SOURCES, find_source
 from coterie.errors import InputError
 from coterie.estimators import forget_fits
+from coterie.losses.base import LossSettings, all_losses
 from coterie.plan import Plan, validate
 from coterie.report import pages
 from coterie.report.result import SCHEMA
+from coterie.testing import check_algorithm
 from tests.support import forget_algorithms
 
 ROOT = Path(__file__).parents[1]
@@ -69,6 +71,14 @@ def test_plan_page_has_every_key_of_the_models() -> None:
             section = text.split(f"## [{table}]")[1].split("\n## ")[0]
             for key in model.model_fields:
                 assert f"| `{key}` |" in section, f"{table}.{key}"
+
+
+def test_losses_page_has_every_key_of_every_loss() -> None:
+    text = (ROOT / "docs" / "losses.md").read_text("utf-8")
+    for name, loss in all_losses().items():
+        section = text.split(f"\n## {name}\n")[1].split("\n## ")[0]
+        for key in set(loss.settings.model_fields) - set(LossSettings.model_fields):
+            assert f"| `{key}` |" in section, f"{name}.{key}"
 
 
 # ---- links, names, paths ---------------------------------------------------------------------------------------------
@@ -300,15 +310,10 @@ def sensitivity_test() -> Any:
 
 
 def test_example_is_found_conforms_and_has_its_sensitivity(added: Callable[[str], Algorithm]) -> None:
-    from tests.conformance import test_algorithms as suite
-
     algorithm = added(file_on(CONTRIBUTING, EXAMPLE))
     assert algorithm.private
     assert "noisy-diffusion" in all_algorithms()
-    for name, check in vars(suite).items():
-        if name.startswith("test_") and list(inspect.signature(check).parameters) == ["slug"]:
-            check("noisy-diffusion")
-    suite.recorded.cache_clear()
+    check_algorithm("noisy-diffusion")
     sensitivity_test()()
 
 
@@ -359,6 +364,11 @@ def test_example_is_short_and_clean(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "ruff", *check, "--config", str(ROOT / "pyproject.toml"), str(tmp_path)]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_printed_loss_is_the_file_that_is_tested() -> None:
+    """`tests/conformance/test_losses.py` checks and audits it, `tests/test_own_loss.py` certifies it."""
+    assert file_on(CONTRIBUTING, "examples/huber_loss.py") == (ROOT / "examples/huber_loss.py").read_text("utf-8")
 
 
 # ---- the page on result.json -----------------------------------------------------------------------------------------

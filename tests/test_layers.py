@@ -25,7 +25,7 @@ LAYERS = (
     ("drivers",),
     ("plan", "network", "contracts", "experiment", "explain", "training"),
     ("coupled", "fair", "deploy", "estimators"),
-    ("report", "comparison", "audit"),
+    ("report", "comparison", "audit", "testing"),
     ("commands",),
     ("cli",),
     ("__main__",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +17,7 @@ from coterie.losses.mean import Mean
 from coterie.losses.softmax import Softmax
 from coterie.losses.squared import Squared
 from coterie.problems import Ball, Custom
+from coterie.training import _records
 
 
 def sites(count: int = 3, dim: int = 2, scale: float = 0.5):
@@ -132,3 +134,16 @@ def test_a_seed_that_nobody_gives_has_all_bits_that_the_generator_takes(monkeypa
     monkeypatch.setattr("secrets.randbits", lambda bits: asked.append(bits) or (7 + (1 << 32)))
     np.testing.assert_array_equal(coterie.train(Logistic(2), sites(), rounds=3).point, wide)
     assert asked == [64]
+
+
+class Cut(Squared):
+    """Least squares whose targets are cut to a range of its own: a fact about them holds of nothing else."""
+
+    def admit_targets(self, targets: Any) -> Any:
+        return np.clip(targets, -1, 1)
+
+
+def test_a_loss_sees_the_targets_that_it_admits() -> None:
+    """In a simulation too, where nobody's own agent reads the records."""
+    _, targets, _ = _records(Cut(2), [(x, 50 * y) for x, y in sites()])
+    assert set(targets) == {-1.0, 1.0}

@@ -28,6 +28,7 @@ from contextlib import chdir
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+import numpy as np
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -35,6 +36,9 @@ import coterie
 from coterie.algorithms.base import all_algorithms
 from coterie.errors import InputError
 from coterie.found import Kinds
+from coterie.losses.base import LossSettings, all_losses
+from coterie.problems.base import FACTS
+from coterie.problems.labels import ClassNumbers
 from coterie.report.choose import choose
 from coterie.report.epsilon import EPSILON_TABLES
 from coterie.report.errata import errata
@@ -84,6 +88,28 @@ def algorithms() -> str:
         lines += ["", f"## {a.slug}", "", f"{a.summary}", "", f"Reference: {a.reference.rstrip('.')}{known}.", ""]
         fields = a.config.model_fields
         lines += [_fields(fields) if fields else "No settings."]
+    return "\n".join(lines)
+
+
+# ---- losses ----------------------------------------------------------------------------------------------------------
+
+
+def losses() -> str:
+    """Every loss: what it takes and what it states for records in the unit ball (or box), and its own keys."""
+    found = all_losses()
+    rows = []
+    for name, loss in found.items():
+        e = loss.example
+        stated = [fact for fact in FACTS if getattr(e, fact) is True]
+        bounds = [f"{n} {getattr(e, n):.4g}" for n in ("lipschitz", "smoothness") if np.isfinite(getattr(e, n))]
+        targets = "class numbers" if isinstance(e.labels, ClassNumbers) else e.labels.words
+        rows.append((f"[`{name}`](#{name})", loss.model, targets, ", ".join(bounds + stated) or "nothing"))
+    lines = [table(("loss", "what is trained", "targets", "what it states"), rows)]
+    for name, loss in found.items():
+        common = {k: f.description for k, f in LossSettings.model_fields.items()}
+        own = {k: f for k, f in loss.settings.model_fields.items() if f.description != common.get(k)}
+        words = " ".join(loss.text.split("\n\n")[0].split())
+        lines += ["", f"## {name}", "", words, "", _fields(own) if own else "No keys of its own."]
     return "\n".join(lines)
 
 
@@ -243,7 +269,7 @@ def api(package: str) -> str:
 # ---- the checkout ----------------------------------------------------------------------------------------------------
 
 BESIDE = {
-    "tests/": "Mirrors coterie/; tests/conformance holds what every algorithm inherits.",
+    "tests/": "Mirrors coterie/; tests/conformance holds what every algorithm and every loss inherits.",
     "examples/": "Small studies to read and run.",
     "reproduction/": "Figures and claims of the papers, as printed and as corrected: a package of its own.",
     "benchmarks/": "Ratios to peers measured in the same run.",
@@ -282,6 +308,7 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "console": console,
     "errata": errata,
     "layout": layout,
+    "losses": losses,
     "plan": plan,
     "targets": targets,
     **EPSILON_TABLES,

@@ -9,14 +9,17 @@ from coterie.errors import InputError
 from coterie.fair.noise import Seeded
 from coterie.fair.penalised import CovariancePenalised, release_direction
 from coterie.fair.polynomial import Statistics
+from coterie.losses.hinge import Hinge
 from coterie.losses.logistic import Logistic
 from tests.fair.cases import Recorder, records
+
+LINEAR = {"logistic": Logistic, "hinge": Hinge}
 
 
 def _made(alpha=2.0, loss="logistic", corner=0.05):
     x, y, z = records(200, 4)
     v = (z - z.mean()) @ x / len(x)
-    return CovariancePenalised.make(Logistic(4, loss=loss), v[None], alpha, corner), x, np.where(y == 1, 1.0, -1.0), v
+    return CovariancePenalised.make(LINEAR[loss](4), v[None], alpha, corner), x, np.where(y == 1, 1.0, -1.0), v
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
