@@ -58,7 +58,6 @@ __all__ = [
     "draws",
     "emit",
     "price_step",
-    "printed_range",
     "resolve",
     "sensitivity",
 ]
@@ -167,21 +166,6 @@ def convergent(cfg: Config, problem: Coupled, steps: Steps | None = None) -> str
     if off > 0 and not off < reach:
         return f"penalties up to {off:.4g} away from dual_step {dual:g} may diverge: less than {reach:.4g} is safe"
     return None
-
-
-def printed_range(cfg: Config, problem: Coupled, steps: Steps | None = None) -> bool:
-    """Whether Theorem 3.1 as printed promises linear convergence of the exact method. It should not be believed.
-
-    Its α may be as large as 2m_i/((N + 1) ρ_max² σ_i²) with ρ_max the deviation from ρ⁰: without bound if that is 0.
-    """
-    steps = resolve(cfg, problem) if steps is None else steps
-    n, sigma, penalty = problem.size, problem.norms, np.asarray(steps.penalty)
-    off = penalty * steps.spread
-    with np.errstate(divide="ignore"):
-        inverse_alpha = np.max((n + 1) * off**2 * sigma**2 / (2 * _curvatures(problem)[0]))
-    floor = np.maximum(off * sigma**2, n * sigma**2 * inverse_alpha)
-    slack = 2 * penalty - n * inverse_alpha
-    return bool(np.all(steps.inverse > floor) and np.all(slack > 0) and np.all(steps.dual < slack))
 
 
 def _curvatures(problem: Coupled) -> np.ndarray:

@@ -16,11 +16,11 @@ from cryptography import x509
 from coterie.deploy.courier import REPEATS
 from coterie.deploy.frames import Receipt, Wire
 from coterie.deploy.grpc_transport import GrpcTransport
-from coterie.deploy.memory import MemoryNetwork, MemoryTransport
 from coterie.deploy.transport import AHEAD, RolledBack, Timing
 from coterie.errors import InputError
 from coterie.names import host_and_port
 from tests.deploy.consortium import NAMES, QUICK, Consortium, Node, free_ports, make_consortium, running, until
+from tests.deploy.memory import MemoryNetwork, MemoryTransport
 
 Maker = Callable[..., Node]
 
