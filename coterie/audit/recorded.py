@@ -42,7 +42,8 @@ from coterie.deploy.noise import UNITS
 from coterie.deploy.party import Party, Terms, read_records
 from coterie.deploy.records import Book, canonical
 from coterie.errors import InputError
-from coterie.privacy.events import Free, to_json
+from coterie.privacy.codec import to_json
+from coterie.privacy.events import Free
 
 __all__ = ["PartyFound", "audit_folder", "is_deployed", "wire_of"]
 

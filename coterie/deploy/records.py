@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 from coterie.deploy.frames import BadFrame, Receipt
 from coterie.deploy.sealing import Damaged
 from coterie.errors import InputError
-from coterie.privacy.events import Event, Free, from_json, to_json
+from coterie.privacy.codec import from_json, to_json
+from coterie.privacy.events import Event, Free
 from coterie.privacy.ledger import Allowance, Budget, BudgetExceeded, Entry
 
 __all__ = ["FORMAT", "SCHEMA", "Book", "Meta", "Row", "canonical", "held_json", "link", "load", "payable", "sha256"]

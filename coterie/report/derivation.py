@@ -27,6 +27,7 @@ from coterie.graphs import Graph, make_graph, mixing
 from coterie.plan import Plan, validate
 from coterie.privacy.accountants import total_mu
 from coterie.privacy.calibration import TOLERANCE
+from coterie.privacy.codec import to_rows
 from coterie.problems.planned import problem_of
 from coterie.report import certificate as c
 from coterie.report.form import LARGEST
@@ -73,7 +74,7 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
             if rounds > settled.rounds:
                 raise Rejected(f"agents[{k}].rounds: the plan has {settled.rounds}, got {rounds}")
             events = run_events(algorithm, settled.cfg, rows(places, int(everyone[0])), rounds)
-            agents.append({"neighbours": int(network.graph.degrees[everyone[0]]), "events": c.encode(events)})
+            agents.append({"neighbours": int(network.graph.degrees[everyone[0]]), "events": to_rows(events)})
         if plan.privacy is not None:  # noise that is searched for is known to the search's tolerance
             searched = secure or plan.exchange.noise == "central"
             found = noise_of(plan, settled)

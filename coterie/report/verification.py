@@ -28,6 +28,7 @@ from pydantic import ValidationError
 
 import coterie
 from coterie.errors import InputError
+from coterie.privacy.codec import to_rows
 from coterie.report import certificate as c
 from coterie.report.derivation import EVENTS, Rejected, derive, equal
 from coterie.report.form import Certificate
@@ -261,7 +262,7 @@ def _rounds(parsed: Certificate) -> None:
 def _totals(where: str, stated: Mapping[str, Any], delta: float | None) -> None:
     """The events are written as `encode` writes them, and give the stated totals."""
     try:
-        again = c.encode(c.decode(stated["events"]))
+        again = to_rows(c.decode(stated["events"]))
         made = c.totals(again, delta)
     except Exception as error:  # no event that a run has charged: an accountant may fail on it in any way
         raise Rejected(f"{where}.events: {error}") from None

@@ -28,7 +28,8 @@ from coterie.deploy.frames import Receipt, digest
 from coterie.deploy.ledger import Damaged, DurableLedger, LedgerFailure, RolledBack, read
 from coterie.errors import InputError
 from coterie.privacy.accountants import account
-from coterie.privacy.events import DiscreteGaussian, Event, Free, Gaussian, Pure, SampledGaussian, from_json, to_json
+from coterie.privacy.codec import from_json, to_json
+from coterie.privacy.events import DiscreteGaussian, Event, Free, Gaussian, Pure, SampledGaussian
 from coterie.privacy.ledger import Budget, BudgetExceeded
 from tests.deploy.ledger_worker import EVENT, settings
 

@@ -21,6 +21,7 @@ from coterie.cli import main
 from coterie.errors import InputError
 from coterie.exchange.statement import EVERY_MESSAGE
 from coterie.privacy import events as ev
+from coterie.privacy.codec import to_rows
 from coterie.report import certificate as c
 from coterie.report.verification import Verdict, parse, public_key, verify
 from tests.report.certificates import (
@@ -337,9 +338,9 @@ EVENTS = st.one_of(
 @given(st.lists(EVENTS, max_size=6))
 @settings(max_examples=60, deadline=None)
 def test_events_survive_the_file_without_loss(events: list[ev.Event]) -> None:
-    rows = c.encode(events)
+    rows = to_rows(events)
     again = c.decode(parse(json.dumps({"rows": rows}))["rows"])
-    assert c.encode(again) == rows
+    assert to_rows(again) == rows
     charged = sum(int(np.sum(e.times)) for e in events)
     assert sum(row["times"] for row in rows) == charged
 
@@ -360,7 +361,17 @@ def test_events_survive_the_file_without_loss(events: list[ev.Event]) -> None:
 )
 def test_odd_events_are_refused(row: dict[str, Any]) -> None:
     with pytest.raises(InputError):
-        c.encode(c.decode([row]))
+        c.decode([{**row, "adjacency": "replace-one"}])
+
+
+def test_an_event_without_its_adjacency_is_refused() -> None:
+    whole = {"kind": "Gaussian", "times": 1, "sensitivity": 1.0, "sigma": 1.0, "adjacency": "replace-one"}
+    assert to_rows(c.decode([whole])) == [whole]
+    for name in ("adjacency", "kind"):
+        with pytest.raises(InputError, match=f"expected a privacy event in JSON.*{name}"):
+            c.decode([{k: v for k, v in whole.items() if k != name}])
+    with pytest.raises(InputError, match="not a whole number"):
+        c.decode([{**whole, "times": 1.5}])
 
 
 @pytest.mark.parametrize(
