@@ -17,7 +17,7 @@ from coterie.algorithms.admm import Config as PlainConfig
 from coterie.coupled import Config, Coupled, Gap, quadratic_agent, smooth_agent, solve
 from coterie.coupled import admm as method
 from coterie.errors import InputError
-from coterie.problems.coupled import Agent
+from coterie.problems.coupled import CoupledAgent
 from examples import economic_dispatch, resource_allocation
 from tests.problems.test_coupled import curved
 from tests.support import agent as place_and_shard
@@ -201,7 +201,7 @@ def logistic(data: tuple, x: jax.Array) -> jax.Array:
     return jnp.mean(jnp.logaddexp(0.0, -targets * (features @ x))) + ridge / 2 * jnp.sum(x**2)
 
 
-def ring(agents: int = 5, d: int = 3) -> tuple[Any, Coupled, list[Agent]]:
+def ring(agents: int = 5, d: int = 3) -> tuple[Any, Coupled, list[CoupledAgent]]:
     """A ring of logistic agents as a consensus layout, and the same as a coupled problem with incidence matrices."""
     layout = network(agents, 20, d, rounds=40, ridge=0.2)
     incidence = np.zeros((agents, agents))  # edge e joins e and e + 1

@@ -65,5 +65,5 @@ def agent(
     if log_level in ("debug", "info"):  # importing takes seconds, and what logs is imported then
         typer.echo(f"{dt.datetime.now(dt.UTC):%H:%M:%SZ} info: {me}: loads coterie {coterie.__version__}", err=True)
     command = loaded_for_good("coterie.commands.deploy")
-    place = None if metrics is None else command.Place.read(metrics, metrics_anywhere)
+    place = None if metrics is None else command.WindowPlace.read(metrics, metrics_anywhere)
     raise typer.Exit(command.agent(agreement, me, data, keys, folder, listen, behind, place, log_level, console))

@@ -20,7 +20,7 @@ from coterie.deploy.keys import default_folder
 from coterie.deploy.process import EXIT, run_party
 from coterie.deploy.trial import Trial, make_trial, start_agent
 from coterie.deploy.watch import line, read_status
-from coterie.deploy.window import Place
+from coterie.deploy.window import WindowPlace
 from coterie.errors import InputError
 from coterie.names import host_and_port
 from coterie.plan import read_plan
@@ -38,7 +38,7 @@ def agent(
     state: Path,
     listen: str | None,
     behind: Path | None,
-    metrics: Place | None,
+    metrics: WindowPlace | None,
     level: str,
     console: Console,
 ) -> int:

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from coterie.errors import InputError
-from coterie.report.verification import Rejected, Verdict, parse, public_key, verify
+from coterie.report.verification import Refuted, Verified, parse, public_key, verify
 
 __all__ = ["run"]
 
@@ -30,14 +30,14 @@ def run(path: Path, key: str | None, strict: bool, console: Console) -> int:
         verdict = verify(parse(text), key=expected, strict=strict, folder=path.parent)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    except Rejected as reason:
+    except Refuted as reason:
         console.print(f"[bold red]rejected:[/] {escape(str(reason))}", highlight=False, soft_wrap=True)
         return 1
     _show(verdict, console)
     return 0
 
 
-def _show(verdict: Verdict, console: Console) -> None:
+def _show(verdict: Verified, console: Console) -> None:
     content = verdict.content
     claim, names = content.claim, content.public.names
     said = Table(box=None, show_header=False)

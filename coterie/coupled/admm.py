@@ -40,11 +40,11 @@ import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from coterie.algorithms.base import Auto, Erratum, Laplace, Law, Normal, Uniform, add
+from coterie.algorithms.base import Auto, Erratum, LaplaceLaw, Law, Normal, Uniform, add
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.privacy import events
 from coterie.privacy.events import Event
-from coterie.problems.coupled import Agent, Coupled, Curved, Gap, Numbers
+from coterie.problems.coupled import Coupled, CoupledAgent, Curved, Gap, Numbers
 
 __all__ = [
     "ADJACENCY",
@@ -52,7 +52,7 @@ __all__ = [
     "REFERENCE",
     "SUMS_ONLY",
     "Config",
-    "Steps",
+    "StepSizes",
     "convergent",
     "cost",
     "draws",
@@ -120,7 +120,7 @@ ERRATA = (
 )
 
 
-class Steps(eqx.Module):
+class StepSizes(eqx.Module):
     """The numbers that a configuration stands for, one row per agent: public."""
 
     inverse: Float[Numbers, "*agents"]  # D_i
@@ -129,7 +129,7 @@ class Steps(eqx.Module):
     spread: Float[Numbers, "*agents"]  # s
 
 
-def resolve(cfg: Config, problem: Coupled, rounds: int = 0) -> Steps:
+def resolve(cfg: Config, problem: Coupled, rounds: int = 0) -> StepSizes:
     """Fill in what the configuration leaves open, from public constants only.
 
     ζ = L/‖A‖² with L the largest L_i; D_i the least that the convergence proof allows; s = .9 of what it allows. Under
@@ -145,10 +145,10 @@ def resolve(cfg: Config, problem: Coupled, rounds: int = 0) -> Steps:
     penalty = dual if cfg.penalty is None else float(cfg.penalty)
     room = MARGIN * _reach(cfg, problem, dual) - abs(penalty - dual)
     spread = float(np.clip(room / penalty, 0.0, 0.95)) if cfg.spread is None else float(cfg.spread)
-    return Steps(inverse, dual * one, penalty * one, spread * one)
+    return StepSizes(inverse, dual * one, penalty * one, spread * one)
 
 
-def convergent(cfg: Config, problem: Coupled, steps: Steps | None = None) -> str | None:
+def convergent(cfg: Config, problem: Coupled, steps: StepSizes | None = None) -> str | None:
     """None where the iteration without noise provably converges, else what is out of range."""
     steps = resolve(cfg, problem) if steps is None else steps
     if cfg.as_printed:
@@ -180,13 +180,13 @@ def _reach(cfg: Config, problem: Coupled, dual: float) -> float:
         return float(np.sqrt(factor * dual / np.sum(problem.norms**2 / _curvatures(problem)[0])))
 
 
-def draws(cfg: Config, agent: Agent) -> dict[str, Law]:
+def draws(cfg: Config, agent: CoupledAgent) -> dict[str, Law]:
     """A round's randomness: `weight` becomes ρ_i, `noise` becomes e."""
     rows, dim = agent.matrix.shape[-2:]
-    return {"weight": Uniform(rows), "noise": Normal(dim) if cfg.law == "gaussian" else Laplace(dim)}
+    return {"weight": Uniform(rows), "noise": Normal(dim) if cfg.law == "gaussian" else LaplaceLaw(dim)}
 
 
-def sensitivity(cfg: Config, steps: Steps, agent: Agent) -> Gap:
+def sensitivity(cfg: Config, steps: StepSizes, agent: CoupledAgent) -> Gap:
     """How far y can move when f_i is replaced by another function of its class. One agent's row of `steps`."""
     if cfg.method == "first-order":
         return Gap(*(norm / steps.inverse for norm in agent.gap))
@@ -197,7 +197,7 @@ def sensitivity(cfg: Config, steps: Steps, agent: Agent) -> Gap:
     return Gap(agent.matrix.shape[-1] ** 0.5 * moved, moved, moved)
 
 
-def scale(cfg: Config, steps: Steps, agent: Agent, noise: Array) -> Array:
+def scale(cfg: Config, steps: StepSizes, agent: CoupledAgent, noise: Array) -> Array:
     """Std (Gaussian) or mean absolute value (Laplace) of the noise at multiplier `noise`; 0 means none."""
     gap = sensitivity(cfg, steps, agent)
     wide = gap.l2 if cfg.law == "gaussian" else gap.l1
@@ -206,8 +206,8 @@ def scale(cfg: Config, steps: Steps, agent: Agent, noise: Array) -> Array:
 
 def emit(
     cfg: Config,
-    steps: Steps,
-    agent: Agent,
+    steps: StepSizes,
+    agent: CoupledAgent,
     x: Float[Array, " d"],
     price: Float[Array, " rows"],
     residual: Float[Array, " rows"],
@@ -232,7 +232,7 @@ def price_step(cfg: Config, dual: Array, price: Array, residual: Array) -> Array
     return price + dual * residual if cfg.as_printed else price - dual * residual
 
 
-def cost(cfg: Config, steps: Steps, agent: Agent, noise: np.ndarray) -> Event:
+def cost(cfg: Config, steps: StepSizes, agent: CoupledAgent, noise: np.ndarray) -> Event:
     """What rounds with the given noise multipliers cost one agent, on the host: one row per round."""
     gap = Gap(*(float(norm) for norm in sensitivity(cfg, steps, agent)))
     loose = cfg.as_printed and bool(np.any(np.isfinite(agent.low) | np.isfinite(agent.high)))

@@ -34,7 +34,7 @@ from coterie.errors import InputError
 from coterie.graphs import make_graph
 from coterie.plan import DeployPlan, Plan, validate
 
-__all__ = ["Agreement", "Ended", "Party", "draft_agreement", "read_agreement", "sign_agreement", "unverified"]
+__all__ = ["AgreedParty", "Agreement", "Ended", "draft_agreement", "read_agreement", "sign_agreement", "unverified"]
 
 _DOMAIN = b"coterie agreement\0"
 Hex32 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -48,7 +48,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Party(_Part):
+class AgreedParty(_Part):
     """One party: its place in the graph, where it listens, and the two keys that are believed."""
 
     name: str
@@ -66,7 +66,7 @@ class Agreement(_Part):
     software: str = Field(default_factory=lambda: f"coterie {coterie.__version__}")
     plan: Plan
     edges: tuple[tuple[int, int], ...]
-    parties: tuple[Party, ...]
+    parties: tuple[AgreedParty, ...]
     valid_until: dt.datetime
     signature: str = Field("", pattern=r"^([0-9a-f]{128})?$")
     _given: bytes = PrivateAttr(b"")  # the canonical bytes that were read
@@ -78,7 +78,7 @@ class Agreement(_Part):
 
     @field_validator("parties")
     @classmethod
-    def _in_order(cls, value: tuple[Party, ...]) -> tuple[Party, ...]:
+    def _in_order(cls, value: tuple[AgreedParty, ...]) -> tuple[AgreedParty, ...]:
         if [p.node for p in value] != list(range(len(value))):
             raise ValueError("parties are listed in the order of their nodes")
         return value
@@ -116,7 +116,7 @@ class Agreement(_Part):
                 return party.node
         raise InputError(f"{name!r} is no party of this agreement: expected {', '.join(p.name for p in self.parties)}")
 
-    def party(self, name: str) -> Party:
+    def party(self, name: str) -> AgreedParty:
         """A party by name."""
         return self.parties[self.index(name)]
 
@@ -133,7 +133,7 @@ class Agreement(_Part):
             return first.address is None
         return first.node < second.node
 
-    def identify(self, pin: bytes) -> Party | None:
+    def identify(self, pin: bytes) -> AgreedParty | None:
         """The party whose TLS key has this pin."""
         return next((p for p in self.parties if p.tls_pin == pin.hex()), None)
 
@@ -267,7 +267,7 @@ def draft_agreement(
         if parties[i].address is None and parties[j].address is None:
             raise InputError(f"{parties[i].name} and {parties[j].name} must talk, but neither has an address")
     listed = tuple(
-        Party(
+        AgreedParty(
             name=p.name,
             node=node,
             address=p.address,

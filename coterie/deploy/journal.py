@@ -24,7 +24,7 @@ from coterie.deploy.frames import Receipt, digest
 from coterie.deploy.storage import sync_folder
 from coterie.errors import InputError
 
-__all__ = ["LEVELS", "Evidence", "Log", "Recent", "for_owner", "listening", "log", "shown"]
+__all__ = ["LEVELS", "EvidenceFolder", "Log", "Recent", "for_owner", "listening", "log", "shown"]
 
 EVERY = 60.0  # seconds in which the same trouble is written once
 PER_PARTY = 16  # frames kept as evidence against one party
@@ -165,7 +165,7 @@ def shown(level: str = "info") -> Iterator[Recent]:
         yield recent
 
 
-class Evidence:
+class EvidenceFolder:
     """Signed frames that nobody should have made, in a folder; each with a note of why it is there.
 
     A frame's signature is its maker's, so whoever holds the agreement can check it. Of two versions of a round the

@@ -35,7 +35,7 @@ from coterie.errors import InputError
 from coterie.exchange.channels import derive
 from coterie.exchange.members import member
 from coterie.exchange.planned import sum_terms
-from coterie.exchange.sums import Kept, Member, Part
+from coterie.exchange.sums import Kept, Member, SumPart
 from coterie.exchange.wire import Kind
 from coterie.plan import Plan
 
@@ -168,7 +168,7 @@ class SecretParty(Party):
     def _padded(self, said: bytes) -> np.ndarray:
         return np.frombuffer(said.ljust(WORD * self.words, b"\0"), "<i8").astype(np.int64, copy=False)
 
-    def _sealed(self, carry: SecretCarry, r: int, part: Part) -> bytes:
+    def _sealed(self, carry: SecretCarry, r: int, part: SumPart) -> bytes:
         """A part as it stands in a frame that everybody sees; addressed ones stand in the order of their receivers."""
         if part.receiver is None:
             return part.body

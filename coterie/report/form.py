@@ -46,7 +46,7 @@ class _Algorithm(_Table):
     settings: dict[str, Any]
 
 
-class _Group(_Table):
+class _FormGroup(_Table):
     members: Annotated[list[Annotated[list[Whole], Field(min_length=2, max_length=2)]], Field(min_length=1)]
     records: Annotated[int, Field(ge=1)]
     neighbours: Whole
@@ -89,7 +89,7 @@ class Certificate(_Table):
     plan_sha256: Hash
     public: _Public
     algorithm: _Algorithm
-    agents: Annotated[list[_Group], Field(min_length=1)]
+    agents: Annotated[list[_FormGroup], Field(min_length=1)]
     central: _Central | None
     statements: list[_Said]
     run: _Run

@@ -23,7 +23,7 @@ from coterie.exchange.statement import EVERY_MESSAGE
 from coterie.privacy import events as ev
 from coterie.privacy.codec import to_rows
 from coterie.report import certificate as c
-from coterie.report.verification import Verdict, parse, public_key, verify
+from coterie.report.verification import Verified, parse, public_key, verify
 from tests.report.certificates import (
     PLAN,
     STATED,
@@ -204,7 +204,7 @@ def test_overspending_is_rejected(true: dict[str, Any]) -> None:
 def test_other_code_is_a_warning_and_its_arithmetic_is_still_checked(true: dict[str, Any], folder: Path) -> None:
     old = changed(true, ("made_with", "code_sha256"), lambda v: "0" * 64)
     verdict = verify(resealed(old), folder=folder)
-    assert isinstance(verdict, Verdict)
+    assert isinstance(verdict, Verified)
     assert not verdict.derived
     assert len(verdict.warnings) == 1
     assert "other code" in str(rejection(resealed(old), folder=folder, strict=True))
