@@ -188,7 +188,7 @@ def read_agreement(path: Path, authority: Authority, now: dt.datetime | None = N
     return agreement
 
 
-def _holds(understood: Any, given: Any) -> bool:
+def _holds(understood: object, given: object) -> bool:
     """Whether all that was given was understood as it stands; what a later version adds by default may be more."""
     if isinstance(given, dict) and isinstance(understood, dict):
         return all(key in understood and _holds(understood[key], value) for key, value in given.items())
@@ -296,5 +296,5 @@ def _edges(plan: Plan, size: int) -> tuple[tuple[int, int], ...]:
     return tuple((int(i), int(j)) for i, j in graph.edges)
 
 
-def _canonical(tree: dict[str, Any]) -> bytes:
+def _canonical(tree: dict[str, object]) -> bytes:
     return json.dumps(tree, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()

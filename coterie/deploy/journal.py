@@ -17,7 +17,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from coterie.deploy.files import private_folder, write_bytes
 from coterie.deploy.frames import Receipt, digest
@@ -57,7 +56,7 @@ class Log:
         except OSError as error:
             raise InputError(f"cannot write {path}: {error.strerror}") from None
 
-    def __call__(self, event: str, **facts: Any) -> None:
+    def __call__(self, event: str, **facts: object) -> None:
         now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
         with contextlib.suppress(OSError, ValueError):  # a full disk; closed
             self._file.write((json.dumps({"time": now, "event": event, **facts}) + "\n").encode())

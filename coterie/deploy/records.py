@@ -13,7 +13,7 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from coterie.deploy.frames import BadFrame, Receipt
 from coterie.deploy.sealing import Damaged
@@ -51,7 +51,7 @@ SCHEMA = (
 _JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
-def canonical(value: Any) -> str:
+def canonical(value: object) -> str:
     """JSON with one way to write each value."""
     return _JSON.encode(value)
 

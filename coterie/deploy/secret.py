@@ -26,6 +26,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from jaxtyping import Array, Float, Int, UInt
+from numpy.typing import ArrayLike
 
 from coterie.deploy.frames import Wire
 from coterie.deploy.noise import Source
@@ -198,7 +199,7 @@ class SecretParty(Party):
         return self.plan_hash + r.to_bytes(4, "big")
 
 
-def _bytes(array: Any) -> bytes:
+def _bytes(array: ArrayLike) -> bytes:
     return np.asarray(array, np.uint8).tobytes()
 
 

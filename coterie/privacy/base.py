@@ -164,7 +164,7 @@ def flat(event: E) -> E:
 
 def merge(events: Iterable[Event]) -> list[Event]:
     """Flat events, one for each class and static setting; the order in which they came is forgotten."""
-    groups: dict[Any, list[Event]] = {}
+    groups: dict[tuple[object, ...], list[Event]] = {}
     for event in events:
         check(event)
         static = tuple(getattr(event, name) for name in fields_of(type(event))[1])
@@ -191,7 +191,7 @@ def _grouped(events: Sequence[E]) -> E:
     return dataclasses.replace(events[0], **(values | {"times": times.astype(np.int64)}))
 
 
-def key_of(event: Event) -> tuple[Any, ...] | None:
+def key_of(event: Event) -> tuple[object, ...] | None:
     """What two equal events have in common, to look them up by; None for one with arrays."""
     key = (type(event), *vars(event).values())
     try:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,6 +37,9 @@ from coterie.privacy.codec import Json, every_kind, from_row, to_rows
 from coterie.privacy.events import Event
 from coterie.problems import Linear, Mean, Perceptron, Problem, Softmax
 from coterie.report.statements import SECURE, SIMULATED, statements
+
+if TYPE_CHECKING:  # of the extra `deploy`
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 __all__ = [
     "SCHEMA",
@@ -204,7 +207,7 @@ def _account(rows: bytes, delta: float) -> tuple[dict[str, float], float, str]:
     return total.all, total.epsilon, total.accountant
 
 
-def totals(rows: list[dict[str, Any]], delta: float | None) -> dict[str, Any]:
+def totals(rows: list[dict[str, Json]], delta: float | None) -> dict[str, Any]:
     """ε by every valid accountant, the smallest, and which one proves it; without a δ nothing is private."""
     if delta is None:
         return {"totals": {"non-private": "inf"}, "epsilon": "inf", "accountant": "non-private"}
@@ -230,7 +233,7 @@ def decode(rows: Iterable[Mapping[str, Json]]) -> list[Event]:
 # ---- canonical form, digest, signature -------------------------------------------------------------------------------
 
 
-def canonical(content: Any) -> bytes:
+def canonical(content: object) -> bytes:
     """One byte string for one content: sorted keys, no spaces, UTF-8, the fewest digits that give the same float64."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.encode("utf-8", "surrogatepass")
@@ -251,7 +254,7 @@ def signed_text(digest: str) -> bytes:
     return b"coterie certificate 1\n" + digest.encode()
 
 
-def seal(body: Mapping[str, Any], key: Path | None = None) -> dict[str, Any]:
+def seal(body: Mapping[str, object], key: Path | None = None) -> dict[str, object]:
     """The certificate with its digest and, with the PEM file of an Ed25519 private key, its signature."""
     private = None if key is None else private_key(key)
     signer = None if private is None else private.public_key().public_bytes_raw().hex()
@@ -261,7 +264,7 @@ def seal(body: Mapping[str, Any], key: Path | None = None) -> dict[str, Any]:
     return {**content, "digest": digest, "signature": signature}
 
 
-def private_key(path: Path) -> Any:
+def private_key(path: Path) -> Ed25519PrivateKey:
     """The Ed25519 private key of an unencrypted PEM file."""
     try:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -302,7 +305,7 @@ def code_hash() -> str:
 # ---- small pieces ----------------------------------------------------------------------------------------------------
 
 
-def facts(plan: Plan, network: Network) -> dict[str, Any]:
+def facts(plan: Plan, network: Network) -> dict[str, object]:
     """What the plan may leave to the data: shape of the problem, names, edges of a graph that came from a file; and
     what a loader read from the records besides.
     """
@@ -316,7 +319,7 @@ def facts(plan: Plan, network: Network) -> dict[str, Any]:
     }
 
 
-def shape(problem: Problem) -> dict[str, Any]:
+def shape(problem: Problem) -> dict[str, object]:
     """Loss and numbers of features, classes and parameters of a problem that a plan can state."""
     width = {"parameters": problem.dim}
     if isinstance(problem, Linear | Mean):
