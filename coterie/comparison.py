@@ -29,14 +29,14 @@ from coterie.experiment import Experiment, Priced, prepare, price
 from coterie.plan import Plan, validate
 from coterie.report.result import write_json
 
-__all__ = ["Cell", "Method", "compare", "methods_of", "run_cells"]
+__all__ = ["Cell", "ComparedMethod", "compare", "methods_of", "run_cells"]
 
 FORMAT = 3  # of a stored cell: one of another format is run again
 KEEP = 4  # prepared experiments, with their data, that a process holds on to
 
 
 @dataclass(frozen=True)
-class Method:
+class ComparedMethod:
     """A named plan whose ε is the axis of the comparison."""
 
     label: str
@@ -46,10 +46,10 @@ class Method:
 Cell = dict[str, Any]  # what is stored of one method at one ε: see `_cell`
 
 
-def methods_of(plans: list[tuple[str, Plan]], algorithms: list[str]) -> list[Method]:
+def methods_of(plans: list[tuple[str, Plan]], algorithms: list[str]) -> list[ComparedMethod]:
     """Every plan as it is, or the first plan with each of the named algorithms (at that algorithm's own defaults)."""
     if not algorithms:
-        return [Method(label, plan) for label, plan in plans]
+        return [ComparedMethod(label, plan) for label, plan in plans]
     if len(plans) != 1:
         raise InputError(f"--algorithms varies one plan, but {len(plans)} were given")
     base = plans[0][1].as_json()
@@ -63,12 +63,12 @@ def methods_of(plans: list[tuple[str, Plan]], algorithms: list[str]) -> list[Met
             tree.pop("privacy", None)
         if base.get("algorithm", {}).get("name") == slug:
             tree["algorithm"] = base["algorithm"]
-        out.append(Method(slug, validate(tree)))
+        out.append(ComparedMethod(slug, validate(tree)))
     return out
 
 
 def compare(
-    methods: Iterable[Method],
+    methods: Iterable[ComparedMethod],
     epsilons: list[float],
     seeds: int,
     store: Path | None = None,
@@ -83,7 +83,7 @@ def compare(
     over, methods = make_engine(engine), list(methods)
     _alike([method.plan for method in methods])
     cells: dict[tuple[int, float], Cell] = {}
-    tasks: list[tuple[Method, list[float], int]] = []
+    tasks: list[tuple[ComparedMethod, list[float], int]] = []
     keys: list[int] = []
     references: dict[str, dict[str, float]] = {}
     for k, method in enumerate(methods):
@@ -147,7 +147,7 @@ def _priced(text: str) -> Priced:
     return price(plan, _experiment(plan).network)
 
 
-def _batches(method: Method, epsilons: list[float]) -> list[list[float]]:
+def _batches(method: ComparedMethod, epsilons: list[float]) -> list[list[float]]:
     """The ε whose runs share rounds and structure, and so a compiled program."""
     batches: dict[Any, list[float]] = {}
     for epsilon in epsilons:
@@ -156,7 +156,7 @@ def _batches(method: Method, epsilons: list[float]) -> list[list[float]]:
     return list(batches.values())
 
 
-def run_cells(method: Method, epsilons: list[float], seeds: int) -> list[Cell]:
+def run_cells(method: ComparedMethod, epsilons: list[float], seeds: int) -> list[Cell]:
     """The cells of one method at several ε that share a compiled program: one task, wherever it runs."""
     experiment = _experiment(method.plan)
     priced = [_priced(_at(method, e).model_dump_json()) for e in epsilons]
@@ -175,26 +175,28 @@ def run_cells(method: Method, epsilons: list[float], seeds: int) -> list[Cell]:
     return [_cell(method, experiment, p, e, trace, at) for p, e, at in zip(priced, epsilons, spans, strict=True)]
 
 
-def _at(method: Method, epsilon: float) -> Plan:
+def _at(method: ComparedMethod, epsilon: float) -> Plan:
     tree = method.plan.as_json()
     if math.isfinite(epsilon):
         tree["privacy"] = {**tree["privacy"], "epsilon": epsilon}
     return validate(tree)
 
 
-def _where(store: Path, method: Method, epsilon: float | None, seeds: int) -> Path:
+def _where(store: Path, method: ComparedMethod, epsilon: float | None, seeds: int) -> Path:
     what = json.dumps([FORMAT, coterie.__version__, method.plan.as_json(), epsilon, seeds], sort_keys=True)
     return store / "cells" / f"{method.label}-{hashlib.sha256(what.encode()).hexdigest()[:12]}.json"
 
 
-def _stored(method: Method, epsilon: float, seeds: int, store: Path | None) -> Cell | None:
+def _stored(method: ComparedMethod, epsilon: float, seeds: int, store: Path | None) -> Cell | None:
     if store is None:
         return None
     path = _where(store, method, epsilon if math.isfinite(epsilon) else None, seeds)
     return json.loads(path.read_text("utf-8")) if path.exists() else None
 
 
-def _cell(method: Method, experiment: Experiment, priced: Priced, epsilon: float, trace: Trace, at: slice) -> Cell:
+def _cell(
+    method: ComparedMethod, experiment: Experiment, priced: Priced, epsilon: float, trace: Trace, at: slice
+) -> Cell:
     curves = {k: v[at] for k, v in trace.curves.items()}
     spread = lambda v: {"mean": float(v.mean()), "std": float(v.std()), "per_seed": v.tolist()}  # noqa: E731
     claim = next(iter(priced.claims), None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.fair.study import METRICS, FairPlan, RunPlan, prepare, read_fair_plan
+from coterie.fair.study import METRICS, FairPlan, FairRunPlan, prepare, read_fair_plan
 from coterie.fair.study import run as run_fair
 from reproduction.base import Budget, Series, Version
 from reproduction.study import Study
@@ -68,7 +68,7 @@ def cells(study: Study, *, panels: list[str], seeds: int, epsilons: list[float])
     plan = read_fair_plan(None, [])
     runs = [r for r in plan.runs if r.panel in panels]
     runs += [
-        RunPlan.model_validate(r.model_dump() | {"as_printed": True, "coding": "paper"})
+        FairRunPlan.model_validate(r.model_dump() | {"as_printed": True, "coding": "paper"})
         for r in runs
         if r.panel in ("Figure 18b", "Figure 18c")
     ]
@@ -77,12 +77,12 @@ def cells(study: Study, *, panels: list[str], seeds: int, epsilons: list[float])
 
 def paper_coding(study: Study, *, seeds: int, epsilons: list[float]) -> dict[str, Any]:
     """Fig. 17 a with exact noise but the dissertation's coding of the records: its cells, as JSON text."""
-    runs = [RunPlan(panel="Figure 17a", method=m, coding="paper") for m in ("fm", "relaxed-fm")]
-    runs.append(RunPlan(panel="Figure 17a", method="relaxed-fm", coding="paper", epsilons=[math.inf]))
+    runs = [FairRunPlan(panel="Figure 17a", method=m, coding="paper") for m in ("fm", "relaxed-fm")]
+    runs.append(FairRunPlan(panel="Figure 17a", method="relaxed-fm", coding="paper", epsilons=[math.inf]))
     return _run(study, read_fair_plan(None, []), runs, seeds, epsilons)
 
 
-def _run(study: Study, plan: FairPlan, runs: list[RunPlan], seeds: int, epsilons: list[float]) -> dict[str, Any]:
+def _run(study: Study, plan: FairPlan, runs: list[FairRunPlan], seeds: int, epsilons: list[float]) -> dict[str, Any]:
     kept = [r.model_copy(update={"epsilons": _some(r.epsilons, epsilons)}) for r in runs]
     smaller = plan.model_copy(update={"runs": kept, "seeds": seeds, "epsilons": epsilons})
     out = run_fair(prepare(smaller), study.report)

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Inbox, Laplace, Law, Needs, Place, Uniform, add
+from coterie.algorithms.base import Inbox, LaplaceLaw, Law, Needs, Place, Uniform, add
 from coterie.privacy.events import Event, NonPrivate
 from coterie.problems import Shard, Solver
 
@@ -65,7 +65,7 @@ def init(cfg: Config, place: Place) -> State:
 
 def draws(cfg: Config, place: Place) -> dict[str, Law]:
     """`weight` is w, `noise` the Laplace noise."""
-    return {"weight": Uniform(place.dim), "noise": Laplace(place.dim)}
+    return {"weight": Uniform(place.dim), "noise": LaplaceLaw(place.dim)}
 
 
 def emit(cfg: Any, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:

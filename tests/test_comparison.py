@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coterie.cli import main
-from coterie.comparison import Method, compare
+from coterie.comparison import ComparedMethod, compare
 from coterie.errors import InputError
 from coterie.experiment import prepare, price
 from coterie.plan import Plan, refuse_ignored, stated_seeds, validate
@@ -34,7 +34,7 @@ EXCHANGES = {
 def test_the_exchange_of_a_plan_is_obeyed(name: str) -> None:
     """The cell is the run of the same plan; without the exchange it is another one."""
     asked, usual = plan(exchange=EXCHANGES[name]), plan()
-    (cell, other), _ = compare([Method("asked", asked), Method("usual", usual)], [1.0], 2)
+    (cell, other), _ = compare([ComparedMethod("asked", asked), ComparedMethod("usual", usual)], [1.0], 2)
     experiment = prepare(asked)
     trace = experiment.run(price(asked, experiment.network), [0, 1])
     assert cell["loss"]["per_seed"] == pytest.approx(trace.curves["train_loss"][:, -1].tolist(), rel=1e-12)
@@ -47,16 +47,16 @@ def test_the_exchange_of_a_plan_is_obeyed(name: str) -> None:
 
 def test_epsilon_of_sums_is_compared_with_its_like_only() -> None:
     sums = {"kind": "secret-sum", "honest": 3, "noise": "central", "fraction_bits": 14}
-    central = Method("central", plan(exchange=sums, graph={"kind": "complete", "mixing": "uniform"}))
+    central = ComparedMethod("central", plan(exchange=sums, graph={"kind": "complete", "mixing": "uniform"}))
     with pytest.raises(InputError, match="pay for another adversary"):
-        compare([central, Method("local", plan())], [1.0], 1)
+        compare([central, ComparedMethod("local", plan())], [1.0], 1)
     (cell,), _ = compare([central], [0.5], 1)
     assert cell["true_epsilon"] == pytest.approx(0.5, rel=1e-3)
 
 
 def test_budgets_of_single_agents_are_refused() -> None:
     with pytest.raises(InputError, match=r"privacy\.epsilon = \[1\.0, 2\.0, 3\.0\] gives each agent its own budget"):
-        compare([Method("listed", plan(privacy={"epsilon": [1.0, 2.0, 3.0]}))], [1.0], 1)
+        compare([ComparedMethod("listed", plan(privacy={"epsilon": [1.0, 2.0, 3.0]}))], [1.0], 1)
 
 
 def test_seeds_are_those_of_the_plan_unless_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

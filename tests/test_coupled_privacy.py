@@ -28,7 +28,7 @@ from coterie.errors import InputError
 from coterie.privacy.accountants import account
 from coterie.privacy.events import Gaussian, NonPrivate
 from coterie.privacy.ledger import Budget, BudgetExceeded, MemoryLedger
-from coterie.problems.coupled import Agent, Quadratic
+from coterie.problems.coupled import CoupledAgent, Quadratic
 from examples import economic_dispatch, resource_allocation
 
 A, B = (0.8, 1.6), (-1.0, 2.0)  # the public class of the quadratic costs below
@@ -36,7 +36,7 @@ BOX = (-1.5, 2.5)
 DIM = 3
 
 
-def boxed(curvature: Any, slope: Any) -> Agent:
+def boxed(curvature: Any, slope: Any) -> CoupledAgent:
     return quadratic_agent(
         np.broadcast_to(curvature, DIM), np.broadcast_to(slope, DIM), low=BOX[0], high=BOX[1], curvature_range=A,
         slope_range=B, matrix=np.arange(6.0).reshape(2, DIM) / 5,
@@ -48,7 +48,7 @@ def bend(data: tuple, x: jax.Array) -> jax.Array:
     return 0.5 * jnp.sum(x**2) + jnp.sum(jnp.logaddexp(x - data[0], data[0] - x))
 
 
-def bent(t: Any) -> Agent:
+def bent(t: Any) -> CoupledAgent:
     data = (np.broadcast_to(np.asarray(t, float), DIM).copy(),)
     gap = 2 * np.tanh(1.0) * np.sqrt(DIM)
     return smooth_agent(bend, data, DIM, strong=1.0, smooth=2.0, gap=gap, low=-9.0, high=9.0)

@@ -243,7 +243,7 @@ def test_mixing_rules(kind: str, rule: str) -> None:
     assert spectrum.gap == pytest.approx(1 - spectrum.beta, abs=1e-12)
     assert (spectrum.lambda_min, spectrum.lambda_2) == pytest.approx((values[0], values[-2]), abs=1e-12)
     x = np.random.default_rng(0).standard_normal((12, 3))
-    np.testing.assert_allclose(matrix.apply(x), dense @ x, atol=1e-13)
+    np.testing.assert_allclose(matrix.matrix() @ x, dense @ x, atol=1e-13)
 
 
 @pytest.mark.parametrize("rule", ["metropolis", "laplacian", "two-thirds"])

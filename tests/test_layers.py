@@ -64,6 +64,16 @@ def test_every_part_has_a_layer() -> None:
     assert there - {"__init__"} == set(ORDER)
 
 
+def test_no_class_name_has_two_homes() -> None:
+    """But for the parts that every algorithm's module has under the same name."""
+    homes: dict[str, list[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef) and node.name not in ("Config", "State", "Message"):
+                homes.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
 def test_no_import_goes_against_the_direction() -> None:
     wrong = []
     for module, names in files():

@@ -12,7 +12,7 @@ import pytest
 
 from coterie.algorithms.base import all_algorithms, find
 from coterie.cli import main
-from coterie.comparison import Method, compare
+from coterie.comparison import ComparedMethod, compare
 from coterie.contracts import check_contract
 from coterie.deploy.trial import sign_trial
 from coterie.errors import InputError
@@ -190,8 +190,8 @@ def test_a_comparison_checks_all_methods_before_it_reads() -> None:
         "data": {"source": "csv", "path": "nowhere.csv", "label": "y", "options": {"classes": ["a", "b"]}},
         "partition": {"kind": "iid", "agents": 3}, "problem": {"loss": "hinge"}, "privacy": {},
     }  # fmt: skip
-    good = Method("good", validate(tree))
-    bad = Method("bad", validate({**tree, "problem": {"loss": "mlp"}, "algorithm": {"name": "pr-admm"}}))
+    good = ComparedMethod("good", validate(tree))
+    bad = ComparedMethod("bad", validate({**tree, "problem": {"loss": "mlp"}, "algorithm": {"name": "pr-admm"}}))
     with pytest.raises(InputError, match="pr-admm needs a convex loss"):
         compare([good, bad], [1.0], 1)
 

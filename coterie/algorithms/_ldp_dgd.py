@@ -19,10 +19,9 @@ import numpy as np
 from jaxtyping import Array
 from pydantic import Field
 
-from coterie.algorithms.base import Auto, Erratum, Laplace, Law, Needs, Place, Public, Uniform
+from coterie.algorithms.base import Auto, Erratum, LaplaceLaw, Law, Needs, Place, Public, Uniform
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.privacy.events import Event, LaplaceUniform
-from coterie.privacy.events import Laplace as LaplaceEvent
+from coterie.privacy.events import Event, Laplace, LaplaceUniform
 
 __all__ = [
     "ERRATA",
@@ -84,7 +83,7 @@ def tune(cfg: Config, public: Public) -> Config:
 
 def draws(cfg: Config, place: Place) -> dict[str, Law]:
     """Standard Laplace noise, and the weights w of the two ends of each coordinate's interval."""
-    return {"noise": Laplace(place.dim), "weight": Uniform(place.dim)}
+    return {"noise": LaplaceLaw(place.dim), "weight": Uniform(place.dim)}
 
 
 def step_size(cfg: Config, t: Array) -> Array:
@@ -110,7 +109,7 @@ def scale(cfg: Config, place: Place, t: Array) -> Array:
 def cost(cfg: Config, place: Place, t: Array, message: object = None) -> Event:
     """Product Laplace noise; what the random weights save is not claimed."""
     s = _reach(cfg, place, t)
-    return LaplaceEvent(sensitivity(cfg, place, t), 1 / scale(cfg, place, t), place.dim, linf=s, l2=s)
+    return Laplace(sensitivity(cfg, place, t), 1 / scale(cfg, place, t), place.dim, linf=s, l2=s)
 
 
 def mixture(cfg: Config, place: Place, t: Array, width: Array) -> LaplaceUniform:

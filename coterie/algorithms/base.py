@@ -54,7 +54,7 @@ from pydantic import BaseModel, ConfigDict
 
 from coterie.algorithms import ALGORITHMS
 from coterie.algorithms.inbox import Inbox, Maybe
-from coterie.algorithms.laws import Grid, L2Laplace, Laplace, Law, Normal, Uniform, add
+from coterie.algorithms.laws import Grid, L2LaplaceLaw, LaplaceLaw, Law, Normal, Uniform, add
 from coterie.errors import InputError
 from coterie.privacy.base import watch_kinds
 from coterie.privacy.events import Event
@@ -69,8 +69,8 @@ __all__ = [
     "Erratum",
     "Grid",
     "Inbox",
-    "L2Laplace",
-    "Laplace",
+    "L2LaplaceLaw",
+    "LaplaceLaw",
     "Law",
     "Maybe",
     "Needs",

@@ -23,11 +23,10 @@ import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field, model_validator
 
-from coterie.algorithms.base import Auto, Inbox, Laplace, Law, Needs, Place, Public, add
+from coterie.algorithms.base import Auto, Inbox, LaplaceLaw, Law, Needs, Place, Public, add
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.errors import InputError
-from coterie.privacy.events import Event
-from coterie.privacy.events import Laplace as LaplaceEvent
+from coterie.privacy.events import Event, Laplace
 from coterie.problems import Shard
 
 REFERENCE = "Huang, Mitra, Vaidya (2015), Differentially private distributed optimization"
@@ -88,7 +87,7 @@ def init(cfg: Config, place: Place) -> State:
 
 def draws(cfg: Config, place: Place) -> dict[str, Law]:
     """One standard Laplace vector."""
-    return {"noise": Laplace(place.dim)}
+    return {"noise": LaplaceLaw(place.dim)}
 
 
 def step_size(cfg: Config, t: Array) -> Array:
@@ -136,7 +135,7 @@ def estimate(cfg: Config, place: Place, state: State) -> Float[Array, " d"]:
 def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) -> Event:
     """Product Laplace noise on a vector that moves by √d r in L1 and by r in L2."""
     r = reach(cfg, place, t)
-    return LaplaceEvent(sensitivity(cfg, place, t), 1 / scale(cfg, place, t), place.dim, linf=r, l2=r)
+    return Laplace(sensitivity(cfg, place, t), 1 / scale(cfg, place, t), place.dim, linf=r, l2=r)
 
 
 def claim(cfg: Config, place: Place, delta: float) -> float:

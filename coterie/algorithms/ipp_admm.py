@@ -34,7 +34,7 @@ from pydantic import Field
 from coterie.algorithms import _penalty, pp_admm
 from coterie.algorithms._admm import Number, convexity, dual_step, solve
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Erratum, Inbox, Laplace, Law, Maybe, Needs, Normal, Place, Public, add
+from coterie.algorithms.base import Erratum, Inbox, LaplaceLaw, Law, Maybe, Needs, Normal, Place, Public, add
 from coterie.algorithms.pp_admm import Message
 from coterie.privacy import events
 from coterie.privacy.events import Event, Gaussian, SparseVector
@@ -123,7 +123,7 @@ def draws(cfg: Config, place: Place) -> dict[str, Law]:
     """The release's normals, and noise for the test (a Laplace threshold is kept from the first round, or redrawn)."""
     noise: dict[str, Law] = {"test": Normal()}
     if _laplace(cfg):
-        noise = {"test": Laplace(), "bar": Laplace()}
+        noise = {"test": LaplaceLaw(), "bar": LaplaceLaw()}
     return noise | {"objective": Normal(place.dim), "output": Normal(place.dim)}
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float, Int, Key
 
-__all__ = ["Grid", "L2Laplace", "Laplace", "Law", "Normal", "Uniform", "add"]
+__all__ = ["Grid", "L2LaplaceLaw", "LaplaceLaw", "Law", "Normal", "Uniform", "add"]
 
 
 class Law(abc.ABC):
@@ -53,7 +53,7 @@ class Normal(Law):
         return -0.5 * jnp.sum(value**2 + jnp.log(2 * jnp.pi))
 
 
-class Laplace(Law):
+class LaplaceLaw(Law):
     """Independent Laplace variables of scale 1, density ½ exp(−|x|) each."""
 
     name = "laplace"
@@ -78,7 +78,7 @@ class Uniform(Law):
         return jnp.where(inside, 0.0, -jnp.inf)
 
 
-class L2Laplace(Law):
+class L2LaplaceLaw(Law):
     """A vector with density ∝ exp(−‖x‖₂) in R^d: a Gamma(d, 1) radius times a uniform direction."""
 
     name = "l2-laplace"

@@ -31,7 +31,7 @@ from pydantic import Field
 from coterie.algorithms import _penalty
 from coterie.algorithms._admm import tail_mean
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Erratum, Inbox, Laplace, Law, Needs, Place, Public, Uniform, add
+from coterie.algorithms.base import Erratum, Inbox, LaplaceLaw, Law, Needs, Place, Public, Uniform, add
 from coterie.privacy import events, gdp
 from coterie.privacy.events import Event, LaplaceUniform
 from coterie.problems import Shard
@@ -162,7 +162,7 @@ def init(cfg: Config, place: Place) -> State:
 
 def draws(cfg: Config, place: Place) -> dict[str, Law]:
     """`weight` is w, `noise` becomes e."""
-    return {"weight": Uniform(place.dim), "noise": Laplace(place.dim)}
+    return {"weight": Uniform(place.dim), "noise": LaplaceLaw(place.dim)}
 
 
 def sensitivity(cfg: Any, place: Place, t: Array) -> Array:

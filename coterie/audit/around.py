@@ -91,7 +91,7 @@ def certificate() -> Finding:
         body = {k: v for k, v in content.items() if k not in ("digest", "signature", "signer")}
         try:
             verification.verify(verification.parse(json.dumps(c.seal(body))), strict=True)
-        except verification.Rejected as error:
+        except verification.Refuted as error:
             return str(error)
         return None
 

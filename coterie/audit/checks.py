@@ -32,7 +32,7 @@ from coterie.algorithms.base import Algorithm, Config
 from coterie.algorithms.laws import Law
 from coterie.audit import exchange
 from coterie.audit.batches import batches, drawn, explained
-from coterie.audit.coupling import CLOSE, Coupled, couple
+from coterie.audit.coupling import CLOSE, TwoWorlds, couple
 from coterie.audit.declared import Declared, declare, told
 from coterie.audit.losses import Pair
 from coterie.audit.setting import DRAWN, Setting, attacks_on, place_of, worlds
@@ -70,7 +70,7 @@ class Played:
     """Coupled worlds of one pair, and what was declared of them."""
 
     pair: Pair
-    coupled: Coupled
+    coupled: TwoWorlds
     declared: Declared
 
 
@@ -108,7 +108,7 @@ def play(setting: Setting, pair: Pair, count: int = TRANSCRIPTS, seed: int = 0, 
     return Played(pair, coupled, declare(setting, coupled.message))
 
 
-def _strength(setting: Setting, coupled: Coupled) -> float:
+def _strength(setting: Setting, coupled: TwoWorlds) -> float:
     """How much the transcripts tell: to choose the pair that is looked at longest."""
     far, loss = told(setting, coupled)
     whole = np.sum(far**2 + loss, axis=1)

@@ -45,7 +45,7 @@ from coterie.errors import InputError
 from coterie.privacy.events import Gaussian, Laplace, SparseVector
 from coterie.problems import HeldShard, Solver
 
-__all__ = ["CLOSE", "Coupled", "couple", "noises"]
+__all__ = ["CLOSE", "TwoWorlds", "couple", "noises"]
 
 NOISES = ("normal", "laplace", "l2-laplace")
 DECIDING = ("test", "bar")  # draws that decide whether to speak; all others of the laws above are noise on numbers
@@ -55,7 +55,7 @@ SMALL = 1e-6  # a move of every draw that a number of double precision follows a
 GRID_UNIT = 65_536.0  # steps of a deployed draw per unit of its law (nearly: what is measured is the grid)
 
 
-class Coupled(eqx.Module):
+class TwoWorlds(eqx.Module):
     """What coupling found; axes (transcript, round, …)."""
 
     message: Any  # of the first world; the second one's is the same where `gap` is 0
@@ -106,7 +106,7 @@ def noises(laws: dict[str, Law]) -> dict[str, Law]:
 def couple(
     algorithm: Algorithm, cfg: Config, place: Place, shards: tuple[HeldShard, HeldShard], neighbours: Neighbours,
     keys: Array, grid: bool = False,
-) -> Coupled:  # fmt: skip
+) -> TwoWorlds:  # fmt: skip
     """Play one transcript per key in both worlds (inside x64). `grid`: with a deployed party's whole-numbered noise."""
     return _couple(algorithm, cfg, place, (_implicit(shards[0]), _implicit(shards[1])), neighbours, keys, grid)
 
@@ -119,7 +119,7 @@ def _implicit(shard: HeldShard) -> _Implicit:
 def _couple(
     algorithm: Algorithm, cfg: Config, place: Place, shards: tuple[_Implicit, _Implicit], neighbours: Neighbours,
     keys: Array, grid: bool,
-) -> Coupled:  # fmt: skip
+) -> TwoWorlds:  # fmt: skip
     laws = algorithm.draws(cfg, place)
     names = list(noises(laws))
     degree = neighbours.degree
@@ -150,7 +150,7 @@ def _couple(
         above = jnp.where(jnp.isfinite(own), slope * over, jnp.nan)
         return (over, above), say(shard, t, third, {**moved, "test": draw["test"] + slope})[1]
 
-    def one(key: Array) -> Coupled:
+    def one(key: Array) -> TwoWorlds:
         def step(carry: tuple, t: Array) -> tuple[tuple, dict[str, Any]]:
             ((first, second), third), memories, last = carry
             draw = _draw(laws, jax.random.fold_in(key, t), grid)
@@ -206,7 +206,7 @@ def _couple(
         ((states, _), _, _), rows = jax.lax.scan(step, start, jnp.arange(place.rounds))
         one, two = (algorithm.estimate(cfg, place, s) for s in states)
         answer = _apart(one, two)
-        return Coupled(**rows, answer=jnp.where(jnp.isnan(answer), jnp.inf, answer))
+        return TwoWorlds(**rows, answer=jnp.where(jnp.isnan(answer), jnp.inf, answer))
 
     return jax.vmap(one)(keys)
 

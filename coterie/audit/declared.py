@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from coterie.audit.coupling import Coupled
+from coterie.audit.coupling import TwoWorlds
 from coterie.audit.setting import Setting
 from coterie.privacy.events import (
     Event,
@@ -131,7 +131,7 @@ def limits(setting: Setting, events: list[Event]) -> Limits:
     )
 
 
-def told(setting: Setting, coupled: Coupled) -> tuple[np.ndarray, np.ndarray]:
+def told(setting: Setting, coupled: TwoWorlds) -> tuple[np.ndarray, np.ndarray]:
     """(Gaussian distance, change of log-likelihood) of every round of every transcript."""
     laws = setting.algorithm.draws(setting.cfg, setting.place)
     square, loss = np.zeros(coupled.sent.shape), np.zeros(coupled.sent.shape)

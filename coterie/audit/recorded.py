@@ -32,7 +32,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import chi2, gamma
 
-from coterie.algorithms.laws import Grid, Laplace
+from coterie.algorithms.laws import Grid, LaplaceLaw
 from coterie.audit.checks import RARE, Finding
 from coterie.deploy.agreement import Agreement, read_agreement
 from coterie.deploy.frames import BadFrame, Frame, Receipt, Wire, open_frame
@@ -42,7 +42,8 @@ from coterie.deploy.noise import UNITS
 from coterie.deploy.party import Party, Terms, read_records
 from coterie.deploy.records import Book, canonical
 from coterie.errors import InputError
-from coterie.privacy.events import Free, to_json
+from coterie.privacy.codec import to_json
+from coterie.privacy.events import Free
 
 __all__ = ["PartyFound", "audit_folder", "is_deployed", "wire_of"]
 
@@ -246,7 +247,7 @@ def _noise(
         return Finding("noise", "holds", "no round carries noise"), None
     residuals = np.array(rows)
     standard = residuals / unit
-    if isinstance(law, Laplace):
+    if isinstance(law, LaplaceLaw):
         ratio, p = np.mean(np.abs(standard)), gamma.cdf(np.sum(np.abs(standard)), standard.size)
     else:
         ratio, p = np.sqrt(np.mean(standard**2)), chi2.cdf(np.sum(standard**2), standard.size)

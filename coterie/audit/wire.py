@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from coterie.algorithms.base import find
-from coterie.algorithms.laws import Grid, Laplace, Law
+from coterie.algorithms.laws import Grid, LaplaceLaw, Law
 from coterie.audit import bounds
 from coterie.audit.recorded import wire_of
 from coterie.audit.setting import ANGLE, FAR, RIDGE
@@ -188,7 +188,7 @@ def ratio(worlds: Worlds, sent: bytes) -> np.ndarray:
     likely = []
     for world in (0, 1):
         noise = explain_bytes(worlds, world, sent) / unit
-        weight = np.sum(-np.abs(noise) if isinstance(law, Laplace) else -(noise**2) / 2, axis=2)
+        weight = np.sum(-np.abs(noise) if isinstance(law, LaplaceLaw) else -(noise**2) / 2, axis=2)
         weight = np.where(np.isnan(weight), -IMPOSSIBLE, weight) + IMPOSSIBLE * np.all(noise == 0, axis=2)
         likely.append(np.sum(weight, axis=1))
     return likely[1] - likely[0]

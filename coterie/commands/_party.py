@@ -10,11 +10,11 @@ from rich.console import Console
 from coterie.deploy.keys import default_folder
 from coterie.deploy.process import EXIT, run_party
 from coterie.deploy.watch import line, read_status
-from coterie.deploy.window import Place
+from coterie.deploy.window import WindowPlace
 from coterie.errors import InputError
 from coterie.names import host_and_port
 
-__all__ = ["Place", "agent", "status"]
+__all__ = ["WindowPlace", "agent", "status"]
 
 
 def agent(
@@ -25,7 +25,7 @@ def agent(
     state: Path,
     listen: str | None,
     behind: Path | None,
-    metrics: Place | None,
+    metrics: WindowPlace | None,
     level: str,
     console: Console,
 ) -> int:

@@ -70,5 +70,5 @@ def command(
     if log_level in ("debug", "info"):  # importing takes seconds, and what logs is imported then
         typer.echo(f"{dt.datetime.now(dt.UTC):%H:%M:%SZ} info: {me}: loads coterie {coterie.__version__}", err=True)
     party = loaded_for_good("coterie.commands._party")
-    place = None if metrics is None else party.Place.read(metrics, metrics_anywhere)
+    place = None if metrics is None else party.WindowPlace.read(metrics, metrics_anywhere)
     raise typer.Exit(party.agent(agreement, me, data, keys, folder, listen, behind, place, log_level, console))

@@ -27,7 +27,7 @@ LedgerArgument = Annotated[Path, typer.Argument(metavar="PATH", help="the ledger
 def describe(book: Book) -> dict[str, Any]:
     """Everything in a ledger except the messages and the state."""
     from coterie.privacy.accountants import account
-    from coterie.privacy.events import to_json
+    from coterie.privacy.codec import to_json
 
     budget = book.meta.budget
     return {
@@ -87,7 +87,7 @@ def show(
 
 
 def _short(event: Event) -> str:
-    from coterie.privacy.events import to_json
+    from coterie.privacy.codec import to_json
 
     hidden = ("kind", "slack", "tv", "adjacency")
     values = {name: value for name, value in to_json(event).items() if name not in hidden and value not in (None, 1)}

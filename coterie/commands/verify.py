@@ -14,7 +14,7 @@ from coterie.commands import PROVE, console
 from coterie.errors import InputError
 
 if TYPE_CHECKING:
-    from coterie.report.verification import Verdict
+    from coterie.report.verification import Verified
 
 __all__ = ["PANEL", "app"]
 
@@ -26,7 +26,7 @@ SHOWN = 12  # groups of agents
 
 def run(path: Path, key: str | None, strict: bool, console: Console) -> int:
     """Check the certificate and say what it proves; returns the exit code: 0 holds, 1 does not."""
-    from coterie.report.verification import Rejected, parse, public_key, verify
+    from coterie.report.verification import Refuted, parse, public_key, verify
 
     expected = None if key is None else public_key(key)
     try:
@@ -39,14 +39,14 @@ def run(path: Path, key: str | None, strict: bool, console: Console) -> int:
         verdict = verify(parse(text), key=expected, strict=strict, folder=path.parent)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    except Rejected as reason:
+    except Refuted as reason:
         console.print(f"[bold red]rejected:[/] {escape(str(reason))}", highlight=False, soft_wrap=True)
         return 1
     _show(verdict, console)
     return 0
 
 
-def _show(verdict: Verdict, console: Console) -> None:
+def _show(verdict: Verified, console: Console) -> None:
     content = verdict.content
     claim, names = content.claim, content.public.names
     said = Table(box=None, show_header=False)

@@ -3,13 +3,13 @@
 from coterie.coupled.admm import Config
 from coterie.coupled.secret import secret_sum
 from coterie.coupled.solve import Answer, calibrate_coupled, coupled_events, solve, spending
-from coterie.problems.coupled import Agent, Coupled, Gap, Quadratic, Smooth, quadratic_agent, smooth_agent
+from coterie.problems.coupled import Coupled, CoupledAgent, Gap, Quadratic, Smooth, quadratic_agent, smooth_agent
 
 __all__ = [
-    "Agent",
     "Answer",
     "Config",
     "Coupled",
+    "CoupledAgent",
     "Gap",
     "Quadratic",
     "Smooth",

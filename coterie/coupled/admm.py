@@ -40,11 +40,11 @@ import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from coterie.algorithms.base import Auto, Erratum, Laplace, Law, Normal, Uniform, add
+from coterie.algorithms.base import Auto, Erratum, LaplaceLaw, Law, Normal, Uniform, add
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.privacy import events
 from coterie.privacy.events import Event
-from coterie.problems.coupled import Agent, Coupled, Curved, Gap, Numbers
+from coterie.problems.coupled import Coupled, CoupledAgent, Curved, Gap, Numbers
 
 __all__ = [
     "ADJACENCY",
@@ -52,13 +52,12 @@ __all__ = [
     "REFERENCE",
     "SUMS_ONLY",
     "Config",
-    "Steps",
+    "StepSizes",
     "convergent",
     "cost",
     "draws",
     "emit",
     "price_step",
-    "printed_range",
     "resolve",
     "sensitivity",
 ]
@@ -121,7 +120,7 @@ ERRATA = (
 )
 
 
-class Steps(eqx.Module):
+class StepSizes(eqx.Module):
     """The numbers that a configuration stands for, one row per agent: public."""
 
     inverse: Float[Numbers, "*agents"]  # D_i
@@ -130,7 +129,7 @@ class Steps(eqx.Module):
     spread: Float[Numbers, "*agents"]  # s
 
 
-def resolve(cfg: Config, problem: Coupled, rounds: int = 0) -> Steps:
+def resolve(cfg: Config, problem: Coupled, rounds: int = 0) -> StepSizes:
     """Fill in what the configuration leaves open, from public constants only.
 
     ζ = L/‖A‖² with L the largest L_i; D_i the least that the convergence proof allows; s = .9 of what it allows. Under
@@ -146,10 +145,10 @@ def resolve(cfg: Config, problem: Coupled, rounds: int = 0) -> Steps:
     penalty = dual if cfg.penalty is None else float(cfg.penalty)
     room = MARGIN * _reach(cfg, problem, dual) - abs(penalty - dual)
     spread = float(np.clip(room / penalty, 0.0, 0.95)) if cfg.spread is None else float(cfg.spread)
-    return Steps(inverse, dual * one, penalty * one, spread * one)
+    return StepSizes(inverse, dual * one, penalty * one, spread * one)
 
 
-def convergent(cfg: Config, problem: Coupled, steps: Steps | None = None) -> str | None:
+def convergent(cfg: Config, problem: Coupled, steps: StepSizes | None = None) -> str | None:
     """None where the iteration without noise provably converges, else what is out of range."""
     steps = resolve(cfg, problem) if steps is None else steps
     if cfg.as_printed:
@@ -169,21 +168,6 @@ def convergent(cfg: Config, problem: Coupled, steps: Steps | None = None) -> str
     return None
 
 
-def printed_range(cfg: Config, problem: Coupled, steps: Steps | None = None) -> bool:
-    """Whether Theorem 3.1 as printed promises linear convergence of the exact method. It should not be believed.
-
-    Its α may be as large as 2m_i/((N + 1) ρ_max² σ_i²) with ρ_max the deviation from ρ⁰: without bound if that is 0.
-    """
-    steps = resolve(cfg, problem) if steps is None else steps
-    n, sigma, penalty = problem.size, problem.norms, np.asarray(steps.penalty)
-    off = penalty * steps.spread
-    with np.errstate(divide="ignore"):
-        inverse_alpha = np.max((n + 1) * off**2 * sigma**2 / (2 * _curvatures(problem)[0]))
-    floor = np.maximum(off * sigma**2, n * sigma**2 * inverse_alpha)
-    slack = 2 * penalty - n * inverse_alpha
-    return bool(np.all(steps.inverse > floor) and np.all(slack > 0) and np.all(steps.dual < slack))
-
-
 def _curvatures(problem: Coupled) -> np.ndarray:
     """(m_i, L_i) as two rows."""
     return np.array([[float(a.strong), float(a.smooth)] for a in problem.agents]).T
@@ -196,13 +180,13 @@ def _reach(cfg: Config, problem: Coupled, dual: float) -> float:
         return float(np.sqrt(factor * dual / np.sum(problem.norms**2 / _curvatures(problem)[0])))
 
 
-def draws(cfg: Config, agent: Agent) -> dict[str, Law]:
+def draws(cfg: Config, agent: CoupledAgent) -> dict[str, Law]:
     """A round's randomness: `weight` becomes ρ_i, `noise` becomes e."""
     rows, dim = agent.matrix.shape[-2:]
-    return {"weight": Uniform(rows), "noise": Normal(dim) if cfg.law == "gaussian" else Laplace(dim)}
+    return {"weight": Uniform(rows), "noise": Normal(dim) if cfg.law == "gaussian" else LaplaceLaw(dim)}
 
 
-def sensitivity(cfg: Config, steps: Steps, agent: Agent) -> Gap:
+def sensitivity(cfg: Config, steps: StepSizes, agent: CoupledAgent) -> Gap:
     """How far y can move when f_i is replaced by another function of its class. One agent's row of `steps`."""
     if cfg.method == "first-order":
         return Gap(*(norm / steps.inverse for norm in agent.gap))
@@ -213,7 +197,7 @@ def sensitivity(cfg: Config, steps: Steps, agent: Agent) -> Gap:
     return Gap(agent.matrix.shape[-1] ** 0.5 * moved, moved, moved)
 
 
-def scale(cfg: Config, steps: Steps, agent: Agent, noise: Array) -> Array:
+def scale(cfg: Config, steps: StepSizes, agent: CoupledAgent, noise: Array) -> Array:
     """Std (Gaussian) or mean absolute value (Laplace) of the noise at multiplier `noise`; 0 means none."""
     gap = sensitivity(cfg, steps, agent)
     wide = gap.l2 if cfg.law == "gaussian" else gap.l1
@@ -222,8 +206,8 @@ def scale(cfg: Config, steps: Steps, agent: Agent, noise: Array) -> Array:
 
 def emit(
     cfg: Config,
-    steps: Steps,
-    agent: Agent,
+    steps: StepSizes,
+    agent: CoupledAgent,
     x: Float[Array, " d"],
     price: Float[Array, " rows"],
     residual: Float[Array, " rows"],
@@ -248,7 +232,7 @@ def price_step(cfg: Config, dual: Array, price: Array, residual: Array) -> Array
     return price + dual * residual if cfg.as_printed else price - dual * residual
 
 
-def cost(cfg: Config, steps: Steps, agent: Agent, noise: np.ndarray) -> Event:
+def cost(cfg: Config, steps: StepSizes, agent: CoupledAgent, noise: np.ndarray) -> Event:
     """What rounds with the given noise multipliers cost one agent, on the host: one row per round."""
     gap = Gap(*(float(norm) for norm in sensitivity(cfg, steps, agent)))
     loose = cfg.as_printed and bool(np.any(np.isfinite(agent.low) | np.isfinite(agent.high)))

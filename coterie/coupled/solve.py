@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Key
 from numpy.typing import ArrayLike
 
 from coterie.coupled import admm
-from coterie.coupled.admm import Config, Steps
+from coterie.coupled.admm import Config, StepSizes
 from coterie.drivers.budget import Spending
 from coterie.drivers.seeds import fresh_seed, keys_of
 from coterie.errors import InputError
@@ -28,7 +28,7 @@ from coterie.privacy.accountants import account
 from coterie.privacy.calibration import calibrate
 from coterie.privacy.events import Event, NonPrivate
 from coterie.privacy.ledger import Ledger
-from coterie.problems.coupled import Agent, Coupled
+from coterie.problems.coupled import Coupled, CoupledAgent
 
 __all__ = ["Aggregate", "Answer", "calibrate_coupled", "coupled_events", "solve", "spending"]
 
@@ -46,7 +46,7 @@ class Answer:
     prices: np.ndarray  # λ after every round, (rounds, rows)
     history: tuple[np.ndarray, ...] | None  # with record: x_i after every round, (rounds, d_i) each
     noise: np.ndarray  # the agents' noise multipliers
-    steps: Steps  # the step sizes that were used
+    steps: StepSizes  # the step sizes that were used
     privacy: Spending | None  # ε of the worst agent and of each; None without a delta
     warning: str | None  # what lies outside the range in which convergence is proved
 
@@ -55,8 +55,8 @@ class _Group(eqx.Module):
     """Agents of equal shape, stacked."""
 
     who: Array  # their numbers
-    agent: Agent
-    steps: Steps
+    agent: CoupledAgent
+    steps: StepSizes
     noise: Float[Array, " members"]
 
 
@@ -69,7 +69,7 @@ class _State(eqx.Module):
 
 
 def coupled_events(
-    problem: Coupled, cfg: Config, steps: Steps, noise: ArrayLike, rounds: int, schedule: ArrayLike | None = None
+    problem: Coupled, cfg: Config, steps: StepSizes, noise: ArrayLike, rounds: int, schedule: ArrayLike | None = None
 ) -> list[Event]:
     """Every agent's cost of a whole run; `noise` is one multiplier or one per agent, `schedule` its shape in time."""
     shape = _shape(schedule, rounds)
@@ -81,7 +81,7 @@ def coupled_events(
 def calibrate_coupled(
     problem: Coupled,
     cfg: Config,
-    steps: Steps,
+    steps: StepSizes,
     rounds: int,
     epsilon: float,
     delta: float,
@@ -210,15 +210,15 @@ def _shape(schedule: ArrayLike | None, rounds: int) -> np.ndarray:
     return shape
 
 
-def _at(cfg: Config, steps: Steps, agent: Agent, shape: np.ndarray, noise: float) -> list[Event]:
+def _at(cfg: Config, steps: StepSizes, agent: CoupledAgent, shape: np.ndarray, noise: float) -> list[Event]:
     return [admm.cost(cfg, steps, agent, noise * shape)]
 
 
-def _row(steps: Steps, i: int) -> Steps:
+def _row(steps: StepSizes, i: int) -> StepSizes:
     return jax.tree.map(lambda x: x[i], steps)
 
 
-def _stack(problem: Coupled, steps: Steps, noise: np.ndarray) -> tuple[tuple[_Group, ...], _State]:
+def _stack(problem: Coupled, steps: StepSizes, noise: np.ndarray) -> tuple[tuple[_Group, ...], _State]:
     """Agents sorted into groups of equal shape, and the public state before the first round."""
     kinds: dict[Any, list[int]] = {}
     for i, agent in enumerate(problem.agents):

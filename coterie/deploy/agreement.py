@@ -33,7 +33,7 @@ from coterie.deploy.protocol import PROTOCOL
 from coterie.errors import InputError
 from coterie.plan import DeployPlan, Plan, validate
 
-__all__ = ["Agreement", "Ended", "Party", "draft_agreement", "read_agreement", "sign_agreement", "unverified"]
+__all__ = ["AgreedParty", "Agreement", "Ended", "draft_agreement", "read_agreement", "sign_agreement", "unverified"]
 
 _DOMAIN = b"coterie agreement\0"
 Hex32 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -47,7 +47,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Party(_Part):
+class AgreedParty(_Part):
     """One party: its place in the graph, where it listens, and the two keys that are believed."""
 
     name: str
@@ -65,7 +65,7 @@ class Agreement(_Part):
     software: str = Field(default_factory=lambda: f"coterie {coterie.__version__}")
     plan: Plan
     edges: tuple[tuple[int, int], ...]
-    parties: tuple[Party, ...]
+    parties: tuple[AgreedParty, ...]
     valid_until: dt.datetime
     signature: str = Field("", pattern=r"^([0-9a-f]{128})?$")
     _given: bytes = PrivateAttr(b"")  # the canonical bytes that were read
@@ -77,7 +77,7 @@ class Agreement(_Part):
 
     @field_validator("parties")
     @classmethod
-    def _in_order(cls, value: tuple[Party, ...]) -> tuple[Party, ...]:
+    def _in_order(cls, value: tuple[AgreedParty, ...]) -> tuple[AgreedParty, ...]:
         if [p.node for p in value] != list(range(len(value))):
             raise ValueError("parties are listed in the order of their nodes")
         return value
@@ -115,7 +115,7 @@ class Agreement(_Part):
                 return party.node
         raise InputError(f"{name!r} is no party of this agreement: expected {', '.join(p.name for p in self.parties)}")
 
-    def party(self, name: str) -> Party:
+    def party(self, name: str) -> AgreedParty:
         """A party by name."""
         return self.parties[self.index(name)]
 
@@ -132,7 +132,7 @@ class Agreement(_Part):
             return first.address is None
         return first.node < second.node
 
-    def identify(self, pin: bytes) -> Party | None:
+    def identify(self, pin: bytes) -> AgreedParty | None:
         """The party whose TLS key has this pin."""
         return next((p for p in self.parties if p.tls_pin == pin.hex()), None)
 
@@ -187,7 +187,7 @@ def read_agreement(path: Path, authority: Authority, now: dt.datetime | None = N
     return agreement
 
 
-def _holds(understood: Any, given: Any) -> bool:
+def _holds(understood: object, given: object) -> bool:
     """Whether all that was given was understood as it stands; what a later version adds by default may be more."""
     if isinstance(given, dict) and isinstance(understood, dict):
         return all(key in understood and _holds(understood[key], value) for key, value in given.items())
@@ -266,7 +266,7 @@ def draft_agreement(
         if parties[i].address is None and parties[j].address is None:
             raise InputError(f"{parties[i].name} and {parties[j].name} must talk, but neither has an address")
     listed = tuple(
-        Party(
+        AgreedParty(
             name=p.name,
             node=node,
             address=p.address,
@@ -292,5 +292,5 @@ def _edges(plan: Plan, size: int) -> tuple[tuple[int, int], ...]:
     return tuple((int(i), int(j)) for i, j in plan.graph.graph(size).edges)
 
 
-def _canonical(tree: dict[str, Any]) -> bytes:
+def _canonical(tree: dict[str, object]) -> bytes:
     return json.dumps(tree, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()

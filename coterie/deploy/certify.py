@@ -17,7 +17,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from coterie.plan import Plan
 from coterie.privacy.ledger import Entry
@@ -25,7 +24,9 @@ from coterie.privacy.ledger import Entry
 __all__ = ["unsigned_certificate"]
 
 
-def unsigned_certificate(plan: Plan, node: int, entries: Sequence[Entry], files: Mapping[str, str]) -> dict[str, Any]:
+def unsigned_certificate(
+    plan: Plan, node: int, entries: Sequence[Entry], files: Mapping[str, str]
+) -> dict[str, object]:
     """The content of a deployed party's certificate.json (`coterie.report.certificate`), worked out elsewhere."""
     given = pickle.dumps((plan, node, list(entries), dict(files)))
     # -P: no module from the folder that the party was started in; this very package instead

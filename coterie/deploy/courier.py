@@ -34,7 +34,7 @@ from coterie.deploy.frames import MAGIC, SIGNATURE_BYTES, BadFrame, Misdeed, Rec
 from coterie.deploy.keys import PartyKeys
 from coterie.deploy.peers import Peer, Rumours
 from coterie.deploy.tally import Refusals
-from coterie.deploy.transport import AHEAD, Incoming, Link, Outbox, RolledBack, Timing
+from coterie.deploy.transport import AHEAD, Incoming, Link, NeighbourKnowsMore, Outbox, Timing
 
 __all__ = ["Courier", "Peer"]
 
@@ -90,7 +90,7 @@ class Courier:
         self._pushed = -1
         self._since, self._now, self._moved = 0, 0, asyncio.Event()
         self._inbox: asyncio.Queue[Incoming | None] = asyncio.Queue()
-        self._failure: RolledBack | None = None
+        self._failure: NeighbourKnowsMore | None = None
         self._dialling: list[asyncio.Task] = []
         self._process = os.urandom(16)  # which process of this party this is
 
@@ -298,7 +298,7 @@ class Courier:
 
     def _fail(self, reason: str) -> None:
         log.error("%s: %s: it was restored, copied or runs twice; nothing is sent any more", self.me, reason)
-        self._failure = self._failure or RolledBack(reason)
+        self._failure = self._failure or NeighbourKnowsMore(reason)
         self._inbox.put_nowait(None)
         for peer in self.peers.values():
             peer.cut()

@@ -30,7 +30,7 @@ PACE, AT_ONCE = 20.0, 40.0  # TLS handshakes that an address may begin in a seco
 REMEMBERED = 4096  # addresses whose pace is known
 
 
-class Pace:
+class RateLimit:
     """How often each address may do something: `rate` times in a second, `burst` times after a pause."""
 
     def __init__(self, rate: float, burst: float):
@@ -70,7 +70,7 @@ class Door(Hall):
         self._names: dict[str, Visit] = {}
         self._parting: dict[Visit, None] = {}
         self._waiting: dict[Visit, None] = {}  # for their turn to shake hands
-        self._pace = Pace(PACE, AT_ONCE)
+        self._pace = RateLimit(PACE, AT_ONCE)
         self._buffer = memoryview(bytearray(CHUNK))
 
     def know(self, name: str, neighbour: str) -> None:

@@ -7,13 +7,14 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 from coterie.errors import InputError
 
@@ -104,7 +105,7 @@ def read_ecdsa(path: Path) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-def _private_key(path: Path) -> Any:
+def _private_key(path: Path) -> PrivateKeyTypes:
     content = read_bytes(path, private=True)
     try:
         return serialization.load_pem_private_key(content, None)
@@ -112,7 +113,7 @@ def _private_key(path: Path) -> Any:
         raise InputError(f"{path} is not a private key") from None
 
 
-def write_json(path: Path, kind: str, content: dict[str, Any]) -> None:
+def write_json(path: Path, kind: str, content: Mapping[str, object]) -> None:
     """Write plain data with the kind of file it is."""
     write_bytes(path, (json.dumps({"format": f"{kind} 1", **content}, indent=1, allow_nan=False) + "\n").encode())
 

@@ -51,7 +51,7 @@ SERVICE, NAME = "coterie.Edge", "Talk"
 METHOD = f"/{SERVICE}/{NAME}"
 STRANGERS = 256  # certificates of strangers that are remembered
 GRACE = 2.0  # seconds that gRPC gives an over-aged connection to end by itself
-Options = Sequence[tuple[str, Any]]
+Options = Sequence[tuple[str, object]]
 
 
 class _Stream:
@@ -131,7 +131,7 @@ class GrpcTransport(Courier):
         self._strangers: dict[bytes, tuple[int, float]] = {}  # certificate → refusals, and until when it must wait
         self._stamp, self._served = self.keys.stamp, b""  # of the file that was read last; what callers are shown
         largest = max(self.wire.frame_bytes, hello.LONGEST)
-        self._options: list[tuple[str, Any]] = [
+        self._options: list[tuple[str, object]] = [
             ("grpc.max_receive_message_length", largest),
             ("grpc.max_send_message_length", largest),
             ("grpc.compression_enabled_algorithms_bitset", 1),  # none: a few bytes could stand for gigabytes …

@@ -17,14 +17,13 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from coterie.deploy.files import private_folder, write_bytes
 from coterie.deploy.frames import Receipt, digest
 from coterie.deploy.storage import sync_folder
 from coterie.errors import InputError
 
-__all__ = ["LEVELS", "Evidence", "Log", "Recent", "for_owner", "listening", "log", "shown"]
+__all__ = ["LEVELS", "EvidenceFolder", "Log", "Recent", "for_owner", "listening", "log", "shown"]
 
 EVERY = 60.0  # seconds in which the same trouble is written once
 PER_PARTY = 16  # frames kept as evidence against one party
@@ -57,7 +56,7 @@ class Log:
         except OSError as error:
             raise InputError(f"cannot write {path}: {error.strerror}") from None
 
-    def __call__(self, event: str, **facts: Any) -> None:
+    def __call__(self, event: str, **facts: object) -> None:
         now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
         with contextlib.suppress(OSError, ValueError):  # a full disk; closed
             self._file.write((json.dumps({"time": now, "event": event, **facts}) + "\n").encode())
@@ -165,7 +164,7 @@ def shown(level: str = "info") -> Iterator[Recent]:
         yield recent
 
 
-class Evidence:
+class EvidenceFolder:
     """Signed frames that nobody should have made, in a folder; each with a note of why it is there.
 
     A frame's signature is its maker's, so whoever holds the agreement can check it. Of two versions of a round the

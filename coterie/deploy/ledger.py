@@ -37,7 +37,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 from coterie.deploy import records
 from coterie.deploy.anchor import Anchor, RolledBack
@@ -108,7 +107,7 @@ class DurableLedger:
         refuse_network(self.path)
         self._lock, self._failed, self._open, self._pid = threading.RLock(), "", True, os.getpid()
         self._anchor, self._fingerprint = anchor, b""
-        self._charged: tuple[tuple[Any, ...] | None, str] = (None, "")  # the last charge, and how it is stored
+        self._charged: tuple[tuple[object, ...] | None, str] = (None, "")  # the last charge, and how it is stored
         self._fd, self._states = locked(self.path), States(self.path)
         try:
             log = scan_log(self._read_log())
@@ -348,7 +347,7 @@ class DurableLedger:
         self._write(("INSERT INTO stop VALUES (0, ?, ?, ?, ?)", (after, reason, before, own)))
         self._book.head, self._book.stopped = own, reason
 
-    def _write(self, *statements: tuple[str, tuple[Any, ...]]) -> None:
+    def _write(self, *statements: tuple[str, tuple[object, ...]]) -> None:
         """All statements in one transaction, on the disk when this returns."""
         with self._final("commit"):
             self._db.execute("BEGIN IMMEDIATE")

@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from coterie.algorithms.base import Algorithm, Config, Grid, L2Laplace, Laplace, Law, Normal, Place, Uniform, find
+from coterie.algorithms.base import Algorithm, Config, Grid, L2LaplaceLaw, LaplaceLaw, Law, Normal, Place, Uniform, find
 from coterie.algorithms.batches import axes
 from coterie.errors import InputError
 from coterie.exchange.kinds import broadcast, secret_sum
@@ -43,7 +43,7 @@ LAPLACE_UNIT = float(secure.GRID_LAPLACE_SCALE)
 SMOOTHING = 16.0  # s² in grid steps²
 TABLE_ERROR = 1e-32  # total variation of one drawn coordinate
 UNIFORM_ERROR = 2.0**-53  # of one drawn uniform, as a float64
-UNITS: dict[type[Law], float] = {Normal: GAUSSIAN_UNIT, Laplace: LAPLACE_UNIT}
+UNITS: dict[type[Law], float] = {Normal: GAUSSIAN_UNIT, LaplaceLaw: LAPLACE_UNIT}
 
 
 class Source(Protocol):
@@ -70,7 +70,7 @@ def _draw(law: Law) -> Any:
     match law:
         case Normal():
             return Grid(_gaussian().sample(law.shape), GAUSSIAN_UNIT)
-        case Laplace():
+        case LaplaceLaw():
             return Grid(secure.DiscreteLaplaceTable(secure.GRID_LAPLACE_SCALE).sample(law.shape), LAPLACE_UNIT)
         case Uniform():
             return secure.uniform(law.shape)
@@ -118,7 +118,7 @@ def _reason(algorithm: Algorithm, cfg: Config) -> str:
     if algorithm.bits is not None:
         return "its messages are rounded or masked after the noise, and the proof is for continuous noise"
     names = {law.name for law in algorithm.draws(cfg, _somewhere()).values()}
-    if L2Laplace.name in names:
+    if L2LaplaceLaw.name in names:
         return "noise of density exp(-|x|) in the L2 norm has no exact form on a grid"
     if algorithm.needs(cfg).solver:
         return "its noise is inside the objective that it minimises, so what is sent lies on no grid"

@@ -27,7 +27,7 @@ from coterie.deploy.host import has_host
 from coterie.deploy.journal import for_owner
 from coterie.deploy.keys import PartyKeys, load_party, read_certificate
 from coterie.deploy.party import Records, Terms, read_records
-from coterie.deploy.reach import Finding, Level, certificate_findings, reach
+from coterie.deploy.reach import Level, ReachFinding, certificate_findings, reach
 from coterie.deploy.reading import look
 from coterie.deploy.sealing import PAGE, VOLATILE, filesystem
 from coterie.deploy.secret import join
@@ -47,7 +47,7 @@ EVER = dt.datetime(1, 1, 1, tzinfo=dt.UTC)
 
 def preflight(
     agreement: Path, keys: Path, data: Path, state: Path, me: str, listen: str | None, behind: Path | None = None
-) -> list[Finding]:
+) -> list[ReachFinding]:
     """Look at everything; a problem in one place does not hide those in others."""
     checks = _Checks()
     checks.say("ok", "software", f"coterie {coterie.__version__}")
@@ -66,7 +66,7 @@ def preflight(
     return checks.found
 
 
-async def _all(*jobs) -> list[list[Finding]]:  # type: ignore[no-untyped-def]
+async def _all(*jobs) -> list[list[ReachFinding]]:  # type: ignore[no-untyped-def]
     return list(await asyncio.gather(*jobs))
 
 
@@ -81,10 +81,10 @@ class _Checks:
     """Collects findings."""
 
     def __init__(self) -> None:
-        self.found: list[Finding] = []
+        self.found: list[ReachFinding] = []
 
     def say(self, level: Level, about: str, text: str) -> None:
-        self.found.append(Finding(level, about, text))
+        self.found.append(ReachFinding(level, about, text))
 
     @contextlib.contextmanager
     def about(self, what: str) -> Iterator[None]:
@@ -141,15 +141,15 @@ class _Checks:
                 raise InputError(f"--data {data} is no file")
             if data.suffix != ".npz" and plan.data.label is not None:
                 problems, changed = survey(data, options_of(plan, "csv"))
-                self.found += [Finding("problem", "data", f"{data}: {text}") for text in problems]
-                self.found += [Finding("warning", "data", f"{data}: {text}") for text in changed]
+                self.found += [ReachFinding("problem", "data", f"{data}: {text}") for text in problems]
+                self.found += [ReachFinding("warning", "data", f"{data}: {text}") for text in changed]
             if not any(f.level == "problem" for f in self.found[before:]):
                 with _told() as told:
                     records = read_records(plan, data)
                     told.clear()  # the survey has said so
                     if terms is not None:
                         terms.outline(node).shard(records)
-                self.found += [Finding("warning", "data", f"{data}: {text}") for text in told]
+                self.found += [ReachFinding("warning", "data", f"{data}: {text}") for text in told]
                 self.say("ok", "data", f"{len(records.features)} records of {records.features.shape[1]} numbers")
         with self.about("disk"):
             need = None if terms is None else _need(agreed, node, terms)

@@ -25,16 +25,16 @@ from coterie.deploy.anchor import Anchor
 from coterie.deploy.apart import apart
 from coterie.deploy.files import private_files, private_folder, write_bytes
 from coterie.deploy.grpc_transport import GrpcTransport
-from coterie.deploy.journal import Evidence, Log, Recent, for_owner, listening, log, shown
+from coterie.deploy.journal import EvidenceFolder, Log, Recent, for_owner, listening, log, shown
 from coterie.deploy.keys import PartyKeys, load_party
 from coterie.deploy.ledger import DurableLedger, LedgerFailure, RolledBack
 from coterie.deploy.noise import Source, SystemSource
 from coterie.deploy.party import Party, Records, Terms, read_records
 from coterie.deploy.sealing import VOLATILE, filesystem
 from coterie.deploy.secret import join
-from coterie.deploy.transport import RolledBack as NeighbourKnowsMore
+from coterie.deploy.transport import NeighbourKnowsMore
 from coterie.deploy.watch import Watch
-from coterie.deploy.window import Place, Window
+from coterie.deploy.window import Window, WindowPlace
 from coterie.deploy.work import Turns
 from coterie.errors import InputError
 from coterie.privacy.ledger import Budget, BudgetExceeded
@@ -44,7 +44,7 @@ __all__ = ["EXIT", "open_party", "run_party"]
 EXIT = {"done": 0, "input": 2, "budget": 3, "ledger": 4, "rolled back": 5, "gave up": 6, "ended": 7, "stopped": 130}
 
 
-class Opened:
+class ReadyParty:
     """A party with everything checked that can be checked before a record is used or a byte is sent."""
 
     def __init__(self, agreement: Agreement, keys: PartyKeys, party: Party, ledger: DurableLedger, note: Log):
@@ -52,7 +52,7 @@ class Opened:
 
 
 @contextlib.contextmanager
-def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | None = None) -> Iterator[Opened]:
+def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | None = None) -> Iterator[ReadyParty]:
     """Read the keys, the agreement, the ledger and, at last, the records of one party; refuse what does not fit."""
     programs.keep_nothing()  # nor is one taken from a cache: such a program cannot be sent on to another process
     own = load_party(keys)
@@ -91,7 +91,7 @@ def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | N
                 for_owner.warning("column %r: %s and are moved to its ends", column, remark, extra={"about": column})
             ledger.releases(fingerprint(own, records))
             party = join(turns, records, agreed.plan, agreed.plan_hash)
-            yield Opened(agreed, own, party, ledger, note)
+            yield ReadyParty(agreed, own, party, ledger, note)
 
 
 def fingerprint(keys: PartyKeys, records: Records) -> bytes:
@@ -111,7 +111,7 @@ def run_party(
     listen: str | None = None,
     behind: Path | None = None,
     source: Source | None = None,
-    metrics: Place | None = None,
+    metrics: WindowPlace | None = None,
     show: Callable[[str], None] | None = None,
     level: str = "info",
 ) -> int:
@@ -165,12 +165,12 @@ def _note_end(state: Path, kind: str, reason: str = "") -> None:
 
 
 async def _main(
-    opened: Opened, state: Path, source: Source, listen: str | None, behind: Path | None, metrics: Place | None,
-    show: Callable[[str], None] | None, recent: Recent,
+    opened: ReadyParty, state: Path, source: Source, listen: str | None, behind: Path | None,
+    metrics: WindowPlace | None, show: Callable[[str], None] | None, recent: Recent,
 ) -> str:  # fmt: skip
     """Take part to the end; how it ended ("done" or "stopped"), or an exception that says so."""
     agreement, keys, party, ledger = opened.agreement, opened.keys, opened.party, opened.ledger
-    note, evidence = opened.note, Evidence(state / "evidence")
+    note, evidence = opened.note, EvidenceFolder(state / "evidence")
     transport = GrpcTransport(
         agreement, keys.name, keys,
         wire=party.wire, outbox=ledger.frame, held=ledger.held(), listen=listen, behind=behind, evidence=evidence,
@@ -233,7 +233,7 @@ def _saved(path: Path) -> np.ndarray | None:
         return None
 
 
-def _certify(path: Path, opened: Opened) -> None:
+def _certify(path: Path, opened: ReadyParty) -> None:
     """What this party was charged, signed with its frame key: `coterie verify` recomputes it (docs/certificate.md)."""
     from coterie.deploy.certify import unsigned_certificate
     from coterie.report.certificate import seal, sha256

@@ -27,7 +27,7 @@ from coterie.deploy.keys import Identity, PartyKeys
 from coterie.errors import InputError
 from coterie.names import host_and_port, route_name
 
-__all__ = ["SOON", "Finding", "certificate_findings", "reach"]
+__all__ = ["SOON", "ReachFinding", "certificate_findings", "reach"]
 
 SOON = 14.0  # days before its end in which a certificate is worth a warning
 WAIT = 10.0  # seconds for each step
@@ -35,7 +35,7 @@ WAIT = 10.0  # seconds for each step
 Level = Literal["ok", "warning", "problem"]
 
 
-class Finding(NamedTuple):
+class ReachFinding(NamedTuple):
     """One thing that was looked at."""
 
     level: Level
@@ -47,32 +47,32 @@ class _Stop(Exception):
     """Nothing more can be found out; carries the last finding."""
 
 
-async def reach(keys: PartyKeys, agreement: Agreement, name: str) -> list[Finding]:
+async def reach(keys: PartyKeys, agreement: Agreement, name: str) -> list[ReachFinding]:
     """What stands between this party and a neighbour."""
     about, address = f"neighbour {name}", agreement.party(name).address
     if address is None:
-        return [Finding("ok", about, "calls us and opens no port")]
-    found: list[Finding] = []
+        return [ReachFinding("ok", about, "calls us and opens no port")]
+    found: list[ReachFinding] = []
     try:
         await _resolve(address)
         if not any(agreement.dials(other, name) for other in agreement.neighbours(name)):
-            return [Finding("ok", about, f"calls us; nobody is to call {address}")]
+            return [ReachFinding("ok", about, f"calls us; nobody is to call {address}")]
         identity = await _shake(keys, route_name(agreement.plan_hash, name), address)
-        found += [Finding(f.level, about, f.text) for f in certificate_findings(identity, keys, agreement)]
+        found += [ReachFinding(f.level, about, f.text) for f in certificate_findings(identity, keys, agreement)]
         if any(f.level == "problem" for f in found):
             return found
         if agreement.dials(keys.name, name):
             await _listen(keys, agreement, identity, address)
-            found.append(Finding("ok", about, f"{address} holds the same agreement and lets us in"))
+            found.append(ReachFinding("ok", about, f"{address} holds the same agreement and lets us in"))
         else:
-            found.append(Finding("ok", about, f"{address} is up and takes our certificate; it is to call us"))
+            found.append(ReachFinding("ok", about, f"{address} is up and takes our certificate; it is to call us"))
     except _Stop as stop:
         level, text = stop.args
-        found.append(Finding(level, about, text))
+        found.append(ReachFinding(level, about, text))
     return found
 
 
-def certificate_findings(identity: Identity, keys: PartyKeys, agreement: Agreement | None) -> list[Finding]:
+def certificate_findings(identity: Identity, keys: PartyKeys, agreement: Agreement | None) -> list[ReachFinding]:
     """What is wrong, or soon will be, with a party's certificate."""
     found, who = [], f"certificate of {identity.name}"
     for check in (
@@ -83,19 +83,19 @@ def certificate_findings(identity: Identity, keys: PartyKeys, agreement: Agreeme
         try:
             check()
         except InputError as error:
-            found.append(Finding("problem", who, str(error)))
+            found.append(ReachFinding("problem", who, str(error)))
     now = dt.datetime.now(dt.UTC)
     if now < identity.certificate.not_valid_before_utc:
         behind = f"our clock says {now:%Y-%m-%d %H:%M} UTC: is it behind?"
-        found.append(Finding("problem", "clock", f"the {who} is not valid yet, and {behind}"))
+        found.append(ReachFinding("problem", "clock", f"the {who} is not valid yet, and {behind}"))
     if found:
         return found
     end = identity.certificate.not_valid_after_utc
     days = (end - now).total_seconds() / 86400
     text = f"valid until {end:%Y-%m-%d %H:%M} UTC, {days:.1f} days"
     if days < SOON:
-        return [Finding("warning", who, f"the {who} is about to expire: {text}")]
-    return [Finding("ok", who, text)]
+        return [ReachFinding("warning", who, f"the {who} is about to expire: {text}")]
+    return [ReachFinding("ok", who, text)]
 
 
 async def _resolve(address: str) -> None:

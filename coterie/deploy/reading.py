@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from coterie.deploy import records
 from coterie.deploy.records import Book
-from coterie.deploy.sealing import PAGE, Damaged, Log, intact, scan_log
+from coterie.deploy.sealing import PAGE, Damaged, LogPages, intact, scan_log
 from coterie.deploy.storage import States, bytes_of
 from coterie.errors import InputError
 
@@ -116,7 +116,7 @@ def _in_place(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True, isolation_level=None)
 
 
-def _in_memory(copy: int, log: Log) -> sqlite3.Connection:
+def _in_memory(copy: int, log: LogPages) -> sqlite3.Connection:
     """The database with its log folded in, and marked as one without a log."""
     for number in log.newest:
         os.pwrite(copy, log.page(number), (number - 1) * PAGE)

@@ -13,12 +13,13 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from coterie.deploy.frames import BadFrame, Receipt
 from coterie.deploy.sealing import Damaged
 from coterie.errors import InputError
-from coterie.privacy.events import Event, Free, from_json, to_json
+from coterie.privacy.codec import from_json, to_json
+from coterie.privacy.events import Event, Free
 from coterie.privacy.ledger import Allowance, Budget, BudgetExceeded, Entry
 
 __all__ = ["FORMAT", "SCHEMA", "Book", "Meta", "Row", "canonical", "held_json", "link", "load", "payable", "sha256"]
@@ -50,7 +51,7 @@ SCHEMA = (
 _JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
-def canonical(value: Any) -> str:
+def canonical(value: object) -> str:
     """JSON with one way to write each value."""
     return _JSON.encode(value)
 

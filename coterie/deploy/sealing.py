@@ -28,7 +28,7 @@ import numpy as np
 
 from coterie.errors import InputError
 
-__all__ = ["PAGE", "VOLATILE", "Damaged", "Log", "filesystem", "intact", "is_sealed", "network_filesystem",
+__all__ = ["PAGE", "VOLATILE", "Damaged", "LogPages", "filesystem", "intact", "is_sealed", "network_filesystem",
            "overlaid", "page_sum", "page_sums", "scan_log", "seal_of"]  # fmt: skip
 
 PAGE = 4096
@@ -48,7 +48,7 @@ class Damaged(InputError):
     """A ledger whose bytes are not what was written."""
 
 
-class Log(NamedTuple):
+class LogPages(NamedTuple):
     """What a write-ahead log holds: the newest committed copy of every page in it, and the database's size after."""
 
     data: bytes
@@ -88,10 +88,10 @@ def _checksums(words: list[np.ndarray], before: np.ndarray, powers: tuple[np.nda
     return after
 
 
-def scan_log(data: bytes) -> Log:
+def scan_log(data: bytes) -> LogPages:
     """Read a write-ahead log; `Damaged` unless it is committed frames and at most one torn transaction."""
     if len(data) < _LOG_HEADER:
-        return Log(data, {}, 0, 0)
+        return LogPages(data, {}, 0, 0)
     header = np.frombuffer(data, ">u4", 8)
     magic, version, page = (int(x) for x in header[:3])
     order = ">u4" if magic & 1 else "<u4"
@@ -117,7 +117,7 @@ def scan_log(data: bytes) -> Log:
             if size:
                 newest |= begun
                 pages, end, begun = size, _LOG_HEADER + (index + 1) * _FRAME, {}
-    return Log(data, newest, pages, end)
+    return LogPages(data, newest, pages, end)
 
 
 def page_sums(fd: int) -> np.ndarray:
@@ -139,7 +139,7 @@ def page_sum(page: bytes | memoryview, first: bool) -> int:
     return zlib.crc32(page)
 
 
-def overlaid(sums: np.ndarray, log: Log) -> np.ndarray:
+def overlaid(sums: np.ndarray, log: LogPages) -> np.ndarray:
     """The sums of the pages as SQLite sees them: those in the log count before those in the file."""
     if not log.newest:
         return sums
@@ -178,7 +178,7 @@ def is_sealed(first: bytes | memoryview, sums: np.ndarray, size: int) -> bool:
     )
 
 
-def intact(fd: int, log: Log) -> np.ndarray:
+def intact(fd: int, log: LogPages) -> np.ndarray:
     """The sums of the file's pages; `Damaged` unless file, or file and log, are what was sealed."""
     sums, size, first = page_sums(fd), os.fstat(fd).st_size, os.pread(fd, PAGE, 0)
     if is_sealed(first, sums, size):

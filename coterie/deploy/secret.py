@@ -26,6 +26,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from jaxtyping import Array, Float, Int, UInt
+from numpy.typing import ArrayLike
 
 from coterie.deploy.frames import Wire
 from coterie.deploy.noise import Source
@@ -35,7 +36,7 @@ from coterie.errors import InputError
 from coterie.exchange.channels import derive
 from coterie.exchange.members import member
 from coterie.exchange.planned import sum_terms
-from coterie.exchange.sums import Kept, Member, Part
+from coterie.exchange.sums import Kept, Member, SumPart
 from coterie.exchange.wire import Kind
 from coterie.plan import Plan
 
@@ -168,7 +169,7 @@ class SecretParty(Party):
     def _padded(self, said: bytes) -> np.ndarray:
         return np.frombuffer(said.ljust(WORD * self.words, b"\0"), "<i8").astype(np.int64, copy=False)
 
-    def _sealed(self, carry: SecretCarry, r: int, part: Part) -> bytes:
+    def _sealed(self, carry: SecretCarry, r: int, part: SumPart) -> bytes:
         """A part as it stands in a frame that everybody sees; addressed ones stand in the order of their receivers."""
         if part.receiver is None:
             return part.body
@@ -198,7 +199,7 @@ class SecretParty(Party):
         return self.plan_hash + r.to_bytes(4, "big")
 
 
-def _bytes(array: Any) -> bytes:
+def _bytes(array: ArrayLike) -> bytes:
     return np.asarray(array, np.uint8).tobytes()
 
 

@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from coterie.deploy import records
 from coterie.deploy.sealing import PAGE, Damaged, intact, network_filesystem, page_sums, scan_log, seal_of
@@ -68,7 +67,7 @@ class States:
         """The file of a round's large state."""
         return f"{self.path}-state{round % 2}"
 
-    def write(self, round: int, state: Sequence[memoryview]) -> list[tuple[str, tuple[Any, ...]]]:
+    def write(self, round: int, state: Sequence[memoryview]) -> list[tuple[str, tuple[object, ...]]]:
         """Store a state: what is left to do in the transaction of its round, the file being durable already."""
         if sum(part.nbytes for part in state) < SMALL:
             return [("INSERT OR REPLACE INTO state VALUES (0, ?, ?)", (round, b"".join(state)))]

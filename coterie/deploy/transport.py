@@ -11,14 +11,14 @@ from typing import NamedTuple, Protocol
 
 from coterie.deploy.frames import Frame, Receipt
 
-__all__ = ["AHEAD", "Incoming", "Link", "Outbox", "RolledBack", "Timing", "Transport"]
+__all__ = ["AHEAD", "Incoming", "Link", "NeighbourKnowsMore", "Outbox", "Timing", "Transport"]
 
 AHEAD = 4  # rounds beyond the one asked for that are taken in
 
 Outbox = Callable[[int], bytes | None]
 
 
-class RolledBack(Exception):
+class NeighbourKnowsMore(Exception):
     """A neighbour holds a frame that this party signed and its ledger does not know: it must not send anything."""
 
 

@@ -31,7 +31,7 @@ from coterie.deploy.watch import Watch
 from coterie.errors import InputError
 from coterie.names import host_and_port
 
-__all__ = ["Place", "Window"]
+__all__ = ["Window", "WindowPlace"]
 
 READERS = 8  # at a time: anybody on this machine may ask, and nobody may use up its descriptors
 SLOWEST = 5.0  # seconds for a request
@@ -48,14 +48,14 @@ HEADERS = {
 }
 
 
-class Place(NamedTuple):
+class WindowPlace(NamedTuple):
     """Where the window is: addresses, and a port."""
 
     hosts: tuple[str, ...]
     port: int
 
     @classmethod
-    def read(cls, text: str, anywhere: bool = False) -> Place:
+    def read(cls, text: str, anywhere: bool = False) -> WindowPlace:
         """PORT, for the loopback addresses, or ADDRESS:PORT; another address than those only if it is insisted on."""
         if re.fullmatch(r"[0-9]{1,5}", text) and 1 <= int(text) <= 65535:
             return cls(LOOPBACK, int(text))
@@ -106,7 +106,7 @@ class Window:
         watch: what there is to see.
     """
 
-    def __init__(self, place: Place | None, watch: Watch):
+    def __init__(self, place: WindowPlace | None, watch: Watch):
         self.place, self.watch = place, watch
         self._servers: list[asyncio.Server] = []
         self._readers = asyncio.Semaphore(READERS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from coterie.deploy.agreement import Agreement
@@ -70,7 +70,7 @@ def _budgets(agreement: Agreement) -> list[float]:
     return list(epsilon) if isinstance(epsilon, list) else [epsilon] * len(agreement.parties)
 
 
-def _flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _flat(tree: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
     for key, value in tree.items():
         if isinstance(value, dict) and value:
             yield from _flat(value, f"{prefix}{_text(key) if not key.isidentifier() else key}.")
@@ -78,6 +78,6 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
             yield f"{prefix}{key if key.isidentifier() else _text(key)}", _text(value)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """In one line, whatever is in it: a name must not look like another line."""
     return json.dumps(value)

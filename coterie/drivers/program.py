@@ -25,7 +25,7 @@ from coterie.drivers.layout import Arrays, Group
 from coterie.exchange.choice import Broadcast, Exchange
 from coterie.problems import HeldShard, StoredShard
 
-__all__ = ["Carry", "Program", "Test"]
+__all__ = ["LoopCarry", "Program", "Test"]
 
 SMALL = 16  # in networks up to this size every agent's own model is scored on the fly …
 JUDGES = 4  # … in larger ones only these, evenly spaced
@@ -42,7 +42,7 @@ class Test:
     targets: np.ndarray
 
 
-class Carry(eqx.Module):
+class LoopCarry(eqx.Module):
     state: Any
     message: Any
     memory: list[Any]
@@ -212,7 +212,7 @@ class Program:
 
     # -- the loop -------------------------------------------------------------------------------------------------
 
-    def begin(self, cfg: Config, arrays: Arrays) -> Carry:
+    def begin(self, cfg: Config, arrays: Arrays) -> LoopCarry:
         """Everything before the first round: data-free states and the public messages that stand before any is sent."""
         n = arrays.agent_ids.shape[0]
         starts, memory, greetings = [], [], []
@@ -241,28 +241,28 @@ class Program:
                 "sent": jnp.zeros((self.rounds, n), bool),
             }
         nothing = jnp.zeros(n, self.dtype)
-        return Carry(
+        return LoopCarry(
             state, message, memory, nothing.astype(jnp.int32), nothing, jnp.zeros((), jnp.int32),
             jnp.zeros((), self.dtype), curves, recorded,
         )  # fmt: skip
 
     def advance(
         self,
-        carry: Carry,
+        carry: LoopCarry,
         cfg: Config,
         arrays: Arrays,
         key: Key[Array, ""],
         replay: Any,
         low: Array,
         high: Array,
-    ) -> Carry:
+    ) -> LoopCarry:
         """Steps low … high − 1. Step t reads round t − 1's messages, measures, and emits round t's (not the last).
 
         The last step stands behind the loop: a branch on "is there a next round" inside it would keep the compiler from
         moving what is the same in every round, such as the norms of the records, out of it.
         """
 
-        def listen(t: Array, c: Carry) -> Carry:
+        def listen(t: Array, c: LoopCarry) -> LoopCarry:
             # Selected, not branched on: an accelerator would wait for the host to see which branch it is.
             heard = self.absorb(cfg, arrays, t - 1, c.state, c.message, c.memory)
             state, memory = jax.tree.map(lambda new, old: jnp.where(t > 0, new, old), heard, (c.state, c.memory))
@@ -276,7 +276,7 @@ class Program:
             curves = jax.lax.cond(due, note, lambda x: x, c.curves)
             return eqx.tree_at(lambda c: (c.state, c.memory, c.curves), c, (state, memory, curves), is_leaf=_is_none)
 
-        def speak(t: Array, c: Carry) -> Carry:
+        def speak(t: Array, c: LoopCarry) -> LoopCarry:
             draw = self.draw(cfg, arrays, key, t) if replay is None else jax.tree.map(lambda d: d[t], replay)
             state, message, sent = self.emit(cfg, arrays, t, c.state, draw)
             message, cut = self.carry(arrays, key, t, message)
@@ -287,7 +287,7 @@ class Program:
                 recorded = jax.tree.map(lambda room, x: room.at[t].set(x), recorded, new)
             bits = c.bits + sent * self.bits(cfg, arrays, message)
             clock = c.clock + self.duration(cfg, arrays, t, draw)
-            return Carry(state, message, c.memory, c.sent + sent, bits, c.cut + cut, clock, c.curves, recorded)
+            return LoopCarry(state, message, c.memory, c.sent + sent, bits, c.cut + cut, clock, c.curves, recorded)
 
         carry = jax.lax.fori_loop(low, jnp.minimum(high, self.rounds), lambda t, c: speak(t, listen(t, c)), carry)
         return jax.lax.cond(high > self.rounds, lambda c: listen(high - 1, c), lambda c: c, carry)

@@ -33,7 +33,7 @@ from coterie.algorithms.batches import SHARED
 from coterie.drivers.checkpoint import Checkpoint
 from coterie.drivers.layout import Arrays, Terrain
 from coterie.drivers.partition_graph import Traffic, make_traffic, partition_graph
-from coterie.drivers.program import Carry, Program, Test
+from coterie.drivers.program import LoopCarry, Program, Test
 from coterie.drivers.seeds import IMPL, keys_of
 from coterie.drivers.simulate import Run, Trace, check_runs, in_pieces, make_trace, noisy, over_runs, stack
 from coterie.errors import InputError
@@ -245,7 +245,7 @@ def simulate_shards(
             program.test = held_out
 
             def one(carry: tuple, cfg: Any, z: Array, own: Array) -> tuple:
-                whole = Carry(*carry[0], *carry[1], {})  # type: ignore[call-arg]
+                whole = LoopCarry(*carry[0], *carry[1], {})  # type: ignore[call-arg]
                 key = jax.random.wrap_key_data(own, impl=IMPL)
                 return _apart(program.advance(whole, cfg, noisy(part, z), key, None, *span))
 
@@ -289,7 +289,7 @@ def simulate_shards(
         return trace
 
 
-def _apart(c: Carry) -> tuple[tuple, tuple]:
+def _apart(c: LoopCarry) -> tuple[tuple, tuple]:
     """What a carry holds of each agent, and what is the same everywhere."""
     return (c.state, c.message, c.memory, c.sent, c.bits), (c.cut, c.clock, c.curves)
 

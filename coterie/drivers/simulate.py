@@ -25,7 +25,7 @@ from jaxtyping import Array
 
 from coterie.algorithms.base import Algorithm, Config
 from coterie.drivers.layout import Arrays, Layout
-from coterie.drivers.program import Carry, Program, Test
+from coterie.drivers.program import LoopCarry, Program, Test
 from coterie.drivers.seeds import SEED_BITS, keys_of
 from coterie.errors import InputError
 from coterie.exchange.choice import Exchange
@@ -164,8 +164,8 @@ def in_pieces(
 class _Compiled(NamedTuple):
     """The three compiled functions of a run, for arguments of one structure and of one set of shapes."""
 
-    begin: Callable[..., Carry]
-    advance: Callable[..., Carry]
+    begin: Callable[..., LoopCarry]
+    advance: Callable[..., LoopCarry]
     estimates: Callable[..., Array]
 
 
@@ -200,12 +200,12 @@ def _compile(program: Program, cfg: Config, arrays: Arrays, noise: Array, keys: 
         other.test = test
         return other
 
-    def begin(cfg: Config, arrays: Arrays, noise: Array, test: Any) -> Carry:
+    def begin(cfg: Config, arrays: Arrays, noise: Array, test: Any) -> LoopCarry:
         return over_runs(lambda c, z: with_test(test).begin(c, noisy(arrays, z)), cfg, noise)
 
     def advance(
-        carry: Carry, cfg: Config, arrays: Arrays, noise: Array, keys: Array, test: Any, again: Any, *span: Array
-    ) -> Carry:
+        carry: LoopCarry, cfg: Config, arrays: Arrays, noise: Array, keys: Array, test: Any, again: Any, *span: Array
+    ) -> LoopCarry:
         one = lambda c, g, z, k: with_test(test).advance(c, g, noisy(arrays, z), k, again, *span)  # noqa: E731
         return over_runs(one, carry, cfg, noise, keys)
 

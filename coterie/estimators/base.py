@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from coterie.drivers.seeds import fresh_seed
 from coterie.errors import InputError
 from coterie.estimators.fits import remember
-from coterie.estimators.public import Box, box, default_radius, into_ball
+from coterie.estimators.public import PublicRange, box, default_radius, into_ball
 from coterie.privacy.events import Event
 from coterie.problems import Problem
 from coterie.training import Trained, check_settings, train
@@ -107,7 +107,7 @@ class Consensus(BaseEstimator):
     def _columns(self, width: int) -> list[Any]:
         return list(getattr(self, "feature_names_in_", range(width)))
 
-    def _box(self, width: int) -> Box:
+    def _box(self, width: int) -> PublicRange:
         return box(self.bounds, self._columns(width), "features", "bounds")
 
     # -- the run --------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def _is_sites(X: Any, y: Any, targets: bool) -> bool:
     return all(np.ndim(site) == 2 for site in X)
 
 
-def rows_of(x: NDArray, where: Box, radius: float | None) -> NDArray[np.float64]:
+def rows_of(x: NDArray, where: PublicRange, radius: float | None) -> NDArray[np.float64]:
     """Records as rows of norm at most 1: the scaled features in a ball of 1/√2, and the constant 1/√2."""
     radius = default_radius(x.shape[1]) if radius is None else radius
     if not (radius > 0 and np.isfinite(radius)):

@@ -20,7 +20,7 @@ from coterie.fair.features import book_of
 __all__ = [
     "DEFAULT_RANGE",
     "BoundsWarning",
-    "Box",
+    "PublicRange",
     "box",
     "default_radius",
     "into_ball",
@@ -35,7 +35,7 @@ class BoundsWarning(UserWarning):
 
 
 @dataclass(frozen=True, eq=False)
-class Box:
+class PublicRange:
     """low ≤ x ≤ high for each column."""
 
     low: NDArray[np.float64]
@@ -56,7 +56,7 @@ class Box:
         return np.clip((x - self.middle) / self.half, -1.0, 1.0)
 
 
-def box(bounds: Bounds, columns: Sequence[Any], what: str, option: str) -> Box:
+def box(bounds: Bounds, columns: Sequence[Any], what: str, option: str) -> PublicRange:
     """The public box of these columns; without bounds the default one, with a warning.
 
     >>> box([(0, 10), (20, 60)], ["a", "b"], "features", "bounds").half.tolist()
@@ -76,7 +76,7 @@ def box(bounds: Bounds, columns: Sequence[Any], what: str, option: str) -> Box:
     if not all(isinstance(rule, Number) for rule in rules):
         raise InputError(f"{option}: these estimators take numbers only: encode categories by a public list first")
     numbers = [rule for rule in rules if isinstance(rule, Number)]
-    return Box(np.array([r.low for r in numbers]), np.array([r.high for r in numbers]))
+    return PublicRange(np.array([r.low for r in numbers]), np.array([r.high for r in numbers]))
 
 
 def default_radius(columns: int) -> float:

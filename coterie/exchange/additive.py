@@ -19,7 +19,7 @@ from typing import Self
 import numpy as np
 
 from coterie.exchange.fixed_point import Words
-from coterie.exchange.sums import Aborted, Kept, Opened, Part, SumTerms
+from coterie.exchange.sums import Aborted, Kept, Opened, SumPart, SumTerms
 from coterie.exchange.wire import SEED_BYTES, Kind, Rejected
 from coterie.privacy.secure import uniform_bits
 
@@ -62,19 +62,19 @@ class Additive(Kept):
         self._heard = {(number, kind): dict.fromkeys(answered, b"")}
         return self
 
-    def _share(self, words: Words) -> list[Part]:
+    def _share(self, words: Words) -> list[SumPart]:
         own, out = words.copy(), []
         for j in self.others:
             body = os.urandom(SEED_BYTES) if self.seeds else uniform_bits(self.size).astype("<u8").tobytes()
             own -= self._words(Kind.SHARE, body)
-            out.append(Part(Kind.SHARE, j, body))
+            out.append(SumPart(Kind.SHARE, j, body))
         self._own, self._total = own, np.zeros(self.size, np.uint64)
         return out
 
-    def _next(self, kind: Kind) -> list[Part]:
+    def _next(self, kind: Kind) -> list[SumPart]:
         self._need(Kind.SHARE)
         self._total = self._total + self._own
-        return [Part(kind, None, self._own.astype("<u8").tobytes())]
+        return [SumPart(kind, None, self._own.astype("<u8").tobytes())]
 
     def _result(self) -> Opened:
         self._need(Kind.SUM)

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from coterie.errors import InputError
 from coterie.exchange.wire import TAG, Envelope, Kind, Rejected
 
-__all__ = ["Keys", "Link", "PublicKeys", "derive"]
+__all__ = ["Channels", "Keys", "PublicKeys", "derive"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def derive(secret: bytes, *context: bytes) -> bytes:
     return HKDF(SHA256(), 32, None, info).derive(secret)
 
 
-class Link:
+class Channels:
     """One party's end of its channels to all others.
 
     `plan` is the 32-byte hash of the plan, `roster` everybody's public keys in the plan's order, own included.

@@ -26,7 +26,7 @@ from coterie.exchange.additive import expand
 from coterie.exchange.channels import derive
 from coterie.exchange.fixed_point import Words
 from coterie.exchange.shamir import Combiner, share_secret
-from coterie.exchange.sums import Aborted, Member, Opened, Part, SumTerms
+from coterie.exchange.sums import Aborted, Member, Opened, SumPart, SumTerms
 from coterie.exchange.wire import ENTRY, SEED_BYTES, SHARE_BODY, SHARE_BYTES, Kind, Rejected, bitmap_bytes
 
 __all__ = ["Masked"]
@@ -47,8 +47,8 @@ class Masked(Member):
         self._partners: frozenset[int] = frozenset()
         self._survivors: frozenset[int] = frozenset()
 
-    def _next(self, kind: Kind) -> list[Part]:
-        return [Part(kind, None, self._sum() if kind is Kind.SUM else self._unmask())]
+    def _next(self, kind: Kind) -> list[SumPart]:
+        return [SumPart(kind, None, self._sum() if kind is Kind.SUM else self._unmask())]
 
     def _sum(self) -> bytes:
         """What this party adds to the sum, and whose masks are in it."""
@@ -108,7 +108,7 @@ class Masked(Member):
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
-    def _share(self, words: Words) -> list[Part]:
+    def _share(self, words: Words) -> list[SumPart]:
         self._key, self._seed = X25519PrivateKey.generate(), os.urandom(SEED_BYTES)
         self._masked, self._partners, self._survivors = words.copy(), frozenset(), frozenset()
         n, public = (
@@ -118,7 +118,7 @@ class Masked(Member):
         keys = share_secret(self._key.private_bytes_raw(), self.threshold, n)
         seeds = share_secret(self._seed, self.threshold, n)
         self._kept = seeds[self.me]
-        return [Part(Kind.SHARE, j, public + keys[j] + seeds[j]) for j in self.others]
+        return [SumPart(Kind.SHARE, j, public + keys[j] + seeds[j]) for j in self.others]
 
     def _check(self, kind: Kind, sender: int, body: bytes) -> None:
         listed = bitmap_bytes(self.terms.parties)

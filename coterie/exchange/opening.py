@@ -8,25 +8,16 @@ neighbourhoods, whose differences contain one party.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from coterie.errors import InputError
 
-__all__ = ["check_members", "check_opening", "revealed"]
+__all__ = ["check_opening", "revealed"]
 
 _SMALL = 1e-9  # relative size below which a coefficient counts as zero
-
-
-def check_members(members: Collection[int], parties: int) -> None:
-    """Refuse a sum over some of the parties only."""
-    if set(members) != set(range(parties)):
-        raise InputError(
-            f"only the sum over all {parties} parties may be opened, got a sum over {len(set(members))}: with "
-            "overlapping neighbourhoods the differences of such sums reveal individual parties"
-        )
 
 
 def revealed(blocks: Sequence[ArrayLike], observer: int) -> dict[int, NDArray[np.float64]]:

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from coterie.errors import InputError
-from coterie.exchange.channels import Keys, Link
+from coterie.exchange.channels import Channels, Keys
 from coterie.exchange.members import member
-from coterie.exchange.sums import Aborted, Member, Opened, Part, SumTerms
+from coterie.exchange.sums import Aborted, Member, Opened, SumPart, SumTerms
 from coterie.exchange.wire import Envelope, Kind
 from coterie.graphs import Graph
 
@@ -25,7 +25,7 @@ __all__ = ["Post", "Routes", "Seat", "make_seats", "one_round"]
 class Seat:
     """A member with sealed channels to all others: what it says leaves as envelopes, what it hears comes in them."""
 
-    def __init__(self, link: Link, who: Member) -> None:
+    def __init__(self, link: Channels, who: Member) -> None:
         if who.terms.parties != link.parties:
             raise InputError(f"the encoding is for {who.terms.parties} parties, the roster has {link.parties}")
         self.link, self.member = link, who
@@ -47,7 +47,7 @@ class Seat:
         """The sum, or `Aborted`."""
         return self.member.result()
 
-    def _sealed(self, parts: Iterable[Part]) -> list[Envelope]:
+    def _sealed(self, parts: Iterable[SumPart]) -> list[Envelope]:
         return [
             self.link.seal(j, self.member.number, part.kind, part.body)
             for part in parts
@@ -123,7 +123,7 @@ def make_seats(terms: SumTerms, size: int, *, seeds: bool = True, plan: bytes | 
     keys = [Keys() for _ in range(terms.parties)]
     roster = [k.public for k in keys]
     return [
-        Seat(Link(plan, i, k, roster), member(terms, i, size, plan, seeds=seeds)) for i, k in enumerate(keys)
+        Seat(Channels(plan, i, k, roster), member(terms, i, size, plan, seeds=seeds)) for i, k in enumerate(keys)
     ]  # fmt: skip
 
 

@@ -32,7 +32,7 @@ from coterie.exchange.fixed_point import FixedPoint, Words
 from coterie.exchange.statement import Claim, Statement
 from coterie.exchange.wire import Kind, Rejected, additive_bytes, threshold_bytes
 
-__all__ = ["Aborted", "Kept", "Member", "Opened", "Part", "SumTerms"]
+__all__ = ["Aborted", "Kept", "Member", "Opened", "SumPart", "SumTerms"]
 
 
 class Aborted(Exception):
@@ -40,7 +40,7 @@ class Aborted(Exception):
 
 
 @dataclass(frozen=True)
-class Part:
+class SumPart:
     """Something a party says in a message round: to one receiver in confidence (if its kind is addressed), or to
     everybody (None)."""
 
@@ -152,7 +152,7 @@ class Member(ABC):
         """Whether the party has said all that there is to say."""
         return self._stage == len(self.kinds)
 
-    def share(self, number: int, words: Words) -> list[Part]:
+    def share(self, number: int, words: Words) -> list[SumPart]:
         """The first message round of a sum of these words."""
         if number <= self.number:
             raise InputError(f"round {number} was started before (the last one is {self.number}): shares are used once")
@@ -184,7 +184,7 @@ class Member(ABC):
         """Who has not answered in the message round that this party spoke in last."""
         return [j for j in self.others if j not in self._got(self.kinds[self._stage - 1])]
 
-    def proceed(self) -> list[Part]:
+    def proceed(self) -> list[SumPart]:
         """The next message round, without those who are missing; `Aborted` if they cannot be missed."""
         if not 0 < self._stage < len(self.kinds):
             raise InputError(f"party {self.me} has no message round to go on to in round {self.number}")
@@ -201,10 +201,10 @@ class Member(ABC):
     # -- of each protocol ----------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _share(self, words: Words) -> list[Part]: ...
+    def _share(self, words: Words) -> list[SumPart]: ...
 
     @abstractmethod
-    def _next(self, kind: Kind) -> list[Part]: ...
+    def _next(self, kind: Kind) -> list[SumPart]: ...
 
     @abstractmethod
     def _result(self) -> Opened: ...

@@ -11,7 +11,7 @@ from coterie.fair.features import Features, features
 from coterie.fair.mechanisms import Attribute, Release, release
 from coterie.fair.methods import METHODS, Method
 from coterie.fair.metrics import FairnessReport, evaluate, private_metrics
-from coterie.fair.noise import Grid, Seeded
+from coterie.fair.noise import GridNoise, Seeded
 from coterie.fair.penalised import CovariancePenalised, release_direction
 from coterie.fair.polynomial import Statistics
 from coterie.fair.printed import release_as_printed
@@ -23,7 +23,7 @@ __all__ = [
     "FairNetwork",
     "FairnessReport",
     "Features",
-    "Grid",
+    "GridNoise",
     "Method",
     "PrivateFairClassifier",
     "Release",

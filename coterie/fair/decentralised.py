@@ -27,7 +27,6 @@ from coterie.exchange.statement import Claim
 from coterie.exchange.sums import SumTerms
 from coterie.fair import mechanisms as mech
 from coterie.fair import polynomial as poly
-from coterie.fair.methods import METHODS
 from coterie.fair.noise import GRID_SIGMA, Law, Noise
 from coterie.fair.polynomial import Statistics
 from coterie.fair.solve import minimise, ridge_for
@@ -50,13 +49,6 @@ class FairNetwork:
     disagreement: float  # largest distance of a holder's weights from the mean
 
 
-def _method(name: str) -> tuple[Law, bool]:
-    how = METHODS.get(name)
-    if how is None or how.law is None:
-        raise InputError(f"no private release for method {name!r}")
-    return how.law, how.fair
-
-
 def fit_by_consensus(
     holders: Sequence[Statistics],
     mixing: Mixing,
@@ -75,12 +67,11 @@ def fit_by_consensus(
     Each holder pays (ε, δ) for all that it ever sends; a record sits at one holder, so that is the network's guarantee
     against an adversary who sees every message. Numbers of records are public.
     """
-    law, fair = _method(method)
+    _, law, split = mech.private_method(method, shares)
     if len(holders) != mixing.graph.size:
         raise InputError(f"{len(holders)} holders on a graph of {mixing.graph.size} nodes")
     n, walk = len(holders), np.linalg.matrix_power(mixing.dense(), rounds)
     d, groups = holders[0].dim, len(holders[0].groups)
-    split = shares if shares is not None else mech.FAIR_SHARES if fair else mech.PLAIN_SHARES
     levels = mech.levels_for(law, d, groups, epsilon=epsilon, delta=delta, shares=split, noise=noise)
     total = sum(h.count for h in holders)
     share: Floats | None = None
@@ -160,7 +151,7 @@ def fit_by_secret_sum(
     `colluding` holders may pool what they know (each holder's noise grows to make up for theirs). Noise comes from the
     operating system; an integer `random_state` makes a reproducible run, for study only. Gaussian methods only.
     """
-    law, fair = _method(method)
+    _, law, split = mech.private_method(method, shares)
     if law != "gaussian":
         raise InputError(f"secret sums carry discrete Gaussian noise: use relaxed-fm or adfc, not {method!r}")
     if not np.isfinite(epsilon):
@@ -168,7 +159,6 @@ def fit_by_secret_sum(
     rng = None if random_state is None else np.random.default_rng(random_state)
     source = _Shared(len(holders), colluding, rng)
     d, groups = holders[0].dim, len(holders[0].groups)
-    split = shares if shares is not None else mech.FAIR_SHARES if fair else mech.PLAIN_SHARES
     levels = mech.levels_for(law, d, groups, epsilon=epsilon, delta=delta, shares=split, noise=source)
     zero, one, two = levels.stages
     share = penalties = None

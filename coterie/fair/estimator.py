@@ -21,7 +21,7 @@ from coterie.errors import InputError
 from coterie.fair.features import Bounds, Features, book_of, features
 from coterie.fair.mechanisms import release
 from coterie.fair.methods import METHODS
-from coterie.fair.noise import Grid, Noise, Seeded
+from coterie.fair.noise import GridNoise, Noise, Seeded
 from coterie.fair.polynomial import Statistics
 from coterie.fair.printed import release_as_printed
 from coterie.privacy.accountants import account
@@ -252,7 +252,7 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
         if self.secure:
             if self.random_state is not None:
                 raise InputError(f"secure noise takes no seed: random_state must be None, got {self.random_state!r}")
-            return Grid()
+            return GridNoise()
         return Seeded(wide_generator(self.random_state))
 
     def _store(self, weights: NDArray, events: tuple) -> None:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from coterie.errors import InputError
 from coterie.fair import polynomial as poly
-from coterie.fair.methods import METHODS
+from coterie.fair.methods import METHODS, Method
 from coterie.fair.noise import Law, Noise, laplace_multiplier, total
 from coterie.fair.polynomial import Statistics
 from coterie.fair.solve import minimise, ridge_for
@@ -32,7 +32,7 @@ from coterie.privacy.calibration import calibrate
 from coterie.privacy.events import Event, NonPrivate
 
 __all__ = ["Attribute", "Levels", "Release", "levels_for", "noisy_coefficients", "noisy_covariance", "noisy_shares",
-           "release"]  # fmt: skip
+           "private_method", "release"]  # fmt: skip
 
 Floats = NDArray[np.float64]
 FAIR_SHARES = (0.05, 0.65, 0.30)
@@ -76,6 +76,15 @@ class Levels:
     stages: tuple[float | None, float | None, float | None]
     events: tuple[Event, ...]
     account: Account
+
+
+def private_method(name: str, shares: Sequence[float] | None = None) -> tuple[Method, Law, Sequence[float]]:
+    """A method that adds noise, its law, and how the budget is divided over the stages unless `shares` says so."""
+    how = METHODS.get(name)
+    if how is None or how.law is None:
+        private = ", ".join(slug for slug, m in METHODS.items() if m.law is not None)
+        raise InputError(f"no private release for method {name!r}: expected one of {private}")
+    return how, how.law, shares if shares is not None else FAIR_SHARES if how.fair else PLAIN_SHARES
 
 
 def levels_for(
@@ -126,15 +135,11 @@ def release(
 
     `signed`: whether features may be negative (public). `attribute` and `ratio`: group-wise noise (`pdfc`, `adfc`).
     """
-    how = METHODS.get(method)
-    if how is None or how.law is None:
-        private = ", ".join(slug for slug, m in METHODS.items() if m.law is not None)
-        raise InputError(f"no private release for method {method!r}: expected one of {private}")
+    how, law, split = private_method(method, shares)
     if attribute is not None and not how.attribute:
         raise InputError(f"method {method!r} has no group-wise noise: use pdfc or adfc")
-    split = shares if shares is not None else FAIR_SHARES if how.fair else PLAIN_SHARES
     groups = len(statistics.groups)
-    levels = levels_for(how.law, statistics.dim, groups, epsilon=epsilon, delta=delta, shares=split, noise=noise)
+    levels = levels_for(law, statistics.dim, groups, epsilon=epsilon, delta=delta, shares=split, noise=noise)
     share = noisy_shares(statistics, levels, noise)
     linear, quadratic, ridge = noisy_coefficients(statistics, levels, noise, attribute, ratio)
     penalties = None if share is None else noisy_covariance(statistics, share, levels, noise, signed)

@@ -19,7 +19,7 @@ from coterie.privacy.accountants import Account, account
 from coterie.privacy.events import DiscreteGaussian, Event, Gaussian, Laplace, flat
 from coterie.privacy.secure import GRID_LAPLACE_SCALE, GRID_VARIANCE, grid_noise
 
-__all__ = ["GRID_SIGMA", "Grid", "Law", "Noise", "Seeded", "laplace_multiplier", "total"]
+__all__ = ["GRID_SIGMA", "GridNoise", "Law", "Noise", "Seeded", "laplace_multiplier", "total"]
 
 Law = Literal["gaussian", "laplace"]
 Floats = NDArray[np.float64]
@@ -60,7 +60,7 @@ class Seeded:
         return Gaussian(sensitivity, multiplier) if law == "gaussian" else Laplace(sensitivity, 1 / multiplier)
 
 
-class Grid:
+class GridNoise:
     """Integer noise from the operating system (`coterie.privacy.secure.grid_noise`): no seed, no floating point."""
 
     secure = True

@@ -76,7 +76,7 @@ class CodingPlan(Settings):
     log: list[str] = Field(default_factory=list, description="numbers scaled by their logarithm")
 
 
-class RunPlan(Settings):
+class FairRunPlan(Settings):
     """[[runs]] One line of a table: a method with its settings, at every budget (ε and α may be inf)."""
 
     model_config = ConfigDict(allow_inf_nan=True)
@@ -97,7 +97,7 @@ class RunPlan(Settings):
     )
 
     @model_validator(mode="after")
-    def _known(self) -> RunPlan:
+    def _known(self) -> FairRunPlan:
         if self.method not in METHODS:
             raise ValueError(f"unknown method {self.method!r}: expected one of {', '.join(METHODS)}")
         how, given = METHODS[self.method], self.model_fields_set
@@ -129,7 +129,7 @@ class FairPlan(Settings):
     seeds: int = Field(10, ge=1)
     seed: int = Field(0, ge=0)
     holders: int = Field(5, ge=2, description="who shares the records in runs over several")
-    runs: list[RunPlan] = Field(min_length=1)
+    runs: list[FairRunPlan] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _named(self) -> FairPlan:
@@ -263,7 +263,7 @@ def run(study: Study, tell: Callable[[str], None] = lambda line: None) -> list[d
     return cells
 
 
-def _budgets(plan: FairPlan, r: RunPlan) -> list[tuple[float | None, float]]:
+def _budgets(plan: FairPlan, r: FairRunPlan) -> list[tuple[float | None, float]]:
     if METHODS[r.method].law is None:
         return [(None, plan.delta)]
     return [(e, d) for e in r.epsilons or plan.epsilons for d in r.deltas or [plan.delta]]
@@ -284,7 +284,7 @@ def _split(study: Study, made: Features, seed: int) -> _Split:
 
 
 def _train(
-    plan: FairPlan, r: RunPlan, made: Features, here: _Split, epsilon: float | None, delta: float, key: list[int]
+    plan: FairPlan, r: FairRunPlan, made: Features, here: _Split, epsilon: float | None, delta: float, key: list[int]
 ) -> tuple[np.ndarray, dict[str, Any]]:
     assert epsilon is not None
     rng = np.random.default_rng(key)
@@ -314,7 +314,7 @@ def _spread(values: list[float]) -> dict[str, float | None]:
 
 
 def _cell(
-    r: RunPlan, epsilon: float | None, delta: float, scores: list, last: dict[str, Any] | None, study: Study
+    r: FairRunPlan, epsilon: float | None, delta: float, scores: list, last: dict[str, Any] | None, study: Study
 ) -> dict[str, Any]:
     spent: Account | None = None if last is None else last["account"]
     inner: Account | None = None if last is None else last.get("attribute")

@@ -65,10 +65,6 @@ class Mixing:
         """W as a dense array, for small graphs."""
         return self.matrix().toarray()
 
-    def apply(self, x: np.ndarray) -> np.ndarray:
-        """W x, for x of shape (n,) or (n, d)."""
-        return self.matrix() @ x
-
     def check(self, *, nonnegative: bool = True) -> None:
         """Refuse what is not symmetric, doubly stochastic (1e-12), nonnegative and on a connected graph."""
         graph, n = self.graph, self.graph.size

@@ -5,7 +5,7 @@ parameter set (`flat`), after `check` has looked at every value.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from coterie.errors import InputError
 from coterie.privacy import pld, profiles
 
-__all__ = ["Event", "check", "flat", "from_json", "key_of", "merge", "static", "to_json", "watch_kinds"]
+__all__ = ["Event", "check", "fields_of", "flat", "key_of", "merge", "numeric_of", "static", "watch_kinds"]
 
 Floats = NDArray[np.float64]
 E = TypeVar("E", bound="Event")
@@ -74,7 +74,7 @@ class Event:
         )
 
     def __hash__(self) -> int:
-        return hash((type(self), *(getattr(self, name) for name in _fields(type(self))[1])))
+        return hash((type(self), *(getattr(self, name) for name in fields_of(type(self))[1])))
 
     @property
     def integer_orders(self) -> bool:
@@ -123,7 +123,7 @@ _COMMON = {"times": "a whole number >= 0", "slack": ">= 0", "tv": ">= 0"}
 _FIELDS: dict[type[Event], tuple[tuple[str, ...], tuple[str, ...]]] = {}
 
 
-def _fields(kind: type[Event]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def fields_of(kind: type[Event]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names of the numeric and of the static fields."""
     if kind not in _FIELDS:
         fields = dataclasses.fields(kind)
@@ -132,8 +132,9 @@ def _fields(kind: type[Event]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return _FIELDS[kind]
 
 
-def _numeric(event: Event) -> tuple[str, ...]:
-    return tuple(name for name in _fields(type(event))[0] if getattr(event, name) is not None)
+def numeric_of(event: Event) -> tuple[str, ...]:
+    """Names of the numeric fields that an event has."""
+    return tuple(name for name in fields_of(type(event))[0] if getattr(event, name) is not None)
 
 
 def check(event: Event) -> None:
@@ -141,7 +142,7 @@ def check(event: Event) -> None:
     if not isinstance(event, Event):
         raise InputError(f"expected a privacy event, got {event!r}")
     name, limits = type(event).__name__, {**_COMMON, **type(event).limits}
-    for field in _numeric(event):
+    for field in numeric_of(event):
         values = getattr(event, field)
         if not isinstance(values, float | int):
             values = np.asarray(values, float)
@@ -163,16 +164,16 @@ def flat(event: E) -> E:
 
 def merge(events: Iterable[Event]) -> list[Event]:
     """Flat events, one for each class and static setting; the order in which they came is forgotten."""
-    groups: dict[Any, list[Event]] = {}
+    groups: dict[tuple[object, ...], list[Event]] = {}
     for event in events:
         check(event)
-        static = tuple(getattr(event, name) for name in _fields(type(event))[1])
-        groups.setdefault((type(event), static, _numeric(event)), []).append(event)
+        static = tuple(getattr(event, name) for name in fields_of(type(event))[1])
+        groups.setdefault((type(event), static, numeric_of(event)), []).append(event)
     return [_grouped(group) for group in groups.values()]
 
 
 def _grouped(events: Sequence[E]) -> E:
-    names = _numeric(events[0])
+    names = numeric_of(events[0])
     at = names.index("times")
     tables = []
     for event in events:
@@ -190,7 +191,7 @@ def _grouped(events: Sequence[E]) -> E:
     return dataclasses.replace(events[0], **(values | {"times": times.astype(np.int64)}))
 
 
-def key_of(event: Event) -> tuple[Any, ...] | None:
+def key_of(event: Event) -> tuple[object, ...] | None:
     """What two equal events have in common, to look them up by; None for one with arrays."""
     key = (type(event), *vars(event).values())
     try:
@@ -198,47 +199,3 @@ def key_of(event: Event) -> tuple[Any, ...] | None:
     except TypeError:
         return None
     return key
-
-
-def to_json(event: Event) -> dict[str, Any]:
-    """The event as JSON values, exactly: numbers as hexadecimal floats (arrays as nested lists), counts as integers.
-
-    >>> from coterie.privacy.events import Gaussian
-    >>> to_json(Gaussian(0.5, 2.0, times=3))["sigma"], from_json(to_json(Gaussian(0.5, 2.0, times=3))).times
-    ('0x1.0000000000000p+1', 3)
-    """
-    check(event)
-    fields: dict[str, Any] = {"kind": type(event).__name__}
-    for name in _numeric(event):
-        fields[name] = _nested(np.asarray(getattr(event, name), float).tolist(), int if name == "times" else float.hex)
-    static = {name: getattr(event, name) for name in _fields(type(event))[1]}
-    return fields | {name: int(value) if isinstance(value, np.integer) else value for name, value in static.items()}
-
-
-def from_json(fields: Mapping[str, Any]) -> Event:
-    """The event that `to_json` wrote; an `InputError` if it is not one."""
-    try:
-        kind = _kinds()[fields["kind"]]
-        numeric, static = _fields(kind)
-        values: dict[str, Any] = {name: fields[name] for name in static}
-        for name in numeric:
-            if name in fields:
-                value = _nested(fields[name], int if name == "times" else float.fromhex)
-                values[name] = np.array(value) if isinstance(value, list) else value
-        if set(fields) - {"kind", *numeric, *static}:
-            raise KeyError("unknown field")
-        event = kind(**values)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise InputError(f"expected a privacy event in JSON, got {str(fields)[:80]!r}") from error
-    check(event)
-    return event
-
-
-def _nested(value: Any, convert: Any) -> Any:
-    return [_nested(item, convert) for item in value] if isinstance(value, list) else convert(value)
-
-
-def _kinds(kind: type[Event] = Event) -> dict[str, type[Event]]:
-    """Every class of events that has been defined, by name."""
-    found = {sub.__name__: sub for sub in kind.__subclasses__()}
-    return found | {name: sub for base in kind.__subclasses__() for name, sub in _kinds(base).items()}

@@ -16,7 +16,7 @@ import numpy as np
 
 from coterie.errors import InputError
 from coterie.privacy import pld, profiles, rdp
-from coterie.privacy.base import Event, Floats, check, flat, from_json, merge, static, to_json
+from coterie.privacy.base import Event, Floats, check, flat, merge, static
 
 __all__ = [
     "DiscreteGaussian",
@@ -34,9 +34,7 @@ __all__ = [
     "SparseVector",
     "check",
     "flat",
-    "from_json",
     "merge",
-    "to_json",
 ]
 
 

@@ -17,7 +17,7 @@ The stop is final: after a refusal only free messages are accepted.
 import dataclasses
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -191,7 +191,7 @@ class Allowance:
             Fraction(0),
         )  # fmt: skip
         self.spent: Fraction | float = Fraction(0)
-        self._seen: dict[tuple[Any, ...] | None, list[_Charge]] = {}
+        self._seen: dict[tuple[object, ...] | None, list[_Charge]] = {}
 
     def price(self, events: Sequence[Event]) -> Taken:
         """What charging all these events would take; raises `BudgetExceeded` if they are not all left in the plan."""

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from coterie.errors import InputError
 
-__all__ = ["NAMES", "iteration", "iteration_total", "make", "optimal", "periodic", "periodic_total", "power", "uniform"]
+__all__ = ["NAMES", "iteration", "make", "optimal", "periodic", "periodic_total", "power", "uniform"]
 
 Floats = NDArray[np.float64]
 
@@ -101,11 +101,6 @@ def periodic_total(rounds: int, rate: float, period: int = 1) -> float:
     if rate == 1:
         return float(rounds)
     return float(period * (rate**-whole - 1) / (1 / rate - 1) + rest * rate**-whole)
-
-
-def iteration_total(rounds: int, rate: float) -> float:
-    """A = Σ 1/v_k of the iteration-based schedule: 1 + rate·T(T² − 1)/3."""
-    return 1 + rate * rounds * (_rounds(rounds) ** 2 - 1) / 3
 
 
 def _rounds(rounds: int) -> int:

@@ -43,11 +43,8 @@ __all__ = [
     "exact_discrete_gaussian",
     "exact_discrete_laplace",
     "grid_noise",
-    "permutation",
-    "poisson_subset",
     "uniform",
     "uniform_bits",
-    "uniform_subset",
 ]
 
 GRID_VARIANCE = 1024**2 * (1 + 64**2)
@@ -99,35 +96,3 @@ def uniform(shape: Shape) -> NDArray[np.float64]:
     """Independent uniforms (K + ½)/2^64, K uniform in 0 … 2^64-1, rounded to float64 within the open (0, 1)."""
     centred = uniform_bits(shape).astype(np.float64) + 0.5
     return np.minimum(centred * 2.0**-64, 1 - 2.0**-53)
-
-
-def permutation(n: int) -> NDArray[np.int64]:
-    """A uniformly random order of 0 … n-1: the ranks of n 64-bit keys, all drawn anew should two be equal."""
-    while True:
-        keys = uniform_bits(n)
-        order = np.argsort(keys)
-        ranked = keys[order]
-        if not np.any(ranked[1:] == ranked[:-1]):
-            return order.astype(np.int64)
-
-
-def uniform_subset(n: int, size: int) -> NDArray[np.int64]:
-    """`size` of 0 … n-1 without replacement, in random order; all such sequences are equally likely."""
-    if not 0 <= size <= n:
-        raise InputError(f"size must be in 0..{n}, got {size}")
-    return permutation(n)[:size]
-
-
-def poisson_subset(n: int, rate: float) -> NDArray[np.int64]:
-    """Each of 0 … n-1 independently with probability `rate`, in increasing order.
-
-    The probability is `rate` rounded down to a multiple of 2^-128: for a float64 rate ≥ 2^-75, `rate` itself.
-    """
-    if not 0 <= rate <= 1:
-        raise InputError(f"rate must be in [0, 1], got {rate}")
-    high, low = words64(count_of(n)), words64(count_of(n))
-    limit = math.floor(Fraction(rate) * 2**128)
-    if limit == 2**128:
-        return np.arange(n, dtype=np.int64)
-    top, rest = np.uint64(limit >> 64), np.uint64(limit & (2**64 - 1))
-    return np.flatnonzero((high < top) | ((high == top) & (low < rest))).astype(np.int64)

@@ -29,7 +29,7 @@ from jaxtyping import Array, Float
 from coterie.errors import InputError
 from coterie.problems.records import clip_factor, sound
 
-__all__ = ["Agent", "Cost", "Coupled", "Gap", "Kkt", "Quadratic", "Smooth", "quadratic_agent", "smooth_agent"]
+__all__ = ["Cost", "Coupled", "CoupledAgent", "Gap", "Kkt", "Quadratic", "Smooth", "quadratic_agent", "smooth_agent"]
 
 Numbers = Any  # arrays: float64 on the host, traced inside a run
 Values = float | int | Sequence[Any] | np.ndarray  # one number, or one per coordinate
@@ -134,7 +134,7 @@ class Smooth(Cost):
         return jax.lax.fori_loop(0, steps, step, jnp.clip(centre, low, high))
 
 
-class Agent(eqx.Module):
+class CoupledAgent(eqx.Module):
     """One agent: its private `cost` and, public, everything else. Make one with `quadratic_agent` or `smooth_agent`."""
 
     cost: Cost
@@ -163,7 +163,7 @@ def quadratic_agent(
     slope_range: tuple[Values, Values] | None = None,
     records: int = 1,
     start: Values | None = None,
-) -> Agent:
+) -> CoupledAgent:
     """An agent with cost Σ curvature x²/2 + slope x.
 
     Args:
@@ -216,7 +216,7 @@ def smooth_agent(
     low: Values = -np.inf,
     high: Values = np.inf,
     start: Values | None = None,
-) -> Agent:
+) -> CoupledAgent:
     """An agent with any smooth convex cost function(data, x) written in JAX.
 
     Args:
@@ -258,7 +258,7 @@ class Coupled:
     3
     """
 
-    def __init__(self, agents: Sequence[Agent], total: Values):
+    def __init__(self, agents: Sequence[CoupledAgent], total: Values):
         self.agents = tuple(agents)
         self.total = np.atleast_1d(np.asarray(total, float))
         if not self.agents:
@@ -356,7 +356,7 @@ def _agent(
     strong: float,
     smooth: float,
     gap: Gap,
-) -> Agent:
+) -> CoupledAgent:
     dim = low.size
     a = np.eye(dim) if matrix is None else np.atleast_2d(np.asarray(matrix, float))
     if a.ndim != 2 or a.shape[1] != dim or not np.all(np.isfinite(a)):
@@ -369,10 +369,10 @@ def _agent(
         if np.any(first < low) or np.any(first > high):
             raise InputError(f"start {first.tolist()} lies outside the bounds")
     known = Gap(*(np.asarray(x, float) for x in gap))
-    return Agent(cost, a, low, high, first, np.asarray(strong, float), np.asarray(smooth, float), known)
+    return CoupledAgent(cost, a, low, high, first, np.asarray(strong, float), np.asarray(smooth, float), known)
 
 
-def _reach(agent: Agent) -> np.ndarray:
+def _reach(agent: CoupledAgent) -> np.ndarray:
     """(least, most) of A_i x_i over the box, row by row."""
     with np.errstate(invalid="ignore"):
         ends = np.stack([agent.matrix * agent.low, agent.matrix * agent.high])

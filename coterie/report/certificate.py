@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,11 +36,14 @@ from coterie.losses import by_labels
 from coterie.losses.base import problem_of
 from coterie.plan import Plan
 from coterie.privacy.accountants import account
-from coterie.privacy.base import _fields
-from coterie.privacy.events import Event, merge
+from coterie.privacy.codec import Json, every_kind, from_row, to_rows
+from coterie.privacy.events import Event
 from coterie.problems import Problem
 from coterie.problems.labels import ClassNumbers
 from coterie.report.statements import SECURE, SIMULATED, statements
+
+if TYPE_CHECKING:  # of the extra `deploy`
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 __all__ = [
     "SCHEMA",
@@ -52,7 +55,6 @@ __all__ = [
     "claims",
     "code_hash",
     "decode",
-    "encode",
     "facts",
     "lossless",
     "plan_hash",
@@ -67,7 +69,6 @@ __all__ = [
 
 SCHEMA = 2
 LIBRARIES = ("jax", "numpy", "scipy", "dp-accounting")
-_DEFAULTS = {"slack": 0.0, "tv": 0.0}
 
 
 def certificate(
@@ -103,7 +104,7 @@ def certificate(
     for members, place in _alike(priced.places, kind.reshape(-1)):
         own = charged.get(int(members[0]))
         rounds = priced.rounds if charged and own is None else done
-        spent = encode(run_events(priced.algorithm, priced.cfg, place, rounds) if own is None else own)
+        spent = to_rows(run_events(priced.algorithm, priced.cfg, place, rounds) if own is None else own)
         agents.append(
             {
                 "members": _ranges(members),
@@ -197,7 +198,7 @@ def central(
     if found is None or plan.privacy is None or sums is None or sums.honest is None:
         return None
     event = central_event(algorithm, cfg, places, sums.honest, sums.fraction_bits, rounds)
-    rows = encode([event])
+    rows = to_rows([event])
     budget = float(np.min(plan.privacy.epsilon))
     return {
         "name": found.name, "adversary": found.adversary, "budget": budget, "events": rows,
@@ -211,7 +212,7 @@ def _account(rows: bytes, delta: float) -> tuple[dict[str, float], float, str]:
     return total.all, total.epsilon, total.accountant
 
 
-def totals(rows: list[dict[str, Any]], delta: float | None) -> dict[str, Any]:
+def totals(rows: list[dict[str, Json]], delta: float | None) -> dict[str, Any]:
     """ε by every valid accountant, the smallest, and which one proves it; without a δ nothing is private."""
     if delta is None:
         return {"totals": {"non-private": "inf"}, "epsilon": "inf", "accountant": "non-private"}
@@ -222,68 +223,22 @@ def totals(rows: list[dict[str, Any]], delta: float | None) -> dict[str, Any]:
 # ---- events as plain data --------------------------------------------------------------------------------------------
 
 
-def encode(events: Iterable[Event]) -> list[dict[str, Any]]:
-    """Events as rows of plain numbers, equal ones counted in `times`; a slack or tv of 0 is left out.
-
-    >>> from coterie.privacy.events import Gaussian
-    >>> encode([Gaussian(1.0, 5.0), Gaussian(1.0, 5.0)])
-    [{'kind': 'Gaussian', 'adjacency': 'replace-one', 'times': 2, 'sensitivity': 1.0, 'sigma': 5.0}]
-    """
-    rows = []
-    for event in merge(events):
-        numeric, static = _fields(type(event))
-        shared = {"kind": type(event).__name__, **{n: getattr(event, n) for n in sorted(static)}}
-        names = [n for n in numeric if n != "times" and getattr(event, n) is not None]
-        for k, times in enumerate(event.times):
-            values = {n: lossless(float(getattr(event, n)[k])) for n in names}
-            kept = {n: v for n, v in values.items() if n not in _DEFAULTS or v != _DEFAULTS[n]}
-            rows.append({**shared, "times": int(times), **kept})
-    return rows
-
-
 @cache
-def _kinds() -> dict[str, tuple[type[Event], dict[str, tuple[type, ...]]]]:
-    """Every kind of event of the package, those of single algorithms included, with the types of its static fields."""
+def _kinds() -> dict[str, type[Event]]:
+    """Every kind of event of the package, those of single algorithms included."""
     all_algorithms()
-    found, left = {}, list(Event.__subclasses__())
-    while left:
-        kind = left.pop()
-        left += kind.__subclasses__()
-        if kind.__module__.startswith("coterie."):
-            hints = get_type_hints(kind)
-            found[kind.__name__] = (kind, {n: get_args(hints[n]) or (hints[n],) for n in _fields(kind)[1]})
-    return found
+    return {name: kind for name, kind in every_kind().items() if kind.__module__.startswith("coterie.")}
 
 
-def decode(rows: Iterable[Mapping[str, Any]]) -> list[Event]:
-    """The events that `encode` wrote; anything else is an InputError."""
-    events: list[Event] = []
-    for row in rows:
-        if str(row.get("kind")) not in _kinds():
-            raise InputError(f"unknown kind of event {row.get('kind')!r}")
-        kind, static = _kinds()[row["kind"]]
-        numeric = _fields(kind)[0]
-        values = {name: value for name, value in row.items() if name != "kind"}
-        for name, value in values.items():
-            if name in numeric:
-                if isinstance(value, bool) or not (isinstance(value, int | float) or value == "inf"):
-                    raise InputError(f"{kind.__name__}: {name} must be a number, got {value!r}")
-                values[name] = float(value)
-            elif name not in static:
-                raise InputError(f"{kind.__name__} has no field {name!r}")
-            elif type(value) not in static[name]:
-                raise InputError(f"{kind.__name__}: {name} must not be {value!r}")
-        try:
-            events.append(kind(**values))
-        except TypeError as error:
-            raise InputError(f"{kind.__name__}: {error}") from None
-    return events
+def decode(rows: Iterable[Mapping[str, Json]]) -> list[Event]:
+    """The events of a certificate's rows; anything else is an InputError."""
+    return [from_row(row, _kinds()) for row in rows]
 
 
 # ---- canonical form, digest, signature -------------------------------------------------------------------------------
 
 
-def canonical(content: Any) -> bytes:
+def canonical(content: object) -> bytes:
     """One byte string for one content: sorted keys, no spaces, UTF-8, the fewest digits that give the same float64."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.encode("utf-8", "surrogatepass")
@@ -304,7 +259,7 @@ def signed_text(digest: str) -> bytes:
     return b"coterie certificate 1\n" + digest.encode()
 
 
-def seal(body: Mapping[str, Any], key: Path | None = None) -> dict[str, Any]:
+def seal(body: Mapping[str, object], key: Path | None = None) -> dict[str, object]:
     """The certificate with its digest and, with the PEM file of an Ed25519 private key, its signature."""
     private = None if key is None else private_key(key)
     signer = None if private is None else private.public_key().public_bytes_raw().hex()
@@ -314,7 +269,7 @@ def seal(body: Mapping[str, Any], key: Path | None = None) -> dict[str, Any]:
     return {**content, "digest": digest, "signature": signature}
 
 
-def private_key(path: Path) -> Any:
+def private_key(path: Path) -> Ed25519PrivateKey:
     """The Ed25519 private key of an unencrypted PEM file."""
     try:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -355,7 +310,7 @@ def code_hash() -> str:
 # ---- small pieces ----------------------------------------------------------------------------------------------------
 
 
-def facts(plan: Plan, network: Network) -> dict[str, Any]:
+def facts(plan: Plan, network: Network) -> dict[str, object]:
     """What the plan may leave to the data: shape of the problem, names, edges of a graph that came from a file; and
     what a loader read from the records besides.
     """

@@ -30,17 +30,18 @@ from coterie.losses.base import need_facts, problem_of
 from coterie.plan import Plan, validate
 from coterie.privacy.accountants import total_mu
 from coterie.privacy.calibration import TOLERANCE
+from coterie.privacy.codec import to_rows
 from coterie.report import certificate as c
 from coterie.report.form import LARGEST
 from coterie.report.statements import statements
 
-__all__ = ["Rejected", "derive", "equal"]
+__all__ = ["Refuted", "derive", "equal"]
 
 TOO_LARGE = "the plan's made data is too large to be made again: sizes and names were not compared with it"
 EVENTS = 1e-9  # relative: how far two machines may differ in the last digits of an event, or of noise in closed form
 
 
-class Rejected(Exception):
+class Refuted(Exception):
     """The certificate is wrong; the message names the first field and what was expected."""
 
 
@@ -61,7 +62,7 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
         if secure:
             algorithm = _deployed(plan, algorithm)
         if (plan.run.rounds or 0) > LARGEST:
-            raise Rejected(f"plan.run.rounds: {plan.run.rounds} is more than is checked here")
+            raise Refuted(f"plan.run.rounds: {plan.run.rounds} is more than is checked here")
         settled = settle(plan, network, algorithm)
         with jax.enable_x64(True):
             places = jax.tree.map(lambda x: jnp.asarray(np.asarray(x, float)), settled.places)
@@ -71,11 +72,11 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
             everyone = np.concatenate([np.arange(first, last + 1) for first, last in members])
             facts = (places.count, places.degree, places.self_weight, places.unit)
             if any(np.ptp(np.asarray(fact)[everyone]) > 1e-12 for fact in facts):
-                raise Rejected(f"agents[{k}].members: these agents stand in different places")
+                raise Refuted(f"agents[{k}].members: these agents stand in different places")
             if rounds > settled.rounds:
-                raise Rejected(f"agents[{k}].rounds: the plan has {settled.rounds}, got {rounds}")
+                raise Refuted(f"agents[{k}].rounds: the plan has {settled.rounds}, got {rounds}")
             events = run_events(algorithm, settled.cfg, rows(places, int(everyone[0])), rounds)
-            agents.append({"neighbours": int(network.graph.degrees[everyone[0]]), "events": c.encode(events)})
+            agents.append({"neighbours": int(network.graph.degrees[everyone[0]]), "events": to_rows(events)})
         if plan.privacy is not None:  # noise that is searched for is known to the search's tolerance
             searched = secure or plan.exchange.central
             found = noise_of(plan, settled)
@@ -86,7 +87,7 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
         most = max(rounds for *_, rounds in given["agents"])
         central = c.central(plan, network, algorithm, settled.cfg, places, most)
     except Exception as error:  # a plan that nobody has run yet may fail in any way
-        return str(error) if isinstance(error, InputError | Rejected) else f"plan: cannot be derived: {error!r}"
+        return str(error) if isinstance(error, InputError | Refuted) else f"plan: cannot be derived: {error!r}"
     settings = c.lossless(settled.cfg.model_dump(mode="json"))
     name = None if central is None else central["name"]
     said = statements(
@@ -106,13 +107,13 @@ def _network(plan: Plan, public: dict[str, Any], sizes: np.ndarray, secure: bool
     """The public side from the certificate, compared with the plan where that says or makes it."""
     stated = public_sizes(plan)
     if stated is not None and stated.tolist() != sizes.tolist():
-        raise Rejected(f"agents.records: the plan's sizes are {stated.tolist()[:20]}, not {sizes.tolist()[:20]}")
+        raise Refuted(f"agents.records: the plan's sizes are {stated.tolist()[:20]}, not {sizes.tolist()[:20]}")
     if public["loss"] not in ((plan.problem.loss,) if plan.problem.loss else BY_LABELS):
-        raise Rejected(f"public.loss: the plan says {plan.problem.loss or 'that the labels decide'}")
+        raise Refuted(f"public.loss: the plan says {plan.problem.loss or 'that the labels decide'}")
     if plan.problem.dim not in (None, public["features"]):
-        raise Rejected(f"public.features: the plan says {plan.problem.dim}")
+        raise Refuted(f"public.features: the plan says {plan.problem.dim}")
     if public["classes"] is not None and plan.problem.classes not in (None, public["classes"]):
-        raise Rejected(f"public.classes: the plan says {plan.problem.classes}")
+        raise Refuted(f"public.classes: the plan says {plan.problem.classes}")
     source = find_source(plan.data.source)
     if source.made and not _too_large(plan):
         made = public_network(plan)
@@ -140,12 +141,12 @@ def _too_large(plan: Plan) -> bool:
 def _graph(plan: Plan, public: dict[str, Any]) -> Graph:
     size = public["agents"]
     if from_outside(plan.graph.kind) != (public["edges"] is not None):
-        raise Rejected("public.edges: listed for graphs from a file, and only for those")
+        raise Refuted("public.edges: listed for graphs from a file, and only for those")
     if public["edges"] is None:
         return plan.graph.graph(size)
     edges = [tuple(edge) for edge in public["edges"]]
     if edges != sorted(set(edges)) or not all(0 <= i < j < size for i, j in edges):
-        raise Rejected(f"public.edges: expected sorted pairs i < j < {size}, each once")
+        raise Refuted(f"public.edges: expected sorted pairs i < j < {size}, each once")
     return Graph(size, np.array(edges), plan.graph.kind)
 
 
@@ -166,15 +167,15 @@ def equal(where: str, got: Any, expected: Any, tolerance: float) -> None:
     if isinstance(expected, dict) and isinstance(got, dict):
         for name in (*expected, *got):
             if name not in got or name not in expected:
-                raise Rejected(f"{where}.{name}: {'missing' if name not in got else 'unknown'}")
+                raise Refuted(f"{where}.{name}: {'missing' if name not in got else 'unknown'}")
             equal(f"{where}.{name}", got[name], expected[name], tolerance)
     elif isinstance(expected, list) and isinstance(got, list):
         if len(got) != len(expected):
-            raise Rejected(f"{where}: expected {len(expected)} entries, got {len(got)}")
+            raise Refuted(f"{where}: expected {len(expected)} entries, got {len(got)}")
         for k, (one, other) in enumerate(zip(got, expected, strict=True)):
             equal(f"{where}[{k}]", one, other, tolerance)
     elif not _close(got, expected, tolerance):
-        raise Rejected(f"{where}: expected {expected!r}, got {got!r}")
+        raise Refuted(f"{where}: expected {expected!r}, got {got!r}")
 
 
 def _close(got: Any, expected: Any, tolerance: float) -> bool:

@@ -14,7 +14,7 @@ from coterie.coupled import admm as coupled
 from coterie.fair import METHODS
 from coterie.report.markdown import code, table
 
-__all__ = ["MEANING", "Entry", "Source", "collect", "declared", "errata"]
+__all__ = ["MEANING", "ErrataEntry", "ErrataSource", "collect", "declared", "errata"]
 
 MEANING = {
     "privacy": "a printed guarantee is false: the method as printed leaks more than it says",
@@ -26,7 +26,7 @@ MEANING = {
 """What each severity says, worst first."""
 
 
-class Source(NamedTuple):
+class ErrataSource(NamedTuple):
     """Whatever implements a paper and says what the paper got wrong."""
 
     slug: str
@@ -36,32 +36,33 @@ class Source(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Entry:
+class ErrataEntry:
     """One erratum and every algorithm that declares it, in the order of their names."""
 
     erratum: Erratum
     algorithms: tuple[str, ...]
 
 
-def collect(algorithms: Sequence[Source]) -> list[Entry]:
+def collect(algorithms: Sequence[ErrataSource]) -> list[ErrataEntry]:
     """Every erratum once, however many modules declare it."""
     found: dict[Erratum, list[str]] = {}
     for algorithm in algorithms:
         for erratum in algorithm.errata:
             found.setdefault(erratum, []).append(algorithm.slug)
-    return [Entry(erratum, tuple(slugs)) for erratum, slugs in found.items()]
+    return [ErrataEntry(erratum, tuple(slugs)) for erratum, slugs in found.items()]
 
 
-def declared() -> list[Source]:
+def declared() -> list[ErrataSource]:
     """Everything that declares errata: the algorithms, the fair methods, the method of coupled problems."""
     found = [
-        Source(a.slug, a.reference, a.errata, "as_printed" in a.config.model_fields) for a in all_algorithms().values()
+        ErrataSource(a.slug, a.reference, a.errata, "as_printed" in a.config.model_fields)
+        for a in all_algorithms().values()
     ]
-    found += [Source(m.slug, m.reference, m.errata) for m in METHODS.values()]
-    return [*found, Source("coupled", coupled.REFERENCE, coupled.ERRATA, printed=True)]
+    found += [ErrataSource(m.slug, m.reference, m.errata) for m in METHODS.values()]
+    return [*found, ErrataSource("coupled", coupled.REFERENCE, coupled.ERRATA, printed=True)]
 
 
-def errata(algorithms: Sequence[Source] | None = None) -> str:
+def errata(algorithms: Sequence[ErrataSource] | None = None) -> str:
     """Markdown: how many errors of each kind, then, for each algorithm, where, printed, true, severity."""
     every = list(declared() if algorithms is None else algorithms)
     entries = collect(every)

@@ -46,27 +46,26 @@ class _Algorithm(_Table):
     settings: dict[str, Any]
 
 
-class _Group(_Table):
+class _Paid(_Table):
+    events: list[dict[str, Any]]
+    totals: Annotated[dict[str, Number], Field(min_length=1)]
+    epsilon: Number
+    accountant: str
+
+
+class _FormGroup(_Paid):
     members: Annotated[list[Annotated[list[Whole], Field(min_length=2, max_length=2)]], Field(min_length=1)]
     records: Annotated[int, Field(ge=1)]
     neighbours: Whole
     budget: Annotated[float, Field(gt=0)] | None
     noise_multiplier: Annotated[float, Field(ge=0)]
     rounds: Annotated[int, Field(ge=1)]
-    events: list[dict[str, Any]]
-    totals: Annotated[dict[str, Number], Field(min_length=1)]
-    epsilon: Number
-    accountant: str
 
 
-class _Central(_Table):
+class _Central(_Paid):
     name: str
     adversary: str
     budget: Annotated[float, Field(gt=0)]
-    events: list[dict[str, Any]]
-    totals: Annotated[dict[str, Number], Field(min_length=1)]
-    epsilon: Number
-    accountant: str
 
 
 class _Run(_Table):
@@ -89,7 +88,7 @@ class Certificate(_Table):
     plan_sha256: Hash
     public: _Public
     algorithm: _Algorithm
-    agents: Annotated[list[_Group], Field(min_length=1)]
+    agents: Annotated[list[_FormGroup], Field(min_length=1)]
     central: _Central | None
     statements: list[_Said]
     run: _Run

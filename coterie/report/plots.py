@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
@@ -11,9 +11,14 @@ import numpy as np
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import networkx as nx
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from coterie.experiment import Network
 from coterie.report.result import epsilon_words
+
+if TYPE_CHECKING:  # a comparison draws by this module
+    from coterie.comparison import Cell
 
 __all__ = ["curves", "network", "style"]
 
@@ -23,7 +28,7 @@ INK, RUN, POOLED, ALONE = "#333333", "#1f6fb4", "#2a9d5c", "#c8553d"
 FEW = 8  # measurements so few that each is marked: a line alone would hide where they are, or that there is one
 
 
-def style(axis: Any) -> None:
+def style(axis: Axes) -> None:
     """Two spines and a faint grid."""
     axis.spines[["top", "right"]].set_visible(False)
     axis.grid(alpha=0.25, linewidth=0.6)
@@ -99,26 +104,26 @@ def network(network: Network, path: Path) -> None:
     plt.close(figure)
 
 
-def _series(cells: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    out: dict[str, list[dict[str, Any]]] = {}
+def _series(cells: list[Cell]) -> dict[str, list[Cell]]:
+    out: dict[str, list[Cell]] = {}
     for cell in cells:
         out.setdefault(cell["method"], []).append(cell)
     return {k: sorted(v, key=lambda c: c["epsilon"] or float("inf")) for k, v in out.items()}
 
 
-def _colours(labels: list[str]) -> dict[str, Any]:
+def _colours(labels: list[str]) -> dict[str, tuple[float, ...]]:
     palette = plt.get_cmap("tab20").colors  # type: ignore[attr-defined]
     return {label: palette[(2 * i) % 20 + (2 * i // 20) % 2] for i, label in enumerate(labels)}
 
 
-def _finish(figure: Any, axis: Any, path: Path) -> None:
+def _finish(figure: Figure, axis: Axes, path: Path) -> None:
     style(axis)
     axis.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     figure.savefig(path, dpi=130, format="png")
     plt.close(figure)
 
 
-def score_against_epsilon(cells: list[dict[str, Any]], references: dict[str, dict[str, float]], path: Path) -> None:
+def score_against_epsilon(cells: list[Cell], references: dict[str, dict[str, float]], path: Path) -> None:
     """Score of every method against the budget; references and non-private methods as lines."""
     figure, axis = plt.subplots(figsize=(8.5, 4.6), layout="constrained")
     series = _series(cells)
@@ -150,7 +155,7 @@ def score_against_epsilon(cells: list[dict[str, Any]], references: dict[str, dic
     _finish(figure, axis, path)
 
 
-def loss_against_round(cells: list[dict[str, Any]], references: dict[str, dict[str, float]], path: Path) -> None:
+def loss_against_round(cells: list[Cell], references: dict[str, dict[str, float]], path: Path) -> None:
     """Train loss against rounds at the budget nearest to 1, bands ± one std over seeds."""
     figure, axis = plt.subplots(figsize=(8.5, 4.6), layout="constrained")
     budgets = {c["epsilon"] for c in cells if c["epsilon"] is not None}
@@ -171,7 +176,7 @@ def loss_against_round(cells: list[dict[str, Any]], references: dict[str, dict[s
     _finish(figure, axis, path)
 
 
-def loss_against_time(cells: list[dict[str, Any]], references: dict[str, dict[str, float]], path: Path) -> None:
+def loss_against_time(cells: list[Cell], references: dict[str, dict[str, float]], path: Path) -> None:
     """Train loss against virtual time (computing and sending), for algorithms that keep time."""
     figure, axis = plt.subplots(figsize=(8.5, 4.6), layout="constrained")
     colours = _colours(list(dict.fromkeys(c["method"] for c in cells)))
@@ -187,7 +192,7 @@ def loss_against_time(cells: list[dict[str, Any]], references: dict[str, dict[st
     _finish(figure, axis, path)
 
 
-def score_against_bytes(cells: list[dict[str, Any]], references: dict[str, dict[str, float]], path: Path) -> None:
+def score_against_bytes(cells: list[Cell], references: dict[str, dict[str, float]], path: Path) -> None:
     """Score against traffic, one point per method and budget."""
     figure, axis = plt.subplots(figsize=(8.5, 4.6), layout="constrained")
     series = _series(cells)

@@ -28,18 +28,19 @@ from pydantic import ValidationError
 
 import coterie
 from coterie.errors import InputError
+from coterie.privacy.codec import to_rows
 from coterie.report import certificate as c
-from coterie.report.derivation import EVENTS, Rejected, derive, equal
+from coterie.report.derivation import EVENTS, Refuted, derive, equal
 from coterie.report.form import Certificate
 from coterie.report.released import MODEL, contents
 
-__all__ = ["Certificate", "Rejected", "Verdict", "parse", "public_key", "verify"]
+__all__ = ["Certificate", "Refuted", "Verified", "parse", "public_key", "verify"]
 
 TOTALS = 1e-6  # relative: how far two machines may differ in the last digits of a total
 
 
 @dataclasses.dataclass(frozen=True)
-class Verdict:
+class Verified:
     """A certificate that holds: what it says, and what the reader should know besides."""
 
     content: Certificate
@@ -74,8 +75,8 @@ def parse(text: str) -> dict[str, Any]:
 
 def verify(
     content: Mapping[str, Any], *, key: bytes | None = None, strict: bool = False, folder: Path | None = None
-) -> Verdict:
-    """Check a certificate; raises `Rejected` with the first thing that is wrong.
+) -> Verified:
+    """Check a certificate; raises `Refuted` with the first thing that is wrong.
 
     Args:
         content: what `parse` returned.
@@ -88,7 +89,7 @@ def verify(
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(k) for k in first["loc"]).replace("schema_", "schema")
-        raise Rejected(f"{where}: {first['msg'][0].lower()}{first['msg'][1:]}") from None
+        raise Refuted(f"{where}: {first['msg'][0].lower()}{first['msg'][1:]}") from None
     _sealed(content, parsed, key)
     _arithmetic(content, parsed)
     warnings = list(_released(parsed, folder))
@@ -101,10 +102,10 @@ def verify(
         derived = False
     if not parsed.claim.private:
         why = f" ({parsed.public.leaks[0]})" if parsed.public.leaks else ""
-        raise Rejected(f"claim.private is false: the numbers are right, but no privacy is claimed{why}")
+        raise Refuted(f"claim.private is false: the numbers are right, but no privacy is claimed{why}")
     if strict and warnings:
-        raise Rejected(warnings[0])
-    return Verdict(parsed, parsed.signer, derived, tuple(warnings))
+        raise Refuted(warnings[0])
+    return Verified(parsed, parsed.signer, derived, tuple(warnings))
 
 
 # ---- form ------------------------------------------------------------------------------------------------------------
@@ -114,9 +115,9 @@ def _sealed(content: Mapping[str, Any], parsed: Certificate, key: bytes | None) 
     body = {name: value for name, value in content.items() if name not in ("digest", "signature")}
     _same("digest", parsed.digest, c.sha256(c.canonical(body)))
     if (parsed.signer is None) != (parsed.signature is None):
-        raise Rejected("signature: signer and signature must both be there, or neither")
+        raise Refuted("signature: signer and signature must both be there, or neither")
     if key is not None and parsed.signer != key.hex():
-        raise Rejected(f"signer: expected {key.hex()}, got {parsed.signer or 'no signature'}")
+        raise Refuted(f"signer: expected {key.hex()}, got {parsed.signer or 'no signature'}")
     if parsed.signer is None or parsed.signature is None:
         return
     try:
@@ -128,7 +129,7 @@ def _sealed(content: Mapping[str, Any], parsed: Certificate, key: bytes | None) 
         signer = Ed25519PublicKey.from_public_bytes(bytes.fromhex(parsed.signer))
         signer.verify(bytes.fromhex(parsed.signature), c.signed_text(parsed.digest))
     except (InvalidSignature, ValueError):
-        raise Rejected("signature: not made by the signer over this digest") from None
+        raise Refuted("signature: not made by the signer over this digest") from None
 
 
 def public_key(given: str) -> bytes:
@@ -168,7 +169,7 @@ def _released(parsed: Certificate, folder: Path | None) -> Iterator[str]:
             path, agents=public.agents, parameters=public.parameters, features=public.features, simulated=simulated
         )
     except ValueError as error:
-        raise Rejected(f"files.{MODEL}: {error}") from None
+        raise Refuted(f"files.{MODEL}: {error}") from None
     _same(f"files.{MODEL}, its plan", str(found["plan"]), parsed.plan_sha256)
     done = min(group.rounds for group in parsed.agents)
     _same(f"files.{MODEL}, its rounds", str(found["rounds"]), str(done))
@@ -189,7 +190,7 @@ def _arithmetic(content: Mapping[str, Any], parsed: Certificate) -> None:
     _same("plan_sha256", parsed.plan_sha256, c.sha256(c.canonical(parsed.plan)))
     privacy = parsed.plan.get("privacy")
     if privacy is not None and not (isinstance(privacy, dict) and isinstance(privacy.get("delta"), float)):
-        raise Rejected("plan.privacy: expected a table with epsilon and delta")
+        raise Refuted("plan.privacy: expected a table with epsilon and delta")
     delta = None if privacy is None else privacy["delta"]
     count = parsed.public.agents
     budgets = [None] * count if privacy is None else _budgets(privacy.get("epsilon"), count)
@@ -198,27 +199,27 @@ def _arithmetic(content: Mapping[str, Any], parsed: Certificate) -> None:
         where = f"agents[{k}]"
         for first, last in group.members:
             if not first <= last < parsed.public.agents or seen[first : last + 1].any():
-                raise Rejected(f"{where}.members: {[first, last]} is no range of agents that are in no other group")
+                raise Refuted(f"{where}.members: {[first, last]} is no range of agents that are in no other group")
             seen[first : last + 1] = True
             if wrong := next((b for b in budgets[first : last + 1] if b != group.budget), None):
-                raise Rejected(f"{where}.budget: the plan says {wrong}, got {group.budget}")
+                raise Refuted(f"{where}.budget: the plan says {wrong}, got {group.budget}")
         if (group.budget is None) != (privacy is None):
-            raise Rejected(f"{where}.budget: the plan has {'no' if privacy is None else 'a'} budget")
+            raise Refuted(f"{where}.budget: the plan has {'no' if privacy is None else 'a'} budget")
         _totals(where, raw, delta)
     if not seen.all():
-        raise Rejected(f"agents: agent {int(np.argmin(seen))} is in no group")
+        raise Refuted(f"agents: agent {int(np.argmin(seen))} is in no group")
     _in_order([group.members for group in parsed.agents])
     if parsed.public.names is not None and len(parsed.public.names) != parsed.public.agents:
-        raise Rejected(f"public.names: expected {parsed.public.agents} names, got {len(parsed.public.names)}")
+        raise Refuted(f"public.names: expected {parsed.public.agents} names, got {len(parsed.public.names)}")
     if parsed.run.noise not in (c.SIMULATED, c.SECURE):
-        raise Rejected(f"run.noise: unknown source {parsed.run.noise!r}")
+        raise Refuted(f"run.noise: unknown source {parsed.run.noise!r}")
     if (parsed.run.seed is not None) != (parsed.run.noise == c.SIMULATED):
-        raise Rejected("run.noise: a simulation has a seed, and only a simulation has")
+        raise Refuted("run.noise: a simulation has a seed, and only a simulation has")
     _rounds(parsed)
     if parsed.central is not None:
         _totals("central", content["central"], delta)
         if parsed.central.budget != min(budgets, default=None):
-            raise Rejected(f"central.budget: the plan's smallest is {min(budgets, default=None)}")
+            raise Refuted(f"central.budget: the plan's smallest is {min(budgets, default=None)}")
     printed = parsed.algorithm.settings.get("as_printed", False) is not False
     exchange = parsed.plan.get("exchange")
     for_sums = isinstance(exchange, dict) and exchange.get("noise") == "central"
@@ -232,10 +233,10 @@ def _arithmetic(content: Mapping[str, Any], parsed: Certificate) -> None:
 def _in_order(groups: list[list[list[int]]]) -> None:
     """One certificate has one form: groups by their first member, ranges in order and as long as they can be."""
     if [members[0] for members in groups] != sorted(members[0] for members in groups):
-        raise Rejected("agents: groups must be in the order of their first members")
+        raise Refuted("agents: groups must be in the order of their first members")
     for k, members in enumerate(groups):
         if any(after[0] <= before[1] + 1 for before, after in pairwise(members)):
-            raise Rejected(f"agents[{k}].members: ranges must be in order, and not touch")
+            raise Refuted(f"agents[{k}].members: ranges must be in order, and not touch")
 
 
 def _rounds(parsed: Certificate) -> None:
@@ -246,25 +247,25 @@ def _rounds(parsed: Certificate) -> None:
     """
     planned, done = parsed.algorithm.rounds, [group.rounds for group in parsed.agents]
     if max(done) > planned:
-        raise Rejected(f"agents.rounds: {max(done)} of {planned} rounds")
+        raise Refuted(f"agents.rounds: {max(done)} of {planned} rounds")
     if parsed.run.noise == c.SIMULATED:
         if min(done) < max(done):
-            raise Rejected(f"agents.rounds: a simulation ends for all agents at once, not after {min(done)} rounds")
+            raise Refuted(f"agents.rounds: a simulation ends for all agents at once, not after {min(done)} rounds")
         return
     early = [group for group in parsed.agents if group.rounds < planned]
     if len(early) > 1 or (early and early[0].members != [[early[0].members[0][0]] * 2]):
-        raise Rejected("agents.rounds: one party's certificate knows of no other where it ended")
+        raise Refuted("agents.rounds: one party's certificate knows of no other where it ended")
     if early and parsed.files:
-        raise Rejected(f"agents.rounds: a party that ended after {early[0].rounds} of {planned} rounds has no model")
+        raise Refuted(f"agents.rounds: a party that ended after {early[0].rounds} of {planned} rounds has no model")
 
 
 def _totals(where: str, stated: Mapping[str, Any], delta: float | None) -> None:
     """The events are written as `encode` writes them, and give the stated totals."""
     try:
-        again = c.encode(c.decode(stated["events"]))
+        again = to_rows(c.decode(stated["events"]))
         made = c.totals(again, delta)
     except Exception as error:  # no event that a run has charged: an accountant may fail on it in any way
-        raise Rejected(f"{where}.events: {error}") from None
+        raise Refuted(f"{where}.events: {error}") from None
     equal(f"{where}.events", stated["events"], again, 0.0)
     for name in ("totals", "epsilon", "accountant"):
         equal(f"{where}.{name}", stated[name], made[name], TOTALS)
@@ -273,7 +274,7 @@ def _totals(where: str, stated: Mapping[str, Any], delta: float | None) -> None:
 def _budgets(epsilon: Any, agents: int) -> list[Any]:
     listed = epsilon if isinstance(epsilon, list) else [epsilon] * agents
     if len(listed) != agents or not all(isinstance(e, float) and e > 0 for e in listed):
-        raise Rejected("plan.privacy.epsilon: expected a number > 0, or one for each agent")
+        raise Refuted("plan.privacy.epsilon: expected a number > 0, or one for each agent")
     return listed
 
 
@@ -284,7 +285,7 @@ def _versions(parsed: Certificate) -> None:
     """The code's own version is known; of the libraries only that they are named."""
     _same("made_with.coterie", parsed.made_with.get("coterie", "nothing"), coterie.__version__)
     for name in {*parsed.made_with} ^ {*c.versions()}:
-        raise Rejected(f"made_with.{name}: {'unknown' if name in parsed.made_with else 'missing'}")
+        raise Refuted(f"made_with.{name}: {'unknown' if name in parsed.made_with else 'missing'}")
 
 
 def _other_code(content: Mapping[str, Any], parsed: Certificate) -> Iterator[str]:
@@ -293,7 +294,7 @@ def _other_code(content: Mapping[str, Any], parsed: Certificate) -> Iterator[str
     yield f"made by other code (coterie {theirs}): totals were recomputed, what the plan asks of it was not proved"
     try:
         _derivation(content, parsed)
-    except Rejected as difference:
+    except Refuted as difference:
         yield f"the installed code derives another certificate from the plan: {difference}"
 
 
@@ -307,12 +308,12 @@ def _derivation(content: Mapping[str, Any], parsed: Certificate) -> list[str]:
     }
     made = derive(c.canonical(inputs))
     if isinstance(made, str):
-        raise Rejected(made)
+        raise Refuted(made)
     equal("algorithm", content["algorithm"], made["algorithm"], EVENTS)
     equal("central", content["central"], made["central"], TOTALS)
     equal("statements", content["statements"], made["statements"], 0.0)
     if parsed.run.seed not in (None, made["seed"]):
-        raise Rejected(f"run.seed: the plan gives {made['seed']}")
+        raise Refuted(f"run.seed: the plan gives {made['seed']}")
     for k, (stated, derived) in enumerate(zip(content["agents"], made["agents"], strict=True)):
         equal(f"agents[{k}].neighbours", stated["neighbours"], derived["neighbours"], 0.0)
         equal(f"agents[{k}].events", stated["events"], derived["events"], EVENTS)
@@ -324,4 +325,4 @@ def _derivation(content: Mapping[str, Any], parsed: Certificate) -> list[str]:
 
 def _same(where: str, got: str, expected: str) -> None:
     if got != expected:
-        raise Rejected(f"{where}: expected {expected}, got {got}")
+        raise Refuted(f"{where}: expected {expected}, got {got}")

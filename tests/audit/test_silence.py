@@ -12,7 +12,7 @@ from scipy.stats import laplace, norm
 from coterie.algorithms._admm import solve
 from coterie.algorithms.base import find
 from coterie.algorithms.ipp_admm import _test_noise, query
-from coterie.algorithms.laws import Laplace, Normal
+from coterie.algorithms.laws import LaplaceLaw, Normal
 from coterie.audit.audit import EXACT, error_of, watch
 from coterie.audit.checks import gather, replay
 from coterie.audit.setting import ATTACKS, Setting, make_setting, place_of, worlds
@@ -45,7 +45,7 @@ def test_bits_of_independent_tests() -> None:
 def test_bits_of_a_sparse_vector_are_an_integral_over_its_threshold(bits: tuple[int, ...]) -> None:
     edges, slope = np.array([0.7, -1.4, 2.0]), np.array([0.9, 0.9, 1.3])
     sent = np.array(bits, bool)
-    got = bit_weights({"test": Laplace(), "bar": Laplace()}, edges[None], (edges + slope)[None], sent[None])[0]
+    got = bit_weights({"test": LaplaceLaw(), "bar": LaplaceLaw()}, edges[None], (edges + slope)[None], sent[None])[0]
 
     def joint(rho: float, last: int) -> float:
         at = edges[:last] + slope[:last] * rho
@@ -65,7 +65,7 @@ def test_bits_of_a_sparse_vector_are_an_integral_over_its_threshold(bits: tuple[
 def test_a_test_that_never_runs_again_says_nothing() -> None:
     edges = np.array([[0.5, np.inf, np.inf]])
     sent = np.array([[True, False, False]])
-    got = bit_weights({"test": Laplace(), "bar": Laplace()}, edges, edges + 1.0, sent)[0]
+    got = bit_weights({"test": LaplaceLaw(), "bar": LaplaceLaw()}, edges, edges + 1.0, sent)[0]
     assert got[1:] == pytest.approx([0.0, 0.0], abs=1e-12)
     assert bit_weights({"test": Normal()}, edges, None, ~sent)[0, 1] == -np.inf
 

@@ -27,13 +27,13 @@ from coterie.deploy.agreement import Agreement, read_agreement
 from coterie.deploy.frames import MAGIC, Receipt, digest
 from coterie.deploy.keys import load_party
 from coterie.deploy.ledger import DurableLedger, read
-from coterie.deploy.memory import MemoryNetwork, MemoryTransport
 from coterie.deploy.noise import SystemSource
 from coterie.deploy.party import Party, Records, Terms, read_records
 from coterie.deploy.transport import Link, Timing
 from coterie.deploy.trial import Site, sign_trial
 from coterie.plan import Plan, validate
 from coterie.privacy.ledger import Budget
+from tests.deploy.memory import MemoryNetwork, MemoryTransport
 
 NAMES = ("ada", "ben", "cleo")
 FAST = Timing(hello=2.0, retry=(0.01, 0.05), receipt=0.01)

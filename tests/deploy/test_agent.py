@@ -18,7 +18,7 @@ from coterie.deploy.agent import Agent, GaveUp
 from coterie.deploy.courier import Peer
 from coterie.deploy.frames import seal
 from coterie.deploy.ledger import read
-from coterie.deploy.transport import RolledBack as NeighbourKnowsMore
+from coterie.deploy.transport import NeighbourKnowsMore
 from coterie.deploy.trial import Trial, make_trial
 from coterie.drivers.simulate import Run, simulate
 from coterie.plan import read_plan

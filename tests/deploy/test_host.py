@@ -17,7 +17,7 @@ import pytest
 
 from coterie.deploy import door as door_module
 from coterie.deploy import hall
-from coterie.deploy.door import Door, Pace, listening_sockets
+from coterie.deploy.door import Door, RateLimit, listening_sockets
 from coterie.deploy.grpc_transport import GrpcTransport
 from coterie.deploy.hall import origin_of, server_name
 from coterie.deploy.host import Host, handed_over, has_host
@@ -222,7 +222,7 @@ def errors(folder: Path) -> str:
 
 
 def test_a_pace_is_kept_by_each_address() -> None:
-    pace = Pace(rate=2.0, burst=3.0)
+    pace = RateLimit(rate=2.0, burst=3.0)
     assert [pace.take("a", 0.0) for _ in range(5)] == [True] * 3 + [False] * 2
     assert pace.take("b", 0.0)
     assert [pace.take("a", 0.5) for _ in range(2)] == [True, False]

@@ -22,10 +22,10 @@ from coterie.deploy.courier import REPEATS, Courier
 from coterie.deploy.frames import HEADER_BYTES, BadFrame, Receipt, digest
 from coterie.deploy.grpc_transport import METHOD, GrpcTransport, admit
 from coterie.deploy.keys import init_authority, init_party, read_authority
-from coterie.deploy.memory import MemoryNetwork, MemoryTransport
 from coterie.deploy.peers import Rumour
 from coterie.deploy.transport import AHEAD, Incoming
 from tests.deploy.consortium import QUICK, WIRE, Consortium, Node, certify, make_consortium, running, until
+from tests.deploy.memory import MemoryNetwork, MemoryTransport
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from coterie.deploy.agent import Agent
 from coterie.deploy.files import private_folder
 from coterie.deploy.frames import Misdeed, Receipt, Wire, digest, open_frame, seal
 from coterie.deploy.grpc_transport import GrpcTransport
-from coterie.deploy.journal import PER_PARTY, Evidence, Log, listening, log
+from coterie.deploy.journal import PER_PARTY, EvidenceFolder, Log, listening, log
 from coterie.deploy.keys import load_party
 from coterie.deploy.party import read_records, write_records
 from coterie.deploy.trial import free_ports
@@ -149,7 +149,7 @@ def test_a_signed_misdeed_is_kept_and_proves_itself(group: Consortium, tmp_path:
     folder = tmp_path / "evidence"
 
     async def scenario() -> None:
-        ben, eve = (Node(group, n, GrpcTransport, **({"evidence": Evidence(folder)})) for n in ("ben", "ada"))
+        ben, eve = (Node(group, n, GrpcTransport, **({"evidence": EvidenceFolder(folder)})) for n in ("ben", "ada"))
         bad = {
             "second version": eve.frame(0, value=9),
             "beyond the bound": eve.frame(1, value=2_000_000),
@@ -184,7 +184,7 @@ def test_a_signed_misdeed_is_kept_and_proves_itself(group: Consortium, tmp_path:
 
 
 def test_evidence_has_limits(tmp_path: Path, group: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:
-    keep, key = Evidence(tmp_path / "e"), load_party(group.folder / "ada").frame_key
+    keep, key = EvidenceFolder(tmp_path / "e"), load_party(group.folder / "ada").frame_key
     made = [seal(key, bytes(32), 0, r, bytes(100)) for r in range(50)]
     for frame in (*made, *made):
         keep("ada", "reason", frame)
@@ -197,7 +197,7 @@ def test_evidence_has_limits(tmp_path: Path, group: Consortium, monkeypatch: pyt
     assert len(list((tmp_path / "e").glob("cleo_*.frame"))) == 1
     assert digest(made[0]).hex()[:16] in next((tmp_path / "e").glob("cleo_*.frame")).name
     (tmp_path / "file").write_text("")
-    Evidence(tmp_path / "file")("ada", "reason", made[0])  # cannot be kept: logged, and nothing worse
+    EvidenceFolder(tmp_path / "file")("ada", "reason", made[0])  # cannot be kept: logged, and nothing worse
 
 
 def test_agents_take_evidence_of_shares_that_cannot_be_opened() -> None:

@@ -28,7 +28,8 @@ from coterie.deploy.frames import Receipt, digest
 from coterie.deploy.ledger import Damaged, DurableLedger, LedgerFailure, RolledBack, read
 from coterie.errors import InputError
 from coterie.privacy.accountants import account
-from coterie.privacy.events import DiscreteGaussian, Event, Free, Gaussian, Pure, SampledGaussian, from_json, to_json
+from coterie.privacy.codec import from_json, to_json
+from coterie.privacy.events import DiscreteGaussian, Event, Free, Gaussian, Pure, SampledGaussian
 from coterie.privacy.ledger import Budget, BudgetExceeded
 from tests.deploy.ledger_worker import EVENT, settings
 
@@ -551,7 +552,7 @@ def test_a_torn_log_loses_only_what_was_not_committed(folder: Path, monkeypatch:
             ledger.release(ledger.last + 1, [EVENT], b"x" * 100, b"", {})
         assert read(path).rows[-1].frame_bytes == 100
     # twin: left to SQLite alone, damage in the first commit silently drops all three
-    monkeypatch.setattr(ledger_module, "scan_log", lambda data: sealing.Log(data, {}, 0, len(data)))
+    monkeypatch.setattr(ledger_module, "scan_log", lambda data: sealing.LogPages(data, {}, 0, len(data)))
     monkeypatch.setattr(DurableLedger, "seal", lambda self: None)
     path.write_bytes(database)
     Path(f"{path}-wal").write_bytes(flipped(log, 8 * 100))

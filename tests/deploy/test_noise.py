@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import coterie.deploy
-from coterie.algorithms.base import L2Laplace, Laplace, Normal, Uniform, all_algorithms, find
+from coterie.algorithms.base import L2LaplaceLaw, LaplaceLaw, Normal, Uniform, all_algorithms, find
 from coterie.deploy.noise import (
     GAUSSIAN_UNIT,
     LAPLACE_UNIT,
@@ -163,11 +163,11 @@ def test_a_sum_that_could_not_hold_a_message_is_refused() -> None:
 
 def test_every_private_law_has_a_grid_or_is_refused() -> None:
     source = SystemSource()
-    draw = source.draw(0, {"a": Normal(4), "b": Laplace(2), "c": Uniform(3)})
+    draw = source.draw(0, {"a": Normal(4), "b": LaplaceLaw(2), "c": Uniform(3)})
     assert draw["a"].steps.dtype == draw["b"].steps.dtype == np.int64
     assert ((draw["c"] > 0) & (draw["c"] < 1)).all()
     with pytest.raises(InputError, match="grid"):
-        source.draw(0, {"a": L2Laplace(3)})
+        source.draw(0, {"a": L2LaplaceLaw(3)})
 
 
 def test_a_bound_that_does_not_fit_the_grid_is_refused() -> None:

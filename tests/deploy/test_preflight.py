@@ -22,7 +22,7 @@ from coterie.deploy.grpc_transport import GrpcTransport
 from coterie.deploy.host import Host
 from coterie.deploy.keys import init_authority, init_party, read_certificate
 from coterie.deploy.preflight import ledger_need
-from coterie.deploy.reach import Finding
+from coterie.deploy.reach import ReachFinding
 from coterie.deploy.trial import Site, sign_trial
 from coterie.names import host_and_port
 from coterie.plan import validate
@@ -47,10 +47,10 @@ def group(tmp_path: Path) -> Consortium:
     return make_consortium(tmp_path, names=("ada", "ben"))
 
 
-def from_ada(group: Consortium, *others: Any) -> list[Finding]:
+def from_ada(group: Consortium, *others: Any) -> list[ReachFinding]:
     """What ada finds out about ben, while these run."""
 
-    async def scenario() -> list[Finding]:
+    async def scenario() -> list[ReachFinding]:
         async with running(*others):
             return await reach.reach(group.keys("ada"), group.agreement, "ben")
 
@@ -136,7 +136,7 @@ def test_one_that_refuses_our_certificate_is_told_apart(group: Consortium) -> No
     year = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
     certify(group.folder, "ada", checked=False, start=year, lifetime=dt.timedelta(days=1))
 
-    async def scenario() -> list[Finding]:
+    async def scenario() -> list[ReachFinding]:
         async with running(ben):
             keys = reach_keys(group)
             return await reach.reach(keys, group.agreement, "ben")
@@ -167,7 +167,7 @@ def test_somebody_else_at_its_address_is_told_apart(
         finally:
             writer.transport.abort()
 
-    async def scenario() -> list[Finding]:
+    async def scenario() -> list[ReachFinding]:
         host, port = host_and_port(group.agreement.party("ben").address or "")
         async with await asyncio.start_server(answer, host, port) as server:
             found = await reach.reach(group.keys("ada"), group.agreement, "ben")

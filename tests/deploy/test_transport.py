@@ -16,11 +16,11 @@ from cryptography import x509
 from coterie.deploy.courier import REPEATS
 from coterie.deploy.frames import Receipt, Wire
 from coterie.deploy.grpc_transport import GrpcTransport
-from coterie.deploy.memory import MemoryNetwork, MemoryTransport
-from coterie.deploy.transport import AHEAD, RolledBack, Timing
+from coterie.deploy.transport import AHEAD, NeighbourKnowsMore, Timing
 from coterie.errors import InputError
 from coterie.names import host_and_port
 from tests.deploy.consortium import NAMES, QUICK, Consortium, Node, free_ports, make_consortium, running, until
+from tests.deploy.memory import MemoryNetwork, MemoryTransport
 
 Maker = Callable[..., Node]
 
@@ -231,10 +231,10 @@ def test_a_restored_ledger_is_noticed_before_anything_is_sent(make: Maker) -> No
                 await ada.say(3)
                 assert await ben.hear(1) == [("ada", 3)]
                 return
-            with pytest.raises(RolledBack, match=r"ben holds my frame of round 2"):
+            with pytest.raises(NeighbourKnowsMore, match=r"ben holds my frame of round 2"):
                 await ada.transport.receipt("ben")
             for call in (ada.transport.push(2, backup.get(2, b"")), ada.transport.pull(0)):
-                with pytest.raises(RolledBack):
+                with pytest.raises(NeighbourKnowsMore):
                     await call
             await ben.hears_nothing(0.1)
 
@@ -264,7 +264,7 @@ def test_a_second_process_with_the_same_identity_is_noticed(make: Maker) -> None
             await ada.say(0)
             await ben.hear(1)
             async with running(clone):
-                with pytest.raises(RolledBack):
+                with pytest.raises(NeighbourKnowsMore):
                     await clone.transport.receipt("ben")
             await ben.hears_nothing(0.1)
 

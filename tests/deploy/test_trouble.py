@@ -24,13 +24,13 @@ from coterie.deploy.agent import Agent, GaveUp
 from coterie.deploy.agreement import Ended
 from coterie.deploy.frames import HEADER_BYTES, Receipt, Wire, open_frame, seal
 from coterie.deploy.ledger import LedgerFailure
-from coterie.deploy.memory import MemoryLink, MemoryTransport
 from coterie.deploy.noise import SystemSource
 from coterie.deploy.party import Party, Records, Terms, read_records
 from coterie.errors import InputError
 from coterie.plan import validate
 from coterie.privacy.secure import GRID_VARIANCE, DiscreteGaussianTable
 from tests.deploy.house import Crash, House, Setting, impatient, rows, together
+from tests.deploy.memory import MemoryLink, MemoryTransport
 
 
 @pytest.fixture(autouse=True)

@@ -27,7 +27,7 @@ from coterie.deploy.party import read_records, write_records
 from coterie.deploy.tally import BUCKETS, Pace, Refusals
 from coterie.deploy.trial import free_ports
 from coterie.deploy.watch import Watch
-from coterie.deploy.window import Place, Window
+from coterie.deploy.window import Window, WindowPlace
 from coterie.errors import InputError
 from tests.deploy.house import Setting
 from tests.deploy.test_exits import _signals, agent, meanwhile, one_line  # noqa: F401
@@ -230,8 +230,8 @@ def test_another_address_is_refused_unless_insisted_on(
     assert agent(alone, tmp_path / "state", metrics="0.0.0.0:9101") == 2
     one_line(capsys, "0.0.0.0 is no loopback address", "--metrics-anywhere")
     with pytest.raises(InputError, match="PORT"):
-        Place.read("example.org:9101", anywhere=True)
-    inside, outside = Place.read("[::1]:9101"), Place.read("0.0.0.0:9101", anywhere=True)
+        WindowPlace.read("example.org:9101", anywhere=True)
+    inside, outside = WindowPlace.read("[::1]:9101"), WindowPlace.read("0.0.0.0:9101", anywhere=True)
     assert (inside.is_open, outside.is_open) == (False, True)
     assert outside.answers("10.1.2.3:9101")
     assert not outside.answers("evil.example:9101")
@@ -339,7 +339,7 @@ class Large(Window):
 
 def test_who_asks_and_does_not_read_the_answer_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window, "SLOWEST", 0.2)
-    place = Place(("127.0.0.1",), free_ports(1)[0])
+    place = WindowPlace(("127.0.0.1",), free_ports(1)[0])
 
     async def scenario() -> int:
         async with Large(place, cast(Watch, None)):
@@ -362,7 +362,7 @@ def test_a_port_that_somebody_has_at_the_other_loopback_address_is_refused() -> 
 
     async def scenario() -> None:
         with socket.create_server(("::1", port), family=socket.AF_INET6):
-            async with Window(Place.read(str(port)), cast(Watch, None)):
+            async with Window(WindowPlace.read(str(port)), cast(Watch, None)):
                 pass
 
     with pytest.raises(InputError, match=str(port)):

@@ -16,7 +16,7 @@ from coterie.deploy.agent import Agent
 from coterie.deploy.journal import log, shown
 from coterie.deploy.trial import free_ports
 from coterie.deploy.watch import Watch
-from coterie.deploy.window import Place, Window
+from coterie.deploy.window import Window, WindowPlace
 from tests.deploy.house import House, Setting
 from tests.report.browser import MISSING, Browser
 
@@ -96,7 +96,7 @@ def test_the_page_follows_a_run(setting: Setting, tmp_path: Path, browser: Brows
             await asyncio.sleep(0.01)
         agent = opened[0]
         transport: Any = agent.transport
-        async with Window(Place.read(str(port)), Watch(agent, transport, house.state["ada"], recent)):
+        async with Window(WindowPlace.read(str(port)), Watch(agent, transport, house.state["ada"], recent)):
             await asyncio.to_thread(look)
             await stop(jobs.pop("ben"))
             await asyncio.to_thread(wait)

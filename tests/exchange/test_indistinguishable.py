@@ -19,7 +19,7 @@ from coterie.exchange.additive import Additive
 from coterie.exchange.fixed_point import FixedPoint
 from coterie.exchange.masks import Masked
 from coterie.exchange.members import member
-from coterie.exchange.sums import Member, Part, SumTerms
+from coterie.exchange.sums import Member, SumPart, SumTerms
 from coterie.exchange.wire import Kind
 
 D, SHIFT, EXAMPLES = 3_000, 1000.0, 2 * 3_000
@@ -30,11 +30,11 @@ def bytes_of(columns: list[np.ndarray]) -> np.ndarray:
     return np.concatenate([np.ascontiguousarray(c).view(np.uint8).reshape(len(c), 8) for c in columns], axis=1)
 
 
-def one_sum(terms: SumTerms, shift: float) -> tuple[list[Member], dict[int, list[Part]]]:
+def one_sum(terms: SumTerms, shift: float) -> tuple[list[Member], dict[int, list[SumPart]]]:
     """Three parties after a sum, and all that each of them said."""
     found = [member(terms, i, D, b"p" * 32) for i in range(3)]
     values = np.stack([np.full(D, 5.0 + shift), np.full(D, 7.0 - shift), np.zeros(D)])
-    said: dict[int, list[Part]] = {m.me: [] for m in found}
+    said: dict[int, list[SumPart]] = {m.me: [] for m in found}
     for kind in found[0].kinds:
         now = {m.me: m.share(0, terms.code.encode(values[m.me])) if kind is Kind.SHARE else m.proceed() for m in found}
         for sender, parts in now.items():

@@ -14,7 +14,7 @@ from scipy import stats
 
 from coterie.errors import InputError
 from coterie.exchange.additive import Additive, expand
-from coterie.exchange.channels import Keys, Link
+from coterie.exchange.channels import Channels, Keys
 from coterie.exchange.fixed_point import FixedPoint
 from coterie.exchange.members import SumsHere
 from coterie.exchange.protocol import Post, Routes, one_round
@@ -272,8 +272,8 @@ def test_truncated_padded_replayed_duplicated_and_stale_shares_are_rejected() ->
 def test_an_envelope_is_bound_to_plan_session_receiver_and_round() -> None:
     keys = [Keys() for _ in range(3)]
     roster = [k.public for k in keys]
-    here = [Link(b"p" * 32, i, k, roster) for i, k in enumerate(keys)]
-    other = [Link(b"q" * 32, i, k, roster) for i, k in enumerate(keys)]
+    here = [Channels(b"p" * 32, i, k, roster) for i, k in enumerate(keys)]
+    other = [Channels(b"q" * 32, i, k, roster) for i, k in enumerate(keys)]
     envelope = here[0].seal(1, 3, Kind.SHARE, b"body")
     for changed in (
         dataclasses.replace(envelope, round=4),
@@ -288,11 +288,11 @@ def test_an_envelope_is_bound_to_plan_session_receiver_and_round() -> None:
     with pytest.raises(Rejected, match="fails authentication"):
         here[2].open(dataclasses.replace(envelope, receiver=2))
     restarted = Keys(keys[1].identity)  # the same party in a new session: other keys, so no nonce meets a key twice
-    late = Link(b"p" * 32, 1, restarted, [roster[0], restarted.public, roster[2]])
+    late = Channels(b"p" * 32, 1, restarted, [roster[0], restarted.public, roster[2]])
     with pytest.raises(Rejected, match="fails authentication"):
         late.open(envelope)
     impostor = Keys()  # announces the right identity without its private key
     with pytest.raises(InputError, match="does not hold this party's keys"):
-        Link(b"p" * 32, 0, impostor, roster)
+        Channels(b"p" * 32, 0, impostor, roster)
     assert here[1].open(envelope) == b"body"
     assert here[1].seal(0, 0, Kind.SHARE, b"").sealed != here[0].seal(1, 0, Kind.SHARE, b"").sealed

@@ -8,7 +8,7 @@ from coterie.errors import InputError
 from coterie.fair import polynomial as poly
 from coterie.fair.mechanisms import Attribute, release
 from coterie.fair.methods import METHODS
-from coterie.fair.noise import Grid, Seeded
+from coterie.fair.noise import GridNoise, Seeded
 from coterie.fair.polynomial import Statistics
 from coterie.privacy import gdp
 from coterie.privacy.accountants import account
@@ -230,7 +230,7 @@ def test_an_empty_group_is_clipped_away_from_nothing():
 
 @pytest.mark.parametrize("method", ["adfc", "pdfc"])
 def test_secure_noise_is_on_a_grid_and_its_rounding_is_paid(method):
-    out = release(statistics(), method, epsilon=2.0, delta=1e-3, noise=Grid())
+    out = release(statistics(), method, epsilon=2.0, delta=1e-3, noise=GridNoise())
     assert out.account.epsilon <= 2.0
     assert out.account.epsilon > 1.99
     kinds = {type(e) for e in out.events}
@@ -250,7 +250,7 @@ def mech_sigma():
 
 def test_secure_values_are_multiples_of_the_step():
     values, sigma = np.array([0.3, -2.0, 17.123456]), 0.5
-    noisy = Grid().add(values, np.array(sigma), "gaussian")
+    noisy = GridNoise().add(values, np.array(sigma), "gaussian")
     step = np.nextafter(sigma / mech_sigma(), 1)
     assert np.allclose(noisy / step, np.rint(noisy / step), atol=1e-4)
     assert not np.allclose(values / step, np.rint(values / step), atol=1e-4)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from coterie.errors import InputError
 from coterie.fair import metrics
-from coterie.fair.noise import Grid, Seeded
+from coterie.fair.noise import GridNoise, Seeded
 from coterie.privacy.events import NonPrivate
 from tests.fair.cases import Recorder
 
@@ -89,7 +89,7 @@ def test_private_metrics_cost_their_budget_and_come_close(delta):
     assert got.account.delta == delta
     assert got.risk_difference == pytest.approx(exact.risk_difference, abs=1e-3)
     assert got.risk_difference != exact.risk_difference
-    secure = metrics.private_metrics(y, hat, z, 2, epsilon=0.5, delta=delta, noise=Grid())
+    secure = metrics.private_metrics(y, hat, z, 2, epsilon=0.5, delta=delta, noise=GridNoise())
     assert secure.account.epsilon <= 0.5
 
 

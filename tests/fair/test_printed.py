@@ -7,7 +7,7 @@ from coterie.errors import InputError
 from coterie.fair import polynomial as poly
 from coterie.fair.mechanisms import Attribute
 from coterie.fair.methods import METHODS
-from coterie.fair.noise import Grid
+from coterie.fair.noise import GridNoise
 from coterie.fair.polynomial import Statistics
 from coterie.fair.printed import extended_gaussian, release_as_printed
 from coterie.fair.solve import minimise
@@ -122,7 +122,7 @@ def test_refusals():
     with pytest.raises(InputError, match="two protected groups"):
         release_as_printed(s, "adfc", epsilon=1.0, delta=1e-3, noise=Recorder())
     with pytest.raises(InputError, match="secure must be False"):
-        release_as_printed(s, "fm", epsilon=1.0, noise=Grid())
+        release_as_printed(s, "fm", epsilon=1.0, noise=GridNoise())
     with pytest.raises(InputError, match="finite as printed"):
         release_as_printed(s, "fm", epsilon=np.inf, noise=Recorder())
 

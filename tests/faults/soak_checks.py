@@ -20,7 +20,7 @@ from coterie.deploy.ledger import read
 from coterie.deploy.party import Terms
 from coterie.deploy.trial import Site, Trial
 from coterie.drivers.simulate import Run, simulate
-from coterie.privacy.events import to_json
+from coterie.privacy.codec import to_json
 from tests.deploy.house import history
 from tests.faults import soaked_agent
 

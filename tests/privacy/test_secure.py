@@ -4,10 +4,7 @@ import ast
 import math
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable
 from fractions import Fraction
-from itertools import combinations, permutations
 from pathlib import Path
 
 import jax
@@ -30,11 +27,8 @@ from coterie.privacy.secure import (
     exact_discrete_gaussian,
     exact_discrete_laplace,
     grid_noise,
-    permutation,
-    poisson_subset,
     uniform,
     uniform_bits,
-    uniform_subset,
 )
 from tests.privacy.secure_checks import accepted
 
@@ -173,56 +167,6 @@ def test_grid_noise_has_the_scale_asked_for():
         assert check(1.05) < 1e-6
 
 
-def equally_likely(draw: Callable[[], Iterable[int]], outcomes: Iterable[tuple[int, ...]], size: int) -> float:
-    counts = Counter(tuple(draw()) for _ in range(size))
-    cells = list(outcomes)
-    assert set(counts) <= set(cells)
-    return float(stats.chisquare([counts[c] for c in cells]).pvalue)
-
-
-def test_permutations_and_subsets_are_uniform():
-    assert accepted(lambda: equally_likely(lambda: permutation(4).tolist(), permutations(range(4)), 24_000))
-    assert accepted(lambda: equally_likely(lambda: uniform_subset(5, 2).tolist(), permutations(range(5), 2), 20_000))
-    assert accepted(lambda: equally_likely(lambda: sorted(uniform_subset(6, 3)), combinations(range(6), 3), 20_000))
-
-    # a well-known wrong shuffle: swap every place with any place
-    def naive() -> list[int]:
-        order = list(range(4))
-        for i, j in enumerate(uniform_bits(4, bits=2).tolist()):
-            order[i], order[j] = order[j], order[i]
-        return order
-
-    assert equally_likely(naive, permutations(range(4)), 24_000) < 1e-6
-    assert sorted(permutation(10**5).tolist()) == list(range(10**5))
-    assert permutation(0).size == uniform_subset(3, 0).size == 0
-
-
-def test_permutation_draws_again_on_equal_keys(monkeypatch):
-    keys = [np.array(k, np.uint64).tobytes() for k in ([5, 1, 5], [9, 4, 6])]
-    monkeypatch.setattr(secure_table.os, "urandom", lambda n: keys.pop(0))
-    assert permutation(3).tolist() == [1, 2, 0]
-    assert keys == []
-
-
-def test_poisson_subset():
-    def sizes(rate: float) -> float:
-        hits = sum(poisson_subset(500, 0.03).size for _ in range(2000))
-        return float(stats.binomtest(hits, 10**6, rate).pvalue)
-
-    assert accepted(lambda: sizes(0.03))
-    assert sizes(0.03 * 1.1) < 1e-6
-    assert poisson_subset(10**4, 0.0).size == 0
-    assert np.array_equal(poisson_subset(1000, 1.0), np.arange(1000))
-    assert np.all(np.diff(poisson_subset(1000, 0.5)) > 0)
-
-
-def test_poisson_threshold_is_exact(monkeypatch):
-    rate = 3 * 2.0**-70  # its threshold 3·2^58 lies in the low word
-    words = iter(np.array([[0, 0, 1], [3 * 2**58 - 1, 3 * 2**58, 0]], np.uint64))
-    monkeypatch.setattr(secure_table.os, "urandom", lambda n: next(words).tobytes())
-    assert poisson_subset(3, rate).tolist() == [0]
-
-
 def test_uniforms(monkeypatch):
     draws = uniform(10_000)  # two equal: P < 1e-8
     assert accepted(lambda: float(stats.kstest(uniform(200_000), "uniform").pvalue))
@@ -265,9 +209,6 @@ def test_shapes():
         (lambda: DiscreteGaussianTable(1.0).sample((2, -1)), r"shape must have no negative length, got \(2, -1\)"),
         (lambda: IntegerTable([1, 2], 0), r"numerators must be >= 0 and sum to 2\^128, got sum 3"),
         (lambda: uniform_bits(3, 65), r"bits must be in 1\.\.64, got 65"),
-        (lambda: uniform_subset(3, 4), r"size must be in 0\.\.3, got 4"),
-        (lambda: poisson_subset(3, 1.5), r"rate must be in \[0, 1\], got 1.5"),
-        (lambda: poisson_subset(-3, 0.5), "shape must have no negative length, got -3"),
     ],
 )
 def test_mistakes_are_named(call, message):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from coterie.errors import InputError
-from coterie.problems.coupled import Agent, Coupled, Curved, Quadratic, quadratic_agent, smooth_agent
+from coterie.problems.coupled import Coupled, CoupledAgent, Curved, Quadratic, quadratic_agent, smooth_agent
 
 
 def log_cosh(data: tuple, x: jax.Array) -> jax.Array:
@@ -20,7 +20,7 @@ def log_cosh(data: tuple, x: jax.Array) -> jax.Array:
     return jnp.sum(jnp.logaddexp(z @ x - t, t - z @ x)) + 0.5 * jnp.sum(x**2)
 
 
-def curved(seed: int, dim: int, **more: object) -> Agent:
+def curved(seed: int, dim: int, **more: object) -> CoupledAgent:
     rng = np.random.default_rng(seed)
     z, t = 0.5 * rng.standard_normal((4, dim)), rng.standard_normal(4)
     return smooth_agent(log_cosh, (z, t), dim, strong=1.0, smooth=1 + np.linalg.norm(z, 2) ** 2, **more)
@@ -87,7 +87,7 @@ def test_prox_is_the_constrained_minimiser(seed: int) -> None:
             args = (jnp.asarray(v) for v in (linear, centre, weight, low, high))
             got = np.asarray(agent.cost.prox(*args, Curved(agent.strong, agent.smooth)))
 
-            def value(x: np.ndarray, agent: Agent = agent) -> float:
+            def value(x: np.ndarray, agent: CoupledAgent = agent) -> float:
                 with jax.enable_x64(True):
                     return float(agent.cost.value(jnp.asarray(x))) + linear @ x + weight / 2 * np.sum((x - centre) ** 2)
 

@@ -12,7 +12,7 @@ from coterie.cli import main
 from coterie.experiment import price, public_network
 from coterie.plan import validate
 from coterie.report import certificate as c
-from coterie.report.verification import Rejected, parse, verify
+from coterie.report.verification import Refuted, parse, verify
 
 PLAN = """
 name = "small"
@@ -70,7 +70,7 @@ def claimed(content: dict[str, Any]) -> dict[str, Any]:
 def rejection(content: dict[str, Any], **more: Any) -> str | None:
     try:
         verify(content, **more)
-    except Rejected as reason:
+    except Refuted as reason:
         return str(reason)
     return None
 

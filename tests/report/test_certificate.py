@@ -21,8 +21,9 @@ from coterie.cli import main
 from coterie.errors import InputError
 from coterie.exchange.statement import EVERY_MESSAGE
 from coterie.privacy import events as ev
+from coterie.privacy.codec import to_rows
 from coterie.report import certificate as c
-from coterie.report.verification import Verdict, parse, public_key, verify
+from coterie.report.verification import Verified, parse, public_key, verify
 from tests.report.certificates import (
     PLAN,
     STATED,
@@ -203,7 +204,7 @@ def test_overspending_is_rejected(true: dict[str, Any]) -> None:
 def test_other_code_is_a_warning_and_its_arithmetic_is_still_checked(true: dict[str, Any], folder: Path) -> None:
     old = changed(true, ("made_with", "code_sha256"), lambda v: "0" * 64)
     verdict = verify(resealed(old), folder=folder)
-    assert isinstance(verdict, Verdict)
+    assert isinstance(verdict, Verified)
     assert not verdict.derived
     assert len(verdict.warnings) == 1
     assert "other code" in str(rejection(resealed(old), folder=folder, strict=True))
@@ -337,9 +338,9 @@ EVENTS = st.one_of(
 @given(st.lists(EVENTS, max_size=6))
 @settings(max_examples=60, deadline=None)
 def test_events_survive_the_file_without_loss(events: list[ev.Event]) -> None:
-    rows = c.encode(events)
+    rows = to_rows(events)
     again = c.decode(parse(json.dumps({"rows": rows}))["rows"])
-    assert c.encode(again) == rows
+    assert to_rows(again) == rows
     charged = sum(int(np.sum(e.times)) for e in events)
     assert sum(row["times"] for row in rows) == charged
 
@@ -360,7 +361,17 @@ def test_events_survive_the_file_without_loss(events: list[ev.Event]) -> None:
 )
 def test_odd_events_are_refused(row: dict[str, Any]) -> None:
     with pytest.raises(InputError):
-        c.encode(c.decode([row]))
+        c.decode([{**row, "adjacency": "replace-one"}])
+
+
+def test_an_event_without_its_adjacency_is_refused() -> None:
+    whole = {"kind": "Gaussian", "times": 1, "sensitivity": 1.0, "sigma": 1.0, "adjacency": "replace-one"}
+    assert to_rows(c.decode([whole])) == [whole]
+    for name in ("adjacency", "kind"):
+        with pytest.raises(InputError, match=f"expected a privacy event in JSON.*{name}"):
+            c.decode([{k: v for k, v in whole.items() if k != name}])
+    with pytest.raises(InputError, match="not a whole number"):
+        c.decode([{**whole, "times": 1.5}])
 
 
 @pytest.mark.parametrize(

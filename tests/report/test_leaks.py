@@ -21,7 +21,7 @@ from coterie.errors import InputError
 from coterie.explain import explain
 from coterie.plan import validate
 from coterie.report import certificate as c
-from coterie.report.verification import Rejected, parse, verify
+from coterie.report.verification import Refuted, parse, verify
 from tests.report.certificates import STATED, changed, make, rejection, resealed
 
 READ = "sick: its classes are read from the data"
@@ -165,7 +165,7 @@ def test_a_store_says_it(tmp_path: Path) -> None:
         try:
             verify(parse(json.dumps(sealed)), strict=True)
             held = True
-        except Rejected:
+        except Refuted:
             held = False
         assert held == (origins == ALL_PUBLIC)
 

@@ -30,7 +30,7 @@ from coterie.plan import Plan, validate
 from coterie.privacy.ledger import Entry
 from coterie.report import certificate as c
 from coterie.report.released import MODEL, party_model, run_model
-from coterie.report.verification import Rejected, parse, verify
+from coterie.report.verification import Refuted, parse, verify
 from tests.deploy.house import small_plan
 from tests.report.certificates import walk
 
@@ -222,7 +222,7 @@ def rejected(text: str, folder: Path) -> bool:
     """Whether `coterie verify --strict` refuses it; whatever else is raised is a bug."""
     try:
         verify(parse(text), strict=True, folder=folder)
-    except (Rejected, InputError):
+    except (Refuted, InputError):
         return True
     return False
 
@@ -298,5 +298,5 @@ def test_noise_that_calibration_does_not_give_is_rejected_with_everything_to_mat
     body = c.certificate(plan, network, louder, noise=true["run"]["noise"], files=true["files"])
     assert rejected(json.dumps(c.seal(body)), folder) == (factor != 1)
     if factor > 1:
-        with pytest.raises(Rejected, match="noise_multiplier"):
+        with pytest.raises(Refuted, match="noise_multiplier"):
             verify(parse(json.dumps(c.seal(body))), strict=True, folder=folder)

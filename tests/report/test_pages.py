@@ -69,9 +69,9 @@ def test_kinds_in_words() -> None:
 # ---- errata ----------------------------------------------------------------------------------------------------------
 
 
-def fake(slug: str, *declared: Erratum) -> errata.Source:
+def fake(slug: str, *declared: Erratum) -> errata.ErrataSource:
     """A method with these errata."""
-    return errata.Source(slug, f"paper of {slug}", declared)
+    return errata.ErrataSource(slug, f"paper of {slug}", declared)
 
 
 def test_errata_are_counted_once_and_shown_worst_first() -> None:
