@@ -199,5 +199,5 @@ def test_a_plan_that_an_earlier_version_wrote_out_is_read() -> None:
     stated = {"loss": "logistic", "ridge": 0.001, "width": 0.5, "hidden": [50], "activation": "tanh"}
     plan = validate({"problem": stated}, foreign=True)
     assert validate(plan.as_json(), foreign=True) == plan
-    with pytest.raises(InputError, match="problem.width belongs to problem.loss = 'hinge', not 'logistic'"):
+    with pytest.raises(InputError, match=r"problem.width belongs to problem.loss = 'hinge', not 'logistic'"):
         validate({"problem": {**stated, "width": 0.4}}, foreign=True)
