@@ -7,7 +7,7 @@ SITE := $(VENV)/.site
 WORKERS ?= 2
 # every array's shape and type is checked at run time in the tests of the agent interface, problems and drivers
 TYPED := tests/conformance tests/problems tests/drivers
-CHECKED := --jaxtyping-packages=coterie.problems,coterie.drivers,coterie.algorithms,beartype.beartype
+CHECKED := --jaxtyping-packages=coterie.problems,coterie.losses,coterie.drivers,coterie.algorithms,beartype.beartype
 
 .PHONY: run test test-all test-browser test-faults soak audit lint bench bench-peers docs notebook papers papers-quick lock sbom wheel clean
 .DEFAULT_GOAL := run

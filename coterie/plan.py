@@ -142,21 +142,26 @@ class ProblemPlan(Naming):
             from coterie.losses.base import find_loss
 
             kind = find_loss(chosen).settings
-        for key in self.model_extra or {}:
-            if key not in kind.model_fields:
-                raise InputError(self._stray(key, kind))
-        return read(kind, self.model_extra or {}, "problem")
+        given = dict(self.model_extra or {})
+        for key in [key for key in given if key not in kind.model_fields]:
+            self._refuse(key, given.pop(key), kind)
+        return read(kind, given, "problem")
 
-    def _stray(self, key: str, kind: type[LossSettings]) -> str:
-        """What to say of a key that the loss does not have: whose it is, or what there is."""
+    def _refuse(self, key: str, value: object, kind: type[LossSettings]) -> None:
+        """Say to which losses of ours a key belongs, or what there is instead.
+
+        The default of another loss changes nothing, and plans that earlier versions wrote out state them.
+        """
         from coterie.losses.base import find_loss
 
-        homes = [n for n in LOSSES.names if LOSSES.ours(n) and key in find_loss(n).settings.model_fields]
-        if homes:
+        fields = {name: find_loss(name).settings.model_fields for name in LOSSES.names if LOSSES.ours(name)}
+        if homes := {name: known[key] for name, known in fields.items() if key in known}:
+            if any(value == field.default for field in homes.values()):
+                return
             made = "none was chosen" if self.loss is None else f"not {self.loss!r}"
-            return f"problem.{key} belongs to problem.loss = {' or '.join(map(repr, homes))}, {made}"
+            raise InputError(f"problem.{key} belongs to problem.loss = {' or '.join(map(repr, homes))}, {made}")
         known = ", ".join((*type(self).model_fields, *kind.model_fields))
-        return f"unknown key problem.{key}; expected one of {known}"
+        raise InputError(f"unknown key problem.{key}; expected one of {known}")
 
     @property
     def of_classes(self) -> bool:

@@ -192,3 +192,12 @@ def test_a_file_in_the_package_is_found(tmp_path: Path, monkeypatch: pytest.Monk
         sys.modules.pop("coterie.losses.soft_corner", None)
         vars(package).pop("soft_corner", None)
         forget_losses()
+
+
+def test_a_plan_that_an_earlier_version_wrote_out_is_read() -> None:
+    """It stated the defaults of all losses, and an agreement outlives a version of the package."""
+    stated = {"loss": "logistic", "ridge": 0.001, "width": 0.5, "hidden": [50], "activation": "tanh"}
+    plan = validate({"problem": stated}, foreign=True)
+    assert validate(plan.as_json(), foreign=True) == plan
+    with pytest.raises(InputError, match=r"problem.width belongs to problem.loss = 'hinge', not 'logistic'"):
+        validate({"problem": {**stated, "width": 0.4}}, foreign=True)

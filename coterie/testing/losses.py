@@ -199,8 +199,9 @@ def check_solving(problem: Problem) -> None:
         step = eqx.filter_jit(lambda x: shard.descend(x, jnp.zeros(problem.dim), 0.0, STEPS))
         low, high = RIDGE, RIDGE + problem.smoothness
         for one, other in pairwise(points):
-            ends = [np.asarray(step(problem.project(jnp.asarray(x)))) for x in (one, other)]
-            before = np.linalg.norm(np.asarray(problem.project(one)) - np.asarray(problem.project(other)))
+            begun = [problem.project(jnp.asarray(x)) for x in (one, other)]
+            ends = [np.asarray(step(x)) for x in begun]
+            before = np.linalg.norm(np.asarray(begun[0]) - np.asarray(begun[1]))
             most = ((high - low) / (high + low)) ** STEPS * before
             apart = float(np.linalg.norm(ends[0] - ends[1]))
             need(apart <= float(most) * (1 + 1e-9) + 1e-12, "gradient steps do not contract")
