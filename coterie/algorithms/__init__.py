@@ -5,3 +5,4 @@ from coterie.found import Kinds
 __all__ = ["ALGORITHMS"]
 
 ALGORITHMS = Kinds("algorithm", __name__, parts=("base", "batches", "inbox", "laws", "quantize"))
+"""Every algorithm, by name."""

@@ -18,14 +18,19 @@ from coterie.found import Kinds
 __all__ = ["COMMANDS", "DEPLOY", "LEARN", "PANELS", "PROVE", "PlanArgument", "SetOption", "console", "look_at"]
 
 COMMANDS = Kinds("command", __name__)
-PANELS = LEARN, PROVE, DEPLOY = "Learn", "Prove", "Deploy"  # in the order in which they are shown
+"""Every command, by name."""
+PANELS = LEARN, PROVE, DEPLOY = "Learn", "Prove", "Deploy"
+"""Panels of `coterie --help`, in the order in which they are shown."""
 console = Console()
+"""Where commands print."""
 PlanArgument = Annotated[
     Path | None, typer.Argument(metavar="[PLAN.toml]", help="the plan; default: five clinics on a ring")
 ]
+"""A command's plan."""
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a key, e.g. --set graph.kind=star")
 ]
+"""Changes of a plan's keys, for `read_plan`."""
 
 
 def look_at(plans: Sequence[Path | None], changes: list[str] | None) -> None:

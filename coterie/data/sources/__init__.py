@@ -16,3 +16,4 @@ from coterie.found import Kinds
 __all__ = ["SOURCES"]
 
 SOURCES = Kinds("data set", __name__)
+"""Every source, by name."""

@@ -10,3 +10,4 @@ from coterie.found import Kinds
 __all__ = ["KINDS"]
 
 KINDS = Kinds("exchange", __name__)
+"""Every exchange, by name."""

@@ -10,3 +10,4 @@ from coterie.found import Kinds
 __all__ = ["KINDS"]
 
 KINDS = Kinds("graph kind", __name__)
+"""Every kind of graph, by name."""

@@ -9,3 +9,4 @@ from coterie.found import Kinds
 __all__ = ["RULES"]
 
 RULES = Kinds("mixing rule", __name__)
+"""Every mixing rule, by name."""
