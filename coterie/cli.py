@@ -63,7 +63,7 @@ def _command(name: str) -> Any:
     return command
 
 
-class _Group(TyperGroup):
+class _Panels(TyperGroup):
     """Commands by panel, ours first."""
 
     def __init__(self, **given: Any) -> None:
@@ -79,7 +79,7 @@ class _Group(TyperGroup):
 
 
 app = typer.Typer(
-    cls=_Group,
+    cls=_Panels,
     help="Train one model over data that stays where it is: parties on a graph, no server, every message paid for.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
