@@ -103,7 +103,7 @@ class GraphPlan(Section):
     """[graph] Who talks to whom."""
 
     kind: Literal[
-        "ring", "path", "star", "complete", "grid", "regular", "erdos-renyi", "gnm", "small-world", "file"
+        "ring", "path", "star", "complete", "grid", "regular", "erdos-renyi", "gnm", "small-world", "listed", "file"
     ] = Field("ring", description="topology")
     mixing: Literal["metropolis", "laplacian", "two-thirds", "uniform"] = Field(
         "metropolis", description="mixing matrix"
@@ -115,6 +115,7 @@ class GraphPlan(Section):
     k: int | None = Field(None, ge=2, description="neighbours before rewiring (small-world)")
     edges: int | None = Field(None, ge=1, description="number of edges (gnm)")
     rows: int | None = Field(None, ge=1, description="rows of a grid")
+    pairs: tuple[tuple[int, int], ...] | None = Field(None, description="who talks to whom, by number from 0 (listed)")
     path: Path | None = Field(None, description="edge list (file)")
 
     @model_validator(mode="after")
@@ -128,7 +129,7 @@ class GraphPlan(Section):
 
     def params(self) -> dict[str, Any]:
         """The parameters that were given for this kind of graph."""
-        names = ("degree", "p", "k", "edges", "rows", "path")
+        names = ("degree", "p", "k", "edges", "rows", "pairs", "path")
         return {n: getattr(self, n) for n in names if getattr(self, n) is not None}
 
 

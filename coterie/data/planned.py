@@ -14,9 +14,21 @@ from coterie.errors import InputError
 if TYPE_CHECKING:
     from coterie.plan import Plan
 
-__all__ = ["TABLES", "agents_of", "leaks_of", "load_planned", "options_of", "parts_of", "public_sizes"]
+__all__ = [
+    "MEMORY",
+    "TABLES",
+    "TELLS",
+    "agents_of",
+    "leaks_of",
+    "load_planned",
+    "options_of",
+    "parts_of",
+    "public_sizes",
+]
 
 TABLES = ("csv", "parquet")
+MEMORY = "memory"  # records that somebody handed over in Python (`coterie.train`)
+TELLS = ("store", MEMORY)  # sources that say for themselves what was read to make them
 
 
 def options_of(plan: Plan, source: str | None = None) -> dict[str, Any]:
@@ -39,14 +51,16 @@ def options_of(plan: Plan, source: str | None = None) -> dict[str, Any]:
 def leaks_of(plan: Plan) -> tuple[str, ...]:
     """What the plan has a loader read from the records, known before one is.
 
-    Records that were encoded elsewhere say it for themselves: a store, and the files of parties without a label column.
+    Records that were encoded elsewhere say it for themselves: `TELLS`, and the files of parties without a label column.
     """
-    encoded = plan.data.source == "store" or (plan.deploy is not None and plan.data.label is None)
+    encoded = plan.data.source in TELLS or (plan.deploy is not None and plan.data.label is None)
     return () if encoded else origins(plan.data.source, **options_of(plan)).leaks
 
 
 def load_planned(plan: Plan) -> Dataset:
     """The plan's data set."""
+    if plan.data.source == MEMORY:
+        raise InputError("data.source = 'memory': these records were handed over in Python, and no file holds them")
     try:
         return load(plan.data.source, path=plan.data.path, seed=plan.data.seed, **options_of(plan))
     except TypeError as error:

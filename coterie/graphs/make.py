@@ -1,7 +1,7 @@
 """`make_graph`: validated parameters in, a connected graph out."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -131,6 +131,17 @@ def _file(size: int | None, rng: np.random.Generator, *, path: str | Path) -> Gr
     return graph
 
 
+def _listed(size: int, rng: np.random.Generator, *, pairs: Sequence[tuple[int, int]]) -> Graph:
+    _affordable("listed", size, len(pairs))
+    for i, j in pairs:
+        if i == j or not (0 <= i < size and 0 <= j < size):
+            raise InputError(f"graph pairs: [{i}, {j}] does not join two of the nodes 0 to {size - 1}")
+    graph = _finish("listed", size, np.array(pairs, np.int64).reshape(-1, 2))
+    if not graph.connected:
+        raise InputError(f"the {len(pairs)} listed pairs do not connect all {size} nodes")
+    return graph
+
+
 def _plain(kind: str, edges: Callable[[int], np.ndarray]) -> Callable[..., Graph]:
     return lambda size, rng: _finish(kind, size, edges(size))
 
@@ -145,6 +156,7 @@ KINDS: dict[str, Callable[..., Graph]] = {
     "erdos-renyi": _erdos_renyi,
     "gnm": _gnm,
     "small-world": _small_world,
+    "listed": _listed,
     "file": _file,
 }
 """Kind of graph → builder; its keyword arguments are the kind's parameters."""
@@ -155,6 +167,7 @@ def make_graph(kind: str, size: int | None = None, *, seed: int = 0, **params: o
 
     Kinds and their parameters: `ring`, `path`, `star` (node 0 in the middle), `complete`, `grid` (rows: the
     most square one by default), `regular` (degree), `erdos-renyi` (p), `gnm` (edges), `small-world` (k, p),
+    `listed` (pairs),
     `file` (path; size optional). Random kinds are drawn until connected.
 
     >>> make_graph("erdos-renyi", 10, p=0.6, seed=1).connected

@@ -19,7 +19,7 @@ import numpy as np
 
 from coterie.algorithms.base import Algorithm, find
 from coterie.algorithms.batches import rows
-from coterie.data.planned import leaks_of
+from coterie.data.planned import TELLS, leaks_of
 from coterie.drivers.budget import run_events
 from coterie.errors import InputError
 from coterie.experiment import Network, noise_of, public_network, public_sizes, settle
@@ -116,7 +116,7 @@ def _network(plan: Plan, public: dict[str, Any], sizes: np.ndarray, secure: bool
         facts = c.facts(plan, made)
         equal("public", public, facts, 0.0)
         equal("agents.records", sizes.tolist(), made.sizes.tolist(), 0.0)
-    if secure or plan.data.source != "store":  # a store says it for itself; a deployed party reads nothing
+    if secure or plan.data.source not in TELLS:  # those say it for themselves; a deployed party reads nothing
         equal("public.leaks", public["leaks"], [] if secure else list(leaks_of(plan)), 0.0)
     problem = problem_of(plan, public["loss"], public["features"], public["classes"] or 1)
     for name, value in c.shape(problem).items():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
+from coterie.training import train
 
 from coterie.coupled import Coupled, quadratic_agent, secret_sum, solve
 from coterie.data.dataset import PUBLIC, Origins
@@ -20,7 +21,6 @@ from coterie.fair import PrivateFairClassifier
 from coterie.plan import validate
 from coterie.problems import Custom, Linear, Perceptron, Problem, Softmax
 from coterie.problems.coupled import smooth_agent
-from coterie.training import train
 from tests.leaks import planted_numbers
 
 FEATURES = planted_numbers((90, 3), -0.5, 0.5, seed=30)

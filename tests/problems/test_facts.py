@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from coterie.training import train
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -22,7 +23,6 @@ from coterie.fair.penalised import CovariancePenalised
 from coterie.problems import Custom, Linear, Mean, Perceptron, Problem, Softmax
 from coterie.problems.base import FACTS
 from coterie.problems.facts import need_facts
-from coterie.training import train
 from tests.problems.cases import FEATURES, PROBLEMS, Case, case, gradient, shard
 
 NOTHING = {"convex": False, "lipschitz": np.inf, "smoothness": np.inf, "half_gap": np.inf,
