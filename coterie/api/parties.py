@@ -233,15 +233,14 @@ def constructor(kind: str) -> Callable[..., Parties]:
     make.__module__ = "coterie"
     values = {"p": "0.9", "edges": "8", "degree": "2", "k": "2"}
     example = "".join(f", {p.name}={values.get(p.name, 1)}" for p in needed)
-    make.__doc__ = f"""Parties on a {kind} graph, each with its records.
-
-    Args as in `coterie.api.parties.on`; `mixing` is the rule of the weights of what neighbours send
-    (docs/plan.md, [graph]){": " + ", ".join(p.name for p in own) + " shape the graph" if own else ""}.
-
-    >>> import coterie as ct
-    >>> ct.{make.__name__}(sizes=[100, 200, 300, 400, 500, 600]{example})
-    <6 parties on a {kind} graph: 2100 records>
-    """
+    _, _, shared_args = inspect.cleandoc(on.__doc__ or "").partition('such as {"kind": "ring"}.\n')
+    shape = [f"    {p.name}: of the graph (docs/plan.md, [graph])." for p in own]
+    make.__doc__ = "\n".join(
+        [f"Parties on a {kind} graph, each with its records.", "", "Args:", shared_args, *shape,
+         "    mixing: the rule of the weights of what neighbours send (docs/plan.md, [graph]).", "",
+         ">>> import coterie as ct", f">>> ct.{make.__name__}(sizes=[100, 200, 300, 400, 500, 600]{example})",
+         f"<6 parties on a {kind} graph: 2100 records>", ""]
+    )  # fmt: skip
     return make
 
 

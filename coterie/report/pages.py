@@ -7,7 +7,7 @@ A page may hold blocks
     <!-- end -->
 
 whose content is what the generator NAME returns. `python -m coterie.report.pages` (or `make docs`) rewrites all blocks
-of the checkout it runs in; `--check` writes nothing and names the pages that are out of date.
+of the checkout it runs in, and the stub `coterie/__init__.pyi`; `--check` writes nothing and names what is out of date.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from coterie.report.choose import choose
 from coterie.report.epsilon import EPSILON_TABLES
 from coterie.report.errata import errata
 from coterie.report.markdown import code, table
+from coterie.report.stub import PLACE, stub
 
 __all__ = ["GENERATORS", "pages", "refresh", "same"]
 
@@ -304,9 +305,9 @@ def main(arguments: list[str] | None = None) -> int:
     if not found:
         raise InputError(f"{given.root.absolute()} holds no pages: run this in a checkout")
     stale = 0
-    for page in found:
-        text = page.read_text(encoding="utf-8")
-        fresh = refresh(text)
+    for page in (*found, given.root / PLACE):
+        text = page.read_text(encoding="utf-8") if page.exists() else ""
+        fresh = stub() if page.name == PLACE.name else refresh(text)
         if fresh == text:
             continue
         stale += 1

@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from coterie.training import train
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import brentq
 
+import coterie as ct
 from coterie.errors import InputError
 from coterie.fair.penalised import CovariancePenalised
 from coterie.problems import Custom, Linear, Mean, Perceptron, Problem, Softmax
@@ -421,4 +421,4 @@ def test_clipped_sums_are_tried_though_nothing_is_stated(kind: type[Linear], wor
     rng = np.random.default_rng(0)
     sites = [(rng.uniform(-0.5, 0.5, (20, 2)), np.ones(20)) for _ in range(3)]
     with pytest.raises(InputError, match=words):
-        train(kind(2), sites, epsilon=1.0, seed=0, rounds=4, settings={"clip": 0.1})
+        ct.train(kind(2), ct.ring(sites), ct.dp_dsgd(clip=0.1), ct.Budget(1.0, 1e-5), seed=0, rounds=4)
