@@ -57,7 +57,7 @@ def dgd(*, step: float | None = None, decay: float = 0.0) -> AlgorithmPlan:
 def dp_admm(*, variant: Literal['decentralised', 'star'] = 'decentralised', penalty: float | None = None, step: float | None = None, decay: float = 0.0, clip: float | None = None, tail: float = 0.5) -> AlgorithmPlan:
     """DP-ADMM: one gradient step per round in place of the local solve, Gaussian noise on what is sent."""
 
-def dp_consensus_gd(*, step: float | None = None, stage_one: int | None = None, as_printed: bool = False) -> AlgorithmPlan:
+def dp_consensus_gd(*, step: float | None = None, stage_one: int | None = None) -> AlgorithmPlan:
     """Private consensus descent: noisy gradient steps with c/t step sizes, then free averaging of what was released."""
 
 def dp_dsgd(*, step: float | None = None, momentum: float | None = None, clip: float | None = None, mixing: int | None = None, tail: float = 0.5, batch: int | None = None, scheme: Literal['without-replacement', 'poisson'] = 'without-replacement') -> AlgorithmPlan:
@@ -66,7 +66,7 @@ def dp_dsgd(*, step: float | None = None, momentum: float | None = None, clip: f
 def dsgd(*, step: float | None = None, decay: float = 0.0, hold: float = 1.0, batch: int = 20, link: float = 3.0) -> AlgorithmPlan:
     """Decentralized stochastic gradient descent: `dgd` on a random batch of each agent's records. Not private."""
 
-def dvp(*, penalty: float | None = None, noise: Optional[Literal['gamma', 'gaussian']] = None, tail: float = 0.5, tolerance: float = 1e-08, share: float = 0.01, as_printed: bool = False) -> AlgorithmPlan:
+def dvp(*, penalty: float | None = None, noise: Optional[Literal['gamma', 'gaussian']] = None, tail: float = 0.5, tolerance: float = 1e-08, share: float = 0.01) -> AlgorithmPlan:
     """Dual-variable perturbation (Zhang-Zhu): ADMM whose local objective is tilted by fresh noise every round."""
 
 def gauss_avg_gd(*, step: float | None = None) -> AlgorithmPlan:
@@ -75,10 +75,10 @@ def gauss_avg_gd(*, step: float | None = None) -> AlgorithmPlan:
 def hmv_dgd(*, step: float | None = None, step_ratio: float | None = None, noise_ratio: float | None = None) -> AlgorithmPlan:
     """Private descent with geometric steps and geometric Laplace noise: pure ε however long it runs."""
 
-def ipp_admm(*, penalty: float | None = None, broadcasts: int = 15, test: Literal['gauss', 'svt'] = 'gauss', threshold: float = 0.001, clip: float = 2.0, test_share: float = 0.1, tail: float = 0.5, tolerance: float = 1e-06, split: float = 0.01, as_printed: bool = False) -> AlgorithmPlan:
+def ipp_admm(*, penalty: float | None = None, broadcasts: int = 15, test: Literal['gauss', 'svt'] = 'gauss', threshold: float = 0.001, clip: float = 2.0, test_share: float = 0.1, tail: float = 0.5, tolerance: float = 1e-06, split: float = 0.01) -> AlgorithmPlan:
     """IPP-ADMM: PP-ADMM that speaks only when a private test says its loss would fall enough, at most c times."""
 
-def ldp_admm(*, inverse_step: float | None = None, dual_step: float | None = None, clip: float | None = None, tail: float = 0.5, as_printed: bool = False) -> AlgorithmPlan:
+def ldp_admm(*, inverse_step: float | None = None, dual_step: float | None = None, clip: float | None = None, tail: float = 0.5) -> AlgorithmPlan:
     """LDP-ADMM (Xiao, Ye, Devadas): first-order ADMM with random penalties and Laplace noise."""
 
 def ldp_dgd(*, step: float | None = None, ratio: float = 1.0, decay: float = 0.5, average: bool = True) -> AlgorithmPlan:
@@ -93,25 +93,25 @@ def m_admm(*, penalty: float | None = None, noise: Optional[Literal['gamma', 'ga
 def mr_admm(*, penalty: float | None = None, noise: Optional[Literal['gamma', 'gaussian']] = None, tail: float = 0.5, tolerance: float = 1e-08, share: float = 0.01, damping: float = 0.0, growth: float = 1.04, limit: float = 2.0) -> AlgorithmPlan:
     """MR-ADMM (Zhang, Khalili, Liu): recycled ADMM whose penalty grows from one data round to the next."""
 
-def p_admm(*, penalty: float | None = None, decay: float | None = None, tail: float = 0.5, steps: int | None = None, as_printed: bool = False) -> AlgorithmPlan:
+def p_admm(*, penalty: float | None = None, decay: float | None = None, tail: float = 0.5, steps: int | None = None) -> AlgorithmPlan:
     """P-ADMM: local solves, Gaussian noise of geometrically falling variance on what is sent."""
 
-def pp_admm(*, penalty: float | None = None, tail: float = 0.5, tolerance: float = 1e-06, split: float = 0.01, as_printed: bool = False) -> AlgorithmPlan:
+def pp_admm(*, penalty: float | None = None, tail: float = 0.5, tolerance: float = 1e-06, split: float = 0.01) -> AlgorithmPlan:
     """PP-ADMM: approximate local solves hidden by noise in the objective and a little noise on the output."""
 
-def pr_admm(*, penalty: float | None = None, tail: float = 0.5, threshold: float | None = None, paper_threshold: bool = False, steps: int | None = None, as_printed: bool = False) -> AlgorithmPlan:
+def pr_admm(*, penalty: float | None = None, tail: float = 0.5, threshold: float | None = None, paper_threshold: bool = False, steps: int | None = None) -> AlgorithmPlan:
     """PR-ADMM: local solves with Gaussian noise on what is sent; neighbours that stray may be left out."""
 
 def priv_rcd(*, step: float | None = None, public_seed: int = 0) -> AlgorithmPlan:
     """Private coordinate descent on a complete graph: one public coordinate a round, one noisy number per message."""
 
-def pvp(*, penalty: float | None = None, noise: Optional[Literal['gamma', 'gaussian']] = None, tail: float = 0.5, tolerance: float = 1e-08, share: float = 0.01, centre: Literal['released', 'own', 'literal'] = 'released', final: float = 1.0, as_printed: bool = False) -> AlgorithmPlan:
+def pvp(*, penalty: float | None = None, noise: Optional[Literal['gamma', 'gaussian']] = None, tail: float = 0.5, tolerance: float = 1e-08, share: float = 0.01, centre: Literal['released', 'own', 'literal'] = 'released', final: float = 1.0) -> AlgorithmPlan:
     """Primal-variable perturbation (Zhang-Zhu): ADMM with noise on what is sent, and a tilted objective in the last round."""
 
-def qdpsgd1(*, step: float | None = None, averaging: float | None = None, batch: int = 20, scheme: Literal['deadline', 'fixed', 'poisson'] = 'deadline', link: float = 3.0, bits: int = 3, range: float | None = None, clip: float = 0.5, as_printed: bool = False) -> AlgorithmPlan:
+def qdpsgd1(*, step: float | None = None, averaging: float | None = None, batch: int = 20, scheme: Literal['deadline', 'fixed', 'poisson'] = 'deadline', link: float = 3.0, bits: int = 3, range: float | None = None, clip: float = 0.5) -> AlgorithmPlan:
     """Q-DPSGD-1: Gaussian noise on deadline-batch gradients, few-bit messages."""
 
-def qdpsgd2(*, step: float | None = None, averaging: float | None = None, batch: int = 20, scheme: Literal['deadline', 'fixed', 'poisson'] = 'deadline', link: float = 3.0, clip: float = 0.5, grid: float | None = None, range: float | None = None, failure: float | None = None, as_printed: bool = False, convex: bool = False) -> AlgorithmPlan:
+def qdpsgd2(*, step: float | None = None, averaging: float | None = None, batch: int = 20, scheme: Literal['deadline', 'fixed', 'poisson'] = 'deadline', link: float = 3.0, clip: float = 0.5, grid: float | None = None, range: float | None = None, failure: float | None = None, convex: bool = False) -> AlgorithmPlan:
     """Q-DPSGD-2, released state: quantize the point, add discrete Gaussian noise, keep nothing else."""
 
 def qdpsgd2_grad(*, step: float | None = None, averaging: float | None = None, batch: int = 20, scheme: Literal['deadline', 'fixed', 'poisson'] = 'deadline', link: float = 3.0, bits: int = 3, range: float | None = None, clip: float = 0.5, grid: float | None = None, failure: float | None = None) -> AlgorithmPlan:

@@ -49,10 +49,10 @@ def ask(
     """The plan of a call; refused where algorithm, budget, graph and loss do not go together."""
     task = as_task(task)
     if not isinstance(parties, Parties):
-        raise InputError(f"parties are made by ct.ring(sites) and its like, or by ct.graph; got {parties!r:.80}")
+        raise InputError(f"parties are made by ct.ring(sites) and its like, or by ct.graph; got {_kind(parties)}")
     if algorithm is not None and not isinstance(algorithm, AlgorithmPlan):
         raise InputError(
-            f"an algorithm is made by ct.dp_dsgd() and its like, or by ct.algorithm; got {algorithm!r:.80}"
+            f"an algorithm is made by ct.dp_dsgd() and its like, or by ct.algorithm; got {_kind(algorithm)}"
         )
     if algorithm is None:
         algorithm, rounds = auto(task.name == "mean" or isinstance(task.own, Mean), {}, rounds)
@@ -82,6 +82,11 @@ def ask(
     graph, mix = graph_of(plan, len(parties))
     network = Network(graph, mix, problem, np.array(parties.sizes), parties.names, leaks=parties.leaks)
     return Asked(plan, task, problem, network, coding)
+
+
+def _kind(thing: object) -> str:
+    """What something is, in few words and without what it holds."""
+    return repr(thing) if isinstance(thing, str | int | float | None) else f"a {type(thing).__name__}"
 
 
 def need_dimension(asked: Asked, parties: Parties) -> None:
@@ -145,7 +150,7 @@ def _privacy(budget: Budget | Sequence[Budget], parties: int) -> dict[str, Any]:
     each = [budget] if isinstance(budget, Budget) else list(budget) if isinstance(budget, list | tuple) else []
     if not each or not all(isinstance(one, Budget) for one in each):
         raise InputError(
-            f"a budget is ct.Budget(epsilon, delta), or a list with one for each party; got {budget!r:.80}"
+            f"a budget is ct.Budget(epsilon, delta), or a list with one for each party; got {_kind(budget)}"
         )
     for one in each:
         if not all(isinstance(x, int | float | np.number) and not isinstance(x, bool) for x in one):

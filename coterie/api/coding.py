@@ -46,7 +46,7 @@ class Coding:
     def records(self, site: Site, where: str) -> tuple[NDArray, NDArray]:
         """Features and targets of a site; refused where the bounds that the problem's price rests on do not hold."""
         if isinstance(site, Dataset):
-            return self._checked(site.features, self.problem.encode(site.targets, site.classes), where)
+            return self._checked(self.rows(site, where), self.problem.encode(site.targets, site.classes), where)
         if isinstance(self.problem, Mean):
             x = self.rows(table_of(site), where)
             return self._checked(x, np.zeros(len(x)), where)
@@ -57,6 +57,8 @@ class Coding:
 
     def rows(self, features: Any, where: str = "X") -> NDArray[np.float64]:
         """Features as the problem takes them."""
+        if isinstance(features, Dataset):
+            features = features.features
         try:
             x = np.asarray(features, float)
         except (TypeError, ValueError):
@@ -65,10 +67,11 @@ class Coding:
             raise InputError(f"{where}: expected features (records, columns), got shape {x.shape}")
         if bad := int((~np.isfinite(x)).any(axis=1).sum()):
             raise InputError(f"{where}: features are not finite in {bad} of {len(x)} records")
+        width = columns_of(self.problem) if self.box is None else self.box.low.size
+        if width not in (None, x.shape[1]):
+            raise InputError(f"{where}: expected {width} features, got {x.shape[1]}")
         if self.box is None:
             return x
-        if x.shape[1] != self.box.low.size:
-            raise InputError(f"{where}: expected {self.box.low.size} features, got {x.shape[1]}")
         return rows_of(x, self.box, self.radius) if self.constant else self.box.scale(x)
 
     def targets(self, targets: Any, count: int, where: str = "y") -> NDArray:
@@ -97,9 +100,6 @@ class Coding:
                     f"{where}: records must lie in [−{problem.radius}, {problem.radius}], some do not: give bounds=…"
                 )
             return x, np.zeros(len(x))
-        width = columns_of(problem)
-        if width not in (None, x.shape[1]):
-            raise InputError(f"{where}: expected {width} features, got {x.shape[1]}")
         if isinstance(problem, Linear | Softmax):
             largest = float(np.max(np.linalg.norm(x, axis=1), initial=0.0))
             if largest > problem.bound * (1 + ROUNDING):

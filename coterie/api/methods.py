@@ -35,11 +35,11 @@ def constructor(name: str) -> Callable[..., AlgorithmPlan]:
     from coterie.algorithms.base import find
 
     found = find(name)
-    fields = found.config.model_fields
+    fields = {k: f for k, f in found.config.model_fields.items() if k != "as_printed"}  # a study: not for `train`
     own = inspect.Parameter.KEYWORD_ONLY
     taken = [
         inspect.Parameter(k, own, annotation=f.annotation, default=f.get_default(call_default_factory=True))
-        for k, f in fields.items()
+        for k, f in fields.items()  # every setting has a default: `tune` fills in what is left open
     ]
 
     def make(**settings: Any) -> AlgorithmPlan:

@@ -21,6 +21,7 @@ from coterie.errors import InputError
 from coterie.graphs.edge_lists import read_edges
 from coterie.graphs.graph import Graph
 from coterie.graphs.make import KINDS
+from coterie.plan import GraphPlan
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from coterie.api.bounds import Bounds
 
     Site = tuple[ArrayLike, ArrayLike] | ArrayLike | Dataset
-    Sites = Sequence[Site] | Mapping[str, Site] | pd.DataFrame
+    Sites = Sequence[Site] | Mapping[str, Site] | Dataset | pd.DataFrame
 
 __all__ = ["Parties", "constructor", "graph", "on", "table_of"]
 
@@ -77,7 +78,7 @@ def on(
     Args:
         network: the table, such as {"kind": "ring"}.
         sites: for each party (features, targets), or one table where there are no targets, or a `Dataset`; a dictionary
-            from name to that; or one frame for all, with the columns `site` and `label`.
+            from name to that; one `Dataset` that has sites; or one frame for all, with the columns `site` and `label`.
         sizes: records of each party, instead of `sites`: enough for `ct.price`.
         features: columns of a record, where only sizes are given.
         names: of the parties. With a frame: all that may stand in the column `site`, in the order of the graph's nodes;
@@ -100,6 +101,8 @@ def on(
     if features is not None:
         raise InputError("features belongs to sizes: sites show how many columns they have")
     assert sites is not None
+    if isinstance(sites, Dataset):
+        sites, names = _by_site(sites, names)
     if hasattr(sites, "columns") and hasattr(sites, "groupby"):
         sites, names, columns, read = _framed(sites, site, label, names)
         leaks += read
@@ -175,6 +178,14 @@ def _columns(one: Site, width: int) -> tuple[str, ...]:
     return tuple(map(str, getattr(table_of(one), "columns", range(width))))
 
 
+def _by_site(data: Dataset, names: Sequence[str] | None) -> tuple[list[Dataset], Sequence[str]]:
+    """A data set whose records know their site, as one data set for each."""
+    if data.sites is None:
+        raise InputError(f"data set {data.name!r} has no sites: give a list with one (X, y) for each party")
+    parts = [data.take(np.flatnonzero(data.sites == i)) for i in range(len(data.site_names))]
+    return parts, data.site_names if names is None else names
+
+
 def _framed(
     frame: Any, site: str | None, label: str | None, names: Sequence[str] | None
 ) -> tuple[list[Any], list[str], tuple[str, ...], tuple[str, ...]]:
@@ -234,10 +245,10 @@ def constructor(kind: str) -> Callable[..., Parties]:
     values = {"p": "0.9", "edges": "8", "degree": "2", "k": "2"}
     example = "".join(f", {p.name}={values.get(p.name, 1)}" for p in needed)
     _, _, shared_args = inspect.cleandoc(on.__doc__ or "").partition('such as {"kind": "ring"}.\n')
-    shape = [f"    {p.name}: of the graph (docs/plan.md, [graph])." for p in own]
+    shape = [f"    {p.name}: {GraphPlan.model_fields[p.name].description}." for p in own]
     make.__doc__ = "\n".join(
         [f"Parties on a {kind} graph, each with its records.", "", "Args:", shared_args, *shape,
-         "    mixing: the rule of the weights of what neighbours send (docs/plan.md, [graph]).", "",
+         "    mixing: the rule of the weights of what neighbours send (docs/plan.md).", "",
          ">>> import coterie as ct", f">>> ct.{make.__name__}(sizes=[100, 200, 300, 400, 500, 600]{example})",
          f"<6 parties on a {kind} graph: 2100 records>", ""]
     )  # fmt: skip

@@ -70,7 +70,9 @@ def as_task(task: Task | Problem) -> Task:
     if isinstance(task, Problem):
         return Task(task.name, {"ridge": 0.0} if isinstance(task, Mean) else {}, own=task)
     if not isinstance(task, Task):
-        raise InputError(f"a task is made by ct.logistic() and its like, or by ct.loss(fn, params); got {task!r}")
+        raise InputError(
+            f"a task is made by ct.logistic() and its like, or by ct.loss(fn, params); got a {type(task).__name__}"
+        )
     return task
 
 

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from coterie.algorithms.batches import rows
 from coterie.api.bounds import PublicBox
 from coterie.api.coding import Coding
+from coterie.data.planned import MEMORY
 from coterie.drivers.budget import run_events
 from coterie.errors import InputError
 from coterie.experiment import Experiment, Priced
@@ -164,8 +165,8 @@ class Trained:
         has paid for.
         """
         curves = self.result["curves"]
-        shown = ("round", "consensus_gap", "test_score", "test_accuracy", "time")
-        return {name: np.asarray(curves[name]) for name in shown if name in curves}
+        shown = {k: k for k in ("round", "consensus_gap", "test_score", "time")} | {"test_accuracy": "test_score"}
+        return {shown[name]: np.asarray(curve) for name, curve in curves.items() if name in shown}
 
     @cached_property
     def events(self) -> tuple[tuple[Event, ...], ...]:
@@ -247,6 +248,10 @@ def load(folder: str | Path, task: Task | None = None) -> Trained:
         task: the task of a loss of your own, which no file can hold.
 
     Records of a run that `coterie run` made are predicted as its loader encodes them, in the loss's own coding.
+
+    >>> import coterie as ct
+    >>> ct.load("runs/a").score(X, y)  # doctest: +SKIP
+    0.795
     """
     from coterie.report.certificate import sha256
     from coterie.report.released import MODEL
@@ -263,6 +268,11 @@ def load(folder: str | Path, task: Task | None = None) -> Trained:
         with np.load(place / MODEL, allow_pickle=False) as stored:
             points, named = np.asarray(stored["points"], float), str(stored["plan"])
         plan = Plan.model_validate(result["plan"])  # no algorithm is looked up: to import a module is to run it
+        own = plan.data.source == MEMORY and plan.problem.loss is None
+        if sealed is None and not own:
+            raise InputError(f"{place} holds no certificate.json, which says what the model is of")
+        if own and (task is None or task.own is None):
+            raise InputError(f"{place} holds a loss of your own: give task=ct.loss(fn, params), as it was trained with")
         coding = _coding(plan, None if sealed is None else sealed["public"], task)
         names = tuple(agent["name"] for agent in result["agents"])
         run = Trained(coding, points, result, _all_names(sealed, names, len(points)))
@@ -309,17 +319,14 @@ def _all_names(sealed: Mapping[str, Any] | None, listed: Sequence[str], count: i
 
 def _coding(plan: Plan, public: Mapping[str, Any] | None, task: Task | None) -> Coding:
     """How the run's records were written: what its plan says."""
-    from coterie.data.planned import MEMORY
     from coterie.problems.planned import problem_of
 
     said = plan.data.options if plan.data.source == MEMORY else {}
     labels = None if said.get("classes") is None else tuple(said["classes"])
     pairs = None if said.get("bounds") is None else np.array(said["bounds"], float)
     box = None if pairs is None else PublicBox(pairs[:, 0], pairs[:, 1])
-    if public is None:
-        if task is None or task.own is None:
-            raise InputError("it is a run on a loss of your own: give task=ct.loss(fn, params), as it was trained with")
+    if task is not None and task.own is not None:
         problem = task.own
-    else:
+    elif public is not None:
         problem = problem_of(plan, public["loss"], public["features"], public["classes"] or 1)
     return Coding(problem, labels, box, said.get("radius"), "radius" in said)

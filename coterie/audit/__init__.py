@@ -3,7 +3,7 @@
 The package can be called: `ct.audit(ct.dp_dsgd(), ct.logistic())` is `coterie.audit.claims.attack_task`.
 
     >>> import coterie as ct
-    >>> ct.audit(ct.dp_dsgd(), ct.logistic(), trials=250).holds
+    >>> ct.audit(ct.dp_dsgd(), ct.logistic(), trials=250).holds  # doctest: +SKIP
     True
 """
 

@@ -123,7 +123,7 @@ def attack_task(
 
     if not isinstance(algorithm, AlgorithmPlan):
         raise InputError(
-            f"an algorithm is made by ct.dp_dsgd() and its like, or by ct.algorithm; got {algorithm!r:.80}"
+            f"an algorithm is made by ct.dp_dsgd() and its like, or by ct.algorithm; got a {type(algorithm).__name__}"
         )
     found, budget = find(algorithm.name), Budget(1.0, 1e-5) if budget is None else budget
     budget.check()
