@@ -22,6 +22,7 @@ import pytest
 import coterie as ct
 from coterie import cli
 from coterie.algorithms.base import all_algorithms
+from coterie.audit.losses import columns
 from coterie.data import load as load_data
 from coterie.errors import InputError
 from coterie.graphs import KINDS
@@ -174,6 +175,7 @@ def test_a_mean_is_in_the_units_of_the_records() -> None:
     ages = [np.random.default_rng(i).uniform(20, 60, (2000, 1)) for i in range(3)]
     run = ct.train(ct.mean(), ct.complete(ages, bounds=(0, 120)), budget=BUDGET, seed=0)
     assert run.model[0] == pytest.approx(40, abs=2)
+    np.testing.assert_array_equal(run.predict(ages[0][:2]), [run.model] * 2)
 
 
 @pytest.mark.parametrize(
@@ -266,6 +268,7 @@ def test_a_price_that_depends_on_the_features_asks_for_them() -> None:
 # ---- the audit -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.audit
 def test_an_audit_of_a_task_holds_and_knows_what_it_looked_at() -> None:
     found = ct.audit(ct.dp_dsgd(clip=1.0, step=1.0, momentum=0.5, mixing=2), ct.squared(), trials=250)
     assert found.holds
@@ -279,6 +282,16 @@ def test_an_audit_refutes_an_algorithm_that_lies(monkeypatch: pytest.MonkeyPatch
     found = ct.audit(ct.algorithm("liar.algorithm"), ct.logistic(), trials=250)
     assert found.violated
     assert "REFUTED" in repr(found)
+
+
+def test_an_audit_finds_how_many_features_a_loss_of_ones_own_takes() -> None:
+    weights = {"w": jnp.zeros(2), "b": jnp.zeros(())}
+    tilted = ct.loss(lambda p, x, y: jnp.logaddexp(0.0, -y * (p["w"] @ x + p["b"])), weights)
+    free = ct.loss(lambda p, x, y: jnp.sum((p - y) ** 2), jnp.zeros(3))
+    never = ct.loss(lambda p, x, y: (p @ x) + jnp.zeros(5) @ p, jnp.zeros(3))
+    assert [columns(task.own) for task in (tilted, free)] == [2, 3]
+    with pytest.raises(InputError, match="takes no record"):
+        columns(never.own)
 
 
 # ---- mistakes --------------------------------------------------------------------------------------------------------
@@ -295,6 +308,7 @@ MISTAKES: list[tuple[str, Any, str]] = [
     ("a gap in y", lambda: quick(ct.squared(), ct.ring([(X, np.where(Y > 0, np.nan, 0.0))] * 3)), "targets are not"),
     ("words", lambda: quick(parties=ct.ring([(X.astype(str).astype(object) + "x", Y)] * 3)), "must be numbers"),
     ("far records", lambda: quick(parties=ct.ring([(9 * X, Y)] * 3)), r"rests on at most 1: scale by public bounds"),
+    ("budget for nothing", lambda: quick(None, None, ct.dgd(), BUDGET), "dgd is not private: .* takes no budget"),
     ("no budget", lambda: quick(None, None, ct.dp_dsgd(), None), "give it a budget"),
     ("epsilon 0", lambda: quick(None, None, ct.dp_dsgd(), ct.Budget(0.0, 1e-5)), "epsilon must be > 0"),
     ("epsilon < 0", lambda: ct.price(ct.logistic(), ct.ring(sites()), ct.dp_dsgd(), ct.Budget(-1, 1e-5)), "> 0"),
@@ -327,6 +341,8 @@ MISTAKES: list[tuple[str, Any, str]] = [
     ("rounds", lambda: quick(rounds=0), "run.rounds"),
     ("seeds", lambda: quick(seeds=0), "run.seeds"),
     ("ridge", lambda: quick(ct.logistic(ridge=-1.0)), "problem.ridge"),
+    ("own loss", lambda: quick(ct.loss(lambda w, x, y: w @ x, jnp.zeros(5))), "does not fit records of 2 features"),
+    ("own vector", lambda: quick(ct.loss(lambda w, x, y: w * x, jnp.zeros(2))), "numbers for a record, not one"),
     ("references", lambda: quick(references=True), "give test="),
     ("frame", lambda: ct.ring(pd.DataFrame({"a": [1.0], "s": ["x"]})), "a frame needs site="),
     ("column", lambda: ct.ring(pd.DataFrame({"a": [1.0]}), site="s"), "has no column 's'"),

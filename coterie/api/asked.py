@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from coterie.api.bounds import box
-from coterie.api.coding import Coding, columns_of
+from coterie.api.coding import Coding, columns_of, misfit
 from coterie.api.parties import Parties
 from coterie.api.tasks import Task, as_task
 from coterie.contracts import check_contract
@@ -24,7 +24,7 @@ from coterie.experiment import price
 from coterie.network import Network, graph_of
 from coterie.plan import AlgorithmPlan, Plan, validate
 from coterie.privacy.ledger import Budget
-from coterie.problems import Mean, Problem
+from coterie.problems import Custom, Mean, Problem
 
 __all__ = ["Asked", "ask", "auto", "check_settings", "need_dimension"]
 
@@ -74,11 +74,16 @@ def ask(
     coding = Coding(problem, task.labels, where, parties.radius, task.constant)
     tree["data"] |= {"options": coding.options()}
     plan = validate(tree)
-    if budget is None and _private(plan):
-        raise InputError(f"{plan.algorithm.name} is private: give it a budget, such as ct.Budget(1.0, 1e-5)")
+    if (budget is not None) != _private(plan):
+        private, advice = "private", "give it a budget, such as ct.Budget(1.0, 1e-5)"
+        if budget is not None:
+            private, advice = "not private", "it has no price, and takes no budget"
+        raise InputError(f"{plan.algorithm.name} is {private}: {advice}")
     check_contract(plan, problem)
     if columns and columns_of(problem) not in (None, width):
         raise InputError(f"the loss takes {columns_of(problem)} features, and the records have {width}")
+    if columns and isinstance(problem, Custom) and (why := misfit(problem, width)):
+        raise InputError(f"{problem.name} does not fit records of {width} features: {why}")
     graph, mix = graph_of(plan, len(parties))
     network = Network(graph, mix, problem, np.array(parties.sizes), parties.names, leaks=parties.leaks)
     return Asked(plan, task, problem, network, coding)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,7 +19,7 @@ from coterie.problems import Custom, Linear, Mean, Problem, Softmax
 if TYPE_CHECKING:
     from coterie.api.parties import Site
 
-__all__ = ["Coding", "columns_of"]
+__all__ = ["Coding", "columns_of", "misfit"]
 
 ROUNDING = 1e-9  # a norm may exceed its bound by this part of it
 
@@ -141,6 +143,17 @@ class Coding:
         if self.box is None:
             return point
         return self.box.middle + self.box.half * np.clip(point, -1.0, 1.0)
+
+
+def misfit(problem: Custom, features: int) -> str | None:
+    """Why a loss of one's own cannot be computed on records of so many features, if it cannot."""
+    kind = jnp.int32 if problem.integer_targets else jnp.float32
+    shapes = ((problem.dim,), jnp.float32), ((1, features), jnp.float32), ((1,), kind)
+    try:
+        found = jax.eval_shape(problem.losses, *(jax.ShapeDtypeStruct(*shape) for shape in shapes))
+    except Exception as error:  # a stranger's function may fail in any way
+        return (str(error).splitlines() or [type(error).__name__])[0]
+    return None if found.shape == (1,) else f"it gives {found.shape[1:]} numbers for a record, not one"
 
 
 def columns_of(problem: Problem) -> int | None:

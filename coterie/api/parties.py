@@ -206,7 +206,7 @@ def _framed(
         raise InputError(f"no record has {empty[0]!r} in column {site!r}: a party needs records")
     chosen = [c for c in frame.columns if c not in (site, label)]
     for column in chosen:
-        if not np.issubdtype(np.asarray(frame[column].to_numpy()).dtype, np.number):
+        if frame[column].to_numpy().dtype.kind not in "biuf":
             raise InputError(f"column {str(column)!r} does not hold numbers: encode it by a public list first")
     parts = [frame[holders.astype(str) == name] for name in known]
     sites = [part[chosen] if label is None else (part[chosen], part[label].to_numpy()) for part in parts]

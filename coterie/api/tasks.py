@@ -41,6 +41,8 @@ class Task:
     constant: bool = False  # whether rows that are scaled by public bounds get a constant feature
 
     def __repr__(self) -> str:
+        if self.own is not None:
+            return f"<{self.name}>"
         said = [f"{key}={value!r}" for key, value in self.settings.items()]
         return f"{self.name}({', '.join(said)})"
 
@@ -180,7 +182,7 @@ def loss(
     >>> def absolute(w, x, y):
     ...     return jnp.sqrt(1 + (w @ x - y) ** 2)
     >>> ct.loss(absolute, jnp.zeros(3))
-    loss 'absolute'()
+    <loss 'absolute'>
     """
     from coterie.problems import Custom
 

@@ -59,7 +59,7 @@ class Trained:
     >>> sites = [(part, np.where(part[:, 0] > 0, 1, -1)) for part in x]
     >>> run = ct.train(ct.logistic(), ct.ring(sites), ct.dp_dsgd(), ct.Budget(2.0, 1e-5), rounds=20, seed=0)
     >>> run
-    <dp-dsgd on a ring of 3 parties, 20 rounds: ε = 2 at δ = 1e-05>
+    <dp-dsgd on a ring graph of 3 parties, 20 rounds: ε = 2 at δ = 1e-05>
     >>> run.predict([[0.4, 0.1], [-0.4, 0.2]])
     array([ 1, -1])
     """
@@ -107,14 +107,16 @@ class Trained:
         return point.reshape(problem.features, problem.classes) if isinstance(problem, Softmax) else point
 
     def predict(self, X: ArrayLike) -> NDArray:
-        """Labels, or numbers, of records in the units of those that it was trained on."""
+        """Labels, or numbers, of records in the units of those that it was trained on; of a mean, the mean."""
         x = self.coding.rows(X)
+        if isinstance(self.coding.problem, Mean):
+            return np.tile(self.model, (len(x), 1))
         with jax.enable_x64(True):
             found = self.coding.problem.predict(jnp.asarray(self.point), jnp.asarray(x))
         return self.coding.words(np.asarray(found))
 
     def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
-        """How well it does on records that are not private: accuracy, R², or `result["metric"]`."""
+        """How well it does on records that are not private: accuracy, R², or `result["metric"]`; of scaled records."""
         x, targets = self.coding.records(X if y is None else (X, y), "records")
         with jax.enable_x64(True):
             return float(self.coding.problem.score(jnp.asarray(self.point), jnp.asarray(x), jnp.asarray(targets)))
@@ -211,7 +213,9 @@ class Trained:
             every = result["privacy"]["all_seeds_epsilon"]
             cost += f"; {len(result['seeds'])} seeds for study, all of them would cost ε = {every:.4g}"
         done = f"{result['completed_rounds']} of " if result["interrupted"] else ""
-        head = f"<{result['algorithm']['name']} on a {kind} of {len(self.names)} parties, {done}{self.rounds} rounds"
+        head = (
+            f"<{result['algorithm']['name']} on a {kind} graph of {len(self.names)} parties, {done}{self.rounds} rounds"
+        )
         return f"{head}: {cost}>"
 
     # -- a folder --------------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def attack_task(
     """Attack our own implementation of an algorithm: what it must spend at least, beside what it claims.
 
     What is attacked is a party of a small network, on made-up records: no record of yours is needed. With a task, its
-    loss in two features (a loss of your own: in the features that it takes); without one every loss that the algorithm
+    loss in two features (a loss of your own: in as many as it takes); without one every loss that the algorithm
     accepts, as `coterie audit NAME` does.
 
     Args:

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array
 
 from coterie.algorithms.base import Algorithm, Config
+from coterie.api.coding import misfit
 from coterie.audit.neighbours import DEGREE, Neighbours
 from coterie.errors import InputError
 from coterie.problems import Ball, Custom, Linear, Mean, Perceptron, Problem, Softmax
@@ -91,8 +92,16 @@ class _Scored(Problem):
         return np.where(targets > 0, 1.0, -1.0)
 
 
+MOST_COLUMNS = 1000  # that are tried with a loss of somebody's own
+
+
 def columns(problem: Problem) -> int:
-    """Features of a record."""
+    """Features of a record; of a loss of one's own, as many as it has parameters, or else the fewest that it takes."""
+    if isinstance(problem, Custom):
+        fit = (n for n in (problem.dim, *range(1, MOST_COLUMNS + 1)) if misfit(problem, n) is None)
+        if found := next(fit, None):
+            return found
+        raise InputError(f"{problem.name} takes no record of 1 to {MOST_COLUMNS} features: {misfit(problem, 1)}")
     if isinstance(problem, Perceptron):
         return problem.sizes[0]
     return problem.features if isinstance(problem, Softmax) else problem.dim

@@ -130,8 +130,8 @@ SIGNS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
 def kind(annotation: Any, metadata: list[Any] | tuple[Any, ...] = ()) -> str:
     """A type in words, with its range.
 
-    >>> kind(Literal["a", "b"]), kind(list[int] | None), kind(float)
-    ('`"a"`, `"b"`', 'list of whole numbers', 'number')
+    >>> kind(Literal["a", "b"]), kind(list[int] | None), kind(float), kind(tuple[tuple[int, int], ...])
+    ('`"a"`, `"b"`', 'list of whole numbers', 'number', 'list of pairs of whole numbers')
     """
     if get_origin(annotation) is Annotated:
         inner, *more = get_args(annotation)
@@ -147,6 +147,11 @@ def kind(annotation: Any, metadata: list[Any] | tuple[Any, ...] = ()) -> str:
     if get_origin(annotation) is list:
         (inner,) = get_args(annotation)
         return f"list of {kind(inner).replace('number', 'numbers')}{tail}"
+    if get_origin(annotation) is tuple:
+        inner, *rest = get_args(annotation)
+        if rest == [...]:
+            return f"list of {kind(inner)}".replace("pair of", "pairs of")
+        return f"pair of {kind(inner)}s"
     if _is_model(annotation):
         return f"tables with {', '.join(annotation.model_fields)}"
     return f"{NAMES[get_origin(annotation) or annotation]}{tail}"
