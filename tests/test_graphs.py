@@ -26,7 +26,21 @@ EXAMPLES = {
 
 
 def example(kind: str, size: int = 12, seed: int = 0) -> Graph:
-    return make_graph(kind, size, seed=seed, **EXAMPLES[kind])
+    pairs = [(2, 0), *((i, i + 1) for i in range(size - 1)), (1, 0)]  # in any order, and one twice
+    return make_graph(kind, size, seed=seed, **({"pairs": pairs} if kind == "listed" else EXAMPLES[kind]))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "words"),
+    [
+        ([(0, 1)], "do not connect all 3"),
+        ([(0, 1), (1, 3)], r"\[1, 3\] does not join two of the nodes 0 to 2"),
+        ([(0, 0), (0, 1), (1, 2)], r"\[0, 0\] does not join"),
+    ],
+)
+def test_listed_pairs_that_are_no_graph(pairs: list[tuple[int, int]], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        make_graph("listed", 3, pairs=pairs)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "file"])

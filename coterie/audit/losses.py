@@ -92,7 +92,7 @@ class _Scored(Problem):
         return np.where(targets > 0, 1.0, -1.0)
 
 
-MOST_COLUMNS = 1000  # that are tried with a loss of somebody's own
+MOST_COLUMNS = 100  # that are tried with a loss of somebody's own
 
 
 def columns(problem: Problem) -> int:
@@ -173,9 +173,9 @@ def pairs(problem: Problem, count: int, seed: int = 0) -> Iterator[Pair]:
     """Pairs drawn at random, the same for the same seed: hostile in features, targets and neighbours."""
     rng = np.random.default_rng(seed)
     flags: tuple[tuple[str, ...], ...] = ((), ("turning",), ("echo",), ("apart",), ("turning", "apart"))
-    far = 1.0 if isinstance(problem, Perceptron) else FAR
+    far, width = 1.0 if isinstance(problem, Perceptron) else FAR, columns(problem)
     for k in range(count):
-        u, v = rng.standard_normal((2, columns(problem)))
+        u, v = rng.standard_normal((2, width))
         u, v = u / np.linalg.norm(u), v / np.linalg.norm(v)
         if k % 2 == 0:
             v = -u + 0.1 * v * (k % 4 == 2)  # nearly antipodal

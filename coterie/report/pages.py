@@ -310,7 +310,9 @@ def main(arguments: list[str] | None = None) -> int:
     if not found:
         raise InputError(f"{given.root.absolute()} holds no pages: run this in a checkout")
     stale = 0
-    for page in (*found, given.root / PLACE):
+    if (given.root / PLACE).parent.is_dir():
+        found.append(given.root / PLACE)
+    for page in found:
         text = page.read_text(encoding="utf-8") if page.exists() else ""
         fresh = stub() if page.name == PLACE.name else refresh(text)
         if fresh == text:
