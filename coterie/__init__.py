@@ -1,22 +1,57 @@
-"""coterie: differentially private decentralized learning, with every guarantee checked."""
+"""coterie: differentially private decentralized learning, with every guarantee checked.
 
-from typing import TYPE_CHECKING, Any
+    import coterie as ct
+
+    net = ct.ring(sites)                        # [(X, y), …], or a frame with a site column
+    run = ct.train(ct.logistic(), net, ct.dp_dsgd(), ct.Budget(1.0, 1e-5))
+    run.epsilon, run.score(X, y), run.save("runs/a")
+
+`dir(coterie)` lists what there is. Everything is loaded when it is first used: importing this waits for nothing.
+"""
+
+from importlib import import_module
+from typing import Any
 
 from coterie.compiler import mend
 
-if TYPE_CHECKING:
-    from coterie.training import Trained, train
-
 __version__ = "0.1.0"
-__all__ = ["Trained", "__version__", "train"]
+__all__ = [
+    "Budget", "InputError", "Parties", "Price", "Task", "Trained", "__version__", "algorithm", "audit", "graph",
+    "hinge", "load", "logistic", "loss", "mean", "mlp", "price", "softmax", "squared", "train",
+]  # fmt: skip
 
 mend()  # before JAX starts
 
+_HOMES = {
+    "coterie.api.methods": ("algorithm",),
+    "coterie.api.parties": ("Parties", "graph"),
+    "coterie.api.tasks": ("Task", "hinge", "logistic", "loss", "mean", "mlp", "softmax", "squared"),
+    "coterie.api.trained": ("Trained", "load"),
+    "coterie.api.training": ("Price", "price", "train"),
+    "coterie.errors": ("InputError",),
+    "coterie.privacy.ledger": ("Budget",),
+}
+
 
 def __getattr__(name: str) -> Any:
-    """`coterie.train` is loaded when it is first used: the rest of the package does not wait for JAX."""
-    if name in ("Trained", "train"):
-        from coterie import training
+    """What is asked for: a name of `__all__`, an algorithm that is found, or a kind of graph."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    if name == "audit":
+        return import_module("coterie.audit")  # a package that can be called
+    if not name.startswith("_"):
+        from coterie.api import names as there
 
-        return getattr(training, name)
+        if name in (known := there.algorithms()):
+            return import_module("coterie.api.methods").constructor(known[name])
+        if name in (known := there.graphs()):
+            return import_module("coterie.api.parties").constructor(known[name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, and no other: modules are imported by their own names."""
+    from coterie.api import names
+
+    return sorted({*__all__, *names.algorithms(), *names.graphs()})

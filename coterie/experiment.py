@@ -211,14 +211,16 @@ def assemble(
     names: Sequence[str],
     origins: Origins,
     test: Test | None = None,
+    columns: Sequence[str] | None = None,
 ) -> Experiment:
     """An experiment on records that are at hand; of the plan's data, partition and problem.loss nothing is used.
 
     `targets` are in the problem's coding; party i holds the records `parts[i]`; `origins` says what was read to make
-    them.
+    them, and `columns` what the features are called.
     """
     need_facts(problem, features.shape[1])
-    dataset = Dataset(plan.name, features, targets, None, tuple(map(str, range(features.shape[1]))), origins=origins)
+    columns = range(features.shape[1]) if columns is None else columns  # type: ignore[assignment]
+    dataset = Dataset(plan.name, features, targets, None, tuple(map(str, columns or ())), origins=origins)
     graph, mix = graph_of(plan, len(parts))
     network = Network(graph, mix, problem, np.array([len(p) for p in parts]), tuple(names), leaks=dataset.leaks)
     return Experiment(plan, network, dataset, parts, features, targets, test)

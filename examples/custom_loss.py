@@ -7,8 +7,7 @@ record that contradicts the model badly pulls no more; it is not convex, and no 
 import jax.numpy as jnp
 import numpy as np
 
-import coterie
-from coterie.problems import Custom
+import coterie as ct
 
 
 def capped(params, x, y):
@@ -22,8 +21,9 @@ x = rng.uniform(-1, 1, (5, 1000, 4))  # five parties, 1,000 records each
 truth = np.where(x @ [1.0, -2.0, 0.5, 0.0] > 0.3, 1.0, -1.0)
 labels = np.where(rng.random(truth.shape) < 0.2, -truth, truth)
 
-problem = Custom.make(capped, {"w": jnp.zeros(4), "b": jnp.zeros(())})
-model = coterie.train(problem, list(zip(x, labels, strict=True)), epsilon=1.0, delta=1e-5, graph="ring", seed=0)
+task = ct.loss(capped, {"w": jnp.zeros(4), "b": jnp.zeros(())})
+parties = ct.ring(list(zip(x, labels, strict=True)))
+run = ct.train(task, parties, ct.dp_dsgd(), ct.Budget(1.0, 1e-5), seed=0)
 
-right = np.sign(x @ model.params["w"] + model.params["b"]) == truth
-print(f"ε = {model.epsilon:.3f}, {model.rounds} rounds, agreement with the truth {right.mean():.3f}")
+right = np.sign(x @ run.model["w"] + run.model["b"]) == truth
+print(f"ε = {run.epsilon:.3f}, {run.rounds} rounds, agreement with the truth {right.mean():.3f}")

@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import coterie
-from coterie.problems import Custom
+import coterie as ct
 
 rng = np.random.default_rng(0)
 x = rng.uniform(-1, 1, (4, 3000, 2))  # four parties, 3,000 records each
@@ -25,16 +24,16 @@ def loss(params, x, y):
     return -jax.nn.log_softmax(eqx.combine(params, static)(3 * x))[y]
 
 
-def forecast(params, x):
+def predict(params, x):
     """Predicted class of one record."""
     return jnp.argmax(eqx.combine(params, static)(3 * x))
 
 
-problem = Custom.make(loss, params, forecast=forecast, integer_targets=True)
+task = ct.loss(loss, params, predict=predict, classes=2)
 sites = list(zip(x[:, 600:], y[:, 600:], strict=True))
 held_out = np.concatenate(x[:, :600]), np.concatenate(y[:, :600])
-model = coterie.train(problem, sites, epsilon=2.0, delta=1e-5, graph="complete", settings={"step": 2.0}, seed=0)
+run = ct.train(task, ct.complete(sites), ct.dp_dsgd(step=2.0), ct.Budget(2.0, 1e-5), seed=0)
 
-trained = eqx.combine(model.params, static)
-accuracy = np.mean(np.argmax(jax.vmap(trained)(3 * held_out[0]), axis=1) == held_out[1])
-print(f"ε = {model.epsilon:.3f} for {problem.dim} parameters, accuracy {accuracy:.3f}")
+trained = eqx.combine(run.model, static)  # the network again, to use as any other
+assert np.array_equal(run.predict(held_out[0]), np.argmax(jax.vmap(trained)(3 * held_out[0]), axis=1))
+print(f"ε = {run.epsilon:.3f} for {run.point.size} parameters, accuracy {run.score(*held_out):.3f}")

@@ -211,7 +211,12 @@ def small_run() -> dict[str, Any]:
 
 
 PREPARED: dict[str, Callable[[], dict[str, Any]]] = {"fair.md": fair_table, "certificate.md": small_run}
-LONG = ("estimators.md", "custom-models.md", "coupled.md")  # their parts are tested every day beside their modules
+LONG = (
+    "estimators.md",
+    "custom-models.md",
+    "coupled.md",
+    "python.md",
+)  # their parts are tested every day beside their modules
 EXAMPLES = [
     pytest.param(p, marks=pytest.mark.slow if p.name in LONG else (), id=p.name)
     for p in PAGES

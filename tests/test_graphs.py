@@ -17,8 +17,24 @@ MADE = [kind for kind in KINDS.names if not from_outside(kind)]  # every kind th
 
 
 def example(kind: str, size: int = 12, seed: int = 0) -> Graph:
+    if kind == "listed":
+        pairs = [(2, 0), *((i, i + 1) for i in range(size - 1)), (1, 0)]  # in any order, and one twice
+        return make_graph(kind, size, pairs=pairs)
     settings: Settings = KINDS.load(kind).EXAMPLE
     return make_graph(kind, size, **settings.model_dump() | ({"seed": seed} if hasattr(settings, "seed") else {}))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "words"),
+    [
+        ([(0, 1)], "do not connect all 3"),
+        ([(0, 1), (1, 3)], r"\[1, 3\] does not join two of the nodes 0 to 2"),
+        ([(0, 0), (0, 1), (1, 2)], r"\[0, 0\] does not join"),
+    ],
+)
+def test_listed_pairs_that_are_no_graph(pairs: list[tuple[int, int]], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        make_graph("listed", 3, pairs=pairs)
 
 
 @pytest.mark.parametrize("kind", MADE)
@@ -201,8 +217,8 @@ def test_bad_files(tmp_path, text: str, size: int | None, message: str) -> None:
 @pytest.mark.parametrize("kind", MADE)
 @pytest.mark.parametrize("size", [8, 15, 24])
 def test_laplacian_extremes_and_description(kind: str, size: int) -> None:
-    params = {"regular": {"degree": 4}, "gnm": {"edges": 3 * size}}.get(kind, KINDS.load(kind).EXAMPLE.model_dump())
-    graph = make_graph(kind, size, **params)
+    params = {"regular": {"degree": 4}, "gnm": {"edges": 3 * size}}.get(kind)
+    graph = example(kind, size) if params is None else make_graph(kind, size, **params)
     values = np.linalg.eigvalsh(nx.laplacian_matrix(graph.to_networkx()).toarray().astype(float))
     low, high, _ = graph.laplacian_extremes
     assert low == pytest.approx(values[1], abs=1e-12)

@@ -19,13 +19,13 @@ import numpy as np
 from pydantic import ValidationError
 
 from coterie.algorithms.base import Algorithm, Config, all_algorithms
+from coterie.api.asked import check_settings
 from coterie.audit.checks import Finding, examine, gather
 from coterie.audit.losses import LOSSES, accepted
 from coterie.audit.neighbours import DEGREE
 from coterie.audit.setting import WHOLE, Setting, make_setting
 from coterie.errors import InputError
 from coterie.graphs import make_graph
-from coterie.training import check_settings
 
 __all__ = ["Case", "cases", "covering", "variations"]
 

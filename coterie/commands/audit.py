@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,64 +19,18 @@ from coterie.commands import PROVE, console, look_at
 from coterie.errors import InputError
 
 if TYPE_CHECKING:
-    from coterie.audit.audit import Verdict
-    from coterie.audit.checks import Finding
+    from coterie.algorithms.base import Algorithm
+    from coterie.audit.claims import Found
     from coterie.audit.planned import Looked
-    from coterie.audit.sequential import Sequential
-    from coterie.audit.setting import Setting
     from coterie.plan import Plan
 
-__all__ = ["PANEL", "Found", "app", "report"]
+__all__ = ["PANEL", "app", "report"]
 
 PANEL = PROVE
 app = typer.Typer()
 
 
-@dataclass(frozen=True)
-class Found:
-    """One audited claim: what transcripts prove, what the bets say, and what the checks found on every loss."""
-
-    what: str  # where a claim as printed comes from; else empty
-    setting: Setting
-    verdict: Verdict
-    bets: Sequential | None = None  # None where claims as printed are measured
-    checks: list[tuple[str, Finding]] | None = None  # (loss and way, finding)
-    planned: bool = False  # a plan's claim, at the agents that it has
-
-    @property
-    def failed(self) -> list[str]:
-        """The checks that did not pass, those that could not decide among them."""
-        return [f"{where}: {f.check}: {f.detail}" for where, f in self.checks or () if not f.passed]
-
-    @property
-    def looked(self) -> list[str]:
-        """Where the checks of a plan looked."""
-        return list(dict.fromkeys(where for where, _ in self.checks or ())) if self.planned else []
-
-    @property
-    def violated(self) -> bool:
-        """Whether the claim is refuted."""
-        refuted = any(f.verdict == "refuted" for _, f in self.checks or ())
-        return self.verdict.violated or refuted or (self.bets is not None and self.bets.refuted)
-
-    @property
-    def undecided(self) -> bool:
-        """Whether something could not be checked: that is no pass either."""
-        return not self.violated and bool(self.failed)
-
-    @property
-    def word(self) -> str:
-        """The verdict in a word."""
-        return "[bold red]REFUTED[/]" if self.violated else "[red]could not check[/]" if self.undecided else "holds"
-
-    def as_json(self) -> dict[str, Any]:
-        """The verdict with bets and checks."""
-        bets = None if self.bets is None else {"pairs": self.bets.pairs, "refuted": self.bets.refuted,
-                                               "level": self.bets.level, "wealth": self.bets.wealth}  # fmt: skip
-        where = None if self.checks is None else list(dict.fromkeys(w for w, _ in self.checks))
-        failed = None if self.checks is None else self.failed
-        return {**self.verdict.as_json(), "where": self.what or None, "losses": where, "failed_checks": failed,
-                "sequential": bets, "refuted": self.violated, "undecided": self.undecided}  # fmt: skip
+WORDS = {"REFUTED": "[bold red]REFUTED[/]", "could not check": "[red]could not check[/]"}
 
 
 def run(
@@ -149,39 +102,29 @@ def table(found: list[Found]) -> Table:
         bets = "" if f.bets is None else f"won, {f.bets.pairs}" if f.bets.refuted else "lost"
         ways = "" if f.checks is None else f"{len(f.checks) - len(f.failed)}/{len(f.checks)}"
         claim = f"{v.epsilon:.4g}, {v.delta:g}"
-        shown.add_row(name, claim, f"{v.lower_bound:.3f}", str(v.trials), bets, ways, f.word)
+        shown.add_row(name, claim, f"{v.lower_bound:.3f}", str(v.trials), bets, ways, WORDS.get(f.word, f.word))
     return shown
 
 
 def _claims(targets: list[str], epsilons: list[float], delta: float, trials: int | None) -> list[tuple]:
     """Our own claims: each algorithm at each ε on every loss that it accepts, and each plan at its own."""
     from coterie.algorithms.base import all_algorithms, find
-    from coterie.audit import audit, checks, make_setting
-    from coterie.audit.matrix import cases
+    from coterie.audit import checks
+    from coterie.audit.claims import TRIALS, attack, attack_whole
     from coterie.audit.planned import of_plan, sums
-    from coterie.audit.sequential import sequential
+    from coterie.privacy.ledger import Budget
 
-    count = trials or 1000
+    count = trials or TRIALS
 
-    def attack(setting: Setting, found: list[tuple[str, Finding]], report: Any, planned: bool = False) -> Found:
-        verdict = audit(setting, count, progress=report)
-        return Found("", setting, verdict, sequential(setting, count), found, planned)
-
-    def whole(algorithm: Any, epsilon: float, report: Any) -> Found:
-        found = []
-        todo = cases(algorithm)
-        for k, case in enumerate(todo):
-            report(0.5 * k / len(todo))
-            found += [(f"{case.loss}, {case.way}", f) for f in case.examine(epsilon)]
-        setting = make_setting(algorithm, epsilon=epsilon, delta=delta)
-        return attack(setting, found, lambda share: report(0.5 + share / 2))
+    def whole(algorithm: Algorithm, epsilon: float, report: Any) -> Found:
+        return attack_whole(algorithm, Budget(epsilon, delta), count, report)
 
     def planned(plan: Plan, looked: list[Looked], report: Any) -> Found:
         found = sums(plan)
         for k, one in enumerate(looked):
             report(0.5 * k / len(looked))
             found += [(one.words, f) for f in checks.examine(checks.gather(one.setting))]
-        return attack(looked[0].setting, found, lambda share: report(0.5 + share / 2), planned=True)
+        return attack(looked[0].setting, found, count, lambda share: report(0.5 + share / 2), planned=True)
 
     jobs = []
     for target in targets or [s for s, a in all_algorithms().items() if a.private]:

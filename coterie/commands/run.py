@@ -85,9 +85,9 @@ def execute(
 
     `engine` gives options of `Experiment.run` that choose where it runs.
     """
+    from coterie.api.trained import Trained
     from coterie.experiment import prepare, price
     from coterie.plan import REFERENCES
-    from coterie.report.result import build_result, write_run
 
     if plan.algorithm.name in REFERENCES:
         raise InputError(
@@ -115,11 +115,10 @@ def execute(
         return {}, []
     if trace.extras.get("resumed"):
         console.print(f"went on from round {trace.extras['resumed']}", highlight=False)
-    result = build_result(experiment, priced, trace, seeds, experiment.references())
-    for warning in result["warnings"][len(priced.warnings) :]:
+    done = Trained.of(experiment, priced, trace, seeds, experiment.references())
+    for warning in done.result["warnings"][len(priced.warnings) :]:
         console.print(f"[yellow]warning:[/] {escape(warning)}")
-    files = [] if out is None else write_run(out, result, trace, experiment, priced, key)
-    return result, files
+    return done.result, [] if out is None else done.save(out, key)
 
 
 def table(result: dict[str, Any]) -> Table:

@@ -33,6 +33,12 @@ class RecordSource:
     made: bool
     needs_path: bool
     sited: bool
+    handed: bool
+
+    @property
+    def tells(self) -> bool:
+        """Whether its records themselves say what was read to make them, so that no options can say it before."""
+        return self.handed or self.stream is not None
 
     def takes(self, option: str) -> bool:
         """Whether it has this option."""
@@ -66,7 +72,7 @@ def _source(name: str, module: ModuleType) -> RecordSource:
         if not any(p.kind is p.VAR_KEYWORD for p in taken):
             for option in set(options.model_fields) - {p.name for p in taken}:
                 raise InputError(f"data set {name!r}: origins in {module.__name__} does not take {option!r}")
-    flags = {flag: bool(getattr(module, flag.upper(), False)) for flag in ("made", "needs_path", "sited")}
+    flags = {flag: bool(getattr(module, flag.upper(), False)) for flag in ("made", "needs_path", "sited", "handed")}
     return RecordSource(name, options, load, origins, getattr(module, "stream", None), **flags)
 
 

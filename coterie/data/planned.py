@@ -60,10 +60,9 @@ def options_of(plan: Plan, source: str | None = None) -> dict[str, Any]:
 def leaks_of(plan: Plan) -> tuple[str, ...]:
     """What the plan has a loader read from the records, known before one is.
 
-    Records that were encoded elsewhere say it for themselves: a store, and the files of parties without a label column.
+    Records that were encoded elsewhere say it for themselves, and so do the files of parties without a label column.
     """
-    streamed = find_source(plan.data.source).stream is not None
-    encoded = streamed or (plan.deploy is not None and plan.data.label is None)
+    encoded = find_source(plan.data.source).tells or (plan.deploy is not None and plan.data.label is None)
     return () if encoded else origins(plan.data.source, **options_of(plan)).leaks
 
 

@@ -21,7 +21,7 @@ from coterie.privacy.accountants import Account, account
 from coterie.privacy.calibration import calibrate
 from coterie.privacy.events import Event, NonPrivate
 
-__all__ = ["Spending", "calibrate_agents", "calibrate_place", "run_events", "spending"]
+__all__ = ["Spending", "accounts", "calibrate_agents", "calibrate_place", "run_events", "spending"]
 
 
 def run_events(algorithm: Algorithm, cfg: Config, place: Place, rounds: int | None = None) -> list[Event]:
@@ -77,6 +77,14 @@ def spending(
             worst = total
     assert worst is not None
     return Spending(worst, epsilons)
+
+
+def accounts(algorithm: Algorithm, cfg: Config, places: Place, delta: float) -> tuple[Account, ...]:
+    """Every agent's total for a whole run, by every valid accountant."""
+    found: dict[int, Account] = {}
+    for members, place in _alike(places, np.asarray(places.noise)):
+        found |= dict.fromkeys(members.tolist(), account(run_events(algorithm, cfg, place), delta))
+    return tuple(found[agent] for agent in range(places.agents))
 
 
 def _events_by_noise(algorithm: Algorithm, cfg: Config, place: Place) -> Callable[[float], list[Event]]:

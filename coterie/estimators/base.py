@@ -13,13 +13,19 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
+from coterie.api.asked import auto, check_settings
+from coterie.api.bounds import PublicBox, box
+from coterie.api.methods import algorithm
+from coterie.api.parties import on
+from coterie.api.tasks import Task
+from coterie.api.training import Trained, train
 from coterie.drivers.seeds import fresh_seed
 from coterie.errors import InputError
 from coterie.estimators.fits import remember
-from coterie.estimators.public import PublicRange, box, default_radius, into_ball
+from coterie.plan import AlgorithmPlan
 from coterie.privacy.events import Event
+from coterie.privacy.ledger import Budget
 from coterie.problems import Problem
-from coterie.training import Trained, check_settings, train
 
 __all__ = ["Consensus", "Seeds"]
 
@@ -104,27 +110,40 @@ class Consensus(BaseEstimator):
             graph=self.graph, rounds=self.rounds,
         )  # fmt: skip
 
+    def _algorithm(self, mean: bool) -> tuple[AlgorithmPlan, int | None]:
+        """The algorithm, and rounds where the rule behind "auto" says them."""
+        if self.algorithm == "auto":
+            return auto(mean, self.settings or {}, self.rounds)
+        return algorithm(self.algorithm, **(self.settings or {})), self.rounds
+
+    def _budget(self) -> Budget | list[Budget]:
+        if isinstance(self.epsilon, Sequence | np.ndarray):
+            return [Budget(float(epsilon), self.delta) for epsilon in self.epsilon]
+        return Budget(self.epsilon, self.delta)
+
     def _columns(self, width: int) -> list[Any]:
         return list(getattr(self, "feature_names_in_", range(width)))
 
-    def _box(self, width: int) -> PublicRange:
+    def _box(self, width: int) -> PublicBox:
         return box(self.bounds, self._columns(width), "features", "bounds")
 
     # -- the run --------------------------------------------------------------------------------------------------
 
     def _run(
         self, problem: Problem, features: NDArray, targets: NDArray, agents: Any, test: Any,
-        leaks: tuple[str, ...] = (), **options: Any,
+        leaks: tuple[str, ...] = (), **settings: Any,
     ) -> Trained:  # fmt: skip
         """Train, and store what every estimator stores. The warning about `leaks` has been given."""
         seeds = self._seeds()
         parts, names = self._parts(agents, len(features), seeds.split)
+        network = dict(self.graph) if isinstance(self.graph, dict) else {"kind": self.graph}
+        parties = on(network, [(features[p], targets[p]) for p in parts], names=names, leaks=leaks)
+        chosen, rounds = self._algorithm(problem.isotropic)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="no privacy can be claimed")
             found = train(
-                problem, [(features[p], targets[p]) for p in parts], epsilon=self.epsilon, delta=self.delta,
-                algorithm=self.algorithm, settings=self.settings, graph=self.graph, rounds=self.rounds,
-                seed=seeds.noise, test=test, names=names, leaks=leaks, **options,
+                Task(problem.name, settings, own=problem), parties, chosen, self._budget(), rounds=rounds,
+                seed=seeds.noise, test=test,
             )  # fmt: skip
         self.agents_ = names
         self.private_ = found.private
@@ -133,8 +152,7 @@ class Consensus(BaseEstimator):
         self.ledger_ = dict(zip(names, found.ledgers, strict=True))
         self.history_ = found.history
         self.n_iter_ = found.rounds
-        self.algorithm_ = found.priced.algorithm.slug
-        self.settings_ = found.priced.cfg.model_dump()
+        self.algorithm_, self.settings_ = found.algorithm, found.settings
         self.points_ = found.points
         return found
 
@@ -154,11 +172,3 @@ def _is_sites(X: Any, y: Any, targets: bool) -> bool:
     if targets:
         return all(isinstance(site, tuple) and len(site) == 2 for site in X)
     return all(np.ndim(site) == 2 for site in X)
-
-
-def rows_of(x: NDArray, where: PublicRange, radius: float | None) -> NDArray[np.float64]:
-    """Records as rows of norm at most 1: the scaled features in a ball of 1/√2, and the constant 1/√2."""
-    radius = default_radius(x.shape[1]) if radius is None else radius
-    if not (radius > 0 and np.isfinite(radius)):
-        raise InputError(f"radius must be > 0, got {radius}")
-    return np.column_stack([into_ball(where.scale(x), radius), np.ones(len(x))]) / np.sqrt(2)

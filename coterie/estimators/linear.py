@@ -12,10 +12,10 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from coterie.api.bounds import PublicBox, box, default_radius, rows_of
 from coterie.data.labels import public_labels
 from coterie.errors import InputError
-from coterie.estimators.base import WEIGHTS, Consensus, rows_of
-from coterie.estimators.public import PublicRange, box, default_radius
+from coterie.estimators.base import WEIGHTS, Consensus
 from coterie.losses.logistic import Logistic
 from coterie.losses.softmax import Softmax
 from coterie.losses.squared import Squared
@@ -28,7 +28,7 @@ class _LinearModel(Consensus):
     ridge: float
     weighting: str
 
-    def _store(self, weights: NDArray, where: PublicRange) -> None:
+    def _store(self, weights: NDArray, where: PublicBox) -> None:
         """coef_ and intercept_ in the units of X from weights of (scaled row, constant); one row for each output."""
         radius = default_radius(where.low.size) if self.radius is None else self.radius
         self.coef_ = weights[:, :-1] / (np.sqrt(2) * radius * where.half)

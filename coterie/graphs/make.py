@@ -17,8 +17,8 @@ def make_graph(kind: str, size: int | None = None, *, seed: int = 0, **params: o
     """A connected graph of `size` nodes, of a kind in `KINDS` with its settings; the same for the same seed.
 
     `star` has node 0 in the middle, `grid` is as square as can be unless it has `rows`, `regular` takes `degree`,
-    `erdos-renyi` `p`, `gnm` `edges`, `small-world` `k` and `p`, `file` a `path` (and no size if you like). Random
-    kinds are drawn until connected.
+    `erdos-renyi` `p`, `gnm` `edges`, `small-world` `k` and `p`, `listed` `pairs`, `file` a `path` (and no size if you
+    like). Random kinds are drawn until connected.
 
     >>> make_graph("erdos-renyi", 10, p=0.6, seed=1).connected
     True

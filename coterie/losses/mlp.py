@@ -71,6 +71,9 @@ class Perceptron(Problem):
             at += (i + 1) * o
         return out
 
+    def shaped(self, point: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        return [(np.asarray(w), np.asarray(b)) for w, b in self.layers(jnp.asarray(point))]
+
     def forward(self, x: Float[Array, " d"], features: Array) -> list[Array]:
         """Activations of every layer, the features first and the scores last."""
         act = ACTIVATIONS[self.activation][0]

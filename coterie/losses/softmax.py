@@ -11,6 +11,7 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from coterie.losses.base import LossSettings
@@ -44,6 +45,9 @@ class Softmax(Problem):
     @property
     def columns(self) -> int:
         return self.features
+
+    def shaped(self, point: np.ndarray) -> np.ndarray:
+        return point.reshape(self.features, self.classes)
 
     @property
     def dim(self) -> int:

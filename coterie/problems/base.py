@@ -37,6 +37,7 @@ HARMLESS = {
     "columns",
     "premise",
     "outside",
+    "shaped",
     *FACTS,
     "half_gap",
 }
@@ -199,6 +200,10 @@ class Problem(eqx.Module):
     def start(self, seed: int) -> np.ndarray:
         """A public, data-free starting point."""
         return np.zeros(self.dim)
+
+    def shaped(self, point: np.ndarray) -> Any:
+        """A point in the shape that people know the model in."""
+        return point
 
     def project(self, x: Array) -> Array:
         """The nearest feasible point (x itself without a constraint)."""

@@ -100,6 +100,9 @@ class Custom(Problem):
     def encode(self, targets: np.ndarray, classes: tuple[str, ...] | None) -> np.ndarray:
         return np.asarray(targets, dtype=np.int32 if self.integer_targets else float)
 
+    def shaped(self, point: np.ndarray) -> Any:
+        return self.template.unravel(jnp.asarray(point))
+
     def start(self, seed: int) -> np.ndarray:
         return self.template.flat
 

@@ -120,7 +120,7 @@ def _network(plan: Plan, public: dict[str, Any], sizes: np.ndarray, secure: bool
         facts = c.facts(plan, made)
         equal("public", public, facts, 0.0)
         equal("agents.records", sizes.tolist(), made.sizes.tolist(), 0.0)
-    if secure or source.stream is None:  # a store says it for itself; a deployed party reads nothing
+    if secure or not source.tells:  # a store says it for itself; a deployed party reads nothing
         equal("public.leaks", public["leaks"], [] if secure else list(leaks_of(plan)), 0.0)
     problem = problem_of(plan, public["loss"], public["features"], public["classes"] or 1)
     need_facts(problem, problem.columns)

@@ -90,7 +90,8 @@ def _render(template: str, **content: Any) -> str:
 def run_page(result: dict[str, Any], sealed: dict[str, Any] | None) -> str:
     """The page of a run: `result` as in result.json, `sealed` as in certificate.json (None: there is none)."""
     plan, privacy = result["plan"], result["privacy"]
-    score = "test_accuracy" if "test_accuracy" in result["metrics"] else "test_score"
+    scores = (key for key in ("test_accuracy", "test_score") if key in result["metrics"])
+    score = next(scores, None)  # None: no test records were given
     measure = "test accuracy" if score == "test_accuracy" else f"test {result['metric']}"
     slug = result["algorithm"]["name"]
     algorithm = all_algorithms().get(slug)
@@ -102,7 +103,7 @@ def run_page(result: dict[str, Any], sealed: dict[str, Any] | None) -> str:
         summary="" if algorithm is None else algorithm.summary,
         reference="" if algorithm is None else algorithm.reference.rstrip("."),
         errata=_errata(() if algorithm is None else algorithm.errata), meaning=MEANING,
-        scores=_scores(result, score, measure), curves=_curves(result, score, measure),
+        scores=None if score is None else _scores(result, score, measure), curves=_curves(result, score, measure),
         table=_curve_table(result, score), settings=_settings(result["algorithm"]["settings"]),
         picture=None if graph is None or graph.size > DRAWN else charts.network(
             graph, [a["name"] for a in result["agents"]], [a["records"] for a in result["agents"]]
@@ -169,11 +170,11 @@ def _scores(result: dict[str, Any], score: str, measure: str) -> dict[str, Any]:
     return charts.dot_plot("scores", f"{measure.capitalize()} at the end", measure, rows)
 
 
-def _curves(result: dict[str, Any], score: str, measure: str) -> list[dict[str, Any]]:
+def _curves(result: dict[str, Any], score: str | None, measure: str) -> list[dict[str, Any]]:
     data, std, name = result["curves"], result["curves"]["std"], result["algorithm"]["name"]
     panels = [
         ("train_loss", "Training loss", "training loss (mean over agents)", False),
-        (score, measure.capitalize(), measure, False),
+        *([] if score is None else [(score, measure.capitalize(), measure, False)]),
         ("consensus_gap", "Disagreement between agents", "distance from the mean model (rms)", True),
     ]
     out = []
@@ -188,9 +189,9 @@ def _curves(result: dict[str, Any], score: str, measure: str) -> list[dict[str, 
     return out
 
 
-def _curve_table(result: dict[str, Any], score: str) -> dict[str, Any]:
+def _curve_table(result: dict[str, Any], score: str | None) -> dict[str, Any]:
     data = result["curves"]
-    keys = ["train_loss", score, "consensus_gap", *(["time"] if "time" in data else [])]
+    keys = [key for key in ("train_loss", score, "consensus_gap", "time") if key is not None and key in data]
     head = ["round", *(k.replace("_", " ") for k in keys)]
     return {"head": head, "rows": [[r, *(data[k][i] for k in keys)] for i, r in enumerate(data["round"])]}
 

@@ -7,7 +7,7 @@ A page may hold blocks
     <!-- end -->
 
 whose content is what the generator NAME returns. `python -m coterie.report.pages` (or `make docs`) rewrites all blocks
-of the checkout it runs in; `--check` writes nothing and names the pages that are out of date.
+of the checkout it runs in, and the stub `coterie/__init__.pyi`; `--check` writes nothing and names what is out of date.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from coterie.report.choose import choose
 from coterie.report.epsilon import EPSILON_TABLES
 from coterie.report.errata import errata
 from coterie.report.markdown import code, table
+from coterie.report.stub import PLACE, stub
 from coterie.settings import Naming
 
 __all__ = ["GENERATORS", "pages", "refresh", "same"]
@@ -174,8 +175,8 @@ SIGNS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
 def kind(annotation: Any, metadata: list[Any] | tuple[Any, ...] = ()) -> str:
     """A type in words, with its range.
 
-    >>> kind(Literal["a", "b"]), kind(list[int] | None), kind(float)
-    ('`"a"`, `"b"`', 'list of whole numbers', 'number')
+    >>> kind(Literal["a", "b"]), kind(list[int] | None), kind(float), kind(tuple[tuple[int, int], ...])
+    ('`"a"`, `"b"`', 'list of whole numbers', 'number', 'list of pairs of whole numbers')
     """
     if get_origin(annotation) is Annotated:
         inner, *more = get_args(annotation)
@@ -191,6 +192,11 @@ def kind(annotation: Any, metadata: list[Any] | tuple[Any, ...] = ()) -> str:
     if get_origin(annotation) is list:
         (inner,) = get_args(annotation)
         return f"list of {kind(inner).replace('number', 'numbers')}{tail}"
+    if get_origin(annotation) is tuple:
+        inner, *rest = get_args(annotation)
+        if rest == [...]:
+            return f"list of {kind(inner)}".replace("pair of", "pairs of")
+        return f"pair of {kind(inner)}s"
     if _is_model(annotation):
         return f"tables with {', '.join(annotation.model_fields)}"
     return f"{NAMES[get_origin(annotation) or annotation]}{tail}"
@@ -355,9 +361,11 @@ def main(arguments: list[str] | None = None) -> int:
     if not found:
         raise InputError(f"{given.root.absolute()} holds no pages: run this in a checkout")
     stale = 0
+    if (given.root / PLACE).parent.is_dir():
+        found.append(given.root / PLACE)
     for page in found:
-        text = page.read_text(encoding="utf-8")
-        fresh = refresh(text)
+        text = page.read_text(encoding="utf-8") if page.exists() else ""
+        fresh = stub() if page.name == PLACE.name else refresh(text)
         if fresh == text:
             continue
         stale += 1

@@ -43,7 +43,8 @@ def curves(result: dict[str, Any], path: Path) -> None:
         (score, "test accuracy" if score == "test_accuracy" else f"test {result['metric']}", False),
         ("consensus_gap", "disagreement: rms ‖x_i − mean‖", True),
     ]
-    figure, axes = plt.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
+    panels = [panel for panel in panels if panel[0] in data]  # without test records there is no score
+    figure, axes = plt.subplots(1, len(panels), figsize=(1 + 4 * len(panels), 3.8), layout="constrained")
     rounds = np.array(data["round"])
     room = 0.05 * max(1, rounds[-1])
     for axis, (key, label, log) in zip(axes, panels, strict=True):
@@ -61,7 +62,7 @@ def curves(result: dict[str, Any], path: Path) -> None:
             value = result["references"].get(reference, {}).get(key)
             if value is not None:
                 axis.axhline(value, color=colour, linestyle=dash, label=reference)
-        axis.set_xlim(-room, rounds[-1] + room)  # one range for all three, whatever a logarithm leaves out
+        axis.set_xlim(-room, rounds[-1] + room)  # one range for all, whatever a logarithm leaves out
         axis.set_xlabel("round")
         axis.set_ylabel(label)
         style(axis)

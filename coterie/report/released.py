@@ -71,7 +71,7 @@ def _form(file: zipfile.ZipFile, name: str) -> Form:
         if version != (1, 0):
             raise ValueError(f"{name} is written in another format than numpy's first")
         shape, _, dtype = np.lib.format.read_array_header_1_0(array)
-        return (dtype.kind, *shape)
+        return ("i" if dtype.kind == "u" else dtype.kind, *shape)  # a seed of 64 bits has no room for a sign
 
 
 def _listed(forms: dict[str, Form]) -> str:

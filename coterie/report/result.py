@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from coterie.errors import InputError
 from coterie.exchange.central import central_event
 from coterie.exchange.planned import statement_of
 from coterie.exchange.statement import EVERY_MESSAGE
-from coterie.experiment import Experiment, Priced
+from coterie.experiment import Experiment, Network, Priced
 from coterie.plan import Plan
 from coterie.privacy.accountants import account
 from coterie.problems import Problem
@@ -217,32 +217,40 @@ def plain(content: Any) -> Any:
     return None if isinstance(content, float) and not np.isfinite(content) else content
 
 
+NO_CERTIFICATE = (
+    "no certificate: the loss is somebody's own, which a plan cannot state, so nobody could derive its events anew"
+)
+
+
 def write_run(
-    out: Path, result: dict[str, Any], trace: Trace, experiment: Experiment, priced: Priced, key: Path | None = None
-) -> list[Path]:
+    out: Path, result: dict[str, Any], plan: Plan, network: Network, priced: Priced, *, points: np.ndarray,
+    completed: int, columns: Sequence[str], key: Path | None = None,
+) -> list[Path]:  # fmt: skip
     """Write a run's files; pictures first, `result.json` last, so that its presence means all is there.
 
-    The model is that of the first seed, and so is the certificate. What the other seeds gave is in the metrics, which
-    are for study: to store their models too would be to release as many runs.
+    The model is that of the first seed (`points`, one row an agent), and so is the certificate. What the other seeds
+    gave is in the metrics, which are for study: to store their models too would be to release as many runs. A loss
+    that no plan can state has no certificate.
     """
     from coterie.report import html, plots
 
     (out / "result.json").unlink(missing_ok=True)  # never beside another run's files
-    plan, sent = experiment.plan, min(trace.completed + 1, priced.rounds)  # a last message may not have been heard
-    model = run_model(
-        trace.points[0], experiment.dataset.feature_names,
-        plan=certificate.plan_hash(plan), rounds=sent, seed=result["seeds"][0],
-    )  # fmt: skip
+    sent = min(completed + 1, priced.rounds)  # a last message may not have been heard
+    stated = plan.data.source != "memory" or plan.problem.loss is not None
+    if not stated:
+        result = {**result, "warnings": [*result["warnings"], NO_CERTIFICATE]}
+    model = run_model(points, columns, plan=certificate.plan_hash(plan), rounds=sent, seed=result["seeds"][0])
     write_atomically(out / MODEL, lambda p: p.write_bytes(model))
     write_atomically(out / "curves.png", lambda p: plots.curves(result, p))
-    write_atomically(out / "graph.png", lambda p: plots.network(experiment.network, p))
-    body = certificate.certificate(
-        plan, experiment.network, priced, completed=sent, files={MODEL: certificate.sha256(model)}
-    )
-    sealed = certificate.seal(body, key)
-    write_json(out / "certificate.json", sealed)
-    written = ["result.json", MODEL, "curves.png", "graph.png", "certificate.json"]
-    (out / "report.html").unlink(missing_ok=True)
+    write_atomically(out / "graph.png", lambda p: plots.network(network, p))
+    written, sealed = ["result.json", MODEL, "curves.png", "graph.png"], None
+    for name in ("certificate.json", "report.html"):
+        (out / name).unlink(missing_ok=True)
+    if stated:
+        files = {MODEL: certificate.sha256(model)}
+        sealed = certificate.seal(certificate.certificate(plan, network, priced, completed=sent, files=files), key)
+        write_json(out / "certificate.json", sealed)
+        written.append("certificate.json")
     if html.available():
         page = html.run_page(plain(result), sealed)
         write_atomically(out / "report.html", lambda p: p.write_text(page, "utf-8"))

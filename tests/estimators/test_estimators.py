@@ -15,6 +15,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
+from coterie.api.bounds import default_radius
 from coterie.errors import InputError
 from coterie.estimators import (
     BoundsWarning,
@@ -25,7 +26,6 @@ from coterie.estimators import (
     RepeatedFitWarning,
     forget_fits,
 )
-from coterie.estimators.public import default_radius
 
 N, D, SITES = 600, 3, 4
 FAST = {"bounds": (-2, 2), "rounds": 24, "random_state": 0}

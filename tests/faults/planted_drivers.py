@@ -11,6 +11,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
+import coterie as ct
 from coterie.coupled import Coupled, quadratic_agent, secret_sum, solve
 from coterie.data.dataset import PUBLIC, Origins
 from coterie.data.store import write_store
@@ -23,7 +24,6 @@ from coterie.losses.softmax import Softmax
 from coterie.plan import validate
 from coterie.problems import Custom, Problem
 from coterie.problems.coupled import smooth_agent
-from coterie.training import train
 from tests.leaks import planted_numbers
 
 FEATURES = planted_numbers((90, 3), -0.5, 0.5, seed=30)
@@ -47,7 +47,10 @@ def trains() -> None:
     ]
     for problem, targets in problems:
         sites = [(FEATURES[k : k + 30], targets[k : k + 30]) for k in (0, 30, 60)]
-        train(problem, sites, rounds=3, seed=0, test=(FEATURES[:9], targets[:9]), settings={"clip": 1.0})
+        ct.train(
+            problem, ct.ring(sites), ct.dp_dsgd(clip=1.0), ct.Budget(1.0, 1e-5), rounds=3, seed=0,
+            test=(FEATURES[:9], targets[:9]), references=True,
+        )  # fmt: skip
 
 
 def estimators() -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import brentq
 
+import coterie as ct
 from coterie.errors import InputError
 from coterie.fair.penalised import CovariancePenalised
 from coterie.losses.hinge import Hinge
@@ -29,7 +30,6 @@ from coterie.problems import Custom, Problem
 from coterie.problems.base import FACTS
 from coterie.problems.facts import try_facts
 from coterie.problems.labels import NUMBERS, Labels
-from coterie.training import train
 from tests.problems.cases import FEATURES, PROBLEMS, Case, case, gradient, shard
 
 NOTHING = {"convex": False, "lipschitz": np.inf, "smoothness": np.inf, "half_gap": np.inf,
@@ -408,4 +408,4 @@ def test_clipped_sums_are_tried_though_nothing_is_stated(kind: type[Logistic], w
     rng = np.random.default_rng(0)
     sites = [(rng.uniform(-0.5, 0.5, (20, 2)), np.ones(20)) for _ in range(3)]
     with pytest.raises(InputError, match=words):
-        train(kind(2), sites, epsilon=1.0, seed=0, rounds=4, settings={"clip": 0.1})
+        ct.train(kind(2), ct.ring(sites), ct.dp_dsgd(clip=0.1), ct.Budget(1.0, 1e-5), seed=0, rounds=4)

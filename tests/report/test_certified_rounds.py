@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from coterie.api.trained import Trained
 from coterie.deploy.party import Terms
 from coterie.experiment import prepare, price
 from coterie.plan import validate
@@ -20,7 +21,6 @@ from coterie.privacy.codec import to_rows
 from coterie.privacy.ledger import Entry
 from coterie.report import certificate as c
 from coterie.report.released import MODEL
-from coterie.report.result import build_result, write_run
 from coterie.report.verification import parse
 from tests.deploy.house import small_plan
 from tests.report.certificates import STATED, changed, claimed, finished, make, rejection, resealed, roundtrip
@@ -93,8 +93,7 @@ def test_an_interrupted_run_charges_the_message_that_nobody_heard(tmp_path: Path
     priced = price(plan, experiment.network)
     trace = experiment.run(priced, [0])
     trace.completed = 3
-    result = build_result(experiment, priced, trace, [0], experiment.references())
-    write_run(tmp_path, result, trace, experiment, priced)
+    Trained.of(experiment, priced, trace, [0], experiment.references()).save(tmp_path)
     sealed = parse((tmp_path / "certificate.json").read_text("utf-8"))
     assert {g["rounds"] for g in sealed["agents"]} == {4}
     assert rejection(sealed, strict=True, folder=tmp_path) is None

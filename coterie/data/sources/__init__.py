@@ -7,6 +7,7 @@ for it, as a source that says nothing cannot be taken for public. The keyword ar
     MADE = True         made here from public numbers: it can be loaded at any time, as nobody's records are read
     NEEDS_PATH = True   it cannot be found without data.path
     SITED = True        its records say to which site they belong, without being asked
+    HANDED = True       somebody hands the records over in Python, and says what was read to make them
 
 A source with `stream(path)` in place of both is a `Store`, read piece by piece, which says by itself what was read.
 """

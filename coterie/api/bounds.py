@@ -19,11 +19,13 @@ from coterie.fair.features import book_of
 
 __all__ = [
     "DEFAULT_RANGE",
+    "Bounds",
     "BoundsWarning",
-    "PublicRange",
+    "PublicBox",
     "box",
     "default_radius",
     "into_ball",
+    "rows_of",
 ]
 
 Bounds = tuple[float, float] | Sequence[tuple[float, float]] | Mapping[Any, tuple[float, float]] | None
@@ -35,7 +37,7 @@ class BoundsWarning(UserWarning):
 
 
 @dataclass(frozen=True, eq=False)
-class PublicRange:
+class PublicBox:
     """low ≤ x ≤ high for each column."""
 
     low: NDArray[np.float64]
@@ -56,7 +58,7 @@ class PublicRange:
         return np.clip((x - self.middle) / self.half, -1.0, 1.0)
 
 
-def box(bounds: Bounds, columns: Sequence[Any], what: str, option: str) -> PublicRange:
+def box(bounds: Bounds, columns: Sequence[Any], what: str, option: str) -> PublicBox:
     """The public box of these columns; without bounds the default one, with a warning.
 
     >>> box([(0, 10), (20, 60)], ["a", "b"], "features", "bounds").half.tolist()
@@ -76,7 +78,7 @@ def box(bounds: Bounds, columns: Sequence[Any], what: str, option: str) -> Publi
     if not all(isinstance(rule, Number) for rule in rules):
         raise InputError(f"{option}: these estimators take numbers only: encode categories by a public list first")
     numbers = [rule for rule in rules if isinstance(rule, Number)]
-    return PublicRange(np.array([r.low for r in numbers]), np.array([r.high for r in numbers]))
+    return PublicBox(np.array([r.low for r in numbers]), np.array([r.high for r in numbers]))
 
 
 def default_radius(columns: int) -> float:
@@ -88,3 +90,11 @@ def into_ball(rows: NDArray[np.float64], radius: float) -> NDArray[np.float64]:
     """Rows divided by the radius; one that is longer is pulled back to the unit ball."""
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     return rows / np.maximum(norms, radius)
+
+
+def rows_of(x: NDArray, where: PublicBox, radius: float | None) -> NDArray[np.float64]:
+    """Records as rows of norm at most 1: the scaled features in a ball of 1/√2, and the constant 1/√2."""
+    radius = default_radius(x.shape[1]) if radius is None else radius
+    if not (radius > 0 and np.isfinite(radius)):
+        raise InputError(f"radius must be > 0, got {radius}")
+    return np.column_stack([into_ball(where.scale(x), radius), np.ones(len(x))]) / np.sqrt(2)

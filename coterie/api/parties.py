@@ -1,0 +1,303 @@
+"""Parties: who holds which records, and who talks to whom. `ct.ring(sites)` and its like, `ct.graph` for any other.
+
+Only sizes and numbers of columns are looked at here. Records are read by `train`, after everything public was checked
+and the noise was fixed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic.fields import FieldInfo
+
+from coterie.data.dataset import Dataset
+from coterie.data.tables import site_origin
+from coterie.errors import InputError
+from coterie.graphs.edge_lists import read_edges
+from coterie.graphs.graph import Graph
+from coterie.graphs.kinds import KINDS
+
+if TYPE_CHECKING:
+    import networkx as nx
+    import pandas as pd
+    from numpy.typing import ArrayLike
+
+    from coterie.api.bounds import Bounds
+
+    Site = tuple[ArrayLike, ArrayLike] | ArrayLike | Dataset
+    Sites = Sequence[Site] | Mapping[str, Site] | Dataset | pd.DataFrame
+
+__all__ = ["Parties", "constructor", "graph", "on", "table_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Parties:
+    """Who holds which records, and who talks to whom; make it with `ct.ring` and its like, or `ct.graph`.
+
+    >>> import coterie as ct
+    >>> ct.star(sizes=[100, 200, 300], features=4)
+    <3 parties on a star graph: 600 records of 4 features>
+    """
+
+    network: dict[str, Any]  # the plan's [graph]
+    sizes: tuple[int, ...]  # records of each party
+    names: tuple[str, ...]
+    sites: tuple[Any, ...] | None = None  # their records; None where sizes are all that is known
+    columns: tuple[str, ...] | None = None  # of the features
+    bounds: Bounds = None
+    radius: float | None = None
+    leaks: tuple[str, ...] = field(default=())  # what was read from the records to know all this
+
+    @property
+    def features(self) -> int | None:
+        """Columns of a record, if known."""
+        return None if self.columns is None else len(self.columns)
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __repr__(self) -> str:
+        width = "" if self.features is None else f" of {self.features} features"
+        kind = self.network["kind"]
+        return f"<{len(self)} parties on a {kind} graph: {sum(self.sizes)} records{width}>"
+
+
+def on(
+    network: dict[str, Any], sites: Sites | None = None, *, sizes: Sequence[int] | None = None,
+    features: int | None = None, names: Sequence[str] | None = None, site: str | None = None, label: str | None = None,
+    bounds: Bounds = None, radius: float | None = None, leaks: Sequence[str] = (),
+) -> Parties:  # fmt: skip
+    """Parties on the graph of a plan's [graph] table.
+
+    Args:
+        network: the table, such as {"kind": "ring"}.
+        sites: for each party (features, targets), or one table where there are no targets, or a `Dataset`; a dictionary
+            from name to that; one `Dataset` that has sites; or one frame for all, with the columns `site` and `label`.
+        sizes: records of each party, instead of `sites`: enough for `ct.price`.
+        features: columns of a record, where only sizes are given.
+        names: of the parties. With a frame: all that may stand in the column `site`, in the order of the graph's nodes;
+            left out, they are read from the records, which no budget pays for.
+        site, label: columns of the frame: who holds a record, and its target (none for a mean).
+        bounds: public range of each feature: (low, high), a list of pairs, or a dictionary by column. Values are cut
+            to it and mapped to [−1, 1]. For linear models the row is then pulled into a ball of `radius`, and gets a
+            constant feature. Never the range of these records. Without it records are taken as they are, and refused
+            where they are longer than the loss's price allows.
+        radius: of that ball, public; default min(√d, 1 + √d/2) for d features.
+        leaks: what was read from private records to make the arrays: the model is then not private, and says so.
+    """
+    leaks = tuple(leaks)
+    if (sites is None) == (sizes is None):
+        raise InputError("give either sites, the records of each party, or sizes, how many each has")
+    if sizes is not None:
+        counts = tuple(_count("sizes", n) for n in sizes)
+        width = None if features is None else tuple(map(str, range(_count("features", features))))
+        return _checked(Parties(network, counts, _names(names, len(counts)), None, width, bounds, radius, leaks))
+    if features is not None:
+        raise InputError("features belongs to sizes: sites show how many columns they have")
+    assert sites is not None
+    if isinstance(sites, Dataset):
+        sites, names = _by_site(sites, names)
+    if hasattr(sites, "columns") and hasattr(sites, "groupby"):
+        sites, names, columns, read = _framed(sites, site, label, names)
+        leaks += read
+    else:
+        if site is not None or label is not None:
+            raise InputError("site and label are columns of a frame, but the sites are no frame")
+        columns = None
+        if isinstance(sites, Mapping):
+            if names is not None:
+                raise InputError("names are the keys of the dictionary of sites: leave them out")
+            names, sites = list(map(str, sites)), list(sites.values())
+    if not isinstance(sites, Sequence | np.ndarray) or isinstance(sites, str):
+        raise InputError(f"sites must be a list with one (X, y) for each party, or a frame; got {type(sites).__name__}")
+    held = tuple(sites)
+    shapes = [_shape(one, f"site {i}") for i, one in enumerate(held)]
+    if len({width for _, width in shapes}) > 1:
+        raise InputError(f"sites must have the same features, got {sorted({w for _, w in shapes})} columns")
+    leaks += tuple(dict.fromkeys(leak for one in held if isinstance(one, Dataset) for leak in one.leaks))
+    if columns is None and shapes:
+        columns = _columns(held[0], shapes[0][1])
+    counts = tuple(count for count, _ in shapes)
+    return _checked(Parties(network, counts, _names(names, len(held)), held, columns, bounds, radius, leaks))
+
+
+def _checked(parties: Parties) -> Parties:
+    if len(parties) < 2:
+        raise InputError(f"a network needs at least 2 sites, got {len(parties)}")
+    if parties.bounds is not None and any(isinstance(one, Dataset) for one in parties.sites or ()):
+        raise InputError("bounds: the records of a Dataset are scaled already")
+    if parties.radius is not None and (parties.bounds is None or not parties.radius > 0):
+        raise InputError(f"radius must be > 0 and goes with bounds, got {parties.radius}")
+    return parties
+
+
+def _count(what: str, n: Any) -> int:
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise InputError(f"{what} must be whole numbers from 1 up, got {n!r}")
+    return int(n)
+
+
+def _names(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
+    if names is None:
+        return tuple(f"agent {i}" for i in range(count))
+    if len(names) != count:
+        raise InputError(f"{len(names)} names for {count} sites")
+    if len(set(map(str, names))) < count:
+        raise InputError(f"names must differ, got {list(names)}")
+    return tuple(map(str, names))
+
+
+def table_of(one: Site) -> Any:
+    """The features of a site."""
+    if isinstance(one, Dataset):
+        return one.features
+    return one[0] if isinstance(one, tuple) and len(one) == 2 else one
+
+
+def _shape(one: Site, where: str) -> tuple[int, int]:
+    """Records and columns of a site, without reading it if it says its shape."""
+    table = table_of(one)
+    try:
+        shape = tuple(getattr(table, "shape", None) or np.shape(table))
+    except ValueError:
+        shape = ()
+    if len(shape) != 2 or 0 in shape:
+        raise InputError(f"{where}: expected a table of features (records, columns), got shape {shape}")
+    return int(shape[0]), int(shape[1])
+
+
+def _columns(one: Site, width: int) -> tuple[str, ...]:
+    if isinstance(one, Dataset):
+        return one.feature_names
+    return tuple(map(str, getattr(table_of(one), "columns", range(width))))
+
+
+def _by_site(data: Dataset, names: Sequence[str] | None) -> tuple[list[Dataset], Sequence[str]]:
+    """A data set whose records know their site, as one data set for each."""
+    if data.sites is None:
+        raise InputError(f"data set {data.name!r} has no sites: give a list with one (X, y) for each party")
+    parts = [data.take(np.flatnonzero(data.sites == i)) for i in range(len(data.site_names))]
+    return parts, data.site_names if names is None else names
+
+
+def _framed(
+    frame: Any, site: str | None, label: str | None, names: Sequence[str] | None
+) -> tuple[list[Any], list[str], tuple[str, ...], tuple[str, ...]]:
+    """Sites from one table: the records of each, the names, the feature columns, and what was read to know them."""
+    if site is None:
+        raise InputError("a frame needs site='…', the column that says which party holds a record")
+    for column in (site, *([] if label is None else [label])):
+        if column not in frame.columns:
+            raise InputError(f"the frame has no column {column!r}: it has {', '.join(map(str, frame.columns))}")
+    holders = frame[site]
+    if gaps := int(holders.isna().sum()):
+        raise InputError(f"column {site!r} is missing in {gaps} rows")
+    found = sorted(holders.astype(str).unique())
+    known = found if names is None else list(map(str, names))
+    if stray := [name for name in found if name not in known]:
+        raise InputError(f"column {site!r} has {stray[0]!r}, which is not one of the names {known}")
+    if empty := [name for name in known if name not in found]:
+        raise InputError(f"no record has {empty[0]!r} in column {site!r}: a party needs records")
+    chosen = [c for c in frame.columns if c not in (site, label)]
+    for column in chosen:
+        if frame[column].to_numpy().dtype.kind not in "biuf":
+            raise InputError(f"column {str(column)!r} does not hold numbers: encode it by a public list first")
+    parts = [frame[holders.astype(str) == name] for name in known]
+    sites = [part[chosen] if label is None else (part[chosen], part[label].to_numpy()) for part in parts]
+    return sites, known, tuple(map(str, chosen)), site_origin(site, names)
+
+
+# ---- kinds of graph --------------------------------------------------------------------------------------------------
+
+
+@cache
+def constructor(kind: str) -> Callable[..., Parties]:
+    """The function that puts parties on this kind of graph."""
+    fields: dict[str, FieldInfo] = KINDS.load(kind, "Settings").Settings.model_fields
+    own = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, annotation=field.annotation,
+            default=inspect.Parameter.empty if field.is_required() else field.default,
+        )
+        for name, field in fields.items()
+    ]  # fmt: skip
+    mixing = inspect.Parameter("mixing", inspect.Parameter.KEYWORD_ONLY, default="metropolis", annotation=str)
+    first, *shared = list(inspect.signature(on).parameters.values())[1:]
+    needed = [p for p in own if p.default is p.empty]
+    signature = inspect.Signature(
+        [first, *needed, *shared, *(p for p in own if p not in needed), mixing], return_annotation="Parties"
+    )
+
+    def make(*given: Any, **options: Any) -> Parties:
+        try:
+            asked = signature.bind(*given, **options).arguments
+        except TypeError as error:
+            raise InputError(f"{make.__name__}: {error}") from None
+        table = {name: asked.pop(name) for name in (*(p.name for p in own), "mixing") if name in asked}
+        return on({"kind": kind, **table}, **asked)
+
+    make.__name__ = make.__qualname__ = kind.replace("-", "_")
+    make.__signature__ = signature  # type: ignore[attr-defined]
+    make.__module__ = "coterie"
+    values = {"p": "0.9", "edges": "8", "degree": "2", "k": "2"}
+    example = "".join(f", {p.name}={values.get(p.name, 1)}" for p in needed)
+    _, _, shared_args = inspect.cleandoc(on.__doc__ or "").partition('such as {"kind": "ring"}.\n')
+    shape = [f"    {p.name}: {fields[p.name].description}." for p in own]
+    make.__doc__ = "\n".join(
+        [f"Parties on a {kind} graph, each with its records.", "", "Args:", shared_args, *shape,
+         "    mixing: the rule of the weights of what neighbours send (docs/plan.md).", "",
+         ">>> import coterie as ct", f">>> ct.{make.__name__}(sizes=[100, 200, 300, 400, 500, 600]{example})",
+         f"<6 parties on a {kind} graph: 2100 records>", ""]
+    )  # fmt: skip
+    return make
+
+
+def graph(
+    given: nx.Graph | Graph | str | Path | Iterable[tuple[Any, Any]], sites: Sites | None = None, *,
+    mixing: str = "metropolis", **options: Any,
+) -> Parties:  # fmt: skip
+    """Parties on a graph of your own: a NetworkX graph, a list of pairs, or the path of an edge list.
+
+    Its nodes are the parties' names, or their numbers 0, 1, … in the order of `sites`. It must be connected. All other
+    options are those of `ct.ring`.
+
+    >>> import coterie as ct
+    >>> ct.graph([(0, 1), (1, 2), (2, 3)], sizes=[10, 20, 30, 40])
+    <4 parties on a listed graph: 100 records>
+    """
+    made = on({"kind": "listed", "mixing": mixing}, sites, **options)
+    nodes, edges = _edges(given)
+    if len(nodes) != len(made):
+        raise InputError(f"the graph has {len(nodes)} nodes but there are {len(made)} sites")
+    places = {name: i for i, name in enumerate(made.names)}
+    if not all(str(node) in places for node in nodes):
+        if set(map(str, nodes)) != set(map(str, range(len(made)))):
+            stray = next(node for node in nodes if str(node) not in places)
+            raise InputError(f"node {stray!r} of the graph is neither a party's name nor a number below {len(made)}")
+        places = {str(i): i for i in range(len(made))}
+    pairs = sorted({tuple(sorted((places[str(a)], places[str(b)]))) for a, b in edges})
+    return replace(made, network={**made.network, "pairs": [list(pair) for pair in pairs]})
+
+
+def _edges(given: Any) -> tuple[list[Any], list[tuple[Any, Any]]]:
+    """Nodes and edges of whatever graph was given."""
+    if isinstance(given, str | Path):
+        rows, names = read_edges(given)
+        return list(names), [(names[i], names[j]) for i, j in rows.tolist()]
+    if isinstance(given, Graph):
+        return list(range(given.size)), [(i, j) for i, j in given.edges.tolist()]
+    if hasattr(given, "nodes") and hasattr(given, "edges"):
+        if given.is_directed():
+            raise InputError("the graph is directed: parties talk to each other, so give an undirected one")
+        return list(given.nodes), [(a, b) for a, b, *_ in given.edges]
+    try:
+        pairs = [(a, b) for a, b in given]
+    except (TypeError, ValueError):
+        raise InputError(f"a graph is a NetworkX graph, a list of pairs or a path; got {given!r}") from None
+    return list(dict.fromkeys(node for pair in pairs for node in pair)), pairs

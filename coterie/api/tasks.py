@@ -1,0 +1,227 @@
+"""Tasks: what is learned. `ct.logistic()` and its like are losses that a plan can state, `ct.loss` is one's own.
+
+A task knows nothing of records: how many features there are, the parties say. Labels are stated here, in public, and
+never read from the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from coterie.errors import InputError
+
+if TYPE_CHECKING:
+    from jax import Array
+
+    from coterie.plan import Plan
+    from coterie.problems import Problem
+
+__all__ = ["Task", "as_task", "hinge", "logistic", "loss", "mean", "mlp", "softmax", "squared"]
+
+Weighting = Literal["agents", "records"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is learned: a loss with its settings, and the labels that it is about.
+
+    Make one with `ct.logistic`, `ct.hinge`, `ct.squared`, `ct.softmax`, `ct.mlp`, `ct.mean` or `ct.loss`.
+
+    >>> import coterie as ct
+    >>> ct.logistic(ridge=1e-4)
+    logistic(ridge=0.0001)
+    """
+
+    name: str
+    settings: dict[str, Any] = field(default_factory=dict)  # of the plan's [problem], without the loss
+    labels: tuple[Any, ...] | None = None  # of the classes, in the order of their codes
+    own: Problem | None = None  # a problem that no plan can state
+    constant: bool = False  # whether rows that are scaled by public bounds get a constant feature
+
+    def __repr__(self) -> str:
+        if self.own is not None:
+            return f"<{self.name}>"
+        said = [f"{key}={value!r}" for key, value in self.settings.items()]
+        return f"{self.name}({', '.join(said)})"
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The plan's [problem], but for what the records decide."""
+        many = {"classes": len(self.labels)} if self.own is None and self.name in MANY and self.labels else {}
+        stated = {} if self.own is not None else {"loss": self.name}
+        return {**stated, **self.settings, **many}
+
+    def problem(self, plan: Plan, features: int) -> Problem:
+        """The problem of this task on records of so many features."""
+        if self.own is not None:
+            return self.own
+        from coterie.losses.base import problem_of
+
+        return problem_of(plan, self.name, features, len(self.labels or ()) or 1)
+
+
+MANY = ("softmax", "mlp")  # losses whose number of classes a plan states
+
+
+def as_task(task: Task | Problem) -> Task:
+    """A task, of a `Problem` too: targets are then in its own coding, and ridge is the plan's default."""
+    from coterie.problems import Problem
+
+    if isinstance(task, Problem):
+        return Task(task.name, {"ridge": 0.0} if task.isotropic else {}, own=task)
+    if not isinstance(task, Task):
+        raise InputError(
+            f"a task is made by ct.logistic() and its like, or by ct.loss(fn, params); got a {type(task).__name__}"
+        )
+    return task
+
+
+def logistic(
+    *, classes: Sequence[Any] = (-1, 1), ridge: float = 1e-3, weighting: Weighting = "agents",
+    radius: float | None = None,
+) -> Task:  # fmt: skip
+    """Logistic regression on labels of two classes.
+
+    Args:
+        classes: the two labels, known in public; the second is the positive one.
+        ridge: ridge/2 ‖x‖² is added to every party's objective.
+        weighting: what counts equally, "agents" (parties) or "records".
+        radius: keep the model in a ball of this radius.
+
+    >>> import coterie as ct
+    >>> ct.logistic(classes=["healthy", "ill"]).labels
+    ('healthy', 'ill')
+    """
+    return _classifier("logistic", _two("logistic", classes), ridge, weighting, radius)
+
+
+def hinge(
+    *, classes: Sequence[Any] = (-1, 1), width: float = 0.5, ridge: float = 1e-3, weighting: Weighting = "agents",
+    radius: float | None = None,
+) -> Task:  # fmt: skip
+    """A support vector machine: the hinge loss, with a corner smoothed over ± `width`. Else as `logistic`.
+
+    >>> import coterie as ct
+    >>> ct.hinge(width=0.25).settings["width"]
+    0.25
+    """
+    return _classifier("hinge", _two("hinge", classes), ridge, weighting, radius, width=width)
+
+
+def squared(*, ridge: float = 1e-3, weighting: Weighting = "agents", radius: float | None = None) -> Task:
+    """Linear regression with the squared loss; targets are numbers. Its gradients have no bound: clip them.
+
+    >>> import coterie as ct
+    >>> ct.squared(ridge=0.01)
+    squared(ridge=0.01)
+    """
+    return _classifier("squared", None, ridge, weighting, radius)
+
+
+def softmax(
+    classes: int | Sequence[Any], *, ridge: float = 1e-3, weighting: Weighting = "agents", radius: float | None = None
+) -> Task:
+    """Logistic regression on several classes: their number (labels 0, 1, …) or their labels, known in public.
+
+    >>> import coterie as ct
+    >>> ct.softmax(["a", "b", "c"]).labels
+    ('a', 'b', 'c')
+    """
+    return _classifier("softmax", _several("softmax", classes), ridge, weighting, radius)
+
+
+def mlp(
+    classes: int | Sequence[Any], *, hidden: Sequence[int] = (50,),
+    activation: Literal["sigmoid", "tanh", "relu"] = "tanh", ridge: float = 1e-3, weighting: Weighting = "agents",
+) -> Task:  # fmt: skip
+    """A dense neural network that tells classes apart, with layers of `hidden` sizes. Classes as in `softmax`.
+
+    >>> import coterie as ct
+    >>> ct.mlp(10, hidden=[32]).settings["hidden"]
+    [32]
+    """
+    labels = _several("mlp", classes)
+    more = {} if list(hidden) == [50] and activation == "tanh" else {"hidden": list(hidden), "activation": activation}
+    return Task("mlp", _stated(ridge, weighting, **more), labels)
+
+
+def mean(*, radius: float = 1.0, weighting: Weighting = "records") -> Task:
+    """The mean of records whose every number lies in [−radius, radius]; there are no targets: a site is one table.
+
+    >>> import coterie as ct
+    >>> ct.mean()
+    mean(ridge=0.0, weighting='records')
+    """
+    return Task("mean", _stated(0.0, weighting, **({} if radius == 1.0 else {"radius": radius})))
+
+
+def loss(
+    fn: Callable[[Any, Array, Array], Array], params: Any, *, predict: Callable[[Any, Array], Array] | None = None,
+    classes: int | Sequence[Any] | None = None, ridge: float = 1e-3, weighting: Weighting = "agents",
+    convex: bool = False, lipschitz: float = float("inf"), smoothness: float = float("inf"),
+    bound: float | None = None,
+) -> Task:  # fmt: skip
+    """A loss of your own, in JAX: `fn(params, x, y)` is the loss of one record, x its features and y its target.
+
+    Algorithms that clip gradients need to know nothing about it. What you can prove of it for all records and all
+    parameters you may state, and other algorithms can then be used; it is tried on made-up records.
+
+    Args:
+        fn: the loss of one record.
+        params: starting parameters, any tree of arrays, not made from the records.
+        predict: `predict(params, x)` for one record; without it `run.predict` has nothing to call.
+        classes: number of classes or their labels, known in public: y is then their number, 0, 1, …
+        ridge, weighting: as in `logistic`.
+        convex, lipschitz, smoothness: whether it is convex; bounds on a record's gradient and curvature.
+        bound: features are pulled back to this norm before the loss sees them.
+
+    >>> import coterie as ct
+    >>> import jax.numpy as jnp
+    >>> def absolute(w, x, y):
+    ...     return jnp.sqrt(1 + (w @ x - y) ** 2)
+    >>> ct.loss(absolute, jnp.zeros(3))
+    <loss 'absolute'>
+    """
+    from coterie.problems import Custom
+
+    labels = None if classes is None else _several("loss", classes)
+    own = Custom.make(
+        fn, params, forecast=predict, integer_targets=labels is not None, convex=convex, lipschitz=lipschitz,
+        smoothness=smoothness, bound=bound,
+    )  # fmt: skip
+    return Task(own.name, _stated(ridge, weighting), labels, own)
+
+
+def _stated(ridge: float, weighting: str, **more: Any) -> dict[str, Any]:
+    """What differs from a plan's defaults."""
+    said: dict[str, Any] = {} if ridge == 1e-3 else {"ridge": ridge}
+    return said | ({} if weighting == "agents" else {"weighting": weighting}) | more
+
+
+def _classifier(
+    name: str, labels: tuple[Any, ...] | None, ridge: float, weighting: str, radius: float | None, **more: Any
+) -> Task:
+    said = _stated(ridge, weighting, **more, **({} if radius is None else {"radius": radius}))
+    return Task(name, said, labels, constant=True)
+
+
+def _several(name: str, classes: int | Sequence[Any]) -> tuple[Any, ...]:
+    if isinstance(classes, bool) or not isinstance(classes, int):
+        labels = (classes,) if isinstance(classes, str) or not hasattr(classes, "__iter__") else tuple(classes)
+    else:
+        labels = tuple(range(classes))
+    labels = tuple(label.item() if hasattr(label, "item") else label for label in labels)
+    if stray := [label for label in labels if not isinstance(label, str | int | float)]:
+        raise InputError(f"{name}: a label is text or a number, got {stray[0]!r}")
+    if len(labels) < 2 or len(set(labels)) < len(labels):
+        raise InputError(f"{name}: classes must be a number from 2 up, or two and more different labels; got {classes}")
+    return labels
+
+
+def _two(name: str, classes: Sequence[Any]) -> tuple[Any, ...]:
+    labels = _several(name, classes)
+    if len(labels) != 2:
+        raise InputError(f"{name} tells two classes apart, got {len(labels)}: {list(labels)}; use ct.softmax(classes)")
+    return labels

@@ -1,0 +1,329 @@
+"""What a private run leaves: a model that predicts, what it cost, and a folder to keep it in."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from coterie.algorithms.batches import rows
+from coterie.api.bounds import PublicBox
+from coterie.api.coding import Coding
+from coterie.drivers.budget import run_events
+from coterie.errors import InputError
+from coterie.experiment import Experiment, Priced
+from coterie.network import Network
+from coterie.plan import Plan
+from coterie.privacy.events import Event, flat
+from coterie.privacy.ledger import Budget, MemoryLedger
+from coterie.problems.labels import NOTHING
+
+if TYPE_CHECKING:
+    from coterie.api.tasks import Task
+    from coterie.drivers.simulate import Trace
+
+__all__ = ["Trained", "load"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Made:
+    """What only the process that trained knows: settings, noise and the public network."""
+
+    plan: Plan
+    network: Network
+    priced: Priced
+    completed: int  # rounds that were heard
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trained:
+    """What a private run leaves: a function of noisy messages and of public numbers, but for `result`.
+
+    `points` has every party's answer, one row each; `model` is their average, which further rounds of averaging, that
+    cost nothing, would bring to every party. `result` is what `result.json` says: its metrics, curves and references
+    are computed on the records without noise, for study; they are not a release (`result["evaluation"]`).
+
+    >>> import coterie as ct
+    >>> x = np.random.default_rng(0).uniform(-0.5, 0.5, (3, 400, 2))
+    >>> sites = [(part, np.where(part[:, 0] > 0, 1, -1)) for part in x]
+    >>> run = ct.train(ct.logistic(), ct.ring(sites), ct.dp_dsgd(), ct.Budget(2.0, 1e-5), rounds=20, seed=0)
+    >>> run
+    <dp-dsgd on a ring graph of 3 parties, 20 rounds: ε = 2 at δ = 1e-05>
+    >>> run.predict([[0.4, 0.1], [-0.4, 0.2]])
+    array([ 1, -1])
+    """
+
+    coding: Coding
+    points: NDArray[np.float64]
+    result: dict[str, Any]
+    names: tuple[str, ...]
+    made: Made | None = field(default=None)  # None: it was loaded
+
+    @classmethod
+    def of(
+        cls, experiment: Experiment, priced: Priced, trace: Trace, seeds: list[int],
+        references: dict[str, dict[str, float]], coding: Coding | None = None,
+    ) -> Trained:  # fmt: skip
+        """What a trace leaves: of its first seed, the others are for study."""
+        from coterie.report.result import build_result
+
+        network = experiment.network
+        made = Made(experiment.plan, network, priced, trace.completed, experiment.dataset.feature_names)
+        result = build_result(experiment, priced, trace, seeds, references)
+        points = np.asarray(trace.points[0], float)
+        return cls(coding or Coding(network.problem), points, result, network.names, made)
+
+    # -- the model -------------------------------------------------------------------------------------------------
+
+    @property
+    def point(self) -> NDArray[np.float64]:
+        """The model as one flat vector, as the loss takes it."""
+        return self.points.mean(axis=0)
+
+    @property
+    def model(self) -> Any:
+        """The model: weights (features, or features × classes), layers, a mean in the units of X, or your own tree.
+
+        Where parties have `bounds`, weights are for scaled rows with a constant at the end; `predict` knows it.
+        """
+        problem, point = self.coding.problem, self.point
+        return self.coding.centre(point) if problem.labels == NOTHING else problem.shaped(point)
+
+    def predict(self, X: ArrayLike) -> NDArray:
+        """Labels, or numbers, of records in the units of those that it was trained on; of a mean, the mean."""
+        x = self.coding.rows(X)
+        if self.coding.problem.labels == NOTHING:
+            return np.tile(self.model, (len(x), 1))
+        with jax.enable_x64(True):
+            found = self.coding.problem.predict(jnp.asarray(self.point), jnp.asarray(x))
+        return self.coding.words(np.asarray(found))
+
+    def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
+        """How well it does on records that are not private: accuracy, R², or `result["metric"]`; of scaled records."""
+        x, targets = self.coding.records(X if y is None else (X, y), "records")
+        with jax.enable_x64(True):
+            return float(self.coding.problem.score(jnp.asarray(self.point), jnp.asarray(x), jnp.asarray(targets)))
+
+    # -- what it cost ----------------------------------------------------------------------------------------------
+
+    @property
+    def epsilon(self) -> float:
+        """ε that the party who paid most has paid, at `delta`, by the tightest accountant; ∞ without privacy."""
+        privacy = self.result["privacy"]
+        return float("inf") if privacy is None or privacy["epsilon"] is None else float(privacy["epsilon"])
+
+    @property
+    def delta(self) -> float | None:
+        """δ of the budget; None without privacy."""
+        return None if self.result["privacy"] is None else self.result["privacy"]["delta"]
+
+    @property
+    def private(self) -> bool:
+        """Whether `epsilon` is a guarantee: not if anything was read from the records unpaid (`leaks`)."""
+        return self.result["privacy"] is not None and self.result["privacy"]["private"]
+
+    @property
+    def leaks(self) -> tuple[str, ...]:
+        """What was read from the records to make features, targets or labels."""
+        return () if self.result["privacy"] is None else tuple(self.result["privacy"]["leaks"])
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of messages."""
+        return self.result["rounds"]
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm's name."""
+        return self.result["algorithm"]["name"]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Its settings, as the public rules have filled them in."""
+        return dict(self.result["algorithm"]["settings"])
+
+    @property
+    def history(self) -> dict[str, NDArray]:
+        """Curves over `history["round"]`: how far the parties disagree, and the score on `test` if it was given.
+
+        Of several seeds, means: for study. The training loss is not in it: it is a number about the records that nobody
+        has paid for.
+        """
+        curves = self.result["curves"]
+        shown = {k: k for k in ("round", "consensus_gap", "test_score", "time")} | {"test_accuracy": "test_score"}
+        return {shown[name]: np.asarray(curve) for name, curve in curves.items() if name in shown}
+
+    @cached_property
+    def events(self) -> tuple[tuple[Event, ...], ...]:
+        """What each party released: one tuple of events a party."""
+        priced, seen = self._made.priced, {}
+        place = priced.places
+        facts = (place.count, place.degree, place.self_weight, place.unit, place.noise)
+        out = []
+        for i, row in enumerate(zip(*(np.asarray(x, float).tolist() for x in facts), strict=True)):
+            if row not in seen:  # parties in like places pay alike
+                with jax.enable_x64(True):
+                    seen[row] = tuple(flat(e) for e in run_events(priced.algorithm, priced.cfg, rows(place, i)))
+            out.append(seen[row])
+        return tuple(out)
+
+    @cached_property
+    def ledgers(self) -> tuple[MemoryLedger, ...]:
+        """Each party's ledger: the events planned before any record was read, all charged (`times` says how often)."""
+        privacy = self._made.plan.privacy
+        if privacy is None:
+            raise InputError(f"{self.result['algorithm']['name']} is not private: it has no budget and no ledger")
+        out = []
+        for epsilon, events in zip(np.broadcast_to(privacy.epsilon, len(self.names)), self.events, strict=True):
+            ledger = MemoryLedger(Budget(float(epsilon), privacy.delta), plan=events)
+            for event in events:
+                ledger.charge(self.rounds - 1, event)
+            out.append(ledger)
+        return tuple(out)
+
+    @property
+    def _made(self) -> Made:
+        if self.made is None:
+            raise InputError("a run that was loaded has no events: they are in its certificate.json, event by event")
+        return self.made
+
+    def __repr__(self) -> str:
+        result, kind = self.result, self.result["plan"]["graph"]["kind"]
+        cost = "no privacy" if self.delta is None else f"ε = {self.epsilon:.4g} at δ = {self.delta:g}"
+        if self.delta is not None and not self.private:
+            cost += ", NOT private" + (f" ({self.leaks[0]})" if self.leaks else "")
+        if len(result["seeds"]) > 1 and result["privacy"] is not None:
+            every = result["privacy"]["all_seeds_epsilon"]
+            cost += f"; {len(result['seeds'])} seeds for study, all of them would cost ε = {every:.4g}"
+        done = f"{result['completed_rounds']} of " if result["interrupted"] else ""
+        head = (
+            f"<{result['algorithm']['name']} on a {kind} graph of {len(self.names)} parties, {done}{self.rounds} rounds"
+        )
+        return f"{head}: {cost}>"
+
+    # -- a folder --------------------------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path, key: str | Path | None = None) -> list[Path]:
+        """Write the folder that `coterie run --out` writes, and return its files; `ct.load` reads it.
+
+        `coterie verify` and `coterie report` work on it. A loss of your own cannot be stated in a plan, so nobody could
+        derive its events anew: the folder then has no certificate, and says so. The folder names the seed, with which
+        the noise can be subtracted: it is a record for study. `result.json` is written last: where it is, all is there.
+
+        Args:
+            folder: made if it is not there.
+            key: PEM file of an Ed25519 private key that signs the certificate.
+        """
+        from coterie.report.result import check_out, write_run
+
+        made = self._made
+        check_out(Path(folder))
+        return write_run(
+            Path(folder), self.result, made.plan, made.network, made.priced, points=self.points,
+            completed=made.completed, columns=made.columns, key=None if key is None else Path(key),
+        )  # fmt: skip
+
+
+# ---- from a folder ---------------------------------------------------------------------------------------------------
+
+
+def load(folder: str | Path, task: Task | None = None) -> Trained:
+    """A run from the folder that `run.save` or `coterie run --out` wrote: it predicts and scores as before.
+
+    Args:
+        folder: the folder; refused if a file is missing or damaged.
+        task: the task of a loss of your own, which no file can hold.
+
+    Records of a run that `coterie run` made are predicted as its loader encodes them, in the loss's own coding.
+
+    >>> import coterie as ct
+    >>> ct.load("runs/a").score(X, y)  # doctest: +SKIP
+    0.795
+    """
+    from coterie.report.certificate import sha256
+    from coterie.report.released import MODEL
+
+    place = Path(folder)
+    result = _json(place / "result.json")
+    if result is None:
+        raise InputError(f"{place} holds no result.json: give a folder that run.save or coterie run --out wrote")
+    sealed = _json(place / "certificate.json")
+    try:
+        content = (place / MODEL).read_bytes()
+        if sealed is not None and sealed["files"][MODEL] != sha256(content):
+            raise InputError(f"{place / MODEL} is not the file that certificate.json names")
+        with np.load(place / MODEL, allow_pickle=False) as stored:
+            points, named = np.asarray(stored["points"], float), str(stored["plan"])
+        plan = Plan.model_validate(result["plan"])  # no algorithm is looked up: to import a module is to run it
+        own = plan.data.source == "memory" and plan.problem.loss is None
+        if sealed is None and not own:
+            raise InputError(f"{place} holds no certificate.json, which says what the model is of")
+        if own and (task is None or task.own is None):
+            raise InputError(f"{place} holds a loss of your own: give task=ct.loss(fn, params), as it was trained with")
+        coding = _coding(plan, None if sealed is None else sealed["public"], task)
+        names = tuple(agent["name"] for agent in result["agents"])
+        run = Trained(coding, points, result, _all_names(sealed, names, len(points)))
+        repr(run), run.history  # all that they need is there
+        if sealed is not None and sealed["plan_sha256"] != named:
+            raise InputError(f"{place / MODEL} is of another plan than certificate.json")
+        if points.ndim != 2 or points.shape[1] != coding.problem.dim:
+            raise InputError(f"{place / MODEL} has models of shape {points.shape[1:]}, expected {coding.problem.dim}")
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        IndexError,
+        AttributeError,
+        EOFError,
+        zipfile.BadZipFile,
+    ) as error:
+        if isinstance(error, InputError):
+            raise
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{place} is damaged, or of another version: {said}") from None
+    return run
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path}: {error}") from None
+    if not isinstance(content, dict):
+        raise InputError(f"cannot read {path}: expected a JSON object")
+    return content
+
+
+def _all_names(sealed: Mapping[str, Any] | None, listed: Sequence[str], count: int) -> tuple[str, ...]:
+    """All parties' names: result.json lists the first thousand."""
+    if sealed is not None and sealed["public"]["names"] is not None:
+        return tuple(sealed["public"]["names"])
+    return (*listed, *(f"agent {i}" for i in range(len(listed), count)))
+
+
+def _coding(plan: Plan, public: Mapping[str, Any] | None, task: Task | None) -> Coding:
+    """How the run's records were written: what its plan says."""
+    from coterie.losses.base import problem_of
+
+    said = plan.data.options if plan.data.source == "memory" else {}
+    labels = None if said.get("classes") is None else tuple(said["classes"])
+    pairs = None if said.get("bounds") is None else np.array(said["bounds"], float)
+    box = None if pairs is None else PublicBox(pairs[:, 0], pairs[:, 1])
+    if task is not None and task.own is not None:
+        problem = task.own
+    elif public is not None:
+        problem = problem_of(plan, public["loss"], public["features"], public["classes"] or 1)
+    return Coding(problem, labels, box, said.get("radius"), "radius" in said)

@@ -1,0 +1,184 @@
+"""`train`: one model on the records of several parties, within a privacy budget, in one call; and its price alone.
+
+The way is that of a plan, because a plan is made of the call: `ask` checks everything public, `experiment.price` fixes
+the noise from public sizes, and only then are records read. The estimators are built on it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.api.asked import Asked, ask, need_dimension
+from coterie.api.parties import Parties
+from coterie.api.tasks import Task
+from coterie.api.trained import Trained
+from coterie.data import ALL_PUBLIC
+from coterie.drivers.budget import accounts
+from coterie.drivers.seeds import fresh_seed
+from coterie.drivers.simulate import Test
+from coterie.errors import InputError
+from coterie.experiment import Experiment, assemble
+from coterie.experiment import price as price_plan
+from coterie.plan import AlgorithmPlan
+from coterie.privacy.accountants import Account
+from coterie.privacy.ledger import Budget
+from coterie.problems import Problem
+
+if TYPE_CHECKING:
+    from coterie.api.parties import Site
+
+__all__ = ["Price", "Trained", "price", "train"]
+
+
+def train(
+    task: Task | Problem,
+    parties: Parties,
+    algorithm: AlgorithmPlan | None = None,
+    budget: Budget | Sequence[Budget] | None = None,
+    *,
+    rounds: int | None = None,
+    seeds: int = 1,
+    seed: int | None = None,
+    test: Site | None = None,
+    references: bool = False,
+    name: str = "python",
+) -> Trained:
+    """Train one model on the records of several parties, every message of every party noised to its budget.
+
+    The guarantee is for one record of one party replaced by another, sizes public, against a reader of all messages.
+    All parties run in this process, with seeded floating-point noise: a simulation, for study and for choosing
+    settings on public data. Between real parties use `coterie agent`.
+
+    Args:
+        task: what is learned, such as `ct.logistic()`; or a `Problem`, with targets in its own coding.
+        parties: who holds which records and who talks to whom, such as `ct.ring(sites)`.
+        algorithm: such as `ct.dp_dsgd()`. Left out: `dp-dsgd`, or one noisy release and free averaging for a mean.
+        budget: (ε, δ) of every party, or a list with one for each; left out only for an algorithm without privacy.
+        rounds: rounds of messages; default: the algorithm's public rule.
+        seeds: how often to repeat it, to see how much the noise matters. The model is that of the first; what all
+            together would cost is `result["privacy"]["all_seeds_epsilon"]`.
+        seed: of the noise and of batches, from 0 to 2⁶⁴ − 1; None: 64 bits from the operating system. Anyone who knows
+            it can subtract the noise.
+        test: records that are not private, to draw a curve of the score on.
+        references: also train on all records in one place, and at every party alone, without privacy, and score that on
+            `test`: numbers for study, in `result["references"]`.
+        name: what reports call it.
+
+    >>> import coterie as ct
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.uniform(-1, 1, (500, 2)) for _ in range(4)]
+    >>> run = ct.train(ct.mean(), ct.ring(sites), budget=ct.Budget(1.0, 1e-5), seed=0)
+    >>> bool(np.abs(run.model).max() < 0.05), round(run.epsilon, 6)
+    (True, 1.0)
+    """
+    first = fresh_seed() if seed is None else seed
+    asked = ask(task, parties, algorithm, budget, rounds=rounds, seeds=seeds, seed=first, name=name)
+    if parties.sites is None:
+        raise InputError("these parties have sizes only: give sites, the records of each, to train on them")
+    if references and test is None:
+        raise InputError("references are scored on test records: give test=(X, y)")
+    priced = price_plan(asked.plan, asked.network)
+    for complaint in priced.warnings:
+        warnings.warn(complaint, stacklevel=2)
+    experiment, run = _experiment(asked, parties, test), asked.plan.run
+    drawn = [run.seed + k for k in range(run.seeds)]
+    trace = experiment.run(priced, drawn)
+    if not np.isfinite(trace.points).all():
+        raise InputError(f"{priced.algorithm.slug} diverged: use a smaller step, a clip, or another algorithm")
+    found = experiment.references() if references else {}
+    return Trained.of(experiment, priced, trace, drawn, found, asked.coding)
+
+
+def _experiment(asked: Asked, parties: Parties, test: Site | None) -> Experiment:
+    """The records, read and checked."""
+    coding = asked.coding
+    records = [coding.records(site, f"site {i}") for i, site in enumerate(parties.sites or ())]
+    shown = None if test is None else Test(*coding.records(test, "test"))
+    if [len(x) for x, _ in records] != list(parties.sizes):
+        raise InputError("a site has changed its number of records since the parties were made")
+    parts = np.split(np.arange(sum(parties.sizes)), np.cumsum(parties.sizes)[:-1])
+    features = np.concatenate([x for x, _ in records])
+    columns = list(parties.columns or ())
+    columns += ["constant"] * (features.shape[1] - len(columns))
+    return assemble(
+        asked.plan, asked.problem, features, np.concatenate([y for _, y in records]), parts, names=parties.names,
+        test=shown, origins=replace(ALL_PUBLIC, scale=parties.leaks), columns=columns,
+    )  # fmt: skip
+
+
+# ---- the price alone -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Price:
+    """What a run would cost and how it would be run, known from public numbers alone.
+
+    `noise` is every party's noise multiplier: the standard deviation of its noise in units of what one record can move.
+    `accounts` holds every party's total: `.epsilon`, and `.all`, the ε that each valid accountant proves.
+
+    >>> import coterie as ct
+    >>> cost = ct.price(ct.logistic(), ct.ring(sizes=[500] * 4, features=3), ct.dp_dsgd(), ct.Budget(1.0, 1e-5))
+    >>> round(cost.epsilon, 6), cost.rounds, sorted(cost.accounts[0].all)[:2]
+    (1.0, 166, ['gdp', 'pld'])
+    """
+
+    algorithm: str
+    settings: dict[str, Any]  # as the public rules have filled them in
+    rounds: int
+    names: tuple[str, ...]
+    noise: NDArray[np.float64]
+    accounts: tuple[Account, ...]
+    private: bool  # whether that is a guarantee
+    leaks: tuple[str, ...]  # if not, what was read from the records without being paid for
+    warnings: tuple[str, ...]
+
+    @property
+    def worst(self) -> Account:
+        """The account of the party that pays most."""
+        return max(self.accounts, key=lambda account: account.epsilon)
+
+    @property
+    def epsilon(self) -> float:
+        """ε of the party that pays most: a record sits at one party, so it is everybody's."""
+        return self.worst.epsilon
+
+    @property
+    def delta(self) -> float:
+        """δ of the budget."""
+        return self.worst.delta
+
+    def __repr__(self) -> str:
+        by = ", ".join(f"{name} {value:.4g}" for name, value in self.worst.all.items())
+        noise = f"{self.noise.min():.4g}" + (f" to {self.noise.max():.4g}" if np.ptp(self.noise) else "")
+        head = f"<{self.algorithm}, {self.rounds} rounds, {len(self.names)} parties: ε = {self.epsilon:.4g} at "
+        return f"{head}δ = {self.delta:g} ({by}), noise multiplier {noise}{'' if self.private else ', NOT private'}>"
+
+
+def price(
+    task: Task | Problem, parties: Parties, algorithm: AlgorithmPlan | None, budget: Budget | Sequence[Budget], *,
+    rounds: int | None = None,
+) -> Price:  # fmt: skip
+    """What `train` would cost every party, and with how much noise. Reads no record: sizes are enough.
+
+    >>> import coterie as ct
+    >>> parties = ct.ring(sizes=[100, 200, 400])
+    >>> ct.price(ct.logistic(), parties, ct.dp_dsgd(clip=1.0, mixing=1), ct.Budget(1.0, 1e-5), rounds=50).noise.round(1)
+    array([26.4, 26.4, 26.4])
+    """
+    if budget is None:
+        raise InputError("a price is for a budget: give ct.Budget(epsilon, delta)")
+    asked = ask(task, parties, algorithm, budget, rounds=rounds)
+    need_dimension(asked, parties)
+    priced = price_plan(asked.plan, asked.network)
+    assert asked.plan.privacy is not None
+    each = accounts(priced.algorithm, priced.cfg, priced.places, asked.plan.privacy.delta)
+    return Price(
+        priced.algorithm.slug, priced.cfg.model_dump(), priced.rounds, parties.names, priced.noise, each,
+        priced.private, priced.leaks, tuple(priced.warnings),
+    )  # fmt: skip
