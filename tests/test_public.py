@@ -305,7 +305,7 @@ MISTAKES: list[tuple[str, Any, str]] = [
     ("one class", lambda: ct.softmax(1), "from 2 up"),
     ("other features", lambda: ct.ring([*sites(), (X[:, :1], Y)]), r"same features, got \[1, 2\]"),
     ("a gap", lambda: quick(parties=ct.ring([(np.where(X > 0.4, np.nan, X), Y)] * 3)), "site 0: features are not fin"),
-    ("a gap in y", lambda: quick(ct.squared(), ct.ring([(X, np.where(Y > 0, np.nan, 0.0))] * 3)), "must be finite numbers"),
+    ("a gap in y", lambda: quick(ct.squared(), ct.ring([(X, np.where(Y > 0, np.nan, 0.0))] * 3)), "finite numbers"),
     ("words", lambda: quick(parties=ct.ring([(X.astype(str).astype(object) + "x", Y)] * 3)), "must be numbers"),
     ("far records", lambda: quick(parties=ct.ring([(9 * X, Y)] * 3)), r"rests on at most 1: scale by public bounds"),
     ("budget for nothing", lambda: quick(None, None, ct.dgd(), BUDGET), "dgd is not private: .* takes no budget"),
