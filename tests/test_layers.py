@@ -20,7 +20,7 @@ LAYERS = (
     ("privacy", "graphs", "data"),
     ("problems",),
     ("algorithms",),
-    ("exchange",),
+    ("sums", "exchange"),
     ("drivers",),
     ("plan", "network", "contracts", "experiment", "explain", "training"),
     ("coupled", "fair", "deploy", "estimators"),
