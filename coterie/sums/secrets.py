@@ -31,6 +31,7 @@ __all__ = [
     "Context",
     "SlotSecrets",
     "branch",
+    "leaves_of",
     "open_envelope",
     "pair_mask",
     "public_of",
@@ -143,19 +144,19 @@ def _rows(leaves: list[bytes]) -> list[list[bytes]]:
     return rows
 
 
-def _leaves(plan: bytes, batch: int, owner: int, holder: int, shares: Sequence[bytes]) -> list[bytes]:
+def leaves_of(plan: bytes, batch: int, owner: int, holder: int, shares: Sequence[bytes]) -> list[bytes]:
     return [_leaf(plan, batch, owner, holder, place, share) for place, share in enumerate(shares)]
 
 
 def root_of(plan: bytes, batch: int, owner: int, holder: int, shares: Sequence[bytes]) -> bytes:
     """The root that the owner signs for this holder."""
-    return _rows(_leaves(plan, batch, owner, holder, shares))[-1][0]
+    return _rows(leaves_of(plan, batch, owner, holder, shares))[-1][0]
 
 
-def branch(plan: bytes, batch: int, owner: int, holder: int, shares: Sequence[bytes], place: int) -> list[bytes]:
-    """The proof that a holder adds to one share when an opening fails."""
+def branch(leaves: Sequence[bytes], place: int) -> list[bytes]:
+    """The proof that a holder adds to one share when an opening fails; it needs the hashes, not the other shares."""
     proof = []
-    for row in _rows(_leaves(plan, batch, owner, holder, shares))[:-1]:
+    for row in _rows(list(leaves))[:-1]:
         beside = place ^ 1
         proof.append(row[beside] if beside < len(row) else bytes(32))
         place >>= 1

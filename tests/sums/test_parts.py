@@ -157,7 +157,7 @@ def test_a_share_is_shown_to_be_the_one_dealt() -> None:
     shares = [bytes([k]) * 17 for k in range(7)]
     root = secrets.root_of(PLAN, 1, 2, 3, shares)
     for place, share in enumerate(shares):
-        proof = secrets.branch(PLAN, 1, 2, 3, shares, place)
+        proof = secrets.branch(secrets.leaves_of(PLAN, 1, 2, 3, shares), place)
         assert secrets.dealt(root, PLAN, 1, 2, 3, place, share, proof)
         assert not secrets.dealt(root, PLAN, 1, 2, 3, place, bytes(17) if place else bytes([9]) * 17, proof)
         assert not secrets.dealt(root, PLAN, 1, 2, 4, place, share, proof)
