@@ -202,15 +202,21 @@ class Rounds(Dealing):
         assert drawn is not None
         assert self.vector is not None
         chain = drawn.chain(where, me, terms.layers.last)
-        noise = terms.layers.fresh(terms.size)
-        for k in range(1, terms.layers.last + 1):
-            noise = noise + terms.layers.read(k, layer_seed(where, me, chain[k - 1], k), terms.size)
-        total = add(terms.code.encode(self.vector), from_signed(noise), self_mask(where, me, chain[-1], terms.size))
+        noise = [from_signed(layer) for layer in self.draw_layers(frame.slot, chain)]
+        total = add(terms.code.encode(self.vector), *noise, self_mask(where, me, chain[-1], terms.size))
         for j in self.members():
             if j != me:
                 public = self.deal_of(self.batch, j).public[frame.slot & 0xFFFF][:32]
                 total = add(total, pair_mask(where, me, drawn.a, j, public, frame.digest, terms.size))
         return total
+
+    def draw_layers(self, slot: int, chain: Sequence[bytes]) -> list[NDArray[np.int64]]:
+        """This party's noise: layer 0 from the operating system, the others from the chain."""
+        terms, where = self.terms, self.context(slot)
+        drawn = [terms.layers.fresh(terms.size)]
+        for k in range(1, terms.layers.last + 1):
+            drawn.append(terms.layers.read(k, layer_seed(where, self.me, chain[k - 1], k), terms.size))
+        return drawn
 
     def on_commit(self, frame: Frame) -> None:
         if len(frame.body) != 2 * HASH:

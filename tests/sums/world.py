@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 
@@ -14,12 +14,12 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
 from coterie.sums.core import Outgoing
-from coterie.sums.messages import Frame
+from coterie.sums.messages import Answered, Frame, Kind
 from coterie.sums.noise import Layers, default_levels
 from coterie.sums.party import Party
 from coterie.sums.store import Charge, Key, MemoryStore
 from coterie.sums.terms import Terms, least_threshold
-from coterie.sums.words import Code
+from coterie.sums.words import Code, to_signed
 
 FRACTION_BITS = 16
 
@@ -86,6 +86,18 @@ def vector_of(i: int, round_: int, size: int) -> NDArray[np.float64]:
     return np.linspace(-1, 1, size) * (i + 1) / 8 + round_
 
 
+class Watched(Party):
+    """A party whose vector and noise a test writes down, to know what the sum must be."""
+
+    drawn: dict[tuple[int, int], list[NDArray[np.int64]]]
+
+    def draw_layers(self, slot: int, chain: Sequence[bytes]) -> list[NDArray[np.int64]]:
+        layers = super().draw_layers(slot, chain)
+        assert self.vector is not None
+        self.drawn[self.me, slot] = [to_signed(self.terms.code.encode(self.vector)), *layers]
+        return layers
+
+
 Filter = Callable[[int, Frame], list[Outgoing]]
 
 
@@ -101,12 +113,15 @@ class World:
         self.cross: Filter = lambda to, frame: [(to, frame)]
         self.sent: list[Outgoing] = []
         self.half: dict[int, int] = {}  # a party that dies with this many frames of an answer sent
-        self.make: Callable[..., Party] = Party
+        self.make: Callable[..., Party] = Watched
+        self.drawn: dict[tuple[int, int], list[NDArray[np.int64]]] = {}
         for i in range(terms.parties):
             self.start(i)
 
     def start(self, i: int) -> None:
         party = self.make(self.terms, i, *keys_of(i), self.stores[i])
+        if isinstance(party, Watched):
+            party.drawn = self.drawn
         self.parties[i] = party
         self._do(i, lambda: party.begin(self.now))
         self._offer(i)
@@ -123,6 +138,10 @@ class World:
         except Killed:
             self.parties[i] = None
             return
+        if i in self.half and self.stores[i].commits >= self.half[i]:
+            del self.half[i]
+            out = out[: len(out) // 2]
+            self.parties[i] = None
         for to, frame in out:
             self.sent.append((to, frame))
             for where, what in self.cross(to, frame):
@@ -148,6 +167,33 @@ class World:
             if party is not None:
                 self._do(i, lambda: party.tick(self.now))  # noqa: B023
                 self._offer(i)
+
+    def honest_sum(self, party: Party, round_: int) -> NDArray[np.int64]:
+        """What the total of a round must be: vectors and kept noise of the signed set."""
+        value = party.known(party.row(("final", round_), bytes) or b"")
+        members = Answered.read(value.body, self.terms).members
+        kept = party.level(value) + 2
+        return np.sum([part for i in members for part in self.drawn[i, value.slot][:kept]], axis=0)
+
+    def check(self) -> None:
+        """What must hold at any time."""
+        given: dict[tuple[str, int], set[bytes]] = {}
+        for _, frame in self.sent:
+            if frame.kind is Kind.SHARES:
+                given.setdefault(("slot", frame.slot), set()).add(frame.body[:32])
+                given.setdefault(("round", frame.round), set()).add(frame.body[:32])
+            if frame.kind in (Kind.COMMIT, Kind.WORDS):
+                paid = [c for c in self.stores[frame.sender].charges if c.round == frame.round]
+                assert any(c.slot == frame.slot for c in paid), "words left that were not charged"
+                assert sum(c.main for c in paid) == 1
+        assert all(len(values) == 1 for values in given.values()), "shares under two sets"
+        for i, party in enumerate(self.parties):
+            for key in self.stores[i].keys("total"):
+                if party is not None:
+                    total = party.total(int(key[1]))
+                    assert total is not None
+                    assert np.array_equal(to_signed(total), self.honest_sum(party, int(key[1])))
+                    assert self.stores[i].get(("checked", int(key[1]))) is not False
 
     @property
     def live(self) -> list[Party]:

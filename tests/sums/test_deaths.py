@@ -1,0 +1,83 @@
+"""Deaths between any two steps: where enough stay the sum opens and is the integer sum of the set, else nothing does."""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+
+import pytest
+
+from tests.sums.world import Ledger, World, terms_of
+
+Death = tuple[int, int, str]  # party, transaction of the round, and whether before it, after it or half sent
+
+
+@cache
+def dealt(n: int, c: int, dropouts: int | None = None) -> tuple[tuple[Ledger, ...], tuple[int, ...]]:
+    """Ledgers after a batch was dealt, and how many transactions each party then makes in one round."""
+    terms = terms_of(n, c, dropouts, rounds=1)
+    world = World(terms, offer=False)
+    assert world.run(lambda w: all(p.batch == 0 for p in w.live), most=5)
+    stores = tuple(store.copy() for store in world.stores)
+    counted = World(terms, [store.copy() for store in stores])
+    assert counted.run(lambda w: w.at(1), most=5)
+    counted.check()
+    return stores, tuple(now.commits - before.commits for now, before in zip(counted.stores, stores, strict=True))
+
+
+def deaths(n: int, c: int, modes: tuple[str, ...] = ("before", "after", "half")) -> list[Death]:
+    _, steps = dealt(n, c)
+    return [(i, k, mode) for i in range(n) for k in range(1, steps[i] + 1) for mode in modes]
+
+
+def play(n: int, c: int, plan: tuple[Death, ...], back: bool) -> World:
+    """A round in which these parties die; if `back`, they return after a while."""
+    stores, _ = dealt(n, c)
+    copies = [store.copy() for store in stores]
+    world = World(terms_of(n, c, rounds=1), copies)
+    for i, k, mode in plan:
+        if mode == "half":
+            world.half[i] = copies[i].commits + k
+        else:
+            copies[i].fuse = (copies[i].commits + k, mode)
+    enough = n - len(plan) >= max(world.terms.threshold, world.terms.least)
+    opened = world.run(lambda w: w.at(1), most=150 if enough else 15)
+    world.check()
+    assert opened or not enough, f"{plan}: enough parties live, and the round does not open"
+    if back:
+        for store, (i, _, _) in zip([copies[i] for i, _, _ in plan], plan, strict=True):
+            store.fuse = None
+            world.half.pop(i, None)
+            if world.parties[i] is None:
+                world.start(i)
+        assert world.run(lambda w: w.at(1), most=300), f"{plan}: everybody is back, and the round does not open"
+        assert len(world.live) == n
+        world.check()
+    return world
+
+
+def test_every_single_death() -> None:
+    for death in deaths(5, 1):
+        play(5, 1, (death,), back=True)
+
+
+def test_some_pairs_of_deaths() -> None:
+    pairs = [p for p in itertools.combinations(deaths(5, 1, ("after",)), 2) if p[0][0] != p[1][0]]
+    for pair in pairs[::83]:
+        play(5, 1, pair, back=True)
+
+
+@pytest.mark.slow
+def test_every_pair_of_deaths() -> None:
+    for pair in itertools.combinations(deaths(5, 1), 2):
+        if pair[0][0] != pair[1][0]:
+            play(5, 1, pair, back=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1, 2])
+def test_deaths_of_eight(size: int) -> None:
+    some = deaths(8, 1, ("before", "after", "half")) if size == 1 else deaths(8, 1, ("after",))
+    for plan in itertools.combinations(some, size):
+        if len({i for i, _, _ in plan}) == size:
+            play(8, 1, plan, back=False)
