@@ -30,6 +30,7 @@ class Dealing(Agreement):
     _deals: dict[int, Frame]
     _envelopes: dict[int, Frame]
     _said_held: bool
+    _rosters: dict[int, Roster]
 
     @property
     def batch(self) -> int:
@@ -42,9 +43,12 @@ class Dealing(Agreement):
         return self.batch + 1
 
     def roster(self, batch: int) -> Roster:
-        frame = self.row(("roster", batch), Frame)
-        assert frame is not None
-        return Roster.read(frame.body, self.terms)
+        known = self._rosters.get(batch)
+        if known is None:
+            frame = self.row(("roster", batch), Frame)
+            assert frame is not None
+            known = self._rosters[batch] = Roster.read(frame.body, self.terms)
+        return known
 
     def members(self) -> tuple[int, ...]:
         return self.roster(self.batch).members

@@ -28,6 +28,8 @@ _DOMAIN = b"coterie sum frame 2"
 OVERHEAD = _HEADER.size + 64
 HASH = 32
 NONE = bytes(HASH)
+_VERIFIED: set[tuple[bytes, bytes, bytes]] = set()
+"""Signatures that were found good: promises and commitments come again within other frames."""
 
 
 class Kind(IntEnum):
@@ -98,11 +100,17 @@ class Frame:
         """Whether it belongs to this plan and its sender signed it."""
         if self.plan != terms.plan or self.sender >= terms.parties:
             return False
+        public = terms.signing[self.sender]
+        mark = (public, self.digest, self.signature)
+        if mark in _VERIFIED:
+            return True
         try:
-            key = Ed25519PublicKey.from_public_bytes(terms.signing[self.sender])
-            key.verify(self.signature, _DOMAIN + self.unsigned)
+            Ed25519PublicKey.from_public_bytes(public).verify(self.signature, _DOMAIN + self.unsigned)
         except InvalidSignature:
             return False
+        if len(_VERIFIED) >= 1 << 16:
+            _VERIFIED.clear()
+        _VERIFIED.add(mark)
         return True
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from coterie.sums.messages import (
-    HASH,
     Answered,
     BadFrame,
     Ballots,
@@ -257,4 +256,3 @@ class Opening(Rounds):
                 self.pass_on(frame, collector)
         if len(self._shares) >= self.terms.threshold:
             self.rebuild(value)
-

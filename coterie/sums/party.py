@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from coterie.sums.blame import Blame
 from coterie.sums.core import Outgoing
-from coterie.sums.messages import BadFrame, Frame, Kind
+from coterie.sums.messages import BadFrame, Frame, Kind, Roster
 from coterie.sums.opening import Outcome
 from coterie.sums.store import Store
 from coterie.sums.terms import ROSTER_BIT, Terms
@@ -41,6 +41,7 @@ class Party(Blame):
         self._deals: dict[int, Frame] = {}
         self._envelopes: dict[int, Frame] = {}
         self._said_held = False
+        self._rosters: dict[int, Roster] = {}
         self.forget()
 
     def give_vector(self, vector: ArrayLike, now: float) -> list[Outgoing]:

@@ -104,8 +104,8 @@ Filter = Callable[[int, Frame], list[Outgoing]]
 class World:
     """N parties; `cross` sees every frame on its way and says what arrives."""
 
-    def __init__(self, terms: Terms, stores: list[Ledger] | None = None, offer: bool = True) -> None:
-        self.terms, self.now, self.offer = terms, 0.0, offer
+    def __init__(self, terms: Terms, stores: list[Ledger] | None = None, offers: int = 10**6) -> None:
+        self.terms, self.now, self.offers = terms, 0.0, offers  # vectors are given for so many rounds
         self.stores = stores or [Ledger() for _ in range(terms.parties)]
         self.parties: list[Party | None] = [None] * terms.parties
         self.events: list[tuple[float, int, int, Frame]] = []
@@ -128,7 +128,7 @@ class World:
 
     def _offer(self, i: int) -> None:
         party = self.parties[i]
-        if party is not None and self.offer and party.vector is None:
+        if party is not None and party.vector is None and party.round < self.offers:
             vector = vector_of(i, party.round, self.terms.size)
             self._do(i, lambda: party.give_vector(vector, self.now))
 
