@@ -118,6 +118,9 @@ class Blame(Opening):
         """Show what this party added; everybody else, seeing the same certificate, does too."""
         self.disputed = (round_, value.digest)
         self._shown: dict[int, Shown] = {}
+        self.stuck = f"the words of round {round_} do not add up: no step is taken"
+        self._queue.extend(self._shows)
+        self._shows.clear()
         answered, mine = Answered.read(value.body, self.terms), self.used(value.slot)
         if mine is None or (self.me not in answered.members and self.me != value.sender):
             return

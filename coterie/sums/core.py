@@ -22,7 +22,7 @@ __all__ = ["Core", "Missing", "Outgoing"]
 Outgoing = tuple[int, Frame]
 T = TypeVar("T")
 
-KEPT = frozenset({Kind.START, Kind.SET, Kind.FINISH, Kind.ROSTER, Kind.DEAL, Kind.CERT, Kind.OPENED})
+KEPT = frozenset({Kind.KEYS, Kind.DEAL, Kind.ROSTER, Kind.START, Kind.SET, Kind.FINISH, Kind.CERT, Kind.OPENED})
 """Frames that others may ask for by name."""
 
 REMEMBERED = frozenset({Kind.PROMISE, Kind.VOTE, Kind.COMMIT})
@@ -55,6 +55,8 @@ class Core:
         self._waiting: dict[bytes, list[Frame]] = {}
         self._stands: set[int] = set()
         self._fresh: dict[Key, object] = {}  # rows that go into the next transaction
+        self._told: dict[tuple[int, int], float] = {}
+        self._ahead: int | None = None  # who knows more than this party
         self.ready = terms.threshold <= 1
 
     # -- the ledger ----------------------------------------------------------------------------------------------------
@@ -178,11 +180,24 @@ class Core:
             except Missing:
                 return
         else:
-            for closed in self.closing(frame.round):
-                self.pass_on(closed, frame.sender)
+            self.tell(frame.round, frame.sender)
+
+    def tell(self, instance: int, whom: int) -> None:
+        """How an instance ended, or what this party said in it so far; not again within a short time."""
+        last = self._told.get((instance, whom))
+        if last is None or self.now >= last + self.terms.patience / 8:
+            self._told[instance, whom] = self.now
+            again = [own for _, own in self.frames_for(instance, whom)]
+            for told in self.closing(instance) or again:
+                self.pass_on(told, whom)
+
+    def frames_for(self, instance: int, whom: int) -> list[Outgoing]:
+        """Own frames of an instance that were meant for this party: they leave again, the same bytes."""
+        raise NotImplementedError
 
     def ask_how_it_ended(self, instance: int, whom: int) -> None:
         if whom != self.me:
+            self._ahead = whom
             self.pass_on(self.frame(Kind.FETCH, instance), whom)
 
     # -- after a start: is this ledger an old copy? --------------------------------------------------------------------

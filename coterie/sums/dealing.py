@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from coterie.sums.agreement import Agreement
-from coterie.sums.core import Outgoing
+from coterie.sums.core import Missing, Outgoing
 from coterie.sums.messages import HASH, NONE, BadFrame, Deal, Frame, Kind, Roster, pieces
 from coterie.sums.secrets import Context, SlotSecrets, leaves_of, open_envelope, root_of, seal_envelope
 from coterie.sums.store import Key
@@ -22,6 +22,7 @@ from coterie.sums.terms import ROSTER_BIT
 __all__ = ["NO_SLOT", "Dealing"]
 
 NO_SLOT = 2**32 - 1
+DEALING = (Kind.KEYS, Kind.DEAL, Kind.ENVELOPE, Kind.HELD)
 
 
 class Dealing(Agreement):
@@ -130,7 +131,9 @@ class Dealing(Agreement):
     def on_deal(self, frame: Frame) -> None:
         deal = Deal.read(frame.body, self.terms)
         keys = self.keys_heard().get(frame.sender)
-        if keys is None or keys.digest != deal.keys:
+        if keys is None:
+            raise Missing(deal.keys)
+        if keys.digest != deal.keys:
             raise BadFrame("a deal under another key")
         self._deals.setdefault(frame.sender, frame)
         self.hold(frame.sender)
@@ -274,6 +277,16 @@ class Dealing(Agreement):
             self.say_held()
         if waited >= 3 * step and self.promised() == 0 and self.terms.leader(self.instance, 0) == self.me:
             self.propose_roster(0, ())
+
+    def promise(self, ballot: int) -> None:
+        """As ever; while secrets are dealt, what a party said leaves once more with every ballot: it may be lost."""
+        before = self.promised()
+        super().promise(ballot)
+        if self.instance & ROSTER_BIT and self.promised() > before:
+            for j in self.everybody:
+                for to, frame in self.frames_for(self.instance, j):
+                    if frame.kind in DEALING and to != self.me:
+                        self.pass_on(frame, to)
 
     def frames_for(self, instance: int, whom: int) -> list[Outgoing]:
         """Own frames of an instance that were meant for this party: they leave again, the same bytes."""

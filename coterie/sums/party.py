@@ -21,7 +21,6 @@ from coterie.sums.terms import ROSTER_BIT, Terms
 
 __all__ = ["Party"]
 
-DEALING = (Kind.KEYS, Kind.DEAL, Kind.ENVELOPE, Kind.HELD)
 CALLS = (Kind.START, Kind.SET, Kind.FINISH, Kind.ROSTER, Kind.PROMISE, Kind.KEYS)
 """Kinds whose sender, if it is behind, is told how the instance ended."""
 
@@ -85,15 +84,12 @@ class Party(Blame):
             self.on_blame(frame)
         elif self.over(frame.round):
             if frame.kind in CALLS and frame.sender != self.me:
-                for closed in self.closing(frame.round):
-                    self.pass_on(closed, frame.sender)
+                self.tell(frame.round, frame.sender)
         elif frame.round != self.instance:
             if frame.kind in CALLS:
                 self.ask_how_it_ended(self.instance, frame.sender)
-        elif frame.round & ROSTER_BIT:
-            self._on_roster(frame)
         else:
-            self._on_round(frame)
+            (self._on_roster if frame.round & ROSTER_BIT else self._on_round)(frame)
 
     def _on_roster(self, frame: Frame) -> None:
         match frame.kind:
@@ -134,8 +130,7 @@ class Party(Blame):
             case Kind.PROMISE:
                 cert = self.row(("cert", frame.round), Frame)
                 if cert is not None and frame.sender != self.me:
-                    for closed in self.closing(frame.round):
-                        self.pass_on(closed, frame.sender)
+                    self.tell(frame.round, frame.sender)
                 else:
                     self.on_promise(frame)
             case Kind.VOTE:
@@ -150,6 +145,8 @@ class Party(Blame):
     def next_instance(self) -> None:
         """A round or a roster is settled."""
         self.forget()
+        if self._ahead is not None:
+            self.ask_how_it_ended(self.instance, self._ahead)
         if self.instance & ROSTER_BIT:
             self.begin_batch()
         elif self.vector is not None:
@@ -157,11 +154,11 @@ class Party(Blame):
 
     def resume(self) -> None:
         self.forget()
-        if self.instance & ROSTER_BIT:
-            self.begin_batch()
         for j in self.everybody:
             for to, frame in self.frames_for(self.instance, j):
                 self.pass_on(frame, to)
             self.ask_how_it_ended(self.instance, j)
+        if self.instance & ROSTER_BIT:
+            self.begin_batch()
         if self.vector is not None:
             self.offer(self.vector)

@@ -89,6 +89,8 @@ class Rounds(Dealing):
 
     def offer(self, vector: ArrayLike) -> None:
         """This party's vector of the round: nothing in it decides whether the party takes part."""
+        if self.stuck:
+            return
         self.vector = np.asarray(vector, np.float64)
         if self.terms.leader(self.instance, 0) == self.me and self.instance == self.round and self.promised() == 0:
             self.propose_start(0, ())
@@ -193,6 +195,7 @@ class Rounds(Dealing):
         charge = Charge(self.round, frame.slot, main=self.store.get(("charged", self.round)) is None)
         self.commit(puts, [(frame.sender, commit)], [("secret", frame.slot)], charge)
         self._answered_at[frame.digest] = self.now
+        self._ahead = None  # who takes part is not behind
         self.flush(frame)
 
     def masked(self, frame: Frame) -> Words:

@@ -14,7 +14,9 @@ __all__ = ["ONCE", "Charge", "Key", "MemoryStore", "Rewritten", "Store"]
 
 Key = tuple[str | int, ...]
 
-ONCE = frozenset(["answered", "deal", "final", "given", "given in", "own", "proposal", "roster", "total", "voted", "voted in", "words"])
+ONCE = frozenset(
+    {"answered", "deal", "final", "given", "given in", "own", "proposal", "roster", "total", "voted", "voted in"}
+) | {"words"}
 """Kinds of keys that may not change: a frame of one's own, the one START answered, proposal made and value voted for in
 a ballot, the round that a slot was voted for in, the words of a slot, the set that a slot's or a round's shares were
 given for, what became final, deals, rosters, totals."""

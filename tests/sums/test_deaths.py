@@ -1,4 +1,4 @@
-"""Deaths between any two steps: where enough stay the sum opens and is the integer sum of the set, else nothing does."""
+"""Deaths between any two steps: where enough stay, the sum of the set opens exactly; else nothing does."""
 
 from __future__ import annotations
 

@@ -193,7 +193,6 @@ class World:
                     total = party.total(int(key[1]))
                     assert total is not None
                     assert np.array_equal(to_signed(total), self.honest_sum(party, int(key[1])))
-                    assert self.stores[i].get(("checked", int(key[1]))) is not False
 
     @property
     def live(self) -> list[Party]:
