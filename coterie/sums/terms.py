@@ -44,7 +44,7 @@ class Terms:
     code: Code
     signing: tuple[bytes, ...]
     sealing: tuple[bytes, ...]
-    rounds: int = 16
+    rounds: int = 24
     spares: int = 4
     attempts: int = 4
     patience: float = 8.0

@@ -64,18 +64,19 @@ def test_sizes_are_those_of_the_plan_of_bytes() -> None:
     assert size[Kind.OPENED, leader] == 112 + 32 + 16 * n
 
 
-def mean_bytes(n: int, t: int, m: int, d: int, rounds: int = 16, spares: int = 4) -> float:
+def mean_bytes(n: int, t: int, m: int, d: int, rounds: int = 24, spares: int = 4) -> float:
     """Mean bytes that a party makes per round, the leader's part spread; checked against the frames above."""
     bits, slots, kinds = (n + 7) // 8, rounds + spares, m + 2
     batch = 144 + 112 + 32 + 64 * slots + 32 * n + (n - 1) * (128 + 17 * kinds * slots) + 112 + 32 * n
-    batch += (112 + 4 + bits + 32 * n + n * (116 + 32 * n) + 144 + bits + 80 * n) / n + 160
-    each = 176 + 176 + bits + 8 * d + 160 + 144 + 17 * n
+    batch += (112 + 4 + bits + 32 * n + n * (116 + 32 * n) + 144 + bits + 80 * t + 160 * (n - 1)) / n
+    each = (176 + 176 + bits + 8 * d + 160 + 144 + 17 * n) * (n - 1) / n  # a leader sends nothing to itself
     lead = 112 + n + 144 + bits + 96 * n + 8 * d + 144 + bits + 80 * n + 144 + 16 * n
     return batch / rounds + each + lead / n
 
 
 @pytest.mark.parametrize(
-    ("n", "c", "m", "most"), [(5, 1, 1, 4_408), (10, 2, 3, 5_408), (20, 9, 4, 7_408), (100, 49, 6, 23_408)]
+    ("n", "c", "m", "most"),
+    [(5, 1, 1, 4_408), (10, 2, 3, 5_408), (20, 9, 4, 7_408), (100, 49, 6, 23_408), (100, 10, 7, 23_408)],
 )
 def test_mean_bytes_stay_below_24_d_and_200_n(n: int, c: int, m: int, most: int) -> None:
     t = (n + c) // 2 + 1
