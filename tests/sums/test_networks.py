@@ -7,9 +7,12 @@ import random
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from coterie.sums.core import Outgoing
-from coterie.sums.messages import Answered, Frame
+from coterie.sums.messages import Answered, Frame, Kind, Partial
+from coterie.sums.secrets import Context, SlotSecrets, pair_mask
+from coterie.sums.words import add
 from tests.sums.test_deaths import dealt
 from tests.sums.world import World, terms_of
 
@@ -107,3 +110,27 @@ def test_noise_left_is_what_was_planned_with_and_without_drop_outs() -> None:
         expected = float(len(members) * layers.kept(layers.keep(5 - len(members))))
         assert expected >= float(layers.variance)
         assert np.var(noise) / expected == pytest.approx(1, abs=0.11)  # five standard errors
+
+
+def test_words_look_uniform_to_colluders() -> None:
+    """What c parties see of an honest one, less the masks that they share with it, is evenly spread and hides it."""
+    world = World(terms_of(5, 1, size=4000), offers=0)
+    assert world.run(lambda w: all(p.batch == 0 for p in w.live), most=5)
+    colluder = world.parties[0]
+    assert colluder is not None
+    drawn = colluder.row(("secret", 0), SlotSecrets)
+    assert drawn is not None
+    world.offers = 1
+    for i in range(5):
+        world._offer(i)
+    assert world.run(lambda w: w.at(1), most=20)
+    where = Context(world.terms.plan, 0)
+    for frame in {f.digest: f for _, f in world.sent if f.kind is Kind.WORDS}.values():
+        partial = Partial.read(frame.body, world.terms)
+        words = partial.words
+        for i in partial.members:
+            public = colluder.deal_of(0, i).public[0][:32]
+            words = add(words, pair_mask(where, 0, drawn.a, i, public, partial.start, world.terms.size))
+        for shift in (57, 0):  # the highest and the lowest four bits
+            counts = np.bincount((words >> np.uint64(shift) & np.uint64(15)).astype(np.int64), minlength=16)
+            assert stats.chisquare(counts).pvalue > 1e-4
