@@ -63,9 +63,11 @@ class Agreement(Core):
         raise NotImplementedError
 
     def check_start(self, frame: Frame, promises: Sequence[Frame]) -> bool:
+        """Whether a START names the slot and a tree that it may."""
         raise NotImplementedError
 
     def propose_fresh(self, ballot: int, promises: Sequence[Frame]) -> None:
+        """Propose a new value in a ballot whose promises report none."""
         raise NotImplementedError
 
     def functionals(self, value: Frame) -> bytes:
@@ -77,6 +79,7 @@ class Agreement(Core):
         raise NotImplementedError
 
     def became_final(self, instance: int, value: Frame, cert: Frame) -> None:
+        """A value has t votes."""
         raise NotImplementedError
 
     def evidence(self) -> tuple[bytes, bytes]:
@@ -84,14 +87,17 @@ class Agreement(Core):
         raise NotImplementedError
 
     def over(self, instance: int) -> bool:
+        """Whether an instance is settled here."""
         raise NotImplementedError
 
     # -- validity ------------------------------------------------------------------------------------------------------
 
     def promised(self) -> int:
+        """The ballot below which this party votes no more."""
         return self.row(("promise", self.instance), int) or 0
 
     def value_of(self, proposal: Frame) -> Frame:
+        """The SET or ROSTER that a proposal stands for."""
         return self.known(proposal.body[:HASH]) if proposal.kind is Kind.FINISH else proposal
 
     def basis(self, promises: Sequence[Frame], instance: int, ballot: int) -> tuple[bool, bytes | None]:
@@ -143,6 +149,7 @@ class Agreement(Core):
         return free and self.check_value(frame)
 
     def promises_in(self, frame: Frame) -> Sequence[Frame]:
+        """The promises that a proposal carries."""
         if frame.kind is Kind.FINISH:
             return read_frames(cut(frame.body, HASH)[1], self.terms)
         raise NotImplementedError
@@ -160,6 +167,7 @@ class Agreement(Core):
         self.commit({("promise", self.instance): ballot}, self.to_all(frame))
 
     def on_promise(self, frame: Frame) -> None:
+        """Note a promise, follow c + 1 others, and lead if it is our ballot."""
         read_promise(frame.body)
         self._promises[frame.ballot][frame.sender] = frame
         furthest: dict[int, int] = {}
@@ -182,6 +190,7 @@ class Agreement(Core):
         return good
 
     def basis_of_one(self, promise: Frame) -> None:
+        """Judge what one promise reports; `Missing` if that cannot be."""
         for digest in read_promise(promise.body):
             if digest != NONE:
                 self.valid(self.known(digest))
@@ -255,6 +264,7 @@ class Agreement(Core):
         self.commit(puts, [(self.terms.leader(instance, ballot), vote)])
 
     def on_vote(self, frame: Frame) -> None:
+        """Note a vote; with t of them there is a certificate."""
         if len(frame.body) != HASH + 16:
             raise BadFrame("a vote has another length")
         value = self.known(frame.body[:HASH])
@@ -293,6 +303,7 @@ class Agreement(Core):
         return value, ballots
 
     def on_cert(self, frame: Frame) -> None:
+        """Take over what a certificate makes final; two different ones stop the party."""
         value, _ = self.check_cert(frame)
         known = self.row(("final", frame.round), bytes)
         if known is not None and known != value.digest:

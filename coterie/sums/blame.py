@@ -48,11 +48,13 @@ class Shown:
     partial: Frame | None
 
     def pack(self) -> bytes:
+        """The body of a SHOW."""
         mine = [self.partial] if self.partial else []
         return self.words + bytes([len(mine)]) + pack_frames([*mine, *self.added])
 
     @classmethod
     def read(cls, body: bytes, terms: Terms) -> Shown:
+        """What a SHOW shows."""
         words, has, rest = cut(body, 8 * terms.size, 1)
         frames = read_frames(rest, terms)
         return cls(words, tuple(frames[has[0] :]), frames[0] if has[0] else None)
@@ -131,6 +133,7 @@ class Blame(Opening):
             self.pass_on(self.frame(Kind.SHOW, round_, value.ballot, value.slot, body), j)
 
     def on_blame(self, frame: Frame) -> None:
+        """Frames of disputes."""
         match frame.kind:
             case Kind.SHOW:
                 self._on_show(frame)

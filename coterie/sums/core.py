@@ -74,6 +74,7 @@ class Core:
         return known if known is not None and known.body == body else bare.sign(self.signing)
 
     def own(self, kind: Kind, instance: int, ballot: int = 0, slot: int = 0) -> Frame | None:
+        """The stored frame of one's own at this place."""
         return self.row(("own", int(kind), instance, ballot, slot), Frame)
 
     def commit(
@@ -108,9 +109,11 @@ class Core:
 
     @property
     def everybody(self) -> range:
+        """All parties, this one too."""
         return range(self.terms.parties)
 
     def to_all(self, frame: Frame) -> list[Outgoing]:
+        """A frame to everybody, this party too."""
         return [(j, frame) for j in self.everybody]
 
     def known(self, digest: bytes) -> Frame:
@@ -167,6 +170,7 @@ class Core:
             self._queue.extend(self._waiting.pop(frame.digest, ()))
 
     def dispatch(self, frame: Frame) -> None:
+        """Hand a frame to the part that it is for."""
         raise NotImplementedError
 
     def closing(self, instance: int) -> list[Frame]:
@@ -196,6 +200,7 @@ class Core:
         raise NotImplementedError
 
     def ask_how_it_ended(self, instance: int, whom: int) -> None:
+        """Ask someone who seems to be ahead."""
         if whom != self.me:
             self._ahead = whom
             self.pass_on(self.frame(Kind.FETCH, instance), whom)

@@ -41,9 +41,11 @@ class Dealing(Agreement):
 
     @property
     def coming(self) -> int:
+        """The batch after the last one agreed on."""
         return self.batch + 1
 
     def roster(self, batch: int) -> Roster:
+        """The agreed roster of a batch."""
         known = self._rosters.get(batch)
         if known is None:
             frame = self.row(("roster", batch), Frame)
@@ -52,14 +54,17 @@ class Dealing(Agreement):
         return known
 
     def members(self) -> tuple[int, ...]:
+        """Who takes part in the batch under way."""
         return self.roster(self.batch).members
 
     def deal_of(self, batch: int, owner: int) -> Deal:
+        """What a member published for a batch."""
         frame = self.row(("deal", batch, owner), Frame)
         assert frame is not None
         return Deal.read(frame.body, self.terms)
 
     def context(self, slot: int) -> Context:
+        """The context of a slot's secrets."""
         return Context(self.terms.plan, slot)
 
     # -- KEYS, DEAL, ENVELOPE, HELD ------------------------------------------------------------------------------------
@@ -73,6 +78,7 @@ class Dealing(Agreement):
             self.commit({("batch key", self.coming): key.private_bytes_raw()}, self.to_all(frame))
 
     def on_keys(self, frame: Frame) -> None:
+        """Note a batch key; deal when all are here."""
         if len(frame.body) != 32:
             raise BadFrame("a batch key has another length")
         key: Key = ("keys", self.coming, frame.sender)
@@ -85,6 +91,7 @@ class Dealing(Agreement):
             self.deal()
 
     def keys_heard(self) -> dict[int, Frame]:
+        """Batch keys by party."""
         found = {j: self.row(("keys", self.coming, j), Frame) for j in self.everybody}
         return {j: frame for j, frame in found.items() if frame is not None}
 
@@ -113,6 +120,7 @@ class Dealing(Agreement):
             self.send_envelope(j)
 
     def send_envelope(self, j: int) -> None:
+        """Seal a holder's shares, once."""
         batch, instance = self.coming, self.instance
         made = self.own(Kind.ENVELOPE, instance, j, NO_SLOT)
         shares, key = self.row(("undealt", batch, j), tuple), self.row(("batch key", batch), bytes)
@@ -129,6 +137,7 @@ class Dealing(Agreement):
         self.commit(send=[(j, made)])
 
     def on_deal(self, frame: Frame) -> None:
+        """Note what an owner published."""
         deal = Deal.read(frame.body, self.terms)
         keys = self.keys_heard().get(frame.sender)
         if keys is None:
@@ -139,6 +148,7 @@ class Dealing(Agreement):
         self.hold(frame.sender)
 
     def on_envelope(self, frame: Frame) -> None:
+        """Note sealed shares."""
         self._envelopes.setdefault(frame.sender, frame)
         self.hold(frame.sender)
 
@@ -168,6 +178,7 @@ class Dealing(Agreement):
             self.say_held()
 
     def deals_held(self) -> dict[int, Frame]:
+        """Deals that are stored here with their shares."""
         found = {j: self.row(("deal", self.coming, j), Frame) for j in self.everybody}
         return {j: frame for j, frame in found.items() if frame is not None}
 
@@ -183,6 +194,7 @@ class Dealing(Agreement):
             self.commit({("held count", self.coming): known + 1}, self.to_all(frame))
 
     def on_held(self, frame: Frame) -> None:
+        """Note whose deals someone holds; propose when everybody holds all."""
         pieces(frame.body, HASH, self.terms.parties)
         key: Key = ("held by", self.coming, frame.sender)
         last = self.row(key, Frame)
@@ -214,6 +226,7 @@ class Dealing(Agreement):
         return chosen, [frame for j in chosen if (frame := frames[j]) is not None]
 
     def propose_roster(self, ballot: int, promises: Sequence[Frame]) -> None:
+        """Propose the largest roster that the HELDs allow."""
         members, helds = self.best_roster()
         if len(members) < self.terms.least or self.store.get(("proposal", self.instance, ballot)):
             return
@@ -226,6 +239,7 @@ class Dealing(Agreement):
         self.propose(self.frame(Kind.ROSTER, self.instance, ballot, NO_SLOT, body))
 
     def check_roster(self, frame: Frame) -> bool:
+        """Whether every member of a proposed roster says that it holds every member's deal."""
         roster = Roster.read(frame.body, self.terms)
         helds = {f.sender: f for f in roster.promises if f.kind is Kind.HELD and f.round == frame.round}
         if len(roster.members) < self.terms.least or set(helds) != set(roster.members) or frame.slot != NO_SLOT:

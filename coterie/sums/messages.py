@@ -33,6 +33,8 @@ _VERIFIED: set[tuple[bytes, bytes, bytes]] = set()
 
 
 class Kind(IntEnum):
+    """What a frame is."""
+
     KEYS = 1  # fresh key of a batch
     DEAL = 2  # public part of the secrets of a batch
     ENVELOPE = 3  # one holder's shares
@@ -81,10 +83,12 @@ class Frame:
         return hashlib.sha256(self.unsigned).digest()
 
     def pack(self) -> bytes:
+        """The bytes that travel."""
         return self.unsigned + self.signature
 
     @classmethod
     def unpack(cls, raw: bytes) -> Frame:
+        """A frame from its bytes."""
         if len(raw) < OVERHEAD:
             raise BadFrame(f"a frame has at least {OVERHEAD} bytes, got {len(raw)}")
         plan, kind, sender, round_, ballot, slot = _HEADER.unpack_from(raw)
@@ -93,6 +97,7 @@ class Frame:
         return cls(plan, Kind(kind), sender, round_, ballot, slot, raw[_HEADER.size : -64], raw[-64:])
 
     def sign(self, key: Ed25519PrivateKey) -> Frame:
+        """The same frame with a signature."""
         signature = key.sign(_DOMAIN + self.unsigned)
         return Frame(self.plan, self.kind, self.sender, self.round, self.ballot, self.slot, self.body, signature)
 
@@ -180,6 +185,7 @@ class Deal:
     roots: tuple[bytes, ...]
 
     def pack(self) -> bytes:
+        """The bytes that travel."""
         return self.keys + b"".join(self.public) + b"".join(self.roots)
 
     @classmethod
@@ -198,6 +204,7 @@ class Roster:
     promises: tuple[Frame, ...]
 
     def pack(self, terms: Terms) -> bytes:
+        """The bytes that travel."""
         head = self.first.to_bytes(4, "little") + pack_set(self.members, terms)
         return head + b"".join(self.deals) + pack_frames(self.promises)
 
@@ -218,6 +225,7 @@ class Begin:
     promises: tuple[Frame, ...]
 
     def pack(self) -> bytes:
+        """The bytes that travel."""
         return bytes(self.parents) + pack_frames(self.promises)
 
     @classmethod
@@ -236,6 +244,7 @@ class Partial:
     words: Words
 
     def pack(self, terms: Terms) -> bytes:
+        """The bytes that travel."""
         return self.start + pack_set(self.members, terms) + self.added + pack_words(self.words)
 
     @classmethod
@@ -256,6 +265,7 @@ class Answered:
     words: Words
 
     def pack(self, terms: Terms) -> bytes:
+        """The bytes that travel."""
         commits = b"".join(h + signature for h, signature in self.commits)
         return self.start + pack_set(self.members, terms) + commits + pack_words(self.words)
 
@@ -286,6 +296,7 @@ class Ballots:
     votes: tuple[tuple[bytes, bytes], ...]  # functionals, signature
 
     def pack(self, terms: Terms) -> bytes:
+        """The bytes that travel."""
         return self.value + pack_set(self.voters, terms) + b"".join(f + s for f, s in self.votes)
 
     @classmethod

@@ -60,6 +60,7 @@ class Opening(Rounds):
     # -- SHARES --------------------------------------------------------------------------------------------------------
 
     def became_final(self, instance: int, value: Frame, cert: Frame) -> None:
+        """Give shares for the final set, in the transaction that stores it."""
         if instance & ROSTER_BIT:
             self.adopt_roster(value, cert)
             self.next_instance()
@@ -88,6 +89,7 @@ class Opening(Rounds):
         return self.level(value) if owner in members else self.terms.kinds - 1
 
     def shares_for(self, value: Frame) -> dict[int, bytes] | None:
+        """The shares that are due under a set, or None where this party holds none."""
         given: dict[int, bytes] = {}
         for owner in self.members():
             row = self.row(("shares", value.slot, owner), tuple)
@@ -97,10 +99,12 @@ class Opening(Rounds):
         return given if self.me in self.members() else None
 
     def final_value(self) -> Frame | None:
+        """The SET that is final in this round."""
         digest = self.row(("final", self.round), bytes)
         return None if digest is None else self.known(digest)
 
     def on_shares(self, frame: Frame) -> None:
+        """Note a holder's shares."""
         value = self.final_value()
         if value is None:
             self._late_shares.append(frame)
@@ -141,11 +145,13 @@ class Opening(Rounds):
         self.commit(send=self.to_all(frame))
 
     def doubt(self, value: Frame, owner: int, holders: list[int]) -> None:
+        """A secret does not fit: find out whose fault it is."""
         raise NotImplementedError
 
     # -- OPENED --------------------------------------------------------------------------------------------------------
 
     def on_opened(self, frame: Frame) -> None:
+        """Check the secrets, take off the masks, store the total, erase the shares."""
         value = self.final_value()
         if value is None:
             self.ask_how_it_ended(self.round, frame.sender)
@@ -204,6 +210,7 @@ class Opening(Rounds):
         return True
 
     def dispute(self, round_: int, value: Frame) -> None:
+        """The words do not add up: find out who lied."""
         raise NotImplementedError
 
     def settled(self, value: Frame) -> list[Key]:
@@ -221,6 +228,7 @@ class Opening(Rounds):
         return gone
 
     def next_instance(self) -> None:
+        """Go on after a round or a roster."""
         raise NotImplementedError
 
     def closing(self, instance: int) -> list[Frame]:

@@ -67,6 +67,7 @@ class Party(Blame):
         return self._drain()
 
     def ask_again(self) -> None:
+        """Ask those who did not say what they hold from this party."""
         if self.now >= self._asked + self.terms.patience / 4:
             self._asked = self.now
             for j in self.everybody:
@@ -76,10 +77,12 @@ class Party(Blame):
     _asked = 0.0
 
     def over(self, instance: int) -> bool:
+        """Whether an instance is settled here."""
         number = instance & ~ROSTER_BIT
         return number <= self.batch if instance & ROSTER_BIT else number < self.round
 
     def dispatch(self, frame: Frame) -> None:
+        """Hand a frame to the part that it is for."""
         if frame.kind in (Kind.SHOW, Kind.PROVE, Kind.PROOF):
             self.on_blame(frame)
         elif self.over(frame.round):

@@ -70,6 +70,7 @@ class Rounds(Dealing):
 
     @property
     def round(self) -> int:
+        """The round under way."""
         return self.row(("at",), int) or 0
 
     @property
@@ -124,6 +125,7 @@ class Rounds(Dealing):
         return self.batch << 16 | spare + 1 if started else self.first_slot()
 
     def check_start(self, frame: Frame, promises: Sequence[Frame]) -> bool:
+        """Whether a START names the slot and a tree that it may."""
         begin = Begin.read(frame.body, self.terms)
         root = frame.sender
         for i, parent in enumerate(begin.parents):
@@ -138,6 +140,7 @@ class Rounds(Dealing):
         return frame.slot == self.next_slot(promises) and frame.slot & 0xFFFF < self.terms.slots
 
     def propose_start(self, ballot: int, promises: Sequence[Frame]) -> None:
+        """Ask for fresh words."""
         slot = self.next_slot(promises)
         if self.store.get(("proposal", self.round, ballot)):
             return
@@ -149,6 +152,7 @@ class Rounds(Dealing):
         self.propose(self.frame(Kind.START, self.round, ballot, slot, begin.pack()))
 
     def on_start(self, frame: Frame) -> None:
+        """Answer a START, if nothing speaks against it."""
         if frame.ballot < self.promised() or self.store.get(("final", self.round)):
             return
         if not self.valid(frame):
@@ -222,6 +226,7 @@ class Rounds(Dealing):
         return drawn
 
     def on_commit(self, frame: Frame) -> None:
+        """The leader notes a commitment."""
         if len(frame.body) != 2 * HASH:
             raise BadFrame("a commitment has another length")
         start = self.known(frame.body[:HASH])
@@ -230,6 +235,7 @@ class Rounds(Dealing):
             self.choose(start)
 
     def on_words(self, frame: Frame) -> None:
+        """Add a partial sum, or pass it on."""
         partial = Partial.read(frame.body, self.terms)
         start = self.known(partial.start)
         if (start.round, start.ballot, start.slot) != (frame.round, frame.ballot, frame.slot):
@@ -247,10 +253,12 @@ class Rounds(Dealing):
         return mine is not None and mine[0] == start.digest
 
     def parent(self, start: Frame) -> int:
+        """Where words go under a START."""
         up = Begin.read(start.body, self.terms).parents[self.me]
         return start.sender if up == NOBODY else up
 
     def depth(self, start: Frame) -> int:
+        """Steps to the leader under a START."""
         parents, at, depth = Begin.read(start.body, self.terms).parents, self.me, 0
         while parents[at] != NOBODY and depth < self.terms.parties:
             at, depth = parents[at], depth + 1
@@ -313,6 +321,7 @@ class Rounds(Dealing):
         self.commit({("added", start.slot): tuple(chosen)}, self.to_all(frame))
 
     def check_set(self, frame: Frame) -> bool:
+        """Whether a SET follows from its START and every member signed its commitment."""
         answered = Answered.read(frame.body, self.terms)
         start = self.known(answered.start)
         same = (start.kind, start.sender, start.round, start.ballot, start.slot)
@@ -328,6 +337,7 @@ class Rounds(Dealing):
         return self.check_set(frame) if frame.kind is Kind.SET else self.check_roster(frame)
 
     def promises_in(self, frame: Frame) -> Sequence[Frame]:
+        """The promises that a proposal carries."""
         if frame.kind is Kind.START:
             return Begin.read(frame.body, self.terms).promises
         if frame.kind is Kind.ROSTER:
@@ -335,6 +345,7 @@ class Rounds(Dealing):
         return super().promises_in(frame)
 
     def propose_fresh(self, ballot: int, promises: Sequence[Frame]) -> None:
+        """Propose a new value in a ballot whose promises report none."""
         if self.instance == self.round:
             self.propose_start(ballot, promises)
         else:

@@ -56,6 +56,7 @@ class Context:
     slot: int
 
     def of(self, purpose: bytes, *numbers: int) -> tuple[bytes, ...]:
+        """A purpose within this context."""
         return purpose, self.plan, struct.pack(f"<I{len(numbers)}I", self.slot, *numbers)
 
 
@@ -114,6 +115,7 @@ class SlotSecrets:
 
     @classmethod
     def fresh(cls) -> SlotSecrets:
+        """New secrets from the operating system."""
         return cls(os.urandom(SECRET), os.urandom(SECRET))
 
     def public(self, where: Context, owner: int, last: int) -> bytes:
@@ -121,6 +123,7 @@ class SlotSecrets:
         return public_of(where, owner, self.a) + commitment(where, owner, self.chain(where, owner, last)[-1])
 
     def chain(self, where: Context, owner: int, last: int) -> list[bytes]:
+        """B_{i,0} … B_{i,m}."""
         return walk(where, owner, self.start, 0, last)
 
     def shares(self, where: Context, owner: int, last: int, threshold: int, parties: int) -> list[list[bytes]]:
@@ -145,6 +148,7 @@ def _rows(leaves: list[bytes]) -> list[list[bytes]]:
 
 
 def leaves_of(plan: bytes, batch: int, owner: int, holder: int, shares: Sequence[bytes]) -> list[bytes]:
+    """The hashes of a holder's shares."""
     return [_leaf(plan, batch, owner, holder, place, share) for place, share in enumerate(shares)]
 
 

@@ -39,11 +39,17 @@ class Charge:
 class Store(Protocol):
     """A ledger with transactions."""
 
-    def get(self, key: Key) -> object | None: ...
+    def get(self, key: Key) -> object | None:
+        """A row, or None."""
+        ...
 
-    def keys(self, kind: str) -> list[Key]: ...
+    def keys(self, kind: str) -> list[Key]:
+        """Keys of one kind."""
+        ...
 
-    def commit(self, puts: Mapping[Key, object], erase: Iterable[Key] = (), charge: Charge | None = None) -> None: ...
+    def commit(self, puts: Mapping[Key, object], erase: Iterable[Key] = (), charge: Charge | None = None) -> None:
+        """One transaction: all of it or nothing."""
+        ...
 
 
 class MemoryStore:
@@ -55,12 +61,15 @@ class MemoryStore:
         self.commits = 0
 
     def get(self, key: Key) -> object | None:
+        """A row, or None."""
         return self.rows.get(key)
 
     def keys(self, kind: str) -> list[Key]:
+        """Keys of one kind."""
         return [key for key in self.rows if key[0] == kind]
 
     def commit(self, puts: Mapping[Key, object], erase: Iterable[Key] = (), charge: Charge | None = None) -> None:
+        """One transaction: all of it or nothing."""
         gone = set(erase)
         for key, value in puts.items():
             if key[0] in ONCE and key not in gone and self.rows.get(key, value) != value:

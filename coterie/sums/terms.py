@@ -66,6 +66,7 @@ class Terms:
 
     @property
     def parties(self) -> int:
+        """N."""
         return len(self.signing)
 
     @property
@@ -89,6 +90,7 @@ class Terms:
         return (self.parties + 7) // 8
 
     def leader(self, instance: int, ballot: int) -> int:
+        """Who leads a ballot."""
         return ((instance & (ROSTER_BIT - 1)) + ballot) % self.parties
 
     def deadline(self, ballot: int) -> float:
