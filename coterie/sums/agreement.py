@@ -49,6 +49,7 @@ class Agreement(Core):
         self._enough: dict[tuple[str, int], float] = {}  # when t promises or votes were there
         self._validity: dict[bytes, bool] = {}
         self.rested = 0
+        self._told.clear()
         self.restart_clock()
 
     # -- what the parts above say --------------------------------------------------------------------------------------
@@ -154,6 +155,23 @@ class Agreement(Core):
             return read_frames(cut(frame.body, HASH)[1], self.terms)
         raise NotImplementedError
 
+    def refers_to(self, frame: Frame) -> list[bytes]:
+        """The names of the frames that a proposal or START rests on."""
+        names = [name for promise in self.promises_in(frame) for name in read_promise(promise.body) if name != NONE]
+        return [frame.body[:HASH], *names] if frame.kind is Kind.FINISH else names
+
+    def kept_with(self, frame: Frame) -> dict[Key, object]:
+        """Rows that keep a proposal with all that it rests on: others will ask for it when it is reported to them."""
+        rows: dict[Key, object] = {}
+        todo = [frame]
+        while todo:
+            one = todo.pop()
+            key: Key = ("frame", one.digest.hex())
+            if key not in rows and self.store.get(key) is None:
+                rows[key] = one
+                todo += [self.known(name) for name in self.refers_to(one)]
+        return rows
+
     # -- promises ------------------------------------------------------------------------------------------------------
 
     def promise(self, ballot: int) -> None:
@@ -258,8 +276,7 @@ class Agreement(Core):
             ("vote", instance): (ballot, frame.digest, value.digest),
             **({("voted", value.slot): instance} if value.kind is Kind.SET else {}),
             ("voted in", instance, ballot): value.digest,
-            ("frame", frame.digest.hex()): frame,
-            ("frame", value.digest.hex()): value,
+            **self.kept_with(frame),
         }
         self.commit(puts, [(self.terms.leader(instance, ballot), vote)])
 
@@ -268,6 +285,8 @@ class Agreement(Core):
         if len(frame.body) != HASH + 16:
             raise BadFrame("a vote has another length")
         value = self.known(frame.body[:HASH])
+        if value.kind not in VALUES or (value.round, value.slot) != (frame.round, frame.slot):
+            raise BadFrame("a vote for something else")
         got = self._votes[frame.ballot, value.digest]
         got.setdefault(frame.sender, frame)
         if len(got) >= self.terms.threshold:

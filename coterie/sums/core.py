@@ -25,6 +25,9 @@ T = TypeVar("T")
 KEPT = frozenset({Kind.KEYS, Kind.DEAL, Kind.ROSTER, Kind.START, Kind.SET, Kind.FINISH, Kind.CERT, Kind.OPENED})
 """Frames that others may ask for by name."""
 
+WAITING = 1000
+"""For so many frames that are not here others may wait: liars can name what does not exist."""
+
 REMEMBERED = frozenset({Kind.PROMISE, Kind.VOTE, Kind.COMMIT})
 """Frames of others of which the last one is kept, to be shown to a party that comes back."""
 
@@ -154,6 +157,8 @@ class Core:
             else:
                 self.dispatch(frame)
         except Missing as missing:
+            if len(self._waiting) >= WAITING:
+                self._waiting.pop(next(iter(self._waiting)))
             self._waiting.setdefault(missing.digest, []).append(frame)
             if frame.sender != self.me:
                 self.pass_on(self.frame(Kind.FETCH, frame.round, body=missing.digest), frame.sender)

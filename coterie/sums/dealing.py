@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from coterie.sums.agreement import Agreement
 from coterie.sums.core import Missing, Outgoing
 from coterie.sums.messages import HASH, NONE, BadFrame, Deal, Frame, Kind, Roster, pieces
-from coterie.sums.secrets import Context, SlotSecrets, leaves_of, open_envelope, root_of, seal_envelope
+from coterie.sums.secrets import Context, SlotSecrets, agrees, leaves_of, open_envelope, root_of, seal_envelope
 from coterie.sums.store import Key
 from coterie.sums.terms import ROSTER_BIT
 
@@ -79,8 +79,8 @@ class Dealing(Agreement):
 
     def on_keys(self, frame: Frame) -> None:
         """Note a batch key; deal when all are here."""
-        if len(frame.body) != 32:
-            raise BadFrame("a batch key has another length")
+        if len(frame.body) != 32 or not agrees(frame.body):
+            raise BadFrame("a batch key is none")
         key: Key = ("keys", self.coming, frame.sender)
         if self.store.get(key) is None:
             self.commit({key: frame})
@@ -168,6 +168,8 @@ class Dealing(Agreement):
             return
         if root_of(terms.plan, batch, owner, self.me, shares) != public.roots[self.me]:
             return
+        if not all(agrees(slot[:32]) for slot in public.public):
+            return  # with such a key nobody could make a mask
         puts: dict[Key, object] = {("deal", batch, owner): deal, ("frame", deal.digest.hex()): deal}
         for index in range(terms.slots):
             row = shares[index * terms.kinds : (index + 1) * terms.kinds]

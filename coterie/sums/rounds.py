@@ -78,9 +78,9 @@ class Rounds(Dealing):
         covered = self.batch >= 0 and self.round < (self.batch + 1) * self.terms.rounds
         return self.round if covered else ROSTER_BIT | self.coming
 
-    def first_slot(self) -> int:
-        """The slot that belongs to this round; spares serve further attempts."""
-        return self.batch << 16 | self.round - self.batch * self.terms.rounds
+    def first_slot(self, round_: int) -> int:
+        """The slot that belongs to a round; spares serve further attempts."""
+        return self.batch << 16 | round_ - self.batch * self.terms.rounds
 
     def used(self, slot: int) -> tuple[bytes, bytes] | None:
         """The START that this party answered with a slot, and its words."""
@@ -101,14 +101,14 @@ class Rounds(Dealing):
     def evidence(self) -> tuple[bytes, bytes]:
         if self.batch < 0 or self.instance != self.round:
             return NONE, NONE
-        first = self.used(self.first_slot())
+        first = self.used(self.first_slot(self.round))
         spare = NONE
         for index in range(self.terms.rounds, self.terms.slots):
             found = self.used(self.batch << 16 | index)
             spare = found[0] if found else spare
         return (first[0] if first else NONE), spare
 
-    def next_slot(self, promises: Sequence[Frame]) -> int:
+    def next_slot(self, promises: Sequence[Frame], round_: int) -> int:
         """The one slot that may be started on these promises: nobody can skip any."""
         first, spare = False, self.terms.rounds - 1
         for promise in promises:
@@ -119,17 +119,19 @@ class Rounds(Dealing):
                 if start.kind is not Kind.START or start.slot >> 16 != self.batch or not self.valid(start):
                     continue
                 index = start.slot & 0xFFFF
-                first = first or start.slot == self.first_slot()
+                first = first or start.slot == self.first_slot(round_)
                 spare = max(spare, index) if index >= self.terms.rounds else spare
         started = first or spare >= self.terms.rounds
-        return self.batch << 16 | spare + 1 if started else self.first_slot()
+        return self.batch << 16 | spare + 1 if started else self.first_slot(round_)
 
     def check_start(self, frame: Frame, promises: Sequence[Frame]) -> bool:
         """Whether a START names the slot and a tree that it may."""
         begin = Begin.read(frame.body, self.terms)
         root = frame.sender
         for i, parent in enumerate(begin.parents):
-            if parent != NOBODY and (i == root or i not in self.terms.neighbours[parent]):
+            if parent == NOBODY:
+                continue
+            if i == root or parent >= self.terms.parties or i not in self.terms.neighbours[parent]:
                 return False
         for i in self.everybody:  # every way up ends
             steps, at = 0, i
@@ -137,11 +139,11 @@ class Rounds(Dealing):
                 at, steps = begin.parents[at], steps + 1
             if steps > self.terms.parties:
                 return False
-        return frame.slot == self.next_slot(promises) and frame.slot & 0xFFFF < self.terms.slots
+        return frame.slot == self.next_slot(promises, frame.round) and frame.slot & 0xFFFF < self.terms.slots
 
     def propose_start(self, ballot: int, promises: Sequence[Frame]) -> None:
         """Ask for fresh words."""
-        slot = self.next_slot(promises)
+        slot = self.next_slot(promises, self.round)
         if self.store.get(("proposal", self.round, ballot)):
             return
         if slot & 0xFFFF >= self.terms.slots:
@@ -192,7 +194,7 @@ class Rounds(Dealing):
             ("slot of", frame.slot): self.round,
             ("charged", self.round): True,
             ("promise", self.round): frame.ballot,
-            ("frame", frame.digest.hex()): frame,
+            **self.kept_with(frame),
         }
         if frame.ballot > self.promised():
             self.restart_clock()
@@ -343,6 +345,10 @@ class Rounds(Dealing):
         if frame.kind is Kind.ROSTER:
             return [f for f in Roster.read(frame.body, self.terms).promises if f.kind is Kind.PROMISE]
         return super().promises_in(frame)
+
+    def refers_to(self, frame: Frame) -> list[bytes]:
+        """The names of the frames that a proposal or START rests on."""
+        return [frame.body[:HASH]] if frame.kind is Kind.SET else super().refers_to(frame)
 
     def propose_fresh(self, ballot: int, promises: Sequence[Frame]) -> None:
         """Propose a new value in a ballot whose promises report none."""

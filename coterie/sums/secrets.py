@@ -30,6 +30,7 @@ from coterie.sums.words import Words, mask, subtract
 __all__ = [
     "Context",
     "SlotSecrets",
+    "agrees",
     "branch",
     "leaves_of",
     "open_envelope",
@@ -90,6 +91,15 @@ def commitment(where: Context, owner: int, end: bytes) -> bytes:
 
 def _pair_key(where: Context, owner: int, a: bytes) -> X25519PrivateKey:
     return X25519PrivateKey.from_private_bytes(derive(a, 32, *where.of(b"pair", owner)))
+
+
+def agrees(public: bytes) -> bool:
+    """Whether an X25519 public key gives a secret at all; keys of low order do not."""
+    try:
+        X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:
+        return False
+    return True
 
 
 def public_of(where: Context, owner: int, a: bytes) -> bytes:
