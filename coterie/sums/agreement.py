@@ -11,7 +11,6 @@ Nobody can pull others into a far ballot: a party promises when its own deadline
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 from coterie.sums.core import Core, Missing
@@ -44,8 +43,8 @@ class Agreement(Core):
 
     def forget(self) -> None:
         """What was heard in an instance that is over."""
-        self._promises: dict[int, dict[int, Frame]] = defaultdict(dict)  # by ballot
-        self._votes: dict[tuple[int, bytes], dict[int, Frame]] = defaultdict(dict)  # by ballot and value
+        self._promises: dict[int, Frame] = {}  # everybody's last one, so that liars fill no memory
+        self._votes: dict[int, Frame] = {}
         self._enough: dict[tuple[str, int], float] = {}  # when t promises or votes were there
         self._validity: dict[bytes, bool] = {}
         self.rested = 0
@@ -187,18 +186,20 @@ class Agreement(Core):
     def on_promise(self, frame: Frame) -> None:
         """Note a promise, follow c + 1 others, and lead if it is our ballot."""
         read_promise(frame.body)
-        self._promises[frame.ballot][frame.sender] = frame
-        furthest: dict[int, int] = {}
-        for ballot, got in self._promises.items():
-            furthest |= {i: max(ballot, furthest.get(i, 0)) for i in got}
-        if len(furthest) > self.terms.colluders:
-            self.promise(sorted(furthest.values(), reverse=True)[self.terms.colluders])
+        last = self._promises.get(frame.sender)
+        if last is None or last.ballot < frame.ballot:
+            self._promises[frame.sender] = frame
+        furthest = sorted((p.ballot for p in self._promises.values()), reverse=True)
+        if len(furthest) > self.terms.colluders:  # one of c + 1 is honest, and its clock went there
+            self.promise(furthest[self.terms.colluders])
         self.lead(frame.ballot)
 
     def usable(self, ballot: int) -> list[Frame]:
         """The promises whose reports can be judged; a liar may report what nobody can fetch."""
         good = []
-        for promise in self._promises[ballot].values():
+        for promise in list(self._promises.values()):
+            if promise.ballot != ballot:
+                continue
             try:
                 self.basis_of_one(promise)
             except Missing as missing:
@@ -287,15 +288,22 @@ class Agreement(Core):
         value = self.known(frame.body[:HASH])
         if value.kind not in VALUES or (value.round, value.slot) != (frame.round, frame.slot):
             raise BadFrame("a vote for something else")
-        got = self._votes[frame.ballot, value.digest]
-        got.setdefault(frame.sender, frame)
-        if len(got) >= self.terms.threshold:
+        last = self._votes.get(frame.sender)
+        if last is None or last.ballot < frame.ballot:
+            self._votes[frame.sender] = frame
+        elif last.ballot == frame.ballot and last.digest != frame.digest:
+            self.named[frame.sender] = f"voted twice in ballot {frame.ballot} of {frame.round}"
+        if len(self.votes_for(frame.ballot, value)) >= self.terms.threshold:
             self._enough.setdefault(("votes", frame.ballot), self.now)
             self.count(frame.ballot, value)
 
+    def votes_for(self, ballot: int, value: Frame) -> dict[int, Frame]:
+        """Who voted for a value in a ballot, with the votes."""
+        return {i: f for i, f in self._votes.items() if (f.ballot, f.body[:HASH]) == (ballot, value.digest)}
+
     def count(self, ballot: int, value: Frame, late: bool = False) -> None:
         """Make the certificate of a value that has t votes; wait a while for the functionals of all members."""
-        got = self._votes[ballot, value.digest]
+        got = self.votes_for(ballot, value)
         if len(got) < self.terms.threshold or self.store.get(("final", self.instance)):
             return
         if not late and not self.awaited(value) <= set(got):
@@ -338,11 +346,10 @@ class Agreement(Core):
         """What is due in the ballot under way."""
         instance, ballot = self.instance, self.promised()
         wait = self.terms.deadline(ballot) / 4
-        if self.now >= self._enough.get(("promises", ballot), self.now) + wait:
-            self.lead(ballot, late=True)
-        for b, value in list(self._votes):
-            if self.now >= self._enough.get(("votes", b), self.now) + wait:
-                self.count(b, self.known(value), late=True)
+        self.lead(ballot, late=self.now >= self._enough.get(("promises", ballot), self.now) + wait)
+        for vote in list(self._votes.values()):
+            if self.now >= self._enough.get(("votes", vote.ballot), self.now) + wait:
+                self.count(vote.ballot, self.known(vote.body[:HASH]), late=True)
         waiting = instance == self.instance and not self.store.get(("final", instance))
         if waiting and self.now >= self.entered + self.terms.deadline(ballot):
             self.promise(ballot + 1)

@@ -2,8 +2,9 @@
 
 If Σ F_i ≠ ⟨ω, Y⟩, every member shows its words y_v and the frames that it added; words are uniform, so showing them
 costs nothing. Named is everyone whose frame is not y_v plus the frames added, or whose y_v does not fit the h_v or F_v
-that it signed. If a secret cannot be rebuilt, the holders prove their shares by the owner's signed root: a share
-without proof names its holder, shares that are proved and do not fit name the owner.
+that it signed. Each is judged by what it signed itself; a member that shows nothing is not named, since it may be dead.
+If a secret cannot be rebuilt, the holders prove their shares by the owner's signed root: a share without proof names
+its holder, shares that are proved and do not fit name the owner.
 
 Not found: a party that lies about its own vector, and that is also what a lie is whose author changes its own
 functional to fit.
@@ -67,8 +68,7 @@ def judge(value: Frame, cert: Frame, shown: Mapping[int, Shown], terms: Terms) -
     named: dict[int, str] = {}
     for v, (h, _) in zip(answered.members, answered.commits, strict=True):
         if v not in shown:
-            named[v] = "did not show its words"
-            continue
+            continue  # dead or silent: nobody can tell which
         mine = shown[v]
         if words_hash(answered.start, v, mine.words) != h:
             named[v] = "shows other words than it committed to"
@@ -151,8 +151,7 @@ class Blame(Opening):
         self._shown[frame.sender] = Shown.read(frame.body, self.terms)
         value, cert = self.known(self.disputed[1]), self.row(("cert", frame.round), Frame)
         assert cert is not None
-        if set(Answered.read(value.body, self.terms).members) <= set(self._shown):
-            self.named |= judge(value, cert, self._shown, self.terms)
+        self.named |= judge(value, cert, self._shown, self.terms)
 
     # -- a secret that does not fit ------------------------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ class Rounds(Dealing):
     def forget(self) -> None:
         super().forget()
         self._commits: dict[bytes, dict[int, Frame]] = defaultdict(dict)
-        self._words: dict[bytes, dict[bytes, Frame]] = defaultdict(dict)
+        self._words: dict[bytes, dict[int, Frame]] = defaultdict(dict)
         self._answered_at: dict[bytes, float] = {}
         self._direct: set[bytes] = set()
         self._starts: list[Frame] = []  # that wait for this party's vector
@@ -233,7 +233,8 @@ class Rounds(Dealing):
             raise BadFrame("a commitment has another length")
         start = self.known(frame.body[:HASH])
         if (start.ballot, start.slot, start.sender) == (frame.ballot, frame.slot, self.me):
-            self._commits[start.digest].setdefault(frame.sender, frame)
+            if self._commits[start.digest].setdefault(frame.sender, frame).digest != frame.digest:
+                self.named[frame.sender] = f"committed to two vectors for slot {frame.slot}"
             self.choose(start)
 
     def on_words(self, frame: Frame) -> None:
@@ -242,7 +243,9 @@ class Rounds(Dealing):
         start = self.known(partial.start)
         if (start.round, start.ballot, start.slot) != (frame.round, frame.ballot, frame.slot):
             raise BadFrame("words of another ballot")
-        self._words[start.digest][frame.digest] = frame
+        if self._words[start.digest].setdefault(frame.sender, frame).digest != frame.digest:
+            self.named[frame.sender] = f"signed two partial sums of slot {frame.slot}"
+            return
         if start.sender == self.me:
             self.choose(start)
         elif self.own(Kind.WORDS, start.round, start.ballot, start.slot) or not self._answering(start):

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from coterie.sums.core import Outgoing
-from coterie.sums.messages import Deal, Frame, Kind
+from coterie.sums.messages import Answered, Deal, Frame, Kind, Partial
+from coterie.sums.words import subtract
 from tests.sums.coalition import TERMS, prepared, wire
 from tests.sums.world import Watched, World, keys_of, terms_of
 
@@ -39,6 +40,7 @@ def fuzzed(seed: int) -> World:
         return out
 
     world.cross = cross
+    world.liars = {2}
     opened = world.run(lambda w: all(p.round >= 3 for p in w.live if p.me != 2), most=400)
     world.check()
     honest = [party for party in world.live if party.me != 2]
@@ -92,6 +94,65 @@ def test_a_key_that_agrees_with_nothing_stops_nobody(what: str) -> None:
     assert world.run(lambda w: all(p.round == 1 for p in w.live if p.me != 3), most=100)
     assert world.live[0].finished[0].members == (0, 1, 2, 4)
     world.check()
+
+
+def test_a_leader_that_signs_two_sets_is_named_and_opens_nothing() -> None:
+    world = prepared(drop=(Kind.SET, Kind.CERT))
+    world.run(lambda w: len(wire(w, Kind.SET)) > 0, most=3)
+    first = wire(world, Kind.SET)[0][0]
+    full = Answered.read(first.body, TERMS)
+    less = subtract(full.words, Partial.read(wire(world, Kind.WORDS)[4][0].body, TERMS).words)
+    body = Answered(full.start, full.members[:-1], full.commits[:-1], less).pack(TERMS)
+    second = replace(first, body=body).sign(keys_of(0)[0])
+    for j in (1, 2, 3, 4):
+        world.post(j, first if j < 3 else second)
+    world.kill(0)  # and says nothing more
+    world.cross = lambda to, frame: [(to, frame)]
+    assert not world.run(lambda w: any(p.round for p in w.live), most=60)
+    assert {len(frames) for i, frames in wire(world, Kind.VOTE).items() if i} == {1}
+    assert wire(world, Kind.SHARES) == {}
+    named = [party.named for party in world.live if party.named]
+    assert named
+    assert all(set(names) == {0} for names in named)
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_set_that_one_party_heard_of_is_finished(heard: bool) -> None:
+    """A set reaches one party, and its leader dies; or the leader lives, and that party's promise is not heard."""
+    world = prepared()
+
+    def cross(to: int, frame: Frame) -> list[Outgoing]:
+        first = frame.kind is Kind.SET and frame.ballot == 0 and to != 3 and world.now < 4
+        unheard = not heard and frame.kind is Kind.PROMISE and frame.sender == 3 and world.now < 14
+        return [] if first or unheard else [(to, frame)]
+
+    world.cross = cross
+    world.run(lambda w: 3 in wire(w, Kind.VOTE), most=3)
+    if heard:
+        world.kill(0)
+    assert world.run(lambda w: w.at(1), most=200)
+    world.check()
+    slots = {f.slot for fs in wire(world, Kind.CERT).values() for f in fs if f.round == 0}
+    assert slots == {0}
+
+
+def test_a_slot_of_an_earlier_round_is_not_started_again() -> None:
+    """Whoever leads round 1 asks for words under the slot of round 0, or for a spare that is not due."""
+    world = prepared()
+    assert world.run(lambda w: w.at(1), most=20)
+    start = wire(world, Kind.START)[0][0]
+    world.offers = 2
+    world.kill(1)
+    for i in (0, 2, 3, 4):
+        world._offer(i)
+    for slot in (0, TERMS.rounds, TERMS.rounds + 3):
+        again = replace(start, sender=1, round=1, slot=slot, body=bytes(TERMS.tree(1))).sign(keys_of(1)[0])
+        for j in (0, 2, 3, 4):
+            world.post(j, again)
+    before = len(wire(world, Kind.COMMIT))
+    world.run(lambda w: False, most=2)
+    assert len(wire(world, Kind.COMMIT)) == before
+    assert {f.round for fs in wire(world, Kind.COMMIT).values() for f in fs} == {0}
 
 
 def test_a_lying_leader_cannot_put_in_who_did_not_answer() -> None:

@@ -112,6 +112,7 @@ class World:
         self.order = itertools.count()
         self.cross: Filter = lambda to, frame: [(to, frame)]
         self.sent: list[Outgoing] = []
+        self.liars: set[int] = set()
         self.half: dict[int, int] = {}  # a party that dies with this many frames of an answer sent
         self.make: Callable[..., Party] = Watched
         self.drawn: dict[tuple[int, int], list[NDArray[np.int64]]] = {}
@@ -179,6 +180,8 @@ class World:
         """What must hold at any time."""
         given: dict[tuple[str, int], set[bytes]] = {}
         for _, frame in self.sent:
+            if frame.sender in self.liars:
+                continue
             if frame.kind is Kind.SHARES:
                 given.setdefault(("slot", frame.slot), set()).add(frame.body[:32])
                 given.setdefault(("round", frame.round), set()).add(frame.body[:32])
@@ -189,7 +192,7 @@ class World:
         assert all(len(values) == 1 for values in given.values()), "shares under two sets"
         for i, party in enumerate(self.parties):
             for key in self.stores[i].keys("total"):
-                if party is not None:
+                if party is not None and self.stores[i].get(("checked", key[1])) is not False:
                     total = party.total(int(key[1]))
                     assert total is not None
                     assert np.array_equal(to_signed(total), self.honest_sum(party, int(key[1])))
