@@ -163,5 +163,8 @@ class Party(Blame):
             self.ask_how_it_ended(self.instance, j)
         if self.instance & ROSTER_BIT:
             self.begin_batch()
+        answered = self.row(("answered", self.round, self.promised()), bytes)
+        if answered is not None:
+            self._answered_at[answered] = self.now  # its words may not have left
         if self.vector is not None:
             self.offer(self.vector)

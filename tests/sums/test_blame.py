@@ -20,9 +20,14 @@ class Liar(Watched):
 
     lie: tuple[str, int, int] | None = None
 
+    def functionals(self, value: Frame) -> bytes:
+        honest = super().functionals(value)
+        lies = self.lie is not None and self.lie[0] == "functional" and any(honest)
+        return honest[:-1] + bytes([honest[-1] ^ 1]) if lies else honest
+
     def disjoint(self, start: Frame, allowed: set[int]) -> tuple[list[Frame], Words, set[int]]:
         chosen, total, members = super().disjoint(start, allowed)
-        if self.lie is not None:
+        if self.lie is not None and self.lie[0] != "functional":
             how, where, size = self.lie
             if how == "leave out" and chosen:
                 words = np.frombuffer(chosen[-1].body[-8 * self.terms.size :], "<u8").astype(np.uint64)
@@ -54,7 +59,7 @@ def lying(n: int, liar: int, lie: tuple[str, int, int] | None) -> World:
 def lies(count: int) -> None:
     rng = random.Random(count)
     for _ in range(count):
-        how = rng.choice(["alter", "leave out", "double"])
+        how = rng.choice(["alter", "leave out", "double", "functional"])
         size = rng.choice([1, 2**60, MODULUS - 1, rng.randrange(1, MODULUS)])
         liar = rng.randrange(5)
         world = lying(5, liar, (how, rng.randrange(3), size))

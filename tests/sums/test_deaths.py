@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import random
+from dataclasses import replace
 from functools import cache
 
+import networkx as nx
 import pytest
 
+from coterie.sums.terms import Terms
 from tests.sums.world import Ledger, World, terms_of
 
 Death = tuple[int, int, str]  # party, transaction of the round, and whether before it, after it or half sent
@@ -81,3 +85,35 @@ def test_deaths_of_eight(size: int) -> None:
     for plan in itertools.combinations(some, size):
         if len({i for i, _, _ in plan}) == size:
             play(8, 1, plan, back=False)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_twenty_parties_lose_five(seed: int) -> None:
+    twenty(seed)
+
+
+@pytest.mark.slow
+def test_twenty_parties_lose_five_again_and_again() -> None:
+    for seed in range(2, 60):
+        twenty(seed)
+
+
+def twenty(seed: int) -> None:
+    """c = 9, t = 15, D = 5 on a random 4-regular graph; five die at random steps, and the sum opens all the same."""
+    terms, stores = twenty_dealt()
+    rng = random.Random(seed)
+    world = World(terms, [store.copy() for store in stores], offers=1)
+    for i in rng.sample(range(20), 5):
+        world.stores[i].fuse = (world.stores[i].commits + rng.randint(1, 5), rng.choice(["before", "after"]))
+    assert world.run(lambda w: w.at(1), most=600)
+    world.check()
+
+
+@cache
+def twenty_dealt() -> tuple[Terms, tuple[Ledger, ...]]:
+    graph = nx.random_regular_graph(4, 20, seed=1)
+    terms = replace(terms_of(20, 9), neighbours=tuple(tuple(sorted(graph[i])) for i in range(20)))
+    assert (terms.threshold, terms.dropouts) == (15, 5)
+    world = World(terms, offers=0)
+    assert world.run(lambda w: all(p.batch == 0 for p in w.live), most=5)
+    return terms, tuple(store.copy() for store in world.stores)
