@@ -56,6 +56,7 @@ class Kind(IntEnum):
     SHOW = 19  # in a dispute: own words and the frames that were added
     PROVE = 20  # please prove your shares
     PROOF = 21
+    LEND = 22  # frames that give the words of a member that did not vote
 
 
 class BadFrame(Exception):

@@ -177,6 +177,8 @@ class Opening(Rounds):
         self.vector = None
         if checked is False:
             self.dispute(round_, value)
+        elif checked is None:
+            self.lend(round_, value)
         self.next_instance()
 
     def unmask(self, value: Frame, found: Mapping[int, bytes]) -> Words:
@@ -195,22 +197,30 @@ class Opening(Rounds):
                 total = add(total, pair_mask(where, i, found[i], j, public, answered.start, terms.size))
         return subtract(total, from_signed(surplus))
 
-    def adds_up(self, value: Frame) -> bool | None:
-        """Whether Σ F_i = ⟨ω, Y⟩ by the members' signed functionals."""
+    def signed_functionals(self, value: Frame) -> dict[int, bytes]:
+        """What the voters of a round's certificate signed beside the value."""
         cert = self.row(("cert", value.round), Frame)
         assert cert is not None
-        answered, ballots = Answered.read(value.body, self.terms), Ballots.read(cert.body, self.terms)
-        votes = dict(zip(ballots.voters, ballots.votes, strict=True))
+        ballots = Ballots.read(cert.body, self.terms)
+        return {i: functionals for i, (functionals, _) in zip(ballots.voters, ballots.votes, strict=True)}
+
+    def adds_up(self, value: Frame, found: Mapping[int, bytes] | None = None) -> bool | None:
+        """Whether Σ F_i = ⟨ω, Y⟩ by the members' signed functionals, and those found otherwise."""
+        answered, votes = Answered.read(value.body, self.terms), {**(found or {}), **self.signed_functionals(value)}
         if not set(answered.members) <= set(votes):
             return None
         for k, omega in enumerate(coin(value.digest, self.terms.size)):
-            signed = sum(int.from_bytes(votes[i][0][8 * k : 8 * k + 8], "little") for i in answered.members)
+            signed = sum(int.from_bytes(votes[i][8 * k : 8 * k + 8], "little") for i in answered.members)
             if signed % MODULUS != dot(omega, answered.words):
                 return False
         return True
 
     def dispute(self, round_: int, value: Frame) -> None:
         """The words do not add up: find out who lied."""
+        raise NotImplementedError
+
+    def lend(self, round_: int, value: Frame) -> None:
+        """A member did not vote: find its functional otherwise."""
         raise NotImplementedError
 
     def settled(self, value: Frame) -> list[Key]:

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import ArrayLike, NDArray
 
-from coterie.sums.blame import Blame
 from coterie.sums.core import Outgoing
+from coterie.sums.lending import Lending
 from coterie.sums.messages import BadFrame, Frame, Kind, Roster
 from coterie.sums.opening import Outcome
 from coterie.sums.store import Store
@@ -25,7 +25,7 @@ CALLS = (Kind.START, Kind.SET, Kind.FINISH, Kind.ROSTER, Kind.PROMISE, Kind.KEYS
 """Kinds whose sender, if it is behind, is told how the instance ended."""
 
 
-class Party(Blame):
+class Party(Lending):
     """One party. All its state is in `store`, but for what it can hear again."""
 
     def __init__(
@@ -37,6 +37,7 @@ class Party(Blame):
         self.finished: list[Outcome] = []
         self._late_shares: list[Frame] = []
         self._shows: list[Frame] = []
+        self._lent: dict[int, dict[int, Frame]] = {}
         self._deals: dict[int, Frame] = {}
         self._envelopes: dict[int, Frame] = {}
         self._said_held = False
@@ -83,7 +84,7 @@ class Party(Blame):
 
     def dispatch(self, frame: Frame) -> None:
         """Hand a frame to the part that it is for."""
-        if frame.kind in (Kind.SHOW, Kind.PROVE, Kind.PROOF):
+        if frame.kind in (Kind.SHOW, Kind.PROVE, Kind.PROOF, Kind.LEND):
             self.on_blame(frame)
         elif self.over(frame.round):
             if frame.kind in CALLS and frame.sender != self.me:

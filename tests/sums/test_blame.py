@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from coterie.sums.messages import Frame
+from coterie.sums.core import Outgoing
+from coterie.sums.messages import Frame, Kind
 from coterie.sums.words import MODULUS, Words, add
 from tests.sums.test_deaths import dealt
 from tests.sums.world import Watched, World, keys_of, terms_of
@@ -135,3 +136,30 @@ def test_an_owner_who_dealt_wrongly_is_named_and_the_round_stays_closed() -> Non
     assert named
     assert all(set(names) == {3} for names in named)
     assert any("final and paid" in party.stuck for party in world.live)
+
+
+# ---- members that did not vote ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dead", [1, 2])
+@pytest.mark.parametrize("lie", [None, ("alter", 1, 5)])
+def test_a_sum_is_checked_though_a_member_died_before_it_voted(dead: int, lie: tuple[str, int, int] | None) -> None:
+    """On a ring led by 0, 2 sends its words to 1 and 1 to 0. Party 4 may lie all the same, and is named."""
+    stores, _ = dealt(5, 1)
+    world = World(terms_of(5, 1), [store.copy() for store in stores], offers=0)
+    party = Liar(world.terms, 4, *keys_of(4), world.stores[4])
+    party.drawn, party.lie = world.drawn, lie
+    world.parties[4], world.offers = party, 1
+    world._do(4, lambda: party.begin(0.0))
+
+    def cross(to: int, frame: Frame) -> list[Outgoing]:
+        return [] if frame.kind is Kind.VOTE and frame.sender == dead and frame.round == 0 else [(to, frame)]
+
+    world.cross = cross
+    for i in range(5):
+        world._offer(i)
+    assert world.run(lambda w: w.at(1), most=60)
+    world.run(lambda w: not w.events, most=2)
+    for one in world.live:
+        assert one.finished[0].checked is (lie is None)
+        assert set(one.named) == (set() if lie is None else {4})
