@@ -10,7 +10,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Inbox, Law, Normal, Place, add
+from coterie.algorithms.base import Inbox, Law, Needs, Normal, Place, add
 from coterie.privacy.events import Event, Gaussian
 from coterie.problems import Shard
 
@@ -29,6 +29,11 @@ class State(eqx.Module):
 
 class Message(eqx.Module):
     y: Float[Array, " d"]
+
+
+def needs(cfg: Config) -> Needs:
+    """Nothing: it makes no promise."""
+    return Needs()
 
 
 def init(cfg: Config, place: Place) -> State:

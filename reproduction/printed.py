@@ -19,8 +19,8 @@ from scipy.stats import binom, nbinom
 from coterie.algorithms._quantized import printed_epsilon
 from coterie.algorithms.base import find
 from coterie.audit.audit import Verdict, audit
+from coterie.audit.claims import Found
 from coterie.audit.setting import Setting, make_setting
-from coterie.commands.audit import Found
 from coterie.errors import InputError
 from coterie.report.markdown import code, table
 

@@ -21,7 +21,7 @@ LAYERS = (
     ("problems",),
     ("losses",),
     ("algorithms",),
-    ("exchange",),
+    ("sums", "exchange"),
     ("drivers",),
     ("plan", "network", "contracts", "experiment", "explain"),
     ("coupled", "fair", "deploy", "api", "estimators"),

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 
 from coterie.audit.checks import Finding
 from coterie.audit.exchange import opened
+from coterie.errors import InputError
 
 __all__ = ["certificate", "exchange", "loader"]
 
@@ -47,7 +48,10 @@ def loader() -> Finding:
             for k, last in enumerate(WORLDS):
                 path = Path(folder) / f"{k}.csv"
                 path.write_text("\n".join(["weight,ward,sick", *map(",".join, [*ROWS, last])]) + "\n", "utf-8")
-                made.append(load("csv", path=path, label="sick", **STATED | {"task": "classification"} | options))
+                try:
+                    made.append(load("csv", path=path, label="sick", **STATED | {"task": "classification"} | options))
+                except InputError as error:  # it refuses data that says otherwise than was announced
+                    return Finding("loader", "refuted", str(error))
             shapes = {
                 json.dumps([d.classes, d.feature_names, d.features[:-1].tolist(), d.targets[:-1].tolist()])
                 for d in made

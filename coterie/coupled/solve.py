@@ -150,7 +150,7 @@ def solve(
     >>> from coterie.problems.coupled import Coupled, quadratic_agent
     >>> shares = [quadratic_agent(1.0, -t) for t in (1.0, 2.0, 3.0)]
     >>> answer = solve(Coupled(shares, total=3.0), rounds=100)
-    >>> [round(float(x[0]), 6) for x in answer.points]
+    >>> [round(float(x[0]), 6) + 0.0 for x in answer.points]
     [0.0, 1.0, 2.0]
     """
     cfg = Config() if cfg is None else cfg

@@ -94,14 +94,17 @@ class CovariancePenalised(Problem):
 
     @property
     def dim(self) -> int:
+        """Parameters of the loss without the penalty."""
         return self.base.dim
 
     @property
     def bound(self) -> float:
+        """As without the penalty."""
         return self.base.bound
 
     @property
     def constraint(self) -> Constraint | None:
+        """As without the penalty."""
         return self.base.constraint
 
     @property

@@ -5,7 +5,9 @@ from coterie.found import Kinds
 __all__ = ["BY_LABELS", "LOSSES", "by_labels"]
 
 LOSSES = Kinds("loss", __name__, parts=("base", "settings"))
-BY_LABELS = ("logistic", "softmax", "squared")  # what a plan without a loss may come to
+"""Every loss, by name."""
+BY_LABELS = ("logistic", "softmax", "squared")
+"""What a plan without a loss may come to."""
 
 
 def by_labels(classes: int | None) -> str:

@@ -105,6 +105,18 @@ class IntegerTable:
             np.take(self._outcome, row, out=block, mode="clip")  # rows are in range; "clip" spares a copy
         return out.reshape(shape)
 
+    def read(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """The draws that these 64-bit words give, two for each: the same integers on every machine.
+
+        >>> IntegerTable([2**127, 2**127], first=0).read(np.array([0, 5, 2**63, 0], np.uint64))
+        array([0, 1])
+        """
+        high, low = words[0::2], words[1::2]
+        row = (high >> self._shift).view(np.int64)
+        limit = self._high[row]
+        below = (high < limit) | ((high == limit) & (low < self._low[row]))
+        return self._outcome[2 * row + below]
+
     def law(self) -> tuple[int, list[int]]:
         """`(first, numerators)` over 2^128, read back from the arrays that `sample` uses."""
         bits = 64 - int(self._shift)
@@ -222,6 +234,18 @@ class DiscreteGaussianTable:
     def sigma(self) -> float:
         """The parameter σ to float64 precision (`variance` is exact)."""
         return math.sqrt(self.variance)
+
+    @property
+    def words_per_draw(self) -> int:
+        """How many 64-bit words `read` takes for one draw."""
+        return 4 if self.fold else 2
+
+    def read(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """The draws that these words give, `words_per_draw` for each: the same integers on every machine."""
+        if not self.fold:
+            return self.base.read(words)
+        half = words.size // 2
+        return self.base.read(words[:half]) + self.fold * self.base.read(words[half:])
 
     def sample(self, shape: Shape) -> NDArray[np.int64]:
         """Independent draws, as an int64 array of the given shape."""

@@ -23,6 +23,7 @@ from coterie.losses.logistic import Logistic
 from coterie.losses.mean import Mean
 from coterie.losses.mlp import Perceptron
 from coterie.losses.softmax import Softmax
+from coterie.losses.squared import Squared
 from coterie.privacy.accountants import account
 from coterie.privacy.events import Pure
 from tests.algorithms.objective import EXACT, log_ratio, optimum, place_with, recovered_tilts, scale_p_value, worst
@@ -194,7 +195,7 @@ def test_no_noise_costs_everything_and_makes_no_nan():
             assert account(run_events(find("dvp"), cfg, place), 1e-5).epsilon == np.inf
 
 
-@pytest.mark.parametrize("problem", [Logistic(4, "squared"), Softmax(2, 2), Mean(3), Perceptron((2, 2))])
+@pytest.mark.parametrize("problem", [Squared(4), Softmax(2, 2), Mean(3), Perceptron((2, 2))])
 def test_losses_that_the_proof_does_not_cover_are_refused(problem):
     with pytest.raises(InputError, match=f"dvp needs .*: {problem.name} has none stated"):
         find("dvp").check(dvp.EXAMPLE, problem)

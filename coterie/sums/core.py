@@ -1,0 +1,252 @@
+"""The ground on which one party's protocol stands: frames in and out, the ledger, frames that wait for others.
+
+No sockets, no clock, no threads: `handle` takes a frame and the time and returns frames with their receivers, and
+nothing is returned that is not stored. A party that stops anywhere goes on from its store.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from coterie.sums.messages import HASH, BadFrame, Frame, Kind, pack_frames, read_frames
+from coterie.sums.store import Charge, Key, Store
+from coterie.sums.terms import ROSTER_BIT, Terms
+
+__all__ = ["Core", "Missing", "Outgoing"]
+
+Outgoing = tuple[int, Frame]
+T = TypeVar("T")
+
+KEPT = frozenset({Kind.KEYS, Kind.DEAL, Kind.ROSTER, Kind.START, Kind.SET, Kind.FINISH, Kind.CERT, Kind.OPENED})
+"""Frames that others may ask for by name."""
+
+WAITING = 1000
+"""For so many frames that are not here others may wait: liars can name what does not exist."""
+
+REMEMBERED = frozenset({Kind.PROMISE, Kind.VOTE, Kind.COMMIT})
+"""Frames of others of which the last one is kept, to be shown to a party that comes back."""
+
+
+class Missing(Exception):
+    """Something cannot be judged before a frame of this name is here."""
+
+    def __init__(self, digest: bytes) -> None:
+        super().__init__(digest.hex())
+        self.digest = digest
+
+
+class Core:
+    """State and transport that the parts of a party share."""
+
+    def __init__(
+        self, terms: Terms, me: int, signing: Ed25519PrivateKey, sealing: X25519PrivateKey, store: Store
+    ) -> None:
+        self.terms, self.me, self.store = terms, me, store
+        self.signing, self.sealing = signing, sealing
+        self.now = 0.0
+        self.refusal = ""  # why this party does not run any more
+        self.named: dict[int, str] = {}  # who broke the protocol, and how
+        self.dropped = 0  # frames that nobody who follows the protocol sends
+        self._out: list[Outgoing] = []
+        self._queue: deque[Frame] = deque()
+        self._seen: dict[bytes, Frame] = {}
+        self._waiting: dict[bytes, list[Frame]] = {}
+        self._stands: set[int] = set()
+        self._fresh: dict[Key, object] = {}  # rows that go into the next transaction
+        self._told: dict[tuple[int, int], float] = {}
+        self._ahead: int | None = None  # who knows more than this party
+        self.ready = terms.threshold <= 1
+
+    # -- the ledger ----------------------------------------------------------------------------------------------------
+
+    def row(self, key: Key, kind: type[T]) -> T | None:
+        """A row of the ledger, if it is there."""
+        value = self.store.get(key)
+        assert value is None or isinstance(value, kind), key
+        return value
+
+    def frame(self, kind: Kind, instance: int, ballot: int = 0, slot: int = 0, body: bytes = b"") -> Frame:
+        """A signed frame of one's own: the stored one where one was made before."""
+        known = self.own(kind, instance, ballot, slot)
+        bare = Frame(self.terms.plan, kind, self.me, instance, ballot, slot, body, b"")
+        return known if known is not None and known.body == body else bare.sign(self.signing)
+
+    def own(self, kind: Kind, instance: int, ballot: int = 0, slot: int = 0) -> Frame | None:
+        """The stored frame of one's own at this place."""
+        return self.row(("own", int(kind), instance, ballot, slot), Frame)
+
+    def commit(
+        self,
+        puts: Mapping[Key, object] | None = None,
+        send: Iterable[Outgoing] = (),
+        erase: Iterable[Key] = (),
+        charge: Charge | None = None,
+    ) -> None:
+        """One transaction; what it sends leaves after it."""
+        rows: dict[Key, object] = {**self._fresh, **(puts or {})}
+        sending = list(send)
+        for to, frame in sending:
+            where = (int(frame.kind), frame.round, frame.ballot, frame.slot)
+            rows["own", *where] = frame
+            rows["to", *where, to] = True
+            if frame.kind in KEPT:
+                rows["frame", frame.digest.hex()] = frame
+        self.store.commit(rows, erase, charge)
+        self._fresh.clear()
+        for to, frame in sending:
+            self.pass_on(frame, to)
+
+    def pass_on(self, frame: Frame, to: int) -> None:
+        """Send what needs no transaction: other parties' frames, stored frames, questions."""
+        if frame.kind in KEPT:
+            self._seen[frame.digest] = frame
+        if to == self.me:
+            self._queue.append(frame)
+        else:
+            self._out.append((to, frame))
+
+    @property
+    def everybody(self) -> range:
+        """All parties, this one too."""
+        return range(self.terms.parties)
+
+    def to_all(self, frame: Frame) -> list[Outgoing]:
+        """A frame to everybody, this party too."""
+        return [(j, frame) for j in self.everybody]
+
+    def known(self, digest: bytes) -> Frame:
+        """The frame of this name; `Missing` if it is not here."""
+        found = self._seen.get(digest) or self.row(("frame", digest.hex()), Frame)
+        if found is None:
+            raise Missing(digest)
+        return found
+
+    # -- frames in and out ---------------------------------------------------------------------------------------------
+
+    def handle(self, frame: Frame, now: float) -> list[Outgoing]:
+        """What to send after a frame came in."""
+        self.now = max(now, self.now)
+        self._queue.append(frame)
+        return self._drain()
+
+    def _drain(self) -> list[Outgoing]:
+        while self._queue and not self.refusal:
+            frame = self._queue.popleft()
+            self._one(frame)
+        out, self._out = ([] if self.refusal else self._out), []
+        return out
+
+    def _one(self, frame: Frame) -> None:
+        if frame.sender != self.me and not frame.genuine(self.terms):
+            self.dropped += 1
+            return
+        if not self.ready and frame.kind not in (Kind.ASK, Kind.STAND):
+            return  # before it knows that its ledger is no old copy, a party does nothing
+        try:
+            if frame.kind is Kind.FETCH:
+                self._on_fetch(frame)
+            elif frame.kind is Kind.ASK:
+                self._on_ask(frame)
+            elif frame.kind is Kind.STAND:
+                self._on_stand(frame)
+            else:
+                self.dispatch(frame)
+        except Missing as missing:
+            if len(self._waiting) >= WAITING:
+                self._waiting.pop(next(iter(self._waiting)))
+            self._waiting.setdefault(missing.digest, []).append(frame)
+            if frame.sender != self.me:
+                self.pass_on(self.frame(Kind.FETCH, frame.round, body=missing.digest), frame.sender)
+            return
+        except (BadFrame, ValueError):
+            self.dropped += 1
+            return
+        if frame.kind in REMEMBERED:
+            last = self._last(frame.sender, frame.kind)
+            if last is None or (frame.round & ~ROSTER_BIT, frame.ballot) > (last.round & ~ROSTER_BIT, last.ballot):
+                self._fresh["held", frame.sender, int(frame.kind)] = frame
+        if frame.kind in KEPT:
+            self._seen[frame.digest] = frame
+            self._queue.extend(self._waiting.pop(frame.digest, ()))
+
+    def dispatch(self, frame: Frame) -> None:
+        """Hand a frame to the part that it is for."""
+        raise NotImplementedError
+
+    def closing(self, instance: int) -> list[Frame]:
+        """The frames that tell a late party how an instance ended."""
+        raise NotImplementedError
+
+    def _on_fetch(self, frame: Frame) -> None:
+        if len(frame.body) == HASH:
+            try:
+                self.pass_on(self.known(frame.body), frame.sender)
+            except Missing:
+                return
+        else:
+            self.tell(frame.round, frame.sender)
+
+    def tell(self, instance: int, whom: int) -> None:
+        """How an instance ended, or what this party said in it so far; not again within a short time."""
+        last = self._told.get((instance, whom))
+        if last is None or self.now >= last + self.terms.patience / 8:
+            self._told[instance, whom] = self.now
+            again = [own for _, own in self.frames_for(instance, whom)]
+            for told in self.closing(instance) or again:
+                self.pass_on(told, whom)
+
+    def frames_for(self, instance: int, whom: int) -> list[Outgoing]:
+        """Own frames of an instance that were meant for this party: they leave again, the same bytes."""
+        raise NotImplementedError
+
+    def ask_how_it_ended(self, instance: int, whom: int) -> None:
+        """Ask someone who seems to be ahead."""
+        if whom != self.me:
+            self._ahead = whom
+            self.pass_on(self.frame(Kind.FETCH, instance), whom)
+
+    # -- after a start: is this ledger an old copy? --------------------------------------------------------------------
+
+    def begin(self, now: float) -> list[Outgoing]:
+        """The first thing that a party does, new or come back."""
+        self.now = now
+        for j in self.everybody:
+            if j != self.me:
+                self.pass_on(self.frame(Kind.ASK, 0), j)
+        return self._drain()
+
+    def _last(self, sender: int, kind: Kind) -> Frame | None:
+        key: Key = ("held", sender, int(kind))
+        found = self._fresh.get(key) or self.store.get(key)
+        return found if isinstance(found, Frame) else None
+
+    def _on_ask(self, frame: Frame) -> None:
+        held = [f for kind in REMEMBERED if (f := self._last(frame.sender, kind))]
+        self.pass_on(self.frame(Kind.STAND, 0, body=pack_frames(held)), frame.sender)
+
+    def _on_stand(self, frame: Frame) -> None:
+        if self.ready:
+            return
+        for held in read_frames(frame.body, self.terms):
+            if held.sender != self.me:
+                raise BadFrame("a stand shows frames of others")
+            mine = self.own(held.kind, held.round, held.ballot, held.slot)
+            if mine is None or mine.digest != held.digest:
+                self.refusal = (
+                    f"party {frame.sender} holds a {held.kind.name} of round {held.round} that this ledger does not "
+                    "know: it is an old copy, and going on with it could open what was masked; expected a new agreement"
+                )
+                return
+        self._stands.add(frame.sender)
+        if len(self._stands) >= self.terms.threshold - 1:
+            self.ready = True
+            self.resume()
+
+    def resume(self) -> None:
+        """Go on from the ledger: the frames of what is under way leave again, the same bytes."""
+        raise NotImplementedError

@@ -1,0 +1,171 @@
+"""One party of a secret sum on any connected graph: frames in, frames out.
+
+`begin`, then `offer` a vector for every round, `handle` what arrives and `tick` as time passes; `finished` lists the
+rounds that were opened. The party writes to its store before anything leaves, and a party that is made again on that
+store goes on where it was.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from numpy.typing import ArrayLike, NDArray
+
+from coterie.sums.core import Outgoing
+from coterie.sums.lending import Lending
+from coterie.sums.messages import BadFrame, Frame, Kind, Roster
+from coterie.sums.opening import Outcome
+from coterie.sums.store import Store
+from coterie.sums.terms import ROSTER_BIT, Terms
+
+__all__ = ["Party"]
+
+CALLS = (Kind.START, Kind.SET, Kind.FINISH, Kind.ROSTER, Kind.PROMISE, Kind.KEYS)
+"""Kinds whose sender, if it is behind, is told how the instance ended."""
+
+
+class Party(Lending):
+    """One party. All its state is in `store`, but for what it can hear again."""
+
+    def __init__(
+        self, terms: Terms, me: int, signing: Ed25519PrivateKey, sealing: X25519PrivateKey, store: Store
+    ) -> None:
+        super().__init__(terms, me, signing, sealing, store)
+        self.vector: NDArray[np.float64] | None = None
+        self.stuck = ""  # why a person is needed
+        self.finished: list[Outcome] = []
+        self._late_shares: list[Frame] = []
+        self._shows: list[Frame] = []
+        self._lent: dict[int, dict[int, Frame]] = {}
+        self._deals: dict[int, Frame] = {}
+        self._envelopes: dict[int, Frame] = {}
+        self._said_held = False
+        self._rosters: dict[int, Roster] = {}
+        self.forget()
+
+    def give_vector(self, vector: ArrayLike, now: float) -> list[Outgoing]:
+        """This party's numbers for the round under way."""
+        self.now = max(now, self.now)
+        if self.ready:
+            self.offer(vector)
+        else:
+            self.vector = np.asarray(vector, np.float64)
+        return self._drain()
+
+    def tick(self, now: float) -> list[Outgoing]:
+        """What is due at this time."""
+        self.now = max(now, self.now)
+        if self.ready and not self.refusal:
+            if self.instance & ROSTER_BIT:
+                self.tick_dealing()
+            else:
+                self.tick_round()
+                self.tick_opening()
+            self.tick_agreement()
+        elif not self.refusal:
+            self.ask_again()
+        return self._drain()
+
+    def ask_again(self) -> None:
+        """Ask those who did not say what they hold from this party."""
+        if self.now >= self._asked + self.terms.patience / 4:
+            self._asked = self.now
+            for j in self.everybody:
+                if j != self.me and j not in self._stands:
+                    self.pass_on(self.frame(Kind.ASK, 0), j)
+
+    _asked = 0.0
+
+    def over(self, instance: int) -> bool:
+        """Whether an instance is settled here."""
+        number = instance & ~ROSTER_BIT
+        return number <= self.batch if instance & ROSTER_BIT else number < self.round
+
+    def dispatch(self, frame: Frame) -> None:
+        """Hand a frame to the part that it is for."""
+        if frame.kind in (Kind.SHOW, Kind.PROVE, Kind.PROOF, Kind.LEND):
+            self.on_blame(frame)
+        elif self.over(frame.round):
+            if frame.kind in CALLS and frame.sender != self.me:
+                self.tell(frame.round, frame.sender)
+        elif frame.round != self.instance:
+            if frame.kind in CALLS:
+                self.ask_how_it_ended(self.instance, frame.sender)
+        else:
+            (self._on_roster if frame.round & ROSTER_BIT else self._on_round)(frame)
+
+    def _on_roster(self, frame: Frame) -> None:
+        match frame.kind:
+            case Kind.KEYS:
+                self.on_keys(frame)
+            case Kind.DEAL:
+                self._seen[frame.digest] = frame
+                self.on_deal(frame)
+            case Kind.ENVELOPE:
+                self.on_envelope(frame)
+            case Kind.HELD:
+                self.on_held(frame)
+            case Kind.ROSTER | Kind.FINISH:
+                self.on_proposal(frame)
+            case _:
+                self._on_any(frame)
+
+    def _on_round(self, frame: Frame) -> None:
+        match frame.kind:
+            case Kind.START:
+                self.on_start(frame)
+            case Kind.COMMIT:
+                self.on_commit(frame)
+            case Kind.WORDS:
+                self.on_words(frame)
+            case Kind.SET | Kind.FINISH:
+                if not self.store.get(("final", self.round)):
+                    self.on_proposal(frame)
+            case Kind.SHARES:
+                self.on_shares(frame)
+            case Kind.OPENED:
+                self.on_opened(frame)
+            case _:
+                self._on_any(frame)
+
+    def _on_any(self, frame: Frame) -> None:
+        match frame.kind:
+            case Kind.PROMISE:
+                cert = self.row(("cert", frame.round), Frame)
+                if cert is not None and frame.sender != self.me:
+                    self.tell(frame.round, frame.sender)
+                else:
+                    self.on_promise(frame)
+            case Kind.VOTE:
+                self.on_vote(frame)
+            case Kind.CERT:
+                self.on_cert(frame)
+                late, self._late_shares = self._late_shares, []
+                self._queue.extend(late)
+            case _:
+                raise BadFrame(f"a {frame.kind.name} is out of place")
+
+    def next_instance(self) -> None:
+        """A round or a roster is settled."""
+        self.forget()
+        if self._ahead is not None:
+            self.ask_how_it_ended(self.instance, self._ahead)
+        if self.instance & ROSTER_BIT:
+            self.begin_batch()
+        elif self.vector is not None:
+            self.offer(self.vector)
+
+    def resume(self) -> None:
+        self.forget()
+        for j in self.everybody:
+            for to, frame in self.frames_for(self.instance, j):
+                self.pass_on(frame, to)
+            self.ask_how_it_ended(self.instance, j)
+        if self.instance & ROSTER_BIT:
+            self.begin_batch()
+        answered = self.row(("answered", self.round, self.promised()), bytes)
+        if answered is not None:
+            self._answered_at[answered] = self.now  # its words may not have left
+        if self.vector is not None:
+            self.offer(self.vector)

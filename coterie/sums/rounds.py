@@ -1,0 +1,392 @@
+"""One round up to its set: START, COMMIT, WORDS along a tree, SET.
+
+y_i = e_i + noise + masks; what a party sends is y_i plus what its children sent. The words of a slot are made once and
+stored with their charge before anything leaves; from then on the party needs its secrets of that slot no more and
+erases them. Every member's signed COMMIT stands in the SET: no leader can put in whom it likes, and whoever is in the
+set can vote for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from coterie.sums.core import Missing
+from coterie.sums.dealing import Dealing
+from coterie.sums.messages import (
+    HASH,
+    NONE,
+    Answered,
+    BadFrame,
+    Begin,
+    Frame,
+    Kind,
+    Partial,
+    Roster,
+    read_promise,
+    read_words,
+)
+from coterie.sums.messages import pack_words as raw_words
+from coterie.sums.secrets import SlotSecrets, layer_seed, pair_mask, self_mask
+from coterie.sums.store import Charge, Key
+from coterie.sums.terms import NOBODY, ROSTER_BIT
+from coterie.sums.words import Words, add, dot, from_signed, mask
+
+__all__ = ["Rounds", "coin", "words_hash"]
+
+
+def words_hash(start: bytes, owner: int, words: bytes) -> bytes:
+    """h_i: what a party commits to before words flow."""
+    return hashlib.sha256(b"words" + start + owner.to_bytes(2, "big") + words).digest()
+
+
+def coin(value: bytes, size: int) -> tuple[Words, Words]:
+    """Two random functionals that exist only when the set is fixed."""
+    first, second = (mask(hashlib.sha256(b"coin%d" % k + value).digest(), size) for k in range(2))
+    return first, second
+
+
+def functionals_of(value: bytes, words: Words) -> bytes:
+    return b"".join(dot(w, words).to_bytes(8, "little") for w in coin(value, words.size))
+
+
+class Rounds(Dealing):
+    """The part of a party that masks and adds."""
+
+    vector: NDArray[np.float64] | None
+    stuck: str
+
+    def forget(self) -> None:
+        super().forget()
+        self._commits: dict[bytes, dict[int, Frame]] = defaultdict(dict)
+        self._words: dict[bytes, dict[int, Frame]] = defaultdict(dict)
+        self._answered_at: dict[bytes, float] = {}
+        self._direct: set[bytes] = set()
+        self._starts: list[Frame] = []  # that wait for this party's vector
+
+    @property
+    def round(self) -> int:
+        """The round under way."""
+        return self.row(("at",), int) or 0
+
+    @property
+    def instance(self) -> int:
+        covered = self.batch >= 0 and self.round < (self.batch + 1) * self.terms.rounds
+        return self.round if covered else ROSTER_BIT | self.coming
+
+    def first_slot(self, round_: int) -> int:
+        """The slot that belongs to a round; spares serve further attempts."""
+        return self.batch << 16 | round_ - self.batch * self.terms.rounds
+
+    def used(self, slot: int) -> tuple[bytes, bytes] | None:
+        """The START that this party answered with a slot, and its words."""
+        return self.row(("words", slot), tuple)
+
+    # -- START ---------------------------------------------------------------------------------------------------------
+
+    def offer(self, vector: ArrayLike) -> None:
+        """This party's vector of the round: nothing in it decides whether the party takes part."""
+        if self.stuck:
+            return
+        self.vector = np.asarray(vector, np.float64)
+        if self.terms.leader(self.instance, 0) == self.me and self.instance == self.round and self.promised() == 0:
+            self.propose_start(0, ())
+        waiting, self._starts = self._starts, []
+        self._queue.extend(waiting)
+
+    def evidence(self) -> tuple[bytes, bytes]:
+        if self.batch < 0 or self.instance != self.round:
+            return NONE, NONE
+        first = self.used(self.first_slot(self.round))
+        spare = NONE
+        for index in range(self.terms.rounds, self.terms.slots):
+            found = self.used(self.batch << 16 | index)
+            spare = found[0] if found else spare
+        return (first[0] if first else NONE), spare
+
+    def next_slot(self, promises: Sequence[Frame], round_: int) -> int:
+        """The one slot that may be started on these promises: nobody can skip any."""
+        first, spare = False, self.terms.rounds - 1
+        for promise in promises:
+            for digest in read_promise(promise.body)[1:]:
+                if digest == NONE:
+                    continue
+                start = self.known(digest)
+                if start.kind is not Kind.START or start.slot >> 16 != self.batch or not self.valid(start):
+                    continue
+                index = start.slot & 0xFFFF
+                first = first or start.slot == self.first_slot(round_)
+                spare = max(spare, index) if index >= self.terms.rounds else spare
+        started = first or spare >= self.terms.rounds
+        return self.batch << 16 | spare + 1 if started else self.first_slot(round_)
+
+    def check_start(self, frame: Frame, promises: Sequence[Frame]) -> bool:
+        """Whether a START names the slot and a tree that it may."""
+        begin = Begin.read(frame.body, self.terms)
+        root = frame.sender
+        for i, parent in enumerate(begin.parents):
+            if parent == NOBODY:
+                continue
+            if i == root or parent >= self.terms.parties or i not in self.terms.neighbours[parent]:
+                return False
+        for i in self.everybody:  # every way up ends
+            steps, at = 0, i
+            while begin.parents[at] != NOBODY and steps <= self.terms.parties:
+                at, steps = begin.parents[at], steps + 1
+            if steps > self.terms.parties:
+                return False
+        return frame.slot == self.next_slot(promises, frame.round) and frame.slot & 0xFFFF < self.terms.slots
+
+    def propose_start(self, ballot: int, promises: Sequence[Frame]) -> None:
+        """Ask for fresh words."""
+        slot = self.next_slot(promises, self.round)
+        if self.store.get(("proposal", self.round, ballot)):
+            return
+        if slot & 0xFFFF >= self.terms.slots:
+            self.stuck = "the spare slots of this batch are used up"
+            return
+        silent = frozenset(self.everybody) - {p.sender for p in promises} - {self.me} if ballot else frozenset()
+        begin = Begin(self.terms.tree(self.me, silent), tuple(promises))
+        self.propose(self.frame(Kind.START, self.round, ballot, slot, begin.pack()))
+
+    def on_start(self, frame: Frame) -> None:
+        """Answer a START, if nothing speaks against it."""
+        if frame.ballot < self.promised() or self.store.get(("final", self.round)):
+            return
+        if not self.valid(frame):
+            self.dropped += 1
+            return
+        answered = self.row(("answered", self.round, frame.ballot), bytes)
+        if self.me not in self.members() or answered is not None:
+            return
+        if self.used(frame.slot) or self.store.get(("given", frame.slot)) or self._spare_below(frame.slot):
+            return
+        if self.vector is None:
+            self._starts.append(frame)
+            return
+        attempts = sum(self.row(key, int) == self.round for key in self.store.keys("slot of"))
+        if attempts >= self.terms.attempts:
+            self.stuck = f"round {self.round} has used {attempts} slots"
+            return
+        self.answer(frame)
+
+    def _spare_below(self, slot: int) -> bool:
+        index = slot & 0xFFFF
+        return index >= self.terms.rounds and any(
+            self.used(slot & ~0xFFFF | higher) for higher in range(index, self.terms.slots)
+        )
+
+    # -- COMMIT and WORDS ----------------------------------------------------------------------------------------------
+
+    def answer(self, frame: Frame) -> None:
+        """Mask the vector, pay, store, and only then commit to it."""
+        words = raw_words(self.masked(frame))
+        commit = self.frame(
+            Kind.COMMIT, self.round, frame.ballot, frame.slot, frame.digest + words_hash(frame.digest, self.me, words)
+        )
+        puts: dict[Key, object] = {
+            ("answered", self.round, frame.ballot): frame.digest,
+            ("words", frame.slot): (frame.digest, words),
+            ("slot of", frame.slot): self.round,
+            ("charged", self.round): True,
+            ("promise", self.round): frame.ballot,
+            **self.kept_with(frame),
+        }
+        if frame.ballot > self.promised():
+            self.restart_clock()
+        charge = Charge(self.round, frame.slot, main=self.store.get(("charged", self.round)) is None)
+        self.commit(puts, [(frame.sender, commit)], [("secret", frame.slot)], charge)
+        self._answered_at[frame.digest] = self.now
+        self._ahead = None  # who takes part is not behind
+        self.flush(frame)
+
+    def masked(self, frame: Frame) -> Words:
+        """y_i of a slot under a START."""
+        terms, where, me = self.terms, self.context(frame.slot), self.me
+        drawn = self.row(("secret", frame.slot), SlotSecrets)
+        assert drawn is not None
+        assert self.vector is not None
+        chain = drawn.chain(where, me, terms.layers.last)
+        noise = [from_signed(layer) for layer in self.draw_layers(frame.slot, chain)]
+        total = add(terms.code.encode(self.vector), *noise, self_mask(where, me, chain[-1], terms.size))
+        for j in self.members():
+            if j != me:
+                public = self.deal_of(self.batch, j).public[frame.slot & 0xFFFF][:32]
+                total = add(total, pair_mask(where, me, drawn.a, j, public, frame.digest, terms.size))
+        return total
+
+    def draw_layers(self, slot: int, chain: Sequence[bytes]) -> list[NDArray[np.int64]]:
+        """This party's noise: layer 0 from the operating system, the others from the chain."""
+        terms, where = self.terms, self.context(slot)
+        drawn = [terms.layers.fresh(terms.size)]
+        for k in range(1, terms.layers.last + 1):
+            drawn.append(terms.layers.read(k, layer_seed(where, self.me, chain[k - 1], k), terms.size))
+        return drawn
+
+    def on_commit(self, frame: Frame) -> None:
+        """The leader notes a commitment."""
+        if len(frame.body) != 2 * HASH:
+            raise BadFrame("a commitment has another length")
+        start = self.known(frame.body[:HASH])
+        if (start.ballot, start.slot, start.sender) == (frame.ballot, frame.slot, self.me):
+            if self._commits[start.digest].setdefault(frame.sender, frame).digest != frame.digest:
+                self.named[frame.sender] = f"committed to two vectors for slot {frame.slot}"
+            self.choose(start)
+
+    def on_words(self, frame: Frame) -> None:
+        """Add a partial sum, or pass it on."""
+        partial = Partial.read(frame.body, self.terms)
+        start = self.known(partial.start)
+        if (start.round, start.ballot, start.slot) != (frame.round, frame.ballot, frame.slot):
+            raise BadFrame("words of another ballot")
+        if self._words[start.digest].setdefault(frame.sender, frame).digest != frame.digest:
+            self.named[frame.sender] = f"signed two partial sums of slot {frame.slot}"
+            return
+        if start.sender == self.me:
+            self.choose(start)
+        elif self.own(Kind.WORDS, start.round, start.ballot, start.slot) or not self._answering(start):
+            self.pass_on(frame, self.parent(start))  # what comes late is passed on as it is
+        else:
+            self.flush(start)
+
+    def _answering(self, start: Frame) -> bool:
+        mine = self.used(start.slot)
+        return mine is not None and mine[0] == start.digest
+
+    def parent(self, start: Frame) -> int:
+        """Where words go under a START."""
+        up = Begin.read(start.body, self.terms).parents[self.me]
+        return start.sender if up == NOBODY else up
+
+    def depth(self, start: Frame) -> int:
+        """Steps to the leader under a START."""
+        parents, at, depth = Begin.read(start.body, self.terms).parents, self.me, 0
+        while parents[at] != NOBODY and depth < self.terms.parties:
+            at, depth = parents[at], depth + 1
+        return depth
+
+    def disjoint(self, start: Frame, allowed: set[int]) -> tuple[list[Frame], Words, set[int]]:
+        """Own words and frames that overlap nowhere, the largest first; their sum and members."""
+        mine = self.used(start.slot)
+        total, members = np.zeros(self.terms.size, np.uint64), set[int]()
+        if mine is not None and mine[0] == start.digest:
+            total, members = read_words(mine[1]), {self.me}
+        chosen = []
+        partials = {f.digest: Partial.read(f.body, self.terms) for f in self._words[start.digest].values()}
+        for frame in sorted(
+            self._words[start.digest].values(), key=lambda f: (-len(partials[f.digest].members), f.digest)
+        ):
+            partial = partials[frame.digest]
+            if members.isdisjoint(partial.members) and set(partial.members) <= allowed:
+                chosen.append(frame)
+                total, members = add(total, partial.words), members | set(partial.members)
+        return chosen, total, members
+
+    def flush(self, start: Frame, late: bool = False) -> None:
+        """Send one partial sum for the slot, when all children sent theirs or it is time."""
+        if start.sender == self.me:
+            self.choose(start)
+            return
+        if self.own(Kind.WORDS, start.round, start.ballot, start.slot) or not self._answering(start):
+            return
+        parents, members = Begin.read(start.body, self.terms).parents, set(self.members())
+        children = {j for j in members if parents[j] == self.me}
+        heard = {f.sender for f in self._words[start.digest].values()}
+        if not late and not children <= heard:
+            return
+        chosen, total, added = self.disjoint(start, members)
+        names = b"".join(sorted(f.digest for f in chosen))
+        body = Partial(start.digest, tuple(sorted(added)), hashlib.sha256(names).digest(), total).pack(self.terms)
+        frame = self.frame(Kind.WORDS, start.round, start.ballot, start.slot, body)
+        self.commit({("added", start.slot): tuple(chosen)}, [(self.parent(start), frame)])
+        for other in self._words[start.digest].values():
+            if other not in chosen:
+                self.pass_on(other, self.parent(start))
+
+    # -- SET -----------------------------------------------------------------------------------------------------------
+
+    def choose(self, start: Frame, late: bool = False) -> None:
+        """The leader's set: everybody whose words and commitment are here."""
+        if self.own(Kind.SET, start.round, start.ballot, start.slot) or self.promised() > start.ballot:
+            return
+        if self.store.get(("proposal", start.round, start.ballot)) != start.digest or not self.valid(start):
+            return
+        roster, commits = set(self.members()), self._commits[start.digest]
+        chosen, total, members = self.disjoint(start, roster & set(commits))
+        if len(members) < self.terms.least or not (late or members == roster):
+            return
+        listed = tuple(sorted(members))
+        pairs = tuple((commits[i].body[HASH:], commits[i].signature) for i in listed)
+        body = Answered(start.digest, listed, pairs, total).pack(self.terms)
+        frame = self.frame(Kind.SET, start.round, start.ballot, start.slot, body)
+        self.commit({("added", start.slot): tuple(chosen)}, self.to_all(frame))
+
+    def check_set(self, frame: Frame) -> bool:
+        """Whether a SET follows from its START and every member signed its commitment."""
+        answered = Answered.read(frame.body, self.terms)
+        start = self.known(answered.start)
+        same = (start.kind, start.sender, start.round, start.ballot, start.slot)
+        if same != (Kind.START, frame.sender, frame.round, frame.ballot, frame.slot) or not self.valid(start):
+            return False
+        if len(answered.members) < self.terms.least or not set(answered.members) <= set(self.members()):
+            return False
+        return all(commit.genuine(self.terms) for commit in answered.commit_frames(frame))
+
+    # -- what agreement asks -------------------------------------------------------------------------------------------
+
+    def check_value(self, frame: Frame) -> bool:
+        return self.check_set(frame) if frame.kind is Kind.SET else self.check_roster(frame)
+
+    def promises_in(self, frame: Frame) -> Sequence[Frame]:
+        """The promises that a proposal carries."""
+        if frame.kind is Kind.START:
+            return Begin.read(frame.body, self.terms).promises
+        if frame.kind is Kind.ROSTER:
+            return [f for f in Roster.read(frame.body, self.terms).promises if f.kind is Kind.PROMISE]
+        return super().promises_in(frame)
+
+    def refers_to(self, frame: Frame) -> list[bytes]:
+        """The names of the frames that a proposal or START rests on."""
+        return [frame.body[:HASH]] if frame.kind is Kind.SET else super().refers_to(frame)
+
+    def propose_fresh(self, ballot: int, promises: Sequence[Frame]) -> None:
+        """Propose a new value in a ballot whose promises report none."""
+        if self.instance == self.round:
+            self.propose_start(ballot, promises)
+        else:
+            self.propose_roster(ballot, promises)
+
+    def functionals(self, value: Frame) -> bytes:
+        mine = self.used(value.slot) if value.kind is Kind.SET else None
+        if mine is None or self.me not in Answered.read(value.body, self.terms).members:
+            return bytes(16)
+        return functionals_of(value.digest, read_words(mine[1]))
+
+    def awaited(self, value: Frame) -> set[int]:
+        return set(Answered.read(value.body, self.terms).members) if value.kind is Kind.SET else set()
+
+    def tick_round(self) -> None:
+        """Partial sums and the set that are due: leaves first, the leader last."""
+        wait = self.terms.deadline(self.promised()) / 4
+        for digest, since in list(self._answered_at.items()):
+            start = self.known(digest)
+            share = (self.terms.parties - self.depth(start)) / self.terms.parties
+            if self.now >= since + wait * share:
+                self.flush(start, late=True)
+            sent = self.own(Kind.WORDS, start.round, start.ballot, start.slot)
+            if sent and self.now >= since + wait * (1 + share) / 2 and digest not in self._direct:
+                self._direct.add(digest)  # the parent may be gone: the same frame by another way
+                if not self.own(Kind.VOTE, start.round, start.ballot, start.slot):
+                    self.pass_on(sent, start.sender)
+        made = self.row(("proposal", self.round, self.promised()), bytes)
+        if made is not None:
+            try:
+                start = self.known(made)
+            except Missing:
+                return
+            if start.kind is Kind.START and self.now >= self.entered + 2 * wait:
+                self.choose(start, late=True)
