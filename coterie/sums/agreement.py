@@ -17,10 +17,10 @@ from coterie.sums.core import Core, Missing
 from coterie.sums.messages import (
     HASH,
     NONE,
-    BadFrame,
+    BadSumFrame,
     Ballots,
-    Frame,
-    Kind,
+    Step,
+    SumFrame,
     cut,
     pack_frames,
     read_frames,
@@ -28,13 +28,13 @@ from coterie.sums.messages import (
 )
 from coterie.sums.store import Key
 
-__all__ = ["Agreement"]
+__all__ = ["Agreeing"]
 
-VALUES = (Kind.SET, Kind.ROSTER)
-PROPOSALS = (*VALUES, Kind.FINISH)
+VALUES = (Step.SET, Step.ROSTER)
+PROPOSALS = (*VALUES, Step.FINISH)
 
 
-class Agreement(Core):
+class Agreeing(Core):
     """The part of a party that agrees; what a value means is said by the parts above."""
 
     def restart_clock(self) -> None:
@@ -43,8 +43,8 @@ class Agreement(Core):
 
     def forget(self) -> None:
         """What was heard in an instance that is over."""
-        self._promises: dict[int, Frame] = {}  # everybody's last one, so that liars fill no memory
-        self._votes: dict[int, Frame] = {}
+        self._promises: dict[int, SumFrame] = {}  # everybody's last one, so that liars fill no memory
+        self._votes: dict[int, SumFrame] = {}
         self._enough: dict[tuple[str, int], float] = {}  # when t promises or votes were there
         self._validity: dict[bytes, bool] = {}
         self.rested = 0
@@ -58,27 +58,27 @@ class Agreement(Core):
         """What is being agreed on now."""
         raise NotImplementedError
 
-    def check_value(self, frame: Frame) -> bool:
+    def check_value(self, frame: SumFrame) -> bool:
         """Whether a SET or ROSTER follows from what it refers to (without its promises)."""
         raise NotImplementedError
 
-    def check_start(self, frame: Frame, promises: Sequence[Frame]) -> bool:
+    def check_start(self, frame: SumFrame, promises: Sequence[SumFrame]) -> bool:
         """Whether a START names the slot and a tree that it may."""
         raise NotImplementedError
 
-    def propose_fresh(self, ballot: int, promises: Sequence[Frame]) -> None:
+    def propose_fresh(self, ballot: int, promises: Sequence[SumFrame]) -> None:
         """Propose a new value in a ballot whose promises report none."""
         raise NotImplementedError
 
-    def functionals(self, value: Frame) -> bytes:
+    def functionals(self, value: SumFrame) -> bytes:
         """What a member adds to its vote."""
         raise NotImplementedError
 
-    def awaited(self, value: Frame) -> set[int]:
+    def awaited(self, value: SumFrame) -> set[int]:
         """Whose votes are worth waiting for."""
         raise NotImplementedError
 
-    def became_final(self, instance: int, value: Frame, cert: Frame) -> None:
+    def became_final(self, instance: int, value: SumFrame, cert: SumFrame) -> None:
         """A value has t votes."""
         raise NotImplementedError
 
@@ -96,13 +96,13 @@ class Agreement(Core):
         """The ballot below which this party votes no more."""
         return self.row(("promise", self.instance), int) or 0
 
-    def value_of(self, proposal: Frame) -> Frame:
+    def value_of(self, proposal: SumFrame) -> SumFrame:
         """The SET or ROSTER that a proposal stands for."""
-        return self.known(proposal.body[:HASH]) if proposal.kind is Kind.FINISH else proposal
+        return self.known(proposal.body[:HASH]) if proposal.kind is Step.FINISH else proposal
 
-    def basis(self, promises: Sequence[Frame], instance: int, ballot: int) -> tuple[bool, bytes | None]:
+    def basis(self, promises: Sequence[SumFrame], instance: int, ballot: int) -> tuple[bool, bytes | None]:
         """Whether these promises allow a proposal, and the name of the value that it must have (None: a new one)."""
-        if any((p.kind, p.round, p.ballot) != (Kind.PROMISE, instance, ballot) for p in promises):
+        if any((p.kind, p.round, p.ballot) != (Step.PROMISE, instance, ballot) for p in promises):
             return False, None
         if len({p.sender for p in promises}) < max(self.terms.threshold, len(promises)):
             return False, None
@@ -122,20 +122,20 @@ class Agreement(Core):
             return False, None
         return True, values.pop()
 
-    def valid(self, frame: Frame) -> bool:
+    def valid(self, frame: SumFrame) -> bool:
         """Whether a proposal (or START) follows from what it refers to, down to ballot 0."""
         known = self._validity.get(frame.digest)
         if known is None:
             known = self._validity[frame.digest] = self._judge(frame)
         return known
 
-    def _judge(self, frame: Frame) -> bool:
+    def _judge(self, frame: SumFrame) -> bool:
         if frame.sender != self.terms.leader(frame.round, frame.ballot):
             return False
-        if frame.kind is Kind.SET:
+        if frame.kind is Step.SET:
             return self.check_value(frame)
         promises = self.promises_in(frame)
-        if frame.kind is Kind.FINISH:
+        if frame.kind is Step.FINISH:
             fine, value = self.basis(promises, frame.round, frame.ballot)
             again = self.known(frame.body[:HASH])
             fits = (again.round, again.slot) == (frame.round, frame.slot) and again.kind in VALUES
@@ -144,22 +144,22 @@ class Agreement(Core):
             free = not promises
         else:
             free = self.basis(promises, frame.round, frame.ballot) == (True, None)
-        if frame.kind is Kind.START:
+        if frame.kind is Step.START:
             return free and self.check_start(frame, promises)
         return free and self.check_value(frame)
 
-    def promises_in(self, frame: Frame) -> Sequence[Frame]:
+    def promises_in(self, frame: SumFrame) -> Sequence[SumFrame]:
         """The promises that a proposal carries."""
-        if frame.kind is Kind.FINISH:
+        if frame.kind is Step.FINISH:
             return read_frames(cut(frame.body, HASH)[1], self.terms)
         raise NotImplementedError
 
-    def refers_to(self, frame: Frame) -> list[bytes]:
+    def refers_to(self, frame: SumFrame) -> list[bytes]:
         """The names of the frames that a proposal or START rests on."""
         names = [name for promise in self.promises_in(frame) for name in read_promise(promise.body) if name != NONE]
-        return [frame.body[:HASH], *names] if frame.kind is Kind.FINISH else names
+        return [frame.body[:HASH], *names] if frame.kind is Step.FINISH else names
 
-    def kept_with(self, frame: Frame) -> dict[Key, object]:
+    def kept_with(self, frame: SumFrame) -> dict[Key, object]:
         """Rows that keep a proposal with all that it rests on: others will ask for it when it is reported to them."""
         rows: dict[Key, object] = {}
         todo = [frame]
@@ -179,11 +179,11 @@ class Agreement(Core):
             return
         vote = self.row(("vote", self.instance), tuple)
         first, spare = self.evidence()
-        frame = self.frame(Kind.PROMISE, self.instance, ballot, body=(vote[1] if vote else NONE) + first + spare)
+        frame = self.frame(Step.PROMISE, self.instance, ballot, body=(vote[1] if vote else NONE) + first + spare)
         self.restart_clock()
         self.commit({("promise", self.instance): ballot}, self.to_all(frame))
 
-    def on_promise(self, frame: Frame) -> None:
+    def on_promise(self, frame: SumFrame) -> None:
         """Note a promise, follow c + 1 others, and lead if it is our ballot."""
         read_promise(frame.body)
         last = self._promises.get(frame.sender)
@@ -194,7 +194,7 @@ class Agreement(Core):
             self.promise(furthest[self.terms.colluders])
         self.lead(frame.ballot)
 
-    def usable(self, ballot: int) -> list[Frame]:
+    def usable(self, ballot: int) -> list[SumFrame]:
         """The promises whose reports can be judged; a liar may report what nobody can fetch."""
         good = []
         for promise in list(self._promises.values()):
@@ -203,12 +203,12 @@ class Agreement(Core):
             try:
                 self.basis_of_one(promise)
             except Missing as missing:
-                self.pass_on(self.frame(Kind.FETCH, self.instance, body=missing.digest), promise.sender)
+                self.pass_on(self.frame(Step.FETCH, self.instance, body=missing.digest), promise.sender)
             else:
                 good.append(promise)
         return good
 
-    def basis_of_one(self, promise: Frame) -> None:
+    def basis_of_one(self, promise: SumFrame) -> None:
         """Judge what one promise reports; `Missing` if that cannot be."""
         for digest in read_promise(promise.body):
             if digest != NONE:
@@ -235,9 +235,9 @@ class Agreement(Core):
         else:
             again = self.known(value)
             body = value + pack_frames(promises)
-            self.propose(self.frame(Kind.FINISH, instance, ballot, again.slot, body), extra=[again])
+            self.propose(self.frame(Step.FINISH, instance, ballot, again.slot, body), extra=[again])
 
-    def propose(self, frame: Frame, extra: Sequence[Frame] = ()) -> None:
+    def propose(self, frame: SumFrame, extra: Sequence[SumFrame] = ()) -> None:
         """Send the one proposal of a ballot to all."""
         for j in self.everybody:
             for other in extra:
@@ -247,11 +247,11 @@ class Agreement(Core):
 
     # -- votes ---------------------------------------------------------------------------------------------------------
 
-    def on_proposal(self, frame: Frame) -> None:
+    def on_proposal(self, frame: SumFrame) -> None:
         """Vote for a SET, ROSTER or FINISH, at most once in a ballot and in none below the promise."""
         instance, ballot = self.instance, frame.ballot
         if ballot < self.promised():
-            mine = self.own(Kind.PROMISE, instance, self.promised())
+            mine = self.own(Step.PROMISE, instance, self.promised())
             if mine is not None:
                 self.pass_on(mine, frame.sender)
             return
@@ -259,7 +259,7 @@ class Agreement(Core):
             self.dropped += 1
             return
         value = self.value_of(frame)
-        before = self.own(Kind.VOTE, instance, ballot, value.slot)
+        before = self.own(Step.VOTE, instance, ballot, value.slot)
         if before is not None:
             self.pass_on(before, frame.sender)
             return
@@ -267,27 +267,27 @@ class Agreement(Core):
         if voted is not None and voted[0] >= ballot:
             return
         elsewhere = self.row(("voted", value.slot), int)
-        if value.kind is Kind.SET and elsewhere not in (None, instance):
+        if value.kind is Step.SET and elsewhere not in (None, instance):
             return
-        vote = self.frame(Kind.VOTE, instance, ballot, value.slot, value.digest + self.functionals(value))
+        vote = self.frame(Step.VOTE, instance, ballot, value.slot, value.digest + self.functionals(value))
         if ballot > self.promised():
             self.restart_clock()
         puts: dict[Key, object] = {
             ("promise", instance): ballot,
             ("vote", instance): (ballot, frame.digest, value.digest),
-            **({("voted", value.slot): instance} if value.kind is Kind.SET else {}),
+            **({("voted", value.slot): instance} if value.kind is Step.SET else {}),
             ("voted in", instance, ballot): value.digest,
             **self.kept_with(frame),
         }
         self.commit(puts, [(self.terms.leader(instance, ballot), vote)])
 
-    def on_vote(self, frame: Frame) -> None:
+    def on_vote(self, frame: SumFrame) -> None:
         """Note a vote; with t of them there is a certificate."""
         if len(frame.body) != HASH + 16:
-            raise BadFrame("a vote has another length")
+            raise BadSumFrame("a vote has another length")
         value = self.known(frame.body[:HASH])
         if value.kind not in VALUES or (value.round, value.slot) != (frame.round, frame.slot):
-            raise BadFrame("a vote for something else")
+            raise BadSumFrame("a vote for something else")
         last = self._votes.get(frame.sender)
         if last is None or last.ballot < frame.ballot:
             self._votes[frame.sender] = frame
@@ -297,18 +297,18 @@ class Agreement(Core):
             self._enough.setdefault(("votes", frame.ballot), self.now)
             self.count(frame.ballot, value)
 
-    def votes_for(self, ballot: int, value: Frame) -> dict[int, Frame]:
+    def votes_for(self, ballot: int, value: SumFrame) -> dict[int, SumFrame]:
         """Who voted for a value in a ballot, with the votes."""
         return {i: f for i, f in self._votes.items() if (f.ballot, f.body[:HASH]) == (ballot, value.digest)}
 
-    def count(self, ballot: int, value: Frame, late: bool = False) -> None:
+    def count(self, ballot: int, value: SumFrame, late: bool = False) -> None:
         """Make the certificate of a value that has t votes; wait a while for the functionals of all members."""
         got = self.votes_for(ballot, value)
         if len(got) < self.terms.threshold or self.store.get(("final", self.instance)):
             return
         if not late and not self.awaited(value) <= set(got):
             return
-        made = self.own(Kind.CERT, self.instance, ballot, value.slot)
+        made = self.own(Step.CERT, self.instance, ballot, value.slot)
         if made is not None:
             for j in self.everybody:
                 self.pass_on(made, j)
@@ -316,20 +316,20 @@ class Agreement(Core):
         voters = tuple(sorted(got))
         votes = tuple((got[i].body[HASH:], got[i].signature) for i in voters)
         body = Ballots(value.digest, voters, votes).pack(self.terms)
-        self.commit(send=self.to_all(self.frame(Kind.CERT, self.instance, ballot, value.slot, body)))
+        self.commit(send=self.to_all(self.frame(Step.CERT, self.instance, ballot, value.slot, body)))
 
-    def check_cert(self, frame: Frame) -> tuple[Frame, Ballots]:
-        """The value that a certificate makes final; a `BadFrame` if it does not."""
+    def check_cert(self, frame: SumFrame) -> tuple[SumFrame, Ballots]:
+        """The value that a certificate makes final; a `BadSumFrame` if it does not."""
         ballots = Ballots.read(frame.body, self.terms)
         value = self.known(ballots.value)
         if (value.round, value.slot) != (frame.round, frame.slot) or value.kind not in VALUES:
-            raise BadFrame("a certificate of something else")
+            raise BadSumFrame("a certificate of something else")
         good = sum(vote.genuine(self.terms) for vote in ballots.vote_frames(frame))
         if good < max(self.terms.threshold, len(ballots.voters)):
-            raise BadFrame(f"a certificate with {good} good votes")
+            raise BadSumFrame(f"a certificate with {good} good votes")
         return value, ballots
 
-    def on_cert(self, frame: Frame) -> None:
+    def on_cert(self, frame: SumFrame) -> None:
         """Take over what a certificate makes final; two different ones stop the party."""
         value, _ = self.check_cert(frame)
         known = self.row(("final", frame.round), bytes)

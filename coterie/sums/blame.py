@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from coterie.sums.messages import (
     HASH,
     Answered,
-    BadFrame,
+    BadSumFrame,
     Ballots,
-    Frame,
-    Kind,
     Partial,
+    Step,
+    SumFrame,
     cut,
     pack_frames,
     pack_words,
@@ -34,7 +34,7 @@ from coterie.sums.opening import Opening
 from coterie.sums.rounds import functionals_of, words_hash
 from coterie.sums.secrets import branch, dealt
 from coterie.sums.shamir import SHARE, Weights
-from coterie.sums.terms import Terms
+from coterie.sums.terms import SharedTerms
 from coterie.sums.words import add
 
 __all__ = ["Blame", "Shown", "judge"]
@@ -45,8 +45,8 @@ class Shown:
     """What a member shows: its words, the frames that it added, and its own partial sum if it made one."""
 
     words: bytes
-    added: tuple[Frame, ...]
-    partial: Frame | None
+    added: tuple[SumFrame, ...]
+    partial: SumFrame | None
 
     def pack(self) -> bytes:
         """The body of a SHOW."""
@@ -54,14 +54,14 @@ class Shown:
         return self.words + bytes([len(mine)]) + pack_frames([*mine, *self.added])
 
     @classmethod
-    def read(cls, body: bytes, terms: Terms) -> Shown:
+    def read(cls, body: bytes, terms: SharedTerms) -> Shown:
         """What a SHOW shows."""
         words, has, rest = cut(body, 8 * terms.size, 1)
         frames = read_frames(rest, terms)
         return cls(words, tuple(frames[has[0] :]), frames[0] if has[0] else None)
 
 
-def judge(value: Frame, cert: Frame, shown: Mapping[int, Shown], terms: Terms) -> dict[int, str]:
+def judge(value: SumFrame, cert: SumFrame, shown: Mapping[int, Shown], terms: SharedTerms) -> dict[int, str]:
     """Everyone who is shown to have lied about a sum, and how; anybody can check it again."""
     answered, ballots = Answered.read(value.body, terms), Ballots.read(cert.body, terms)
     votes = dict(zip(ballots.voters, ballots.votes, strict=True))
@@ -88,8 +88,8 @@ def judge(value: Frame, cert: Frame, shown: Mapping[int, Shown], terms: Terms) -
     return named
 
 
-def _partial_fault(v: int, mine: Shown, terms: Terms) -> str:
-    if mine.partial is None or mine.partial.sender != v or mine.partial.kind is not Kind.WORDS:
+def _partial_fault(v: int, mine: Shown, terms: SharedTerms) -> str:
+    if mine.partial is None or mine.partial.sender != v or mine.partial.kind is not Step.WORDS:
         return "does not show its partial sum"
     claimed = Partial.read(mine.partial.body, terms)
     if hashlib.sha256(b"".join(sorted(f.digest for f in mine.added))).digest() != claimed.added:
@@ -105,7 +105,7 @@ def _partial_fault(v: int, mine: Shown, terms: Terms) -> str:
 class Blame(Opening):
     """The part of a party that finds liars."""
 
-    _shows: list[Frame]
+    _shows: list[SumFrame]
     disputed: tuple[int, bytes] | None = None
 
     def forget(self) -> None:
@@ -116,7 +116,7 @@ class Blame(Opening):
 
     # -- a sum that does not add up ------------------------------------------------------------------------------------
 
-    def dispute(self, round_: int, value: Frame) -> None:
+    def dispute(self, round_: int, value: SumFrame) -> None:
         """Show what this party added; everybody else, seeing the same certificate, does too."""
         self.disputed = (round_, value.digest)
         self._shown: dict[int, Shown] = {}
@@ -127,44 +127,44 @@ class Blame(Opening):
         if mine is None or (self.me not in answered.members and self.me != value.sender):
             return
         added = self.row(("added", value.slot), tuple) or ()
-        partial = self.own(Kind.WORDS, round_, value.ballot, value.slot)
+        partial = self.own(Step.WORDS, round_, value.ballot, value.slot)
         body = Shown(mine[1], added, partial).pack()
         for j in self.everybody:
-            self.pass_on(self.frame(Kind.SHOW, round_, value.ballot, value.slot, body), j)
+            self.pass_on(self.frame(Step.SHOW, round_, value.ballot, value.slot, body), j)
 
-    def on_blame(self, frame: Frame) -> None:
+    def on_blame(self, frame: SumFrame) -> None:
         """Frames of disputes."""
         match frame.kind:
-            case Kind.SHOW:
+            case Step.SHOW:
                 self._on_show(frame)
-            case Kind.PROVE:
+            case Step.PROVE:
                 self._on_prove(frame)
             case _:
                 self._on_proof(frame)
 
-    def _on_show(self, frame: Frame) -> None:
+    def _on_show(self, frame: SumFrame) -> None:
         if self.disputed is None:
             self._shows.append(frame)
             return
         if self.disputed[0] != frame.round:
             return
         self._shown[frame.sender] = Shown.read(frame.body, self.terms)
-        value, cert = self.known(self.disputed[1]), self.row(("cert", frame.round), Frame)
+        value, cert = self.known(self.disputed[1]), self.row(("cert", frame.round), SumFrame)
         assert cert is not None
         self.named |= judge(value, cert, self._shown, self.terms)
 
     # -- a secret that does not fit ------------------------------------------------------------------------------------
 
-    def doubt(self, value: Frame, owner: int, holders: list[int]) -> None:
+    def doubt(self, value: SumFrame, owner: int, holders: list[int]) -> None:
         """Ask all who gave shares of this owner's secret to prove them."""
         if owner in self._doubted:
             return
         self._doubted.add(owner)
         self._proofs[owner] = {}
         for j in self._shares:
-            self.pass_on(self.frame(Kind.PROVE, self.round, 0, value.slot, owner.to_bytes(2, "little")), j)
+            self.pass_on(self.frame(Step.PROVE, self.round, 0, value.slot, owner.to_bytes(2, "little")), j)
 
-    def _on_prove(self, frame: Frame) -> None:
+    def _on_prove(self, frame: SumFrame) -> None:
         digest = self.row(("given", frame.slot), bytes)
         owner = int.from_bytes(frame.body, "little")
         leaves = self.row(("leaves", frame.slot >> 16, owner), tuple)
@@ -177,16 +177,16 @@ class Blame(Opening):
         place = self.place(value, owner)
         proof = branch(leaves, (value.slot & 0xFFFF) * self.terms.kinds + place)
         body = frame.body + row[place] + b"".join(proof)
-        self.pass_on(self.frame(Kind.PROOF, frame.round, 0, frame.slot, body), frame.sender)
+        self.pass_on(self.frame(Step.PROOF, frame.round, 0, frame.slot, body), frame.sender)
 
-    def _on_proof(self, frame: Frame) -> None:
+    def _on_proof(self, frame: SumFrame) -> None:
         value = self.final_value()
         number, share, proof = cut(frame.body, 2, SHARE)
         owner, holder = int.from_bytes(number, "little"), frame.sender
         if value is None or frame.round != self.round or owner not in self._doubted or holder not in self._shares:
             return
         if len(proof) % HASH:
-            raise BadFrame("a proof is cut off")
+            raise BadSumFrame("a proof is cut off")
         batch, index = value.slot >> 16, value.slot & 0xFFFF
         root = self.deal_of(batch, owner).roots[holder]
         steps = [proof[k : k + HASH] for k in range(0, len(proof), HASH)]

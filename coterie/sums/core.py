@@ -13,22 +13,33 @@ from typing import TypeVar
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from coterie.sums.messages import HASH, BadFrame, Frame, Kind, pack_frames, read_frames
-from coterie.sums.store import Charge, Key, Store
-from coterie.sums.terms import ROSTER_BIT, Terms
+from coterie.sums.messages import HASH, BadSumFrame, Step, SumFrame, pack_frames, read_frames
+from coterie.sums.store import Charge, Key, SumStore
+from coterie.sums.terms import ROSTER_BIT, SharedTerms
 
 __all__ = ["Core", "Missing", "Outgoing"]
 
-Outgoing = tuple[int, Frame]
+Outgoing = tuple[int, SumFrame]
 T = TypeVar("T")
 
-KEPT = frozenset({Kind.KEYS, Kind.DEAL, Kind.ROSTER, Kind.START, Kind.SET, Kind.FINISH, Kind.CERT, Kind.OPENED})
+KEPT = frozenset(
+    {
+        Step.KEYS,
+        Step.DEAL,
+        Step.ROSTER,
+        Step.START,
+        Step.SET,
+        Step.FINISH,
+        Step.CERT,
+        Step.OPENED,
+    }
+)
 """Frames that others may ask for by name."""
 
 WAITING = 1000
 """For so many frames that are not here others may wait: liars can name what does not exist."""
 
-REMEMBERED = frozenset({Kind.PROMISE, Kind.VOTE, Kind.COMMIT})
+REMEMBERED = frozenset({Step.PROMISE, Step.VOTE, Step.COMMIT})
 """Frames of others of which the last one is kept, to be shown to a party that comes back."""
 
 
@@ -44,7 +55,7 @@ class Core:
     """State and transport that the parts of a party share."""
 
     def __init__(
-        self, terms: Terms, me: int, signing: Ed25519PrivateKey, sealing: X25519PrivateKey, store: Store
+        self, terms: SharedTerms, me: int, signing: Ed25519PrivateKey, sealing: X25519PrivateKey, store: SumStore
     ) -> None:
         self.terms, self.me, self.store = terms, me, store
         self.signing, self.sealing = signing, sealing
@@ -53,9 +64,9 @@ class Core:
         self.named: dict[int, str] = {}  # who broke the protocol, and how
         self.dropped = 0  # frames that nobody who follows the protocol sends
         self._out: list[Outgoing] = []
-        self._queue: deque[Frame] = deque()
-        self._seen: dict[bytes, Frame] = {}
-        self._waiting: dict[bytes, list[Frame]] = {}
+        self._queue: deque[SumFrame] = deque()
+        self._seen: dict[bytes, SumFrame] = {}
+        self._waiting: dict[bytes, list[SumFrame]] = {}
         self._stands: set[int] = set()
         self._fresh: dict[Key, object] = {}  # rows that go into the next transaction
         self._told: dict[tuple[int, int], float] = {}
@@ -70,15 +81,15 @@ class Core:
         assert value is None or isinstance(value, kind), key
         return value
 
-    def frame(self, kind: Kind, instance: int, ballot: int = 0, slot: int = 0, body: bytes = b"") -> Frame:
+    def frame(self, kind: Step, instance: int, ballot: int = 0, slot: int = 0, body: bytes = b"") -> SumFrame:
         """A signed frame of one's own: the stored one where one was made before."""
         known = self.own(kind, instance, ballot, slot)
-        bare = Frame(self.terms.plan, kind, self.me, instance, ballot, slot, body, b"")
+        bare = SumFrame(self.terms.plan, kind, self.me, instance, ballot, slot, body, b"")
         return known if known is not None and known.body == body else bare.sign(self.signing)
 
-    def own(self, kind: Kind, instance: int, ballot: int = 0, slot: int = 0) -> Frame | None:
+    def own(self, kind: Step, instance: int, ballot: int = 0, slot: int = 0) -> SumFrame | None:
         """The stored frame of one's own at this place."""
-        return self.row(("own", int(kind), instance, ballot, slot), Frame)
+        return self.row(("own", int(kind), instance, ballot, slot), SumFrame)
 
     def commit(
         self,
@@ -101,7 +112,7 @@ class Core:
         for to, frame in sending:
             self.pass_on(frame, to)
 
-    def pass_on(self, frame: Frame, to: int) -> None:
+    def pass_on(self, frame: SumFrame, to: int) -> None:
         """Send what needs no transaction: other parties' frames, stored frames, questions."""
         if frame.kind in KEPT:
             self._seen[frame.digest] = frame
@@ -115,20 +126,20 @@ class Core:
         """All parties, this one too."""
         return range(self.terms.parties)
 
-    def to_all(self, frame: Frame) -> list[Outgoing]:
+    def to_all(self, frame: SumFrame) -> list[Outgoing]:
         """A frame to everybody, this party too."""
         return [(j, frame) for j in self.everybody]
 
-    def known(self, digest: bytes) -> Frame:
+    def known(self, digest: bytes) -> SumFrame:
         """The frame of this name; `Missing` if it is not here."""
-        found = self._seen.get(digest) or self.row(("frame", digest.hex()), Frame)
+        found = self._seen.get(digest) or self.row(("frame", digest.hex()), SumFrame)
         if found is None:
             raise Missing(digest)
         return found
 
     # -- frames in and out ---------------------------------------------------------------------------------------------
 
-    def handle(self, frame: Frame, now: float) -> list[Outgoing]:
+    def handle(self, frame: SumFrame, now: float) -> list[Outgoing]:
         """What to send after a frame came in."""
         self.now = max(now, self.now)
         self._queue.append(frame)
@@ -141,18 +152,18 @@ class Core:
         out, self._out = ([] if self.refusal else self._out), []
         return out
 
-    def _one(self, frame: Frame) -> None:
+    def _one(self, frame: SumFrame) -> None:
         if frame.sender != self.me and not frame.genuine(self.terms):
             self.dropped += 1
             return
-        if not self.ready and frame.kind not in (Kind.ASK, Kind.STAND):
+        if not self.ready and frame.kind not in (Step.ASK, Step.STAND):
             return  # before it knows that its ledger is no old copy, a party does nothing
         try:
-            if frame.kind is Kind.FETCH:
+            if frame.kind is Step.FETCH:
                 self._on_fetch(frame)
-            elif frame.kind is Kind.ASK:
+            elif frame.kind is Step.ASK:
                 self._on_ask(frame)
-            elif frame.kind is Kind.STAND:
+            elif frame.kind is Step.STAND:
                 self._on_stand(frame)
             else:
                 self.dispatch(frame)
@@ -161,9 +172,9 @@ class Core:
                 self._waiting.pop(next(iter(self._waiting)))
             self._waiting.setdefault(missing.digest, []).append(frame)
             if frame.sender != self.me:
-                self.pass_on(self.frame(Kind.FETCH, frame.round, body=missing.digest), frame.sender)
+                self.pass_on(self.frame(Step.FETCH, frame.round, body=missing.digest), frame.sender)
             return
-        except (BadFrame, ValueError):
+        except (BadSumFrame, ValueError):
             self.dropped += 1
             return
         if frame.kind in REMEMBERED:
@@ -174,15 +185,15 @@ class Core:
             self._seen[frame.digest] = frame
             self._queue.extend(self._waiting.pop(frame.digest, ()))
 
-    def dispatch(self, frame: Frame) -> None:
+    def dispatch(self, frame: SumFrame) -> None:
         """Hand a frame to the part that it is for."""
         raise NotImplementedError
 
-    def closing(self, instance: int) -> list[Frame]:
+    def closing(self, instance: int) -> list[SumFrame]:
         """The frames that tell a late party how an instance ended."""
         raise NotImplementedError
 
-    def _on_fetch(self, frame: Frame) -> None:
+    def _on_fetch(self, frame: SumFrame) -> None:
         if len(frame.body) == HASH:
             try:
                 self.pass_on(self.known(frame.body), frame.sender)
@@ -208,7 +219,7 @@ class Core:
         """Ask someone who seems to be ahead."""
         if whom != self.me:
             self._ahead = whom
-            self.pass_on(self.frame(Kind.FETCH, instance), whom)
+            self.pass_on(self.frame(Step.FETCH, instance), whom)
 
     # -- after a start: is this ledger an old copy? --------------------------------------------------------------------
 
@@ -217,24 +228,24 @@ class Core:
         self.now = now
         for j in self.everybody:
             if j != self.me:
-                self.pass_on(self.frame(Kind.ASK, 0), j)
+                self.pass_on(self.frame(Step.ASK, 0), j)
         return self._drain()
 
-    def _last(self, sender: int, kind: Kind) -> Frame | None:
+    def _last(self, sender: int, kind: Step) -> SumFrame | None:
         key: Key = ("held", sender, int(kind))
         found = self._fresh.get(key) or self.store.get(key)
-        return found if isinstance(found, Frame) else None
+        return found if isinstance(found, SumFrame) else None
 
-    def _on_ask(self, frame: Frame) -> None:
+    def _on_ask(self, frame: SumFrame) -> None:
         held = [f for kind in REMEMBERED if (f := self._last(frame.sender, kind))]
-        self.pass_on(self.frame(Kind.STAND, 0, body=pack_frames(held)), frame.sender)
+        self.pass_on(self.frame(Step.STAND, 0, body=pack_frames(held)), frame.sender)
 
-    def _on_stand(self, frame: Frame) -> None:
+    def _on_stand(self, frame: SumFrame) -> None:
         if self.ready:
             return
         for held in read_frames(frame.body, self.terms):
             if held.sender != self.me:
-                raise BadFrame("a stand shows frames of others")
+                raise BadSumFrame("a stand shows frames of others")
             mine = self.own(held.kind, held.round, held.ballot, held.slot)
             if mine is None or mine.digest != held.digest:
                 self.refusal = (

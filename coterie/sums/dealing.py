@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from coterie.sums.agreement import Agreement
+from coterie.sums.agreement import Agreeing
 from coterie.sums.core import Missing, Outgoing
-from coterie.sums.messages import HASH, NONE, BadFrame, Deal, Frame, Kind, Roster, pieces
+from coterie.sums.messages import HASH, NONE, BadSumFrame, Deal, Roster, Step, SumFrame, pieces
 from coterie.sums.secrets import Context, SlotSecrets, agrees, leaves_of, open_envelope, root_of, seal_envelope
 from coterie.sums.store import Key
 from coterie.sums.terms import ROSTER_BIT
@@ -22,14 +22,14 @@ from coterie.sums.terms import ROSTER_BIT
 __all__ = ["NO_SLOT", "Dealing"]
 
 NO_SLOT = 2**32 - 1
-DEALING = (Kind.KEYS, Kind.DEAL, Kind.ENVELOPE, Kind.HELD)
+DEALING = (Step.KEYS, Step.DEAL, Step.ENVELOPE, Step.HELD)
 
 
-class Dealing(Agreement):
+class Dealing(Agreeing):
     """The part of a party that deals and holds secrets."""
 
-    _deals: dict[int, Frame]
-    _envelopes: dict[int, Frame]
+    _deals: dict[int, SumFrame]
+    _envelopes: dict[int, SumFrame]
     _said_held: bool
     _rosters: dict[int, Roster]
 
@@ -48,7 +48,7 @@ class Dealing(Agreement):
         """The agreed roster of a batch."""
         known = self._rosters.get(batch)
         if known is None:
-            frame = self.row(("roster", batch), Frame)
+            frame = self.row(("roster", batch), SumFrame)
             assert frame is not None
             known = self._rosters[batch] = Roster.read(frame.body, self.terms)
         return known
@@ -59,7 +59,7 @@ class Dealing(Agreement):
 
     def deal_of(self, batch: int, owner: int) -> Deal:
         """What a member published for a batch."""
-        frame = self.row(("deal", batch, owner), Frame)
+        frame = self.row(("deal", batch, owner), SumFrame)
         assert frame is not None
         return Deal.read(frame.body, self.terms)
 
@@ -72,33 +72,33 @@ class Dealing(Agreement):
     def begin_batch(self) -> None:
         """Announce a fresh key for the batch that is needed."""
         instance = ROSTER_BIT | self.coming
-        if self.own(Kind.KEYS, instance, 0, NO_SLOT) is None:
+        if self.own(Step.KEYS, instance, 0, NO_SLOT) is None:
             key = X25519PrivateKey.generate()
-            frame = self.frame(Kind.KEYS, instance, 0, NO_SLOT, key.public_key().public_bytes_raw())
+            frame = self.frame(Step.KEYS, instance, 0, NO_SLOT, key.public_key().public_bytes_raw())
             self.commit({("batch key", self.coming): key.private_bytes_raw()}, self.to_all(frame))
 
-    def on_keys(self, frame: Frame) -> None:
+    def on_keys(self, frame: SumFrame) -> None:
         """Note a batch key; deal when all are here."""
         if len(frame.body) != 32 or not agrees(frame.body):
-            raise BadFrame("a batch key is none")
+            raise BadSumFrame("a batch key is none")
         key: Key = ("keys", self.coming, frame.sender)
         if self.store.get(key) is None:
             self.commit({key: frame})
         self.begin_batch()
-        if self.own(Kind.DEAL, frame.round, 0, NO_SLOT):
+        if self.own(Step.DEAL, frame.round, 0, NO_SLOT):
             self.send_envelope(frame.sender)
         elif len(self.keys_heard()) == self.terms.parties:
             self.deal()
 
-    def keys_heard(self) -> dict[int, Frame]:
+    def keys_heard(self) -> dict[int, SumFrame]:
         """Batch keys by party."""
-        found = {j: self.row(("keys", self.coming, j), Frame) for j in self.everybody}
+        found = {j: self.row(("keys", self.coming, j), SumFrame) for j in self.everybody}
         return {j: frame for j, frame in found.items() if frame is not None}
 
     def deal(self) -> None:
         """Draw the secrets of all slots, store them with everybody's shares, and publish what is public."""
         terms, batch, instance = self.terms, self.coming, self.instance
-        if self.own(Kind.DEAL, instance, 0, NO_SLOT) or self.me not in self.keys_heard():
+        if self.own(Step.DEAL, instance, 0, NO_SLOT) or self.me not in self.keys_heard():
             return
         puts: dict[Key, object] = {}
         shares: list[list[bytes]] = [[] for _ in self.everybody]
@@ -111,9 +111,9 @@ class Dealing(Agreement):
             for holder, row in enumerate(dealt):
                 shares[holder] += row
         roots = [root_of(terms.plan, batch, self.me, j, row) for j, row in enumerate(shares)]
-        keys = self.own(Kind.KEYS, instance, 0, NO_SLOT)
+        keys = self.own(Step.KEYS, instance, 0, NO_SLOT)
         assert keys is not None
-        frame = self.frame(Kind.DEAL, instance, 0, NO_SLOT, Deal(keys.digest, tuple(public), tuple(roots)).pack())
+        frame = self.frame(Step.DEAL, instance, 0, NO_SLOT, Deal(keys.digest, tuple(public), tuple(roots)).pack())
         puts |= {("undealt", batch, j): tuple(row) for j, row in enumerate(shares)}
         self.commit(puts, self.to_all(frame))
         for j in self.keys_heard():
@@ -122,7 +122,7 @@ class Dealing(Agreement):
     def send_envelope(self, j: int) -> None:
         """Seal a holder's shares, once."""
         batch, instance = self.coming, self.instance
-        made = self.own(Kind.ENVELOPE, instance, j, NO_SLOT)
+        made = self.own(Step.ENVELOPE, instance, j, NO_SLOT)
         shares, key = self.row(("undealt", batch, j), tuple), self.row(("batch key", batch), bytes)
         theirs = self.keys_heard().get(j)
         if made is None and (shares is None or key is None or theirs is None):
@@ -133,21 +133,21 @@ class Dealing(Agreement):
             sealed = seal_envelope(
                 self.terms.plan, batch, (self.me, j), mine, (self.terms.sealing[j], theirs.body), shares
             )
-            made = self.frame(Kind.ENVELOPE, instance, j, NO_SLOT, sealed)
+            made = self.frame(Step.ENVELOPE, instance, j, NO_SLOT, sealed)
         self.commit(send=[(j, made)])
 
-    def on_deal(self, frame: Frame) -> None:
+    def on_deal(self, frame: SumFrame) -> None:
         """Note what an owner published."""
         deal = Deal.read(frame.body, self.terms)
         keys = self.keys_heard().get(frame.sender)
         if keys is None:
             raise Missing(deal.keys)
         if keys.digest != deal.keys:
-            raise BadFrame("a deal under another key")
+            raise BadSumFrame("a deal under another key")
         self._deals.setdefault(frame.sender, frame)
         self.hold(frame.sender)
 
-    def on_envelope(self, frame: Frame) -> None:
+    def on_envelope(self, frame: SumFrame) -> None:
         """Note sealed shares."""
         self._envelopes.setdefault(frame.sender, frame)
         self.hold(frame.sender)
@@ -179,9 +179,9 @@ class Dealing(Agreement):
         if len(self.deals_held()) == terms.parties or self._said_held:
             self.say_held()
 
-    def deals_held(self) -> dict[int, Frame]:
+    def deals_held(self) -> dict[int, SumFrame]:
         """Deals that are stored here with their shares."""
-        found = {j: self.row(("deal", self.coming, j), Frame) for j in self.everybody}
+        found = {j: self.row(("deal", self.coming, j), SumFrame) for j in self.everybody}
         return {j: frame for j, frame in found.items() if frame is not None}
 
     def say_held(self) -> None:
@@ -189,17 +189,17 @@ class Dealing(Agreement):
         held = self.deals_held()
         body = b"".join(held[j].digest if j in held else NONE for j in self.everybody)
         known = self.row(("held count", self.coming), int) or 0
-        last = self.own(Kind.HELD, self.instance, known, NO_SLOT)
+        last = self.own(Step.HELD, self.instance, known, NO_SLOT)
         if last is None or last.body != body:
             self._said_held = True
-            frame = self.frame(Kind.HELD, self.instance, known + 1, NO_SLOT, body)
+            frame = self.frame(Step.HELD, self.instance, known + 1, NO_SLOT, body)
             self.commit({("held count", self.coming): known + 1}, self.to_all(frame))
 
-    def on_held(self, frame: Frame) -> None:
+    def on_held(self, frame: SumFrame) -> None:
         """Note whose deals someone holds; propose when everybody holds all."""
         pieces(frame.body, HASH, self.terms.parties)
         key: Key = ("held by", self.coming, frame.sender)
-        last = self.row(key, Frame)
+        last = self.row(key, SumFrame)
         if last is None or last.ballot < frame.ballot:
             self.commit({key: frame})
         if self.promised() == 0 and self.terms.leader(self.instance, 0) == self.me:
@@ -209,9 +209,9 @@ class Dealing(Agreement):
 
     # -- the roster ----------------------------------------------------------------------------------------------------
 
-    def best_roster(self) -> tuple[tuple[int, ...], list[Frame]]:
+    def best_roster(self) -> tuple[tuple[int, ...], list[SumFrame]]:
         """The members of whom everyone holds everyone's deal, by what was heard; and their HELDs."""
-        frames = {j: self.row(("held by", self.coming, j), Frame) for j in self.everybody}
+        frames = {j: self.row(("held by", self.coming, j), SumFrame) for j in self.everybody}
         held = {j: pieces(f.body, HASH, self.terms.parties) for j, f in frames.items() if f is not None}
         if self.me not in held:
             return (), []
@@ -227,7 +227,7 @@ class Dealing(Agreement):
         chosen = tuple(sorted(members))
         return chosen, [frame for j in chosen if (frame := frames[j]) is not None]
 
-    def propose_roster(self, ballot: int, promises: Sequence[Frame]) -> None:
+    def propose_roster(self, ballot: int, promises: Sequence[SumFrame]) -> None:
         """Propose the largest roster that the HELDs allow."""
         members, helds = self.best_roster()
         if len(members) < self.terms.least or self.store.get(("proposal", self.instance, ballot)):
@@ -238,12 +238,12 @@ class Dealing(Agreement):
         body = Roster(
             self.coming * self.terms.rounds, members, tuple(names[j] for j in members), (*helds, *promises)
         ).pack(self.terms)
-        self.propose(self.frame(Kind.ROSTER, self.instance, ballot, NO_SLOT, body))
+        self.propose(self.frame(Step.ROSTER, self.instance, ballot, NO_SLOT, body))
 
-    def check_roster(self, frame: Frame) -> bool:
+    def check_roster(self, frame: SumFrame) -> bool:
         """Whether every member of a proposed roster says that it holds every member's deal."""
         roster = Roster.read(frame.body, self.terms)
-        helds = {f.sender: f for f in roster.promises if f.kind is Kind.HELD and f.round == frame.round}
+        helds = {f.sender: f for f in roster.promises if f.kind is Step.HELD and f.round == frame.round}
         if len(roster.members) < self.terms.least or set(helds) != set(roster.members) or frame.slot != NO_SLOT:
             return False
         if roster.first != (frame.round & ~ROSTER_BIT) * self.terms.rounds or NONE in roster.deals:
@@ -255,7 +255,7 @@ class Dealing(Agreement):
                 return False
         return True
 
-    def adopt_roster(self, value: Frame, cert: Frame) -> None:
+    def adopt_roster(self, value: SumFrame, cert: SumFrame) -> None:
         """The batch is agreed: keep what it needs, erase the rest."""
         batch, roster = self.coming, Roster.read(value.body, self.terms)
         deals = {j: self.known(name) for j, name in zip(roster.members, roster.deals, strict=True)}
@@ -275,7 +275,7 @@ class Dealing(Agreement):
             ]
             erase += [key for key in self.store.keys("leaves") if int(key[1]) < batch]
         for j in self.everybody:
-            held = self.row(("deal", batch, j), Frame)
+            held = self.row(("deal", batch, j), SumFrame)
             if j not in deals or (held is not None and held.digest != deals[j].digest):
                 erase += [("shares", batch << 16 | k, j) for k in range(self.terms.slots)]
                 erase += [("leaves", batch, j), *([("deal", batch, j)] if j in deals else [])]
@@ -289,7 +289,7 @@ class Dealing(Agreement):
         waited, step = self.now - self.entered, self.terms.deadline(self.promised()) / 8
         if waited >= step and len(self.keys_heard()) >= self.terms.least:
             self.deal()
-        if waited >= 2 * step and self.own(Kind.DEAL, self.instance, 0, NO_SLOT):
+        if waited >= 2 * step and self.own(Step.DEAL, self.instance, 0, NO_SLOT):
             self.say_held()
         if waited >= 3 * step and self.promised() == 0 and self.terms.leader(self.instance, 0) == self.me:
             self.propose_roster(0, ())
@@ -309,7 +309,7 @@ class Dealing(Agreement):
         found = []
         for key in self.store.keys("to"):
             if key[2] == instance and key[-1] == whom:
-                frame = self.row(("own", *key[1:-1]), Frame)
+                frame = self.row(("own", *key[1:-1]), SumFrame)
                 if frame is not None:
                     found.append((whom, frame))
         return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coterie.sums.blame import Blame
-from coterie.sums.messages import Answered, Begin, Frame, Kind, Partial, pack_frames, pack_words, read_frames
+from coterie.sums.messages import Answered, Begin, Partial, Step, SumFrame, pack_frames, pack_words, read_frames
 from coterie.sums.rounds import functionals_of, words_hash
 from coterie.sums.words import Words, subtract
 
@@ -20,35 +20,35 @@ __all__ = ["Lending"]
 class Lending(Blame):
     """The part of a party that makes good for votes that did not come."""
 
-    _lent: dict[int, dict[int, Frame]]
+    _lent: dict[int, dict[int, SumFrame]]
 
-    def lend(self, round_: int, value: Frame) -> None:
+    def lend(self, round_: int, value: SumFrame) -> None:
         """Send everybody the frames that bear on members without a vote."""
         answered = Answered.read(value.body, self.terms)
         silent = set(answered.members) - set(self.signed_functionals(value))
         added = self.row(("added", value.slot), tuple) or ()
         frames = [frame for frame in added if frame.sender in silent]
-        mine = self.own(Kind.WORDS, round_, value.ballot, value.slot)
+        mine = self.own(Step.WORDS, round_, value.ballot, value.slot)
         if mine is not None:
             parents = Begin.read(self.known(answered.start).body, self.terms).parents
             if parents[self.me] in silent:
                 frames.append(mine)
         if frames:
-            lent = self.frame(Kind.LEND, round_, value.ballot, value.slot, pack_frames(frames))
+            lent = self.frame(Step.LEND, round_, value.ballot, value.slot, pack_frames(frames))
             for j in self.everybody:
                 self.pass_on(lent, j)
         self.recheck(round_)
 
-    def on_blame(self, frame: Frame) -> None:
+    def on_blame(self, frame: SumFrame) -> None:
         """Frames of disputes, and frames lent."""
-        if frame.kind is not Kind.LEND:
+        if frame.kind is not Step.LEND:
             super().on_blame(frame)
             return
         if frame.round > self.round or frame.round < self.round - 2:
             return
         lent = self._lent.setdefault(frame.round, {})
         for one in read_frames(frame.body, self.terms):
-            if (one.kind, one.round) == (Kind.WORDS, frame.round):
+            if (one.kind, one.round) == (Step.WORDS, frame.round):
                 Partial.read(one.body, self.terms)
                 lent.setdefault(one.sender, one)
         self.recheck(frame.round)
@@ -72,7 +72,7 @@ class Lending(Blame):
         if not checked:
             self.dispute(round_, value)
 
-    def words_from_frames(self, v: int, value: Frame) -> Words | None:
+    def words_from_frames(self, v: int, value: SumFrame) -> Words | None:
         """y_v as its own frame less those that it added, if that fits what it committed to."""
         answered, lent = Answered.read(value.body, self.terms), self._lent.get(value.round, {})
         parts = {i: Partial.read(f.body, self.terms) for i, f in lent.items()}

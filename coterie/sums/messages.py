@@ -18,10 +18,10 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from coterie.sums.shamir import SECRET, SHARE
-from coterie.sums.terms import Terms
+from coterie.sums.terms import SharedTerms
 from coterie.sums.words import Words, checked
 
-__all__ = ["OVERHEAD", "Frame", "Kind"]
+__all__ = ["OVERHEAD", "Step", "SumFrame"]
 
 _HEADER = struct.Struct("<32sBxHIII")
 _DOMAIN = b"coterie sum frame 2"
@@ -32,7 +32,7 @@ _VERIFIED: set[tuple[bytes, bytes, bytes]] = set()
 """Signatures that were found good: promises and commitments come again within other frames."""
 
 
-class Kind(IntEnum):
+class Step(IntEnum):
     """What a frame is."""
 
     KEYS = 1  # fresh key of a batch
@@ -59,14 +59,14 @@ class Kind(IntEnum):
     LEND = 22  # frames that give the words of a member that did not vote
 
 
-class BadFrame(Exception):
+class BadSumFrame(Exception):
     """A frame that nobody who follows the protocol sends."""
 
 
 @dataclass(frozen=True)
-class Frame:
+class SumFrame:
     plan: bytes
-    kind: Kind
+    kind: Step
     sender: int
     round: int
     ballot: int
@@ -88,21 +88,21 @@ class Frame:
         return self.unsigned + self.signature
 
     @classmethod
-    def unpack(cls, raw: bytes) -> Frame:
+    def unpack(cls, raw: bytes) -> SumFrame:
         """A frame from its bytes."""
         if len(raw) < OVERHEAD:
-            raise BadFrame(f"a frame has at least {OVERHEAD} bytes, got {len(raw)}")
+            raise BadSumFrame(f"a frame has at least {OVERHEAD} bytes, got {len(raw)}")
         plan, kind, sender, round_, ballot, slot = _HEADER.unpack_from(raw)
-        if kind not in Kind.__members__.values() or raw[33]:
-            raise BadFrame(f"no such kind of frame: {kind}")
-        return cls(plan, Kind(kind), sender, round_, ballot, slot, raw[_HEADER.size : -64], raw[-64:])
+        if kind not in Step.__members__.values() or raw[33]:
+            raise BadSumFrame(f"no such kind of frame: {kind}")
+        return cls(plan, Step(kind), sender, round_, ballot, slot, raw[_HEADER.size : -64], raw[-64:])
 
-    def sign(self, key: Ed25519PrivateKey) -> Frame:
+    def sign(self, key: Ed25519PrivateKey) -> SumFrame:
         """The same frame with a signature."""
         signature = key.sign(_DOMAIN + self.unsigned)
-        return Frame(self.plan, self.kind, self.sender, self.round, self.ballot, self.slot, self.body, signature)
+        return SumFrame(self.plan, self.kind, self.sender, self.round, self.ballot, self.slot, self.body, signature)
 
-    def genuine(self, terms: Terms) -> bool:
+    def genuine(self, terms: SharedTerms) -> bool:
         """Whether it belongs to this plan and its sender signed it."""
         if self.plan != terms.plan or self.sender >= terms.parties:
             return False
@@ -123,14 +123,14 @@ class Frame:
 # ---- bodies ----------------------------------------------------------------------------------------------------------
 
 
-def pack_set(members: Iterable[int], terms: Terms) -> bytes:
+def pack_set(members: Iterable[int], terms: SharedTerms) -> bytes:
     return sum(1 << i for i in members).to_bytes(terms.bitmap, "little")
 
 
-def read_set(raw: bytes, terms: Terms) -> tuple[int, ...]:
+def read_set(raw: bytes, terms: SharedTerms) -> tuple[int, ...]:
     bits = int.from_bytes(raw, "little")
     if bits >> terms.parties:
-        raise BadFrame("a set names parties that do not exist")
+        raise BadSumFrame("a set names parties that do not exist")
     return tuple(i for i in range(terms.parties) if bits >> i & 1)
 
 
@@ -142,20 +142,20 @@ def read_words(raw: bytes) -> Words:
     return checked(np.frombuffer(raw, "<u8").astype(np.uint64))
 
 
-def pack_frames(frames: Iterable[Frame]) -> bytes:
+def pack_frames(frames: Iterable[SumFrame]) -> bytes:
     return b"".join(len(raw := frame.pack()).to_bytes(4, "little") + raw for frame in frames)
 
 
-def read_frames(raw: bytes, terms: Terms) -> list[Frame]:
+def read_frames(raw: bytes, terms: SharedTerms) -> list[SumFrame]:
     """Frames in a frame; all must be genuine."""
     found = []
     while raw:
         end = 4 + int.from_bytes(raw[:4], "little")
         if len(raw) < end or end < 5:
-            raise BadFrame("frames within a frame are cut off")
-        found.append(Frame.unpack(raw[4:end]))
+            raise BadSumFrame("frames within a frame are cut off")
+        found.append(SumFrame.unpack(raw[4:end]))
         if not found[-1].genuine(terms):
-            raise BadFrame(f"a frame within a frame is not signed by party {found[-1].sender}")
+            raise BadSumFrame(f"a frame within a frame is not signed by party {found[-1].sender}")
         raw = raw[end:]
     return found
 
@@ -167,13 +167,13 @@ def cut(raw: bytes, *lengths: int) -> list[bytes]:
         parts.append(raw[place : place + length])
         place += length
     if len(raw) < place:
-        raise BadFrame(f"a body has {len(raw)} bytes, expected at least {place}")
+        raise BadSumFrame(f"a body has {len(raw)} bytes, expected at least {place}")
     return [*parts, raw[place:]]
 
 
 def pieces(raw: bytes, length: int, count: int) -> list[bytes]:
     if len(raw) != length * count:
-        raise BadFrame(f"a body has {len(raw)} bytes left, expected {count} times {length}")
+        raise BadSumFrame(f"a body has {len(raw)} bytes left, expected {count} times {length}")
     return [raw[k : k + length] for k in range(0, len(raw), length)]
 
 
@@ -190,7 +190,7 @@ class Deal:
         return self.keys + b"".join(self.public) + b"".join(self.roots)
 
     @classmethod
-    def read(cls, body: bytes, terms: Terms) -> Deal:
+    def read(cls, body: bytes, terms: SharedTerms) -> Deal:
         keys, public, roots = cut(body, HASH, 64 * terms.slots)
         return cls(keys, tuple(pieces(public, 64, terms.slots)), tuple(pieces(roots, HASH, terms.parties)))
 
@@ -202,15 +202,15 @@ class Roster:
     first: int
     members: tuple[int, ...]
     deals: tuple[bytes, ...]  # one for each member
-    promises: tuple[Frame, ...]
+    promises: tuple[SumFrame, ...]
 
-    def pack(self, terms: Terms) -> bytes:
+    def pack(self, terms: SharedTerms) -> bytes:
         """The bytes that travel."""
         head = self.first.to_bytes(4, "little") + pack_set(self.members, terms)
         return head + b"".join(self.deals) + pack_frames(self.promises)
 
     @classmethod
-    def read(cls, body: bytes, terms: Terms) -> Roster:
+    def read(cls, body: bytes, terms: SharedTerms) -> Roster:
         first, bits, rest = cut(body, 4, terms.bitmap)
         members = read_set(bits, terms)
         deals, promises = cut(rest, HASH * len(members))
@@ -223,14 +223,14 @@ class Begin:
     """The body of START: everybody's parent in the tree, and the promises that allow it."""
 
     parents: tuple[int, ...]
-    promises: tuple[Frame, ...]
+    promises: tuple[SumFrame, ...]
 
     def pack(self) -> bytes:
         """The bytes that travel."""
         return bytes(self.parents) + pack_frames(self.promises)
 
     @classmethod
-    def read(cls, body: bytes, terms: Terms) -> Begin:
+    def read(cls, body: bytes, terms: SharedTerms) -> Begin:
         parents, promises = cut(body, terms.parties)
         return cls(tuple(parents), tuple(read_frames(promises, terms)))
 
@@ -244,15 +244,15 @@ class Partial:
     added: bytes
     words: Words
 
-    def pack(self, terms: Terms) -> bytes:
+    def pack(self, terms: SharedTerms) -> bytes:
         """The bytes that travel."""
         return self.start + pack_set(self.members, terms) + self.added + pack_words(self.words)
 
     @classmethod
-    def read(cls, body: bytes, terms: Terms) -> Partial:
+    def read(cls, body: bytes, terms: SharedTerms) -> Partial:
         start, bits, added, words = cut(body, HASH, terms.bitmap, HASH)
         if len(words) != 8 * terms.size:
-            raise BadFrame(f"a partial sum has {len(words)} bytes, expected {8 * terms.size}")
+            raise BadSumFrame(f"a partial sum has {len(words)} bytes, expected {8 * terms.size}")
         return cls(start, read_set(bits, terms), added, read_words(words))
 
 
@@ -265,25 +265,25 @@ class Answered:
     commits: tuple[tuple[bytes, bytes], ...]
     words: Words
 
-    def pack(self, terms: Terms) -> bytes:
+    def pack(self, terms: SharedTerms) -> bytes:
         """The bytes that travel."""
         commits = b"".join(h + signature for h, signature in self.commits)
         return self.start + pack_set(self.members, terms) + commits + pack_words(self.words)
 
     @classmethod
-    def read(cls, body: bytes, terms: Terms) -> Answered:
+    def read(cls, body: bytes, terms: SharedTerms) -> Answered:
         start, bits, rest = cut(body, HASH, terms.bitmap)
         members = read_set(bits, terms)
         commits, words = cut(rest, (HASH + 64) * len(members))
         if len(words) != 8 * terms.size:
-            raise BadFrame(f"a sum has {len(words)} bytes, expected {8 * terms.size}")
+            raise BadSumFrame(f"a sum has {len(words)} bytes, expected {8 * terms.size}")
         pairs = tuple((p[:HASH], p[HASH:]) for p in pieces(commits, HASH + 64, len(members)))
         return cls(start, members, pairs, read_words(words))
 
-    def commit_frames(self, frame: Frame) -> list[Frame]:
+    def commit_frames(self, frame: SumFrame) -> list[SumFrame]:
         """The members' COMMIT frames, as they were signed."""
         return [
-            Frame(frame.plan, Kind.COMMIT, i, frame.round, frame.ballot, frame.slot, self.start + h, signature)
+            SumFrame(frame.plan, Step.COMMIT, i, frame.round, frame.ballot, frame.slot, self.start + h, signature)
             for i, (h, signature) in zip(self.members, self.commits, strict=True)
         ]
 
@@ -296,19 +296,19 @@ class Ballots:
     voters: tuple[int, ...]
     votes: tuple[tuple[bytes, bytes], ...]  # functionals, signature
 
-    def pack(self, terms: Terms) -> bytes:
+    def pack(self, terms: SharedTerms) -> bytes:
         """The bytes that travel."""
         return self.value + pack_set(self.voters, terms) + b"".join(f + s for f, s in self.votes)
 
     @classmethod
-    def read(cls, body: bytes, terms: Terms) -> Ballots:
+    def read(cls, body: bytes, terms: SharedTerms) -> Ballots:
         value, bits, rest = cut(body, HASH, terms.bitmap)
         voters = read_set(bits, terms)
         return cls(value, voters, tuple((p[:16], p[16:]) for p in pieces(rest, 80, len(voters))))
 
-    def vote_frames(self, frame: Frame) -> list[Frame]:
+    def vote_frames(self, frame: SumFrame) -> list[SumFrame]:
         return [
-            Frame(frame.plan, Kind.VOTE, i, frame.round, frame.ballot, frame.slot, self.value + f, signature)
+            SumFrame(frame.plan, Step.VOTE, i, frame.round, frame.ballot, frame.slot, self.value + f, signature)
             for i, (f, signature) in zip(self.voters, self.votes, strict=True)
         ]
 
@@ -317,7 +317,7 @@ def read_promise(body: bytes) -> tuple[bytes, bytes, bytes]:
     """The proposal voted for, the START answered for the round's first slot, and that of the highest spare."""
     voted, first, spare, rest = cut(body, HASH, HASH, HASH)
     if rest:
-        raise BadFrame("a promise is too long")
+        raise BadSumFrame("a promise is too long")
     return voted, first, spare
 
 

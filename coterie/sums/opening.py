@@ -14,11 +14,11 @@ import numpy as np
 
 from coterie.sums.messages import (
     Answered,
-    BadFrame,
+    BadSumFrame,
     Ballots,
-    Frame,
-    Kind,
     Roster,
+    Step,
+    SumFrame,
     read_secrets,
     read_shares,
     read_words,
@@ -49,17 +49,17 @@ class Opening(Rounds):
     """The part of a party that opens."""
 
     finished: list[Outcome]
-    _late_shares: list[Frame]
+    _late_shares: list[SumFrame]
     _distrusted: set[int]
 
     def forget(self) -> None:
         super().forget()
         self._shares: dict[int, dict[int, bytes]] = {}  # by holder
-        self._share_frames: dict[int, Frame] = {}
+        self._share_frames: dict[int, SumFrame] = {}
 
     # -- SHARES --------------------------------------------------------------------------------------------------------
 
-    def became_final(self, instance: int, value: Frame, cert: Frame) -> None:
+    def became_final(self, instance: int, value: SumFrame, cert: SumFrame) -> None:
         """Give shares for the final set, in the transaction that stores it."""
         if instance & ROSTER_BIT:
             self.adopt_roster(value, cert)
@@ -76,19 +76,19 @@ class Opening(Rounds):
             self.commit(puts)
             return
         puts |= {("given", value.slot): value.digest, ("given in", instance): value.digest}
-        frame = self.frame(Kind.SHARES, instance, 0, value.slot, value.digest + b"".join(shares.values()))
+        frame = self.frame(Step.SHARES, instance, 0, value.slot, value.digest + b"".join(shares.values()))
         self.commit(puts, [(cert.sender, frame)])
 
-    def level(self, value: Frame) -> int:
+    def level(self, value: SumFrame) -> int:
         """κ, from the set and nothing else."""
         return self.terms.layers.keep(self.terms.parties - len(Answered.read(value.body, self.terms).members))
 
-    def place(self, value: Frame, owner: int) -> int:
+    def place(self, value: SumFrame, owner: int) -> int:
         """Which of an owner's shares is due: B_κ for a member of the set, a for the others."""
         members = Answered.read(value.body, self.terms).members
         return self.level(value) if owner in members else self.terms.kinds - 1
 
-    def shares_for(self, value: Frame) -> dict[int, bytes] | None:
+    def shares_for(self, value: SumFrame) -> dict[int, bytes] | None:
         """The shares that are due under a set, or None where this party holds none."""
         given: dict[int, bytes] = {}
         for owner in self.members():
@@ -98,12 +98,12 @@ class Opening(Rounds):
             given[owner] = row[self.place(value, owner)]
         return given if self.me in self.members() else None
 
-    def final_value(self) -> Frame | None:
+    def final_value(self) -> SumFrame | None:
         """The SET that is final in this round."""
         digest = self.row(("final", self.round), bytes)
         return None if digest is None else self.known(digest)
 
-    def on_shares(self, frame: Frame) -> None:
+    def on_shares(self, frame: SumFrame) -> None:
         """Note a holder's shares."""
         value = self.final_value()
         if value is None:
@@ -112,12 +112,12 @@ class Opening(Rounds):
             return
         digest, shares = read_shares(frame.body, self.members())
         if digest != value.digest or frame.slot != value.slot or frame.sender not in self.members():
-            raise BadFrame("shares of something else")
+            raise BadSumFrame("shares of something else")
         if frame.sender not in self._shares:
             self._shares[frame.sender], self._share_frames[frame.sender] = shares, frame
             self.rebuild(value)
 
-    def fits(self, value: Frame, owner: int, secret: bytes) -> bool:
+    def fits(self, value: SumFrame, owner: int, secret: bytes) -> bool:
         """Whether a rebuilt secret is the one that its owner published."""
         where, last = self.context(value.slot), self.terms.layers.last
         public = self.deal_of(value.slot >> 16, owner).public[value.slot & 0xFFFF]
@@ -126,10 +126,10 @@ class Opening(Rounds):
             return commitment(where, owner, walk(where, owner, secret, kind, last)[-1]) == public[32:]
         return public_of(where, owner, secret) == public[:32]
 
-    def rebuild(self, value: Frame) -> None:
+    def rebuild(self, value: SumFrame) -> None:
         """Open once t holders answered; where a secret does not fit, ask them for proof of their shares."""
         good = [i for i in sorted(self._shares) if i not in self._distrusted]
-        if len(good) < self.terms.threshold or self.own(Kind.OPENED, self.round, 0, value.slot):
+        if len(good) < self.terms.threshold or self.own(Step.OPENED, self.round, 0, value.slot):
             return
         holders = good[: self.terms.threshold]
         weights = Weights(holders)
@@ -141,16 +141,16 @@ class Opening(Rounds):
                 return
             found[owner] = secret
         body = value.digest + b"".join(found.values())
-        frame = self.frame(Kind.OPENED, self.round, 0, value.slot, body)
+        frame = self.frame(Step.OPENED, self.round, 0, value.slot, body)
         self.commit(send=self.to_all(frame))
 
-    def doubt(self, value: Frame, owner: int, holders: list[int]) -> None:
+    def doubt(self, value: SumFrame, owner: int, holders: list[int]) -> None:
         """A secret does not fit: find out whose fault it is."""
         raise NotImplementedError
 
     # -- OPENED --------------------------------------------------------------------------------------------------------
 
-    def on_opened(self, frame: Frame) -> None:
+    def on_opened(self, frame: SumFrame) -> None:
         """Check the secrets, take off the masks, store the total, erase the shares."""
         value = self.final_value()
         if value is None:
@@ -158,10 +158,10 @@ class Opening(Rounds):
             return
         digest, found = read_secrets(frame.body, self.members())
         if digest != value.digest:
-            raise BadFrame("an opening of something else")
+            raise BadSumFrame("an opening of something else")
         for owner, secret in found.items():
             if not self.fits(value, owner, secret):
-                raise BadFrame(f"the secret of party {owner} is not what it published")
+                raise BadSumFrame(f"the secret of party {owner} is not what it published")
         total = self.unmask(value, found)
         checked = self.adds_up(value)
         round_ = self.round
@@ -181,7 +181,7 @@ class Opening(Rounds):
             self.lend(round_, value)
         self.next_instance()
 
-    def unmask(self, value: Frame, found: Mapping[int, bytes]) -> Words:
+    def unmask(self, value: SumFrame, found: Mapping[int, bytes]) -> Words:
         """Σ e_i + noise up to κ over the set."""
         terms, where, answered = self.terms, self.context(value.slot), Answered.read(value.body, self.terms)
         level, last, index = self.level(value), terms.layers.last, value.slot & 0xFFFF
@@ -197,14 +197,14 @@ class Opening(Rounds):
                 total = add(total, pair_mask(where, i, found[i], j, public, answered.start, terms.size))
         return subtract(total, from_signed(surplus))
 
-    def signed_functionals(self, value: Frame) -> dict[int, bytes]:
+    def signed_functionals(self, value: SumFrame) -> dict[int, bytes]:
         """What the voters of a round's certificate signed beside the value."""
-        cert = self.row(("cert", value.round), Frame)
+        cert = self.row(("cert", value.round), SumFrame)
         assert cert is not None
         ballots = Ballots.read(cert.body, self.terms)
         return {i: functionals for i, (functionals, _) in zip(ballots.voters, ballots.votes, strict=True)}
 
-    def adds_up(self, value: Frame, found: Mapping[int, bytes] | None = None) -> bool | None:
+    def adds_up(self, value: SumFrame, found: Mapping[int, bytes] | None = None) -> bool | None:
         """Whether Σ F_i = ⟨ω, Y⟩ by the members' signed functionals, and those found otherwise."""
         answered, votes = Answered.read(value.body, self.terms), {**(found or {}), **self.signed_functionals(value)}
         if not set(answered.members) <= set(votes):
@@ -215,15 +215,15 @@ class Opening(Rounds):
                 return False
         return True
 
-    def dispute(self, round_: int, value: Frame) -> None:
+    def dispute(self, round_: int, value: SumFrame) -> None:
         """The words do not add up: find out who lied."""
         raise NotImplementedError
 
-    def lend(self, round_: int, value: Frame) -> None:
+    def lend(self, round_: int, value: SumFrame) -> None:
         """A member did not vote: find its functional otherwise."""
         raise NotImplementedError
 
-    def settled(self, value: Frame) -> list[Key]:
+    def settled(self, value: SumFrame) -> list[Key]:
         """Secrets and shares that can never be needed again: first slots up to this round, spares up to those used.
 
         Not before: an older slot may still be finished while a fresh one is under way.
@@ -241,16 +241,16 @@ class Opening(Rounds):
         """Go on after a round or a roster."""
         raise NotImplementedError
 
-    def closing(self, instance: int) -> list[Frame]:
+    def closing(self, instance: int) -> list[SumFrame]:
         """SET, certificate and opening of a round; roster, certificate and deals of a batch."""
-        digest, cert = self.row(("final", instance), bytes), self.row(("cert", instance), Frame)
+        digest, cert = self.row(("final", instance), bytes), self.row(("cert", instance), SumFrame)
         if digest is None or cert is None:
             return []
         value = self.known(digest)
         if instance & ROSTER_BIT:
             roster = Roster.read(value.body, self.terms)
             return [*(self.known(name) for name in roster.deals), value, cert]
-        opened = self.row(("opened", instance), Frame)
+        opened = self.row(("opened", instance), SumFrame)
         return [value, cert, *([opened] if opened else [])]
 
     def total(self, round_: int) -> Words | None:
@@ -264,11 +264,11 @@ class Opening(Rounds):
         if value is None or self.now < self.entered + self.terms.deadline(0) * (1 + self.rested) / 2:
             return
         self.rested += 1
-        cert = self.row(("cert", self.round), Frame)
+        cert = self.row(("cert", self.round), SumFrame)
         assert cert is not None
         collector = (cert.sender + self.rested) % self.terms.parties
         self.restart_clock()
-        mine = self.own(Kind.SHARES, self.round, 0, value.slot)
+        mine = self.own(Step.SHARES, self.round, 0, value.slot)
         for frame in (value, cert, mine):
             if frame is not None:
                 self.pass_on(frame, collector)

@@ -14,32 +14,32 @@ from numpy.typing import ArrayLike, NDArray
 
 from coterie.sums.core import Outgoing
 from coterie.sums.lending import Lending
-from coterie.sums.messages import BadFrame, Frame, Kind, Roster
+from coterie.sums.messages import BadSumFrame, Roster, Step, SumFrame
 from coterie.sums.opening import Outcome
-from coterie.sums.store import Store
-from coterie.sums.terms import ROSTER_BIT, Terms
+from coterie.sums.store import SumStore
+from coterie.sums.terms import ROSTER_BIT, SharedTerms
 
-__all__ = ["Party"]
+__all__ = ["SumParty"]
 
-CALLS = (Kind.START, Kind.SET, Kind.FINISH, Kind.ROSTER, Kind.PROMISE, Kind.KEYS)
+CALLS = (Step.START, Step.SET, Step.FINISH, Step.ROSTER, Step.PROMISE, Step.KEYS)
 """Kinds whose sender, if it is behind, is told how the instance ended."""
 
 
-class Party(Lending):
+class SumParty(Lending):
     """One party. All its state is in `store`, but for what it can hear again."""
 
     def __init__(
-        self, terms: Terms, me: int, signing: Ed25519PrivateKey, sealing: X25519PrivateKey, store: Store
+        self, terms: SharedTerms, me: int, signing: Ed25519PrivateKey, sealing: X25519PrivateKey, store: SumStore
     ) -> None:
         super().__init__(terms, me, signing, sealing, store)
         self.vector: NDArray[np.float64] | None = None
         self.stuck = ""  # why a person is needed
         self.finished: list[Outcome] = []
-        self._late_shares: list[Frame] = []
-        self._shows: list[Frame] = []
-        self._lent: dict[int, dict[int, Frame]] = {}
-        self._deals: dict[int, Frame] = {}
-        self._envelopes: dict[int, Frame] = {}
+        self._late_shares: list[SumFrame] = []
+        self._shows: list[SumFrame] = []
+        self._lent: dict[int, dict[int, SumFrame]] = {}
+        self._deals: dict[int, SumFrame] = {}
+        self._envelopes: dict[int, SumFrame] = {}
         self._said_held = False
         self._rosters: dict[int, Roster] = {}
         self.forget()
@@ -73,7 +73,7 @@ class Party(Lending):
             self._asked = self.now
             for j in self.everybody:
                 if j != self.me and j not in self._stands:
-                    self.pass_on(self.frame(Kind.ASK, 0), j)
+                    self.pass_on(self.frame(Step.ASK, 0), j)
 
     _asked = 0.0
 
@@ -82,9 +82,9 @@ class Party(Lending):
         number = instance & ~ROSTER_BIT
         return number <= self.batch if instance & ROSTER_BIT else number < self.round
 
-    def dispatch(self, frame: Frame) -> None:
+    def dispatch(self, frame: SumFrame) -> None:
         """Hand a frame to the part that it is for."""
-        if frame.kind in (Kind.SHOW, Kind.PROVE, Kind.PROOF, Kind.LEND):
+        if frame.kind in (Step.SHOW, Step.PROVE, Step.PROOF, Step.LEND):
             self.on_blame(frame)
         elif self.over(frame.round):
             if frame.kind in CALLS and frame.sender != self.me:
@@ -95,56 +95,56 @@ class Party(Lending):
         else:
             (self._on_roster if frame.round & ROSTER_BIT else self._on_round)(frame)
 
-    def _on_roster(self, frame: Frame) -> None:
+    def _on_roster(self, frame: SumFrame) -> None:
         match frame.kind:
-            case Kind.KEYS:
+            case Step.KEYS:
                 self.on_keys(frame)
-            case Kind.DEAL:
+            case Step.DEAL:
                 self._seen[frame.digest] = frame
                 self.on_deal(frame)
-            case Kind.ENVELOPE:
+            case Step.ENVELOPE:
                 self.on_envelope(frame)
-            case Kind.HELD:
+            case Step.HELD:
                 self.on_held(frame)
-            case Kind.ROSTER | Kind.FINISH:
+            case Step.ROSTER | Step.FINISH:
                 self.on_proposal(frame)
             case _:
                 self._on_any(frame)
 
-    def _on_round(self, frame: Frame) -> None:
+    def _on_round(self, frame: SumFrame) -> None:
         match frame.kind:
-            case Kind.START:
+            case Step.START:
                 self.on_start(frame)
-            case Kind.COMMIT:
+            case Step.COMMIT:
                 self.on_commit(frame)
-            case Kind.WORDS:
+            case Step.WORDS:
                 self.on_words(frame)
-            case Kind.SET | Kind.FINISH:
+            case Step.SET | Step.FINISH:
                 if not self.store.get(("final", self.round)):
                     self.on_proposal(frame)
-            case Kind.SHARES:
+            case Step.SHARES:
                 self.on_shares(frame)
-            case Kind.OPENED:
+            case Step.OPENED:
                 self.on_opened(frame)
             case _:
                 self._on_any(frame)
 
-    def _on_any(self, frame: Frame) -> None:
+    def _on_any(self, frame: SumFrame) -> None:
         match frame.kind:
-            case Kind.PROMISE:
-                cert = self.row(("cert", frame.round), Frame)
+            case Step.PROMISE:
+                cert = self.row(("cert", frame.round), SumFrame)
                 if cert is not None and frame.sender != self.me:
                     self.tell(frame.round, frame.sender)
                 else:
                     self.on_promise(frame)
-            case Kind.VOTE:
+            case Step.VOTE:
                 self.on_vote(frame)
-            case Kind.CERT:
+            case Step.CERT:
                 self.on_cert(frame)
                 late, self._late_shares = self._late_shares, []
                 self._queue.extend(late)
             case _:
-                raise BadFrame(f"a {frame.kind.name} is out of place")
+                raise BadSumFrame(f"a {frame.kind.name} is out of place")
 
     def next_instance(self) -> None:
         """A round or a roster is settled."""

@@ -21,12 +21,12 @@ from coterie.sums.messages import (
     HASH,
     NONE,
     Answered,
-    BadFrame,
+    BadSumFrame,
     Begin,
-    Frame,
-    Kind,
     Partial,
     Roster,
+    Step,
+    SumFrame,
     read_promise,
     read_words,
 )
@@ -62,11 +62,11 @@ class Rounds(Dealing):
 
     def forget(self) -> None:
         super().forget()
-        self._commits: dict[bytes, dict[int, Frame]] = defaultdict(dict)
-        self._words: dict[bytes, dict[int, Frame]] = defaultdict(dict)
+        self._commits: dict[bytes, dict[int, SumFrame]] = defaultdict(dict)
+        self._words: dict[bytes, dict[int, SumFrame]] = defaultdict(dict)
         self._answered_at: dict[bytes, float] = {}
         self._direct: set[bytes] = set()
-        self._starts: list[Frame] = []  # that wait for this party's vector
+        self._starts: list[SumFrame] = []  # that wait for this party's vector
 
     @property
     def round(self) -> int:
@@ -108,7 +108,7 @@ class Rounds(Dealing):
             spare = found[0] if found else spare
         return (first[0] if first else NONE), spare
 
-    def next_slot(self, promises: Sequence[Frame], round_: int) -> int:
+    def next_slot(self, promises: Sequence[SumFrame], round_: int) -> int:
         """The one slot that may be started on these promises: nobody can skip any."""
         first, spare = False, self.terms.rounds - 1
         for promise in promises:
@@ -116,7 +116,7 @@ class Rounds(Dealing):
                 if digest == NONE:
                     continue
                 start = self.known(digest)
-                if start.kind is not Kind.START or start.slot >> 16 != self.batch or not self.valid(start):
+                if start.kind is not Step.START or start.slot >> 16 != self.batch or not self.valid(start):
                     continue
                 index = start.slot & 0xFFFF
                 first = first or start.slot == self.first_slot(round_)
@@ -124,7 +124,7 @@ class Rounds(Dealing):
         started = first or spare >= self.terms.rounds
         return self.batch << 16 | spare + 1 if started else self.first_slot(round_)
 
-    def check_start(self, frame: Frame, promises: Sequence[Frame]) -> bool:
+    def check_start(self, frame: SumFrame, promises: Sequence[SumFrame]) -> bool:
         """Whether a START names the slot and a tree that it may."""
         begin = Begin.read(frame.body, self.terms)
         root = frame.sender
@@ -141,7 +141,7 @@ class Rounds(Dealing):
                 return False
         return frame.slot == self.next_slot(promises, frame.round) and frame.slot & 0xFFFF < self.terms.slots
 
-    def propose_start(self, ballot: int, promises: Sequence[Frame]) -> None:
+    def propose_start(self, ballot: int, promises: Sequence[SumFrame]) -> None:
         """Ask for fresh words."""
         slot = self.next_slot(promises, self.round)
         if self.store.get(("proposal", self.round, ballot)):
@@ -151,9 +151,9 @@ class Rounds(Dealing):
             return
         silent = frozenset(self.everybody) - {p.sender for p in promises} - {self.me} if ballot else frozenset()
         begin = Begin(self.terms.tree(self.me, silent), tuple(promises))
-        self.propose(self.frame(Kind.START, self.round, ballot, slot, begin.pack()))
+        self.propose(self.frame(Step.START, self.round, ballot, slot, begin.pack()))
 
-    def on_start(self, frame: Frame) -> None:
+    def on_start(self, frame: SumFrame) -> None:
         """Answer a START, if nothing speaks against it."""
         if frame.ballot < self.promised() or self.store.get(("final", self.round)):
             return
@@ -182,11 +182,15 @@ class Rounds(Dealing):
 
     # -- COMMIT and WORDS ----------------------------------------------------------------------------------------------
 
-    def answer(self, frame: Frame) -> None:
+    def answer(self, frame: SumFrame) -> None:
         """Mask the vector, pay, store, and only then commit to it."""
         words = raw_words(self.masked(frame))
         commit = self.frame(
-            Kind.COMMIT, self.round, frame.ballot, frame.slot, frame.digest + words_hash(frame.digest, self.me, words)
+            Step.COMMIT,
+            self.round,
+            frame.ballot,
+            frame.slot,
+            frame.digest + words_hash(frame.digest, self.me, words),
         )
         puts: dict[Key, object] = {
             ("answered", self.round, frame.ballot): frame.digest,
@@ -204,7 +208,7 @@ class Rounds(Dealing):
         self._ahead = None  # who takes part is not behind
         self.flush(frame)
 
-    def masked(self, frame: Frame) -> Words:
+    def masked(self, frame: SumFrame) -> Words:
         """y_i of a slot under a START."""
         terms, where, me = self.terms, self.context(frame.slot), self.me
         drawn = self.row(("secret", frame.slot), SlotSecrets)
@@ -227,49 +231,49 @@ class Rounds(Dealing):
             drawn.append(terms.layers.read(k, layer_seed(where, self.me, chain[k - 1], k), terms.size))
         return drawn
 
-    def on_commit(self, frame: Frame) -> None:
+    def on_commit(self, frame: SumFrame) -> None:
         """The leader notes a commitment."""
         if len(frame.body) != 2 * HASH:
-            raise BadFrame("a commitment has another length")
+            raise BadSumFrame("a commitment has another length")
         start = self.known(frame.body[:HASH])
         if (start.ballot, start.slot, start.sender) == (frame.ballot, frame.slot, self.me):
             if self._commits[start.digest].setdefault(frame.sender, frame).digest != frame.digest:
                 self.named[frame.sender] = f"committed to two vectors for slot {frame.slot}"
             self.choose(start)
 
-    def on_words(self, frame: Frame) -> None:
+    def on_words(self, frame: SumFrame) -> None:
         """Add a partial sum, or pass it on."""
         partial = Partial.read(frame.body, self.terms)
         start = self.known(partial.start)
         if (start.round, start.ballot, start.slot) != (frame.round, frame.ballot, frame.slot):
-            raise BadFrame("words of another ballot")
+            raise BadSumFrame("words of another ballot")
         if self._words[start.digest].setdefault(frame.sender, frame).digest != frame.digest:
             self.named[frame.sender] = f"signed two partial sums of slot {frame.slot}"
             return
         if start.sender == self.me:
             self.choose(start)
-        elif self.own(Kind.WORDS, start.round, start.ballot, start.slot) or not self._answering(start):
+        elif self.own(Step.WORDS, start.round, start.ballot, start.slot) or not self._answering(start):
             self.pass_on(frame, self.parent(start))  # what comes late is passed on as it is
         else:
             self.flush(start)
 
-    def _answering(self, start: Frame) -> bool:
+    def _answering(self, start: SumFrame) -> bool:
         mine = self.used(start.slot)
         return mine is not None and mine[0] == start.digest
 
-    def parent(self, start: Frame) -> int:
+    def parent(self, start: SumFrame) -> int:
         """Where words go under a START."""
         up = Begin.read(start.body, self.terms).parents[self.me]
         return start.sender if up == NOBODY else up
 
-    def depth(self, start: Frame) -> int:
+    def depth(self, start: SumFrame) -> int:
         """Steps to the leader under a START."""
         parents, at, depth = Begin.read(start.body, self.terms).parents, self.me, 0
         while parents[at] != NOBODY and depth < self.terms.parties:
             at, depth = parents[at], depth + 1
         return depth
 
-    def disjoint(self, start: Frame, allowed: set[int]) -> tuple[list[Frame], Words, set[int]]:
+    def disjoint(self, start: SumFrame, allowed: set[int]) -> tuple[list[SumFrame], Words, set[int]]:
         """Own words and frames that overlap nowhere, the largest first; their sum and members."""
         mine = self.used(start.slot)
         total, members = np.zeros(self.terms.size, np.uint64), set[int]()
@@ -286,12 +290,12 @@ class Rounds(Dealing):
                 total, members = add(total, partial.words), members | set(partial.members)
         return chosen, total, members
 
-    def flush(self, start: Frame, late: bool = False) -> None:
+    def flush(self, start: SumFrame, late: bool = False) -> None:
         """Send one partial sum for the slot, when all children sent theirs or it is time."""
         if start.sender == self.me:
             self.choose(start)
             return
-        if self.own(Kind.WORDS, start.round, start.ballot, start.slot) or not self._answering(start):
+        if self.own(Step.WORDS, start.round, start.ballot, start.slot) or not self._answering(start):
             return
         parents, members = Begin.read(start.body, self.terms).parents, set(self.members())
         children = {j for j in members if parents[j] == self.me}
@@ -301,7 +305,7 @@ class Rounds(Dealing):
         chosen, total, added = self.disjoint(start, members)
         names = b"".join(sorted(f.digest for f in chosen))
         body = Partial(start.digest, tuple(sorted(added)), hashlib.sha256(names).digest(), total).pack(self.terms)
-        frame = self.frame(Kind.WORDS, start.round, start.ballot, start.slot, body)
+        frame = self.frame(Step.WORDS, start.round, start.ballot, start.slot, body)
         self.commit({("added", start.slot): tuple(chosen)}, [(self.parent(start), frame)])
         for other in self._words[start.digest].values():
             if other not in chosen:
@@ -309,9 +313,9 @@ class Rounds(Dealing):
 
     # -- SET -----------------------------------------------------------------------------------------------------------
 
-    def choose(self, start: Frame, late: bool = False) -> None:
+    def choose(self, start: SumFrame, late: bool = False) -> None:
         """The leader's set: everybody whose words and commitment are here."""
-        if self.own(Kind.SET, start.round, start.ballot, start.slot) or self.promised() > start.ballot:
+        if self.own(Step.SET, start.round, start.ballot, start.slot) or self.promised() > start.ballot:
             return
         if self.store.get(("proposal", start.round, start.ballot)) != start.digest or not self.valid(start):
             return
@@ -322,15 +326,15 @@ class Rounds(Dealing):
         listed = tuple(sorted(members))
         pairs = tuple((commits[i].body[HASH:], commits[i].signature) for i in listed)
         body = Answered(start.digest, listed, pairs, total).pack(self.terms)
-        frame = self.frame(Kind.SET, start.round, start.ballot, start.slot, body)
+        frame = self.frame(Step.SET, start.round, start.ballot, start.slot, body)
         self.commit({("added", start.slot): tuple(chosen)}, self.to_all(frame))
 
-    def check_set(self, frame: Frame) -> bool:
+    def check_set(self, frame: SumFrame) -> bool:
         """Whether a SET follows from its START and every member signed its commitment."""
         answered = Answered.read(frame.body, self.terms)
         start = self.known(answered.start)
         same = (start.kind, start.sender, start.round, start.ballot, start.slot)
-        if same != (Kind.START, frame.sender, frame.round, frame.ballot, frame.slot) or not self.valid(start):
+        if same != (Step.START, frame.sender, frame.round, frame.ballot, frame.slot) or not self.valid(start):
             return False
         if len(answered.members) < self.terms.least or not set(answered.members) <= set(self.members()):
             return False
@@ -338,36 +342,36 @@ class Rounds(Dealing):
 
     # -- what agreement asks -------------------------------------------------------------------------------------------
 
-    def check_value(self, frame: Frame) -> bool:
-        return self.check_set(frame) if frame.kind is Kind.SET else self.check_roster(frame)
+    def check_value(self, frame: SumFrame) -> bool:
+        return self.check_set(frame) if frame.kind is Step.SET else self.check_roster(frame)
 
-    def promises_in(self, frame: Frame) -> Sequence[Frame]:
+    def promises_in(self, frame: SumFrame) -> Sequence[SumFrame]:
         """The promises that a proposal carries."""
-        if frame.kind is Kind.START:
+        if frame.kind is Step.START:
             return Begin.read(frame.body, self.terms).promises
-        if frame.kind is Kind.ROSTER:
-            return [f for f in Roster.read(frame.body, self.terms).promises if f.kind is Kind.PROMISE]
+        if frame.kind is Step.ROSTER:
+            return [f for f in Roster.read(frame.body, self.terms).promises if f.kind is Step.PROMISE]
         return super().promises_in(frame)
 
-    def refers_to(self, frame: Frame) -> list[bytes]:
+    def refers_to(self, frame: SumFrame) -> list[bytes]:
         """The names of the frames that a proposal or START rests on."""
-        return [frame.body[:HASH]] if frame.kind is Kind.SET else super().refers_to(frame)
+        return [frame.body[:HASH]] if frame.kind is Step.SET else super().refers_to(frame)
 
-    def propose_fresh(self, ballot: int, promises: Sequence[Frame]) -> None:
+    def propose_fresh(self, ballot: int, promises: Sequence[SumFrame]) -> None:
         """Propose a new value in a ballot whose promises report none."""
         if self.instance == self.round:
             self.propose_start(ballot, promises)
         else:
             self.propose_roster(ballot, promises)
 
-    def functionals(self, value: Frame) -> bytes:
-        mine = self.used(value.slot) if value.kind is Kind.SET else None
+    def functionals(self, value: SumFrame) -> bytes:
+        mine = self.used(value.slot) if value.kind is Step.SET else None
         if mine is None or self.me not in Answered.read(value.body, self.terms).members:
             return bytes(16)
         return functionals_of(value.digest, read_words(mine[1]))
 
-    def awaited(self, value: Frame) -> set[int]:
-        return set(Answered.read(value.body, self.terms).members) if value.kind is Kind.SET else set()
+    def awaited(self, value: SumFrame) -> set[int]:
+        return set(Answered.read(value.body, self.terms).members) if value.kind is Step.SET else set()
 
     def tick_round(self) -> None:
         """Partial sums and the set that are due: leaves first, the leader last."""
@@ -377,10 +381,10 @@ class Rounds(Dealing):
             share = (self.terms.parties - self.depth(start)) / self.terms.parties
             if self.now >= since + wait * share:
                 self.flush(start, late=True)
-            sent = self.own(Kind.WORDS, start.round, start.ballot, start.slot)
+            sent = self.own(Step.WORDS, start.round, start.ballot, start.slot)
             if sent and self.now >= since + wait * (1 + share) / 2 and digest not in self._direct:
                 self._direct.add(digest)  # the parent may be gone: the same frame by another way
-                if not self.own(Kind.VOTE, start.round, start.ballot, start.slot):
+                if not self.own(Step.VOTE, start.round, start.ballot, start.slot):
                     self.pass_on(sent, start.sender)
         made = self.row(("proposal", self.round, self.promised()), bytes)
         if made is not None:
@@ -388,5 +392,5 @@ class Rounds(Dealing):
                 start = self.known(made)
             except Missing:
                 return
-            if start.kind is Kind.START and self.now >= self.entered + 2 * wait:
+            if start.kind is Step.START and self.now >= self.entered + 2 * wait:
                 self.choose(start, late=True)

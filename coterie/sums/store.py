@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["ONCE", "Charge", "Key", "MemoryStore", "Rewritten", "Store"]
+__all__ = ["ONCE", "Charge", "Key", "MemoryStore", "Rewritten", "SumStore"]
 
 Key = tuple[str | int, ...]
 
@@ -36,7 +36,7 @@ class Charge:
     local: bool = True
 
 
-class Store(Protocol):
+class SumStore(Protocol):
     """A ledger with transactions."""
 
     def get(self, key: Key) -> object | None:

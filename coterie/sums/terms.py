@@ -9,7 +9,7 @@ from coterie.errors import InputError
 from coterie.sums.noise import Layers
 from coterie.sums.words import Code
 
-__all__ = ["NOBODY", "ROSTER_BIT", "Terms", "least_threshold"]
+__all__ = ["NOBODY", "ROSTER_BIT", "SharedTerms", "least_threshold"]
 
 ROSTER_BIT = 1 << 31
 """Instances of agreement: round ρ is number ρ, the roster of batch β is number β with this bit set."""
@@ -27,7 +27,7 @@ def least_threshold(parties: int, colluders: int) -> int:
 
 
 @dataclass(frozen=True)
-class Terms:
+class SharedTerms:
     """`plan` is the plan's hash; `signing` and `sealing` are everybody's Ed25519 and X25519 public keys.
 
     A batch of secrets serves `rounds` rounds and `spares` further attempts; a round may use `attempts` slots.

@@ -19,7 +19,7 @@ from coterie.algorithms.base import Public, find
 from coterie.drivers.budget import calibrate_agents, run_events
 from coterie.drivers.simulate import Run, simulate
 from coterie.errors import InputError
-from coterie.losses.logistic import Logistic
+from coterie.losses.hinge import Hinge
 from coterie.losses.mean import Mean
 from coterie.losses.mlp import Perceptron
 from coterie.losses.softmax import Softmax
@@ -199,7 +199,7 @@ def test_no_noise_costs_everything_and_makes_no_nan():
 def test_losses_that_the_proof_does_not_cover_are_refused(problem):
     with pytest.raises(InputError, match=f"dvp needs .*: {problem.name} has none stated"):
         find("dvp").check(dvp.EXAMPLE, problem)
-    find("dvp").check(dvp.EXAMPLE, Logistic(4, "hinge"))
+    find("dvp").check(dvp.EXAMPLE, Hinge(4))
 
 
 def test_tune_takes_gaussian_noise_where_delta_allows():

@@ -21,6 +21,7 @@ from coterie.fair import PrivateFairClassifier
 from coterie.losses.logistic import Logistic
 from coterie.losses.mlp import Perceptron
 from coterie.losses.softmax import Softmax
+from coterie.losses.squared import Squared
 from coterie.plan import validate
 from coterie.problems import Custom, Problem
 from coterie.problems.coupled import smooth_agent
@@ -41,7 +42,7 @@ def trains() -> None:
     """`coterie.train` on a loss of one's own and on the built-in ones."""
     problems: list[tuple[Problem, np.ndarray]] = [
         (Custom.make(_loss, jnp.zeros(3), lipschitz=1.0, bound=1.0), LABELS.astype(float)),
-        (Logistic(3, "squared"), FEATURES[:, 1]),
+        (Squared(3), FEATURES[:, 1]),
         (Softmax(3, 2), LABELS),
         (Perceptron((3, 4, 2)), LABELS),
     ]
@@ -87,7 +88,7 @@ def algorithms() -> None:
         plan = validate({k: v for k, v in tree.items() if v})
         parts = [np.arange(k, k + 30) for k in (0, 30, 60)]
         targets, names = 2.0 * LABELS - 1, ["a", "b", "c"]
-        one = assemble(plan, Logistic(3, "logistic"), FEATURES, targets, parts, names=names, origins=MADE)
+        one = assemble(plan, Logistic(3), FEATURES, targets, parts, names=names, origins=MADE)
         one.run(price(plan, one.network), [0, 1], test=None)
 
 

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.sums.messages import Frame, Kind, Partial
+from coterie.sums.messages import Partial, Step, SumFrame
 from coterie.sums.secrets import Context, layer_seed, pair_mask, self_mask, walk
 from coterie.sums.store import Charge, Key, MemoryStore
 from coterie.sums.words import Words, subtract, to_signed
@@ -34,7 +34,7 @@ def dealt_batch() -> tuple[Ledger, ...]:
     return tuple(store.copy() for store in world.stores)
 
 
-def prepared(make: type[Watched] = Watched, loose: bool = False, drop: Sequence[Kind] = ()) -> World:
+def prepared(make: type[Watched] = Watched, loose: bool = False, drop: Sequence[Step] = ()) -> World:
     """A round about to start in which party 0, who leads, belongs to the coalition; its frames `drop` are held back."""
     stores: list[Ledger] = []
     for store in dealt_batch():
@@ -52,9 +52,9 @@ def prepared(make: type[Watched] = Watched, loose: bool = False, drop: Sequence[
     return world
 
 
-def wire(world: World, kind: Kind) -> dict[int, list[Frame]]:
+def wire(world: World, kind: Step) -> dict[int, list[SumFrame]]:
     """What everybody sent of a kind; the coalition sees every wire."""
-    found: dict[int, dict[bytes, Frame]] = {}
+    found: dict[int, dict[bytes, SumFrame]] = {}
     for _, frame in world.sent:
         if frame.kind is kind:
             found.setdefault(frame.sender, {})[frame.digest] = frame
@@ -63,13 +63,13 @@ def wire(world: World, kind: Kind) -> dict[int, list[Frame]]:
 
 def words_of(world: World, i: int) -> list[Words]:
     """The masked vectors that a party showed."""
-    return [Partial.read(frame.body, TERMS).words for frame in wire(world, Kind.WORDS).get(i, [])]
+    return [Partial.read(frame.body, TERMS).words for frame in wire(world, Step.WORDS).get(i, [])]
 
 
 def strip(world: World, i: int, a: bytes, link: bytes, level: int) -> NDArray[np.int64]:
     """What both secrets make of party i's words: its vector with the noise up to `level`."""
     party, where, last = world.live[0], Context(TERMS.plan, SLOT), TERMS.layers.last
-    frame = wire(world, Kind.WORDS)[i][0]
+    frame = wire(world, Step.WORDS)[i][0]
     start = Partial.read(frame.body, TERMS).start
     chain = walk(where, i, link, level, last)
     y = subtract(Partial.read(frame.body, TERMS).words, self_mask(where, i, chain[-1], TERMS.size))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from coterie.sums import opening, rounds
 from coterie.sums.core import Outgoing
-from coterie.sums.messages import Frame, Kind
+from coterie.sums.messages import Step, SumFrame
 from coterie.sums.words import MODULUS, Words, add, dot, to_signed
 from tests.sums.coalition import TERMS, dealt_batch
 from tests.sums.test_blame import Liar
@@ -20,13 +20,13 @@ from tests.sums.world import Watched, World, keys_of
 
 
 class Blind(Watched):
-    def adds_up(self, value: Frame) -> bool | None:
+    def adds_up(self, value: SumFrame) -> bool | None:
         return True
 
 
 def with_liar(make: type[Watched], error: Callable[[], NDArray[np.uint64]]) -> World:
     class Adds(Liar):
-        def disjoint(self, start: Frame, allowed: set[int]) -> tuple[list[Frame], Words, set[int]]:
+        def disjoint(self, start: SumFrame, allowed: set[int]) -> tuple[list[SumFrame], Words, set[int]]:
             chosen, total, members = Watched.disjoint(self, start, allowed)
             return chosen, add(total, error()), members
 
@@ -92,9 +92,9 @@ def test_a_relay_cannot_change_or_replace_keys() -> None:
     world = World(TERMS, offers=1)
     mallory = keys_of(77)[1].public_key().public_bytes_raw()
 
-    def swap(to: int, frame: Frame) -> list[Outgoing]:
-        if frame.kind is Kind.KEYS and frame.sender == 1 and to == 0:
-            return [(to, Frame(frame.plan, frame.kind, 1, frame.round, 0, frame.slot, mallory, frame.signature))]
+    def swap(to: int, frame: SumFrame) -> list[Outgoing]:
+        if frame.kind is Step.KEYS and frame.sender == 1 and to == 0:
+            return [(to, SumFrame(frame.plan, frame.kind, 1, frame.round, 0, frame.slot, mallory, frame.signature))]
         return [(to, frame)]
 
     world.cross = swap

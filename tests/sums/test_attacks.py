@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from coterie.sums.core import Outgoing
-from coterie.sums.messages import Answered, Ballots, Frame, Kind, read_shares
+from coterie.sums.messages import Answered, Ballots, Step, SumFrame, read_shares
 from coterie.sums.secrets import Context, commitment, walk
 from coterie.sums.shamir import Weights
 from coterie.sums.store import Charge
@@ -26,29 +26,29 @@ from tests.sums.world import Watched, World, keys_of, vector_of
 class OnRequest(Watched):
     """Gives shares for any set that it is asked for."""
 
-    def check_cert(self, frame: Frame) -> tuple[Frame, Ballots]:
+    def check_cert(self, frame: SumFrame) -> tuple[SumFrame, Ballots]:
         ballots = Ballots.read(frame.body, self.terms)
         return self.known(ballots.value), ballots
 
-    def on_cert(self, frame: Frame) -> None:
+    def on_cert(self, frame: SumFrame) -> None:
         self.became_final(frame.round, self.check_cert(frame)[0], frame)
 
 
 def two_requests(make: type[Watched], loose: bool) -> World:
-    world = prepared(make, loose, drop=(Kind.SET, Kind.CERT, Kind.OPENED))
-    world.run(lambda w: len(wire(w, Kind.SET)) > 0, most=3)
-    honest = wire(world, Kind.SET)[0][0]
+    world = prepared(make, loose, drop=(Step.SET, Step.CERT, Step.OPENED))
+    world.run(lambda w: len(wire(w, Step.SET)) > 0, most=3)
+    honest = wire(world, Step.SET)[0][0]
     full = Answered.read(honest.body, TERMS)
     without = subtract(full.words, words_of(world, 4)[0])
     parts = ((full.members, full.commits, full.words), (full.members[:-1], full.commits[:-1], without))
     for members, commits, words in parts:
         body = Answered(full.start, members, commits, words).pack(TERMS)
-        value = Frame(TERMS.plan, Kind.SET, 0, 0, 0, SLOT, body, b"").sign(keys_of(0)[0])
-        vote = Frame(TERMS.plan, Kind.VOTE, 0, 0, 0, SLOT, value.digest + bytes(16), b"").sign(keys_of(0)[0])
+        value = SumFrame(TERMS.plan, Step.SET, 0, 0, 0, SLOT, body, b"").sign(keys_of(0)[0])
+        vote = SumFrame(TERMS.plan, Step.VOTE, 0, 0, 0, SLOT, value.digest + bytes(16), b"").sign(keys_of(0)[0])
         cert = Ballots(value.digest, (0,), ((bytes(16), vote.signature),)).pack(TERMS)
         for j in range(1, 5):
             world.post(j, value)
-            world.post(j, Frame(TERMS.plan, Kind.CERT, 0, 0, 0, SLOT, cert, b"").sign(keys_of(0)[0]))
+            world.post(j, SumFrame(TERMS.plan, Step.CERT, 0, 0, 0, SLOT, cert, b"").sign(keys_of(0)[0]))
         world.run(lambda w: False, most=0.5)
     return world
 
@@ -56,7 +56,7 @@ def two_requests(make: type[Watched], loose: bool) -> World:
 def test_shares_are_given_under_one_certified_set_only() -> None:
     twin = two_requests(OnRequest, loose=True)
     given: dict[bytes, dict[int, bytes]] = {}
-    for frames in wire(twin, Kind.SHARES).values():
+    for frames in wire(twin, Step.SHARES).values():
         for frame in frames:
             value, shares = read_shares(frame.body, range(5))
             given.setdefault(value, {})[frame.sender] = shares[4]
@@ -68,8 +68,8 @@ def test_shares_are_given_under_one_certified_set_only() -> None:
     assert np.array_equal(strip(twin, 4, a, link, 0), drawn[0] + drawn[1])  # the vector with layer 0: a local release
 
     real = two_requests(Watched, loose=False)
-    assert wire(real, Kind.SHARES) == {}
-    votes = wire(real, Kind.VOTE)
+    assert wire(real, Step.SHARES) == {}
+    votes = wire(real, Step.VOTE)
     assert all(len(frames) == 1 for frames in votes.values())  # and nobody voted for both sets
     assert votes
 
@@ -79,13 +79,13 @@ def test_shares_are_given_under_one_certified_set_only() -> None:
 
 def two_vectors(forgets: bool) -> World:
     """Party 4 restarts with another vector; a party that `forgets` stored its commitment, not its words."""
-    world = prepared(loose=forgets, drop=(Kind.SET,))
-    world.run(lambda w: 4 in wire(w, Kind.WORDS), most=2)
+    world = prepared(loose=forgets, drop=(Step.SET,))
+    world.run(lambda w: 4 in wire(w, Step.WORDS), most=2)
     first = [part.copy() for part in world.drawn[4, SLOT]]
     world.kill(4)
     if forgets:
         rows = world.stores[4].rows
-        for key in [k for k in rows if k[0] in ("words", "answered") or k[:2] == ("own", int(Kind.WORDS))]:
+        for key in [k for k in rows if k[0] in ("words", "answered") or k[:2] == ("own", int(Step.WORDS))]:
             del rows[key]
     world.offers = 0
     world.start(4)
@@ -93,7 +93,7 @@ def two_vectors(forgets: bool) -> World:
     party = world.parties[4]
     assert party is not None
     world._do(4, lambda: party.give_vector(vector_of(0, 3, TERMS.size), world.now))
-    for start in wire(world, Kind.START)[0]:
+    for start in wire(world, Step.START)[0]:
         world.post(4, start)
     world.run(lambda w: False, most=1)
     world.drawn[99, SLOT] = first
@@ -122,13 +122,13 @@ class Unasked(Watched):
 
 
 def old_copy(make: type[Watched]) -> World:
-    world = prepared(make, drop=(Kind.SET,))
+    world = prepared(make, drop=(Step.SET,))
     backup = dealt_batch()[4].copy()
-    world.run(lambda w: 4 in wire(w, Kind.WORDS), most=2)
+    world.run(lambda w: 4 in wire(w, Step.WORDS), most=2)
     world.kill(4)
     world.stores[4] = backup
     world.start(4)
-    for start in wire(world, Kind.START)[0]:
+    for start in wire(world, Step.START)[0]:
         world.post(4, start)
     world.run(lambda w: False, most=1)
     return world
@@ -151,14 +151,14 @@ class ChargedLate(Watched):
 
     def commit(self, puts=None, send=(), erase=(), charge=None) -> None:  # type: ignore[no-untyped-def]
         sending = list(send)
-        votes = any(frame.kind is Kind.VOTE and frame.round == 0 for _, frame in sending)
+        votes = any(frame.kind is Step.VOTE and frame.round == 0 for _, frame in sending)
         super().commit(puts, sending, erase, Charge(0, SLOT, True) if votes else None)
 
 
 def cut_off(make: type[Watched]) -> World:
     """Party 4 hears nothing any more once its words have left."""
     world = prepared(make)
-    world.cross = lambda to, frame: [] if to == 4 and 4 in wire(world, Kind.WORDS) else [(to, frame)]
+    world.cross = lambda to, frame: [] if to == 4 and 4 in wire(world, Step.WORDS) else [(to, frame)]
     assert world.run(lambda w: all(p.round == 1 for p in w.live if p.me != 4), most=100)
     assert 4 in world.live[0].finished[0].members  # its vector is in the opened sum
     return world
@@ -172,7 +172,7 @@ def test_who_is_cut_off_after_its_words_has_paid() -> None:
 class OwnCount(Watched):
     """Takes the level of noise from the number of words that it happens to know of."""
 
-    def level(self, value: Frame) -> int:
+    def level(self, value: SumFrame) -> int:
         return max(0, super().level(value) - 1)
 
 
@@ -181,13 +181,13 @@ def lowest_level(make: type[Watched]) -> int:
     world = prepared(make)
     world.kill(2)
     assert world.run(lambda w: w.at(1), most=100)
-    value = wire(world, Kind.SHARES)[4][0].body[:32]
-    shares = {f.sender: read_shares(f.body, range(5))[1][4] for fs in wire(world, Kind.SHARES).values() for f in fs}
+    value = wire(world, Step.SHARES)[4][0].body[:32]
+    shares = {f.sender: read_shares(f.body, range(5))[1][4] for fs in wire(world, Step.SHARES).values() for f in fs}
     party = world.live[0]
     mine = party.row(("given", SLOT), bytes)
     assert mine == value
-    own = next(f for key, f in world.stores[party.me].rows.items() if key[:2] == ("own", int(Kind.SHARES)))
-    assert isinstance(own, Frame)
+    own = next(f for key, f in world.stores[party.me].rows.items() if key[:2] == ("own", int(Step.SHARES)))
+    assert isinstance(own, SumFrame)
     shares[party.me] = read_shares(own.body, range(5))[1][4]
     link = Weights(sorted(shares)[:4]).recover(shares)
     assert link is not None
@@ -216,8 +216,8 @@ class Derived(Watched):
 
 @pytest.mark.parametrize(("make", "exposed"), [(Derived, True), (Watched, False)])
 def test_everybody_else_together_still_faces_layer_0(make: type[Watched], exposed: bool) -> None:
-    world = prepared(make, drop=(Kind.SET,))
-    world.run(lambda w: 4 in wire(w, Kind.WORDS), most=2)
+    world = prepared(make, drop=(Step.SET,))
+    world.run(lambda w: 4 in wire(w, Step.WORDS), most=2)
     rows = {j: world.stores[j].rows[("shares", SLOT, 4)] for j in range(4)}
     link, a = (Weights(rows).recover({j: row[k] for j, row in rows.items()}) for k in (0, 2))  # type: ignore[index]
     assert link is not None

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from coterie.sums.core import Outgoing
-from coterie.sums.messages import Frame, Kind
+from coterie.sums.messages import Step, SumFrame
 from coterie.sums.words import MODULUS, Words, add
 from tests.sums.test_deaths import dealt
 from tests.sums.world import Watched, World, keys_of, terms_of
@@ -21,12 +21,12 @@ class Liar(Watched):
 
     lie: tuple[str, int, int] | None = None
 
-    def functionals(self, value: Frame) -> bytes:
+    def functionals(self, value: SumFrame) -> bytes:
         honest = super().functionals(value)
         lies = self.lie is not None and self.lie[0] == "functional" and any(honest)
         return honest[:-1] + bytes([honest[-1] ^ 1]) if lies else honest
 
-    def disjoint(self, start: Frame, allowed: set[int]) -> tuple[list[Frame], Words, set[int]]:
+    def disjoint(self, start: SumFrame, allowed: set[int]) -> tuple[list[SumFrame], Words, set[int]]:
         chosen, total, members = super().disjoint(start, allowed)
         if self.lie is not None and self.lie[0] != "functional":
             how, where, size = self.lie
@@ -124,7 +124,7 @@ def test_an_owner_who_dealt_wrongly_is_named_and_the_round_stays_closed() -> Non
     # what party 3 published does not belong to what it shared: as if it had signed this from the start
     for store in world.stores:
         frame = store.rows[("deal", 0, 3)]
-        assert isinstance(frame, Frame)
+        assert isinstance(frame, SumFrame)
         body = bytearray(frame.body)
         body[32 + 32] ^= 1  # C_3 of slot 0
         store.rows[("deal", 0, 3)] = replace(frame, body=bytes(body))
@@ -152,8 +152,8 @@ def test_a_sum_is_checked_though_a_member_died_before_it_voted(dead: int, lie: t
     world.parties[4], world.offers = party, 1
     world._do(4, lambda: party.begin(0.0))
 
-    def cross(to: int, frame: Frame) -> list[Outgoing]:
-        return [] if frame.kind is Kind.VOTE and frame.sender == dead and frame.round == 0 else [(to, frame)]
+    def cross(to: int, frame: SumFrame) -> list[Outgoing]:
+        return [] if frame.kind is Step.VOTE and frame.sender == dead and frame.round == 0 else [(to, frame)]
 
     world.cross = cross
     for i in range(5):

@@ -10,7 +10,7 @@ from functools import cache
 import networkx as nx
 import pytest
 
-from coterie.sums.terms import Terms
+from coterie.sums.terms import SharedTerms
 from tests.sums.world import Ledger, World, terms_of
 
 Death = tuple[int, int, str]  # party, transaction of the round, and whether before it, after it or half sent
@@ -110,7 +110,7 @@ def twenty(seed: int) -> None:
 
 
 @cache
-def twenty_dealt() -> tuple[Terms, tuple[Ledger, ...]]:
+def twenty_dealt() -> tuple[SharedTerms, tuple[Ledger, ...]]:
     graph = nx.random_regular_graph(4, 20, seed=1)
     terms = replace(terms_of(20, 9), neighbours=tuple(tuple(sorted(graph[i])) for i in range(20)))
     assert (terms.threshold, terms.dropouts) == (15, 5)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from coterie.sums.core import Outgoing
-from coterie.sums.messages import Answered, Deal, Frame, Kind, Partial
+from coterie.sums.messages import Answered, Deal, Partial, Step, SumFrame
 from coterie.sums.words import subtract
 from tests.sums.coalition import TERMS, prepared, wire
 from tests.sums.world import Watched, World, keys_of, terms_of
@@ -19,7 +19,7 @@ def fuzzed(seed: int) -> World:
     rng = random.Random(seed)
     world = World(terms_of(5, 1), offers=3)
 
-    def cross(to: int, frame: Frame) -> list[Outgoing]:
+    def cross(to: int, frame: SumFrame) -> list[Outgoing]:
         out = [(to, frame)]
         if rng.random() < 0.3:
             body = bytearray(frame.body)
@@ -30,7 +30,7 @@ def fuzzed(seed: int) -> World:
             changed = replace(
                 frame,
                 sender=2,
-                kind=rng.choice(list(Kind)) if rng.random() < 0.2 else frame.kind,
+                kind=rng.choice(list(Step)) if rng.random() < 0.2 else frame.kind,
                 round=rng.choice([frame.round, 0, 1, 2**31, 2**32 - 1]),
                 ballot=rng.choice([frame.ballot, 0, 1, 7, 2**32 - 1]),
                 slot=rng.choice([frame.slot, 0, 1, 65535]),
@@ -63,10 +63,10 @@ def test_spares_are_used_in_turn_and_then_a_person_is_needed() -> None:
     """The first attempt of every round fails: each round takes the next spare slot, also over rounds."""
     terms = terms_of(5, 1, rounds=8, spares=3)
     world = World(terms, offers=8)
-    world.cross = lambda to, frame: [] if frame.kind is Kind.SET and frame.ballot == 0 else [(to, frame)]
+    world.cross = lambda to, frame: [] if frame.kind is Step.SET and frame.ballot == 0 else [(to, frame)]
     assert world.run(lambda w: w.at(3), most=200)
-    slots = {frame.round: frame.slot for frame in wire(world, Kind.SET)[1] + wire(world, Kind.SET)[2]}
-    assert [f.slot for fs in wire(world, Kind.CERT).values() for f in fs if f.round < 3] == [8, 9, 10]
+    slots = {frame.round: frame.slot for frame in wire(world, Step.SET)[1] + wire(world, Step.SET)[2]}
+    assert [f.slot for fs in wire(world, Step.CERT).values() for f in fs if f.round < 3] == [8, 9, 10]
     assert slots
     assert not world.run(lambda w: w.at(4), most=100)
     assert any("used up" in party.stuck for party in world.live)
@@ -78,10 +78,10 @@ def test_spares_are_used_in_turn_and_then_a_person_is_needed() -> None:
 @pytest.mark.parametrize("what", ["batch key", "pair key"])
 def test_a_key_that_agrees_with_nothing_stops_nobody(what: str) -> None:
     class Zero(Watched):
-        def frame(self, kind: Kind, instance: int, ballot: int = 0, slot: int = 0, body: bytes = b"") -> Frame:
-            if kind is Kind.KEYS and what == "batch key":
+        def frame(self, kind: Step, instance: int, ballot: int = 0, slot: int = 0, body: bytes = b"") -> SumFrame:
+            if kind is Step.KEYS and what == "batch key":
                 body = bytes(32)
-            if kind is Kind.DEAL and what == "pair key":
+            if kind is Step.DEAL and what == "pair key":
                 deal = Deal.read(body, self.terms)
                 body = Deal(deal.keys, (bytes(32) + deal.public[0][32:], *deal.public[1:]), deal.roots).pack()
             return super().frame(kind, instance, ballot, slot, body)
@@ -97,11 +97,11 @@ def test_a_key_that_agrees_with_nothing_stops_nobody(what: str) -> None:
 
 
 def test_a_leader_that_signs_two_sets_is_named_and_opens_nothing() -> None:
-    world = prepared(drop=(Kind.SET, Kind.CERT))
-    world.run(lambda w: len(wire(w, Kind.SET)) > 0, most=3)
-    first = wire(world, Kind.SET)[0][0]
+    world = prepared(drop=(Step.SET, Step.CERT))
+    world.run(lambda w: len(wire(w, Step.SET)) > 0, most=3)
+    first = wire(world, Step.SET)[0][0]
     full = Answered.read(first.body, TERMS)
-    less = subtract(full.words, Partial.read(wire(world, Kind.WORDS)[4][0].body, TERMS).words)
+    less = subtract(full.words, Partial.read(wire(world, Step.WORDS)[4][0].body, TERMS).words)
     body = Answered(full.start, full.members[:-1], full.commits[:-1], less).pack(TERMS)
     second = replace(first, body=body).sign(keys_of(0)[0])
     for j in (1, 2, 3, 4):
@@ -109,8 +109,8 @@ def test_a_leader_that_signs_two_sets_is_named_and_opens_nothing() -> None:
     world.kill(0)  # and says nothing more
     world.cross = lambda to, frame: [(to, frame)]
     assert not world.run(lambda w: any(p.round for p in w.live), most=60)
-    assert {len(frames) for i, frames in wire(world, Kind.VOTE).items() if i} == {1}
-    assert wire(world, Kind.SHARES) == {}
+    assert {len(frames) for i, frames in wire(world, Step.VOTE).items() if i} == {1}
+    assert wire(world, Step.SHARES) == {}
     named = [party.named for party in world.live if party.named]
     assert named
     assert all(set(names) == {0} for names in named)
@@ -121,18 +121,18 @@ def test_a_set_that_one_party_heard_of_is_finished(heard: bool) -> None:
     """A set reaches one party, and its leader dies; or the leader lives, and that party's promise is not heard."""
     world = prepared()
 
-    def cross(to: int, frame: Frame) -> list[Outgoing]:
-        first = frame.kind is Kind.SET and frame.ballot == 0 and to != 3 and world.now < 4
-        unheard = not heard and frame.kind is Kind.PROMISE and frame.sender == 3 and world.now < 14
+    def cross(to: int, frame: SumFrame) -> list[Outgoing]:
+        first = frame.kind is Step.SET and frame.ballot == 0 and to != 3 and world.now < 4
+        unheard = not heard and frame.kind is Step.PROMISE and frame.sender == 3 and world.now < 14
         return [] if first or unheard else [(to, frame)]
 
     world.cross = cross
-    world.run(lambda w: 3 in wire(w, Kind.VOTE), most=3)
+    world.run(lambda w: 3 in wire(w, Step.VOTE), most=3)
     if heard:
         world.kill(0)
     assert world.run(lambda w: w.at(1), most=200)
     world.check()
-    slots = {f.slot for fs in wire(world, Kind.CERT).values() for f in fs if f.round == 0}
+    slots = {f.slot for fs in wire(world, Step.CERT).values() for f in fs if f.round == 0}
     assert slots == {0}
 
 
@@ -140,7 +140,7 @@ def test_a_slot_of_an_earlier_round_is_not_started_again() -> None:
     """Whoever leads round 1 asks for words under the slot of round 0, or for a spare that is not due."""
     world = prepared()
     assert world.run(lambda w: w.at(1), most=20)
-    start = wire(world, Kind.START)[0][0]
+    start = wire(world, Step.START)[0][0]
     world.offers = 2
     world.kill(1)
     for i in (0, 2, 3, 4):
@@ -149,19 +149,19 @@ def test_a_slot_of_an_earlier_round_is_not_started_again() -> None:
         again = replace(start, sender=1, round=1, slot=slot, body=bytes(TERMS.tree(1))).sign(keys_of(1)[0])
         for j in (0, 2, 3, 4):
             world.post(j, again)
-    before = len(wire(world, Kind.COMMIT))
+    before = len(wire(world, Step.COMMIT))
     world.run(lambda w: False, most=2)
-    assert len(wire(world, Kind.COMMIT)) == before
-    assert {f.round for fs in wire(world, Kind.COMMIT).values() for f in fs} == {0}
+    assert len(wire(world, Step.COMMIT)) == before
+    assert {f.round for fs in wire(world, Step.COMMIT).values() for f in fs} == {0}
 
 
 def test_a_lying_leader_cannot_put_in_who_did_not_answer() -> None:
     """A set with a member that never committed gets no vote; it would otherwise have to be finished for ever."""
-    world = prepared(drop=(Kind.SET,))
+    world = prepared(drop=(Step.SET,))
     world.kill(4)
-    world.run(lambda w: len(wire(w, Kind.WORDS)) >= 3, most=1)
-    world.run(lambda w: Kind.SET in {f.kind for _, f in w.sent}, most=10)
-    honest = wire(world, Kind.SET)[0][0]
+    world.run(lambda w: len(wire(w, Step.WORDS)) >= 3, most=1)
+    world.run(lambda w: Step.SET in {f.kind for _, f in w.sent}, most=10)
+    honest = wire(world, Step.SET)[0][0]
     body = bytearray(honest.body)
     assert body[32] == 0b01111
     body[32] = 0b11111
@@ -171,4 +171,4 @@ def test_a_lying_leader_cannot_put_in_who_did_not_answer() -> None:
     for j in (1, 2, 3):
         world.post(j, frame)
     world.run(lambda w: False, most=1)
-    assert not [f for fs in wire(world, Kind.VOTE).values() for f in fs if f.body[:32] == frame.digest]
+    assert not [f for fs in wire(world, Step.VOTE).values() for f in fs if f.body[:32] == frame.digest]

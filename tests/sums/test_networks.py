@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from coterie.sums.core import Outgoing
-from coterie.sums.messages import Answered, Frame, Kind, Partial
+from coterie.sums.messages import Answered, Partial, Step, SumFrame
 from coterie.sums.secrets import Context, SlotSecrets, pair_mask
 from coterie.sums.words import add
 from tests.sums.test_deaths import dealt
@@ -23,7 +23,7 @@ def rough(seed: int, n: int = 5, c: int = 1) -> World:
     world = World(terms_of(n, c), offers=3)
     loss, split, until = rng.choice([0.05, 0.2, 0.5]), set(rng.sample(range(n), n // 2)), rng.choice([4.0, 12.0, 30.0])
 
-    def cross(to: int, frame: Frame) -> list[Outgoing]:
+    def cross(to: int, frame: SumFrame) -> list[Outgoing]:
         if world.now > until:
             return [(to, frame)]
         if world.now < until / 3 and (frame.sender in split) != (to in split):
@@ -125,7 +125,7 @@ def test_words_look_uniform_to_colluders() -> None:
         world._offer(i)
     assert world.run(lambda w: w.at(1), most=20)
     where = Context(world.terms.plan, 0)
-    for frame in {f.digest: f for _, f in world.sent if f.kind is Kind.WORDS}.values():
+    for frame in {f.digest: f for _, f in world.sent if f.kind is Step.WORDS}.values():
         partial = Partial.read(frame.body, world.terms)
         words = partial.words
         for i in partial.members:

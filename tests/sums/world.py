@@ -14,11 +14,11 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
 from coterie.sums.core import Outgoing
-from coterie.sums.messages import Answered, Frame, Kind
+from coterie.sums.messages import Answered, Step, SumFrame
 from coterie.sums.noise import Layers, default_levels
-from coterie.sums.party import Party
+from coterie.sums.party import SumParty
 from coterie.sums.store import Charge, Key, MemoryStore
-from coterie.sums.terms import Terms, least_threshold
+from coterie.sums.terms import SharedTerms, least_threshold
 from coterie.sums.words import Code, to_signed
 
 FRACTION_BITS = 16
@@ -60,13 +60,13 @@ def keys_of(i: int) -> tuple[Ed25519PrivateKey, X25519PrivateKey]:
 @cache
 def terms_of(
     n: int, c: int, dropouts: int | None = None, size: int = 3, rounds: int = 2, spares: int = 4, ring: bool = True
-) -> Terms:
+) -> SharedTerms:
     t = least_threshold(n, c) if dropouts != 0 else n
     d = n - t if dropouts is None else dropouts
     layers = Layers(n, c, default_levels(d), Fraction(40_000 * n))
     around = tuple(tuple(sorted({(i - 1) % n, (i + 1) % n})) for i in range(n))
     full = tuple(tuple(j for j in range(n) if j != i) for i in range(n))
-    return Terms(
+    return SharedTerms(
         plan=bytes([n, c]) * 16,
         colluders=c,
         threshold=t,
@@ -86,7 +86,7 @@ def vector_of(i: int, round_: int, size: int) -> NDArray[np.float64]:
     return np.linspace(-1, 1, size) * (i + 1) / 8 + round_
 
 
-class Watched(Party):
+class Watched(SumParty):
     """A party whose vector and noise a test writes down, to know what the sum must be."""
 
     drawn: dict[tuple[int, int], list[NDArray[np.int64]]]
@@ -98,23 +98,23 @@ class Watched(Party):
         return layers
 
 
-Filter = Callable[[int, Frame], list[Outgoing]]
+Filter = Callable[[int, SumFrame], list[Outgoing]]
 
 
 class World:
     """N parties; `cross` sees every frame on its way and says what arrives."""
 
-    def __init__(self, terms: Terms, stores: list[Ledger] | None = None, offers: int = 10**6) -> None:
+    def __init__(self, terms: SharedTerms, stores: list[Ledger] | None = None, offers: int = 10**6) -> None:
         self.terms, self.now, self.offers = terms, 0.0, offers  # vectors are given for so many rounds
         self.stores = stores or [Ledger() for _ in range(terms.parties)]
-        self.parties: list[Party | None] = [None] * terms.parties
-        self.events: list[tuple[float, int, int, Frame]] = []
+        self.parties: list[SumParty | None] = [None] * terms.parties
+        self.events: list[tuple[float, int, int, SumFrame]] = []
         self.order = itertools.count()
         self.cross: Filter = lambda to, frame: [(to, frame)]
         self.sent: list[Outgoing] = []
         self.liars: set[int] = set()
         self.half: dict[int, int] = {}  # a party that dies with this many frames of an answer sent
-        self.make: Callable[..., Party] = Watched
+        self.make: Callable[..., SumParty] = Watched
         self.drawn: dict[tuple[int, int], list[NDArray[np.int64]]] = {}
         for i in range(terms.parties):
             self.start(i)
@@ -148,7 +148,7 @@ class World:
             for where, what in self.cross(to, frame):
                 heapq.heappush(self.events, (self.now + 0.01, next(self.order), where, what))
 
-    def post(self, to: int, frame: Frame) -> None:
+    def post(self, to: int, frame: SumFrame) -> None:
         heapq.heappush(self.events, (self.now + 0.01, next(self.order), to, frame))
 
     def kill(self, i: int) -> None:
@@ -169,7 +169,7 @@ class World:
                 self._do(i, lambda: party.tick(self.now))  # noqa: B023
                 self._offer(i)
 
-    def honest_sum(self, party: Party, round_: int) -> NDArray[np.int64]:
+    def honest_sum(self, party: SumParty, round_: int) -> NDArray[np.int64]:
         """What the total of a round must be: vectors and kept noise of the signed set."""
         value = party.known(party.row(("final", round_), bytes) or b"")
         members = Answered.read(value.body, self.terms).members
@@ -182,10 +182,10 @@ class World:
         for _, frame in self.sent:
             if frame.sender in self.liars:
                 continue
-            if frame.kind is Kind.SHARES:
+            if frame.kind is Step.SHARES:
                 given.setdefault(("slot", frame.slot), set()).add(frame.body[:32])
                 given.setdefault(("round", frame.round), set()).add(frame.body[:32])
-            if frame.kind in (Kind.COMMIT, Kind.WORDS):
+            if frame.kind in (Step.COMMIT, Step.WORDS):
                 paid = [c for c in self.stores[frame.sender].charges if c.round == frame.round]
                 assert any(c.slot == frame.slot for c in paid), "words left that were not charged"
                 assert sum(c.main for c in paid) == 1
@@ -198,7 +198,7 @@ class World:
                     assert np.array_equal(to_signed(total), self.honest_sum(party, int(key[1])))
 
     @property
-    def live(self) -> list[Party]:
+    def live(self) -> list[SumParty]:
         return [party for party in self.parties if party is not None]
 
     def run(self, done: Callable[[World], bool], most: float = 400.0) -> bool:
