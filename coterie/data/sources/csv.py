@@ -1,8 +1,16 @@
 """CSV: a table of your own, compressed or not, with a header and a label column."""
 
+from typing import Any
+
+from coterie.data import tables
+from coterie.data.dataset import Origins
 from coterie.data.tables import load_table as load
-from coterie.data.tables import table_origins as origins
 
 __all__ = ["NEEDS_PATH", "load", "origins"]
 
 NEEDS_PATH = True
+
+
+def origins(**options: Any) -> Origins:
+    """What a table is read for, by its options."""
+    return tables.table_origins(**options)
