@@ -141,8 +141,8 @@ def solve(
         delta: δ of the budget, and of the account of a given `noise`.
         noise: multiplier(s) instead of a budget; 0 is no noise, the default.
         schedule: relative noise of each round; None: uniform.
-        seed: of the simulated draws, from 0 to 2⁶⁴ − 1; None: from the operating system. Who knows it can subtract the
-            noise.
+        seed: of the simulated draws, from 0 to 2⁶⁴ − 1; None: from the operating system. Anyone who knows it can
+            subtract the noise.
         aggregate: opens Σ A_i x_i from the messages, as a secret-sum exchange does; None: a plain sum.
         ledgers: one per agent; each round is charged before its messages leave, and `BudgetExceeded` ends the run.
         record: keep every x_i.

@@ -9,7 +9,7 @@ another identity is refused, and so is one that ends before that round or holds 
 A file has a header of 512 bytes and two slots of 512 for the mark, written in turn, each with its own SHA-256: a write
 that is cut short spoils one of them, and the other is one round behind, which only makes the check that much milder.
 
-Who restores the key folder together with the ledger can be noticed by neighbours alone (`DurableLedger.reconcile`).
+Restoring the key folder together with the ledger is noticed by neighbours alone (`DurableLedger.reconcile`).
 """
 
 from __future__ import annotations

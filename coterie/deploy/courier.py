@@ -13,9 +13,9 @@ party, running on copies of its ledger, a neighbour talks to one (`hello`).
 then it is read no further, and the wire's flow control stops it. A bad frame, a gap, a repetition without end or a
 second version of a frame ends the connection, and the neighbour has to wait before the next (twice as long each time).
 
-**Rumours.** Who hears the same neighbour tells each other which frame came from it, by digest and signature, with the
-next message. So a neighbour that signs different frames for different ears is named, with both signatures as evidence,
-wherever two of its ears are neighbours too.
+**Rumours.** Parties that hear the same neighbour tell each other which frame came from it, by digest and signature,
+with the next message. So a neighbour that signs different frames for different ears is named, with both signatures as
+evidence, wherever two of its ears are neighbours too.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ __all__ = ["LoopCarry", "Program", "Test"]
 
 SMALL = 16  # in networks up to this size every agent's own model is scored on the fly …
 JUDGES = 4  # … in larger ones only these, evenly spaced
-# A core makes random bits in several passes: of more numbers than MANY it makes so many at a time as its cache keeps.
+# A core makes random bits in several passes over them: above MANY numbers, draw in blocks that stay in its cache.
 MANY, CACHED = 1 << 21, 1 << 16
 
 
@@ -156,7 +156,7 @@ class Program:
             memories.append(kept)
         return _join(parts), memories
 
-    def carry(self, arrays: Arrays, key: Key[Array, ""], t: Array, message: Any) -> tuple[Any, Int[Array, ""]]:
+    def deliver(self, arrays: Arrays, key: Key[Array, ""], t: Array, message: Any) -> tuple[Any, Int[Array, ""]]:
         """The messages as they arrive, and how many numbers were cut on the way."""
         round_key = jax.random.fold_in(key, t)
         keys = jax.vmap(lambda number: jax.random.fold_in(round_key, number))(arrays.agent_ids)
@@ -279,7 +279,7 @@ class Program:
         def speak(t: Array, c: LoopCarry) -> LoopCarry:
             draw = self.draw(cfg, arrays, key, t) if replay is None else jax.tree.map(lambda d: d[t], replay)
             state, message, sent = self.emit(cfg, arrays, t, c.state, draw)
-            message, cut = self.carry(arrays, key, t, message)
+            message, cut = self.deliver(arrays, key, t, message)
             message = jax.tree.map(lambda new, old: jnp.where(_as(sent, new), new, old), message, c.message)
             recorded = c.recorded
             if self.record:
