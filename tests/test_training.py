@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -149,3 +150,62 @@ def test_a_loss_sees_the_targets_that_it_admits() -> None:
     """In a simulation too, where nobody's own agent reads the records."""
     found = [Coding(Cut(2)).records((x, 50 * y), "a site")[1] for x, y in sites()]
     assert set(np.concatenate(found)) == {-1.0, 1.0}
+
+
+class Standardised(Squared):
+    """Least squares whose labels are moved by their mean: every one of them then says something of all the others."""
+
+    convex: ClassVar[bool] = True
+
+    def encode(self, targets: np.ndarray, classes: tuple[str, ...] | None) -> np.ndarray:
+        return targets - targets.mean()
+
+
+class Shrunk(Squared):
+    """Least squares whose records are divided by the longest."""
+
+    convex: ClassVar[bool] = True
+
+    def admit(self, features: Any, targets: Any) -> tuple[Any, Any]:
+        return features / np.abs(features).max(), targets
+
+
+@pytest.mark.parametrize(("problem", "words"), [(Standardised(2), "encode"), (Shrunk(2), "admit")])
+def test_a_loss_that_writes_a_record_by_the_others_is_refused(problem, words):
+    with pytest.raises(InputError, match=f"what {words} makes of a .* depends on the others"):
+        ct.train(problem, ct.ring(sites()), ct.dp_dsgd(clip=1.0), BUDGET, rounds=3, seed=0)
+
+
+def test_a_folder_that_promises_more_than_its_certificate_is_refused(tmp_path):
+    leaky = ct.ring(sites(), leaks=["scaled by the largest record"])
+    with pytest.warns(UserWarning, match="no privacy"):
+        run = ct.train(ct.logistic(), leaky, ct.dp_dsgd(mixing=1), BUDGET, rounds=3, seed=0)
+    run.save(tmp_path / "a")
+    file = tmp_path / "a" / "result.json"
+    whole = json.loads(file.read_text())
+    assert not ct.load(tmp_path / "a").private
+    for change, words in (
+        ({"epsilon": 0.001}, "says \\(0.001, 1e-05\\), its certificate"),
+        ({"private": True, "leaks": []}, "otherwise than its certificate"),
+    ):
+        file.write_text(json.dumps({**whole, "privacy": {**whole["privacy"], **change}}))
+        with pytest.raises(InputError, match=words):
+            ct.load(tmp_path / "a")
+
+
+def test_loading_a_folder_imports_no_module_that_it_names(tmp_path, monkeypatch):
+    (tmp_path / "evil_loss.py").write_text("raise SystemExit('imported')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    ct.train(ct.logistic(), ct.ring(sites()), ct.dp_dsgd(mixing=1), BUDGET, rounds=3, seed=0).save(tmp_path / "a")
+    for name, place in (("result.json", ("plan", "problem")), ("certificate.json", ("public",))):
+        file = tmp_path / "a" / name
+        tree = json.loads(file.read_text())
+        part = tree
+        for key in place:
+            part = part[key]
+        part["loss"] = "evil_loss.m"
+        kept = file.read_text()
+        file.write_text(json.dumps(tree))
+        with pytest.raises(InputError):
+            ct.load(tmp_path / "a")
+        file.write_text(kept)

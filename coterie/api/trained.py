@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from coterie.api.coding import Coding
 from coterie.drivers.budget import run_events
 from coterie.errors import InputError
 from coterie.experiment import Experiment, Priced
+from coterie.losses import BY_LABELS
 from coterie.network import Network
 from coterie.plan import Plan
 from coterie.privacy.events import Event, flat
@@ -265,6 +267,9 @@ def load(folder: str | Path, task: Task | None = None) -> Trained:
         with np.load(place / MODEL, allow_pickle=False) as stored:
             points, named = np.asarray(stored["points"], float), str(stored["plan"])
         plan = Plan.model_validate(result["plan"])  # no algorithm is looked up: to import a module is to run it
+        plan.problem.refuse_modules()
+        if sealed is not None:
+            _need_same(place, result, sealed, plan)
         own = plan.data.source == "memory" and plan.problem.loss is None
         if sealed is None and not own:
             raise InputError(f"{place} holds no certificate.json, which says what the model is of")
@@ -293,6 +298,25 @@ def load(folder: str | Path, task: Task | None = None) -> Trained:
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{place} is damaged, or of another version: {said}") from None
     return run
+
+
+def _need_same(place: Path, result: Mapping[str, Any], sealed: Mapping[str, Any], plan: Plan) -> None:
+    """Refuse a result.json that promises more than the certificate beside it, or is of something else."""
+    claim, said = sealed["claim"], result["privacy"]
+    if result["plan"] != sealed["plan"]:
+        raise InputError(f"{place / 'result.json'} is of another plan than certificate.json")
+    if sealed["public"]["loss"] not in ((plan.problem.loss,) if plan.problem.loss else BY_LABELS):
+        raise InputError(f"{place / 'certificate.json'} is of another loss than its plan: {sealed['public']['loss']!r}")
+    if said is None:
+        return
+    printed, proved = (math.inf if e is None else e for e in (said["epsilon"], claim["epsilon"]))
+    if said["delta"] != claim["delta"] or printed < proved * (1 - 1e-9):
+        raise InputError(
+            f"{place / 'result.json'} says ({printed:g}, {said['delta']:g}), its certificate ({proved:g}, "
+            f"{claim['delta']:g})"
+        )
+    if said["private"] != claim["private"] or list(said["leaks"]) != list(sealed["public"]["leaks"]):
+        raise InputError(f"{place / 'result.json'} says otherwise than its certificate what was read from the records")
 
 
 def _json(path: Path) -> dict[str, Any] | None:

@@ -26,15 +26,18 @@ SUMMED = 24  # records, and points, on which clipped sums are tried
 PAIRED = 48  # records, and points, that are tried in all pairs
 LABELS = (*range(12), -1, 0.5)  # beside those drawn at random
 RADII = (0.0, 1.0, 1e4, 1e6)  # of points
+ALONE = 12  # records that are written together and one by one
 ONES = 64  # features of which each is tried as the only one
 
 
 def try_facts(problem: Problem, columns: int) -> None:
     """Refuse a loss whose statements a made-up record of so many columns contradicts.
 
-    What it need not state is tried too: that a clipped gradient is no longer than the clip, and that every record adds
-    its own part to a sum, whatever the others are.
+    What it need not state is tried too: that records and labels are written one by one, that a clipped gradient is no
+    longer than the clip, and that every record adds its own part to a sum, whatever the others are.
     """
+    if complaint := _looks_at_others(problem, columns):
+        raise InputError(f"{problem.name}: {complaint}")
     features, targets, here, there = _made(problem, columns)
     if complaint := _sums(problem, features[:SUMMED], targets[:SUMMED], here[:SUMMED]):
         raise InputError(f"{problem.name}: {complaint}")
@@ -67,6 +70,26 @@ def try_facts(problem: Problem, columns: int) -> None:
             apart = np.maximum(apart, _apart(given, problem.directed))
     if complaint := _replaced(problem, apart):
         raise InputError(f"{problem.name}: {complaint}")
+
+
+def _looks_at_others(problem: Problem, columns: int) -> str | None:
+    """Whether what becomes of a record, or of its label, depends on the other records: no budget pays for that."""
+    rng = np.random.default_rng(1)
+    features = rng.standard_normal((ALONE, columns)) * 10 ** rng.uniform(-3, 3, (ALONE, 1))
+    targets = rng.choice(np.asarray(problem.labels.samples), ALONE)
+    rows, labels = problem.admit(features, targets)
+    many = problem.labels.classes
+    given = rng.normal(size=ALONE) if many is None else rng.integers(0, many, ALONE)
+    names = None if many is None else tuple(map(str, range(many)))
+    codes = problem.encode(given, names)
+    for k in range(ALONE):
+        one = slice(k, k + 1)
+        row, label = problem.admit(features[one], targets[one])
+        if not (np.array_equal(row[0], rows[k]) and np.array_equal(label[0], labels[k])):
+            return "what admit makes of a record depends on the others"
+        if not np.array_equal(problem.encode(given[one], names)[0], codes[k]):
+            return "what encode makes of a label depends on the others"
+    return None
 
 
 def _sums(problem: Problem, features: np.ndarray, targets: np.ndarray, points: np.ndarray) -> str | None:

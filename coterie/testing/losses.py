@@ -166,6 +166,11 @@ def check_records(problem: Problem) -> None:
         row, label = problem.admit(features[k : k + 1], targets[k : k + 1])
         alike = np.array_equal(row[0], rows[k]) and label[0] == labels[k]
         need(bool(alike), "what admit makes of a record depends on the others")
+    many = problem.labels.classes
+    given = rng.normal(size=20) if many is None else rng.integers(0, many, 20)
+    names = None if many is None else tuple(map(str, range(many)))
+    codes = [problem.encode(given[k : k + 1], names)[0] for k in range(20)]
+    need(np.array_equal(problem.encode(given, names), codes), "what encode makes of a label depends on the others")
     with jax.enable_x64(True):
         inside = jax.jit(problem.admit)(jnp.asarray(features), jnp.asarray(targets))
     _close(inside[0], rows, "admit makes other records inside a compiled round than on the host")
