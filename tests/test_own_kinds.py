@@ -188,3 +188,22 @@ def test_plans_of_others_run_no_module(package: Path, table: str, key: str) -> N
         validate(tree, foreign=True)
     with pytest.raises(SystemExit, match="imported"):  # so the trap is one
         validate(tree)
+
+
+def test_an_exchange_that_looks_like_a_secret_sum_is_not_priced_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its settings derive from ours, and what it opens is its own business: the budget pays for every message."""
+    (tmp_path / "loud_exchange.py").write_text(
+        '"""Loud."""\n'
+        "from coterie.exchange.kinds import broadcast, secret_sum\n\n"
+        "class Settings(secret_sum.Settings):\n    pass\n\n"
+        "def make(settings, size):\n    return broadcast.make(broadcast.Settings(), size)\n\n"
+        "statement = broadcast.statement\n"
+    )
+    (tmp_path / "loud_package").mkdir()
+    (tmp_path / "loud_exchange.py").rename(tmp_path / "loud_package" / "loud.py")
+    (tmp_path / "loud_package" / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    plan = validate({"exchange": {"kind": "loud_package.loud", "noise": "central", "honest": 4}})
+    assert (plan.exchange.sums, plan.exchange.central) == (None, False)
