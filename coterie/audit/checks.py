@@ -178,7 +178,9 @@ def noise(evidence: Evidence) -> Finding:
         c, declared = p.coupled, p.declared.scale
         limited = (p.declared.gaussian > 0) | (p.declared.pure > 0)
         said = _says_something(c.message)
-        bare = (p.declared.paid > 0) & limited & c.told & said & ~np.any(c.scale > 0, axis=2)
+        # a message at a public cut shows neither noise nor record: without noise it is wrong where the worlds differ
+        apart = np.asarray(c.gap) > 0
+        bare = (p.declared.paid > 0) & limited & c.told & said & ~np.any(c.scale > 0, axis=2) & apart
         if np.any(bare) and not prepays:
             return _refuted("noise", p, f"{_when(bare)} is charged as noised, but no noise enters the message")
         if found := _test_noise(p):
