@@ -20,6 +20,7 @@ evidence, wherever two of its ears are neighbours too.
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import logging
 import os
@@ -44,7 +45,7 @@ HISTORY = 1024  # rounds for which a second version of a frame is recognised as 
 log = logging.getLogger("coterie.deploy")
 
 
-class Courier:
+class Courier(abc.ABC):
     """The transport without the wire.
 
     Args:
@@ -183,9 +184,9 @@ class Courier:
 
     # ---- connections ----
 
+    @abc.abstractmethod
     def connect(self, peer: Peer) -> AbstractAsyncContextManager[Link]:
         """A new connection to a neighbour that waits for calls. The wire's part."""
-        raise NotImplementedError
 
     async def _dial(self, peer: Peer) -> None:
         """Keep one neighbour connected."""

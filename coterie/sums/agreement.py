@@ -11,6 +11,7 @@ Nobody can pull others into a far ballot: a party promises when its own deadline
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 
 from coterie.sums.core import Core, Missing
@@ -54,41 +55,41 @@ class Agreeing(Core):
     # -- what the parts above say --------------------------------------------------------------------------------------
 
     @property
+    @abc.abstractmethod
     def instance(self) -> int:
         """What is being agreed on now."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def check_value(self, frame: SumFrame) -> bool:
         """Whether a SET or ROSTER follows from what it refers to (without its promises)."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def check_start(self, frame: SumFrame, promises: Sequence[SumFrame]) -> bool:
         """Whether a START names the slot and a tree that it may."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def propose_fresh(self, ballot: int, promises: Sequence[SumFrame]) -> None:
         """Propose a new value in a ballot whose promises report none."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def functionals(self, value: SumFrame) -> bytes:
         """What a member adds to its vote."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def awaited(self, value: SumFrame) -> set[int]:
         """Whose votes are worth waiting for."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def became_final(self, instance: int, value: SumFrame, cert: SumFrame) -> None:
         """A value has t votes."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def evidence(self) -> tuple[bytes, bytes]:
         """The STARTs that this party answered, as a promise reports them."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def over(self, instance: int) -> bool:
         """Whether an instance is settled here."""
-        raise NotImplementedError
 
     # -- validity ------------------------------------------------------------------------------------------------------
 
@@ -152,7 +153,7 @@ class Agreeing(Core):
         """The promises that a proposal carries."""
         if frame.kind is Step.FINISH:
             return read_frames(cut(frame.body, HASH)[1], self.terms)
-        raise NotImplementedError
+        raise BadSumFrame(f"a {frame.kind.name} carries no promises")
 
     def refers_to(self, frame: SumFrame) -> list[bytes]:
         """The names of the frames that a proposal or START rests on."""

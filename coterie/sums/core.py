@@ -6,6 +6,7 @@ nothing is returned that is not stored. A party that stops anywhere goes on from
 
 from __future__ import annotations
 
+import abc
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
@@ -51,7 +52,7 @@ class Missing(Exception):
         self.digest = digest
 
 
-class Core:
+class Core(abc.ABC):
     """State and transport that the parts of a party share."""
 
     def __init__(
@@ -185,13 +186,13 @@ class Core:
             self._seen[frame.digest] = frame
             self._queue.extend(self._waiting.pop(frame.digest, ()))
 
+    @abc.abstractmethod
     def dispatch(self, frame: SumFrame) -> None:
         """Hand a frame to the part that it is for."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def closing(self, instance: int) -> list[SumFrame]:
         """The frames that tell a late party how an instance ended."""
-        raise NotImplementedError
 
     def _on_fetch(self, frame: SumFrame) -> None:
         if len(frame.body) == HASH:
@@ -211,9 +212,9 @@ class Core:
             for told in self.closing(instance) or again:
                 self.pass_on(told, whom)
 
+    @abc.abstractmethod
     def frames_for(self, instance: int, whom: int) -> list[Outgoing]:
         """Own frames of an instance that were meant for this party: they leave again, the same bytes."""
-        raise NotImplementedError
 
     def ask_how_it_ended(self, instance: int, whom: int) -> None:
         """Ask someone who seems to be ahead."""
@@ -258,6 +259,6 @@ class Core:
             self.ready = True
             self.resume()
 
+    @abc.abstractmethod
     def resume(self) -> None:
         """Go on from the ledger: the frames of what is under way leave again, the same bytes."""
-        raise NotImplementedError

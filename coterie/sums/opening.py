@@ -7,6 +7,7 @@ secrets, checks them against C_i and X_i, and shows them to all; everybody takes
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -144,9 +145,9 @@ class Opening(Rounds):
         frame = self.frame(Step.OPENED, self.round, 0, value.slot, body)
         self.commit(send=self.to_all(frame))
 
+    @abc.abstractmethod
     def doubt(self, value: SumFrame, owner: int, holders: list[int]) -> None:
         """A secret does not fit: find out whose fault it is."""
-        raise NotImplementedError
 
     # -- OPENED --------------------------------------------------------------------------------------------------------
 
@@ -215,13 +216,13 @@ class Opening(Rounds):
                 return False
         return True
 
+    @abc.abstractmethod
     def dispute(self, round_: int, value: SumFrame) -> None:
         """The words do not add up: find out who lied."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def lend(self, round_: int, value: SumFrame) -> None:
         """A member did not vote: find its functional otherwise."""
-        raise NotImplementedError
 
     def settled(self, value: SumFrame) -> list[Key]:
         """Secrets and shares that can never be needed again: first slots up to this round, spares up to those used.
@@ -237,9 +238,9 @@ class Opening(Rounds):
         gone += [("shares", slot, owner) for slot in slots for owner in self.everybody]
         return gone
 
+    @abc.abstractmethod
     def next_instance(self) -> None:
         """Go on after a round or a roster."""
-        raise NotImplementedError
 
     def closing(self, instance: int) -> list[SumFrame]:
         """SET, certificate and opening of a round; roster, certificate and deals of a batch."""
