@@ -28,6 +28,7 @@ from coterie.exchange.planned import exchange_of
 from coterie.experiment import Experiment, Priced, prepare, price
 from coterie.plan import Plan, validate
 from coterie.report.result import write_json
+from coterie.worth.judge import references as find_references
 
 __all__ = ["Cell", "ComparedMethod", "compare", "methods_of", "run_cells"]
 
@@ -96,7 +97,7 @@ def compare(
             else:
                 missing.append(epsilon)
         experiment = _experiment(method.plan)
-        references = references or experiment.references()
+        references = references or find_references(experiment)
         for batch in _batches(method, missing):
             tasks.append((method, batch, seeds))
             keys.append(k)

@@ -21,12 +21,12 @@ from coterie.algorithms.base import Algorithm, Config, Place, Public, find
 from coterie.algorithms.batches import rows
 from coterie.contracts import check_contract, need_fit, need_room, need_solvable
 from coterie.data import Dataset, Origins, find_source, split
+from coterie.data.partition import own_test as deal_test
 from coterie.data.planned import agents_of, leaks_of, load_planned, parts_of, public_sizes
 from coterie.data.store import Store
 from coterie.drivers.budget import Spending, calibrate_agents, spending
 from coterie.drivers.dry_run import need_sums
 from coterie.drivers.layout import make_layout, make_places
-from coterie.drivers.references import scores
 from coterie.drivers.simulate import Run, Test, Trace, simulate
 from coterie.errors import InputError
 from coterie.exchange.planned import central_noise, claim_of, exchange_of
@@ -102,6 +102,7 @@ class Experiment:
     features: np.ndarray  # empty, like the targets, where records are streamed from `network.store`
     targets: np.ndarray
     test: Test | None
+    own_test: Sequence[np.ndarray] | None = None  # which of the test records are each party's own
 
     def layout(self, rounds: int, shape: np.ndarray | None = None, make: Callable[..., Any] = make_layout) -> Any:
         """Lay the agents out for `rounds` rounds, on one device (a `Layout`) or as `make` does."""
@@ -140,20 +141,12 @@ class Experiment:
         trace.timing |= store.tally.since(before, trace.timing["run_s"])
         return trace
 
-    def references(self) -> dict[str, dict[str, float]]:
-        """Scores and losses of `pooled` and of `alone` (mean over the agents); none where records are streamed.
 
-        Both are minimisers: they would pass over all records hundreds of times.
-        """
-        if self.network.store is not None:
-            return {}
-        if self.test is None:
-            raise InputError("references are scored on test records, and this experiment has none")
-        return scores(self.layout(1), self.test)
+def prepare(plan: Plan, split_number: int = 0) -> Experiment:
+    """Load the data, split it over agents and build graph and problem.
 
-
-def prepare(plan: Plan) -> Experiment:
-    """Load the data, split it over agents and build graph and problem."""
+    `split_number`: another number holds other records out for testing.
+    """
     if plan.algorithm.name not in REFERENCES:
         check_contract(plan)
     if (source := find_source(plan.data.source)).stream is not None:
@@ -161,7 +154,8 @@ def prepare(plan: Plan) -> Experiment:
     if agents := agents_of(plan):
         graph_of(plan, agents)  # a bad graph is refused before data is read
     dataset = load_planned(plan)
-    train, held_out = split(dataset, plan.data.test_fraction, seed=plan.data.seed)
+    drawn = [plan.data.seed, split_number] if split_number else plan.data.seed
+    train, held_out = split(dataset, plan.data.test_fraction, seed=drawn)
     training = dataset.take(train)
     parts = parts_of(plan, training)
     problem = make_problem(plan, dataset.name, dataset.features.shape[1], dataset.classes)
@@ -174,7 +168,8 @@ def prepare(plan: Plan) -> Experiment:
     sizes = np.array([len(p) for p in parts])
     network = Network(graph, mix, problem, sizes, names, leaks=dataset.leaks)
     test = Test(*problem.admit(dataset.features[held_out], targets[held_out]))
-    return Experiment(plan, network, dataset, parts, *problem.admit(training.features, targets[train]), test)
+    owned = deal_test(training, parts, dataset.take(held_out), plan.partition.kind, seed=plan.data.seed)
+    return Experiment(plan, network, dataset, parts, *problem.admit(training.features, targets[train]), test, owned)
 
 
 def _prepare_store(plan: Plan, stream: Callable[[Path], Store]) -> Experiment:
@@ -211,19 +206,20 @@ def assemble(
     names: Sequence[str],
     origins: Origins,
     test: Test | None = None,
+    own_test: Sequence[np.ndarray] | None = None,
     columns: Sequence[str] | None = None,
 ) -> Experiment:
     """An experiment on records that are at hand; of the plan's data, partition and problem.loss nothing is used.
 
     `targets` are in the problem's coding; party i holds the records `parts[i]`; `origins` says what was read to make
-    them, and `columns` what the features are called.
+    them, `own_test` whose test records are whose, and `columns` what the features are called.
     """
     need_facts(problem, features.shape[1])
     columns = range(features.shape[1]) if columns is None else columns  # type: ignore[assignment]
     dataset = Dataset(plan.name, features, targets, None, tuple(map(str, columns or ())), origins=origins)
     graph, mix = graph_of(plan, len(parts))
     network = Network(graph, mix, problem, np.array([len(p) for p in parts]), tuple(names), leaks=dataset.leaks)
-    return Experiment(plan, network, dataset, parts, features, targets, test)
+    return Experiment(plan, network, dataset, parts, features, targets, test, own_test)
 
 
 def public_network(plan: Plan) -> Network:

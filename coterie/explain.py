@@ -25,6 +25,7 @@ from coterie.losses import by_labels
 from coterie.losses.base import find_loss
 from coterie.plan import REFERENCES, Plan
 from coterie.problems.labels import SIGNS
+from coterie.worth.judge import references as find_references
 
 __all__ = ["Rehearsal", "explain", "message_size", "rehearse"]
 
@@ -157,7 +158,7 @@ def rehearse(plan: Plan, network: Network, priced: Priced) -> Rehearsal | None:
         test=test,
     )  # fmt: skip
     trace = experiment.run(priced, [0], every=priced.rounds)
-    references = experiment.references()
+    references = find_references(experiment)
     return Rehearsal(
         network.problem.metric,
         float(trace.curves["test_score"][0, -1]),

@@ -226,6 +226,14 @@ class RunPlan(Settings):
     seed: int = Field(0, ge=0, description="first seed")
     every: int | None = Field(None, ge=1, description="measure each so many rounds; default: about 50 times")
     dtype: Literal["float64", "float32"] = Field("float64", description="float32 is faster and only for trials")
+    references: Literal["none", "alone", "pooled", "all"] = Field(
+        "all", description="what to compare with: every party alone, all records in one place, both or nothing"
+    )
+    splits: int = Field(1, ge=1, description="train/test splits over which parties are judged, each with all seeds")
+    metric: Literal["accuracy", "auc", "log-loss", "r2", "loss"] | None = Field(
+        None, description="what parties are judged by; default: accuracy, AUC where one of two classes is rare, R²"
+    )
+    specificity: float = Field(0.9, gt=0, lt=1, description="at which the recall of two classes is reported")
 
 
 class ExchangePlan(Choosing):

@@ -32,6 +32,7 @@ from coterie.problems.labels import NOTHING
 if TYPE_CHECKING:
     from coterie.api.tasks import Task
     from coterie.drivers.simulate import Trace
+    from coterie.worth.judge import Judged
 
 __all__ = ["Trained", "load"]
 
@@ -74,14 +75,15 @@ class Trained:
     @classmethod
     def of(
         cls, experiment: Experiment, priced: Priced, trace: Trace, seeds: list[int],
-        references: dict[str, dict[str, float]], coding: Coding | None = None,
+        judged: Judged | None = None, coding: Coding | None = None,
     ) -> Trained:  # fmt: skip
-        """What a trace leaves: of its first seed, the others are for study."""
+        """What a trace leaves: of its first seed, the others are for study; `judged` is what is said about it."""
         from coterie.report.result import build_result
+        from coterie.worth.judge import Judged
 
         network = experiment.network
         made = Made(experiment.plan, network, priced, trace.completed, experiment.dataset.feature_names)
-        result = build_result(experiment, priced, trace, seeds, references)
+        result = build_result(experiment, priced, trace, seeds, judged or Judged())
         points = np.asarray(trace.points[0], float)
         return cls(coding or Coding(network.problem), points, result, network.names, made)
 

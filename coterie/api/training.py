@@ -29,6 +29,7 @@ from coterie.plan import AlgorithmPlan
 from coterie.privacy.accountants import Account
 from coterie.privacy.ledger import Budget
 from coterie.problems import Problem
+from coterie.worth.judge import judge
 
 if TYPE_CHECKING:
     from coterie.api.parties import Site
@@ -91,8 +92,8 @@ def train(
     trace = experiment.run(priced, drawn)
     if not np.isfinite(trace.points).all():
         raise InputError(f"{priced.algorithm.slug} diverged: use a smaller step, a clip, or another algorithm")
-    found = experiment.references() if references else {}
-    return Trained.of(experiment, priced, trace, drawn, found, asked.coding)
+    judged = judge(experiment, trace.points, "all" if references else "none")
+    return Trained.of(experiment, priced, trace, drawn, judged, asked.coding)
 
 
 def _experiment(asked: Asked, parties: Parties, test: Site | None) -> Experiment:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import sys
@@ -68,6 +69,9 @@ def run(
 def _show(result: dict[str, Any], files: list[Path], console: Console) -> None:
     if console.quiet:
         return
+    if result["worth"] is not None:
+        _show_worth(result["worth"], console)
+        console.print()
     console.print(table(result))
     for line in notes(result):
         console.print(line)
@@ -88,6 +92,8 @@ def execute(
     from coterie.api.trained import Trained
     from coterie.experiment import prepare, price
     from coterie.plan import REFERENCES
+    from coterie.worth.judge import judge
+    from coterie.worth.splits import over_splits
 
     if plan.algorithm.name in REFERENCES:
         raise InputError(
@@ -115,31 +121,76 @@ def execute(
         return {}, []
     if trace.extras.get("resumed"):
         console.print(f"went on from round {trace.extras['resumed']}", highlight=False)
-    done = Trained.of(experiment, priced, trace, seeds, experiment.references())
+    asked = plan.run
+    judged = judge(
+        experiment, trace.points, asked.references, measure=asked.metric, specificity=asked.specificity
+    )  # fmt: skip
+    if judged.worth is not None and asked.splits > 1 and trace.completed == priced.rounds:
+        with console.status(f"judging over {asked.splits} splits") as shown:
+            told = lambda k: shown.update(f"judging over {asked.splits} splits: {k} done")  # noqa: E731
+            judged = dataclasses.replace(judged, worth=over_splits(plan, judged.worth, told))
+    done = Trained.of(experiment, priced, trace, seeds, judged)
     for warning in done.result["warnings"][len(priced.warnings) :]:
         console.print(f"[yellow]warning:[/] {escape(warning)}")
     return done.result, [] if out is None else done.save(out, key)
 
 
+COLUMNS = {"accuracy": "accuracy", "auc": "AUC", "log-loss": "log-loss", "r2": "R²", "loss": "loss"}
+EXTRA = {"test_auc": "AUC"}
+COMPARED = {"alone_s": "for every party alone", "pooled_s": "for all records in one place"}
+SHOWN = 12  # parties in the table
+
+
+def _show_worth(worth: dict[str, Any], console: Console) -> None:
+    """Every party's choices on its own test records, and the sentence that they come to."""
+    kinds = [kind for kind in ("alone", "private", "blend", "pooled") if kind in worth["mean"]]
+    shown = Table(box=None, header_style="bold", title_justify="left", title_style="bold")
+    over = f", mean of {worth['splits']} splits" if worth["splits"] > 1 else ""
+    shown.title = f"{COLUMNS[worth['metric']]} on each party's own test records{over}"
+    for column in ("party", "records", *kinds, "gain, 95 %", ""):
+        shown.add_column(column, justify="left" if column in ("party", "") else "right", no_wrap=column != "party")
+    number = lambda x: "" if x is None else f"{x:.3f}"  # noqa: E731
+
+    def line(name: str, records: str, row: dict[str, Any]) -> None:
+        known = row["gain"] is not None
+        gained = f"{row['gain']:+.3f} ± {row['high'] - row['gain']:.3f}" if known else ""
+        told = row["verdict"] if known else "too few"
+        shown.add_row(escape(name), records, *(number(row.get(kind)) for kind in kinds), gained, told)
+
+    for row in worth["parties"][:SHOWN]:
+        line(row["name"], str(row["records"]), row)
+    if kinds:
+        count = len(worth["parties"])
+        line("mean" if count == worth["of"] else f"mean of {count} of {worth['of']}", "", worth["mean"])
+    console.print(shown)
+    if len(worth["parties"]) > SHOWN:
+        console.print(f"{len(worth['parties']) - SHOWN} more parties are in result.json", highlight=False)
+    console.print(f"[bold]{escape(worth['sentence'])}[/]", highlight=False)
+
+
 def table(result: dict[str, Any]) -> Table:
-    """The run between its two references."""
+    """The run between its references, on everybody's test records."""
     from coterie.report.result import epsilon_words
 
     score = "test_accuracy" if "test_accuracy" in result["metrics"] else "test_score"
     shown = Table(box=None, header_style="bold")
-    for column in ("", "test accuracy" if score == "test_accuracy" else f"test {result['metric']}", "train loss"):
-        shown.add_column(column, justify="left" if not column else "right")
     metrics, references = result["metrics"], result["references"]
+    extra = [key for key in EXTRA if key in metrics]
+    named = "accuracy" if score == "test_accuracy" else result["metric"]
+    for column in ("everybody's test records", named, *(EXTRA[key] for key in extra), "train loss"):
+        shown.add_column(column, justify="left" if column.startswith("every") else "right", no_wrap=True)
     with_spread = lambda m: f"{m['mean']:.4f} ± {m['std']:.4f}"  # noqa: E731
 
     def yardstick(who: str, label: str) -> None:
         if who in references:  # records that are streamed have none
-            shown.add_row(label, f"{references[who][score]:.4f}", f"{references[who]['train_loss']:.4f}")
+            known = [references[who].get(key) for key in (score, *extra, "train_loss")]
+            shown.add_row(label, *("" if x is None else f"{x:.4f}" for x in known))
 
-    yardstick("alone", "alone (mean of agents)")
+    yardstick("majority", "the larger class")
+    yardstick("alone", "alone (mean of the parties)")
     epsilon = "" if result["privacy"] is None else f", {epsilon_words(result['privacy'])}"
     name = f"[bold]{result['algorithm']['name']}{epsilon}[/]"
-    shown.add_row(name, with_spread(metrics[score]), with_spread(metrics["train_loss"]))
+    shown.add_row(name, *(with_spread(metrics[key]) for key in (score, *extra, "train_loss")))
     yardstick("pooled", "pooled (all data, no privacy)")
     return shown
 
@@ -182,6 +233,9 @@ def notes(result: dict[str, Any]) -> list[str]:
         f"agents disagree by {gap:.2g} (rms); {result['bytes_sent'] / 1e6:.3g} MB sent per run; "
         f"{timing['run_s']:.2f} s for {len(result['seeds'])} seed(s) after {timing['compile_s']:.1f} s compiling"
     )
+    compared = [f"{timing[key]:.1f} s {what}" for key, what in COMPARED.items() if key in timing]
+    if compared:
+        lines.append(f"to compare: {', '.join(compared)}; --references none leaves that out")
     if "bytes_read" in timing:
         lines.append(
             f"read {timing['bytes_read'] / 1e9:.3g} GB of records from disk ({timing['records_read']:.3g} records) at "
@@ -211,6 +265,12 @@ def command(
     plan: PlanArgument = None,
     out: Annotated[Path | None, typer.Option(help="folder for result, model, certificate and report")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="independent repetitions, in one batch")] = None,
+    references: Annotated[
+        str | None, typer.Option(help="compare with: none, alone, pooled or all (the plan's run.references)")
+    ] = None,
+    splits: Annotated[
+        int | None, typer.Option(min=1, help="train/test splits over which to say who gains (the plan's run.splits)")
+    ] = None,
     set_: SetOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="no progress bar")] = False,
     key: Annotated[Path | None, typer.Option(help="PEM file of an Ed25519 private key: sign the certificate")] = None,
@@ -223,7 +283,7 @@ def command(
     process_id: Annotated[int | None, typer.Option(help="number of this process, from 0")] = None,
     processes: Annotated[int | None, typer.Option(help="how many processes run this command")] = None,
 ) -> None:
-    """Simulate a plan and compare it with pooled data and with every agent alone.
+    """Simulate a plan, and say who gains by joining: on its own test records, against what it reaches alone.
 
     Ctrl-C ends the run after the round in progress and keeps what is done.
 
@@ -233,4 +293,6 @@ def command(
 
     spread = Spread.read(devices=devices, coordinator=coordinator, process_id=process_id, processes=processes,
                          checkpoint=checkpoint, every_rounds=every_rounds)  # fmt: skip
-    run(plan, out, seeds, set_ or [], quiet, console, key, spread)
+    given = [] if references is None else [f"run.references={references}"]
+    given += [] if splits is None else [f"run.splits={splits}"]
+    run(plan, out, seeds, (set_ or []) + given, quiet, console, key, spread)

@@ -13,7 +13,7 @@ from coterie.arguments import choose
 from coterie.data.dataset import Dataset
 from coterie.errors import InputError
 
-__all__ = ["PARTITIONS", "partition", "split"]
+__all__ = ["PARTITIONS", "own_test", "partition", "split"]
 
 PARTITIONS = ("iid", "site", "dirichlet")
 """How records are dealt to agents."""
@@ -114,7 +114,7 @@ def _dirichlet(dataset: Dataset, agents: int, concentration: float, rng: np.rand
 
 
 def split(
-    dataset: Dataset, test_fraction: float | None = 0.25, *, seed: int = 0, stratify: bool = False
+    dataset: Dataset, test_fraction: float | None = 0.25, *, seed: int | Sequence[int] = 0, stratify: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sorted (training rows, test rows), at random.
 
@@ -144,3 +144,29 @@ def split(
     if not test.any() or test.all():
         raise InputError(f"test_fraction {test_fraction} of {len(dataset)} records leaves one side empty")
     return np.flatnonzero(~test), np.flatnonzero(test)
+
+
+def own_test(
+    training: Dataset, parts: Sequence[np.ndarray], held: Dataset, kind: str, *, seed: int = 0
+) -> list[np.ndarray]:
+    """The held-out rows that belong to each party: people like those whom it trains on.
+
+    By `site`: those of its site. Where records were dealt, a party gets of every class the share that it has of the
+    training records (of all records, if there are no classes); all records of a person go to one party.
+    """
+    if kind == "site":
+        assert held.sites is not None
+        return [np.flatnonzero(held.sites == site) for site in range(len(parts))]
+    rng, owner = np.random.default_rng([seed, len(held)]), np.empty(len(held), int)
+    if held.people is not None:
+        _, person = np.unique(held.people, return_inverse=True)
+        owner = (rng.permutation(person.max() + 1) % len(parts))[person]
+        return [np.flatnonzero(owner == k) for k in range(len(parts))]
+    for label in [None] if held.classes is None else range(len(held.classes)):
+        mine = np.arange(len(held)) if label is None else np.flatnonzero(held.targets == label)
+        has = [len(p) if label is None else int(np.sum(training.targets[p] == label)) for p in parts]
+        if not sum(has):
+            has = [len(p) for p in parts]
+        ends = np.round(np.cumsum(has) / sum(has) * len(mine))
+        owner[rng.permutation(mine)] = np.searchsorted(ends[:-1], np.arange(len(mine)), side="right")
+    return [np.flatnonzero(owner == k) for k in range(len(parts))]

@@ -1,12 +1,12 @@
-"""What collaboration is worth: `pooled`, the optimum of all data together, and `alone`, each agent on its own data.
+"""`pooled`: the optimum of all records in one place, and the objective that it is the optimum of.
 
-Neither is a protocol: `pooled` needs every record in one place and `alone` sends nothing. They are the two ends that
-every report shows a decentralized run between.
+It is no protocol, as it needs every record in one place: it is one of the two ends that every report shows a
+decentralized run between. The other, every party alone, is `coterie.worth.home`.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,15 +14,27 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from coterie.algorithms.batches import axes, rows
+from coterie.algorithms.batches import axes
 from coterie.drivers.layout import Arrays, Group, Layout
-from coterie.drivers.program import Test
-from coterie.problems import Solver, SolverSettings
+from coterie.problems import Problem, Solver, SolverSettings
 from coterie.problems.solve import newton_like, projected, quasi_newton
 
-JUDGED = 64  # agents, evenly spaced, whose own models are made and scored: a sample says what they are like
+__all__ = ["minimise", "objective", "pooled"]
 
-__all__ = ["alone", "pooled", "scores"]
+Of = Callable[[Array], Array]
+
+
+def minimise(
+    problem: Problem, value: Of, slope: Of, hessian: Of, start: Array, smoothness: Array | float,
+    how: SolverSettings, tolerance: float,
+) -> Array:  # fmt: skip
+    """Where `value` is least, by the solver that fits the problem; `smoothness` bounds its curvature."""
+    solver = Solver.fresh(start, problem.keeps_factor)
+    if problem.constraint is not None:
+        return projected(slope, problem.project, smoothness, solver, how, tolerance, problem.smooth).x
+    if problem.keeps_factor:
+        return newton_like(slope, hessian, solver, how, tolerance).x
+    return quasi_newton(lambda x: (value(x), slope(x)), solver, how, tolerance).x
 
 
 def pooled(layout: Layout, how: SolverSettings | None = None) -> np.ndarray:
@@ -39,52 +51,23 @@ def pooled(layout: Layout, how: SolverSettings | None = None) -> np.ndarray:
                 total += jnp.sum(jax.vmap(lambda s: getattr(s, f_name)(x), (axes(g.shards),))(g.shards), axis=0)
             return total / place.agents
 
-        solver = Solver.fresh(x, problem.keeps_factor)
-        if problem.constraint is not None:
-            weight = jnp.max(place.unit * place.count)
-            smooth = weight * problem.smoothness + place.ridge
-            slope = lambda v: mean("slope", v)  # noqa: E731
-            return projected(slope, problem.project, smooth, solver, how, tolerance, problem.smooth).x
-        if problem.keeps_factor:
-            return newton_like(lambda v: mean("slope", v), lambda v: mean("hessian", v), solver, how, tolerance).x
-        return quasi_newton(lambda v: (mean("value", v), mean("slope", v)), solver, how, tolerance).x
+        value, slope, hessian = (lambda v, name=name: mean(name, v) for name in ("value", "slope", "hessian"))
+        smoothness = jnp.max(place.unit * place.count) * problem.smoothness + place.ridge
+        return minimise(problem, value, slope, hessian, x, smoothness, how, tolerance)
 
     with jax.enable_x64(dtype == jnp.float64):
         return np.asarray(jax.jit(solve)(place.start, layout.placed.groups))
 
 
-def alone(layout: Layout, most: int | None = None) -> np.ndarray:
-    """(agents, dim): every agent's own minimiser of f_i, in the plan's order; of so many, evenly spaced, if `most`."""
-    place, dtype = layout.placed.place, layout.arrays.place.start.dtype
-    everybody = np.arange(place.agents)
-    chosen = everybody if most is None else np.unique(np.linspace(0, place.agents - 1, most).astype(int))
-    where = layout.restore(everybody)[chosen]  # their places in the layout
-    found = np.empty((len(chosen), *place.start.shape), dtype)
-    with jax.enable_x64(dtype == jnp.float64):
-        zero = jnp.zeros_like(place.start)
-        tolerance = 1e-8 if dtype == jnp.float64 else 1e-5
-        one = jax.jit(lambda s: s.argmin(zero, 0.0, s.solver(place.start), tolerance)[0])
-        for g in layout.placed.groups:
-            here = np.flatnonzero((g.low <= where) & (where < g.high))
-            if len(here):
-                few = rows(g.shards, where[here] - g.low)
-                found[here] = jax.vmap(one, (axes(few),))(few)
-    return found
+def objective(layout: Layout) -> Callable[[np.ndarray], float]:
+    """The mean of all parties' objectives, as a function of a point."""
+    compiled = jax.jit(_objective)
 
+    def of(x: np.ndarray) -> float:
+        with jax.enable_x64(layout.arrays.place.start.dtype == jnp.float64):
+            return float(compiled(layout.placed, jnp.asarray(x, layout.arrays.place.start.dtype)))
 
-def scores(layout: Layout, test: Test) -> dict[str, dict[str, float]]:
-    """Scores and losses of `pooled` and of `alone` (mean over the agents, or over `JUDGED` of many)."""
-    with jax.enable_x64(layout.arrays.place.start.dtype == jnp.float64):
-        objective = partial(jax.jit(_objective), layout.placed)
-        held_out = jnp.asarray(test.features), jnp.asarray(test.targets)
-        score = jax.jit(layout.problem.score)  # all records are arguments: as constants they would be in the program
-        out = {}
-        for name, points in (("pooled", pooled(layout)[None]), ("alone", alone(layout, JUDGED))):
-            out[name] = {
-                "train_loss": float(np.mean([objective(jnp.asarray(x)) for x in points])),
-                "test_score": float(np.mean([score(jnp.asarray(x), *held_out) for x in points])),
-            }
-        return out
+    return of
 
 
 def _objective(arrays: Arrays, x: Array) -> Array:

@@ -27,6 +27,7 @@ class Logistic(Linear):
     scored: ClassVar[bool] = True
     directed: ClassVar[bool] = True
     monotone: ClassVar[bool] = True
+    likely: ClassVar[bool] = True
 
     @property
     def lipschitz(self) -> float:

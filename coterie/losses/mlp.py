@@ -8,7 +8,7 @@ gradient is ever formed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -41,6 +41,7 @@ class Perceptron(Problem):
     sizes: tuple[int, ...] = eqx.field(static=True)
     activation: Activation = eqx.field(static=True, default="tanh")
     constraint: Constraint | None = None
+    likely: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -113,6 +114,9 @@ class Perceptron(Problem):
             d = weights[:, None] * d
             parts += [(a.T @ d).reshape(-1), jnp.sum(d, axis=0)]
         return jnp.concatenate(parts)
+
+    def evidence(self, x: Float[Array, " d"], features: Array) -> Float[Array, "rows classes"]:
+        return self.forward(x, features)[-1]
 
     def predict(self, x: Float[Array, " d"], features: Array) -> Array:
         return jnp.argmax(self.forward(x, features)[-1], axis=1)

@@ -33,6 +33,7 @@ class Softmax(Problem):
     bound: float = eqx.field(static=True, default=1.0)
     constraint: Constraint | None = None
     convex: ClassVar[bool] = True
+    likely: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -85,6 +86,9 @@ class Softmax(Problem):
             norms = jnp.linalg.norm(gap, axis=1) * jnp.linalg.norm(features, axis=1)
             weights = weights * clip_factor(norms, clip)
         return (features.T @ (weights[:, None] * gap)).reshape(-1)
+
+    def evidence(self, x: Float[Array, " d"], features: Array) -> Float[Array, "rows classes"]:
+        return self.scores(x, features)
 
     def predict(self, x: Float[Array, " d"], features: Array) -> Array:
         return jnp.argmax(self.scores(x, features), axis=1)

@@ -7,7 +7,7 @@ agent's records is `coterie.problems.shards`.
 from __future__ import annotations
 
 import abc
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -31,6 +31,8 @@ HARMLESS = {
     "name",
     "metric",
     "predict",
+    "evidence",
+    "likely",
     "score",
     "encode",
     "start",
@@ -173,6 +175,13 @@ class Problem(eqx.Module):
     @abc.abstractmethod
     def predict(self, x: Float[Array, " d"], features: Array) -> Array:
         """Predicted targets, in the coding of `encode`."""
+
+    likely: ClassVar[bool] = False
+    """Whether softmax(`evidence`) are the chances of the classes, whose log-likelihood is the loss."""
+
+    def evidence(self, x: Float[Array, " d"], features: Array) -> Float[Array, "rows classes"] | None:
+        """What speaks for each class, more is more; None where a loss does not say, or has no classes."""
+        return None
 
     def score(self, x: Float[Array, " d"], features: Array, targets: Array) -> Float[Array, ""]:
         """How good the predictions are; more is better (see `metric`)."""

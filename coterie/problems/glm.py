@@ -74,3 +74,9 @@ class Linear(Problem):
     def predict(self, x: Float[Array, " d"], features: Array) -> Array:
         score = features @ x
         return score if self.labels.classes is None else jnp.where(score > 0, 1.0, -1.0)
+
+    def evidence(self, x: Float[Array, " d"], features: Array) -> Float[Array, "rows classes"] | None:
+        if self.labels.classes is None:
+            return None
+        score = features @ x
+        return jnp.stack([jnp.zeros_like(score), score], axis=1)

@@ -4,9 +4,9 @@ Written atomically.
 
 Schema of result.json, version 1 (docs/result.md):
     schema, coterie, plan, algorithm {name, settings}, seeds, rounds, completed_rounds, interrupted,
-    metrics.{train_loss, test_accuracy | test_score, consensus_gap}.{mean, std, per_seed},
+    metrics.{train_loss, test_accuracy | test_score, consensus_gap, test_auc, …}.{mean, std, per_seed},
     curves.{round, train_loss, …} (means over seeds), curves.std.{train_loss, …},
-    references.{pooled, alone}.{train_loss, test_accuracy | test_score},
+    references.{pooled, alone, majority}.{train_loss, test_accuracy | test_score, test_auc, …}, worth (or null),
     privacy (null for an algorithm without), exchange, evaluation, timing.{compile_s, run_s}, bytes_sent, noise_source,
     warnings
 """
@@ -36,6 +36,8 @@ from coterie.problems import Problem
 from coterie.report import certificate
 from coterie.report.released import MODEL, run_model
 from coterie.report.statements import assumptions
+from coterie.worth.judge import Judged
+from coterie.worth.verdict import sentence
 
 __all__ = [
     "SCHEMA",
@@ -54,21 +56,21 @@ SCHEMA = 1
 
 
 def build_result(
-    experiment: Experiment, priced: Priced, trace: Trace, seeds: list[int], references: dict[str, dict[str, float]]
+    experiment: Experiment, priced: Priced, trace: Trace, seeds: list[int], judged: Judged
 ) -> dict[str, Any]:
     """The content of result.json as plain data."""
     with np.errstate(invalid="ignore", over="ignore"):  # a run that diverged has a result too
-        return _content(experiment, priced, trace, seeds, references)
+        return _content(experiment, priced, trace, seeds, judged)
 
 
-def _content(
-    experiment: Experiment, priced: Priced, trace: Trace, seeds: list[int], references: dict[str, dict[str, float]]
-) -> dict[str, Any]:
+def _content(experiment: Experiment, priced: Priced, trace: Trace, seeds: list[int], judged: Judged) -> dict[str, Any]:
     problem, degrees = experiment.network.problem, experiment.network.graph.degrees
     sent = (trace.bytes * degrees).mean(0)
     score = "test_accuracy" if problem.metric == "accuracy" else "test_score"
     rename = {"test_score": score}
     last = {rename.get(k, k): v[:, -1] for k, v in trace.curves.items()}
+    last |= {k: np.array(v) for k, v in judged.metrics.items()}
+    privacy = privacy_block(experiment.plan, problem, priced)
     curves: dict[str, Any] = {"round": trace.rounds.tolist()}
     curves |= {rename.get(k, k): v.mean(0).tolist() for k, v in trace.curves.items()}
     curves["std"] = {rename.get(k, k): v.std(0).tolist() for k, v in trace.curves.items()}
@@ -90,15 +92,22 @@ def _content(
             k: {"mean": float(v.mean()), "std": float(v.std()), "per_seed": v.tolist()} for k, v in last.items()
         },
         "curves": curves,
-        "references": {r: {rename.get(k, k): v for k, v in d.items()} for r, d in references.items()},
-        "privacy": privacy_block(experiment.plan, problem, priced),
+        "references": {r: {rename.get(k, k): v for k, v in d.items()} for r, d in judged.references.items()},
+        "worth": _worth(judged, privacy),
+        "privacy": privacy,
         "exchange": exchange_block(experiment, priced),
         "evaluation": "metrics, curves and references are computed on the data without noise: for study, not a release",
-        "timing": trace.timing,
+        "timing": trace.timing | judged.seconds,
         "bytes_sent": float(sent.sum()),
         "noise_source": "simulation: seeded floating-point noise, for study only; nothing here protects anybody",
-        "warnings": priced.warnings + _diverged(trace) + _cut(trace),
+        "warnings": priced.warnings + _diverged(trace) + _cut(trace) + judged.warnings,
     }
+
+
+def _worth(judged: Judged, privacy: dict[str, Any] | None) -> dict[str, Any] | None:
+    if judged.worth is None:
+        return None
+    return {**judged.worth, "sentence": sentence(judged.worth, epsilon_words(privacy))}
 
 
 def exchange_block(experiment: Experiment, priced: Priced) -> dict[str, Any]:

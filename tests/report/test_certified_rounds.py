@@ -93,7 +93,7 @@ def test_an_interrupted_run_charges_the_message_that_nobody_heard(tmp_path: Path
     priced = price(plan, experiment.network)
     trace = experiment.run(priced, [0])
     trace.completed = 3
-    Trained.of(experiment, priced, trace, [0], experiment.references()).save(tmp_path)
+    Trained.of(experiment, priced, trace, [0]).save(tmp_path)
     sealed = parse((tmp_path / "certificate.json").read_text("utf-8"))
     assert {g["rounds"] for g in sealed["agents"]} == {4}
     assert rejection(sealed, strict=True, folder=tmp_path) is None

@@ -1,0 +1,206 @@
+"""A run beside what its parties could have done otherwise: alone, with all records in one place, by a constant.
+
+Every party's model is scored on that party's own test records, because those are the patients that it treats; then on
+everybody's. All of it reads the records without noise: it is for study, and nothing of it is released.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.drivers.references import objective, pooled
+from coterie.errors import InputError
+from coterie.experiment import Experiment
+from coterie.worth.home import at_home, room
+from coterie.worth.measures import LESS, MEASURES, Answers, default_measure, numbered, say, summary
+from coterie.worth.verdict import gain, mean_gain, value
+
+__all__ = ["JUDGED", "UNKNOWN", "Judged", "References", "judge", "references"]
+
+References = Literal["none", "alone", "pooled", "all"]
+JUDGED = 64  # parties, evenly spaced, whose models are made and scored: a sample says what they are like
+SCORED = 16  # of them, whose models are scored on everybody's test records in every way
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What is said about a run beside its own curves."""
+
+    metrics: dict[str, list[float]] = field(default_factory=dict)  # of the run, one number for each seed
+    references: dict[str, dict[str, float]] = field(default_factory=dict)
+    worth: dict[str, Any] | None = None
+    seconds: dict[str, float] = field(default_factory=dict)  # what each reference took
+    warnings: list[str] = field(default_factory=list)
+
+
+def judge(
+    experiment: Experiment, points: NDArray | None, asked: References = "all", *, measure: str | None = None,
+    specificity: float = 0.9,
+) -> Judged:  # fmt: skip
+    """Score a run (`points`: seeds × parties × numbers; None: the references alone), and what `asked` for beside it."""
+    if experiment.network.store is not None or experiment.test is None:
+        return Judged()
+    problem, test = experiment.network.problem, experiment.test
+    everybody = test.features, test.targets
+
+    def ask(x: NDArray) -> Answers:  # all records at once: one compiled program for every party and model
+        return say(problem, x, *everybody)
+
+    run = None if points is None else np.asarray(points, float)
+    if run is not None and not np.isfinite(run).all():
+        run = None  # it diverged, and a warning says so
+    seconds, found = {}, {}
+    metrics: dict[str, list[float]] = {}
+    said: list[list[Answers]] = []
+    if run is not None:
+        some = _spaced(run.shape[1], SCORED)
+        said = [[ask(x) for x in seed[some]] for seed in run]
+        of_seeds = [_mean(summary(s, specificity) for s in models) for models in said]
+        metrics = {key: [one[key] for one in of_seeds] for key in of_seeds[0]}
+    layout = experiment.layout(1)
+    train_loss = objective(layout)
+
+    def tell(models: NDArray) -> dict[str, float]:
+        heard = [ask(x) for x in models]
+        few = [summary(heard[k], specificity) for k in _spaced(len(models), SCORED)]
+        loss, score = (float(np.mean(v)) for v in ([train_loss(x) for x in models], [one.whole for one in heard]))
+        return {"train_loss": loss, "test_score": score} | _mean(few)
+
+    chosen = _spaced(len(experiment.parts), JUDGED)
+    centre = alone = blends = None
+    if asked in ("pooled", "all"):
+        began = time.perf_counter()
+        centre = np.asarray(pooled(layout), float)
+        found["pooled"] = tell(centre[None])
+        seconds["pooled_s"] = time.perf_counter() - began
+    if asked in ("alone", "all"):
+        began = time.perf_counter()
+        alone, blends = _homes(experiment, chosen, None if run is None else run[0])
+        found["alone"] = tell(alone)
+        seconds["alone_s"] = time.perf_counter() - began
+    if problem.labels.classes is not None and asked != "none":
+        found["majority"] = _majority(experiment, specificity)
+    worth = None
+    if run is not None and alone is not None and experiment.own_test is not None:
+        by = measure or default_measure(problem, numbered(problem, test.targets))
+        worth = _worth(experiment, by, chosen, run, alone, blends, centre)
+    warnings = _complaints(said, found, worth) if said else []
+    return Judged(metrics, found, worth, seconds, warnings)
+
+
+def references(experiment: Experiment) -> dict[str, dict[str, float]]:
+    """Scores and losses of `pooled` and of `alone` (mean over the parties); none where records are streamed."""
+    if experiment.network.store is None and experiment.test is None:
+        raise InputError("references are scored on test records, and this experiment has none")
+    return judge(experiment, None).references
+
+
+def _spaced(count: int, most: int) -> NDArray[np.int64]:
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(int))
+
+
+def _mean(rows: Iterable[dict[str, float]]) -> dict[str, float]:
+    rows = list(rows)
+    return {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
+
+
+def _homes(experiment: Experiment, chosen: NDArray, run: NDArray | None) -> tuple[NDArray, NDArray]:
+    """The chosen parties' own models, and their blends with their private ones (none without a run)."""
+    problem, found = experiment.network.problem, []
+    mine = [experiment.parts[i] for i in chosen]
+    for i, rows, size in zip(chosen, mine, room([len(rows) for rows in mine]), strict=True):
+        centres = np.empty((0, problem.dim)) if run is None else run[i : i + 1]
+        records = experiment.features[rows], experiment.targets[rows]
+        found.append(at_home(problem, *records, centres, seed=int(i), rows=size))
+    return np.array([home.alone for home in found]), np.array([home.blends for home in found])
+
+
+def _majority(experiment: Experiment, specificity: float) -> dict[str, float]:
+    """What the larger class of the training records, said of everybody with its share as the chance, would reach."""
+    problem, test = experiment.network.problem, experiment.test
+    assert test is not None
+    trained, truth = (numbered(problem, t) for t in (experiment.targets, test.targets))
+    classes = np.unique(np.concatenate([trained, truth]))
+    share = np.array([np.mean(trained == c) for c in classes])
+    most = classes[int(share.argmax())]
+    out = {"test_score": float(np.mean(truth == most))} if problem.metric == "accuracy" else {}
+    if problem.likely:
+        chance = np.maximum(share, 1e-12)[np.searchsorted(classes, truth)]
+        out["test_log_loss"] = float(-np.mean(np.log(chance)))
+        if problem.labels.classes == 2:
+            out |= {"test_auc": 0.5, "test_recall": 1 - specificity}
+    return out
+
+
+def _worth(
+    experiment: Experiment, by: str, chosen: NDArray, run: NDArray, alone: NDArray, blends: NDArray | None,
+    centre: NDArray | None,
+) -> dict[str, Any]:  # fmt: skip
+    """Every chosen party's table row, their mean, and what can be said of both."""
+    problem, test, owned = experiment.network.problem, experiment.test, experiment.own_test
+    assert test is not None
+    assert owned is not None
+    assert blends is not None
+    rows, gains = [], []
+    for k, i in enumerate(chosen):
+        mine = owned[i]
+        ask = lambda x: say(problem, x, test.features, test.targets).take(mine)  # noqa: B023, E731
+        row: dict[str, Any] = {"name": experiment.network.names[i], "records": len(experiment.parts[i]),
+                               "test_records": len(mine)}  # fmt: skip
+        models = {"alone": [alone[k]], "private": list(run[:, i]), "blend": list(blends[k])}
+        if centre is not None:
+            models["pooled"] = [centre]
+        said = {name: [ask(x) for x in those] for name, those in models.items()} if len(mine) else {}
+        row |= {name: _value(by, those) for name, those in said.items()}
+        found = gain(by, said["private"], said["alone"][0]) if said else None
+        gains.append(found)
+        rows.append(row)
+    known = [g for g in gains if g is not None]
+    for row, found in zip(rows, gains, strict=True):
+        row |= UNKNOWN if found is None else found.told(len(known))
+    whole = [row for row, found in zip(rows, gains, strict=True) if found is not None]
+    names = [name for name in ("alone", "private", "pooled", "blend") if whole and name in whole[0]]
+    mean: dict[str, Any] = {name: float(np.mean([row[name] for row in whole])) for name in names}
+    return {
+        "metric": by,
+        "meaning": MEASURES[by],
+        "better": "less" if by in LESS else "more",
+        "of": len(experiment.parts),
+        "seeds": len(run),
+        "parties": rows,
+        "splits": 1,
+        "mean": mean | (mean_gain(known).told() if known else UNKNOWN),
+    }
+
+
+def _value(by: str, said: Sequence[Answers]) -> float | None:
+    found = [value(by, one) for one in said]
+    return None if any(v is None for v in found) else float(np.mean([v for v in found if v is not None]))
+
+
+UNKNOWN = {"gain": None, "low": None, "high": None, "verdict": None}
+
+
+def _complaints(
+    said: list[list[Answers]], found: dict[str, dict[str, float]], worth: dict[str, Any] | None
+) -> list[str]:  # fmt: skip
+    """What must not go unsaid: a model that is a constant, or no better than one, or than staying alone."""
+    out, models = [], [one for seed in said for one in seed]
+    if models[0].classes is not None:
+        constant = [one for one in models if len(np.unique(one.predicted)) == 1]
+        if constant:
+            every = "the model says" if len(constant) == len(models) else f"{len(constant)} of {len(models)} models say"
+            out.append(f"{every} one class of every test record: its accuracy is that of a constant")
+        right = float(np.mean([np.mean(one.predicted == one.truth) for one in models]))
+        constant_right = found.get("majority", {}).get("test_score")
+        if not constant and constant_right is not None and right < constant_right:
+            out.append(f"accuracy {right:.4f} is below {constant_right:.4f}, what the larger class alone would reach")
+    if worth is not None and worth["mean"]["verdict"] == "loses":
+        out.append("on their own test records the parties do better alone, without any ε")
+    return out

@@ -1,0 +1,61 @@
+"""The same question over several train/test splits: a verdict should not hang on which records were held out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from coterie.experiment import prepare, price
+from coterie.plan import Plan
+from coterie.worth.judge import UNKNOWN, judge
+from coterie.worth.verdict import Gain
+
+__all__ = ["combine", "over_splits"]
+
+MODELS = ("alone", "private", "pooled", "blend")
+
+
+def over_splits(plan: Plan, first: dict[str, Any], report: Callable[[int], None] = lambda _: None) -> dict[str, Any]:
+    """What parties gain over all of the plan's splits, of which `first` is the first; `report` hears of each."""
+    found, asked = [first], plan.run
+    seeds = [asked.seed + k for k in range(asked.seeds)]
+    for number in range(1, asked.splits):
+        experiment = prepare(plan, number)
+        trace = experiment.run(price(plan, experiment.network), seeds)
+        told = judge(experiment, trace.points, asked.references, measure=first["metric"]).worth
+        assert told is not None
+        found.append(told)
+        report(number + 1)
+    return combine(found)
+
+
+def combine(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One table of several splits' tables: means, and intervals that know that splits overlap."""
+    first = found[0]
+    by_name = [{row["name"]: row for row in one["parties"]} for one in found]
+    rows, known = [], []
+    for row in first["parties"]:
+        mine = [rows[row["name"]] for rows in by_name]
+        each = np.array([one["gain"] for one in mine if one["gain"] is not None], float)
+        gained = Gain.of_splits(each, row["test_records"] / row["records"]) if len(each) > 1 else None
+        rows.append({**row, **_means(mine), **UNKNOWN})
+        known.append(gained)
+    count = sum(one is not None for one in known)
+    for row, gained in zip(rows, known, strict=True):
+        row |= UNKNOWN if gained is None else gained.told(count)
+    means = [one["mean"] for one in found]
+    each = np.array([one["gain"] for one in means if one["gain"] is not None], float)
+    share = sum(row["test_records"] for row in rows) / sum(row["records"] for row in rows)
+    told = Gain.of_splits(each, share).told() if len(each) > 1 else UNKNOWN
+    return {**first, "parties": rows, "splits": len(found), "mean": _means(means) | told}
+
+
+def _means(rows: Sequence[dict[str, Any]]) -> dict[str, float | None]:
+    out: dict[str, float | None] = {}
+    for name in MODELS:
+        if name in rows[0]:
+            values = [row[name] for row in rows if row.get(name) is not None]
+            out[name] = float(np.mean(values)) if values else None
+    return out

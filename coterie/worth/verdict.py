@@ -1,0 +1,136 @@
+"""Who gains by joining: differences between two models on the same records, with their errors, and one sentence.
+
+A party's gain is what the private model adds, on the party's own test records, to what the party reaches alone. Its
+interval comes from the paired differences of records and, where there are several, of seeds. Intervals of parties hold
+all together (Bonferroni), so among a hundred parties that gain nothing none is called a winner by chance; that of the
+mean is for itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+from coterie.worth.measures import LESS, Answers, parts
+
+__all__ = ["Gain", "Verdict", "gain", "mean_gain", "sentence", "value"]
+
+Verdict = Literal["gains", "loses", "cannot tell"]
+LEVEL = 0.95
+NAMED = 5  # parties that a sentence names
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How much better (positive) one model is than another, and how well that is known."""
+
+    by_seed: NDArray[np.float64]
+    records: float  # variance that comes from having so few test records; of splits: from having so few of those
+    freedom: float = math.inf  # degrees of freedom of that variance
+
+    @classmethod
+    def of_splits(cls, each: NDArray, share: float) -> Gain:
+        """Of one difference for each of several random splits that hold out `share` test records per training record.
+
+        Splits overlap, so their differences are not independent: the variance of the mean is (1/K + share) times
+        theirs (Nadeau and Bengio 2003), with K − 1 degrees of freedom.
+        """
+        return cls(np.array([each.mean()]), (1 / len(each) + share) * float(each.var(ddof=1)), len(each) - 1)
+
+    @property
+    def mean(self) -> float:
+        return float(self.by_seed.mean())
+
+    @property
+    def error(self) -> float:
+        """Standard error: of records, and of seeds where there are several."""
+        seeds = float(self.by_seed.var(ddof=1)) / len(self.by_seed) if len(self.by_seed) > 1 else 0.0
+        return math.sqrt(self.records + seeds)
+
+    def interval(self, of: int = 1) -> tuple[float, float]:
+        """Its 95 % interval, as one of so many that hold together."""
+        reach = float(student.isf((1 - LEVEL) / 2 / of, self.freedom)) * self.error
+        return self.mean - reach, self.mean + reach
+
+    def verdict(self, of: int = 1) -> Verdict:
+        """What can be said at 95 %."""
+        low, high = self.interval(of)
+        return "gains" if low > 0 else "loses" if high < 0 else "cannot tell"
+
+    def told(self, of: int = 1) -> dict[str, Any]:
+        """As in result.json."""
+        low, high = self.interval(of)
+        return {"gain": self.mean, "low": low, "high": high, "verdict": self.verdict(of)}
+
+
+def value(measure: str, said: Answers) -> float | None:
+    """The measure itself; None where these records cannot tell."""
+    found = parts(measure, said)
+    if found is None:
+        return None
+    return float(found[0][found[1][0]].mean()) * (-1 if measure in LESS else 1)
+
+
+def gain(measure: str, mine: Sequence[Answers], other: Answers) -> Gain | None:
+    """What `mine` (one answer for each seed) adds to `other` on the same records; None where they cannot tell."""
+    base, found = parts(measure, other), [parts(measure, said) for said in mine]
+    if base is None or any(f is None for f in found):
+        return None
+    each = np.array([f[0] - base[0] for f in found if f is not None])
+    groups = base[1]
+    if any(len(group) < 2 for group in groups):
+        return None
+    spread = sum(float(each.mean(axis=0)[group].var(ddof=1)) / len(group) for group in groups)
+    return Gain(each[:, groups[0]].mean(axis=1), spread)
+
+
+def mean_gain(gains: Sequence[Gain]) -> Gain:
+    """The mean over parties: their records are apart, their seeds are the same."""
+    return Gain(np.mean([g.by_seed for g in gains], axis=0), sum(g.records for g in gains) / len(gains) ** 2)
+
+
+def sentence(worth: dict[str, Any], epsilon: str) -> str:
+    """Who gains, how much, and who should not join.
+
+    `worth` is as in result.json, `epsilon` says at which budget.
+    """
+    mean, measure, rows = worth["mean"], worth["metric"], worth["parties"]
+    judged = [row for row in rows if row["verdict"] is not None]
+    if not judged:
+        return f"Cannot tell whether joining pays at {epsilon}: too few test records of each class at every party."
+    of = {v: [row["name"] for row in judged if row["verdict"] == v] for v in ("gains", "loses", "cannot tell")}
+    say = lambda x: f"{x:+.3f}"  # noqa: E731
+    on = f"{measure.upper() if measure == 'auc' else measure} on own test records"
+    interval = f"95 % interval {say(mean['low'])} to {say(mean['high'])}"
+    head = {
+        "gains": f"Joining pays at {epsilon}: {say(mean['gain'])} {on} over staying alone, mean of the parties ",
+        "loses": f"Joining does not pay at {epsilon}: {say(mean['gain'])} {on} against staying alone, mean of the "
+        "parties ",
+        "cannot tell": f"Cannot tell whether joining pays at {epsilon}: {say(mean['gain'])} {on} against staying "
+        "alone, mean of the parties ",
+    }[mean["verdict"]] + f"({interval})."
+    tail = []
+    if of["gains"]:
+        tail.append(f"{_names(of['gains'], len(judged))} {'gains' if len(of['gains']) == 1 else 'gain'}")
+    elif mean["verdict"] != "gains":
+        tail.append("nobody is seen to gain")
+    if of["loses"]:
+        tail.append(f"{_names(of['loses'], len(judged))} should not join at this ε")
+    if of["cannot tell"]:
+        which = "no single party" if len(of["cannot tell"]) == len(judged) else _names(of["cannot tell"], len(judged))
+        verb = "can" if which == "no single party" else "cannot"
+        tail.append(f"of {which} these records {verb} tell")
+    said = "; ".join(tail)
+    return f"{head} {said[:1].upper()}{said[1:]}."
+
+
+def _names(names: list[str], of: int) -> str:
+    if len(names) == of and of > 1:
+        return "all of them"
+    return ", ".join(names) if len(names) <= NAMED else f"{len(names)} of {of} parties"
