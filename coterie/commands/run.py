@@ -179,7 +179,7 @@ def table(result: dict[str, Any]) -> Table:
     named = "accuracy" if score == "test_accuracy" else result["metric"]
     for column in ("everybody's test records", named, *(EXTRA[key] for key in extra), "train loss"):
         shown.add_column(column, justify="left" if column.startswith("every") else "right", no_wrap=True)
-    with_spread = lambda m: f"{m['mean']:.4f} ± {m['std']:.4f}"  # noqa: E731
+    with_spread = lambda m: f"{m['mean']:.4f} ± {m['std']:.3f}"  # noqa: E731
 
     def yardstick(who: str, label: str) -> None:
         if who in references:  # records that are streamed have none

@@ -40,12 +40,14 @@ SHIFT, SEVERITY, BLIND, QUIET = 0.8, 0.3, 0.65, 0.1
 
 
 def make_clinics(
-    seed: int = 0, sites: int = 5, records: int = 3000, features: int = 12, strength: float = 1.0
-) -> Dataset:
+    seed: int = 0, sites: int = 5, records: int = 3000, features: int = 12, strength: float = 1.0,
+    unlike: float = 1.0,
+) -> Dataset:  # fmt: skip
     """Patients of several clinics that differ in size (3 to 1) and case mix but share one truth.
 
     `features` counts the constant; beyond the named attributes come `marker_1`, … with effects ±0.5. `strength`
-    multiplies all effects. The same seed gives the same patients.
+    multiplies all effects, `unlike` (0 to 1) SHIFT and BLIND: at 0 every clinic sees the same kind of patients. The
+    same seed gives the same patients.
 
     >>> data = make_clinics(seed=0)
     >>> data.features.shape, [int((data.sites == s).sum()) for s in range(5)]
@@ -56,6 +58,8 @@ def make_clinics(
             "make_clinics needs sites >= 1, records >= 10 a site and features >= 2, "
             f"got sites={sites}, records={records}, features={features}"
         )
+    if not 0 <= unlike <= 1:
+        raise InputError(f"unlike must lie between 0 and 1, got {unlike}")
     rng = np.random.default_rng(seed)
     extra = {f"marker_{k}": 0.5 if k % 2 else -0.5 for k in range(1, features - len(EFFECTS))}
     names = (*EFFECTS, *extra)[: features - 1]
@@ -65,8 +69,9 @@ def make_clinics(
     site = np.repeat(np.arange(sites), np.diff(bounds, prepend=0))
 
     p = features
-    shift = SHIFT * rng.standard_normal((sites, p - 1))
-    spread = np.where(rng.permuted(np.tile(np.arange(p - 1), (sites, 1)), axis=1) < round(BLIND * (p - 1)), QUIET, 1.0)
+    shift = unlike * SHIFT * rng.standard_normal((sites, p - 1))
+    blind = rng.permuted(np.tile(np.arange(p - 1), (sites, 1)), axis=1) < round(unlike * BLIND * (p - 1))
+    spread = np.where(blind, QUIET, 1.0)
     common, own = rng.standard_normal((records, 1)), rng.standard_normal((records, p - 1))
     latent = SEVERITY * np.sign(effect) * common + np.sqrt(1 - SEVERITY**2) * own
     units = shift[site] + spread[site] * latent

@@ -32,6 +32,8 @@ __all__ = ["available", "fair_page", "page_of", "run_page"]
 DRAWN = 300  # agents beyond which the graph is told, not drawn
 LISTED = 200  # agents in the table
 STYLES = 8  # colours of the palette
+KINDS = ("alone", "private", "blend", "pooled")  # what a party may choose between
+EXTRA = {"test_auc": "AUC", "test_log_loss": "log-loss", "test_recall": "recall", "test_calibration": "calibration"}
 
 
 def available() -> bool:
@@ -77,7 +79,7 @@ def _render(template: str, **content: Any) -> str:
         loader=PackageLoader("coterie.report"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    env.filters |= {"number": number, "bytes": _bytes}
+    env.filters |= {"number": number, "bytes": _bytes, "fixed": _fixed}
     script = env.get_template("script.js").render()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     style = env.get_template("style.css").render()
@@ -96,8 +98,11 @@ def run_page(result: dict[str, Any], sealed: dict[str, Any] | None) -> str:
     slug = result["algorithm"]["name"]
     algorithm = all_algorithms().get(slug)
     graph = _graph(plan, result, sealed)
+    worth = result.get("worth")  # none where nothing was compared, or an earlier version wrote it
     return _render(
         "run.html",
+        kinds=[] if worth is None else [kind for kind in KINDS if kind in worth["mean"]],
+        extra={key: name for key, name in EXTRA.items() if key in result["metrics"]},
         result=result, plan=plan, privacy=privacy, certificate=sealed, score=score, measure=measure,
         agents=_agents(result), listed=LISTED, graph=graph, size=_size(result, sealed), odds=_odds(privacy),
         summary="" if algorithm is None else algorithm.summary,
@@ -164,9 +169,13 @@ def _scores(result: dict[str, Any], score: str, measure: str) -> dict[str, Any]:
         "label": f"together, by {result['algorithm']['name']}", "style": "run", "value": metrics["mean"],
         "spread": metrics["std"], "points": metrics["per_seed"],
     }  # fmt: skip
-    others = {"alone": "each agent alone (mean)", "pooled": "all records in one place, no privacy"}
-    known = {who: fixed(who, label) for who, label in others.items() if who in references}  # streamed records: none
-    rows = [row for row in (known.get("alone"), mine, known.get("pooled")) if row is not None]
+    others = {
+        "majority": "the larger class", "alone": "each party alone (mean)",
+        "pooled": "all records in one place, no privacy",
+    }  # fmt: skip
+    known = {who: fixed(who, label) for who, label in others.items() if score in references.get(who, {})}
+    order = (known.get("majority"), known.get("alone"), mine, known.get("pooled"))
+    rows = [row for row in order if row is not None]
     return charts.dot_plot("scores", f"{measure.capitalize()} at the end", measure, rows)
 
 
@@ -204,6 +213,15 @@ def _settings(settings: dict[str, Any]) -> list[tuple[str, str]]:
 def _errata(found: Sequence[Erratum]) -> list[Erratum]:
     order = list(MEANING)
     return sorted(found, key=lambda e: order.index(e.severity))
+
+
+def _fixed(value: float | None, signed: bool = False) -> str:
+    """Three decimals, so that a column can be compared; nothing where nothing is known.
+
+    >>> _fixed(0.05, True), _fixed(None)
+    ('+0.050', '')
+    """
+    return "" if value is None else f"{value:+.3f}" if signed else f"{value:.3f}"
 
 
 def _bytes(count: float | None) -> str:

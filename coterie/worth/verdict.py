@@ -45,6 +45,7 @@ class Gain:
 
     @property
     def mean(self) -> float:
+        """Over seeds."""
         return float(self.by_seed.mean())
 
     @property
@@ -123,9 +124,9 @@ def sentence(worth: dict[str, Any], epsilon: str) -> str:
     if of["loses"]:
         tail.append(f"{_names(of['loses'], len(judged))} should not join at this ε")
     if of["cannot tell"]:
-        which = "no single party" if len(of["cannot tell"]) == len(judged) else _names(of["cannot tell"], len(judged))
-        verb = "can" if which == "no single party" else "cannot"
-        tail.append(f"of {which} these records {verb} tell")
+        nobody = len(of["cannot tell"]) == len(judged)
+        some = "of no single party can these records tell"
+        tail.append(some if nobody else f"of {_names(of['cannot tell'], len(judged))} these records cannot tell")
     said = "; ".join(tail)
     return f"{head} {said[:1].upper()}{said[1:]}."
 

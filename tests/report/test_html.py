@@ -366,10 +366,10 @@ def test_the_check_of_a_rendering_can_fail(folder: Path, browser: Browser, tmp_p
 @needs_browser
 def test_scripts_sort_read_out_and_switch_colours(folder: Path, browser: Browser) -> None:
     browser.open(folder / "report.html", 1280)
-    names = "return [...document.querySelectorAll('table.sortable tbody th')].map((e) => e.textContent)"
-    browser.click("table.sortable thead th:nth-child(5) button")
+    names = "return [...document.querySelectorAll('#spent tbody th')].map((e) => e.textContent)"
+    browser.click("#spent thead th:nth-child(5) button")
     ascending = browser.run(names)
-    browser.click("table.sortable thead th:nth-child(5) button")
+    browser.click("#spent thead th:nth-child(5) button")
     assert browser.run(names) == ascending[::-1]
     result, _ = content(folder)
     assert ascending == [a["name"] for a in sorted(result["agents"], key=lambda a: a["records"])]
