@@ -41,6 +41,7 @@ from coterie.problems import Problem
 __all__ = [
     "Experiment",
     "Network",
+    "Outsider",
     "Priced",
     "assemble",
     "needs_dimension",
@@ -92,6 +93,16 @@ class Priced:
 
 
 @dataclass(frozen=True)
+class Outsider:
+    """A site that takes no part: what it has at home, and test records of its own."""
+
+    name: str
+    features: np.ndarray
+    targets: np.ndarray
+    test: Test
+
+
+@dataclass(frozen=True)
 class Experiment:
     """Everything a driver needs."""
 
@@ -103,6 +114,7 @@ class Experiment:
     targets: np.ndarray
     test: Test | None
     own_test: Sequence[np.ndarray] | None = None  # which of the test records are each party's own
+    outsiders: Sequence[Outsider] = ()
 
     def layout(self, rounds: int, shape: np.ndarray | None = None, make: Callable[..., Any] = make_layout) -> Any:
         """Lay the agents out for `rounds` rounds, on one device (a `Layout`) or as `make` does."""
@@ -153,7 +165,9 @@ def prepare(plan: Plan, split_number: int = 0) -> Experiment:
         return _prepare_store(plan, source.stream)
     if agents := agents_of(plan):
         graph_of(plan, agents)  # a bad graph is refused before data is read
-    dataset = load_planned(plan)
+    dataset, others = load_planned(plan), list[Dataset]()
+    if plan.partition.outsiders:
+        dataset, others = dataset.leave_out(plan.partition.outsiders)
     drawn = [plan.data.seed, split_number] if split_number else plan.data.seed
     train, held_out = split(dataset, plan.data.test_fraction, seed=drawn)
     training = dataset.take(train)
@@ -169,7 +183,19 @@ def prepare(plan: Plan, split_number: int = 0) -> Experiment:
     network = Network(graph, mix, problem, sizes, names, leaks=dataset.leaks)
     test = Test(*problem.admit(dataset.features[held_out], targets[held_out]))
     owned = deal_test(training, parts, dataset.take(held_out), plan.partition.kind, seed=plan.data.seed)
-    return Experiment(plan, network, dataset, parts, *problem.admit(training.features, targets[train]), test, owned)
+    admitted = problem.admit(training.features, targets[train])
+    outside = [
+        _outsider(name, problem, other, plan.data.test_fraction, drawn)
+        for name, other in zip(plan.partition.outsiders, others, strict=True)
+    ]
+    return Experiment(plan, network, dataset, parts, *admitted, test, owned, outside)
+
+
+def _outsider(name: str, problem: Problem, its: Dataset, fraction: float, seed: int | list[int]) -> Outsider:
+    """A site's own records, split as the others' are."""
+    train, held = split(its, fraction, seed=seed)
+    features, targets = problem.admit(its.features, problem.encode(its.targets, its.classes))
+    return Outsider(name, features[train], targets[train], Test(features[held], targets[held]))
 
 
 def _prepare_store(plan: Plan, stream: Callable[[Path], Store]) -> Experiment:

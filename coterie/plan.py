@@ -94,11 +94,18 @@ class PartitionPlan(Settings):
     agents: int | None = Field(None, ge=2, description="number of agents; by site: all sites")
     records: int | None = Field(None, ge=1, description="records per agent (iid); default: all of them")
     sizes: list[Count] | None = Field(None, description="records of each agent: sizes are public and fix the noise")
+    outsiders: list[str] = Field(
+        default_factory=list, description="sites that take no part: what the model is worth to them is reported"
+    )
     concentration: Positive = Field(0.5, description="Dirichlet concentration: smaller = more unlike agents")
 
     @model_validator(mode="after")
     def _belongs(self) -> PartitionPlan:
         _at_home(self, "partition", {"concentration": "dirichlet", "records": "iid"}, "kind", self.kind)
+        if self.outsiders and self.kind != "site":
+            raise ValueError(f"partition.outsiders names sites, and partition.kind is {self.kind!r}: expected 'site'")
+        if len(set(self.outsiders)) < len(self.outsiders):
+            raise ValueError(f"partition.outsiders names a site twice: {self.outsiders}")
         return self
 
 

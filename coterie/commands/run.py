@@ -162,6 +162,8 @@ def _show_worth(worth: dict[str, Any], console: Console) -> None:
     if kinds:
         count = len(worth["parties"])
         line("mean" if count == worth["of"] else f"mean of {count} of {worth['of']}", "", worth["mean"])
+    for row in worth["outsiders"]:
+        line(f"{row['name']} (took no part)", str(row["records"]), row)
     console.print(shown)
     if len(worth["parties"]) > SHOWN:
         console.print(f"{len(worth['parties']) - SHOWN} more parties are in result.json", highlight=False)

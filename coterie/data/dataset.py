@@ -1,6 +1,6 @@
 """What every loader returns: features, targets, and an honest note of where they came from."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -112,6 +112,25 @@ class Dataset:
         kept = {name: None if values is None else values[rows] for name, values in self._per_record().items()}
         columns = {name: values[rows] for name, values in self.columns.items()}
         return replace(self, columns=columns, **kept)  # type: ignore[arg-type]
+
+    def leave_out(self, names: Sequence[str]) -> tuple["Dataset", list["Dataset"]]:
+        """The data set without these sites, and the records of each of them."""
+        if self.sites is None:
+            raise InputError(f"data set {self.name!r} has no sites to leave out: got {list(names)}")
+        if unknown := [name for name in names if name not in self.site_names]:
+            raise InputError(f"{self.name!r} has no site {unknown[0]!r}: it has {', '.join(self.site_names)}")
+        left = [self.site_names.index(name) for name in names]
+        stay = [k for k in range(len(self.site_names)) if k not in left]
+        if len(stay) < 2:
+            raise InputError(
+                f"leaving out {', '.join(names)} leaves {len(stay)} sites of {self.name!r}: two are needed"
+            )
+        number = np.full(len(self.site_names), -1)
+        number[stay] = np.arange(len(stay))
+        rest = self.take(np.flatnonzero(number[self.sites] >= 0))
+        assert rest.sites is not None
+        inside = replace(rest, sites=number[rest.sites], site_names=tuple(self.site_names[k] for k in stay))
+        return inside, [self.take(np.flatnonzero(self.sites == k)) for k in left]
 
     def _per_record(self) -> dict[str, np.ndarray | None]:
         return {name: getattr(self, name) for name in ("features", "targets", "sites", "people", "test")}

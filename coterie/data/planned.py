@@ -51,7 +51,7 @@ def options_of(plan: Plan, source: str | None = None) -> dict[str, Any]:
         if getattr(data, key) is not None:
             options[key] = getattr(data, key)
     if found.made and found.takes("sites") and plan.partition.agents:
-        options.setdefault("sites", plan.partition.agents)
+        options.setdefault("sites", plan.partition.agents + len(plan.partition.outsiders))
     if found.takes("task") and loss is not None and options.get("classes") is None:
         options.setdefault("task", "classification" if plan.problem.of_classes else "regression")
     return options

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from coterie.drivers.references import objective, pooled
 from coterie.errors import InputError
-from coterie.experiment import Experiment
+from coterie.experiment import Experiment, Outsider
 from coterie.worth.home import at_home, room
 from coterie.worth.measures import LESS, MEASURES, Answers, default_measure, numbered, say, summary
 from coterie.worth.verdict import gain, mean_gain, value
@@ -174,9 +174,27 @@ def _worth(
         "of": len(experiment.parts),
         "seeds": len(run),
         "parties": rows,
+        "outsiders": [_outside(experiment, by, other, run, centre) for other in experiment.outsiders],
         "splits": 1,
         "mean": mean | (mean_gain(known).told() if known else UNKNOWN),
     }
+
+
+def _outside(
+    experiment: Experiment, by: str, other: Outsider, run: NDArray, centre: NDArray | None
+) -> dict[str, Any]:  # fmt: skip
+    """What the parties' average model is worth to a site that took no part."""
+    problem, test = experiment.network.problem, other.test
+    given = run.mean(axis=1)  # what it would be handed, of every seed
+    home = at_home(problem, other.features, other.targets, given[:1])
+    ask = lambda x: say(problem, x, test.features, test.targets)  # noqa: E731
+    alone, private = ask(home.alone), [ask(x) for x in given]
+    row: dict[str, Any] = {"name": other.name, "records": len(other.targets), "test_records": len(test.targets)}
+    row |= {"alone": value(by, alone), "private": _value(by, private), "blend": value(by, ask(home.blends[0]))}
+    if centre is not None:
+        row["pooled"] = value(by, ask(centre))
+    found = gain(by, private, alone)
+    return row | (UNKNOWN if found is None else found.told())
 
 
 def _value(by: str, said: Sequence[Answers]) -> float | None:

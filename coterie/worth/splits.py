@@ -34,22 +34,24 @@ def over_splits(plan: Plan, first: dict[str, Any], report: Callable[[int], None]
 def combine(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """One table of several splits' tables: means, and intervals that know that splits overlap."""
     first = found[0]
-    by_name = [{row["name"]: row for row in one["parties"]} for one in found]
-    rows, known = [], []
-    for row in first["parties"]:
-        mine = [rows[row["name"]] for rows in by_name]
-        each = np.array([one["gain"] for one in mine if one["gain"] is not None], float)
-        gained = Gain.of_splits(each, row["test_records"] / row["records"]) if len(each) > 1 else None
-        rows.append({**row, **_means(mine), **UNKNOWN})
-        known.append(gained)
-    count = sum(one is not None for one in known)
-    for row, gained in zip(rows, known, strict=True):
-        row |= UNKNOWN if gained is None else gained.told(count)
+    rows, outside = (_rows([one[key] for one in found], key == "parties") for key in ("parties", "outsiders"))
     means = [one["mean"] for one in found]
     each = np.array([one["gain"] for one in means if one["gain"] is not None], float)
     share = sum(row["test_records"] for row in rows) / sum(row["records"] for row in rows)
     told = Gain.of_splits(each, share).told() if len(each) > 1 else UNKNOWN
-    return {**first, "parties": rows, "splits": len(found), "mean": _means(means) | told}
+    return {**first, "parties": rows, "outsiders": outside, "splits": len(found), "mean": _means(means) | told}
+
+
+def _rows(found: Sequence[Sequence[dict[str, Any]]], together: bool) -> list[dict[str, Any]]:
+    """Row by row over the splits; intervals hold all together, or each for itself."""
+    rows, known = [], []
+    for mine in zip(*found, strict=True):
+        first = mine[0]
+        each = np.array([one["gain"] for one in mine if one["gain"] is not None], float)
+        known.append(Gain.of_splits(each, first["test_records"] / first["records"]) if len(each) > 1 else None)
+        rows.append({**first, **_means(mine)})
+    count = sum(one is not None for one in known) if together else 1
+    return [row | (UNKNOWN if one is None else one.told(count)) for row, one in zip(rows, known, strict=True)]
 
 
 def _means(rows: Sequence[dict[str, Any]]) -> dict[str, float | None]:

@@ -23,6 +23,9 @@ __all__ = ["Gain", "Verdict", "gain", "mean_gain", "sentence", "value"]
 
 Verdict = Literal["gains", "loses", "cannot tell"]
 LEVEL = 0.95
+WOULD = {
+    "gains": "would gain by the model", "loses": "does better alone", "cannot tell": "may or may not gain by the model"
+}  # fmt: skip
 NAMED = 5  # parties that a sentence names
 
 
@@ -128,7 +131,12 @@ def sentence(worth: dict[str, Any], epsilon: str) -> str:
         some = "of no single party can these records tell"
         tail.append(some if nobody else f"of {_names(of['cannot tell'], len(judged))} these records cannot tell")
     said = "; ".join(tail)
-    return f"{head} {said[:1].upper()}{said[1:]}."
+    outside = [
+        f" {row['name']}, which took no part, {WOULD[row['verdict']]} ({say(row['gain'])})."
+        for row in worth.get("outsiders", [])
+        if row["verdict"] is not None
+    ]
+    return f"{head} {said[:1].upper()}{said[1:]}.{''.join(outside)}"
 
 
 def _names(names: list[str], of: int) -> str:

@@ -8,6 +8,7 @@ from sklearn.linear_model import LogisticRegression
 
 from coterie.data import make_clinics, partition, split
 from coterie.data.partition import own_test
+from coterie.errors import InputError
 from coterie.experiment import prepare, price
 from coterie.losses.logistic import Logistic
 from coterie.losses.softmax import Softmax
@@ -175,3 +176,21 @@ def test_splits_are_combined_party_by_party(told: tuple) -> None:
         assert one["gain"] == pytest.approx(before["gain"] + 0.05)
         assert one["alone"] == pytest.approx(before["alone"] - 0.05)
         assert one["low"] < one["gain"] < one["high"]
+
+
+def test_a_site_that_took_no_part_is_judged_and_has_no_say() -> None:
+    plan = validate({**PLAN, "partition": {"outsiders": ["valley"]}})
+    experiment = prepare(plan)
+    assert "valley" not in experiment.network.names
+    assert len(experiment.parts) == 4
+    trace = experiment.run(price(plan, experiment.network), [0])
+    (told,) = judge(experiment, trace.points, measure="accuracy").worth["outsiders"]
+    (other,) = experiment.outsiders
+    right = np.where(other.test.features @ trace.points[0].mean(axis=0) > 0, 1, -1) == other.test.targets
+    assert told["private"] == pytest.approx(right.mean())
+    assert told["records"] + told["test_records"] == int((make_clinics(records=1500).sites == 2).sum())
+    for wrong, said in ((["moon"], "no site 'moon'"), (["valley"] * 2, "twice")):
+        with pytest.raises(InputError, match=said):
+            prepare(validate({**PLAN, "partition": {"outsiders": wrong}}))
+    with pytest.raises(InputError, match="expected 'site'"):
+        validate({**PLAN, "partition": {"kind": "iid", "agents": 3, "outsiders": ["valley"]}})
