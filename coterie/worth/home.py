@@ -24,7 +24,7 @@ from coterie.problems import Problem, SolverSettings
 
 __all__ = ["AtHome", "at_home", "room"]
 
-RIDGES = (1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # of the mean loss, from the stiffest down
+RIDGES = (1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-5)  # of the mean loss, from the stiffest down
 FOLDS, FEW = 5, 1  # parts of cross-validation, and how many of them are held back where a model is large
 LARGE = 600  # parameters
 
@@ -44,7 +44,7 @@ def _paths(
     start: Float[Array, " d"], centre: Float[Array, " d"], ridges: Float[Array, " k"],
 ) -> Float[Array, "folds k d"]:  # fmt: skip
     """Minimisers for every weighting of the records along the ridges, each from the last one's answer."""
-    how, tolerance = (SolverSettings(max_steps=100), 1e-4) if _large(problem) else (SolverSettings(), 1e-7)
+    how, tolerance = (SolverSettings(max_steps=100), 1e-4) if _large(problem) else (SolverSettings(), 1e-5)
     eye = jnp.eye(centre.shape[0] if problem.keeps_factor else 0, dtype=centre.dtype)
 
     def path(weight: Array) -> Array:

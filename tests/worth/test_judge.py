@@ -31,7 +31,7 @@ def test_alone_is_scikit_learns_model_at_the_ridge_that_cross_validation_chooses
     x, y, _ = records(200, 0)
     found = at_home(Logistic(4), x, y, np.empty((0, 4)), rows=333)  # padding changes nothing
     peer = LogisticRegression(C=1 / (len(x) * found.ridge), fit_intercept=False, tol=1e-10, max_iter=1000).fit(x, y)
-    np.testing.assert_allclose(found.alone, peer.coef_[0], atol=1e-5)
+    np.testing.assert_allclose(found.alone, peer.coef_[0], atol=1.1e-5 / found.ridge)  # gradient norm over ridge
     rng = np.random.default_rng([0, 200])
     fold = np.empty(200, int)
     fold[rng.permutation(200)] = np.arange(200) % 5
@@ -66,7 +66,7 @@ def test_a_blend_keeps_to_a_good_model_where_records_are_few_and_leaves_a_bad_on
 def test_alone_respects_a_constraint() -> None:
     x, y, _ = records(300, 0)
     found = at_home(Logistic(4, constraint=Ball(0.5)), x, y, np.empty((0, 4)))
-    assert np.linalg.norm(found.alone) == pytest.approx(0.5, abs=1e-6)
+    assert np.linalg.norm(found.alone) == pytest.approx(0.5, abs=1e-4)
 
 
 def test_one_record_and_one_class_have_a_model_too() -> None:
