@@ -58,7 +58,7 @@ class Kinds:
         except Exception as error:  # whatever a stranger's file does
             usual = isinstance(error, ImportError | TypeError | ValueError)  # TypeError: a name that begins with a dot
             told = str(error) if usual else f"{type(error).__name__}: {error}"
-            raise InputError(f"{self.what} {name!r}: {told}") from None
+            raise InputError(f"{self.what} {name!r}: {' '.join(told.split())}") from None
         if lacking := [part for part in needed if not hasattr(module, part)]:
             raise InputError(f"{self.what} {name!r}: {module.__name__} lacks {', '.join(lacking)}")
         return module

@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import coterie
+import coterie as ct
 from coterie import cli
 from coterie.cli import main
 from coterie.commands import COMMANDS
@@ -207,3 +209,50 @@ def test_an_exchange_that_looks_like_a_secret_sum_is_not_priced_as_one(
     monkeypatch.syspath_prepend(tmp_path)
     plan = validate({"exchange": {"kind": "loud_package.loud", "noise": "central", "honest": 4}})
     assert (plan.exchange.sums, plan.exchange.central) == (None, False)
+
+
+def written(package: Path, name: str, text: str) -> str:
+    """A module of the stranger's package."""
+    (package / "strangers_kinds" / f"{name}.py").write_text(text)
+    return f"strangers_kinds.{name}"
+
+
+def test_a_setting_that_is_called_as_a_key_of_its_table_is_refused(package: Path) -> None:
+    """Written out it would stand in that key's place, or the key's value would never reach it."""
+    wheel = FILES["graphs/kinds/wheel"]
+    assert "every: int" in wheel
+    kind = written(package, "kinded", wheel.replace("every", "mixing"))
+    with pytest.raises(InputError, match=r"graph kind '\S+kinded' has a setting 'mixing', which is a key of \[graph\]"):
+        validate({"graph": {"kind": kind}})
+    source = (Path(coterie.__file__).parent / "algorithms" / "dgd.py").read_text("utf-8")
+    named = written(package, "named", source + "\n\nclass Config(Config):\n    name: str = 'x'\n")
+    with pytest.raises(InputError, match=r"algorithm '\S+named' has a setting 'name', which is a key of \[algorithm\]"):
+        ct.algorithm(named)
+    loss = written(
+        package, "ridged",
+        "from coterie.losses.base import LossSettings\nfrom coterie.losses.squared import EXAMPLE, Squared\n\n"
+        "class Settings(LossSettings):\n    ridge: float = 5.0\n\n"
+        "def make(settings, features, classes):\n    return Squared(features)\n",
+    )  # fmt: skip
+    with pytest.raises(InputError, match=r"loss '\S+ridged' has a setting 'ridge', which is a key of \[problem\]"):
+        validate({"problem": {"loss": loss, "ridge": 0.1}})
+
+
+def test_what_a_strangers_file_says_when_it_fails_is_one_line(package: Path) -> None:
+    with pytest.raises(InputError, match=r"kind 'strangers_kinds.many': first second$"):
+        KINDS.load(written(package, "many", "raise ValueError('first\\nsecond')\n"))
+
+
+def test_two_kinds_of_one_table_do_not_share_a_setting(package: Path) -> None:
+    """A plan has one place for it, and each would take the other's value for its own."""
+    kind = written(package, "kappaed", FILES["graphs/kinds/wheel"].replace("every", "kappa"))
+    assert validate({"graph": {"kind": kind, "kappa": 2}}).graph.graph(5).size == 5
+    with pytest.raises(InputError, match="both have a setting 'kappa'"):
+        validate({"graph": {"kind": kind, "mixing": "laplacian"}})
+
+
+def test_a_kind_with_a_setting_that_parties_have_is_refused_by_name(package: Path) -> None:
+    written(package, "sized", FILES["graphs/kinds/wheel"].replace("every", "sizes"))
+    install(package, "[coterie.graphs.kinds]\nsized = strangers_kinds.sized\n")
+    with pytest.raises(InputError, match="graph kind 'sized' has a setting 'sizes', which is an option of all parties"):
+        ct.sized  # noqa: B018

@@ -229,6 +229,8 @@ def constructor(kind: str) -> Callable[..., Parties]:
     ]  # fmt: skip
     mixing = inspect.Parameter("mixing", inspect.Parameter.KEYWORD_ONLY, default="metropolis", annotation=str)
     first, *shared = list(inspect.signature(on).parameters.values())[1:]
+    if clash := next((p.name for p in own if p.name in {first.name, mixing.name, *(q.name for q in shared)}), None):
+        raise InputError(f"graph kind {kind!r} has a setting {clash!r}, which is an option of all parties: rename it")
     needed = [p for p in own if p.default is p.empty]
     signature = inspect.Signature(
         [first, *needed, *shared, *(p for p in own if p not in needed), mixing], return_annotation="Parties"
