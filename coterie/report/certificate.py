@@ -16,6 +16,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -31,10 +32,11 @@ from coterie.exchange.central import central_event
 from coterie.exchange.planned import claim_of
 from coterie.exchange.statement import EVERY_MESSAGE
 from coterie.experiment import Network, Priced
+from coterie.found import files_hash
 from coterie.graphs import from_outside
 from coterie.losses import by_labels
 from coterie.losses.base import problem_of
-from coterie.plan import Plan
+from coterie.plan import Plan, others_kinds
 from coterie.privacy.accountants import account
 from coterie.privacy.codec import Json, every_kind, from_row, to_rows
 from coterie.privacy.events import Event
@@ -57,6 +59,7 @@ __all__ = [
     "decode",
     "facts",
     "lossless",
+    "other_code",
     "plan_hash",
     "private_key",
     "seal",
@@ -67,7 +70,7 @@ __all__ = [
     "versions",
 ]
 
-SCHEMA = 2
+SCHEMA = 3
 LIBRARIES = ("jax", "numpy", "scipy", "dp-accounting")
 
 
@@ -143,6 +146,7 @@ def certificate(
         "run": {"noise": noise, "seed": plan.run.seed if noise == SIMULATED else None},
         "files": dict(files or {}),
         "made_with": versions(),
+        "other_code": other_code(plan),
     }
 
 
@@ -299,12 +303,14 @@ def versions() -> dict[str, str]:
 @cache
 def code_hash() -> str:
     """SHA-256 over the names and contents of all of the package's Python files."""
-    root = Path(coterie.__file__).parent
-    total = hashlib.sha256()
-    for path in sorted(root.rglob("*.py"), key=lambda p: p.relative_to(root).as_posix()):
-        text = path.read_bytes()
-        total.update(f"{path.relative_to(root).as_posix()} {len(text)}\n".encode() + text)
-    return total.hexdigest()
+    return files_hash(Path(coterie.__file__).parent)
+
+
+def other_code(plan: Plan) -> list[dict[str, str | None]]:
+    """What the plan names that is not of this package: under which key, whose it is, and the hash of its source."""
+    named = others_kinds(plan.as_json())
+    found = {key: (name, kinds.code(name)) for key, (kinds, name) in named.items()}
+    return [{"key": key, "name": name, **asdict(code)} for key, (name, code) in found.items() if code is not None]
 
 
 # ---- small pieces ----------------------------------------------------------------------------------------------------

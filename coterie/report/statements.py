@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from coterie.algorithms.base import Algorithm, Config
-from coterie.plan import Plan
+from coterie.plan import Plan, others_kinds
 from coterie.problems import Problem
 
 __all__ = ["SECURE", "SIMULATED", "Said", "assumptions", "statements"]
@@ -91,6 +91,11 @@ def statements(
         Said(f"noise: {noise}", drawn),
         Said("names, versions and other free text", "whoever made this file, or its signer if it is signed"),
     ]
+    said += [
+        Said(f"{key} = {name!r} is not of coterie: it does what it states, by the code that other_code names",
+             f"the authors of {name!r}, and every agent that it ran this code") for key, (_, name) in
+        others_kinds(plan.as_json()).items()
+    ]  # fmt: skip
     if central is not None and (sums := plan.exchange.sums) is not None:
         least = f"at least {sums.honest} agents add their noise and keep their messages secret"
         said.append(Said(f"{central}: {least}", f"some {sums.honest} of the agents, whichever they are"))
