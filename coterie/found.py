@@ -91,8 +91,8 @@ class Kinds:
         else:
             homes = packages_distributions().get(place.partition(".")[0], [])
             module, home = place, distribution(homes[0]) if homes else None
-        whence = (None, None) if home is None else (home.name, home.version)
-        return OthersCode(module, *whence, _source_hash(module))
+        whose, version = (None, None) if home is None else (home.name, home.version)
+        return OthersCode(module, whose, version, _source_hash(module))
 
 
 @cache
