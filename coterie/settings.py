@@ -154,7 +154,7 @@ def one_line(error: ValidationError, model: type[BaseModel], prefix: tuple[str, 
         return f"{where} is needed"
     message = first["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
-    got = "" if first["type"] == "value_error" else f" (got {first['input']!r})"
+    got = "" if first["type"] == "value_error" else f" (got {' '.join(repr(first['input']).split())})"
     more = len(error.errors()) - 1
     return f"{where}: {message}{got}".removeprefix(": ") + (f"; and {more} more" if more else "")
 

@@ -19,7 +19,7 @@ from coterie.commands import COMMANDS
 from coterie.data import SOURCES, find_source, load
 from coterie.errors import InputError
 from coterie.found import Kinds, forget
-from coterie.graphs import KINDS, make_graph
+from coterie.graphs import KINDS, make_graph, mixing
 from coterie.plan import validate
 
 SOURCE = Path(__file__).parent.parent / "CONTRIBUTING.md"
@@ -256,3 +256,33 @@ def test_a_kind_with_a_setting_that_parties_have_is_refused_by_name(package: Pat
     install(package, "[coterie.graphs.kinds]\nsized = strangers_kinds.sized\n")
     with pytest.raises(InputError, match="graph kind 'sized' has a setting 'sizes', which is an option of all parties"):
         ct.sized  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("np.full(graph.indices.size, np.nan)", "got nan"),
+        ("np.zeros(graph.indices.size)", r"got 0\.0"),
+        ("np.full(graph.indices.size, -0.1)", r"got -0\.1"),
+        ("[0.3] * 3", r"got shape \(3,\)"),
+        ("[[0.3], [0.3, 0.3]]", "got a list"),
+        ("None", r"got shape \(\)"),
+        ("'metropolis'", "got a str"),
+    ],
+)
+def test_a_rule_that_gives_no_weights_is_refused(package: Path, given: str, words: str) -> None:
+    text = "import numpy as np\nfrom coterie.settings import Settings\n\ndef weights(graph, settings):\n    return "
+    rule = written(package, "rule", text + given + "\n")
+    with pytest.raises(InputError, match=f"mixing rule '{rule}' must give 10 numbers > 0, .*{words}"):
+        mixing(make_graph("ring", 5), rule)
+
+
+def test_a_rule_may_give_a_list(package: Path) -> None:
+    text = "from coterie.settings import Settings\n\ndef weights(graph, settings):\n    return [0.25] * 10\n"
+    assert mixing(make_graph("ring", 5), written(package, "rule", text)).self_weights.tolist() == [0.5] * 5
+
+
+def test_a_kind_that_makes_no_graph_is_refused(package: Path) -> None:
+    text = "from coterie.settings import Settings\n\ndef build(size, settings):\n    return [(0, 1)]\n"
+    with pytest.raises(InputError, match=r"'strangers_kinds.flat' must make a coterie.graphs.Graph, got a list"):
+        make_graph(written(package, "flat", text), 5)

@@ -112,7 +112,14 @@ class _Template:
 
     def __init__(self, params: Any):
         leaves, self.treedef = jax.tree.flatten(params)
-        self.flat = np.concatenate([np.ravel(leaf) for leaf in leaves]).astype(float)
+        arrays = [np.asarray(leaf) for leaf in leaves]
+        if stray := [leaf for leaf, array in zip(leaves, arrays, strict=True) if array.dtype.kind not in "biuf"]:
+            raise InputError(f"starting parameters are a tree of numbers, and one of its leaves is {stray[0]!r}")
+        if not sum(array.size for array in arrays):
+            raise InputError(f"starting parameters are a tree of numbers, and {params!r} has none")
+        self.flat = np.concatenate([array.ravel() for array in arrays]).astype(float)
+        if not np.isfinite(self.flat).all():
+            raise InputError("starting parameters must be finite numbers")
         self.shapes = [np.shape(leaf) for leaf in leaves]
 
     def unravel(self, x: Array) -> Any:
