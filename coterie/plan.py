@@ -45,7 +45,6 @@ __all__ = [
     "ProblemPlan",
     "RunPlan",
     "default_plan",
-    "others_kinds",
     "read_plan",
     "refuse_ignored",
     "stated_seeds",
@@ -356,22 +355,6 @@ def validate(tree: dict[str, Any], foreign: bool = False) -> Plan:
     plan.algorithm.config()
     plan.problem.settings()
     return plan
-
-
-def others_kinds(tree: Mapping[str, Any]) -> dict[str, tuple[Kinds, str]]:
-    """The kinds that a plan as plain data names and that are not of this package, by the keys that name them.
-
-    Nothing is looked up: who asks may not have them, or not want to run them.
-    """
-    found = {}
-    for table, field in Plan.model_fields.items():
-        if isinstance(model := field.annotation, type) and issubclass(model, Naming):
-            for key, kinds in model.choices.items():
-                section, default = tree.get(table), model.model_fields[key].default
-                name = section.get(key, default) if isinstance(section, Mapping) else default
-                if isinstance(name, str) and not kinds.ours(name):
-                    found[f"{table}.{key}"] = kinds, name
-    return found
 
 
 def refuse_ignored(plan: Plan, who: str, *keys: str) -> None:

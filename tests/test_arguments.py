@@ -130,8 +130,8 @@ def test_wrong_arguments_are_one_line(name: str) -> None:
         (lambda: ct.ring(SITES, site="a", foo=1), "ring: .*foo"),
         (lambda: ct.graph([(0, 1)], sizes=[3, 3], foo=1), "graph: .*foo"),
         (lambda: ct.mlp(2, hidden=5), "hidden must be a list .*5"),
-        (lambda: ct.loss(own, "a"), "tree of numbers, .*'a'"),
-        (lambda: ct.loss(own, []), "tree of numbers, and \\[\\] has none"),
+        (lambda: ct.loss(own, "a"), "tree of real numbers, .*'a'"),
+        (lambda: ct.loss(own, []), "tree of real numbers, and \\[\\] has none"),
         (lambda: ct.loss(own, jnp.zeros(2), lipschitz="1"), "lipschitz must be a number > 0, got '1'"),
         (lambda: ct.loss(own, jnp.zeros(2), smoothness=-1), "smoothness must be a number > 0, got -1"),
         (lambda: ct.loss(own, jnp.zeros(2), bound=0.0), "bound must be a number > 0 or None, got 0.0"),
@@ -173,6 +173,11 @@ def test_a_key_that_could_sign_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"key signs a certificate, and .* has none"):
         run.save(tmp_path, key=tmp_path / "key.pem")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_tuple_of_two_rows_is_two_rows() -> None:
+    run = ct.train(ct.logistic(), ct.ring(SITES), ct.dp_dsgd(clip=1.0), BUDGET, rounds=1, seed=0)
+    np.testing.assert_array_equal(run.predict(tuple(X[0][:2])), run.predict(X[0][:2]))
 
 
 def test_a_finished_run_takes_wrong_records_as_one_line(tmp_path: Path) -> None:

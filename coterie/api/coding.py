@@ -65,7 +65,8 @@ class Coding:
     def rows(self, features: Any, where: str = "X") -> NDArray[np.float64]:
         """Features as the problem takes them."""
         try:
-            x = _array(table_of(features), "features", where).astype(float)
+            table = features.features if isinstance(features, Dataset) else features
+            x = _array(table, "features", where).astype(float)
         except (TypeError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
@@ -88,7 +89,8 @@ class Coding:
             return x
         if sorted(names) != sorted(self.columns):
             raise InputError(f"{where}: its columns are {list(names)}, and the model's {list(self.columns)}")
-        return x[:, [names.index(name) for name in self.columns]]
+        places = {name: k for k, name in enumerate(names)}
+        return x[:, [places[name] for name in self.columns]]
 
     def _encoded(self, site: Dataset, where: str) -> NDArray:
         """Targets of a data set in the problem's coding; its classes may be in another order."""

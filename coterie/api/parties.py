@@ -7,6 +7,7 @@ and the noise was fixed.
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -195,21 +196,27 @@ def _shape(one: Site, where: str) -> tuple[int, int]:
     return int(shape[0]), int(shape[1])
 
 
-def named_columns(one: Site, where: str) -> tuple[str, ...] | None:
-    """The names of a site's columns; None where they only count, as those of an array."""
-    table = table_of(one)
-    names = one.feature_names if isinstance(one, Dataset) else getattr(table, "columns", None)
+def named_columns(table: Any, where: str) -> tuple[str, ...] | None:
+    """The names of a table's columns; None where they only count, as those of an array."""
+    names = table.feature_names if isinstance(table, Dataset) else getattr(table, "columns", None)
     if names is None:
         return None
     names = tuple(map(str, names))
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise InputError(f"{where}: it has two columns {twice!r}")
+    _need_once(names, where)
     return None if names == tuple(map(str, range(len(names)))) else names
+
+
+def _need_once(names: Sequence[str], where: str) -> None:
+    """Refuse two columns of one name: nobody could say which is meant."""
+    name, times = Counter(names).most_common(1)[0] if names else ("", 0)
+    if times > 1:
+        raise InputError(f"{where}: it has two columns {name!r}")
 
 
 def _columns(held: Sequence[Site], width: int) -> tuple[str, ...]:
     """The columns of all sites, in the order of the first that names them; the same at all that do."""
-    every = {i: names for i, one in enumerate(held) if (names := named_columns(one, f"site {i}")) is not None}
+    tables = [one if isinstance(one, Dataset) else table_of(one) for one in held]
+    every = {i: names for i, one in enumerate(tables) if (names := named_columns(one, f"site {i}")) is not None}
     if not every:
         return tuple(map(str, range(width)))
     first, columns = next(iter(every.items()))
@@ -235,8 +242,7 @@ def _framed(
         raise InputError("a frame needs site='…', the column that says which party holds a record")
     if site == label:
         raise InputError(f"site and label are both {site!r}: who holds a record is no target")
-    if twice := next((name for name in frame.columns if list(frame.columns).count(name) > 1), None):
-        raise InputError(f"the frame has two columns {str(twice)!r}")
+    _need_once(list(map(str, frame.columns)), "the frame")
     for column in (site, *([] if label is None else [label])):
         if column not in frame.columns:
             raise InputError(f"the frame has no column {column!r}: it has {', '.join(map(str, frame.columns))}")

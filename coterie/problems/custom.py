@@ -113,10 +113,13 @@ class _Template:
     def __init__(self, params: Any):
         leaves, self.treedef = jax.tree.flatten(params)
         arrays = [np.asarray(leaf) for leaf in leaves]
-        if stray := [leaf for leaf, array in zip(leaves, arrays, strict=True) if array.dtype.kind not in "biuf"]:
-            raise InputError(f"starting parameters are a tree of numbers, and one of its leaves is {stray[0]!r}")
+        real = (jnp.floating, jnp.integer, jnp.bool_)
+        for leaf, array in zip(leaves, arrays, strict=True):
+            if not any(jnp.issubdtype(array.dtype, kind) for kind in real):
+                said = " ".join(repr(leaf).split())
+                raise InputError(f"starting parameters are a tree of real numbers, and one of its leaves is {said}")
         if not sum(array.size for array in arrays):
-            raise InputError(f"starting parameters are a tree of numbers, and {params!r} has none")
+            raise InputError(f"starting parameters are a tree of real numbers, and {params!r} has none")
         self.flat = np.concatenate([array.ravel() for array in arrays]).astype(float)
         if not np.isfinite(self.flat).all():
             raise InputError("starting parameters must be finite numbers")

@@ -16,7 +16,6 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -36,12 +35,13 @@ from coterie.found import files_hash
 from coterie.graphs import from_outside
 from coterie.losses import by_labels
 from coterie.losses.base import problem_of
-from coterie.plan import Plan, others_kinds
+from coterie.plan import Plan
 from coterie.privacy.accountants import account
 from coterie.privacy.codec import Json, every_kind, from_row, to_rows
 from coterie.privacy.events import Event
 from coterie.problems import Problem
 from coterie.problems.labels import ClassNumbers
+from coterie.report.others import other_code
 from coterie.report.statements import SECURE, SIMULATED, statements
 
 if TYPE_CHECKING:  # of the extra `deploy`
@@ -59,7 +59,6 @@ __all__ = [
     "decode",
     "facts",
     "lossless",
-    "other_code",
     "plan_hash",
     "private_key",
     "seal",
@@ -304,13 +303,6 @@ def versions() -> dict[str, str]:
 def code_hash() -> str:
     """SHA-256 over the names and contents of all of the package's Python files."""
     return files_hash(Path(coterie.__file__).parent)
-
-
-def other_code(plan: Plan) -> list[dict[str, str | None]]:
-    """What the plan names that is not of this package: under which key, whose it is, and the hash of its source."""
-    named = others_kinds(plan.as_json())
-    found = {key: (name, kinds.code(name)) for key, (kinds, name) in named.items()}
-    return [{"key": key, "name": name, **asdict(code)} for key, (name, code) in found.items() if code is not None]
 
 
 # ---- small pieces ----------------------------------------------------------------------------------------------------

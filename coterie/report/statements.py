@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from coterie.algorithms.base import Algorithm, Config
 from coterie.data import find_source
-from coterie.plan import Plan, others_kinds
+from coterie.plan import Plan
 from coterie.problems import Problem
+from coterie.report.others import others_kinds
 
 __all__ = ["SECURE", "SIMULATED", "Said", "assumptions", "statements"]
 

@@ -30,11 +30,11 @@ from pydantic import ValidationError
 import coterie
 from coterie.errors import InputError
 from coterie.found import OthersCode
-from coterie.plan import others_kinds
 from coterie.privacy.codec import to_rows
 from coterie.report import certificate as c
 from coterie.report.derivation import EVENTS, Refuted, derive, equal
 from coterie.report.form import Certificate
+from coterie.report.others import others_kinds
 from coterie.report.released import MODEL, contents
 
 __all__ = ["Certificate", "Refuted", "Verified", "parse", "public_key", "verify"]
@@ -95,7 +95,7 @@ def verify(
         raise Refuted(f"{where}: {first['msg'][0].lower()}{first['msg'][1:]}") from None
     _sealed(content, parsed, key)
     _arithmetic(content, parsed)
-    _strangers(content, parsed)
+    _strangers(parsed)
     warnings = list(_released(parsed, folder))
     if parsed.made_with.get("code_sha256") == c.code_hash():
         _versions(parsed)
@@ -292,7 +292,7 @@ def _versions(parsed: Certificate) -> None:
         raise Refuted(f"made_with.{name}: {'unknown' if name in parsed.made_with else 'missing'}")
 
 
-def _strangers(content: Mapping[str, Any], parsed: Certificate) -> None:
+def _strangers(parsed: Certificate) -> None:
     """What the plan names beside our own is installed here, and is the code that the certificate is for."""
     stated = {one.key: one for one in parsed.other_code}
     named = others_kinds(parsed.plan)
