@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, distribution, entry_points, packages_distributions
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 
 from coterie.errors import InputError
 
-__all__ = ["Kinds", "forget"]
+__all__ = ["Kinds", "OthersCode", "files_hash", "forget"]
+
+
+@dataclass(frozen=True)
+class OthersCode:
+    """Whose code a stranger's kind is, and which."""
+
+    module: str
+    distribution: str | None  # that it was installed with, and its version; None: it lies on the path
+    version: str | None
+    sha256: str | None  # of the module's file, or of all Python files of a package; None: it has none
+
+    def __str__(self) -> str:
+        whence = "not of a distribution" if self.distribution is None else f"{self.distribution} {self.version}"
+        return f"{self.module} ({whence}, SHA-256 {(self.sha256 or 'unknown')[:12]})"
 
 
 @dataclass(frozen=True)
@@ -55,13 +72,49 @@ class Kinds:
             return import_module(str(place))
         try:
             module = place.load() if isinstance(place, EntryPoint) else import_module(place)
+            _source_hash(place.module if isinstance(place, EntryPoint) else place)  # of what runs: a file may change
         except Exception as error:  # whatever a stranger's file does
             usual = isinstance(error, ImportError | TypeError | ValueError)  # TypeError: a name that begins with a dot
             told = str(error) if usual else f"{type(error).__name__}: {error}"
-            raise InputError(f"{self.what} {name!r}: {told}") from None
+            raise InputError(f"{self.what} {name!r}: {' '.join(told.split())}") from None
         if lacking := [part for part in needed if not hasattr(module, part)]:
             raise InputError(f"{self.what} {name!r}: {module.__name__} lacks {', '.join(lacking)}")
         return module
+
+    def code(self, name: str) -> OthersCode | None:
+        """Whose code it is; None: ours. Packages around a module that is not loaded yet are imported, it is not."""
+        if self.ours(name):
+            return None
+        place = self.names.get(name, name)
+        if isinstance(place, EntryPoint):
+            module, home = place.module, place.dist
+        else:
+            homes = packages_distributions().get(place.partition(".")[0], [])
+            module, home = place, distribution(homes[0]) if homes else None
+        whose, version = (None, None) if home is None else (home.name, home.version)
+        return OthersCode(module, whose, version, _source_hash(module))
+
+
+@cache
+def _source_hash(module: str) -> str | None:
+    try:
+        spec = find_spec(module)
+    except (ImportError, ValueError):  # ValueError: made by hand, without a file
+        return None
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+        return None
+    if spec.submodule_search_locations:
+        return files_hash(Path(spec.origin).parent)
+    return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
+
+
+def files_hash(root: Path) -> str:
+    """SHA-256 over the names and contents of all Python files under a folder."""
+    total = hashlib.sha256()
+    for path in sorted(root.rglob("*.py"), key=lambda p: p.relative_to(root).as_posix()):
+        text = path.read_bytes()
+        total.update(f"{path.relative_to(root).as_posix()} {len(text)}\n".encode() + text)
+    return total.hexdigest()
 
 
 @cache
@@ -83,3 +136,4 @@ def _found(kinds: Kinds) -> tuple[dict[str, str | EntryPoint], dict[str, str]]:
 def forget() -> None:
     """Look anew at what there is: a file or an entry point was added while this process ran."""
     _found.cache_clear()
+    _source_hash.cache_clear()

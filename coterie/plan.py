@@ -149,6 +149,7 @@ class ProblemPlan(Naming):
             from coterie.losses.base import find_loss
 
             kind = find_loss(chosen).settings
+            self.need_room("loss", chosen, kind.model_fields)
         given = dict(self.model_extra or {})
         for key in [key for key in given if key not in kind.model_fields]:
             self._refuse(key, given.pop(key), kind)
@@ -198,7 +199,9 @@ class AlgorithmPlan(Naming):
 
         if self.name in REFERENCES:
             return Config()
-        return read(find(self.name).config, extra, self.table)
+        model = find(self.name).config
+        self.need_room("name", self.name, model.model_fields)
+        return read(model, extra, self.table)
 
 
 class PrivacyPlan(Settings):

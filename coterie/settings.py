@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import combinations
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import (
@@ -17,10 +18,28 @@ from pydantic import (
 from coterie.errors import InputError
 from coterie.found import Kinds
 
-__all__ = ["Choosing", "Naming", "Settings", "one_line", "read"]
+__all__ = ["Choosing", "Naming", "Settings", "Written", "one_line", "read"]
 
 
-class Settings(BaseModel):
+class Written(BaseModel):
+    """Something that is written out and read back: without Nones it still states each None that is no default."""
+
+    @model_serializer(mode="wrap")
+    def _written(self, own: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        written: dict[str, Any] = own(self)
+        if info.exclude_none:
+            left_out = (name for name, value in self if value is None and name not in written)
+            written |= {name: None for name in left_out if _said(type(self), name)}
+        return written
+
+
+def _said(model: type[BaseModel], name: str) -> bool:
+    """Whether None says something there: it is not what stands there when nothing is said."""
+    field = model.model_fields.get(name)
+    return field is None or field.get_default(call_default_factory=True) is not None
+
+
+class Settings(Written):
     """Keys with types and ranges; anything else is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -37,7 +56,7 @@ def read(model: type[S], given: Mapping[str, Any], *where: str) -> S:
         raise InputError(one_line(error, model, where)) from None
 
 
-class Naming(BaseModel):
+class Naming(Written):
     """A table some of whose keys name kinds that are found."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -55,6 +74,14 @@ class Naming(BaseModel):
                     f"installed under a name (entry point in the group {kinds.package})"
                 )
 
+    def need_room(self, key: str, name: str, fields: Iterable[str]) -> None:
+        """Refuse a kind with a setting that is called as a key of the table itself: a plan could not say both."""
+        if clash := next((field for field in fields if field in type(self).model_fields), None):
+            raise InputError(
+                f"{self.choices[key].what} {name!r} has a setting {clash!r}, which is a key of [{self.table}] itself: "
+                "rename it"
+            )
+
 
 class Choosing(Naming):
     """A table that chooses kinds by name: the keys that are not its own are settings of what it chose.
@@ -66,13 +93,21 @@ class Choosing(Naming):
 
     def chosen(self, key: str) -> Settings:
         """The settings of what `key` names, checked by it."""
-        model: type[Settings] = self.choices[key].load(getattr(self, key), "Settings").Settings
+        name = getattr(self, key)
+        model: type[Settings] = self.choices[key].load(name, "Settings").Settings
+        self.need_room(key, name, model.model_fields)
         given = {name: value for name, value in self._rest.items() if name in model.model_fields}
         return read(model, given, self.table)
 
     def check(self) -> None:
         """Refuse settings that are wrong, or that nothing which was chosen would obey."""
         taken = {key: type(self.chosen(key)).model_fields for key in self.choices}
+        for one, other in combinations(taken, 2):
+            if clash := next((name for name in taken[one] if name in taken[other]), None):
+                raise InputError(
+                    f"{self.table}.{one} = {getattr(self, one)!r} and {self.table}.{other} = {getattr(self, other)!r} "
+                    f"both have a setting {clash!r}: a plan could not say both"
+                )
         for name, value in self._rest.items():
             if not any(name in fields for fields in taken.values()):
                 self._refuse(name, value, taken)
@@ -101,7 +136,7 @@ class Choosing(Naming):
         return self.model_extra or {}
 
     @model_serializer(mode="wrap")
-    def _whole(self, own: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+    def _written(self, own: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
         written: dict[str, Any] = own(self)
         for key in self.choices:
             written |= self.chosen(key).model_dump(mode=info.mode, exclude_none=info.exclude_none)
@@ -119,7 +154,7 @@ def one_line(error: ValidationError, model: type[BaseModel], prefix: tuple[str, 
         return f"{where} is needed"
     message = first["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
-    got = "" if first["type"] == "value_error" else f" (got {first['input']!r})"
+    got = "" if first["type"] == "value_error" else f" (got {' '.join(repr(first['input']).split())})"
     more = len(error.errors()) - 1
     return f"{where}: {message}{got}".removeprefix(": ") + (f"; and {more} more" if more else "")
 

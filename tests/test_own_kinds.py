@@ -11,13 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import coterie
+import coterie as ct
 from coterie import cli
 from coterie.cli import main
 from coterie.commands import COMMANDS
 from coterie.data import SOURCES, find_source, load
 from coterie.errors import InputError
 from coterie.found import Kinds, forget
-from coterie.graphs import KINDS, make_graph
+from coterie.graphs import KINDS, make_graph, mixing
 from coterie.plan import validate
 
 SOURCE = Path(__file__).parent.parent / "CONTRIBUTING.md"
@@ -207,3 +209,80 @@ def test_an_exchange_that_looks_like_a_secret_sum_is_not_priced_as_one(
     monkeypatch.syspath_prepend(tmp_path)
     plan = validate({"exchange": {"kind": "loud_package.loud", "noise": "central", "honest": 4}})
     assert (plan.exchange.sums, plan.exchange.central) == (None, False)
+
+
+def written(package: Path, name: str, text: str) -> str:
+    """A module of the stranger's package."""
+    (package / "strangers_kinds" / f"{name}.py").write_text(text)
+    return f"strangers_kinds.{name}"
+
+
+def test_a_setting_that_is_called_as_a_key_of_its_table_is_refused(package: Path) -> None:
+    """Written out it would stand in that key's place, or the key's value would never reach it."""
+    wheel = FILES["graphs/kinds/wheel"]
+    assert "every: int" in wheel
+    kind = written(package, "kinded", wheel.replace("every", "mixing"))
+    with pytest.raises(InputError, match=r"graph kind '\S+kinded' has a setting 'mixing', which is a key of \[graph\]"):
+        validate({"graph": {"kind": kind}})
+    source = (Path(coterie.__file__).parent / "algorithms" / "dgd.py").read_text("utf-8")
+    named = written(package, "named", source + "\n\nclass Config(Config):\n    name: str = 'x'\n")
+    with pytest.raises(InputError, match=r"algorithm '\S+named' has a setting 'name', which is a key of \[algorithm\]"):
+        ct.algorithm(named)
+    loss = written(
+        package, "ridged",
+        "from coterie.losses.base import LossSettings\nfrom coterie.losses.squared import EXAMPLE, Squared\n\n"
+        "class Settings(LossSettings):\n    ridge: float = 5.0\n\n"
+        "def make(settings, features, classes):\n    return Squared(features)\n",
+    )  # fmt: skip
+    with pytest.raises(InputError, match=r"loss '\S+ridged' has a setting 'ridge', which is a key of \[problem\]"):
+        validate({"problem": {"loss": loss, "ridge": 0.1}})
+
+
+def test_what_a_strangers_file_says_when_it_fails_is_one_line(package: Path) -> None:
+    with pytest.raises(InputError, match=r"kind 'strangers_kinds.many': first second$"):
+        KINDS.load(written(package, "many", "raise ValueError('first\\nsecond')\n"))
+
+
+def test_two_kinds_of_one_table_do_not_share_a_setting(package: Path) -> None:
+    """A plan has one place for it, and each would take the other's value for its own."""
+    kind = written(package, "kappaed", FILES["graphs/kinds/wheel"].replace("every", "kappa"))
+    assert validate({"graph": {"kind": kind, "kappa": 2}}).graph.graph(5).size == 5
+    with pytest.raises(InputError, match="both have a setting 'kappa'"):
+        validate({"graph": {"kind": kind, "mixing": "laplacian"}})
+
+
+def test_a_kind_with_a_setting_that_parties_have_is_refused_by_name(package: Path) -> None:
+    written(package, "sized", FILES["graphs/kinds/wheel"].replace("every", "sizes"))
+    install(package, "[coterie.graphs.kinds]\nsized = strangers_kinds.sized\n")
+    with pytest.raises(InputError, match="graph kind 'sized' has a setting 'sizes', which is an option of all parties"):
+        ct.sized  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("np.full(graph.indices.size, np.nan)", "got nan"),
+        ("np.zeros(graph.indices.size)", r"got 0\.0"),
+        ("np.full(graph.indices.size, -0.1)", r"got -0\.1"),
+        ("[0.3] * 3", r"got shape \(3,\)"),
+        ("[[0.3], [0.3, 0.3]]", "got a list"),
+        ("None", r"got shape \(\)"),
+        ("'metropolis'", "got a str"),
+    ],
+)
+def test_a_rule_that_gives_no_weights_is_refused(package: Path, given: str, words: str) -> None:
+    text = "import numpy as np\nfrom coterie.settings import Settings\n\ndef weights(graph, settings):\n    return "
+    rule = written(package, "rule", text + given + "\n")
+    with pytest.raises(InputError, match=f"mixing rule '{rule}' must give 10 numbers > 0, .*{words}"):
+        mixing(make_graph("ring", 5), rule)
+
+
+def test_a_rule_may_give_a_list(package: Path) -> None:
+    text = "from coterie.settings import Settings\n\ndef weights(graph, settings):\n    return [0.25] * 10\n"
+    assert mixing(make_graph("ring", 5), written(package, "rule", text)).self_weights.tolist() == [0.5] * 5
+
+
+def test_a_kind_that_makes_no_graph_is_refused(package: Path) -> None:
+    text = "from coterie.settings import Settings\n\ndef build(size, settings):\n    return [(0, 1)]\n"
+    with pytest.raises(InputError, match=r"'strangers_kinds.flat' must make a coterie.graphs.Graph, got a list"):
+        make_graph(written(package, "flat", text), 5)

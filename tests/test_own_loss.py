@@ -6,6 +6,7 @@ import importlib
 import json
 import sys
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -137,6 +138,10 @@ def test_its_certificate_holds_while_its_facts_do(stranger: Stranger, capsys: py
     ):
         stranger.write(text)
         assert main(["verify", str(file)]) == 1
+        assert "rejected: problem.loss: the certificate is for other code: 'huber' is" in capsys.readouterr().out
+        named = [{**content["other_code"][0], "sha256": sha256(text.encode()).hexdigest()}]
+        (out / "other.json").write_text(json.dumps(resealed({**content, "other_code": named})))
+        assert main(["verify", str(out / "other.json")]) == 1
         assert words in capsys.readouterr().out
     stranger.write(HUBER)
     wrong = {**content, "public": {**content["public"], "loss": "squared"}}

@@ -22,7 +22,7 @@ import pytest
 import coterie as ct
 from coterie import cli
 from coterie.algorithms.base import all_algorithms
-from coterie.audit.losses import columns
+from coterie.api.coding import columns_taken
 from coterie.data import load as load_data
 from coterie.errors import InputError
 from coterie.graphs import KINDS
@@ -289,9 +289,9 @@ def test_an_audit_finds_how_many_features_a_loss_of_ones_own_takes() -> None:
     tilted = ct.loss(lambda p, x, y: jnp.logaddexp(0.0, -y * (p["w"] @ x + p["b"])), weights)
     free = ct.loss(lambda p, x, y: jnp.sum((p - y) ** 2), jnp.zeros(3))
     never = ct.loss(lambda p, x, y: (p @ x) + jnp.zeros(5) @ p, jnp.zeros(3))
-    assert [columns(task.own) for task in (tilted, free)] == [2, 3]
+    assert [columns_taken(task.own) for task in (tilted, free)] == [2, 3]
     with pytest.raises(InputError, match="takes no record"):
-        columns(never.own)
+        columns_taken(never.own)
 
 
 # ---- mistakes --------------------------------------------------------------------------------------------------------

@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 
 import coterie as ct
 from coterie.api.coding import Coding
-from coterie.data import ALL_PUBLIC, make_clinics
+from coterie.data import ALL_PUBLIC, Dataset, make_clinics
 from coterie.errors import InputError
 from coterie.losses.logistic import Logistic
 from coterie.losses.mean import Mean
@@ -209,3 +210,97 @@ def test_loading_a_folder_imports_no_module_that_it_names(tmp_path, monkeypatch)
         with pytest.raises(InputError):
             ct.load(tmp_path / "a")
         file.write_text(kept)
+
+
+# ---- names of columns and classes ------------------------------------------------------------------------------------
+
+
+def three_frames() -> list[pd.DataFrame]:
+    x = np.random.default_rng(3).uniform(-0.5, 0.5, (3, 40, 2)) * [1.0, 0.2]
+    return [pd.DataFrame(part, columns=["age", "dose"]) for part in x]
+
+
+def short(task, parties, **more):
+    return ct.train(task, parties, ct.dp_dsgd(clip=1.0, mixing=1, momentum=0.5), BUDGET, rounds=3, seed=0, **more)
+
+
+def test_columns_are_taken_by_their_names(tmp_path):
+    frames = three_frames()
+    y = [np.where(frame["age"] > 0, 1, -1) for frame in frames]
+    swapped = [frames[0], frames[1][["dose", "age"]], frames[2]]
+    run = short(ct.logistic(), ct.ring(list(zip(frames, y, strict=True))))
+    other = short(ct.logistic(), ct.ring(list(zip(swapped, y, strict=True))))
+    np.testing.assert_array_equal(run.point, other.point)
+    wide = [short(ct.logistic(), ct.ring(list(zip(f, y, strict=True)), bounds={"age": (-1, 1), "dose": (-9, 9)}))
+            for f in (frames, swapped)]  # fmt: skip
+    np.testing.assert_array_equal(wide[0].point, wide[1].point)
+    run.save(tmp_path / "a")
+    wide[0].save(tmp_path / "b")
+    for one in (run, ct.load(tmp_path / "a"), ct.load(tmp_path / "b")):
+        np.testing.assert_array_equal(one.predict(frames[0]), one.predict(frames[0][["dose", "age"]]))
+        np.testing.assert_array_equal(one.predict(frames[0]), one.predict(frames[0].to_numpy()))
+        with pytest.raises(InputError, match=r"its columns are \['age', 'weight'\], and the model's \['age', 'dose'\]"):
+            one.predict(frames[0].rename(columns={"dose": "weight"}))
+    renamed = [frames[0], frames[1].rename(columns={"dose": "weight"}), frames[2]]
+    with pytest.raises(InputError, match=r"site 1: its columns are \['age', 'weight'\], those of site 0 are"):
+        ct.ring(list(zip(renamed, y, strict=True)))
+
+
+def named(classes, swap=False, seed=0):
+    """A data set of one site: the class says whether the first feature is above 0."""
+    x = np.random.default_rng(seed).uniform(-0.5, 0.5, (60, 2))
+    codes = (x[:, 0] > 0).astype(int)
+    origins = ALL_PUBLIC
+    return Dataset(
+        "made", x, 1 - codes if swap else codes, classes[::-1] if swap else classes, ("a", "b"), origins=origins
+    )
+
+
+def test_classes_are_taken_by_their_names(tmp_path):
+    names = ("healthy", "ill")
+    plain = [named(names, seed=i) for i in range(3)]
+    swapped = [named(names, swap=i == 1, seed=i) for i in range(3)]
+    for task in (ct.logistic(), ct.logistic(classes=names), ct.softmax(names), ct.softmax(2)):
+        run, other = (short(task, ct.ring(data), test=named(names, swap=True)) for data in (plain, swapped))
+        np.testing.assert_array_equal(run.point, other.point)
+        assert run.score(named(names, swap=True)) == run.score(named(names))
+    back = short(ct.logistic(classes=names[::-1]), ct.ring(plain))
+    assert np.mean(back.predict(plain[0]) == np.where(plain[0].features[:, 0] > 0, "ill", "healthy")) == back.score(
+        plain[0]
+    )
+    short(ct.logistic(), ct.ring(plain)).save(tmp_path)
+    loaded = ct.load(tmp_path)
+    assert loaded.score(named(names, swap=True)) == loaded.score(named(names))
+
+
+@pytest.mark.parametrize(
+    ("task", "classes", "words"),
+    [
+        (
+            ct.logistic(classes=["no", "yes"]),
+            ("healthy", "ill"),
+            r"site 0: its classes are .* the task's \['no', 'yes'\]",
+        ),
+        (ct.logistic(), ("1", "0"), r"state them in the task, as classes=\['1', '0'\]"),  # 1 would become −1
+        (ct.softmax(3), ("a", "b"), "its classes are"),
+    ],
+)
+def test_classes_with_other_names_are_refused(task, classes, words):
+    with pytest.raises(InputError, match=words):
+        short(task, ct.ring([named(classes, seed=i) for i in range(3)]))
+
+
+def test_data_sets_whose_classes_differ_are_refused():
+    data = [named(("healthy", "ill"), seed=0), named(("healthy", "sick"), seed=1), named(("healthy", "ill"), seed=2)]
+    with pytest.raises(InputError, match="site 1: its classes are"):
+        short(ct.logistic(), ct.ring(data))
+
+
+@pytest.mark.parametrize("parties", [ct.ring(sizes=[60] * 3), ct.ring(sizes=[60] * 3, features=2)])
+def test_a_price_rests_on_no_false_statement(parties):
+    def steep(w, x, y):
+        return 5.0 * jnp.sqrt(1 + (w @ x - y) ** 2)
+
+    task = ct.loss(steep, jnp.zeros(2), lipschitz=1.0, bound=1.0)
+    with pytest.raises(InputError, match="lipschitz = 1 is stated, but a made-up record has a gradient of norm"):
+        ct.price(task, parties, ct.dp_dsgd(mixing=1), BUDGET, rounds=3)

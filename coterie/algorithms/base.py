@@ -50,7 +50,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 import equinox as eqx
 import jax
 from jaxtyping import Array, Float, Int
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from coterie.algorithms import ALGORITHMS
 from coterie.algorithms.inbox import Inbox, Maybe
@@ -60,6 +60,7 @@ from coterie.privacy.base import watch_kinds
 from coterie.privacy.events import Event
 from coterie.problems.base import Problem
 from coterie.problems.solve import Solver
+from coterie.settings import Written
 
 __all__ = [
     "Algorithm",
@@ -92,7 +93,7 @@ else:  # annotations of a setting that `tune` fills in where the user left it ou
     AutoInt = int | None
 
 
-class Config(BaseModel):
+class Config(Written):
     """Base of every algorithm's hyper-parameters: validated like a pydantic model, traced like a pytree.
 
     Fields annotated `float` (or `Auto`) are leaves, so a sweep over them is a `vmap`; all others are static

@@ -14,12 +14,15 @@ from typing import Any
 import numpy as np
 
 from coterie.api.bounds import box
-from coterie.api.coding import Coding, columns_of, misfit
+from coterie.api.coding import Coding, class_order, columns_of, columns_taken, misfit
+from coterie.api.given import NUMBER, shown
 from coterie.api.parties import Parties
 from coterie.api.tasks import Task, as_task
 from coterie.contracts import check_contract
+from coterie.data.dataset import Dataset
 from coterie.errors import InputError
 from coterie.experiment import price
+from coterie.losses.base import need_facts
 from coterie.network import Network, graph_of
 from coterie.plan import AlgorithmPlan, Plan, validate
 from coterie.privacy.ledger import Budget
@@ -48,10 +51,10 @@ def ask(
     """The plan of a call; refused where algorithm, budget, graph and loss do not go together."""
     task = as_task(task)
     if not isinstance(parties, Parties):
-        raise InputError(f"parties are made by ct.ring(sites) and its like, or by ct.graph; got {_kind(parties)}")
+        raise InputError(f"parties are made by ct.ring(sites) and its like, or by ct.graph; got {shown(parties)}")
     if algorithm is not None and not isinstance(algorithm, AlgorithmPlan):
         raise InputError(
-            f"an algorithm is made by ct.dp_dsgd() and its like, or by ct.algorithm; got {_kind(algorithm)}"
+            f"an algorithm is made by ct.dp_dsgd() and its like, or by ct.algorithm; got {shown(algorithm)}"
         )
     if algorithm is None:
         algorithm, rounds = auto(task.name == "mean" or (task.own is not None and task.own.isotropic), {}, rounds)
@@ -70,7 +73,8 @@ def ask(
         tree["privacy"] = _privacy(budget, len(parties))
     tree["data"] = {"source": "memory"}
     problem = task.problem(validate(tree), width)
-    coding = Coding(problem, task.labels, where, parties.radius, task.constant)
+    names = None if columns == list(map(str, range(len(columns)))) else parties.columns
+    coding = Coding(problem, task.labels, where, parties.radius, task.constant, names, _classes(task, parties))
     tree["data"] |= {"options": coding.options()}
     plan = validate(tree)
     if (budget is not None) != _private(plan):
@@ -83,14 +87,17 @@ def ask(
         raise InputError(f"the loss takes {columns_of(problem)} features, and the records have {width}")
     if columns and isinstance(problem, Custom) and (why := misfit(problem, width)):
         raise InputError(f"{problem.name} does not fit records of {width} features: {why}")
+    if task.own is not None:
+        need_facts(problem, width if columns else columns_taken(problem))
     graph, mix = graph_of(plan, len(parties))
     network = Network(graph, mix, problem, np.array(parties.sizes), parties.names, leaks=parties.leaks)
     return Asked(plan, task, problem, network, coding)
 
 
-def _kind(thing: object) -> str:
-    """What something is, in few words and without what it holds."""
-    return repr(thing) if isinstance(thing, str | int | float | None) else f"a {type(thing).__name__}"
+def _classes(task: Task, parties: Parties) -> tuple[str, ...] | None:
+    """The classes of the parties' data sets, in the order of the task's labels."""
+    held = [(i, one.classes) for i, one in enumerate(parties.sites or ()) if isinstance(one, Dataset)]
+    return class_order(task.labels, held[0][1], f"site {held[0][0]}") if held else None
 
 
 def need_dimension(asked: Asked, parties: Parties) -> None:
@@ -154,10 +161,10 @@ def _privacy(budget: Budget | Sequence[Budget], parties: int) -> dict[str, Any]:
     each = [budget] if isinstance(budget, Budget) else list(budget) if isinstance(budget, list | tuple) else []
     if not each or not all(isinstance(one, Budget) for one in each):
         raise InputError(
-            f"a budget is ct.Budget(epsilon, delta), or a list with one for each party; got {_kind(budget)}"
+            f"a budget is ct.Budget(epsilon, delta), or a list with one for each party; got {shown(budget)}"
         )
     for one in each:
-        if not all(isinstance(x, int | float | np.number) and not isinstance(x, bool) for x in one):
+        if not all(map(NUMBER.fits, one)):
             raise InputError(
                 f"{one} must hold two numbers; for budgets that differ give a list with one for each party"
             )

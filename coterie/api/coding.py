@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.api.bounds import PublicBox, default_radius, rows_of
-from coterie.api.parties import table_of
+from coterie.api.parties import named_columns, table_of
 from coterie.data.dataset import Dataset
 from coterie.errors import InputError
 from coterie.problems import Custom, Problem
@@ -20,7 +20,9 @@ from coterie.problems.labels import NOTHING, SIGNS
 if TYPE_CHECKING:
     from coterie.api.parties import Site
 
-__all__ = ["Coding", "columns_of", "misfit"]
+__all__ = ["Coding", "class_order", "columns_of", "columns_taken", "misfit"]
+
+MOST_COLUMNS = 100  # that are tried with a loss of somebody's own
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +34,14 @@ class Coding:
     box: PublicBox | None = None  # public range of each feature; None: rows are taken as they are
     radius: float | None = None
     constant: bool = False  # whether scaled rows are pulled into a ball, and get a constant feature
+    columns: tuple[str, ...] | None = None  # of the features, in the model's order; None: they have no names
+    classes: tuple[str, ...] | None = None  # of data sets, in the order of the codes; None: none was seen
 
     def options(self) -> dict[str, Any]:
         """What a plan has to say of it, in its [data] options."""
         said: dict[str, Any] = {} if self.labels is None else {"classes": list(self.labels)}
+        if self.classes is not None and self.classes != tuple(map(str, self.labels or ())):
+            said["named"] = list(self.classes)
         if self.box is not None:
             said["bounds"] = [[float(low), float(high)] for low, high in zip(self.box.low, self.box.high, strict=True)]
             if self.constant:
@@ -47,7 +53,7 @@ class Coding:
     def records(self, site: Site, where: str) -> tuple[NDArray, NDArray]:
         """Features and targets of a site; refused where the bounds that the problem's price rests on do not hold."""
         if isinstance(site, Dataset):
-            return self._checked(self.rows(site, where), self.problem.encode(site.targets, site.classes), where)
+            return self._checked(self.rows(site, where), self._encoded(site, where), where)
         if self.problem.labels == NOTHING:
             x = self.rows(table_of(site), where)
             return self._checked(x, np.zeros(len(x)), where)
@@ -58,14 +64,16 @@ class Coding:
 
     def rows(self, features: Any, where: str = "X") -> NDArray[np.float64]:
         """Features as the problem takes them."""
-        if isinstance(features, Dataset):
-            features = features.features
         try:
-            x = np.asarray(features, float)
-        except (TypeError, ValueError):
+            table = features.features if isinstance(features, Dataset) else features
+            x = _array(table, "features", where).astype(float)
+        except (TypeError, ValueError) as error:
+            if isinstance(error, InputError):
+                raise
             raise InputError(f"{where}: features must be numbers, encode categories by a public list first") from None
         if x.ndim != 2:
             raise InputError(f"{where}: expected features (records, columns), got shape {x.shape}")
+        x = self._in_order(x, named_columns(features, where), where)
         if bad := int((~np.isfinite(x)).any(axis=1).sum()):
             raise InputError(f"{where}: features are not finite in {bad} of {len(x)} records")
         width = columns_of(self.problem) if self.box is None else self.box.low.size
@@ -75,9 +83,27 @@ class Coding:
             return x
         return rows_of(x, self.box, self.radius) if self.constant else self.box.scale(x)
 
+    def _in_order(self, x: NDArray, names: tuple[str, ...] | None, where: str) -> NDArray:
+        """Columns in the model's order, by their names where both have any."""
+        if names is None or self.columns is None or names == self.columns:
+            return x
+        if sorted(names) != sorted(self.columns):
+            raise InputError(f"{where}: its columns are {list(names)}, and the model's {list(self.columns)}")
+        places = {name: k for k, name in enumerate(names)}
+        return x[:, [places[name] for name in self.columns]]
+
+    def _encoded(self, site: Dataset, where: str) -> NDArray:
+        """Targets of a data set in the problem's coding; its classes may be in another order."""
+        order, codes = self.classes or class_order(self.labels, site.classes, where), site.targets
+        if order is not None and site.classes != order:
+            if site.classes is None or sorted(site.classes) != sorted(order):
+                raise InputError(f"{where}: its classes are {site.classes}, where {order} were expected")
+            codes = np.array([order.index(name) for name in site.classes])[codes]
+        return self.problem.encode(codes, order)
+
     def targets(self, targets: Any, count: int, where: str = "y") -> NDArray:
         """Targets in the problem's coding."""
-        y = np.asarray(targets)
+        y = _array(targets, "targets", where)
         if y.shape != (count,):
             raise InputError(f"{where}: expected one target for each of {count} records, got shape {y.shape}")
         if self.labels is None:
@@ -118,6 +144,40 @@ class Coding:
         return self.box.middle + self.box.half * np.clip(point, -1.0, 1.0)
 
 
+def class_order(
+    labels: tuple[Any, ...] | None, classes: tuple[str, ...] | None, where: str
+) -> tuple[str, ...] | None:  # fmt: skip
+    """The classes of a data set in the order of the task's labels: by name, or as they are where labels only count.
+
+    Labels that only count are −1 and 1, or 0, 1, …: a task that states no names.
+    """
+    if labels is None or classes is None:
+        return classes
+    names = tuple(map(str, labels))
+    if sorted(names) == sorted(classes):
+        return names
+    counts = labels in ((-1, 1), tuple(range(len(labels)))) and len(classes) == len(labels)
+    if not counts or any(name in names and names.index(name) != k for k, name in enumerate(classes)):
+        raise InputError(
+            f"{where}: its classes are {list(classes)}, and the task's {list(labels)}: state them in the task, as "
+            f"classes={list(classes)}"
+        )
+    return classes
+
+
+def _array(given: Any, what: str, where: str) -> NDArray:
+    """The array that something is; refused where NumPy would drop a part of what it says without a word."""
+    if isinstance(given, np.ma.MaskedArray):
+        raise InputError(f"{where}: the {what} are a masked array: leave out or fill what is masked by a public rule")
+    try:
+        found = np.asarray(given)
+    except ValueError:  # rows of different lengths
+        raise InputError(f"{where}: the {what} are no table") from None
+    if found.dtype.kind == "c":
+        raise InputError(f"{where}: the {what} are complex numbers, expected real ones")
+    return found
+
+
 def misfit(problem: Custom, features: int) -> str | None:
     """Why a loss of one's own cannot be computed on records of so many features, if it cannot."""
     kind = jnp.int32 if problem.integer_targets else jnp.float32
@@ -127,6 +187,16 @@ def misfit(problem: Custom, features: int) -> str | None:
     except Exception as error:  # a stranger's function may fail in any way
         return (str(error).splitlines() or [type(error).__name__])[0]
     return None if found.shape == (1,) else f"it gives {found.shape[1:]} numbers for a record, not one"
+
+
+def columns_taken(problem: Problem) -> int:
+    """Features of a record; of a loss of one's own, as many as it has parameters, or else the fewest that it takes."""
+    if not isinstance(problem, Custom):
+        return problem.columns
+    fit = (n for n in (problem.dim, *range(1, MOST_COLUMNS + 1)) if misfit(problem, n) is None)
+    if found := next(fit, None):
+        return found
+    raise InputError(f"{problem.name} takes no record of 1 to {MOST_COLUMNS} features: {misfit(problem, 1)}")
 
 
 def columns_of(problem: Problem) -> int | None:

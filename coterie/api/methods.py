@@ -7,12 +7,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from coterie.errors import InputError
+from coterie.api.given import TEXT, bind, takes
 from coterie.plan import AlgorithmPlan
+from coterie.settings import read
 
 __all__ = ["algorithm", "constructor"]
 
 
+@takes(name=TEXT)
 def algorithm(name: str, /, **settings: Any) -> AlgorithmPlan:
     """An algorithm with settings: one from `coterie algorithms`, or your own as "mypackage.module".
 
@@ -22,9 +24,7 @@ def algorithm(name: str, /, **settings: Any) -> AlgorithmPlan:
     >>> ct.algorithm("dp-dsgd", clip=1.0)
     AlgorithmPlan(name='dp-dsgd', clip=1.0)
     """
-    if not isinstance(name, str):
-        raise InputError(f"an algorithm has a name, such as 'dp-dsgd', got {name!r}")
-    made = AlgorithmPlan.model_validate({**settings, "name": name})
+    made = read(AlgorithmPlan, {**settings, "name": name}, "algorithm")
     made.config()
     return made
 
@@ -42,10 +42,13 @@ def constructor(name: str) -> Callable[..., AlgorithmPlan]:
         for k, f in fields.items()  # every setting has a default: `tune` fills in what is left open
     ]
 
-    def make(**settings: Any) -> AlgorithmPlan:
+    python = name.replace("-", "_")
+    only = inspect.Signature([inspect.Parameter("settings", inspect.Parameter.VAR_KEYWORD)])
+
+    def make(*none: Any, **settings: Any) -> AlgorithmPlan:
+        bind(python, only, none, settings)
         return algorithm(name, **settings)
 
-    python = name.replace("-", "_")
     make.__name__ = make.__qualname__ = python
     make.__module__ = "coterie"
     make.__signature__ = inspect.Signature(taken, return_annotation=AlgorithmPlan)  # type: ignore[attr-defined]

@@ -7,6 +7,7 @@ and the noise was fixed.
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -16,12 +17,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic.fields import FieldInfo
 
+from coterie.api.given import (
+    BOUNDS,
+    NOTHING_GIVEN,
+    NUMBER,
+    PLACE,
+    TEXT,
+    WHOLE,
+    Expected,
+    bind,
+    listed,
+    shown,
+    takes,
+)
 from coterie.data.dataset import Dataset
 from coterie.data.tables import site_origin
 from coterie.errors import InputError
 from coterie.graphs.edge_lists import read_edges
 from coterie.graphs.graph import Graph
 from coterie.graphs.kinds import KINDS
+from coterie.settings import read
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -33,7 +48,7 @@ if TYPE_CHECKING:
     Site = tuple[ArrayLike, ArrayLike] | ArrayLike | Dataset
     Sites = Sequence[Site] | Mapping[str, Site] | Dataset | pd.DataFrame
 
-__all__ = ["Parties", "constructor", "graph", "on", "table_of"]
+__all__ = ["Parties", "constructor", "graph", "named_columns", "on", "table_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +83,15 @@ class Parties:
         return f"<{len(self)} parties on a {kind} graph: {sum(self.sizes)} records{width}>"
 
 
+NAME = TEXT | WHOLE  # of a party, or of a column of a frame
+TABLE = Expected("the table of a graph", lambda value: isinstance(value, dict))
+
+
+@takes(
+    network=TABLE, sizes=listed(WHOLE) | NOTHING_GIVEN, features=WHOLE | NOTHING_GIVEN,
+    names=listed(NAME) | NOTHING_GIVEN, site=NAME | NOTHING_GIVEN, label=NAME | NOTHING_GIVEN,
+    bounds=BOUNDS | NOTHING_GIVEN, radius=NUMBER | NOTHING_GIVEN, leaks=listed(TEXT),
+)  # fmt: skip
 def on(
     network: dict[str, Any], sites: Sites | None = None, *, sizes: Sequence[int] | None = None,
     features: int | None = None, names: Sequence[str] | None = None, site: str | None = None, label: str | None = None,
@@ -122,7 +146,7 @@ def on(
         raise InputError(f"sites must have the same features, got {sorted({w for _, w in shapes})} columns")
     leaks += tuple(dict.fromkeys(leak for one in held if isinstance(one, Dataset) for leak in one.leaks))
     if columns is None and shapes:
-        columns = _columns(held[0], shapes[0][1])
+        columns = _columns(held, shapes[0][1])
     counts = tuple(count for count, _ in shapes)
     return _checked(Parties(network, counts, _names(names, len(held)), held, columns, bounds, radius, leaks))
 
@@ -172,10 +196,34 @@ def _shape(one: Site, where: str) -> tuple[int, int]:
     return int(shape[0]), int(shape[1])
 
 
-def _columns(one: Site, width: int) -> tuple[str, ...]:
-    if isinstance(one, Dataset):
-        return one.feature_names
-    return tuple(map(str, getattr(table_of(one), "columns", range(width))))
+def named_columns(table: Any, where: str) -> tuple[str, ...] | None:
+    """The names of a table's columns; None where they only count, as those of an array."""
+    names = table.feature_names if isinstance(table, Dataset) else getattr(table, "columns", None)
+    if names is None:
+        return None
+    names = tuple(map(str, names))
+    _need_once(names, where)
+    return None if names == tuple(map(str, range(len(names)))) else names
+
+
+def _need_once(names: Sequence[str], where: str) -> None:
+    """Refuse two columns of one name: nobody could say which is meant."""
+    name, times = Counter(names).most_common(1)[0] if names else ("", 0)
+    if times > 1:
+        raise InputError(f"{where}: it has two columns {name!r}")
+
+
+def _columns(held: Sequence[Site], width: int) -> tuple[str, ...]:
+    """The columns of all sites, in the order of the first that names them; the same at all that do."""
+    tables = [one if isinstance(one, Dataset) else table_of(one) for one in held]
+    every = {i: names for i, one in enumerate(tables) if (names := named_columns(one, f"site {i}")) is not None}
+    if not every:
+        return tuple(map(str, range(width)))
+    first, columns = next(iter(every.items()))
+    for i, names in every.items():
+        if sorted(names) != sorted(columns):
+            raise InputError(f"site {i}: its columns are {list(names)}, those of site {first} are {list(columns)}")
+    return columns
 
 
 def _by_site(data: Dataset, names: Sequence[str] | None) -> tuple[list[Dataset], Sequence[str]]:
@@ -192,6 +240,9 @@ def _framed(
     """Sites from one table: the records of each, the names, the feature columns, and what was read to know them."""
     if site is None:
         raise InputError("a frame needs site='…', the column that says which party holds a record")
+    if site == label:
+        raise InputError(f"site and label are both {site!r}: who holds a record is no target")
+    _need_once(list(map(str, frame.columns)), "the frame")
     for column in (site, *([] if label is None else [label])):
         if column not in frame.columns:
             raise InputError(f"the frame has no column {column!r}: it has {', '.join(map(str, frame.columns))}")
@@ -229,18 +280,17 @@ def constructor(kind: str) -> Callable[..., Parties]:
     ]  # fmt: skip
     mixing = inspect.Parameter("mixing", inspect.Parameter.KEYWORD_ONLY, default="metropolis", annotation=str)
     first, *shared = list(inspect.signature(on).parameters.values())[1:]
+    if clash := next((p.name for p in own if p.name in {first.name, mixing.name, *(q.name for q in shared)}), None):
+        raise InputError(f"graph kind {kind!r} has a setting {clash!r}, which is an option of all parties: rename it")
     needed = [p for p in own if p.default is p.empty]
     signature = inspect.Signature(
         [first, *needed, *shared, *(p for p in own if p not in needed), mixing], return_annotation="Parties"
     )
 
     def make(*given: Any, **options: Any) -> Parties:
-        try:
-            asked = signature.bind(*given, **options).arguments
-        except TypeError as error:
-            raise InputError(f"{make.__name__}: {error}") from None
+        asked = bind(make.__name__, signature, given, options)
         table = {name: asked.pop(name) for name in (*(p.name for p in own), "mixing") if name in asked}
-        return on({"kind": kind, **table}, **asked)
+        return on(_planned({"kind": kind, **table}), **asked)
 
     make.__name__ = make.__qualname__ = kind.replace("-", "_")
     make.__signature__ = signature  # type: ignore[attr-defined]
@@ -258,6 +308,15 @@ def constructor(kind: str) -> Callable[..., Parties]:
     return make
 
 
+def _planned(table: dict[str, Any]) -> dict[str, Any]:
+    """The plan's [graph], its kind and its settings checked."""
+    from coterie.plan import GraphPlan
+
+    read(GraphPlan, table, "graph").check()
+    return table
+
+
+@takes(mixing=TEXT)
 def graph(
     given: nx.Graph | Graph | str | Path | Iterable[tuple[Any, Any]], sites: Sites | None = None, *,
     mixing: str = "metropolis", **options: Any,
@@ -271,6 +330,7 @@ def graph(
     >>> ct.graph([(0, 1), (1, 2), (2, 3)], sizes=[10, 20, 30, 40])
     <4 parties on a listed graph: 100 records>
     """
+    bind("graph", inspect.signature(on), ({}, sites), options)
     made = on({"kind": "listed", "mixing": mixing}, sites, **options)
     nodes, edges = _edges(given)
     if len(nodes) != len(made):
@@ -282,12 +342,12 @@ def graph(
             raise InputError(f"node {stray!r} of the graph is neither a party's name nor a number below {len(made)}")
         places = {str(i): i for i in range(len(made))}
     pairs = sorted({tuple(sorted((places[str(a)], places[str(b)]))) for a, b in edges})
-    return replace(made, network={**made.network, "pairs": [list(pair) for pair in pairs]})
+    return replace(made, network=_planned({**made.network, "pairs": [list(pair) for pair in pairs]}))
 
 
 def _edges(given: Any) -> tuple[list[Any], list[tuple[Any, Any]]]:
     """Nodes and edges of whatever graph was given."""
-    if isinstance(given, str | Path):
+    if PLACE.fits(given):
         rows, names = read_edges(given)
         return list(names), [(names[i], names[j]) for i, j in rows.tolist()]
     if isinstance(given, Graph):
@@ -299,5 +359,5 @@ def _edges(given: Any) -> tuple[list[Any], list[tuple[Any, Any]]]:
     try:
         pairs = [(a, b) for a, b in given]
     except (TypeError, ValueError):
-        raise InputError(f"a graph is a NetworkX graph, a list of pairs or a path; got {given!r}") from None
+        raise InputError(f"a graph is a NetworkX graph, a list of pairs or a path; got {shown(given)}") from None
     return list(dict.fromkeys(node for pair in pairs for node in pair)), pairs

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from coterie.api.given import FACT, FLAG, FUNCTION, NOTHING_GIVEN, NUMBER, TEXT, WHOLE, listed, shown, takes
 from coterie.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Task", "as_task", "hinge", "logistic", "loss", "mean", "mlp", "softmax", "squared"]
 
 Weighting = Literal["agents", "records"]
+RADIUS = NUMBER | NOTHING_GIVEN
 
 
 @dataclass(frozen=True)
@@ -72,12 +74,11 @@ def as_task(task: Task | Problem) -> Task:
     if isinstance(task, Problem):
         return Task(task.name, {"ridge": 0.0} if task.isotropic else {}, own=task)
     if not isinstance(task, Task):
-        raise InputError(
-            f"a task is made by ct.logistic() and its like, or by ct.loss(fn, params); got a {type(task).__name__}"
-        )
+        raise InputError(f"a task is made by ct.logistic() and its like, or by ct.loss(fn, params); got {shown(task)}")
     return task
 
 
+@takes(ridge=NUMBER, weighting=TEXT, radius=RADIUS)
 def logistic(
     *, classes: Sequence[Any] = (-1, 1), ridge: float = 1e-3, weighting: Weighting = "agents",
     radius: float | None = None,
@@ -97,6 +98,7 @@ def logistic(
     return _classifier("logistic", _two("logistic", classes), ridge, weighting, radius)
 
 
+@takes(width=NUMBER, ridge=NUMBER, weighting=TEXT, radius=RADIUS)
 def hinge(
     *, classes: Sequence[Any] = (-1, 1), width: float = 0.5, ridge: float = 1e-3, weighting: Weighting = "agents",
     radius: float | None = None,
@@ -110,6 +112,7 @@ def hinge(
     return _classifier("hinge", _two("hinge", classes), ridge, weighting, radius, width=width)
 
 
+@takes(ridge=NUMBER, weighting=TEXT, radius=RADIUS)
 def squared(*, ridge: float = 1e-3, weighting: Weighting = "agents", radius: float | None = None) -> Task:
     """Linear regression with the squared loss; targets are numbers. Its gradients have no bound: clip them.
 
@@ -120,6 +123,7 @@ def squared(*, ridge: float = 1e-3, weighting: Weighting = "agents", radius: flo
     return _classifier("squared", None, ridge, weighting, radius)
 
 
+@takes(ridge=NUMBER, weighting=TEXT, radius=RADIUS)
 def softmax(
     classes: int | Sequence[Any], *, ridge: float = 1e-3, weighting: Weighting = "agents", radius: float | None = None
 ) -> Task:
@@ -132,6 +136,7 @@ def softmax(
     return _classifier("softmax", _several("softmax", classes), ridge, weighting, radius)
 
 
+@takes(hidden=listed(WHOLE), activation=TEXT, ridge=NUMBER, weighting=TEXT)
 def mlp(
     classes: int | Sequence[Any], *, hidden: Sequence[int] = (50,),
     activation: Literal["sigmoid", "tanh", "relu"] = "tanh", ridge: float = 1e-3, weighting: Weighting = "agents",
@@ -147,6 +152,7 @@ def mlp(
     return Task("mlp", _stated(ridge, weighting, **more), labels)
 
 
+@takes(radius=NUMBER, weighting=TEXT)
 def mean(*, radius: float = 1.0, weighting: Weighting = "records") -> Task:
     """The mean of records whose every number lies in [−radius, radius]; there are no targets: a site is one table.
 
@@ -157,6 +163,10 @@ def mean(*, radius: float = 1.0, weighting: Weighting = "records") -> Task:
     return Task("mean", _stated(0.0, weighting, **({} if radius == 1.0 else {"radius": radius})))
 
 
+@takes(
+    fn=FUNCTION, predict=FUNCTION | NOTHING_GIVEN, ridge=NUMBER, weighting=TEXT, convex=FLAG, lipschitz=FACT,
+    smoothness=FACT, bound=FACT | NOTHING_GIVEN,
+)  # fmt: skip
 def loss(
     fn: Callable[[Any, Array, Array], Array], params: Any, *, predict: Callable[[Any, Array], Array] | None = None,
     classes: int | Sequence[Any] | None = None, ridge: float = 1e-3, weighting: Weighting = "agents",
@@ -212,11 +222,13 @@ def _several(name: str, classes: int | Sequence[Any]) -> tuple[Any, ...]:
         labels = (classes,) if isinstance(classes, str) or not hasattr(classes, "__iter__") else tuple(classes)
     else:
         labels = tuple(range(classes))
-    labels = tuple(label.item() if hasattr(label, "item") else label for label in labels)
+    labels = tuple(label.item() if getattr(label, "shape", None) == () else label for label in labels)
     if stray := [label for label in labels if not isinstance(label, str | int | float)]:
-        raise InputError(f"{name}: a label is text or a number, got {stray[0]!r}")
+        raise InputError(f"{name}: a label is text or a number, got {shown(stray[0])}")
     if len(labels) < 2 or len(set(labels)) < len(labels):
-        raise InputError(f"{name}: classes must be a number from 2 up, or two and more different labels; got {classes}")
+        raise InputError(
+            f"{name}: classes must be a number from 2 up, or two and more different labels; got {shown(classes)}"
+        )
     return labels
 
 

@@ -19,6 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from coterie.algorithms.batches import rows
 from coterie.api.bounds import PublicBox
 from coterie.api.coding import Coding
+from coterie.api.given import NOTHING_GIVEN, PLACE, of, takes
+from coterie.api.tasks import Task
 from coterie.drivers.budget import run_events
 from coterie.errors import InputError
 from coterie.experiment import Experiment, Priced
@@ -30,7 +32,6 @@ from coterie.privacy.ledger import Budget, MemoryLedger
 from coterie.problems.labels import NOTHING
 
 if TYPE_CHECKING:
-    from coterie.api.tasks import Task
     from coterie.drivers.simulate import Trace
     from coterie.worth.judge import Judged
 
@@ -217,6 +218,7 @@ class Trained:
 
     # -- a folder --------------------------------------------------------------------------------------------------
 
+    @takes(folder=PLACE, key=PLACE | NOTHING_GIVEN)
     def save(self, folder: str | Path, key: str | Path | None = None) -> list[Path]:
         """Write the folder that `coterie run --out` writes, and return its files; `ct.load` reads it.
 
@@ -231,6 +233,8 @@ class Trained:
         from coterie.report.result import check_out, write_run
 
         made = self._made
+        if key is not None and made.plan.data.source == "memory" and made.plan.problem.loss is None:
+            raise InputError("key signs a certificate, and the run of a loss of your own has none: leave it out")
         check_out(Path(folder))
         return write_run(
             Path(folder), self.result, made.plan, made.network, made.priced, points=self.points,
@@ -241,6 +245,7 @@ class Trained:
 # ---- from a folder ---------------------------------------------------------------------------------------------------
 
 
+@takes(folder=PLACE, task=of("a task, such as ct.loss(fn, params)", Task) | NOTHING_GIVEN)
 def load(folder: str | Path, task: Task | None = None) -> Trained:
     """A run from the folder that `run.save` or `coterie run --out` wrote: it predicts and scores as before.
 
@@ -268,6 +273,7 @@ def load(folder: str | Path, task: Task | None = None) -> Trained:
             raise InputError(f"{place / MODEL} is not the file that certificate.json names")
         with np.load(place / MODEL, allow_pickle=False) as stored:
             points, named = np.asarray(stored["points"], float), str(stored["plan"])
+            features = tuple(map(str, stored["feature_names"]))
         plan = Plan.model_validate(result["plan"])  # no algorithm is looked up: to import a module is to run it
         plan.problem.refuse_modules()
         if sealed is not None:
@@ -277,7 +283,7 @@ def load(folder: str | Path, task: Task | None = None) -> Trained:
             raise InputError(f"{place} holds no certificate.json, which says what the model is of")
         if own and (task is None or task.own is None):
             raise InputError(f"{place} holds a loss of your own: give task=ct.loss(fn, params), as it was trained with")
-        coding = _coding(plan, None if sealed is None else sealed["public"], task)
+        coding = _coding(plan, None if sealed is None else sealed["public"], task, features)
         names = tuple(agent["name"] for agent in result["agents"])
         run = Trained(coding, points, result, _all_names(sealed, names, len(points)))
         repr(run), run.history  # all that they need is there
@@ -340,8 +346,10 @@ def _all_names(sealed: Mapping[str, Any] | None, listed: Sequence[str], count: i
     return (*listed, *(f"agent {i}" for i in range(len(listed), count)))
 
 
-def _coding(plan: Plan, public: Mapping[str, Any] | None, task: Task | None) -> Coding:
-    """How the run's records were written: what its plan says."""
+def _coding(
+    plan: Plan, public: Mapping[str, Any] | None, task: Task | None, features: tuple[str, ...]
+) -> Coding:  # fmt: skip
+    """How the run's records were written: what its plan says, and the names of the model's features."""
     from coterie.losses.base import problem_of
 
     said = plan.data.options if plan.data.source == "memory" else {}
@@ -352,4 +360,7 @@ def _coding(plan: Plan, public: Mapping[str, Any] | None, task: Task | None) -> 
         problem = task.own
     elif public is not None:
         problem = problem_of(plan, public["loss"], public["features"], public["classes"] or 1)
-    return Coding(problem, labels, box, said.get("radius"), "radius" in said)
+    classes = None if said.get("named") is None else tuple(said["named"])
+    columns = features[: len(features) - ("radius" in said)]  # but for the constant
+    names = None if columns == tuple(map(str, range(len(columns)))) else columns
+    return Coding(problem, labels, box, said.get("radius"), "radius" in said, names, classes)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.api.asked import Asked, ask, need_dimension
+from coterie.api.given import FLAG, NOTHING_GIVEN, TEXT, WHOLE, takes
 from coterie.api.parties import Parties
 from coterie.api.tasks import Task
 from coterie.api.trained import Trained
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 __all__ = ["Price", "Trained", "price", "train"]
 
 
+@takes(
+    rounds=WHOLE | NOTHING_GIVEN, seeds=WHOLE, seed=WHOLE | NOTHING_GIVEN, references=FLAG, name=TEXT,
+)  # fmt: skip
 def train(
     task: Task | Problem,
     parties: Parties,
@@ -86,7 +90,7 @@ def train(
         raise InputError("references are scored on test records: give test=(X, y)")
     priced = price_plan(asked.plan, asked.network)
     for complaint in priced.warnings:
-        warnings.warn(complaint, stacklevel=2)
+        warnings.warn(complaint, stacklevel=3)  # past `takes`
     experiment, run = _experiment(asked, parties, test), asked.plan.run
     drawn = [run.seed + k for k in range(run.seeds)]
     trace = experiment.run(priced, drawn)
@@ -161,6 +165,7 @@ class Price:
         return f"{head}δ = {self.delta:g} ({by}), noise multiplier {noise}{'' if self.private else ', NOT private'}>"
 
 
+@takes(rounds=WHOLE | NOTHING_GIVEN)
 def price(
     task: Task | Problem, parties: Parties, algorithm: AlgorithmPlan | None, budget: Budget | Sequence[Budget], *,
     rounds: int | None = None,

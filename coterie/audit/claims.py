@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from coterie.algorithms.base import Algorithm, find
+from coterie.api.given import NOTHING_GIVEN, WHOLE, of, shown, takes
 from coterie.audit.audit import Verdict, audit
 from coterie.audit.checks import Finding, examine, gather
 from coterie.audit.matrix import cases
@@ -102,6 +103,7 @@ def attack_whole(algorithm: Algorithm, budget: Budget, trials: int, report: Repo
     return attack(setting, found, trials, lambda share: report(0.5 + share / 2))
 
 
+@takes(budget=of("ct.Budget(epsilon, delta)", Budget) | NOTHING_GIVEN, trials=WHOLE)
 def attack_task(
     algorithm: AlgorithmPlan, task: Task | Problem | None = None, budget: Budget | None = None, *,
     trials: int = TRIALS,
@@ -123,7 +125,7 @@ def attack_task(
 
     if not isinstance(algorithm, AlgorithmPlan):
         raise InputError(
-            f"an algorithm is made by ct.dp_dsgd() and its like, or by ct.algorithm; got a {type(algorithm).__name__}"
+            f"an algorithm is made by ct.dp_dsgd() and its like, or by ct.algorithm; got {shown(algorithm)}"
         )
     found, budget = find(algorithm.name), Budget(1.0, 1e-5) if budget is None else budget
     budget.check()

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array
 
 from coterie.algorithms.base import Algorithm, Config
-from coterie.api.coding import misfit
+from coterie.api.coding import columns_taken
 from coterie.audit.neighbours import DEGREE, Neighbours
 from coterie.errors import InputError
 from coterie.losses.base import all_losses
@@ -87,19 +87,6 @@ def _found() -> dict[str, Problem]:
     return {"logistic": every["logistic"], **every}
 
 
-MOST_COLUMNS = 100  # that are tried with a loss of somebody's own
-
-
-def columns(problem: Problem) -> int:
-    """Features of a record; of a loss of one's own, as many as it has parameters, or else the fewest that it takes."""
-    if not isinstance(problem, Custom):
-        return problem.columns
-    fit = (n for n in (problem.dim, *range(1, MOST_COLUMNS + 1)) if misfit(problem, n) is None)
-    if found := next(fit, None):
-        return found
-    raise InputError(f"{problem.name} takes no record of 1 to {MOST_COLUMNS} features: {misfit(problem, 1)}")
-
-
 LOSSES: dict[str, Problem] = {
     **_found(),
     "logistic, five features": Logistic(5),
@@ -162,7 +149,7 @@ def pairs(problem: Problem, count: int, seed: int = 0) -> Iterator[Pair]:
     rng = np.random.default_rng(seed)
     flags: tuple[tuple[str, ...], ...] = ((), ("turning",), ("echo",), ("apart",), ("turning", "apart"))
     far = 1.0 if problem.start(0).any() else FAR  # a model that starts away from zero, as networks do, lives there
-    width = columns(problem)
+    width = columns_taken(problem)
     for k in range(count):
         u, v = rng.standard_normal((2, width))
         u, v = u / np.linalg.norm(u), v / np.linalg.norm(v)

@@ -33,6 +33,7 @@ def command(
 
     asked = read_plan(plan, set_)  # a mistake in it is told before the rest is loaded
     from coterie.contracts import check_contract
+    from coterie.data import find_source
     from coterie.experiment import needs_dimension, price, public_network
     from coterie.report.result import privacy_block
 
@@ -48,11 +49,12 @@ def command(
     if as_json:
         console.print_json(json.dumps(block))
         return
+    handed = find_source(asked.data.source).handed and asked.deploy is None
     shown = Table(box=None, show_header=False)
     for key in SHOWN:
         value = block[key]
         text = "none" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
-        text = {"True": "yes", "False": "no"}.get(text, text)
+        text = {"True": "yes", "False": "cannot tell" if handed else "no"}.get(text, text)
         shown.add_row(key.replace("_", " "), text)
     for name, value in block["all_accountants"].items():
         shown.add_row(f"  by {name}", "∞" if value is None else f"{value:.6g}")

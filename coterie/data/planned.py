@@ -60,10 +60,15 @@ def options_of(plan: Plan, source: str | None = None) -> dict[str, Any]:
 def leaks_of(plan: Plan) -> tuple[str, ...]:
     """What the plan has a loader read from the records, known before one is.
 
-    Records that were encoded elsewhere say it for themselves, and so do the files of parties without a label column.
+    A store says it for itself once it is opened, and so do the files of parties without a label column, which refuse
+    what is not public. Of records that are handed over in Python a plan knows nothing: what is unknown is not public.
     """
-    encoded = find_source(plan.data.source).tells or (plan.deploy is not None and plan.data.label is None)
-    return () if encoded else origins(plan.data.source, **options_of(plan)).leaks
+    source = find_source(plan.data.source)
+    if source.stream is not None or (plan.deploy is not None and plan.data.label is None):
+        return ()
+    if source.handed:
+        return (f"data.source = {plan.data.source!r}: a plan cannot tell what was read from records handed over",)
+    return origins(plan.data.source, **options_of(plan)).leaks
 
 
 def load_planned(plan: Plan) -> Dataset:

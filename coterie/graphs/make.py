@@ -32,7 +32,10 @@ def build_graph(kind: str, size: int | None, settings: Settings) -> Graph:
     """The same with settings that were read already."""
     if size is not None or not from_outside(kind):
         size = integer("size", size, 2, 2**31 - 2)
-    graph: Graph = KINDS.load(kind, *PARTS).build(size, settings).called(kind)
+    made = KINDS.load(kind, *PARTS).build(size, settings)
+    if not isinstance(made, Graph):
+        raise InputError(f"graph kind {kind!r} must make a coterie.graphs.Graph, got a {type(made).__name__}")
+    graph = made.called(kind)
     if size not in (None, graph.size):
         raise InputError(f"graph kind {kind!r} made {graph.size} nodes where {size} were wanted")
     if not graph.connected:

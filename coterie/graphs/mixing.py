@@ -120,8 +120,22 @@ def mixing(graph: Graph, rule: str = "metropolis", *, negative: bool = False, **
 
 def build_mixing(graph: Graph, rule: str, settings: Settings, *, negative: bool = False) -> Mixing:
     """The same with settings that were read already."""
-    edge: np.ndarray = RULES.load(rule, *PARTS).weights(graph, settings)
+    edge = _weights(RULES.load(rule, *PARTS).weights(graph, settings), graph, rule)
     rows = np.add.reduceat(edge, graph.indptr[:-1]) if graph.degrees.min() else np.zeros(graph.size)
     result = Mixing(graph, rule, 1 - rows, edge)
     result.check(nonnegative=not negative)
     return result
+
+
+def _weights(given: object, graph: Graph, rule: str) -> np.ndarray:
+    """What a rule gave, if it is a weight for each neighbour of each node; with none an average would not spread."""
+    wanted = f"mixing rule {rule!r} must give {graph.indices.size} numbers > 0, one for each neighbour of each node"
+    try:
+        edge = np.asarray(given, float)
+    except (TypeError, ValueError):
+        raise InputError(f"{wanted}; got a {type(given).__name__}") from None
+    if edge.shape != graph.indices.shape:
+        raise InputError(f"{wanted}; got shape {edge.shape}")
+    if not (np.isfinite(edge) & (edge > 0)).all():
+        raise InputError(f"{wanted}; got {edge[~(np.isfinite(edge) & (edge > 0))][0]}")
+    return edge

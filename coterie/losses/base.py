@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -107,5 +107,14 @@ def need_facts(problem: Problem, columns: int) -> None:
     Those of this package are proved where they are stated, and tried by its tests: they are not tried again.
     """
     ours = {place for name, place in LOSSES.names.items() if LOSSES.ours(name)}
-    if type(problem).__module__ not in ours:
+    if type(problem).__module__ in ours:
+        return
+    try:
+        hash(problem)
+    except TypeError:  # it holds arrays
         try_facts(problem, columns)
+    else:
+        _tried(problem, columns)
+
+
+_tried = lru_cache(maxsize=4)(try_facts)  # a loss is tried when it is priced, and when its records are there

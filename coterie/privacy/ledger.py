@@ -17,6 +17,7 @@ The stop is final: after a refusal only free messages are accepted.
 import dataclasses
 from collections.abc import Sequence
 from fractions import Fraction
+from numbers import Real
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -40,6 +41,8 @@ class Budget(NamedTuple):
 
     def check(self) -> None:
         """Raise an `InputError` unless 0 < ε < ∞ and 0 ≤ δ < 1."""
+        if stray := [x for x in self if isinstance(x, bool | np.bool_) or not isinstance(x, Real)]:
+            raise InputError(f"a budget is two numbers, (ε, δ), got {stray[0]!r}")
         if not (self.epsilon > 0 and np.isfinite(self.epsilon)):
             raise InputError(f"epsilon must be > 0 and finite, got {self.epsilon}")
         if not 0 <= self.delta < 1:

@@ -112,7 +112,17 @@ class _Template:
 
     def __init__(self, params: Any):
         leaves, self.treedef = jax.tree.flatten(params)
-        self.flat = np.concatenate([np.ravel(leaf) for leaf in leaves]).astype(float)
+        arrays = [np.asarray(leaf) for leaf in leaves]
+        real = (jnp.floating, jnp.integer, jnp.bool_)
+        for leaf, array in zip(leaves, arrays, strict=True):
+            if not any(jnp.issubdtype(array.dtype, kind) for kind in real):
+                said = " ".join(repr(leaf).split())
+                raise InputError(f"starting parameters are a tree of real numbers, and one of its leaves is {said}")
+        if not sum(array.size for array in arrays):
+            raise InputError(f"starting parameters are a tree of real numbers, and {params!r} has none")
+        self.flat = np.concatenate([array.ravel() for array in arrays]).astype(float)
+        if not np.isfinite(self.flat).all():
+            raise InputError("starting parameters must be finite numbers")
         self.shapes = [np.shape(leaf) for leaf in leaves]
 
     def unravel(self, x: Array) -> Any:

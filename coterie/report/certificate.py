@@ -31,6 +31,7 @@ from coterie.exchange.central import central_event
 from coterie.exchange.planned import claim_of
 from coterie.exchange.statement import EVERY_MESSAGE
 from coterie.experiment import Network, Priced
+from coterie.found import files_hash
 from coterie.graphs import from_outside
 from coterie.losses import by_labels
 from coterie.losses.base import problem_of
@@ -40,6 +41,7 @@ from coterie.privacy.codec import Json, every_kind, from_row, to_rows
 from coterie.privacy.events import Event
 from coterie.problems import Problem
 from coterie.problems.labels import ClassNumbers
+from coterie.report.others import other_code
 from coterie.report.statements import SECURE, SIMULATED, statements
 
 if TYPE_CHECKING:  # of the extra `deploy`
@@ -67,7 +69,7 @@ __all__ = [
     "versions",
 ]
 
-SCHEMA = 2
+SCHEMA = 3
 LIBRARIES = ("jax", "numpy", "scipy", "dp-accounting")
 
 
@@ -143,6 +145,7 @@ def certificate(
         "run": {"noise": noise, "seed": plan.run.seed if noise == SIMULATED else None},
         "files": dict(files or {}),
         "made_with": versions(),
+        "other_code": other_code(plan),
     }
 
 
@@ -299,12 +302,7 @@ def versions() -> dict[str, str]:
 @cache
 def code_hash() -> str:
     """SHA-256 over the names and contents of all of the package's Python files."""
-    root = Path(coterie.__file__).parent
-    total = hashlib.sha256()
-    for path in sorted(root.rglob("*.py"), key=lambda p: p.relative_to(root).as_posix()):
-        text = path.read_bytes()
-        total.update(f"{path.relative_to(root).as_posix()} {len(text)}\n".encode() + text)
-    return total.hexdigest()
+    return files_hash(Path(coterie.__file__).parent)
 
 
 # ---- small pieces ----------------------------------------------------------------------------------------------------

@@ -78,10 +78,19 @@ class _Said(_Table):
     trust: str
 
 
-class Certificate(_Table):
-    """Schema 2 of certificate.json; docs/certificate.md says what each field means."""
+class _Code(_Table):
+    key: str
+    name: str
+    module: str
+    distribution: str | None
+    version: str | None
+    sha256: Hash | None
 
-    schema_: Literal[2] = Field(alias="schema")
+
+class Certificate(_Table):
+    """Schema 3 of certificate.json; docs/certificate.md says what each field means."""
+
+    schema_: Literal[3] = Field(alias="schema")
     claim: _Claim
     other_claims: list[_Claim]
     plan: dict[str, Any]
@@ -94,6 +103,7 @@ class Certificate(_Table):
     run: _Run
     files: dict[Literal["model.npz"], Hash]
     made_with: dict[str, str]
+    other_code: list[_Code]
     signer: Hash | None
     digest: Hash
     signature: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")] | None

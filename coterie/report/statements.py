@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from coterie.algorithms.base import Algorithm, Config
+from coterie.data import find_source
 from coterie.plan import Plan
 from coterie.problems import Problem
+from coterie.report.others import others_kinds
 
 __all__ = ["SECURE", "SIMULATED", "Said", "assumptions", "statements"]
 
@@ -35,7 +37,7 @@ class Said(NamedTuple):
 
 
 def assumptions(
-    plan: Plan, problem: Problem, algorithm: Algorithm, cfg: Config, leaks: Sequence[str]
+    plan: Plan, problem: Problem, algorithm: Algorithm, cfg: Config, leaks: Sequence[str], *, noise: str = SIMULATED
 ) -> list[Said]:  # fmt: skip
     """What must hold for the claim, in words; the parties answer for these, no file can prove them.
 
@@ -43,9 +45,8 @@ def assumptions(
     """
     said = []
     clip = getattr(cfg, "clip", None)
-    scaled = "" if leaks else ", scaled there by public bounds"
     if problem.premise is not None:
-        said.append(Said(f"{problem.premise}{scaled}", OWNER))
+        said.append(Said(f"{problem.premise}{'' if leaks else _kept(plan, deployed=noise == SECURE)}", OWNER))
     if clip is not None:
         text = f"every record's gradient is clipped to norm {float(clip):.6g} before anything is done with it"
         said.append(Said(text, PROGRAM))
@@ -73,6 +74,16 @@ def assumptions(
     return said
 
 
+def _kept(plan: Plan, *, deployed: bool) -> str:
+    """How a record comes to be what the price rests on, in words: whose hands it went through, the plan says."""
+    source = find_source(plan.data.source)
+    if source.handed and not deployed and "bounds" not in plan.data.options:
+        return ", as handed over: records that are not were refused, and none was scaled"
+    if source.stream is not None or (deployed and plan.data.label is None):
+        return ", as stored: a record that is not is pulled back there to the public bound"
+    return ", scaled there by public bounds"
+
+
 def statements(
     plan: Plan, problem: Problem, algorithm: Algorithm, cfg: Config, leaks: Sequence[str], *, noise: str,
     central: str | None,
@@ -91,7 +102,12 @@ def statements(
         Said(f"noise: {noise}", drawn),
         Said("names, versions and other free text", "whoever made this file, or its signer if it is signed"),
     ]
+    said += [
+        Said(f"{key} = {name!r} is not of coterie: it does what it states, by the code that other_code names",
+             f"the authors of {name!r}, and every agent that it ran this code") for key, (_, name) in
+        others_kinds(plan.as_json()).items()
+    ]  # fmt: skip
     if central is not None and (sums := plan.exchange.sums) is not None:
         least = f"at least {sums.honest} agents add their noise and keep their messages secret"
         said.append(Said(f"{central}: {least}", f"some {sums.honest} of the agents, whichever they are"))
-    return said + assumptions(plan, problem, algorithm, cfg, leaks)
+    return said + assumptions(plan, problem, algorithm, cfg, leaks, noise=noise)

@@ -7,7 +7,8 @@ Three layers, each of which a certificate must pass:
    the claim from the totals, the budgets from the plan, ε ≤ budget.
 3. **Derivation**, with the installed code: settings from the plan and the public sizes, events from the settings and
    the stated noise, the assumptions' words. A certificate made by other code (`made_with.code_sha256`) may rightly
-   differ here, so its differences are warnings unless `strict`.
+   differ here, so its differences are warnings unless `strict`. Code of others that the plan names (`other_code`) must
+   be installed, and be the same.
 
 No data is read, and no file that the certificate names but those of its own folder.
 """
@@ -28,10 +29,12 @@ from pydantic import ValidationError
 
 import coterie
 from coterie.errors import InputError
+from coterie.found import OthersCode
 from coterie.privacy.codec import to_rows
 from coterie.report import certificate as c
 from coterie.report.derivation import EVENTS, Refuted, derive, equal
 from coterie.report.form import Certificate
+from coterie.report.others import others_kinds
 from coterie.report.released import MODEL, contents
 
 __all__ = ["Certificate", "Refuted", "Verified", "parse", "public_key", "verify"]
@@ -92,6 +95,7 @@ def verify(
         raise Refuted(f"{where}: {first['msg'][0].lower()}{first['msg'][1:]}") from None
     _sealed(content, parsed, key)
     _arithmetic(content, parsed)
+    _strangers(parsed)
     warnings = list(_released(parsed, folder))
     if parsed.made_with.get("code_sha256") == c.code_hash():
         _versions(parsed)
@@ -286,6 +290,23 @@ def _versions(parsed: Certificate) -> None:
     _same("made_with.coterie", parsed.made_with.get("coterie", "nothing"), coterie.__version__)
     for name in {*parsed.made_with} ^ {*c.versions()}:
         raise Refuted(f"made_with.{name}: {'unknown' if name in parsed.made_with else 'missing'}")
+
+
+def _strangers(parsed: Certificate) -> None:
+    """What the plan names beside our own is installed here, and is the code that the certificate is for."""
+    stated = {one.key: one for one in parsed.other_code}
+    named = others_kinds(parsed.plan)
+    if [one.key for one in parsed.other_code] != list(named):
+        raise Refuted(f"other_code: expected {', '.join(named) or 'nothing'}, got {', '.join(stated) or 'nothing'}")
+    for key, (kinds, name) in named.items():
+        one = stated[key]
+        theirs = OthersCode(one.module, one.distribution, one.version, one.sha256)
+        if one.name != name:
+            raise Refuted(f"other_code: {key} is {name!r}, got {one.name!r}")
+        if name not in kinds.names:
+            raise Refuted(f"{key}: {kinds.what} {name!r} is not installed here under that name; it is {theirs}")
+        if (here := kinds.code(name)) != theirs:
+            raise Refuted(f"{key}: the certificate is for other code: {name!r} is {here} here, it names {theirs}")
 
 
 def _other_code(content: Mapping[str, Any], parsed: Certificate) -> Iterator[str]:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from types import NoneType
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
 
+from coterie.algorithms import ALGORITHMS
+from coterie.algorithms.base import find
 from coterie.data import ALL_PUBLIC, SOURCES, Origins, find_source, load
 from coterie.errors import InputError
 from coterie.exchange.choice import Exchange
@@ -49,6 +56,39 @@ def test_a_plan_survives_being_written_out(table: str, key: str, name: str) -> N
     assert getattr(again, table).chosen(key) == getattr(plan, table).chosen(key)
     stated = getattr(plan, table).chosen(key).model_dump(exclude_none=True)
     assert stated.keys() <= written[table].keys()
+
+
+def nullable(model: type[BaseModel]) -> list[str]:
+    """Settings that may be None."""
+    return [name for name, field in model.model_fields.items() if NoneType in get_args(field.annotation)]
+
+
+def filled(name: str) -> dict[str, Any]:
+    """What the algorithm's example says, as plain data."""
+    return {k: v for k, v in find(name).example.model_dump().items() if v is not None}
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS.names if nullable(find(name).config)])
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_a_none_that_is_no_default_survives_being_written_out(name: str, data: st.DataObject) -> None:
+    """`ct.sdm(batch=None)` means all records, where nothing said means twenty."""
+    model = find(name).config
+    none = data.draw(st.sets(st.sampled_from(nullable(model))))
+    given_ = {key: value for key, value in filled(name).items() if data.draw(st.booleans())} | dict.fromkeys(none)
+    try:
+        plan = validate({"algorithm": {"name": name, **given_}})
+    except InputError:
+        assume(False)
+    again = validate(json.loads(json.dumps(plan.as_json())), foreign=True)
+    assert again.algorithm.config() == plan.algorithm.config()
+    assert again.as_json() == plan.as_json()
+
+
+def test_some_algorithm_has_a_none_that_is_no_default() -> None:
+    """Else the test before this could not fail."""
+    every = [find(name).config for name in ALGORITHMS.names]
+    assert any(model.model_fields[key].default is not None for model in every for key in nullable(model))
 
 
 def test_a_plan_that_an_earlier_version_wrote_out_is_read() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import coterie as ct
 from coterie.cli import main
 from coterie.data import ALL_PUBLIC
 from coterie.data.store import write_store
@@ -242,3 +243,35 @@ def test_a_rehearsal_of_such_records_is_refused_before_keys_are_made(tmp_path: P
     with pytest.raises(InputError, match="coded by their frequency in the data: no agent would take"):
         make_trial(plan, tmp_path / "trial")
     assert not (tmp_path / "trial").exists()
+
+
+def test_how_records_come_to_be_in_bounds_is_said_as_it_is(tmp_path: Path) -> None:
+    """Records that are handed over without bounds are scaled by nobody."""
+    rng = np.random.default_rng(0)
+    held = [(x, np.where(x[:, 0] > 0, 1, -1)) for x in rng.uniform(-0.5, 0.5, (3, 40, 2))]
+    said = []
+    for name, bounds in (("as they are", None), ("scaled", (-1.0, 1.0))):
+        parties = ct.ring(held, bounds=bounds)
+        run = ct.train(ct.logistic(), parties, ct.dp_dsgd(), ct.Budget(1.0, 1e-5), rounds=2, seed=0)
+        run.save(tmp_path / name)
+        sealed = json.loads((tmp_path / name / "certificate.json").read_text("utf-8"))
+        said += [s["statement"] for s in sealed["statements"] if s["statement"].startswith("every record's features")]
+        assert main(["verify", "--strict", str(tmp_path / name / "certificate.json")]) == 0
+    assert said[0].endswith("as handed over: records that are not were refused, and none was scaled")
+    assert said[1].endswith("scaled there by public bounds")
+
+
+def test_a_plan_cannot_tell_what_was_read_from_records_that_were_handed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So `coterie account` never says that they are private; the run itself knows, and says it."""
+    (tmp_path / "plan.toml").write_text(
+        'data.source = "memory"\npartition.sizes = [40, 40, 40]\nproblem.loss = "logistic"\nproblem.dim = 2\n'
+        "privacy.epsilon = 1.0\n"
+    )
+    assert main(["account", str(tmp_path / "plan.toml")]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "private cannot tell" in shown
+    assert "cannot tell what was read from records handed over" in shown
+    assert main(["account", "--json", str(tmp_path / "plan.toml")]) == 0
+    assert json.loads(capsys.readouterr().out)["private"] is False

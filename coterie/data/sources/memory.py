@@ -17,6 +17,7 @@ def load(
     classes: list[str | int | float] | None = None,
     bounds: list[list[float]] | None = None,
     radius: float | None = None,
+    named: list[str] | None = None,
 ) -> Dataset:
     """Nothing can be loaded; the options say how labels and features were written, for those who use the model."""
     raise InputError("data.source = 'memory': these records were handed over in Python, and no file holds them")
