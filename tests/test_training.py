@@ -13,7 +13,7 @@ import pytest
 
 import coterie as ct
 from coterie.api.coding import Coding
-from coterie.data import ALL_PUBLIC, Dataset, make_clinics
+from coterie.data import ALL_PUBLIC, Dataset, make_clinics, split
 from coterie.errors import InputError
 from coterie.losses.logistic import Logistic
 from coterie.losses.mean import Mean
@@ -304,3 +304,20 @@ def test_a_price_rests_on_no_false_statement(parties):
     task = ct.loss(steep, jnp.zeros(2), lipschitz=1.0, bound=1.0)
     with pytest.raises(InputError, match="lipschitz = 1 is stated, but a made-up record has a gradient of norm"):
         ct.price(task, parties, ct.dp_dsgd(mixing=1), BUDGET, rounds=3)
+
+
+def test_what_joining_is_worth_to_each_party() -> None:
+    clinics = make_clinics(seed=0, records=900)
+    train, held = split(clinics, 0.3)
+    sites = [clinics.take(train[clinics.sites[train] == s]) for s in range(5)]
+    own = [clinics.take(held[clinics.sites[held] == s]) for s in range(5)]
+    run = ct.train(ct.logistic(), ct.ring(sites), ct.dp_dsgd(), ct.Budget(1.0, 1e-5), rounds=10, seed=0, own_test=own,
+                   references=True)  # fmt: skip
+    worth = run.result["worth"]
+    assert [row["test_records"] for row in worth["parties"]] == [len(one) for one in own]
+    private = float(np.mean((own[2].features @ run.points[2] > 0) == (own[2].targets == 1)))
+    assert worth["metric"] == "accuracy"
+    assert worth["parties"][2]["private"] == pytest.approx(private)
+    assert worth["sentence"]
+    with pytest.raises(InputError, match="each of the 5 parties, got 2"):
+        ct.train(ct.logistic(), ct.ring(sites), ct.dp_dsgd(), ct.Budget(1.0, 1e-5), own_test=own[:2])

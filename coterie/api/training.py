@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.api.asked import Asked, ask, need_dimension
-from coterie.api.given import FLAG, NOTHING_GIVEN, TEXT, WHOLE, takes
+from coterie.api.given import FLAG, NOTHING_GIVEN, TEXT, WHOLE, Expected, listed, takes
 from coterie.api.parties import Parties
 from coterie.api.tasks import Task
 from coterie.api.trained import Trained
@@ -37,9 +37,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Price", "Trained", "price", "train"]
 
+RECORDS = Expected("(X, y)", lambda value: True)  # `Coding.records` looks at them
+
 
 @takes(
     rounds=WHOLE | NOTHING_GIVEN, seeds=WHOLE, seed=WHOLE | NOTHING_GIVEN, references=FLAG, name=TEXT,
+    own_test=listed(RECORDS) | NOTHING_GIVEN,
 )  # fmt: skip
 def train(
     task: Task | Problem,
@@ -51,6 +54,7 @@ def train(
     seeds: int = 1,
     seed: int | None = None,
     test: Site | None = None,
+    own_test: Sequence[Site] | None = None,
     references: bool = False,
     name: str = "python",
 ) -> Trained:
@@ -71,6 +75,8 @@ def train(
         seed: of the noise and of batches, from 0 to 2⁶⁴ − 1; None: 64 bits from the operating system. Anyone who knows
             it can subtract the noise.
         test: records that are not private, to draw a curve of the score on.
+        own_test: test records of each party, such as [(X, y), …], instead of `test`: with `references`, what joining is
+            worth to each party is in `result["worth"]`.
         references: also train on all records in one place, and at every party alone, without privacy, and score that on
             `test`: numbers for study, in `result["references"]`.
         name: what reports call it.
@@ -86,12 +92,15 @@ def train(
     asked = ask(task, parties, algorithm, budget, rounds=rounds, seeds=seeds, seed=first, name=name)
     if parties.sites is None:
         raise InputError("these parties have sizes only: give sites, the records of each, to train on them")
-    if references and test is None:
+    if references and test is None and own_test is None:
         raise InputError("references are scored on test records: give test=(X, y)")
+    if own_test is not None and (test is not None or len(own_test) != len(parties.names)):
+        given = "test too" if test is not None else f"{len(own_test)} of them"
+        raise InputError(f"own_test is one (X, y) for each of the {len(parties.names)} parties, got {given}")
     priced = price_plan(asked.plan, asked.network)
     for complaint in priced.warnings:
         warnings.warn(complaint, stacklevel=3)  # past `takes`
-    experiment, run = _experiment(asked, parties, test), asked.plan.run
+    experiment, run = _experiment(asked, parties, test, own_test), asked.plan.run
     drawn = [run.seed + k for k in range(run.seeds)]
     trace = experiment.run(priced, drawn)
     if not np.isfinite(trace.points).all():
@@ -100,11 +109,17 @@ def train(
     return Trained.of(experiment, priced, trace, drawn, judged, asked.coding)
 
 
-def _experiment(asked: Asked, parties: Parties, test: Site | None) -> Experiment:
+def _experiment(
+    asked: Asked, parties: Parties, test: Site | None, own_test: Sequence[Site] | None
+) -> Experiment:  # fmt: skip
     """The records, read and checked."""
     coding = asked.coding
     records = [coding.records(site, f"site {i}") for i, site in enumerate(parties.sites or ())]
-    shown = None if test is None else Test(*coding.records(test, "test"))
+    shown, owned = None if test is None else Test(*coding.records(test, "test")), None
+    if own_test is not None:
+        each = [coding.records(site, f"own_test {i}") for i, site in enumerate(own_test)]
+        shown = Test(*(np.concatenate(part) for part in zip(*each, strict=True)))
+        owned = np.split(np.arange(len(shown.targets)), np.cumsum([len(y) for _, y in each])[:-1])
     if [len(x) for x, _ in records] != list(parties.sizes):
         raise InputError("a site has changed its number of records since the parties were made")
     parts = np.split(np.arange(sum(parties.sizes)), np.cumsum(parties.sizes)[:-1])
@@ -113,7 +128,7 @@ def _experiment(asked: Asked, parties: Parties, test: Site | None) -> Experiment
     columns += ["constant"] * (features.shape[1] - len(columns))
     return assemble(
         asked.plan, asked.problem, features, np.concatenate([y for _, y in records]), parts, names=parties.names,
-        test=shown, origins=replace(ALL_PUBLIC, scale=parties.leaks), columns=columns,
+        test=shown, own_test=owned, origins=replace(ALL_PUBLIC, scale=parties.leaks), columns=columns,
     )  # fmt: skip
 
 
