@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import coterie
 from coterie.algorithms.base import Algorithm, Config, Place, all_algorithms, find
 from coterie.algorithms.batches import rows
 from coterie.drivers.layout import Layout, make_layout
@@ -19,6 +21,8 @@ from coterie.graphs import make_graph, mixing
 from coterie.losses.base import all_losses, find_loss
 from coterie.losses.logistic import Logistic
 from coterie.problems import Problem, Shard
+
+CLINICS = Path(coterie.__file__).parent / "plans" / "clinics.toml"  # five clinics on a ring, ε = 1
 
 
 def forget_algorithms() -> None:

@@ -11,6 +11,7 @@ from coterie.comparison import compare, methods_of
 from coterie.engines import make_engine
 from coterie.errors import InputError
 from coterie.plan import read_plan
+from tests.support import CLINICS
 
 
 def cube(x: int) -> tuple[int, int]:
@@ -42,7 +43,7 @@ def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_comparison_is_the_same_on_every_engine(engine: str, tmp_path: Path) -> None:
     if engine == "ray":
         pytest.importorskip("ray")
-    methods = methods_of([("default", read_plan(None, ["run.rounds=5"]))], ["dp-dsgd", "dgd"])
+    methods = methods_of([("default", read_plan(CLINICS, ["run.rounds=5"]))], ["dp-dsgd", "dgd"])
     here, _ = compare(methods, [1.0, 10.0], 2)
     there, _ = compare(methods, [1.0, 10.0], 2, tmp_path, engine=engine)
     same = ("method", "epsilon", "score", "loss", "gap")

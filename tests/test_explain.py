@@ -13,6 +13,7 @@ from coterie.errors import InputError
 from coterie.experiment import Network, Priced, price
 from coterie.explain import Rehearsal, explain, rehearse
 from coterie.plan import Plan, read_plan
+from tests.support import CLINICS
 
 QUICK = ["run.rounds=3"]
 
@@ -20,21 +21,21 @@ QUICK = ["run.rounds=3"]
 @cache
 def default() -> tuple[Plan, list[str], Network, Priced]:
     """The embedded plan and what is said about it."""
-    plan = read_plan(None)
+    plan = read_plan(CLINICS)
     return plan, *explain(plan)
 
 
 @cache
 def rehearsal(*changes: str) -> Rehearsal | None:
     """A rehearsal of the embedded plan with changes."""
-    plan = read_plan(None, list(changes))
+    plan = read_plan(CLINICS, list(changes))
     _, network, priced = explain(plan)
     return rehearse(plan, network, priced)
 
 
 def said(*changes: str) -> str:
     """What is said about the embedded plan with changes, cut to three rounds."""
-    return " ".join(explain(read_plan(None, [*QUICK, *changes]))[0])
+    return " ".join(explain(read_plan(CLINICS, [*QUICK, *changes]))[0])
 
 
 def test_sentences_carry_the_numbers_of_pricing() -> None:
@@ -85,7 +86,7 @@ def test_without_noise_it_says_so(tmp_path: Path) -> None:
 
 def test_yardsticks_are_refused() -> None:
     with pytest.raises(InputError, match="yardstick"):
-        explain(read_plan(None, ["algorithm.name=pooled"]))
+        explain(read_plan(CLINICS, ["algorithm.name=pooled"]))
 
 
 def test_a_plan_that_states_its_shape_is_explained_without_data(tmp_path: Path) -> None:
@@ -134,6 +135,6 @@ def test_no_rehearsal_where_it_would_mislead() -> None:
 def test_the_command_prints_it_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["plan", "check", "--no-rehearsal", "--set", "run.rounds=3"]) == 0
     shown = capsys.readouterr().out
-    assert shown.splitlines() == explain(read_plan(None, QUICK))[0]
+    assert shown.splitlines() == explain(read_plan(CLINICS, QUICK))[0]
     assert cli.main(["plan", "check", "--set", "run.rounds=3"]) == 0
     assert "On synthetic data of this shape the parties reach accuracy 0." in capsys.readouterr().out

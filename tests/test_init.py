@@ -20,6 +20,7 @@ from coterie.errors import InputError
 from coterie.experiment import Network, prepare, settle
 from coterie.explain import explain
 from coterie.plan import read_plan, validate
+from tests.support import CLINICS
 
 
 class Terminal(io.StringIO):
@@ -90,7 +91,7 @@ def test_plans_for_known_data_sets_are_valid(name: str) -> None:
 @cache
 def clinics() -> Network:
     """The network of the embedded plan."""
-    return prepare(read_plan(None)).network
+    return prepare(read_plan(CLINICS)).network
 
 
 @pytest.mark.parametrize("slug", sorted(all_algorithms()))

@@ -10,6 +10,7 @@ import pytest
 from coterie.errors import InputError
 from coterie.experiment import prepare, price, public_network, public_sizes
 from coterie.plan import Plan, default_plan, read_plan, validate
+from tests.support import CLINICS
 
 SMALL = {"data": {"source": "clinics", "options": {"records": 120, "features": 3, "sites": 4}}}
 
@@ -35,7 +36,7 @@ def test_an_empty_plan_has_every_documented_default(tmp_path: Path) -> None:
 
 def test_overrides_of_every_type() -> None:
     changes = ["graph.kind=star", "run.rounds=7", "problem.ridge=0.5", "partition.sizes=[3, 4]", 'name="a b"']
-    got = read_plan(None, [*changes, "privacy.tuned_on_private_data=true", "data.options.records=90"])
+    got = read_plan(CLINICS, [*changes, "privacy.tuned_on_private_data=true", "data.options.records=90"])
     assert (got.graph.kind, got.run.rounds, got.problem.ridge) == ("star", 7, 0.5)
     assert (got.partition.sizes, got.name, got.data.options["records"]) == ([3, 4], "a b", 90)
     assert got.privacy is not None

@@ -180,7 +180,8 @@ def table(result: dict[str, Any]) -> Table:
     extra = [key for key in EXTRA if key in metrics]
     named = "accuracy" if score == "test_accuracy" else result["metric"]
     for column in ("everybody's test records", named, *(EXTRA[key] for key in extra), "train loss"):
-        shown.add_column(column, justify="left" if column.startswith("every") else "right", no_wrap=True)
+        first = column.startswith("every")
+        shown.add_column(column, justify="left" if first else "right", no_wrap=not first)
     with_spread = lambda m: f"{m['mean']:.4f} ± {m['std']:.3f}"  # noqa: E731
 
     def yardstick(who: str, label: str) -> None:

@@ -23,6 +23,7 @@ from coterie.deploy.trial import Trial, make_trial
 from coterie.drivers.simulate import Run, simulate
 from coterie.plan import read_plan
 from tests.deploy.house import Crash, House, Memory, Setting, impatient, rows, together
+from tests.support import CLINICS
 
 ROUNDS = 6
 SGD = ("algorithm.name=dp-dsgd", "graph.kind=complete")
@@ -63,7 +64,7 @@ def simulated(trial: Trial, house: House, sources: dict[str, Memory]) -> np.ndar
 
 @pytest.mark.parametrize("changes", [SGD, ADMM], ids=["sgd", "admm"])
 def test_a_deployed_run_is_the_simulated_run(tmp_path: Path, changes: tuple[str, ...]) -> None:
-    trial = make_trial(read_plan(None, [f"run.rounds={ROUNDS}", *changes]), tmp_path / "t")
+    trial = make_trial(read_plan(CLINICS, [f"run.rounds={ROUNDS}", *changes]), tmp_path / "t")
     house = House(Setting(trial.plan, trial.agreement, trial.sites), tmp_path / "h")
     together(*(house.live(name) for name in house.names), seconds=60)
     expected = simulated(trial, house, house.sources)

@@ -24,6 +24,7 @@ from coterie.drivers.simulate import Run, simulate
 from coterie.errors import InputError
 from coterie.plan import read_plan
 from tests.deploy.recorded_agent import load_draws
+from tests.support import CLINICS
 
 RECORDED = "tests.deploy.recorded_agent"
 
@@ -87,7 +88,7 @@ def _frame(site: Site, round: int) -> bytes:
 )
 def test_five_processes_are_the_simulation(tmp_path: Path, changes: tuple[str, ...]) -> None:
     """T4: round 1 within one grid unit, the final iterate within 1e-6, with the same draws."""
-    trial = make_trial(read_plan(None, list(changes)), tmp_path / "trial")
+    trial = make_trial(read_plan(CLINICS, list(changes)), tmp_path / "trial")
     codes = wait_all([start_agent(trial.agreement, site, RECORDED) for site in trial.sites])
     assert codes == [0] * 5, errors(trial)
     messages, expected = simulated(trial)
@@ -107,7 +108,9 @@ def test_five_processes_are_the_simulation(tmp_path: Path, changes: tuple[str, .
 @pytest.mark.slow
 def test_killed_parties_go_on_and_nobody_sees_two_versions(tmp_path: Path) -> None:
     """SIGKILL in the middle, twice; restarts resume; ledgers hold one frame per round, as the neighbours saw it."""
-    trial = make_trial(read_plan(None, ["algorithm.name=dp-dsgd", "run.rounds=60", "graph.kind=ring"]), tmp_path / "t")
+    trial = make_trial(
+        read_plan(CLINICS, ["algorithm.name=dp-dsgd", "run.rounds=60", "graph.kind=ring"]), tmp_path / "t"
+    )
     processes = {s.name: start_agent(trial.agreement, s, RECORDED) for s in trial.sites}
     first = trial.sites[0]
     try:

@@ -19,11 +19,12 @@ def load(
     records: int = 3000,
     features: int = 12,
     strength: float = 1.0,
+    unlike: float = 1.0,
 ) -> Dataset:
     """Patients of so many clinics."""
     if path is not None:
         raise InputError(f"data set 'clinics' is synthetic and takes no path, got {path}")
-    return make_clinics(seed, sites, records, features, strength)
+    return make_clinics(seed, sites, records, features, strength, unlike)
 
 
 def origins(**_: object) -> Origins:
