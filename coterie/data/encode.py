@@ -127,9 +127,12 @@ def normalise_rows(z: np.ndarray, how: str, largest: float | None = None) -> np.
         if largest is None:
             raise InputError("row_norm 'max' needs public bounds on every column: use 'clip'")
         return z / largest
-    norms = np.linalg.norm(z, axis=1, keepdims=True)
+    norms = np.linalg.norm(z.astype(float, copy=False), axis=1, keepdims=True)
+    # in single precision a row of norm 1 may measure 1 + 1e-7, and a price that rests on 1 would refuse it
+    slack = 16 * float(np.finfo(z.dtype).eps) if z.dtype == np.float32 else 0.0
     with np.errstate(invalid="ignore"):  # an infinite entry becomes NaN, which `Dataset` refuses
-        return z / np.maximum(norms, 1.0 if how == "clip" else np.finfo(norms.dtype).tiny)
+        scale = np.maximum(norms * (1 + slack), 1.0 if how == "clip" else np.finfo(float).tiny)
+        return (z / scale).astype(z.dtype, copy=False)
 
 
 def words(text: str) -> tuple[str, ...]:
