@@ -170,7 +170,7 @@ source = "{source}"
 path = "{table}"
 label = "sick"
 site = "clinic"
-options = {{ bounds = {{ age = [0, 100], pressure = [50, 200] }} }}
+options = {{ bounds = {{ age = [0, 100], pressure = [50, 200] }}, missing = "error" }}
 [algorithm]
 name = "dgd"
 step = 1.0
