@@ -23,7 +23,7 @@ LAYERS = (
     ("algorithms",),
     ("sums", "exchange"),
     ("drivers",),
-    ("plan", "network", "contracts", "experiment", "explain"),
+    ("written", "plan", "network", "contracts", "experiment", "explain"),
     ("coupled", "fair", "deploy", "api", "estimators"),
     ("report", "comparison", "audit", "testing"),
     ("commands",),

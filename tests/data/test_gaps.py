@@ -48,7 +48,7 @@ def test_columns_are_those_of_the_plan_whether_there_are_gaps_or_not(tmp_path: P
     one, two = load("csv", path=full, **STATED), load("csv", path=gappy, **STATED)
     assert one.feature_names == two.feature_names
     assert one.features[0].tolist() == two.features[0].tolist()
-    with pytest.raises(InputError, match="'ward' is missing in 1 rows, and optional, which .* does not name it"):
+    with pytest.raises(InputError, match=r"'ward' is missing in 1 rows, and optional, which .* does not name it"):
         load("csv", path=gappy, **STATED, optional=["age"])
 
 
