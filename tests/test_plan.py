@@ -221,5 +221,5 @@ def test_paths_are_relative_to_the_plan_and_those_of_the_command_line_are_not(
     (folder / "book.toml").unlink()
     with pytest.raises(InputError, match=r"cannot read code book study/book.toml: No such file"):
         read_plan(Path("study/plan.toml"))
-    (folder / "plan.toml").write_text('[data]\nsource = "csv"\npath = "/data/t.csv"\nlabel = "y"\n[algorithm]\nname = "dgd"\n')
+    (folder / "plan.toml").write_text('[data]\nsource = "csv"\npath = "/data/t.csv"\nlabel = "y"\n')
     assert read_plan(folder / "plan.toml").data.path == Path("/data/t.csv")

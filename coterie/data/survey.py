@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
     pd = lazily("pandas")
 
-__all__ = ["GAP_WORDS", "Examined", "Remark", "are_numbers", "examine", "numbers", "survey", "text", "whole"]
+__all__ = ["GAP_WORDS", "Examined", "Remark", "absent", "are_numbers", "examine", "numbers", "survey", "text", "whole"]
 
 MANY = 20  # an integer label with more values than this is a quantity, not a class
 SHOWN = 12  # names that a message lists
@@ -58,7 +58,7 @@ def examine(frame: pd.DataFrame, stated: Stated) -> Examined:
     groups = stated.groups
     chosen = [c for c in frame.columns if c not in groups] if stated.features is None else list(stated.features)
     expected = dict.fromkeys([*groups, *chosen, *stated.bounds, *stated.levels, *(stated.optional or ())])
-    problems = [_absent(name, list(frame.columns)) for name in expected if name not in frame]
+    problems = [absent(name, list(frame.columns)) for name in expected if name not in frame]
     if not chosen:
         problems.append("there are 0 feature columns: expected some beside label, site and person")
     used = [name for name in expected if name in frame]
@@ -103,7 +103,8 @@ def are_numbers(values: pd.Series) -> bool:
 # -- checks ------------------------------------------------------------------------------------------------------------
 
 
-def _absent(name: str, columns: list[str]) -> str:
+def absent(name: str, columns: list[str]) -> str:
+    """That a table lacks a column, and which one may be meant."""
     near = difflib.get_close_matches(name.lower(), [c.lower() for c in columns], 1)
     meant = next((f"; is it {c!r}?" for c in columns if near and c.lower() == near[0]), "")
     return f"there is no column {name!r}: it has {_list(columns)}{meant}"
