@@ -62,6 +62,8 @@ def examine(frame: pd.DataFrame, stated: Stated) -> Examined:
     if not chosen:
         problems.append("there are 0 feature columns: expected some beside label, site and person")
     used = [name for name in expected if name in frame]
+    if stated.features is None and any(name not in frame for name in groups):  # one of the others is misspelt
+        used = [name for name in used if name in {*groups, *stated.bounds, *stated.levels}]
     remarks: list[Remark] = []
     if stated.missing == "drop":
         frame = _dropped(frame, used, remarks)
