@@ -74,7 +74,8 @@ def blanked(frame: pd.DataFrame, listed: Sequence[object]) -> pd.DataFrame:
     numbers = [float(w) for w in words if w.lstrip("+-").replace(".", "", 1).isdigit()]
     if not words:
         return frame
-    return frame.apply(lambda c: c.mask(c.isin(words if pd.api.types.is_string_dtype(c) else numbers)))
+    found = {n: c.isin(words if pd.api.types.is_string_dtype(c) else numbers) for n, c in frame.items()}
+    return frame.assign(**{str(n): frame[n].mask(where) for n, where in found.items() if where.any()})
 
 
 def _read_csv(path: Path) -> pd.DataFrame:

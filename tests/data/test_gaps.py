@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import pickle
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +112,27 @@ def test_parquet_gaps_do_not_change_how_whole_numbers_are_written(tmp_path: Path
     assert data.targets.tolist() == [1, 0]
 
 
+def test_parquet_types_are_taken_as_they_are_meant(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({
+        "age": pd.Series([20, None], dtype="Int64"), "smokes": pd.Series([True, None], dtype="boolean"),
+        "paid": [Decimal("1.5"), Decimal("2.5")], "ward": pd.Categorical(["heart", None]), "sick": ["no", "yes"],
+    })  # fmt: skip
+    frame.to_parquet(tmp_path / "t.parquet")
+    options = STATED | {
+        "bounds": {"age": [0, 100], "smokes": [0, 1], "paid": [0, 10]},
+        "optional": ["age", "smokes", "ward"],
+    }
+    data = load("parquet", path=tmp_path / "t.parquet", **options)
+    assert data.features.tolist() == [[0.2, 0, 1, 0, 0.15, 0, 0, 1, 0], [0.5, 1, 0.5, 1, 0.25, 0, 0, 0, 1]]
+    frame.assign(day=pd.to_datetime(["2024-01-02", "2024-02-03"])).to_parquet(tmp_path / "d.parquet")
+    with pytest.raises(InputError, match="'day' is text: it holds dates"):
+        load("parquet", path=tmp_path / "d.parquet", **options)
+    frame.assign(tags=[["a"], ["b"]]).to_parquet(tmp_path / "l.parquet")
+    with pytest.raises(InputError, match="'tags' holds ndarray values: expected numbers or text"):
+        load("parquet", path=tmp_path / "l.parquet", **options)
+
+
 def test_a_proposed_book_claims_nothing() -> None:
     assert origins("csv", **STATED).leaks == ()
     assert origins("csv", **STATED, read_from_records=True).leaks == (PROPOSED,)
@@ -120,6 +143,7 @@ def test_all_mistakes_come_at_once(tmp_path: Path) -> None:
     with pytest.raises(InputErrors) as caught:
         load("csv", path=path, **STATED | {"optional": []}, site="clinic", sites=["a"])
     assert len(caught.value.mistakes) == 7
+    assert pickle.loads(pickle.dumps(caught.value)).mistakes == caught.value.mistakes, "processes hand errors on"
     for words in ("no column 'clinic'", "'eye'", "'old'", "'perhaps'", "'age' is infinite", "'ward' is missing",
                   "'sick' is missing"):  # fmt: skip
         assert sum(words in line for line in caught.value.mistakes) == 1, words

@@ -69,6 +69,7 @@ MISTAKES: dict[str, tuple[str | bytes, dict[str, Any], dict[str, Any], str]] = {
     "a folder": ("", {}, {"path": "."}, "is a folder"),
     "empty file": ("\n\n", {}, {}, "is empty: expected a header"),
     "header only": (HEAD + "\n", {}, {}, "it has 0 records"),
+    "header only, with words for gaps": (HEAD + "\n", {"missing_values": ["?"]}, {}, "it has 0 records"),
     "no header": ("1,2,3,4,5\n" * 3, {}, {}, "its first line holds numbers"),
     "semicolons": (GOOD.replace(",", ";"), {}, {}, "separated by semicolons"),
     "tabs": (GOOD.replace(",", "\t"), {}, {}, "separated by tabs"),
