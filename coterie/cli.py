@@ -1,4 +1,4 @@
-"""The command line. Every user's mistake is one line on standard error and exit code 2."""
+"""The command line. Each of a user's mistakes is one line on standard error, and the exit code is 2."""
 
 from __future__ import annotations
 
@@ -107,9 +107,9 @@ def run_app(app: typer.Typer, arguments: list[str] | None) -> int:
         with naming_extras():
             return int(app(args=arguments, standalone_mode=False) or 0)
     except (InputError, USAGE_ERROR) as error:
-        text = str(error) if isinstance(error, InputError) else error.format_message()  # type: ignore[attr-defined]
-        if text.strip():  # empty where `coterie` alone has shown its help
-            errors.print(f"[bold red]error:[/] {escape(' '.join(text.split()))}", highlight=False)
+        told = error.mistakes if isinstance(error, InputError) else [" ".join(error.format_message().split())]  # type: ignore[attr-defined]
+        for text in filter(None, told):  # empty where `coterie` alone has shown its help
+            errors.print(f"[bold red]error:[/] {escape(text)}", highlight=False)
         return 2
     except (KeyboardInterrupt, typer.Abort):
         errors.print("interrupted: nothing was written")

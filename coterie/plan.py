@@ -6,7 +6,6 @@ data is touched; a mistake is an InputError of one line that names the key.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -27,6 +26,7 @@ from coterie.losses import LOSSES
 from coterie.losses.settings import LossSettings
 from coterie.names import host_and_port, party_name
 from coterie.settings import Choosing, Naming, Settings, one_line, read
+from coterie.written import read_tree
 
 if TYPE_CHECKING:
     from coterie.algorithms.base import Config
@@ -78,13 +78,18 @@ class DataPlan(Naming):
     choices: ClassVar[Mapping[str, Kinds]] = {"source": SOURCES}
     source: str = Field("clinics", description="data set, form of a table, or your own, as package.module")
     path: Path | None = Field(
-        None, description="file, for csv and parquet; folder of a store; or where a named data set lies"
+        None,
+        description="file, for csv and parquet; folder of a store; or where a named data set lies; "
+        "relative to the plan's file",
     )
     label: str | None = Field(None, description="label column, for csv and parquet")
     site: str | None = Field(None, description="column that says which site a record belongs to")
     test_fraction: float = Field(0.2, gt=0, lt=1, description="share of records held out for testing")
     seed: int = Field(0, ge=0, description="seed of the train/test split and of made data (public)")
-    options: dict[str, Any] = Field(default_factory=dict, description="loader options, e.g. coding = 'onehot'")
+    options: dict[str, Any] = Field(
+        default_factory=dict,
+        description="loader options, e.g. coding = 'onehot'; `data.codebook` may name a file that has some of them",
+    )
 
 
 class PartitionPlan(Settings):
@@ -332,22 +337,11 @@ class Plan(Settings):
 
 def read_plan(path: Path | None, changes: list[str] | None = None) -> Plan:
     """Read and check a plan (the embedded default without a path); `changes` are "table.key=value" overrides."""
-    where = str(path) if path is not None else "default plan"
-    try:
-        text = default_plan() if path is None else Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot read plan {path}: {reason}") from None
-    try:
-        tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{where} is not valid TOML: {error}") from None
-    for change in changes or []:
-        _apply(tree, change)
+    tree = read_tree(path, "default.toml", changes)
     try:
         return validate(tree)
     except InputError as error:
-        raise InputError(f"{where}: {error}") from None
+        raise InputError(f"{path or 'default plan'}: {error}") from None
 
 
 def validate(tree: dict[str, Any], foreign: bool = False) -> Plan:
@@ -395,19 +389,3 @@ def stated_seeds(plans: Sequence[Plan], otherwise: int) -> int:
 def default_plan() -> str:
     """The text of the embedded default plan."""
     return resources.files("coterie").joinpath("plans/default.toml").read_text(encoding="utf-8")
-
-
-def _apply(tree: dict[str, Any], change: str) -> None:
-    key, equals, value = change.partition("=")
-    if not equals or not key.strip():
-        raise InputError(f"--set needs key=value such as run.rounds=50, got {change!r}")
-    try:
-        parsed = tomllib.loads(f"v = {value.strip()}")["v"]
-    except tomllib.TOMLDecodeError:
-        parsed = value.strip()  # a bare word is a string: --set graph.kind=star
-    *tables, last = key.strip().split(".")
-    for name in tables:
-        tree = tree.setdefault(name, {})
-        if not isinstance(tree, dict):
-            raise InputError(f"--set {change}: {name!r} is not a table")
-    tree[last] = parsed

@@ -170,7 +170,7 @@ source = "{source}"
 path = "{table}"
 label = "sick"
 site = "clinic"
-options = {{ bounds = {{ age = [0, 100], pressure = [50, 200] }} }}
+options = {{ bounds = {{ age = [0, 100], pressure = [50, 200] }}, missing = "error" }}
 [algorithm]
 name = "dgd"
 step = 1.0
@@ -265,7 +265,7 @@ def test_non_finite_and_missing_values_in_a_table(
 def test_labels_that_do_not_match(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = ["--out", str(tmp_path / "out")]
     elsewhere = csv_plan(tmp_path, write_csv(tmp_path / "t.csv", label="ill"))
-    refused(["run", elsewhere, *out], "has no column 'sick'", tmp_path, capsys)
+    refused(["run", elsewhere, *out], "there is no column 'sick'", tmp_path, capsys)
     three = csv_plan(tmp_path, write_csv(tmp_path / "t.csv"), "[problem]\nloss = 'logistic'")
     text = (tmp_path / "t.csv").read_text().splitlines()
     text[3] = text[3].replace("yes", "maybe").replace("no", "maybe")

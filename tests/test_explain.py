@@ -104,7 +104,7 @@ def test_a_plan_that_states_its_shape_is_explained_without_data(tmp_path: Path) 
 def test_a_plan_that_does_not_is_read_and_says_so(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     table = np.column_stack([rng.uniform(-1, 1, (40, 2)), rng.integers(2, size=40)])
-    np.savetxt(tmp_path / "t.csv", table, delimiter=",", header="a,b,y", comments="")
+    np.savetxt(tmp_path / "t.csv", table, delimiter=",", header="a,b,y", comments="", fmt="%g")
     path = tmp_path / "plan.toml"
     path.write_text(
         f'data = {{ source = "csv", path = "{tmp_path / "t.csv"}", label = "y" }}\npartition = {{ kind = "iid", '

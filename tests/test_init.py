@@ -162,6 +162,95 @@ def test_mistakes_are_one_line_and_leave_no_file(
     assert not Path("plan.toml").exists()
 
 
+# -- a table of one's own ----------------------------------------------------------------------------------------------
+
+
+def visits(path: Path, **columns: Any) -> None:
+    """Visits of forty patients to three clinics, with gaps, a date and an identifier."""
+    rng = np.random.default_rng(1)
+    age = rng.uniform(21, 88, 120).round()
+    made = {
+        "visit_id": np.arange(120), "patient": rng.integers(0, 40, 120), "age": age,
+        "lab": np.where(rng.random(120) < 0.2, "?", rng.normal(5, 1, 120).round(2).astype(str)),
+        "ward": rng.choice(["None", "heart", ""], 120), "day": "2024-03-01", "clinic": rng.choice(["a", "b", "c"], 120),
+        "ill": np.where(age > 55, "yes", "no"),
+    }  # fmt: skip
+    pd.DataFrame(made | columns).to_csv(path, index=False)
+
+
+def test_a_table_becomes_a_plan_and_a_code_book_that_claims_nothing_until_it_is_checked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("study").mkdir()
+    visits(Path("study/visits.csv"), day=[f"2024-03-{k % 30 + 1:02}" for k in range(120)])
+    assert cli.main(["init", "study/visits.csv", "study/plan.toml", "--bounds", "age=0:120"]) == 0
+    shown = capsys.readouterr().out
+    for words in ("visit_id identifier 120 0 left out", "day date 30 0 left out", "patient number", "clinic category"):
+        assert words in " ".join(shown.split()), words
+    assert "the label is taken to be 'ill', the last column, with two values" in shown
+    book = tomllib.loads(Path("study/plan.codebook.toml").read_text("utf-8"))
+    assert book == {
+        "read_from_records": True, "person": "patient", "features": ["age", "lab", "ward"], "classes": ["no", "yes"],
+        "sites": ["a", "b", "c"], "optional": ["lab", "ward"], "missing_values": ["?"],
+        "bounds": {"age": [0, 120], "lab": book["bounds"]["lab"]}, "categories": {"ward": ["None", "heart"]},
+    }  # fmt: skip
+    low, high = book["bounds"]["lab"]
+    assert low <= 3
+    assert high >= 7
+    assert [low, high] == [int(low), int(high)], "round numbers around the values"
+    command_line = ["run", "study/plan.toml", "--quiet", "--seeds", "1", "--set", "run.rounds=2"]
+    assert cli.main(command_line) == 0
+    assert "no privacy can be claimed: the code book was proposed" in " ".join(capsys.readouterr().out.split())
+    path = Path("study/plan.codebook.toml")
+    path.write_text(path.read_text("utf-8").replace("read_from_records = true\n", ""), "utf-8")
+    plan = read_plan(Path("study/plan.toml"))
+    assert settle(plan, prepare(plan).network).leaks == ()
+    monkeypatch.chdir("study")
+    assert prepare(read_plan(Path("plan.toml"))).network.sizes.sum() > 80
+
+
+def test_files_are_kept_and_columns_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    visits(Path("t.csv"))
+    Path("plan.codebook.toml").write_text("mine")
+    assert cli.main(["init", "t.csv"]) == 2
+    assert "plan.codebook.toml exists" in capsys.readouterr().err
+    assert not Path("plan.toml").exists()
+    assert cli.main(["init", "t.csv", "--force", "--site", "", "--label", "ward", "--agents", "4"]) == 0
+    plan = tomllib.loads(Path("plan.toml").read_text("utf-8"))
+    assert plan["partition"] == {"kind": "iid", "agents": 4}
+    assert "to mend: column 'ward' is missing in" in capsys.readouterr().out
+    assert cli.main(["init", "t.csv", "q.toml", "--label", "lab"]) == 0
+    book = tomllib.loads(Path("q.codebook.toml").read_text("utf-8"))
+    assert book["task"] == "regression"
+    assert "lab" in book["bounds"]
+    assert "lab" not in book["features"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["none.csv"], "none.csv"),
+        (["t.csv", "--label", "sick"], "there is no column 'sick'"),
+        (["t.csv", "u.csv"], "expected a table and a plan"),
+        (["t.csv", "--data", "u.csv"], "expected one of the two"),
+        (["plan.toml", "--person", "patient"], "--person is for a table"),
+        (["many.csv"], "--label is needed, the column to predict; these have few values: ward, clinic, ill"),
+    ],
+)
+def test_mistakes_about_a_table_leave_no_file(flags: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    visits(Path("t.csv"))
+    visits(Path("many.csv"), last=np.arange(120) % 50)
+    assert cli.main(["init", *flags]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert len(said.strip().splitlines()) == 1
+    assert not list(Path().glob("*.toml"))
+
+
+def test_a_plan_for_pictures_is_one_that_a_linear_model_takes() -> None:
+    assert written("--data", "mnist")["data"]["options"] == {"row_norm": "unit"}
+
+
 def test_a_missing_folder_is_refused() -> None:
     with pytest.raises(InputError, match="no folder nowhere"):
         command.init(Path("nowhere/plan.toml"), {}, [], False, console)

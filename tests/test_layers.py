@@ -23,7 +23,7 @@ LAYERS = (
     ("algorithms",),
     ("sums", "exchange"),
     ("drivers",),
-    ("plan", "network", "contracts", "experiment", "worth", "explain"),
+    ("written", "plan", "network", "contracts", "experiment", "worth", "explain"),
     ("coupled", "fair", "deploy", "api", "estimators"),
     ("report", "comparison", "audit", "testing"),
     ("commands",),

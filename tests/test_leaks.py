@@ -43,7 +43,7 @@ def plan_of(sizes: list[int], path: Path | None = None, **tables: object) -> Pla
             "name": "planted",
             "data": {
                 "source": "csv", "label": "outcome",
-                "options": {"classes": ["no", "yes"], "bounds": COLUMNS, "constant": True},
+                "options": {"classes": ["no", "yes"], "bounds": COLUMNS, "constant": True, "optional": []},
                 **({} if path is None else {"path": str(path)}),
             },
             "partition": {"kind": "iid", "sizes": sizes},

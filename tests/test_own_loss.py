@@ -31,7 +31,7 @@ PLAN = """
 source = "csv"
 path = "{path}"
 label = "y"
-options = {{ bounds = {{ a = [-1, 1], b = [-1, 1], y = [-5, 5] }} }}
+options = {{ bounds = {{ a = [-1, 1], b = [-1, 1], y = [-5, 5] }}, optional = [] }}
 [partition]
 kind = "iid"
 agents = 3

@@ -199,3 +199,28 @@ def test_a_richer_agent_gets_less_noise() -> None:
     priced = price(asked, network)
     assert priced.noise[0] > priced.noise[1] > priced.noise[3]
     assert (priced.spending.per_agent <= np.array([0.5, 1.0, 1.0, 4.0])).all()
+
+
+def test_paths_are_relative_to_the_plan_and_those_of_the_command_line_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "study"
+    folder.mkdir()
+    (folder / "book.toml").write_text('classes = ["no", "yes"]\n[bounds]\nage = [0, 100]\nsize = [0, 9]\n')
+    (folder / "plan.toml").write_text(
+        '[data]\nsource = "csv"\npath = "t.csv"\nlabel = "ill"\ncodebook = "book.toml"\n'
+        '[data.options]\nbounds = { age = [0, 120] }\n[algorithm]\nname = "dgd"\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    plan = read_plan(Path("study/plan.toml"))
+    assert plan.data.path == Path("study/t.csv")
+    assert plan.data.options == {"classes": ["no", "yes"], "bounds": {"age": [0, 120], "size": [0, 9]}}
+    assert validate(plan.as_json()) == plan, "a saved run needs neither file"
+    changed = read_plan(Path("study/plan.toml"), ["data.path=mine.csv", "data.options.bounds.size=[1, 2]"])
+    assert changed.data.path == Path("mine.csv")
+    assert changed.data.options["bounds"] == {"age": [0, 120], "size": [1, 2]}
+    (folder / "book.toml").unlink()
+    with pytest.raises(InputError, match=r"cannot read code book study/book.toml: No such file"):
+        read_plan(Path("study/plan.toml"))
+    (folder / "plan.toml").write_text('[data]\nsource = "csv"\npath = "/data/t.csv"\nlabel = "y"\n')
+    assert read_plan(folder / "plan.toml").data.path == Path("/data/t.csv")

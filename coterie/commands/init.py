@@ -1,24 +1,30 @@
-"""`coterie init`: a commented plan, from flags or from questions."""
+"""`coterie init`: a commented plan, from flags or from questions; of a table also a code book to be checked."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from coterie.commands import LEARN, console
+from coterie.data.files import PARQUET, TABLES
 from coterie.errors import InputError
+
+if TYPE_CHECKING:
+    from coterie.data.proposal import Proposal
 
 __all__ = ["PANEL", "app", "graphs", "init", "named"]
 
 PANEL = LEARN
 app = typer.Typer()
-FILES = (".csv", ".parquet", ".pq", ".gz")
 QUESTIONS = {
     "data": "Where is the data? A CSV or Parquet file, or {named}",
     "label": "Which column is the label?",
@@ -34,24 +40,70 @@ DEFAULTS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def init(out: Path, given: dict[str, Any], bounds: list[str], force: bool, console: Console) -> None:
-    """Ask for what the flags leave open (defaults where nobody can answer), write the plan, say what comes next."""
-    if out.exists() and not force:
-        raise InputError(f"{out} exists: choose another name, or --force to replace it")
+def init(
+    out: Path, given: dict[str, Any], bounds: list[str], force: bool, console: Console, table: Path | None = None
+) -> None:
+    """Ask for what the flags leave open (defaults where nobody can answer), write the plan, say what comes next.
+
+    Of a `table` the records are looked at, and a code book is written too.
+    """
+    book = out.with_suffix(".codebook.toml")
+    for file in (out, *([] if table is None else [book])):
+        if file.exists() and not force:
+            raise InputError(f"{file} exists: choose another name, or --force to replace it")
     if not out.parent.is_dir():
         raise InputError(f"there is no folder {out.parent}")
     ranges = [_bound(b) for b in bounds]
+    proposed = None
+    if table is not None:
+        from coterie.data.files import read_fields
+        from coterie.data.proposal import propose
+
+        stated = {column: (low, high) for column, low, high in ranges}
+        proposed = propose(read_fields(table), given.get("label"), given.get("site"), given.pop("person"), stated)
+        given |= {"data": str(table), "label": proposed.label, "site": proposed.site or ""}
+    elif given.pop("person", None):
+        raise InputError("--person is for a table, as in `coterie init patients.csv --person patient`")
     answers = _answers(given, sys.stdin.isatty())
     if not _is_file(answers["data"]) and (ranges or given.get("label") or given.get("site")):
         raise InputError(f"--label, --site and --bounds are for a CSV or Parquet file, and --data is {answers['data']}")
-    text = _text(answers, ranges)
+    text = _text(answers, ranges, out, None if proposed is None else book.name)
     import tomllib
 
     from coterie.plan import validate
 
-    validate(tomllib.loads(text))  # a plan that cannot be read is a mistake in the answers
-    out.write_text(text, encoding="utf-8")
-    console.print(f"wrote {out}. Next: `coterie plan check {out}`, then `coterie run {out}`", highlight=False)
+    tree = tomllib.loads(text)
+    tree["data"].pop("codebook", None)  # a plan that cannot be read is a mistake in the answers
+    validate(tree)
+    if proposed is not None:
+        _show(proposed, console)
+        _write(book, proposed.toml(str(answers["data"])))
+    _write(out, text)
+    if proposed is None:
+        console.print(f"wrote {out}. Next: `coterie plan check {out}`, then `coterie run {out}`", highlight=False)
+        return
+    console.print(
+        f"wrote {out} and {book}. Next: check the code book, which was read from the records, and remove "
+        f"read_from_records from it; then `coterie run {out}`", highlight=False,
+    )  # fmt: skip
+
+
+def _write(path: Path, text: str) -> None:
+    from coterie.report.result import write_atomically
+
+    write_atomically(path, lambda file: file.write_text(text, encoding="utf-8"))
+
+
+def _show(proposed: Proposal, console: Console) -> None:
+    """The columns, for the owner of the table."""
+    shown = Table(box=None, header_style="bold")
+    for heading in ("column", "looks like", "different values", "missing", "use"):
+        shown.add_column(heading, justify="right" if heading in ("different values", "missing") else "left")
+    for seen in proposed.columns:
+        shown.add_row(escape(seen.name), seen.kind, str(seen.different), str(seen.gaps), seen.use)
+    console.print(shown)
+    for line in proposed.said:
+        console.print(escape(line), highlight=False, soft_wrap=True)
 
 
 def graphs() -> tuple[str, ...]:
@@ -69,7 +121,7 @@ def named() -> tuple[str, ...]:
 
 
 def _is_file(data: Any) -> bool:
-    return Path(str(data)).suffix in FILES
+    return Path(str(data)).suffix in TABLES
 
 
 def _answers(given: dict[str, Any], ask: bool) -> dict[str, Any]:
@@ -93,7 +145,7 @@ def _answers(given: dict[str, Any], ask: bool) -> dict[str, Any]:
         else:
             answers[key] = default
     if not _is_file(answers["data"]) and answers["data"] not in offered:
-        raise InputError(f"--data must be a {', '.join(FILES)} file or {', '.join(offered)}, got {answers['data']}")
+        raise InputError(f"--data must be a {', '.join(TABLES)} file or {', '.join(offered)}, got {answers['data']}")
     if answers["graph"] not in kinds:
         raise InputError(f"--graph must be {', '.join(kinds)}, got {answers['graph']}: edit the plan for other kinds")
     fit = _graphs(answers["algorithm"])
@@ -121,14 +173,15 @@ def _bound(text: str) -> tuple[str, float, float]:
     return column, *numbers
 
 
-def _text(a: dict[str, Any], bounds: list[tuple[str, float, float]]) -> str:
-    """The plan, with comments a newcomer needs."""
+def _text(a: dict[str, Any], bounds: list[tuple[str, float, float]], out: Path, book: str | None) -> str:
+    """The plan, with comments a newcomer needs; `book` names its code book."""
     from coterie.algorithms.base import find
     from coterie.data import find_source
 
     data, algorithm, path = str(a["data"]), a["algorithm"], Path(str(a["data"]))
     file = _is_file(data)
-    source = ("parquet" if path.suffix in (".parquet", ".pq") else "csv") if file else data
+    source = ("parquet" if path.suffix in PARQUET else "csv") if file else data
+    found = find_source(source)
     lines = [
         "# Written by `coterie init`. `coterie plan check` explains it in words; docs/plan.md lists every key.",
         f"name = {_quote(f'{algorithm} on {path.stem}')}",
@@ -137,11 +190,16 @@ def _text(a: dict[str, Any], bounds: list[tuple[str, float, float]]) -> str:
         f"source = {_quote(source)}",
     ]
     if file:
-        lines += [f"path = {_quote(data)}", f"label = {_quote(a['label'])}"]
+        place = data if path.is_absolute() else os.path.relpath(path, out.parent)
+        lines += [f"path = {_quote(place)}", f"label = {_quote(a['label'])}"]
     if file and a.get("site"):
         lines += [f"site = {_quote(a['site'])}        # who holds a record; never a feature"]
     lines += ["test_fraction = 0.2     # records held out to judge the model, in a simulation"]
-    if file:
+    if book is not None:
+        lines += [f"codebook = {_quote(book)}  # ranges, categories, names: check it before anything is claimed"]
+    elif found.takes("row_norm") and found.options.model_fields["row_norm"].default == "none":
+        lines += ["", "[data.options]", 'row_norm = "unit"       # a linear model takes records of norm at most 1']
+    elif file:
         lines += [
             "",
             "# Names that everybody knows without looking at the data. Read from the records, they end every claim of",
@@ -158,7 +216,6 @@ def _text(a: dict[str, Any], bounds: list[tuple[str, float, float]]) -> str:
         ]
         lines += [f"{_quote(c)} = [{low}, {high}]" for c, low, high in bounds] or ["# age = [0, 120]"]
     lines += ["", "[partition]"]
-    found = find_source(source)
     if (file and a.get("site")) or found.sited:
         lines += ['kind = "site"           # every site keeps its own records']
     else:
@@ -195,10 +252,14 @@ def _quote(text: Any) -> str:
 
 @app.command()
 def command(
-    out: Annotated[Path, typer.Argument(metavar="[PLAN.toml]", help="the file to write")] = Path("plan.toml"),
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[TABLE.csv] [PLAN.toml]", help="a table to look at; the plan to write (plan.toml)"),
+    ] = None,
     data: Annotated[str | None, typer.Option(help="CSV or Parquet file, or the name of a data set")] = None,
     label: Annotated[str | None, typer.Option(help="label column")] = None,
-    site: Annotated[str | None, typer.Option(help="column that says who holds a record")] = None,
+    site: Annotated[str | None, typer.Option(help="column that says who holds a record; '' for none")] = None,
+    person: Annotated[str | None, typer.Option(help="column that says whose record it is")] = None,
     bounds: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN=LOW:HIGH", help="public range of a column")
     ] = None,
@@ -207,12 +268,20 @@ def command(
     epsilon: Annotated[float | None, typer.Option(help="privacy budget of each party")] = None,
     delta: Annotated[float | None, typer.Option(help="δ")] = None,
     algorithm: Annotated[str | None, typer.Option(help="see `coterie algorithms`")] = None,
-    force: Annotated[bool, typer.Option("--force", help="replace an existing file")] = False,
+    force: Annotated[bool, typer.Option("--force", help="replace existing files")] = False,
 ) -> None:
     """Write a commented plan: asks for what the flags leave open, or takes the defaults where nobody can answer.
 
-    Example: coterie init study.toml --data patients.csv --label readmitted --site clinic --bounds age=0:120
+    Of a table it also shows the columns and proposes a code book, which you check before anything private is claimed.
+
+    Example: coterie init patients.csv study.toml --label readmitted --site clinic --bounds age=0:120
     """
-    given = {"data": data, "label": label, "site": site, "agents": agents, "graph": graph, "epsilon": epsilon,
-             "delta": delta, "algorithm": algorithm}  # fmt: skip
-    init(out, given, bounds or [], force, console)
+    tables, plans = ([f for f in files or [] if _is_file(f) == kind] for kind in (True, False))
+    if len(tables) > 1 or len(plans) > 1:
+        raise InputError(f"expected a table and a plan, got {', '.join(map(str, files or []))}")
+    if tables and data is not None:
+        raise InputError(f"--data {data} and {tables[0]}: expected one of the two")
+    given = {"data": data, "label": label, "site": site, "person": person, "agents": agents, "graph": graph,
+             "epsilon": epsilon, "delta": delta, "algorithm": algorithm}  # fmt: skip
+    out = plans[0] if plans else Path("plan.toml")
+    init(out, given, bounds or [], force, console, tables[0] if tables else None)

@@ -54,7 +54,8 @@ class Dataset:
     several records: split and account by it), `test` marks the records of an official test set. `columns` keeps
     raw attributes that are not features, such as sex or race. `notes` says how features were made and which public
     bounds were used, `origins` which of that was read from the records (`leaks`; empty: nothing, as privacy needs);
-    `source` and `sha256` (by file) where from. Building one refuses empty, misshapen or non-finite data.
+    `remarks` what happened to records (a column, or "", and words), for their owner alone; `source` and `sha256` (by
+    file) where from. Building one refuses empty, misshapen or non-finite data.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Dataset:
     sha256: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     truth: Truth | None = None
+    remarks: tuple[tuple[str, str], ...] = ()
     origins: Origins = field(kw_only=True)
 
     def __post_init__(self) -> None:

@@ -28,11 +28,15 @@ RowNorm = Literal["clip", "unit", "max", "none"]
 
 @dataclass(frozen=True)
 class Number:
-    """A numeric column with its public range, clipped to it and mapped to [0, 1]; `log` scales log(1 + x − low)."""
+    """A numeric column with its public range, clipped to it and mapped to [0, 1]; `log` scales log(1 + x − low).
+
+    `fill` is the public number that stands for a missing one; without it that is 0 as a feature.
+    """
 
     low: float
     high: float
     log: bool = False
+    fill: float | None = None
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
@@ -64,21 +68,24 @@ def encode(
     """Features in [0, 1], their names, and the largest norm a row can have.
 
     `coding` of categories: `onehot`, or `ordinal` (place in the list of levels over their number, in (0, 1]). A
-    missing value is 0 in every feature of its column; columns in `flags` get a feature that says so.
+    missing value is 0 in every feature of its column, or a number's `fill`; columns in `flags` get a feature that says
+    so.
     """
     parts: list[np.ndarray] = []
     names: list[str] = []
-    units = 0  # columns of [0, 1] that can be 1 at once
+    units = 0.0  # the largest square of a row's norm
     for column, rule in book.items():
         if column not in frame:
             raise InputError(f"column {column!r} is missing: the table has {', '.join(map(str, frame.columns))}")
-        absent = frame[column].isna().to_numpy()
+        absent, square = frame[column].isna().to_numpy(), 1.0
         if isinstance(rule, Number):
             numbers = pd.to_numeric(frame[column], errors="coerce").to_numpy(float)
             if (wrong := np.isnan(numbers) & ~absent).any():
                 value = frame[column][wrong].iloc[0]
                 raise InputError(f"column {column!r} must be numeric, but has {value!r} (in {wrong.sum()} rows)")
-            block, labels = np.where(absent, 0.0, rule.scale(numbers))[:, None], [column]
+            fill = 0.0 if rule.fill is None else float(rule.scale(np.array(rule.fill)))
+            square += fill**2 if column in flags else 0.0
+            block, labels = np.where(absent, fill, rule.scale(numbers))[:, None], [column]
         else:
             codes = _codes(frame[column], column, rule)
             if coding == "onehot":
@@ -90,7 +97,7 @@ def encode(
             block, labels = np.column_stack([block, absent]), [*labels, f"{column}=missing"]
         parts.append(block)
         names += labels
-        units += 1
+        units += square
     return np.concatenate(parts, axis=1), tuple(names), float(np.sqrt(units))
 
 
@@ -127,9 +134,12 @@ def normalise_rows(z: np.ndarray, how: str, largest: float | None = None) -> np.
         if largest is None:
             raise InputError("row_norm 'max' needs public bounds on every column: use 'clip'")
         return z / largest
-    norms = np.linalg.norm(z, axis=1, keepdims=True)
+    norms = np.linalg.norm(z.astype(float, copy=False), axis=1, keepdims=True)
+    # in single precision a row of norm 1 may measure 1 + 1e-7, and a price that rests on 1 would refuse it
+    slack = 16 * float(np.finfo(z.dtype).eps) if z.dtype == np.float32 else 0.0
     with np.errstate(invalid="ignore"):  # an infinite entry becomes NaN, which `Dataset` refuses
-        return z / np.maximum(norms, 1.0 if how == "clip" else np.finfo(norms.dtype).tiny)
+        scale = np.maximum(norms * (1 + slack), 1.0 if how == "clip" else np.finfo(float).tiny)
+        return (z / scale).astype(z.dtype, copy=False)
 
 
 def words(text: str) -> tuple[str, ...]:

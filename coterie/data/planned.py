@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from coterie.plan import Plan
 
 __all__ = ["agents_of", "check_source", "leaks_of", "load_planned", "options_of", "parts_of", "public_sizes"]
+
+log = logging.getLogger("coterie.data")
 
 
 def check_source(plan: Plan) -> None:
@@ -72,8 +75,11 @@ def leaks_of(plan: Plan) -> tuple[str, ...]:
 
 
 def load_planned(plan: Plan) -> Dataset:
-    """The plan's data set."""
-    return load(plan.data.source, path=plan.data.path, seed=plan.data.seed, **options_of(plan))
+    """The plan's data set; what happened to its records is said on standard error, to whoever runs a simulation."""
+    data = load(plan.data.source, path=plan.data.path, seed=plan.data.seed, **options_of(plan))
+    for _, words in data.remarks:
+        log.warning("%s: %s", data.name, words)
+    return data
 
 
 def agents_of(plan: Plan) -> int | None:

@@ -13,8 +13,6 @@ import numpy as np
 
 from coterie.data import load, origins
 from coterie.data.planned import options_of
-from coterie.data.survey import outside
-from coterie.data.tables import read_table
 from coterie.deploy.journal import for_owner
 from coterie.errors import InputError
 from coterie.plan import Plan
@@ -30,7 +28,7 @@ class Records(NamedTuple):
     targets: np.ndarray
     classes: tuple[str, ...] | None
     leaks: tuple[str, ...]
-    remarks: tuple[tuple[str, str], ...] = ()  # for its owner: a column, and what lies outside its range
+    remarks: tuple[tuple[str, str], ...] = ()  # for its owner: a column, and what happens to values in it
 
 
 def read_records(plan: Plan, path: Path) -> Records:
@@ -50,10 +48,7 @@ def read_records(plan: Plan, path: Path) -> Records:
     if leaks := origins(kind, **options).leaks:
         raise InputError(f"{leaks[0]}: state it in data.options, so that the data decide nothing")
     data = load(kind, path=path, **options)
-    bounds = options.get("bounds") or {}
-    beyond = outside(read_table(path, usecols=lambda name: name in bounds), bounds) if bounds else []
-    remarks = tuple((one.column, str(one)) for one in beyond)
-    return Records(data.features, data.targets, data.classes, data.leaks, remarks)
+    return Records(data.features, data.targets, data.classes, data.leaks, data.remarks)
 
 
 def _stored(path: Path) -> Records:

@@ -88,7 +88,7 @@ def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | N
             read = lambda: read_records(agreed.plan, data)  # noqa: E731
             records = read() if data.suffix == ".npz" else apart(read)  # pandas is large, and nothing else needs it
             for column, remark in records.remarks:  # only the owner hears of them
-                for_owner.warning("column %r: %s and are moved to its ends", column, remark, extra={"about": column})
+                for_owner.warning(remark, extra={"about": column})
             ledger.releases(fingerprint(own, records))
             party = join(turns, records, agreed.plan, agreed.plan_hash)
             yield ReadyParty(agreed, own, party, ledger, note)

@@ -6,11 +6,9 @@ those. Metrics are of held-out records and for evaluation only: publishing them 
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from importlib import resources
 from operator import add
 from pathlib import Path
 from typing import Any, Literal
@@ -35,9 +33,10 @@ from coterie.fair.noise import Seeded
 from coterie.fair.polynomial import Statistics
 from coterie.fair.printed import release_as_printed
 from coterie.graphs import make_graph, mixing
-from coterie.plan import Positive, _apply
+from coterie.plan import Positive
 from coterie.privacy.accountants import Account
 from coterie.settings import Settings, one_line
+from coterie.written import read_tree
 
 __all__ = ["METRICS", "FairPlan", "Study", "prepare", "read_fair_plan", "run"]
 
@@ -141,20 +140,11 @@ class FairPlan(Settings):
 
 def read_fair_plan(path: Path | None, changes: list[str]) -> FairPlan:
     """Read and check a plan (the embedded Adult study without a path)."""
-    where = "the Adult study" if path is None else str(path)
-    try:
-        embedded = resources.files("coterie").joinpath("plans/fair.toml")
-        tree = tomllib.loads((embedded if path is None else path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read plan {path}: {error.strerror or error}") from None
-    except ValueError as error:  # TOML and Unicode errors
-        raise InputError(f"{where} is not valid TOML: {error}") from None
-    for change in changes:
-        _apply(tree, change)
+    tree = read_tree(path, "fair.toml", changes)
     try:
         return FairPlan.model_validate(tree)
     except ValidationError as error:
-        raise InputError(f"{where}: {one_line(error, FairPlan)}") from None
+        raise InputError(f"{path or 'the Adult study'}: {one_line(error, FairPlan)}") from None
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from coterie.data import load, partition, split
 from coterie.data.download import KNOWN, REMOTES
+from coterie.losses.softmax import Softmax
 
 pytestmark = pytest.mark.data
 
@@ -73,6 +74,13 @@ def test_mnist(real_data: Path) -> None:
     for name, remote in REMOTES["mnist"].items():
         content = gzip.decompress((real_data / f"{name}.gz").read_bytes())
         assert hashlib.sha256(content).hexdigest() == remote.sha256
+
+
+@pytest.mark.parametrize("row_norm", ["unit", "clip", "max"])
+def test_a_linear_model_takes_mnist_with_every_row_norm_but_none(real_data: Path, row_norm: str) -> None:
+    model = Softmax(784, 10)
+    assert model.outside(load("mnist", part="test", row_norm=row_norm).features) is None
+    assert model.outside(load("mnist", part="test").features) is not None
 
 
 @pytest.mark.slow

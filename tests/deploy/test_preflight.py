@@ -198,7 +198,8 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[Site, 
         {
             "name": "three clinics",
             "data": {"source": "csv", "label": "outcome", "options": {
-                "classes": ["no", "yes"], "bounds": {"age": [0, 100], "pressure": [80, 200]}, "constant": True}},
+                "classes": ["no", "yes"], "bounds": {"age": [0, 100], "pressure": [80, 200]}, "constant": True,
+                "missing": "error"}},
             "partition": {"kind": "iid", "sizes": [12] * 3},
             "graph": {"kind": "ring"},
             "problem": {"loss": "logistic", "dim": 3, "ridge": 0.1},
@@ -280,10 +281,10 @@ def test_all_problems_come_at_once(
     shown = capsys.readouterr().out
     for words in (
         "the agreement ended on 2020-01-01",
-        "there is no column 'pressure'; it has age, outcome",
+        "there is no column 'pressure': it has age, outcome",
         "column 'age' must be numeric, but has 'old' (in 1 rows)",
         "column 'outcome' has 'maybe' and the like in 1 rows: expected no, yes",
-        "column 'age': 1 of 12 values lie outside [0, 100] (from ",
+        "column 'age': 1 of 12 values lie outside [0, 100] and are moved to its ends (they go from ",
         "the state folder is on tmpfs: a reboot loses the ledger",
         "are needed for the ledger, 1 bytes are free",
         "64 open files are too few for 2 neighbours",

@@ -183,7 +183,8 @@ def test_what_a_reboot_would_lose_and_what_is_clipped_is_said_at_the_start(
 ) -> None:
     """A state folder on tmpfs, and an age of 500: counted, not quoted, where the file is kept."""
     plan = small_plan(2, patience=0.5, deadline=0.5)
-    options = {"classes": ["no", "yes"], "bounds": {"age": [0, 100], "pressure": [80, 200]}, "constant": True}
+    bounds = {"age": [0, 100], "pressure": [80, 200]}
+    options = {"classes": ["no", "yes"], "bounds": bounds, "constant": True, "optional": []}
     plan = plan.model_copy(update={"data": plan.data.model_copy(update={"label": "outcome", "options": options})})
     agreement, sites = sign_trial(plan, small_records(), tmp_path / "t")
     rows = [f"{500 if i < 2 else 40 + i},{100 + i},{'yes' if i % 2 else 'no'}" for i in range(12)]

@@ -32,7 +32,7 @@ name = "table"
 source = "csv"
 path = "{path}"
 label = "sick"
-options = {{ {classes}bounds = {{ weight = [0, 100], age = [0, 100] }} }}
+options = {{ {classes}optional = [], bounds = {{ weight = [0, 100], age = [0, 100] }} }}
 [partition]
 kind = "iid"
 agents = 3

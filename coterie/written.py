@@ -1,0 +1,80 @@
+"""A plan's file as plain data: its text, the code book that it names, and what a command changes."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from coterie.errors import InputError
+
+__all__ = ["read_tree"]
+
+
+def read_tree(path: Path | None, embedded: str, changes: Sequence[str] | None = None) -> dict[str, Any]:
+    """The tables of a plan's file (of the `embedded` one without a path), with "table.key=value" changes.
+
+    `data.path` and `data.codebook` are relative to the file that states them; one that a change gives is relative to
+    the working directory. The code book's keys become `data.options`, where those of the plan itself win.
+    """
+    if path is None:
+        tree = _tables(resources.files("coterie").joinpath(f"plans/{embedded}").read_text(encoding="utf-8"), embedded)
+    else:
+        tree = _read(path, "plan")
+    data = tree.get("data")
+    if path is not None and isinstance(data, dict):
+        for key in ("path", "codebook"):
+            if isinstance(data.get(key), str):
+                data[key] = str(Path(path).parent / data[key])
+    for change in changes or []:
+        _apply(tree, change)
+    data = tree.get("data")
+    if isinstance(data, dict) and isinstance(book := data.get("codebook"), str):
+        options = data.get("options", {})
+        if isinstance(options, dict):
+            data["options"] = _under(_read(Path(book), "code book"), options)
+            del data["codebook"]
+    return tree
+
+
+def _read(path: Path, what: str) -> dict[str, Any]:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot read {what} {path}: {reason}") from None
+    return _tables(text, str(path))
+
+
+def _tables(text: str, where: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{where} is not valid TOML: {error}") from None
+
+
+def _under(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Both tables in one; where both say something, `above` is obeyed."""
+    made = dict(below)
+    for key, value in above.items():
+        nested = isinstance(value, dict) and isinstance(made.get(key), dict)
+        made[key] = _under(made[key], value) if nested else value
+    return made
+
+
+def _apply(tree: dict[str, Any], change: str) -> None:
+    key, equals, value = change.partition("=")
+    if not equals or not key.strip():
+        raise InputError(f"--set needs key=value such as run.rounds=50, got {change!r}")
+    try:
+        parsed = tomllib.loads(f"v = {value.strip()}")["v"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()  # a bare word is a string: --set graph.kind=star
+    *tables, last = key.strip().split(".")
+    for name in tables:
+        tree = tree.setdefault(name, {})
+        if not isinstance(tree, dict):
+            raise InputError(f"--set {change}: {name!r} is not a table")
+    tree[last] = parsed
