@@ -19,7 +19,7 @@ $(READY): pyproject.toml locks/agent.txt locks/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-run: $(READY)            ## five parties train one model on embedded data; writes runs/default and its report.html
+run: $(READY)            ## forty parties train one model on embedded data; writes runs/default and its report.html
 	$(BIN)/coterie run --out runs/default
 
 # most of the time goes into compiling programs that run for milliseconds: here, but not in test-all, that is done fast

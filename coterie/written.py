@@ -10,15 +10,20 @@ from typing import Any
 
 from coterie.errors import InputError
 
-__all__ = ["read_tree"]
+__all__ = ["PLANS", "read_tree"]
+
+PLANS = ("adult", "clinics", "default", "mnist")
+"""Plans that come with the package."""
 
 
 def read_tree(path: Path | None, embedded: str, changes: Sequence[str] | None = None) -> dict[str, Any]:
     """The tables of a plan's file (of the `embedded` one without a path), with "table.key=value" changes.
 
+    A bare name such as `clinics` that is no file here is one of the plans that come with the package.
     `data.path` and `data.codebook` are relative to the file that states them; one that a change gives is relative to
     the working directory. The code book's keys become `data.options`, where those of the plan itself win.
     """
+    path, embedded = _found(path, embedded)
     if path is None:
         tree = _tables(resources.files("coterie").joinpath(f"plans/{embedded}").read_text(encoding="utf-8"), embedded)
     else:
@@ -37,6 +42,17 @@ def read_tree(path: Path | None, embedded: str, changes: Sequence[str] | None = 
             data["options"] = _under(_read(Path(book), "code book"), options)
             del data["codebook"]
     return tree
+
+
+def _found(path: Path | None, embedded: str) -> tuple[Path | None, str]:
+    """The file to read, or None and the embedded plan to read instead."""
+    if path is None or Path(path).name != str(path) or Path(path).suffix or Path(path).exists():
+        return path, embedded
+    if str(path) not in PLANS:
+        raise InputError(
+            f"there is no file {str(path)!r}: give one, or the name of a plan that is here: {', '.join(PLANS)}"
+        )
+    return None, f"{path}.toml"
 
 
 def _read(path: Path, what: str) -> dict[str, Any]:

@@ -24,7 +24,8 @@ PANELS = LEARN, PROVE, DEPLOY = "Learn", "Prove", "Deploy"
 console = Console()
 """Where commands print."""
 PlanArgument = Annotated[
-    Path | None, typer.Argument(metavar="[PLAN.toml]", help="the plan; default: five clinics on a ring")
+    Path | None,
+    typer.Argument(metavar="[PLAN.toml]", help="the plan, or adult, clinics, mnist; default: forty small practices"),
 ]
 """A command's plan."""
 SetOption = Annotated[

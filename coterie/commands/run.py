@@ -290,7 +290,7 @@ def command(
 
     Ctrl-C ends the run after the round in progress and keeps what is done.
 
-    Example: coterie run --set algorithm.name=admm --set graph.kind=star --seeds 5 --out runs/star
+    Example: coterie run clinics --set algorithm.name=admm --set graph.kind=star --seeds 5 --out runs/star
     """
     from coterie.drivers.cluster import Spread
 

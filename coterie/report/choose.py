@@ -8,6 +8,7 @@ graph where an algorithm needs one.
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import jax
 
@@ -43,7 +44,7 @@ def choose() -> str:
 
 @cache
 def _embedded(graph: str) -> tuple[Plan, Network]:
-    plan = read_plan(None, [f"graph.kind={graph}"])
+    plan = read_plan(Path("clinics"), [f"graph.kind={graph}"])
     return plan, prepare(plan).network
 
 

@@ -100,7 +100,7 @@ def _content(experiment: Experiment, priced: Priced, trace: Trace, seeds: list[i
         "timing": trace.timing | judged.seconds,
         "bytes_sent": float(sent.sum()),
         "noise_source": "simulation: seeded floating-point noise, for study only; nothing here protects anybody",
-        "warnings": priced.warnings + _diverged(trace) + _cut(trace) + judged.warnings,
+        "warnings": priced.warnings + _remarks(experiment) + _diverged(trace) + _cut(trace) + judged.warnings,
     }
 
 
@@ -108,6 +108,11 @@ def _worth(judged: Judged, privacy: dict[str, Any] | None) -> dict[str, Any] | N
     if judged.worth is None:
         return None
     return {**judged.worth, "sentence": sentence(judged.worth, epsilon_words(privacy))}
+
+
+def _remarks(experiment: Experiment) -> list[str]:
+    """What happened to records as they were read: dropped, filled in, moved to the end of a range."""
+    return [f"{column}: {words}" if column else words for column, words in experiment.dataset.remarks]
 
 
 def exchange_block(experiment: Experiment, priced: Priced) -> dict[str, Any]:
