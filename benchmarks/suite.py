@@ -15,8 +15,6 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 from coterie.data import load
-from coterie.losses.logistic import Logistic
-from coterie.losses.softmax import Softmax
 
 __all__ = ["SUITE", "Case", "Records"]
 
@@ -25,7 +23,7 @@ TEST, VALIDATION = 0.15, 0.27  # where each part ends
 
 @dataclass(frozen=True)
 class Records:
-    """A problem's records: features of norm at most 1, and targets in the loss's coding."""
+    """A problem's records: features of norm at most 1, and labels −1 and 1."""
 
     features: np.ndarray
     targets: np.ndarray
@@ -51,12 +49,7 @@ class Case:
     half: Literal["choosing", "reporting"]
     agents: int
     make: Callable[[], Records]
-    classes: int = 2
     small: bool = False  # few records: cheap, and noise decides more
-
-    def problem(self, features: int) -> Logistic | Softmax:
-        """Its loss."""
-        return Logistic(features) if self.classes == 2 else Softmax(features, self.classes)
 
 
 def _signs(name: str, rows: int | None = None, **options: object) -> Callable[[], Records]:
@@ -96,11 +89,6 @@ def _breast() -> Records:
     return Records(_unit(np.clip(table.data / high, 0, 1)), np.where(table.target == 1, 1.0, -1.0))
 
 
-def _mnist() -> Records:
-    data = load("mnist", part="train", row_norm="unit")
-    return Records(data.features[:14_000], data.targets[:14_000])
-
-
 SUITE = (
     Case("heart", "choosing", 4, _signs("heart"), small=True),
     Case("clinics", "choosing", 5, _signs("clinics"), small=True),
@@ -112,5 +100,4 @@ SUITE = (
     Case("adult, 100 agents", "reporting", 100, _signs("adult", 40_000)),
     Case("diabetes, any", "reporting", 10, _signs("diabetes")),
     Case("diabetes, early", "reporting", 5, _signs("diabetes", target="early", encounters="all")),
-    Case("mnist", "reporting", 10, _mnist, classes=10),
 )

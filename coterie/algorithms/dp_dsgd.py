@@ -24,7 +24,7 @@ L and G the bounds on a record's curvature and gradient, μ the Gaussian paramet
     travel = .45 r^{3/2} / L            what Σ_t γ/(1 − β) should add up to: 1/travel acts as a ridge on the noise
     T = √(8 travel L)                   gradient rounds (`suggest_rounds`); then 1 − β = 16/T
     γ = 2/L, 1 − β = γ T/travel in [6/T, 1]; where even β = 0 goes too far, γ = travel/T
-    k = the least even number with |λ₂(W)|^k ≤ .3, at most 10; 1 where |λ₂| ≤ .3 already
+    k = the least even number with |λ₂(W)|^k ≤ .3, at most 10; 1 where |λ₂| ≤ .3 already; ≤ .1 where kT ≤ 200 even so
 Networks, which have no such bounds: C = γ = .5, β = .9, T = 100. Even k make W^k positive semi-definite, which keeps
 heavy-ball stable in every disagreement direction.
 """
@@ -81,7 +81,7 @@ class Config(BaseConfig):
 EXAMPLE = Config(step=1.0, momentum=0.5, clip=1.0, mixing=2)
 
 NETWORK = {"clip": 0.5, "step": 0.5, "momentum": 0.9, "rounds": 100}  # without bounds on gradient and curvature
-MOST_MIXING, LEAST_ROUNDS, MOST_ROUNDS = 10, 10, 1000
+MOST_MIXING, LEAST_ROUNDS, MOST_ROUNDS, SHORT = 10, 10, 1000, 200
 
 
 class State(eqx.Module):
@@ -108,21 +108,33 @@ def signal_to_noise(public: Public) -> float:
     return public.noise_strength() * float(gdp.mu_for(public.epsilon, public.delta)) / math.sqrt(public.dim)
 
 
-def suggest_mixing(public: Public) -> int:
-    """k: rounds per gradient round that leave at most .3 of the disagreement, even unless 1, at most 10."""
+def suggest_mixing(public: Public, left: float = 0.3) -> int:
+    """k: rounds per gradient round that leave so much of the disagreement at most, even unless 1, at most 10."""
     if public.mixing_gap is None:
         return MOST_MIXING
     slowest = 1 - public.mixing_gap
     if slowest <= 0.3:
         return 1
-    return min(MOST_MIXING, 2 * math.ceil(math.log(0.3) / math.log(slowest) / 2))
+    return min(MOST_MIXING, 2 * math.ceil(math.log(left) / math.log(slowest) / 2))
+
+
+def _mixing(public: Public, room: float) -> int:
+    """k: mixes more where the whole run stays short, and has `room` for that."""
+    thorough = suggest_mixing(public, 0.1)
+    fits = thorough * _gradient_rounds(public) <= min(SHORT, room)
+    return thorough if fits else suggest_mixing(public)
+
+
+def _gradient_rounds(public: Public) -> int:
+    """√(8 travel L), from 10 to 1000."""
+    known = math.isfinite(public.smoothness)
+    wanted = math.sqrt(8 * 0.45 * signal_to_noise(public) ** 1.5) if known else NETWORK["rounds"]
+    return round(min(max(wanted, LEAST_ROUNDS), MOST_ROUNDS))
 
 
 def suggest_rounds(public: Public, mixing: int | None = None) -> int:
-    """Rounds in all: √(8 travel L) gradient rounds (10 to 1000) and their mixing rounds; reads no `public.rounds`."""
-    known = math.isfinite(public.smoothness)
-    gradient_rounds = math.sqrt(8 * 0.45 * signal_to_noise(public) ** 1.5) if known else NETWORK["rounds"]
-    return (mixing or suggest_mixing(public)) * round(min(max(gradient_rounds, LEAST_ROUNDS), MOST_ROUNDS))
+    """Rounds in all: gradient rounds and their mixing rounds; reads no `public.rounds`."""
+    return (mixing or _mixing(public, math.inf)) * _gradient_rounds(public)
 
 
 def paced(travel: float, rounds: int, smoothness: float, step: float | None = None) -> tuple[float, float]:
@@ -138,7 +150,7 @@ def needs(cfg: Config) -> Needs:
 
 def tune(cfg: Config, public: Public) -> Config:
     """Clip, mixing, step and momentum by the rule in the module's docstring."""
-    mixing = cfg.mixing or suggest_mixing(public)
+    mixing = cfg.mixing or _mixing(public, public.rounds)
     share = 0.5 if public.epsilon is not None else 1.0  # clip for the noise's sake only
     clip = cfg.clip or (share * public.lipschitz if math.isfinite(public.lipschitz) else NETWORK["clip"])
     rounds = max(1, math.ceil(public.rounds / mixing))
