@@ -48,7 +48,10 @@ Cell = dict[str, Any]  # what is stored of one method at one ε: see `_cell`
 
 
 def methods_of(plans: list[tuple[str, Plan]], algorithms: list[str]) -> list[ComparedMethod]:
-    """Every plan as it is, or the first plan with each of the named algorithms (at that algorithm's own defaults)."""
+    """Every plan as it is, or the first plan with each of the named algorithms (at that algorithm's own defaults).
+
+    One objective for all: the ridge is that of the plan, or of its own algorithm where it states none.
+    """
     if not algorithms:
         return [ComparedMethod(label, plan) for label, plan in plans]
     if len(plans) != 1:

@@ -115,7 +115,7 @@ def _try(plan: Plan, algorithm: Algorithm, network: Network) -> None:
         shape = schedules.make(plan.privacy.schedule, rounds, **plan.privacy.schedule_options)
     with jax.enable_x64(True):
         places = make_places(
-            network.problem, network.sizes, network.graph, network.mixing, rounds=rounds, ridge=plan.problem.ridge,
+            network.problem, network.sizes, network.graph, network.mixing, rounds=rounds, ridge=plan.ridge,
             weighting=plan.problem.weighting, shape=shape,
         )  # fmt: skip
         jax.eval_shape(lambda t: algorithm.cost(cfg, rows(places, 0), t, None), 0)

@@ -142,7 +142,12 @@ class ProblemPlan(Naming):
         description="a name, or your own as package.module; "
         "default: logistic for two classes, softmax for more, squared for numbers",
     )
-    ridge: float = Field(1e-3, ge=0, description="ridge/2 ‖x‖² added to every agent's objective")
+    ridge: float | None = Field(
+        None,
+        ge=0,
+        description="ridge/2 ‖x‖² added to every agent's objective; default: the algorithm's own, 1e-5 for dp-dsgd and "
+        "1e-3 for the others",
+    )
     weighting: Literal["agents", "records"] = Field("agents", description="what counts equally: agents or records")
     dim: Count | None = Field(None, description="number of features, where accounting without data needs it")
     classes: int | None = Field(None, ge=2, description="number of classes, where no data is there to tell")
@@ -330,6 +335,12 @@ class Plan(Settings):
             )
         return self
 
+    @property
+    def ridge(self) -> float:
+        """The ridge that is run with: `validate` states it where the plan's author did not."""
+        assert self.problem.ridge is not None
+        return self.problem.ridge
+
     def as_json(self) -> dict[str, Any]:
         """The plan as plain data, the way it is stored in results."""
         return self.model_dump(mode="json", exclude_none=True)
@@ -363,7 +374,16 @@ def validate(tree: dict[str, Any], foreign: bool = False) -> Plan:
     plan.exchange.check()
     plan.algorithm.config()
     plan.problem.settings()
-    return plan
+    return plan if plan.problem.ridge is not None else _with_ridge(plan)
+
+
+def _with_ridge(plan: Plan) -> Plan:
+    """The plan with its algorithm's own ridge stated: price, certificate and agreement name the number that is run."""
+    from coterie.algorithms.base import Algorithm, find
+
+    ridge = Algorithm.ridge if plan.algorithm.name in REFERENCES else find(plan.algorithm.name).ridge
+    problem = plan.problem.model_copy(update={"ridge": ridge})
+    return plan.model_copy(update={"problem": problem})
 
 
 def refuse_ignored(plan: Plan, who: str, *keys: str) -> None:

@@ -72,8 +72,7 @@ def _prepared(world: World) -> Experiment:
 
 def settled(world: World, experiment: Experiment, algorithm: str, rounds: int, **settings: Any) -> Priced:
     """An algorithm on this network with these settings, its schedule included, and no noise yet."""
-    problem = experiment.plan.problem
-    return settle(world.plan(algorithm, rounds, problem.ridge, **settings), experiment.network)
+    return settle(world.plan(algorithm, rounds, experiment.plan.ridge, **settings), experiment.network)
 
 
 def with_shape(priced: Priced, shape: np.ndarray) -> Priced:

@@ -70,7 +70,7 @@ def network(agents: int, edges: int | None, seed: int, ridge: float = RIDGE) -> 
 
 def settled(experiment: Experiment, algorithm: str, rounds: int, **settings: Any) -> Priced:
     """An algorithm with these settings on the network; no noise yet. `exact-admm` is this paper's (12)."""
-    size, ridge = experiment.network.graph.size, experiment.plan.problem.ridge
+    size, ridge = experiment.network.graph.size, experiment.plan.ridge
     if algorithm == EXACT.slug:
         cfg: Config = _xiao_admm.Config(**settings)
         return settle(plan(size, None, "admm", 0, rounds, ridge), experiment.network, EXACT, cfg)

@@ -30,7 +30,7 @@ def test_an_empty_plan_has_every_documented_default(tmp_path: Path) -> None:
     path = tmp_path / "empty.toml"
     path.write_text("")
     got = read_plan(path)
-    assert (got.graph.kind, got.problem.ridge, got.run.seeds, got.run.dtype) == ("ring", 1e-3, 1, "float64")
+    assert (got.graph.kind, got.problem.ridge, got.run.seeds, got.run.dtype) == ("ring", 1e-5, 1, "float64")
     assert got.as_json()["data"]["test_fraction"] == 0.2
 
 

@@ -34,6 +34,7 @@ and, where they apply,
     READS                                            what `absorb` needs of the others: "individuals" (the default),
                                                      "sums" (`inbox.total`, `inbox.mixed`), or "total": sums, and the
                                                      state depends on own messages only through the sum of everybody's
+    RIDGE                                            ridge of the objective where the plan states none; default 1e-3
     REFERENCE, ERRATA                                the paper, and what it printed beside what is true
 
 `emit` is deterministic given its draws. Drivers own loops, seeds, networks and ledgers; algorithms know none.
@@ -41,6 +42,7 @@ and, where they apply,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import cache
@@ -179,6 +181,15 @@ class Public:
     epsilon: float | None
     delta: float | None
     load: float = 1.0  # largest unit · count: what all records of an agent together weigh
+    strength: float | None = None  # see `noise_strength`; None: of equal parties, each with noise of its own
+
+    def noise_strength(self) -> float:
+        """By how much the noise on the agents' mean is smaller than on one record: n √N for N agents of n records.
+
+        `strength` says it of unequal agents, and of noise that is for opened sums only (`coterie.network`).
+        """
+        equal = math.sqrt(self.count_min * self.count_max * self.agents)
+        return equal if self.strength is None else self.strength
 
 
 @dataclass(frozen=True)
@@ -261,6 +272,7 @@ class Algorithm:
     late: Literal["wait", "reuse"] = "wait"
     graphs: tuple[str, ...] = ()  # empty: any connected graph
     reads: Literal["individuals", "sums", "total"] = "individuals"
+    ridge: float = 1e-3  # of the objective, where the plan states none
     reference: str = ""
     errata: tuple[Erratum, ...] = ()
     text: str = ""  # the module's docstring
@@ -290,6 +302,11 @@ class Algorithm:
         """Whether its agents go over their records many times in a round."""
         return self.needs(self.example).reads_often
 
+    def clips(self, cfg: Config) -> float | None:
+        """The norm to which it clips every record's gradient, if it does."""
+        clip = getattr(cfg, "clip", None)
+        return None if clip is None or self.needs(cfg).bounded else float(clip)  # of a test, where a bound is needed
+
     def check(self, cfg: Config, problem: Problem) -> None:
         """Refuse a problem that lacks what the algorithm's proof asks for, naming both."""
         needs = self.needs(cfg)
@@ -306,7 +323,7 @@ class Algorithm:
 NAMES = {
     "config": "Config", "example": "EXAMPLE", "threshold": "THRESHOLD", "prepays": "PREPAYS",
     "inconclusive": "INCONCLUSIVE", "late": "LATE",
-    "graphs": "GRAPHS", "reads": "READS", "reference": "REFERENCE", "errata": "ERRATA",
+    "graphs": "GRAPHS", "reads": "READS", "ridge": "RIDGE", "reference": "REFERENCE", "errata": "ERRATA",
 }  # fmt: skip
 REQUIRED = ("Config", "EXAMPLE", "init", "draws", "emit", "absorb", "estimate", "cost", "needs")
 

@@ -14,14 +14,17 @@ replacement (the batch mean stands for all), γ C unit n_i/b for Poisson batches
 accounting), SampledGaussian with batches. Mixing rounds, momentum and averages are functions of what was released and
 cost nothing. Against a reader of every message.
 
-**Defaults** (`tune`, public quantities only; measured on UCI Adult, ε from .03 to 3). Write L and G for the bounds on a
-record's curvature and gradient, μ for the Gaussian parameter of (ε, δ), n records, N agents, d dimensions:
-    C = G/2                             half the bound: the bias is small, the noise halves
-    r = n μ √N / √d                     signal to noise of everything that will ever be released
+**Defaults** (`tune`, public quantities only; chosen on five problems, reported on six others: docs/defaults.md). With
+L and G the bounds on a record's curvature and gradient, μ the Gaussian parameter of (ε, δ), d dimensions:
+    ridge = 1e-5                        `travel` bounds the point already: a larger one adds bias and saves no noise
+    C = G/2                             the noise halves; probabilities are corrected (`coterie.problems.clipped`)
+    s = N/√Σ_i unit_i²                  1/noise on the agents' mean at μ = 1: n √N for N agents of n records; where the
+                                        budget is for sums of h honest ones √(Nh)/max_i unit_i, that is n √(Nh)
+    r = s μ / √d                        signal to noise of everything that will ever be released
     travel = .45 r^{3/2} / L            what Σ_t γ/(1 − β) should add up to: 1/travel acts as a ridge on the noise
     T = √(8 travel L)                   gradient rounds (`suggest_rounds`); then 1 − β = 16/T
     γ = 2/L, 1 − β = γ T/travel in [6/T, 1]; where even β = 0 goes too far, γ = travel/T
-    k = the least even number with |λ₂(W)|^k ≤ .3, at most 10; 1 where |λ₂| ≤ .3 already
+    k = the least even number with |λ₂(W)|^k ≤ .3, at most 10; 1 where |λ₂| ≤ .3 already; ≤ .1 where kT ≤ 200 even so
 Networks, which have no such bounds: C = γ = .5, β = .9, T = 100. Even k make W^k positive semi-definite, which keeps
 heavy-ball stable in every disagreement direction.
 """
@@ -50,6 +53,7 @@ REFERENCE = (
     "exact Gaussian accounting (Dong, Roth, Su 2022)"
 )
 READS = "total"
+RIDGE = 1e-5  # travel bounds the point already: a larger ridge only adds bias
 
 LATE = "reuse"  # averaging tolerates an old message of a late neighbour
 
@@ -77,7 +81,7 @@ class Config(BaseConfig):
 EXAMPLE = Config(step=1.0, momentum=0.5, clip=1.0, mixing=2)
 
 NETWORK = {"clip": 0.5, "step": 0.5, "momentum": 0.9, "rounds": 100}  # without bounds on gradient and curvature
-MOST_MIXING, LEAST_ROUNDS, MOST_ROUNDS = 10, 10, 1000
+MOST_MIXING, LEAST_ROUNDS, MOST_ROUNDS, SHORT = 10, 10, 1000, 200
 
 
 class State(eqx.Module):
@@ -98,28 +102,45 @@ class Message(eqx.Module):
 
 
 def signal_to_noise(public: Public) -> float:
-    """r = n μ √N/√d; ∞ without a budget."""
+    """r = s μ/√d; ∞ without a budget."""
     if public.epsilon is None or public.delta is None:
         return math.inf
-    count = math.sqrt(public.count_min * public.count_max)
-    return count * float(gdp.mu_for(public.epsilon, public.delta)) * math.sqrt(public.agents / public.dim)
+    return public.noise_strength() * float(gdp.mu_for(public.epsilon, public.delta)) / math.sqrt(public.dim)
 
 
-def suggest_mixing(public: Public) -> int:
-    """k: rounds per gradient round that leave at most .3 of the disagreement, even unless 1, at most 10."""
+def suggest_mixing(public: Public, left: float = 0.3) -> int:
+    """k: rounds per gradient round that leave so much of the disagreement at most, even unless 1, at most 10."""
     if public.mixing_gap is None:
         return MOST_MIXING
     slowest = 1 - public.mixing_gap
     if slowest <= 0.3:
         return 1
-    return min(MOST_MIXING, 2 * math.ceil(math.log(0.3) / math.log(slowest) / 2))
+    return min(MOST_MIXING, 2 * math.ceil(math.log(left) / math.log(slowest) / 2))
+
+
+def _mixing(public: Public, room: float) -> int:
+    """k: mixes more where the whole run stays short, and has `room` for that."""
+    thorough = suggest_mixing(public, 0.1)
+    fits = thorough * _gradient_rounds(public) <= min(SHORT, room)
+    return thorough if fits else suggest_mixing(public)
+
+
+def _gradient_rounds(public: Public) -> int:
+    """√(8 travel L), from 10 to 1000."""
+    known = math.isfinite(public.smoothness)
+    wanted = math.sqrt(8 * 0.45 * signal_to_noise(public) ** 1.5) if known else NETWORK["rounds"]
+    return round(min(max(wanted, LEAST_ROUNDS), MOST_ROUNDS))
 
 
 def suggest_rounds(public: Public, mixing: int | None = None) -> int:
-    """Rounds in all: √(8 travel L) gradient rounds (10 to 1000) and their mixing rounds; reads no `public.rounds`."""
-    known = math.isfinite(public.smoothness)
-    gradient_rounds = math.sqrt(8 * 0.45 * signal_to_noise(public) ** 1.5) if known else NETWORK["rounds"]
-    return (mixing or suggest_mixing(public)) * round(min(max(gradient_rounds, LEAST_ROUNDS), MOST_ROUNDS))
+    """Rounds in all: gradient rounds and their mixing rounds; reads no `public.rounds`."""
+    return (mixing or _mixing(public, math.inf)) * _gradient_rounds(public)
+
+
+def paced(travel: float, rounds: int, smoothness: float, step: float | None = None) -> tuple[float, float]:
+    """(γ, 1 − β) with which so many gradient rounds go as far as `travel`, as nearly as is stable."""
+    step = step or min(2 / smoothness, travel / rounds)
+    return step, min(max(step * rounds / travel, 6 / rounds), 1.0)
 
 
 def needs(cfg: Config) -> Needs:
@@ -129,15 +150,16 @@ def needs(cfg: Config) -> Needs:
 
 def tune(cfg: Config, public: Public) -> Config:
     """Clip, mixing, step and momentum by the rule in the module's docstring."""
-    mixing = cfg.mixing or suggest_mixing(public)
+    mixing = cfg.mixing or _mixing(public, public.rounds)
     share = 0.5 if public.epsilon is not None else 1.0  # clip for the noise's sake only
     clip = cfg.clip or (share * public.lipschitz if math.isfinite(public.lipschitz) else NETWORK["clip"])
     rounds = max(1, math.ceil(public.rounds / mixing))
     smoothness = public.smoothness + public.ridge
     known = math.isfinite(smoothness)
-    travel = 0.45 * signal_to_noise(public) ** 1.5 / smoothness if known else math.inf
-    step = cfg.step or (min(2 / smoothness, travel / rounds) if known else NETWORK["step"])
-    rest = min(max(step * rounds / travel, 6 / rounds), 1.0) if known else 1 - NETWORK["momentum"]  # 1 − β
+    if known:
+        step, rest = paced(0.45 * signal_to_noise(public) ** 1.5 / smoothness, rounds, smoothness, cfg.step)
+    else:
+        step, rest = cfg.step or NETWORK["step"], 1 - NETWORK["momentum"]
     momentum = cfg.momentum if cfg.momentum is not None else 1 - rest
     return cfg.replace(clip=clip, mixing=mixing, step=step, momentum=momentum)
 

@@ -78,16 +78,16 @@ def as_task(task: Task | Problem) -> Task:
     return task
 
 
-@takes(ridge=NUMBER, weighting=TEXT, radius=RADIUS)
+@takes(ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT, radius=RADIUS)
 def logistic(
-    *, classes: Sequence[Any] = (-1, 1), ridge: float = 1e-3, weighting: Weighting = "agents",
+    *, classes: Sequence[Any] = (-1, 1), ridge: float | None = None, weighting: Weighting = "agents",
     radius: float | None = None,
 ) -> Task:  # fmt: skip
     """Logistic regression on labels of two classes.
 
     Args:
         classes: the two labels, known in public; the second is the positive one.
-        ridge: ridge/2 ‖x‖² is added to every party's objective.
+        ridge: ridge/2 ‖x‖² is added to every party's objective; default: the algorithm's own, 1e-5 for dp-dsgd.
         weighting: what counts equally, "agents" (parties) or "records".
         radius: keep the model in a ball of this radius.
 
@@ -98,10 +98,10 @@ def logistic(
     return _classifier("logistic", _two("logistic", classes), ridge, weighting, radius)
 
 
-@takes(width=NUMBER, ridge=NUMBER, weighting=TEXT, radius=RADIUS)
+@takes(width=NUMBER, ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT, radius=RADIUS)
 def hinge(
-    *, classes: Sequence[Any] = (-1, 1), width: float = 0.5, ridge: float = 1e-3, weighting: Weighting = "agents",
-    radius: float | None = None,
+    *, classes: Sequence[Any] = (-1, 1), width: float = 0.5, ridge: float | None = None,
+    weighting: Weighting = "agents", radius: float | None = None,
 ) -> Task:  # fmt: skip
     """A support vector machine: the hinge loss, with a corner smoothed over ± `width`. Else as `logistic`.
 
@@ -112,8 +112,8 @@ def hinge(
     return _classifier("hinge", _two("hinge", classes), ridge, weighting, radius, width=width)
 
 
-@takes(ridge=NUMBER, weighting=TEXT, radius=RADIUS)
-def squared(*, ridge: float = 1e-3, weighting: Weighting = "agents", radius: float | None = None) -> Task:
+@takes(ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT, radius=RADIUS)
+def squared(*, ridge: float | None = None, weighting: Weighting = "agents", radius: float | None = None) -> Task:
     """Linear regression with the squared loss; targets are numbers. Its gradients have no bound: clip them.
 
     >>> import coterie as ct
@@ -123,9 +123,13 @@ def squared(*, ridge: float = 1e-3, weighting: Weighting = "agents", radius: flo
     return _classifier("squared", None, ridge, weighting, radius)
 
 
-@takes(ridge=NUMBER, weighting=TEXT, radius=RADIUS)
+@takes(ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT, radius=RADIUS)
 def softmax(
-    classes: int | Sequence[Any], *, ridge: float = 1e-3, weighting: Weighting = "agents", radius: float | None = None
+    classes: int | Sequence[Any],
+    *,
+    ridge: float | None = None,
+    weighting: Weighting = "agents",
+    radius: float | None = None,
 ) -> Task:
     """Logistic regression on several classes: their number (labels 0, 1, …) or their labels, known in public.
 
@@ -136,10 +140,11 @@ def softmax(
     return _classifier("softmax", _several("softmax", classes), ridge, weighting, radius)
 
 
-@takes(hidden=listed(WHOLE), activation=TEXT, ridge=NUMBER, weighting=TEXT)
+@takes(hidden=listed(WHOLE), activation=TEXT, ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT)
 def mlp(
     classes: int | Sequence[Any], *, hidden: Sequence[int] = (50,),
-    activation: Literal["sigmoid", "tanh", "relu"] = "tanh", ridge: float = 1e-3, weighting: Weighting = "agents",
+    activation: Literal["sigmoid", "tanh", "relu"] = "tanh", ridge: float | None = None,
+    weighting: Weighting = "agents",
 ) -> Task:  # fmt: skip
     """A dense neural network that tells classes apart, with layers of `hidden` sizes. Classes as in `softmax`.
 
@@ -164,12 +169,12 @@ def mean(*, radius: float = 1.0, weighting: Weighting = "records") -> Task:
 
 
 @takes(
-    fn=FUNCTION, predict=FUNCTION | NOTHING_GIVEN, ridge=NUMBER, weighting=TEXT, convex=FLAG, lipschitz=FACT,
+    fn=FUNCTION, predict=FUNCTION | NOTHING_GIVEN, ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT, convex=FLAG, lipschitz=FACT,
     smoothness=FACT, bound=FACT | NOTHING_GIVEN,
 )  # fmt: skip
 def loss(
     fn: Callable[[Any, Array, Array], Array], params: Any, *, predict: Callable[[Any, Array], Array] | None = None,
-    classes: int | Sequence[Any] | None = None, ridge: float = 1e-3, weighting: Weighting = "agents",
+    classes: int | Sequence[Any] | None = None, ridge: float | None = None, weighting: Weighting = "agents",
     convex: bool = False, lipschitz: float = float("inf"), smoothness: float = float("inf"),
     bound: float | None = None,
 ) -> Task:  # fmt: skip
@@ -204,14 +209,14 @@ def loss(
     return Task(own.name, _stated(ridge, weighting), labels, own)
 
 
-def _stated(ridge: float, weighting: str, **more: Any) -> dict[str, Any]:
+def _stated(ridge: float | None, weighting: str, **more: Any) -> dict[str, Any]:
     """What differs from a plan's defaults."""
-    said: dict[str, Any] = {} if ridge == 1e-3 else {"ridge": ridge}
+    said: dict[str, Any] = {} if ridge is None else {"ridge": ridge}
     return said | ({} if weighting == "agents" else {"weighting": weighting}) | more
 
 
 def _classifier(
-    name: str, labels: tuple[Any, ...] | None, ridge: float, weighting: str, radius: float | None, **more: Any
+    name: str, labels: tuple[Any, ...] | None, ridge: float | None, weighting: str, radius: float | None, **more: Any
 ) -> Task:
     said = _stated(ridge, weighting, **more, **({} if radius is None else {"radius": radius}))
     return Task(name, said, labels, constant=True)

@@ -12,7 +12,7 @@ from coterie.audit.audit import Verdict, audit
 from coterie.audit.checks import Finding, examine, gather
 from coterie.audit.matrix import cases
 from coterie.audit.sequential import Sequential, sequential
-from coterie.audit.setting import Setting, make_setting
+from coterie.audit.setting import RIDGE, Setting, make_setting
 from coterie.errors import InputError
 from coterie.privacy.ledger import Budget
 
@@ -136,11 +136,11 @@ def attack_task(
             raise InputError("settings of an algorithm are attacked on a task: give one, such as ct.logistic()")
         return attack_whole(found, budget, trials, lambda share: None)
     asked = as_task(task)
-    ridge = asked.settings.get("ridge", 1e-3)
-    problem = asked.problem(validate({"problem": asked.table}), 2)
+    plan = validate({"problem": asked.table, "algorithm": algorithm.model_dump()})
+    problem = asked.problem(plan, 2)
     cfg = algorithm.config() if algorithm.model_extra else None
     setting = make_setting(
-        found, cfg, epsilon=budget.epsilon, delta=budget.delta, problem=problem, **({"ridge": ridge} if ridge else {})
+        found, cfg, epsilon=budget.epsilon, delta=budget.delta, problem=problem, ridge=plan.ridge or RIDGE
     )
     checks = [(problem.name, one) for one in examine(gather(setting))]
     return attack(setting, checks, trials, lambda share: None)

@@ -82,7 +82,7 @@ def _looked(plan: Plan, network: Network, priced: Priced, problem: Problem, agen
     def after(rounds: int) -> Setting:
         return make_setting(
             priced.algorithm, priced.cfg, epsilon=epsilon, delta=delta, rounds=rounds, records=records,
-            ridge=plan.problem.ridge, shape=priced.shape[:rounds], as_printed=printed, problem=problem,
+            ridge=plan.ridge, shape=priced.shape[:rounds], as_printed=printed, problem=problem,
             load=unit * count, graph=network.graph, weights=network.mixing, agent=agent,
             noise=float(priced.noise[agent]) if priced.for_sums else None,
         )  # fmt: skip

@@ -153,6 +153,8 @@ class Consensus(BaseEstimator):
         self.history_ = found.history
         self.n_iter_ = found.rounds
         self.algorithm_, self.settings_ = found.algorithm, found.settings
+        self._clip = None if found.made is None else found.made.priced.algorithm.clips(found.made.priced.cfg)
+        self.ridge_ = found.result["plan"]["problem"]["ridge"]
         self.points_ = found.points
         return found
 

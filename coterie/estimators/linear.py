@@ -12,32 +12,36 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coterie.api.bounds import PublicBox, box, default_radius, rows_of
+from coterie.api.bounds import PublicBox, box, default_radius, into_ball, rows_of
 from coterie.data.labels import public_labels
 from coterie.errors import InputError
 from coterie.estimators.base import WEIGHTS, Consensus
 from coterie.losses.logistic import Logistic
 from coterie.losses.softmax import Softmax
 from coterie.losses.squared import Squared
+from coterie.problems.clipped import unclipped
 
 __all__ = ["PrivateConsensusClassifier", "PrivateConsensusRegressor"]
 
 
 class _LinearModel(Consensus):
     radius: float | None
-    ridge: float
+    ridge: float | None
     weighting: str
 
     def _store(self, weights: NDArray, where: PublicBox) -> None:
         """coef_ and intercept_ in the units of X from weights of (scaled row, constant); one row for each output."""
-        radius = default_radius(where.low.size) if self.radius is None else self.radius
+        self._where, self._radius = where, default_radius(where.low.size) if self.radius is None else self.radius
+        radius = self._radius
         self.coef_ = weights[:, :-1] / (np.sqrt(2) * radius * where.half)
         self.intercept_ = weights[:, -1] / np.sqrt(2) - self.coef_ @ where.middle
 
     def _linear(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Scores of records as training saw them: within the bounds and the radius."""
         check_is_fitted(self)
         x = validate_data(self, X, dtype=np.float64, reset=False)
-        return x @ self.coef_.T + self.intercept_
+        inside = self._radius * into_ball(self._where.scale(x), self._radius)
+        return (self._where.middle + self._where.half * inside) @ self.coef_.T + self.intercept_
 
 
 class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
@@ -67,8 +71,8 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
     radius : float, optional
         Records, once each feature is mapped to [−1, 1], are pulled into a ball of this public radius: smaller means
         less noise, too small flattens long records. Default min(√d, 1 + √d/2) for d features.
-    ridge : float
-        ridge/2 ‖w‖² on the weights of the scaled rows, intercept included.
+    ridge : float, optional
+        ridge/2 ‖w‖² on the weights of the scaled rows, intercept included. Default: the algorithm's own (`ridge_`).
     rounds : int, optional
         Rounds of messages. Default: the algorithm's rule from sizes and budget.
     weighting : {"agents", "records"}
@@ -84,13 +88,14 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
 
     Attributes
     ----------
-    coef_, intercept_ : weights in the units of X, (1, features) for two classes, else one row for each class.
+    coef_, intercept_ : weights in the units of X, (1, features) for two classes, else one row for each class. Records
+        beyond `bounds` or `radius` are scored as they are trained on: pulled back.
     classes_, n_features_in_, feature_names_in_, agents_ : labels, columns, parties.
     epsilon_spent_ : ε of the party that paid most, at delta.
     private_, leaks_ : whether that is a guarantee; if not, what was read from the records without being paid for.
     ledger_ : dictionary from party to its `MemoryLedger`; `.entries` are the events.
     history_ : curves over `history_["round"]`: disagreement of the parties, and the score on `test` if given.
-    n_iter_, algorithm_, settings_ : rounds, and what was run with which settings.
+    n_iter_, algorithm_, settings_, ridge_ : rounds, and what was run with which settings.
     points_ : each party's own model, in scaled units.
 
     Examples
@@ -113,7 +118,7 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
         graph: str | dict[str, Any] = "ring",
         bounds: Any = None,
         radius: float | None = None,
-        ridge: float = 1e-3,
+        ridge: float | None = None,
         rounds: int | None = None,
         weighting: str = "agents",
         classes: Sequence | None = None,
@@ -188,11 +193,14 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
         return self.classes_[(scores[:, 0] > 0).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=1)]
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Probabilities of the classes by the logistic model."""
+        """Probabilities of the classes: the logistic model's, corrected for the clip it was trained with."""
         scores = self._linear(X)
-        if scores.shape[1] == 1:
-            return np.column_stack([expit(-scores[:, 0]), expit(scores[:, 0])])
-        return softmax(scores, axis=1)
+        two = scores.shape[1] == 1
+        p = np.column_stack([expit(-scores[:, 0]), expit(scores[:, 0])]) if two else softmax(scores, axis=1)
+        norms = np.linalg.norm(
+            rows_of(validate_data(self, X, dtype=np.float64, reset=False), self._where, self._radius), axis=1
+        )
+        return unclipped(p, norms, self._clip, two=two)
 
     def _codes(self, y: NDArray) -> NDArray:
         same = np.asarray(y)[:, None] == self.classes_[None]
@@ -244,7 +252,7 @@ class PrivateConsensusRegressor(RegressorMixin, _LinearModel):
         bounds: Any = None,
         target_bounds: tuple[float, float] | None = None,
         radius: float | None = None,
-        ridge: float = 1e-3,
+        ridge: float | None = None,
         rounds: int | None = None,
         weighting: str = "agents",
         n_agents: int = 5,

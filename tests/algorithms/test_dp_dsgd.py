@@ -183,6 +183,15 @@ def test_defaults_follow_the_documented_rule():
     assert [dp_dsgd.suggest_mixing(dataclasses.replace(ADULT, mixing_gap=g)) for g in (0.8, 0.46, 0.2, 1e-4, None)] == [
         1, 2, 6, 10, 10
     ]  # fmt: skip
+    # a short run mixes more, if its rounds were not stated to be fewer; ring of five: |λ₂| = .54
+    ring = dataclasses.replace(ADULT, mixing_gap=0.46, epsilon=0.1)
+    steps = round(np.sqrt(8 * 0.45 * dp_dsgd.signal_to_noise(ring) ** 1.5))
+    assert 40 < steps < 50
+    assert dp_dsgd.suggest_rounds(ring) == 4 * steps
+    assert dp_dsgd.tune(Config(), dataclasses.replace(ring, rounds=4 * steps)).mixing == 4
+    assert dp_dsgd.tune(Config(), dataclasses.replace(ring, rounds=60)).mixing == 2
+    longer = dataclasses.replace(ring, epsilon=1.0)
+    assert dp_dsgd.suggest_rounds(longer) == 2 * rounds
     free = dp_dsgd.tune(Config(), dataclasses.replace(ADULT, epsilon=None, delta=None, rounds=100))
     assert (free.clip, free.step, free.momentum) == (1.0, 8.0, pytest.approx(0.94))
     network_like = dataclasses.replace(ADULT, lipschitz=np.inf, smoothness=np.inf, rounds=100)

@@ -392,3 +392,30 @@ def test_another_target_of_the_same_records_costs_again_and_one_shared_record_su
     other[5] = x[80]
     with pytest.warns(RepeatedFitWarning, match=f"ε = {composed(1.0, 1e-5, 2):.3g} "):
         PrivateMean(bounds=(-2, 2), random_state=0).fit(other, agents=sites)
+
+
+def test_probabilities_of_a_rare_class_are_calibrated():
+    """At 8 % positive the clipped model's own probabilities are far too low: the corrected ones are near."""
+    rng = np.random.default_rng(3)
+    x = rng.uniform(0, 1, (20_000, 4))
+    y = (rng.uniform(size=20_000) < 0.16 * x[:, 0]).astype(int)
+    model = PrivateConsensusClassifier(epsilon=4.0, bounds=(0, 1), classes=[0, 1], random_state=0, graph="complete")
+    model.fit(x[:16_000], y[:16_000], agents=np.arange(16_000) % 4)
+    rest, rate = x[16_000:], y[:16_000].mean()
+    own = 1 / (1 + np.exp(-model.decision_function(rest)))
+    assert own.mean() < rate - 0.03
+    assert model.predict_proba(rest)[:, 1].mean() == pytest.approx(rate, abs=0.015)
+    assert model.ridge_ == 1e-5
+
+
+def test_records_are_scored_as_they_are_trained_on():
+    """Beyond bounds and radius a record is pulled back, where it trains and where it is asked about."""
+    rng = np.random.default_rng(0)
+    x = rng.choice([-1.0, 1.0], (400, 6))  # √6 long, and the radius is 1.5
+    model = PrivateConsensusClassifier(
+        epsilon=5.0, bounds=(-1, 1), radius=1.5, classes=[0, 1], random_state=0, rounds=40
+    ).fit(x, (x[:, 0] > 0).astype(int), agents=np.arange(400) % 4)
+    np.testing.assert_allclose(model.decision_function(x), model.decision_function(x * 1.5 / 6**0.5))
+    np.testing.assert_allclose(model.decision_function(x), model.decision_function(7 * x))
+    inside = 0.2 * x
+    np.testing.assert_allclose(model.decision_function(inside), inside @ model.coef_[0] + model.intercept_[0])
