@@ -169,8 +169,8 @@ def mean(*, radius: float = 1.0, weighting: Weighting = "records") -> Task:
 
 
 @takes(
-    fn=FUNCTION, predict=FUNCTION | NOTHING_GIVEN, ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT, convex=FLAG, lipschitz=FACT,
-    smoothness=FACT, bound=FACT | NOTHING_GIVEN,
+    fn=FUNCTION, predict=FUNCTION | NOTHING_GIVEN, ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT, convex=FLAG,
+    lipschitz=FACT, smoothness=FACT, bound=FACT | NOTHING_GIVEN,
 )  # fmt: skip
 def loss(
     fn: Callable[[Any, Array, Array], Array], params: Any, *, predict: Callable[[Any, Array], Array] | None = None,
