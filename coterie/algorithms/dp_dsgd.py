@@ -14,7 +14,7 @@ replacement (the batch mean stands for all), γ C unit n_i/b for Poisson batches
 accounting), SampledGaussian with batches. Mixing rounds, momentum and averages are functions of what was released and
 cost nothing. Against a reader of every message.
 
-**Defaults** (`tune`, public quantities only; chosen on five problems, reported on six others: docs/defaults.md). With
+**Defaults** (`tune`, public quantities only; chosen on five problems, reported on five others: docs/defaults.md). With
 L and G the bounds on a record's curvature and gradient, μ the Gaussian parameter of (ε, δ), d dimensions:
     ridge = 1e-5                        `travel` bounds the point already: a larger one adds bias and saves no noise
     C = G/2                             the noise halves; probabilities are corrected (`coterie.problems.clipped`)
