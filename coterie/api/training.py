@@ -105,7 +105,7 @@ def train(
     trace = experiment.run(priced, drawn)
     if not np.isfinite(trace.points).all():
         raise InputError(f"{priced.algorithm.slug} diverged: use a smaller step, a clip, or another algorithm")
-    judged = judge(experiment, trace.points, "all" if references else "none")
+    judged = judge(experiment, trace.points, "all" if references else "none", clip=priced.algorithm.clips(priced.cfg))
     return Trained.of(experiment, priced, trace, drawn, judged, asked.coding)
 
 

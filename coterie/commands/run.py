@@ -123,7 +123,8 @@ def execute(
         console.print(f"went on from round {trace.extras['resumed']}", highlight=False)
     asked = plan.run
     judged = judge(
-        experiment, trace.points, asked.references, measure=asked.metric, specificity=asked.specificity
+        experiment, trace.points, asked.references, measure=asked.metric, specificity=asked.specificity,
+        clip=priced.algorithm.clips(priced.cfg),
     )  # fmt: skip
     if judged.worth is not None and asked.splits > 1 and trace.completed == priced.rounds:
         with console.status(f"judging over {asked.splits} splits") as shown:

@@ -41,16 +41,19 @@ class Judged:
 
 def judge(
     experiment: Experiment, points: NDArray | None, asked: References = "all", *, measure: str | None = None,
-    specificity: float = 0.9,
+    specificity: float = 0.9, clip: float | None = None,
 ) -> Judged:  # fmt: skip
-    """Score a run (`points`: seeds × parties × numbers; None: the references alone), and what `asked` for beside it."""
+    """Score a run (`points`: seeds × parties × numbers; None: the references alone), and what `asked` for beside it.
+
+    `clip`: the norm to which the run clips gradients, for which its probabilities are corrected.
+    """
     if experiment.network.store is not None or experiment.test is None:
         return Judged()
     problem, test = experiment.network.problem, experiment.test
     everybody = test.features, test.targets
 
-    def ask(x: NDArray) -> Answers:  # all records at once: one compiled program for every party and model
-        return say(problem, x, *everybody)
+    def ask(x: NDArray, clip: float | None = None) -> Answers:  # all records at once: one program for every model
+        return say(problem, x, *everybody, clip)
 
     run = None if points is None else np.asarray(points, float)
     if run is not None and not np.isfinite(run).all():
@@ -60,7 +63,7 @@ def judge(
     said: list[list[Answers]] = []
     if run is not None:
         some = _spaced(run.shape[1], SCORED)
-        said = [[ask(x) for x in seed[some]] for seed in run]
+        said = [[ask(x, clip) for x in seed[some]] for seed in run]
         of_seeds = [_mean(summary(s, specificity) for s in models) for models in said]
         metrics = {key: [one[key] for one in of_seeds] for key in of_seeds[0]}
     layout = experiment.layout(1)
@@ -89,7 +92,7 @@ def judge(
     worth = None
     if run is not None and alone is not None and experiment.own_test is not None:
         by = measure or default_measure(problem, numbered(problem, test.targets))
-        worth = _worth(experiment, by, chosen, run, alone, blends, centre)
+        worth = _worth(experiment, by, chosen, run, alone, blends, centre, clip)
     warnings = _complaints(said, found, worth) if said else []
     return Judged(metrics, found, worth, seconds, warnings)
 
@@ -140,7 +143,7 @@ def _majority(experiment: Experiment, specificity: float) -> dict[str, float]:
 
 def _worth(
     experiment: Experiment, by: str, chosen: NDArray, run: NDArray, alone: NDArray, blends: NDArray | None,
-    centre: NDArray | None,
+    centre: NDArray | None, clip: float | None,
 ) -> dict[str, Any]:  # fmt: skip
     """Every chosen party's table row, their mean, and what can be said of both."""
     problem, test, owned = experiment.network.problem, experiment.test, experiment.own_test
@@ -150,13 +153,14 @@ def _worth(
     rows, gains = [], []
     for k, i in enumerate(chosen):
         mine = owned[i]
-        ask = lambda x: say(problem, x, test.features, test.targets).take(mine)  # noqa: B023, E731
+        ask = lambda x, clip=None: say(problem, x, test.features, test.targets, clip).take(mine)  # noqa: B023, E731
         row: dict[str, Any] = {"name": experiment.network.names[i], "records": len(experiment.parts[i]),
                                "test_records": len(mine)}  # fmt: skip
         models = {"alone": [alone[k]], "private": list(run[:, i]), "blend": list(blends[k])}
         if centre is not None:
             models["pooled"] = [centre]
-        said = {name: [ask(x) for x in those] for name, those in models.items()} if len(mine) else {}
+        clips = {"private": clip}
+        said = {name: [ask(x, clips.get(name)) for x in those] for name, those in models.items()} if len(mine) else {}
         row |= {name: _value(by, those) for name, those in said.items()}
         found = gain(by, said["private"], said["alone"][0]) if said else None
         gains.append(found)
@@ -174,21 +178,21 @@ def _worth(
         "of": len(experiment.parts),
         "seeds": len(run),
         "parties": rows,
-        "outsiders": [_outside(experiment, by, other, run, centre) for other in experiment.outsiders],
+        "outsiders": [_outside(experiment, by, other, run, centre, clip) for other in experiment.outsiders],
         "splits": 1,
         "mean": mean | (mean_gain(known).told() if known else UNKNOWN),
     }
 
 
 def _outside(
-    experiment: Experiment, by: str, other: Outsider, run: NDArray, centre: NDArray | None
+    experiment: Experiment, by: str, other: Outsider, run: NDArray, centre: NDArray | None, clip: float | None
 ) -> dict[str, Any]:  # fmt: skip
     """What the parties' average model is worth to a site that took no part."""
     problem, test = experiment.network.problem, other.test
     given = run.mean(axis=1)  # what it would be handed, of every seed
     home = at_home(problem, other.features, other.targets, given[:1])
-    ask = lambda x: say(problem, x, test.features, test.targets)  # noqa: E731
-    alone, private = ask(home.alone), [ask(x) for x in given]
+    ask = lambda x, clip=None: say(problem, x, test.features, test.targets, clip)  # noqa: E731
+    alone, private = ask(home.alone), [ask(x, clip) for x in given]
     row: dict[str, Any] = {"name": other.name, "records": len(other.targets), "test_records": len(test.targets)}
     row |= {"alone": value(by, alone), "private": _value(by, private), "blend": value(by, ask(home.blends[0]))}
     if centre is not None:

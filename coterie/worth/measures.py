@@ -17,7 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.problems import Problem
+from coterie.losses.softmax import Softmax
+from coterie.problems import Linear, Problem
+from coterie.problems.clipped import unclipped
 from coterie.problems.labels import NOTHING, NUMBERS, SIGNS
 
 __all__ = ["MEASURES", "Answers", "auc_parts", "default_measure", "numbered", "parts", "say", "summary"]
@@ -45,18 +47,9 @@ class Answers:
     predicted: NDArray  # in the same coding
     losses: NDArray[np.float64]
     evidence: NDArray[np.float64] | None  # (rows, classes)
-    likely: bool  # whether softmax of the evidence are chances
+    chances: NDArray[np.float64] | None  # (rows, classes): the chance of every class, where the model states one
     classes: int | None
     whole: float = float("nan")  # the problem's own score of all these records
-
-    @property
-    def chances(self) -> NDArray[np.float64] | None:
-        """(rows, classes): the chance of every class, where the model states one."""
-        if self.evidence is None or not self.likely:
-            return None
-        from scipy.special import softmax
-
-        return softmax(self.evidence, axis=1)
 
     @property
     def score(self) -> NDArray[np.float64] | None:
@@ -67,8 +60,9 @@ class Answers:
 
     def take(self, rows: NDArray) -> Answers:
         """The same of some records only."""
-        shown = None if self.evidence is None else self.evidence[rows]
-        return Answers(self.truth[rows], self.predicted[rows], self.losses[rows], shown, self.likely, self.classes)
+        some = lambda values: None if values is None else values[rows]  # noqa: E731
+        kept = self.truth[rows], self.predicted[rows], self.losses[rows], some(self.evidence), some(self.chances)
+        return Answers(*kept, self.classes)
 
 
 @lru_cache(maxsize=1)
@@ -81,15 +75,30 @@ def _asked() -> object:
     )  # fmt: skip
 
 
-def say(problem: Problem, x: NDArray, features: NDArray, targets: NDArray) -> Answers:
-    """What the model at x says of these records."""
+def say(
+    problem: Problem, x: NDArray, features: NDArray, targets: NDArray, clip: float | None = None
+) -> Answers:  # fmt: skip
+    """What the model at x says of these records; `clip`: the norm to which gradients were clipped as it was made."""
     with jax.enable_x64(True):
         found = _asked()(problem, *map(jnp.asarray, (x, features, targets)))  # type: ignore[operator]
     predicted, losses, evidence, score = found
+    shown = None if evidence is None else np.asarray(evidence, float)
     return Answers(
-        numbered(problem, targets), numbered(problem, predicted), np.asarray(losses, float),
-        None if evidence is None else np.asarray(evidence, float), problem.likely, problem.labels.classes, float(score),
+        numbered(problem, targets), numbered(problem, predicted), np.asarray(losses, float), shown,
+        _chances(problem, shown, features, clip), problem.labels.classes, float(score),
     )  # fmt: skip
+
+
+def _chances(problem: Problem, evidence: NDArray | None, features: NDArray, clip: float | None) -> NDArray | None:
+    """Softmax of the evidence, corrected for a clip where the length of a record's gradient is known."""
+    if evidence is None or not problem.likely:
+        return None
+    from scipy.special import softmax
+
+    plain = softmax(evidence, axis=1)
+    if not isinstance(problem, Linear | Softmax):
+        return plain
+    return unclipped(plain, np.linalg.norm(features, axis=1), clip, two=problem.labels == SIGNS)
 
 
 def numbered(problem: Problem, targets: NDArray) -> NDArray:

@@ -23,8 +23,10 @@ def over_splits(plan: Plan, first: dict[str, Any], report: Callable[[int], None]
     seeds = [asked.seed + k for k in range(asked.seeds)]
     for number in range(1, asked.splits):
         experiment = prepare(plan, number)
-        trace = experiment.run(price(plan, experiment.network), seeds)
-        told = judge(experiment, trace.points, asked.references, measure=first["metric"]).worth
+        priced = price(plan, experiment.network)
+        clip = priced.algorithm.clips(priced.cfg)
+        points = experiment.run(priced, seeds).points
+        told = judge(experiment, points, asked.references, measure=first["metric"], clip=clip).worth
         assert told is not None
         found.append(told)
         report(number + 1)

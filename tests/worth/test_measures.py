@@ -65,6 +65,19 @@ def test_ties_count_half_and_one_class_cannot_tell() -> None:
     )
 
 
+def test_probabilities_are_corrected_for_the_clip_and_ranks_are_not() -> None:
+    x, y = binary(300, 5)
+    point = np.array([1.0, 0.5, -0.5])
+    plain, clipped = (say(Logistic(3), point, x, y, clip) for clip in (None, 0.4))
+    norms, score = np.linalg.norm(x, axis=1), x @ point
+    p = 1 / (1 + np.exp(-score))
+    heavy = p * np.maximum(1, (1 - p) * norms / 0.4), (1 - p) * np.maximum(1, p * norms / 0.4)
+    assert clipped.chances is not None
+    np.testing.assert_allclose(clipped.chances[:, 1], heavy[0] / (heavy[0] + heavy[1]), atol=1e-12)
+    assert value("auc", clipped) == value("auc", plain)
+    assert value("log-loss", clipped) != value("log-loss", plain)
+
+
 def test_rare_classes_are_judged_by_auc() -> None:
     assert default_measure(Logistic(2), np.array([0] * 9 + [1])) == "auc"
     assert default_measure(Logistic(2), np.array([0, 1] * 5)) == "accuracy"
