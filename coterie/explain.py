@@ -25,7 +25,7 @@ from coterie.losses import by_labels
 from coterie.losses.base import find_loss
 from coterie.plan import REFERENCES, Plan
 from coterie.problems.labels import SIGNS
-from coterie.worth.judge import references as find_references
+from coterie.worth.judge import judge
 
 __all__ = ["Rehearsal", "explain", "message_size", "rehearse"]
 
@@ -35,7 +35,7 @@ HELD_OUT = 2000
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """Mean score of the parties on synthetic data, between training alone and pooling all records."""
+    """Accuracy on own test records of synthetic patients, mean of the parties: by the plan, pooled, and alone."""
 
     metric: str
     score: float
@@ -150,18 +150,18 @@ def rehearse(plan: Plan, network: Network, priced: Priced) -> Rehearsal | None:
     held, rest = order[:HELD_OUT], order[HELD_OUT:]
     if unlike:
         parts = [rest[everybody.sites[rest] == s][:n] for s, n in enumerate(sizes)]
+        owned = [np.flatnonzero(everybody.sites[held] == s) for s in range(len(sizes))]
     else:
         parts = np.split(rest[:total], np.cumsum(sizes)[:-1])
+        owned = np.array_split(np.arange(HELD_OUT), len(sizes))
     test = Test(everybody.features[held], targets[held])
     experiment = assemble(
         plan, network.problem, everybody.features, targets, parts, names=network.names, origins=everybody.origins,
-        test=test,
+        test=test, own_test=owned,
     )  # fmt: skip
     trace = experiment.run(priced, [0], every=priced.rounds)
-    references = find_references(experiment)
-    return Rehearsal(
-        network.problem.metric,
-        float(trace.curves["test_score"][0, -1]),
-        references["pooled"]["test_score"],
-        references["alone"]["test_score"],
-    )
+    worth = judge(experiment, trace.points, measure="accuracy").worth
+    if worth is None or worth["mean"]["verdict"] is None:
+        return None
+    mean = worth["mean"]
+    return Rehearsal("accuracy", mean["private"], mean["pooled"], mean["alone"])

@@ -1,5 +1,6 @@
 """What all tests share: compiled programs, kept for the length of a run with all its workers, and the real data."""
 
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -42,3 +43,16 @@ def _programs_as_before() -> Iterator[None]:
     yield
     if os.environ.pop("JAX_ENABLE_COMPILATION_CACHE", None) is not None:
         jax.config.update("jax_enable_compilation_cache", True)
+
+
+ROOMY = 3 << 30  # bytes that a worker may hold
+
+
+@pytest.fixture(autouse=True)
+def _programs_that_fit() -> Iterator[None]:
+    """Forget compiled programs where a worker has grown large: JAX keeps every one, an audit's take ten gigabytes."""
+    yield
+    held = Path("/proc/self/statm")
+    if held.is_file() and int(held.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > ROOMY:
+        jax.clear_caches()
+        gc.collect()

@@ -99,8 +99,9 @@ def check(
         console.print("No rehearsal: it knows logistic and hinge classifiers of moderate size.", highlight=False)
         return
     console.print(
-        f"On synthetic data of this shape the parties reach {tried.metric} {tried.score:.3f}; pooling all records "
-        f"would give {tried.pooled:.3f}, every party alone {tried.alone:.3f}. Your data may be harder or easier.",
+        f"On made-up patients of this shape, each party's own: {tried.metric} {tried.score:.3f} by this plan, "
+        f"{tried.alone:.3f} alone, {tried.pooled:.3f} with all records in one place. No promise: your data may be "
+        "harder, and alone may do as well. `coterie run` on data like yours says who gains.",
         highlight=False,
     )
 

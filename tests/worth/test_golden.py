@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -77,11 +76,11 @@ def dealt(case: Case, data: Dataset, number: int) -> tuple[list[np.ndarray], lis
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_sentence_is_what_an_independent_computation_says(name: str) -> None:
-    if name != "clinics" and "COTERIE_DATA" not in os.environ:
-        pytest.skip("COTERIE_DATA does not say where the real data are")
+def test_the_sentence_is_what_an_independent_computation_says(name: str, request: pytest.FixtureRequest) -> None:
+    if name != "clinics":
+        request.getfixturevalue("real_data")
     case = CASES[name]
-    data, problem = case.make(), None
+    data = case.make()
     labels = np.where(data.targets == 1, 1.0, -1.0)
     problem = Logistic(data.features.shape[1])
     features, labels = problem.admit(data.features, labels)
