@@ -93,6 +93,7 @@ def execute(
     from coterie.experiment import prepare, price
     from coterie.plan import REFERENCES
     from coterie.worth.judge import judge
+    from coterie.worth.measures import need_measure
     from coterie.worth.splits import over_splits
 
     if plan.algorithm.name in REFERENCES:
@@ -101,6 +102,7 @@ def execute(
         )
     experiment = prepare(plan)
     network = experiment.network
+    need_measure(network.problem, plan.run.metric)
     priced = price(plan, network)
     for warning in priced.warnings:
         console.print(f"[yellow]warning:[/] {escape(warning)}")

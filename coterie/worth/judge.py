@@ -66,6 +66,8 @@ def judge(
         said = [[ask(x, clip) for x in seed[some]] for seed in run]
         of_seeds = [_mean(summary(s, specificity) for s in models) for models in said]
         metrics = {key: [one[key] for one in of_seeds] for key in of_seeds[0]}
+    if asked == "none":
+        return Judged(metrics, warnings=_complaints(said, {}, None) if said else [])
     layout = experiment.layout(1)
     train_loss = objective(layout)
 
@@ -87,7 +89,7 @@ def judge(
         alone, blends = _homes(experiment, chosen, None if run is None else run[0])
         found["alone"] = tell(alone)
         seconds["alone_s"] = time.perf_counter() - began
-    if problem.labels.classes is not None and asked != "none":
+    if problem.labels.classes is not None:
         found["majority"] = _majority(experiment, specificity)
     worth = None
     if run is not None and alone is not None and experiment.own_test is not None:

@@ -17,12 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.errors import InputError
 from coterie.losses.softmax import Softmax
 from coterie.problems import Linear, Problem
 from coterie.problems.clipped import unclipped
 from coterie.problems.labels import NOTHING, NUMBERS, SIGNS
 
-__all__ = ["MEASURES", "Answers", "auc_parts", "default_measure", "numbered", "parts", "say", "summary"]
+__all__ = ["MEASURES", "Answers", "auc_parts", "default_measure", "need_measure", "numbered", "parts", "say", "summary"]
 
 MEASURES = {
     "accuracy": "share of classes that are right",
@@ -115,6 +116,18 @@ def default_measure(problem: Problem, truth: NDArray) -> str:
     if problem.labels.classes == 2 and problem.likely and min(np.mean(truth == 0), np.mean(truth == 1)) < RARE:
         return "auc"
     return "accuracy"
+
+
+def need_measure(problem: Problem, measure: str | None) -> None:
+    """Refuse a measure that this problem's answers have not got, before anything runs."""
+    classes = problem.labels.classes
+    fits = {
+        "accuracy": classes is not None, "auc": classes == 2, "log-loss": problem.likely,
+        "r2": classes is None and problem.labels != NOTHING, "loss": True,
+    }  # fmt: skip
+    if measure is not None and not fits[measure]:
+        known = ", ".join(name for name, fit in fits.items() if fit)
+        raise InputError(f"run.metric = {measure!r} does not apply to {problem.name}: expected one of {known}")
 
 
 def auc_parts(positive: NDArray, score: NDArray) -> NDArray[np.float64]:

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
+from coterie.errors import InputError
 from coterie.losses.logistic import Logistic
 from coterie.losses.softmax import Softmax
 from coterie.losses.squared import Squared
-from coterie.worth.measures import Answers, auc_parts, default_measure, parts, say, summary
+from coterie.worth.measures import Answers, auc_parts, default_measure, need_measure, parts, say, summary
 from coterie.worth.verdict import Gain, gain, mean_gain, sentence, value
 
 
@@ -76,6 +77,19 @@ def test_probabilities_are_corrected_for_the_clip_and_ranks_are_not() -> None:
     np.testing.assert_allclose(clipped.chances[:, 1], heavy[0] / (heavy[0] + heavy[1]), atol=1e-12)
     assert value("auc", clipped) == value("auc", plain)
     assert value("log-loss", clipped) != value("log-loss", plain)
+
+
+def test_a_measure_that_does_not_apply_is_refused() -> None:
+    for problem, measure in (
+        (Squared(2), "auc"),
+        (Softmax(2, 3), "auc"),
+        (Logistic(2), "r2"),
+        (Squared(2), "log-loss"),
+    ):
+        with pytest.raises(InputError, match=f"{measure}.*does not apply to .*expected one of"):
+            need_measure(problem, measure)
+    need_measure(Logistic(2), "auc")
+    need_measure(Squared(2), None)
 
 
 def test_rare_classes_are_judged_by_auc() -> None:
