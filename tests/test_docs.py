@@ -412,7 +412,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     with package_folder(out) as add:
         add(file_on(CONTRIBUTING, EXAMPLE))
         change = ["--set", "algorithm.name=noisy-diffusion", "--set", "run.rounds=40"]
-        assert cli.main(["run", "--quiet", *change, "--seeds", "2", "--out", str(private)]) == 0
+        assert cli.main(["run", "clinics", "--quiet", *change, "--seeds", "2", "--out", str(private)]) == 0
     plan = out / "free.toml"
     plan.write_text('algorithm.name = "dgd"\nrun.rounds = 4\n')
     assert cli.main(["run", str(plan), "--quiet", "--out", str(free)]) == 0

@@ -390,7 +390,7 @@ def test_the_folder_is_that_of_coterie_run(saved: Path, tmp_path: Path, capsys: 
 
 
 def test_a_folder_of_coterie_run_is_loaded(tmp_path: Path) -> None:
-    assert cli.main(["run", "--quiet", "--set", "run.rounds=2", "--seeds", "1", "--out", str(tmp_path)]) == 0
+    assert cli.main(["run", "clinics", "--quiet", "--set", "run.rounds=2", "--seeds", "1", "--out", str(tmp_path)]) == 0
     run, clinics = ct.load(tmp_path), load_data("clinics")
     assert run.names == clinics.site_names
     assert set(run.predict(clinics)) <= {-1.0, 1.0}

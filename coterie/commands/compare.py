@@ -138,7 +138,7 @@ def command(
 ) -> None:
     """Compare methods at the same (ε, δ), adjacency and adversary. Stopped? Run it again: finished cells are kept.
 
-    Example: coterie compare --algorithms pr-admm,dvp,dp-dsgd --epsilons 0.1,1,10 --seeds 10 --out runs/compare
+    Example: coterie compare clinics --algorithms pr-admm,dvp,dp-dsgd --epsilons 0.1,1,10 --seeds 10 --out runs/compare
     """
     look_at(plans or [None], set_)
     names = [a.strip() for a in algorithms.split(",") if a.strip()]

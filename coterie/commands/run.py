@@ -178,13 +178,15 @@ def table(result: dict[str, Any]) -> Table:
     from coterie.report.result import epsilon_words
 
     score = "test_accuracy" if "test_accuracy" in result["metrics"] else "test_score"
-    shown = Table(box=None, header_style="bold")
+    epsilon = "" if result["privacy"] is None else f", {epsilon_words(result['privacy'])}"
+    title = f"{result['algorithm']['name']}{epsilon}, on everybody's test records"
+    shown = Table(box=None, header_style="bold", title=title, title_justify="left", title_style="bold")
     metrics, references = result["metrics"], result["references"]
     extra = [key for key in EXTRA if key in metrics]
     named = "accuracy" if score == "test_accuracy" else result["metric"]
-    for column in ("everybody's test records", named, *(EXTRA[key] for key in extra), "train loss"):
-        first = column.startswith("every")
-        shown.add_column(column, justify="left" if first else "right", no_wrap=not first)
+    shown.add_column("")
+    for column in (named, *(EXTRA[key] for key in extra), "train loss"):
+        shown.add_column(column, justify="right", no_wrap=True)
     with_spread = lambda m: f"{m['mean']:.4f} ± {m['std']:.3f}"  # noqa: E731
 
     def yardstick(who: str, label: str) -> None:
@@ -194,8 +196,7 @@ def table(result: dict[str, Any]) -> Table:
 
     yardstick("majority", "the larger class")
     yardstick("alone", "alone (mean of the parties)")
-    epsilon = "" if result["privacy"] is None else f", {epsilon_words(result['privacy'])}"
-    name = f"[bold]{result['algorithm']['name']}{epsilon}[/]"
+    name = f"[bold]together, by {result['algorithm']['name']}[/]"
     shown.add_row(name, *(with_spread(metrics[key]) for key in (score, *extra, "train_loss")))
     yardstick("pooled", "pooled (all data, no privacy)")
     return shown
