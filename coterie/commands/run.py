@@ -236,8 +236,9 @@ def notes(result: dict[str, Any]) -> list[str]:
     if (told := result.get("exchange")) and told["exchange"] != "broadcast":
         lines.append(f"exchange: {told['text']}")
     gap, timing = result["metrics"]["consensus_gap"]["mean"], result["timing"]
+    agree = f"parties disagree by {gap:.2g} (rms)" if not gap < 1e-9 else "all parties hold the same model"
     lines.append(
-        f"agents disagree by {gap:.2g} (rms); {result['bytes_sent'] / 1e6:.3g} MB sent per run; "
+        f"{agree}; {result['bytes_sent'] / 1e6:.3g} MB sent per run; "
         f"{timing['run_s']:.2f} s for {len(result['seeds'])} seed(s) after {timing['compile_s']:.1f} s compiling"
     )
     compared = [f"{timing[key]:.1f} s {what}" for key, what in COMPARED.items() if key in timing]
