@@ -96,7 +96,8 @@ def _content(experiment: Experiment, priced: Priced, trace: Trace, seeds: list[i
         "worth": _worth(judged, privacy),
         "privacy": privacy,
         "exchange": exchange_block(experiment, priced),
-        "evaluation": "metrics, curves, references and worth are computed on the data without noise: for study, not a release",
+        "evaluation": "metrics, curves, references and worth are computed on the data without noise: for study, not a "
+        "release",
         "timing": trace.timing | judged.seconds,
         "bytes_sent": float(sent.sum()),
         "noise_source": "simulation: seeded floating-point noise, for study only; nothing here protects anybody",
