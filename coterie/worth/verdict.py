@@ -109,9 +109,11 @@ def sentence(worth: dict[str, Any], epsilon: str) -> str:
     if not judged:
         return f"Cannot tell whether joining pays at {epsilon}: too few test records of each class at every party."
     of = {v: [row["name"] for row in judged if row["verdict"] == v] for v in ("gains", "loses", "cannot tell")}
-    say = lambda x: f"{x:+.3f}"  # noqa: E731
-    on = f"{measure.upper() if measure == 'auc' else measure} on own test records"
-    interval = f"95 % interval {say(mean['low'])} to {say(mean['high'])}"
+    less = worth["better"] == "less"
+    say = lambda x: f"{-x if less else x:+.3f}"  # noqa: E731  # of the measure itself
+    on = f"{measure.upper() if measure == 'auc' else measure}{' (less is better)' if less else ''} on own test records"
+    low, high = (mean["high"], mean["low"]) if less else (mean["low"], mean["high"])
+    interval = f"95 % interval {say(low)} to {say(high)}"
     head = {
         "gains": f"Joining pays at {epsilon}: {say(mean['gain'])} {on} over staying alone, mean of the parties ",
         "loses": f"Joining does not pay at {epsilon}: {say(mean['gain'])} {on} against staying alone, mean of the "

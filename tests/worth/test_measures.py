@@ -154,9 +154,22 @@ def test_the_sentence_says_who_gains_and_who_should_not_join(
     verdicts: list[str | None], mean: str | None, words: list[str]
 ) -> None:
     told = {"verdict": mean, "gain": 0.02, "low": 0.01, "high": 0.03}
-    worth = {"metric": "auc", "mean": told, "parties": [row(n, v) for n, v in zip("AB", verdicts, strict=True)]}
+    worth = {
+        "metric": "auc",
+        "better": "more",
+        "mean": told,
+        "parties": [row(n, v) for n, v in zip("AB", verdicts, strict=True)],
+    }
     said = sentence(worth, "ε = 1")
     assert all(word in said for word in words), said
+
+
+def test_less_of_a_loss_is_said_as_less() -> None:
+    told = {"verdict": "gains", "gain": 0.02, "low": 0.01, "high": 0.03}
+    worth = {"metric": "log-loss", "better": "less", "mean": told, "parties": [row("A", "gains")]}
+    said = sentence(worth, "ε = 1")
+    assert "-0.020 log-loss (less is better) on own test records over staying alone" in said
+    assert "95 % interval -0.030 to -0.010" in said
 
 
 def test_what_was_said_of_some_records() -> None:
