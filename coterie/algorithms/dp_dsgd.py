@@ -118,7 +118,7 @@ def suggest_mixing(public: Public, left: float = 0.3) -> int:
     return min(MOST_MIXING, 2 * math.ceil(math.log(left) / math.log(slowest) / 2))
 
 
-def _mixing(public: Public, room: float) -> int:
+def _mixing(public: Public, room: int | float) -> int:
     """k: mixes more where the whole run stays short, and has `room` for that."""
     thorough = suggest_mixing(public, 0.1)
     fits = thorough * _gradient_rounds(public) <= min(SHORT, room)

@@ -14,13 +14,13 @@ most probable class stays the same.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 __all__ = ["unclipped"]
 
 
 def unclipped(
-    p: NDArray[np.float64], norms: ArrayLike, clip: float | None, *, two: bool = False
+    p: NDArray[np.float64], norms: NDArray[np.float64] | float, clip: float | None, *, two: bool = False
 ) -> NDArray[np.float64]:
     """q of records with features of these `norms`: p, q are (records, classes); `two`: p is the logistic model's.
 

@@ -21,7 +21,7 @@ from coterie.worth.verdict import sentence
 from tests.worth.independent import Descent, Part, mean_gain
 
 pytestmark = pytest.mark.slow
-SPLITS = 8
+SPLITS = 6
 SPECIALTIES = ("InternalMedicine", "Emergency/Trauma", "Family/GeneralPractice", "Cardiology", "Surgery-General")
 
 
@@ -55,7 +55,7 @@ def diabetes() -> Dataset:
 CASES = {
     "clinics": Case(make_clinics, "accuracy", 0.2, 1e-5, ("Cannot tell", "Nobody is seen to gain")),
     "heart": Case(lambda: load("heart"), "accuracy", 0.25, 1e-5, ("Joining does not pay", "Nobody is seen to gain")),
-    "diabetes": Case(diabetes, "auc", 0.2, 1e-5, ("Joining pays",)),
+    "diabetes": Case(diabetes, "auc", 0.2, 1e-5, ("Joining does not pay", "Nobody is seen to gain")),
     "adult, 5 × 8,000": Case(lambda: load("adult", money="log"), "auc", 0.1, 1e-4, ("Joining does not pay",), 5, 8000),
     "adult, 100 × 400": Case(lambda: load("adult", money="log"), "auc", 0.1, 1e-4, ("Joining pays",), 100, 400),
 }
