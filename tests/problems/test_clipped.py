@@ -38,7 +38,7 @@ def test_several_classes_get_their_shares_back():
     assert solved.success
     p = softmax(solved.x)
     assert np.abs(p - q).max() > 0.02
-    np.testing.assert_allclose(unclipped(p[None], [norm], clip), q[None], atol=1e-8)
+    np.testing.assert_allclose(unclipped(p[None], np.array([norm]), clip), q[None], atol=1e-8)
 
 
 def test_without_a_clip_nothing_changes_and_the_first_class_stays_first():
