@@ -205,15 +205,16 @@ AROUND = (
     # -- loaders
     Fault(
         "labels read from the records, unsaid",
-        "data.tables",
+        "data.stated",
         "loader",
         (
             (
-                '"classification": (f"{label}: its classes are read from the data",) if classes is None else PUBLIC,',
+                '"classification": (f"{label}: its classes are read from the data",) '
+                "if self.classes is None else PUBLIC,",
                 '"classification": PUBLIC,',
             ),
         ),
-        put=("data.tables.table_origins",),
+        put=("data.stated.Stated.origins",),
     ),
     Fault(
         "a range that stretches to the largest value",
