@@ -33,7 +33,7 @@ class Case:
     measure: str
     test: float
     delta: float
-    words: tuple[str, ...]
+    words: tuple[str, ...]  # none: the verdict must be that of the independent computation, whatever it is
     parties: int | None = None  # dealt; None: by site
     records: int | None = None
 
@@ -56,8 +56,8 @@ CASES = {
     "clinics": Case(make_clinics, "accuracy", 0.2, 1e-5, ("Cannot tell", "Nobody is seen to gain")),
     "heart": Case(lambda: load("heart"), "accuracy", 0.25, 1e-5, ("Joining does not pay", "Nobody is seen to gain")),
     "diabetes": Case(diabetes, "auc", 0.2, 1e-5, ("Joining does not pay", "Nobody is seen to gain")),
-    "adult, 5 × 8,000": Case(lambda: load("adult", money="log"), "auc", 0.1, 1e-4, ("Joining does not pay",), 5, 8000),
-    "adult, 100 × 400": Case(lambda: load("adult", money="log"), "auc", 0.1, 1e-4, ("Joining pays",), 100, 400),
+    "adult, 5 × 8,000": Case(lambda: load("adult", money="log"), "auc", 0.1, 1e-4, (), 5, 8000),
+    "adult, 100 × 400": Case(lambda: load("adult", money="log"), "auc", 0.1, 1e-4, (), 100, 400),
 }
 
 
