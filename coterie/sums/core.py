@@ -72,6 +72,7 @@ class Core(abc.ABC):
         self._fresh: dict[Key, object] = {}  # rows that go into the next transaction
         self._told: dict[tuple[int, int], float] = {}
         self._ahead: int | None = None  # who knows more than this party
+        self._absent: set[int] = set()  # who was left out of the last sum, and has not been heard since
         self.ready = terms.threshold <= 1
 
     # -- the ledger ----------------------------------------------------------------------------------------------------
@@ -157,6 +158,7 @@ class Core(abc.ABC):
         if frame.sender != self.me and not frame.genuine(self.terms):
             self.dropped += 1
             return
+        self._absent.discard(frame.sender)
         if not self.ready and frame.kind not in (Step.ASK, Step.STAND):
             return  # before it knows that its ledger is no old copy, a party does nothing
         try:

@@ -9,6 +9,8 @@ Every layer is a discrete Gaussian of exactly its variance, read from a ChaCha20
 `coterie.privacy`: sixteen bytes per draw (thirty-two above σ = 2048), integers only, so that all machines remove the
 same numbers. Layers may have unequal variances: for parts of at least 9 the sum of two is within log-ratio 1.07e-38 of
 a discrete Gaussian of the summed variance (Poisson summation).
+
+Variance 0 stands for a round whose vectors need no noise here: they carry their own, or say nothing that is not known.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ def default_levels(dropouts: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Layers:
-    """The layers of one plan; `variance` is σ² in grid steps².
+    """The layers of one round; `variance` is σ² in grid steps², or 0 for no noise at all.
 
     >>> layers = Layers(parties=10, colluders=2, levels=(0, 1, 2, 3), variance=Fraction(8 * 7 * 6 * 5 * 100))
     >>> [str(v / layers.variance) for v in layers.variances]
@@ -65,7 +67,7 @@ class Layers:
         if honest - self.levels[-1] < 1:
             raise InputError(f"{self.levels[-1]} drop-outs and {self.colluders} colluders leave nobody honest")
         least = min(self.variances)
-        if least < SMOOTHING:
+        if self.variance and least < SMOOTHING:
             raise InputError(
                 f"the smallest layer of noise has variance {float(least):.3g} grid steps², expected at least "
                 f"{SMOOTHING}: use more fraction_bits"
@@ -96,7 +98,8 @@ class Layers:
 
     @cached_property
     def tables(self) -> tuple[DiscreteGaussianTable, ...]:
-        return tuple(DiscreteGaussianTable.from_variance(v) for v in self.variances)
+        """What each layer is drawn from; none where there is no noise."""
+        return tuple(DiscreteGaussianTable.from_variance(v) for v in self.variances if self.variance)
 
     @property
     def reach(self) -> int:
@@ -105,19 +108,23 @@ class Layers:
 
     def read(self, k: int, seed: bytes, size: int) -> NDArray[np.int64]:
         """Layer k ≥ 1 from its seed."""
+        if not self.variance:
+            return np.zeros(size, np.int64)
         table = self.tables[k]
         raw = keystream(seed)(8 * table.words_per_draw * size)
         return table.read(np.frombuffer(raw, "<u8").astype(np.uint64))
 
     def fresh(self, size: int) -> NDArray[np.int64]:
         """Layer 0, from the operating system: it comes from no seed that is shared with anybody."""
-        return self.tables[0].sample(size)
+        return self.tables[0].sample(size) if self.variance else np.zeros(size, np.int64)
 
     def distance(self, size: int) -> float:
         """Total variation between all that all parties draw in one round and the ideal laws: for δ.
 
         Tables: N · d draws of each layer. Sums: N (m + 1) additions per coordinate, and one rounding of a normal law.
         """
+        if not self.variance:
+            return 0.0
         tables = self.parties * size * math.fsum(table.total_variation for table in self.tables)
         return tables + size * (self.parties * (self.last + 1) + 1) * _addition()
 

@@ -35,6 +35,14 @@ from coterie.sums.words import MODULUS, Words, add, dot, from_signed, subtract
 __all__ = ["Opening", "Outcome"]
 
 
+RECENT = 2
+"""Rounds for which a party can still be asked what it added."""
+
+BY_INSTANCE = ("own", "to", "answered", "proposal", "promise", "vote", "voted in", "charged", "given in")
+BY_SLOT = ("words", "added", "slot of", "given", "voted")
+BY_BATCH = ("held count", "held by", "keys", "deal", "leaves")
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How a round ended. `checked`: True if the words add up by what members signed, False if they do not, None if a
@@ -173,8 +181,10 @@ class Opening(Rounds):
             ("frame", frame.digest.hex()): frame,
             ("at",): round_ + 1,
         }
-        self.commit(puts, erase=self.settled(value))
-        self.finished.append(Outcome(round_, Answered.read(value.body, self.terms).members, total, checked))
+        members = Answered.read(value.body, self.terms).members
+        self.commit(puts, erase=[*self.settled(value), *self.outdated()])
+        self.finished.append(Outcome(round_, members, total, checked))
+        self._absent = set(self.members()) - set(members)
         self.vector = None
         if checked is False:
             self.dispute(round_, value)
@@ -186,12 +196,13 @@ class Opening(Rounds):
         """Σ e_i + noise up to κ over the set."""
         terms, where, answered = self.terms, self.context(value.slot), Answered.read(value.body, self.terms)
         level, last, index = self.level(value), terms.layers.last, value.slot & 0xFFFF
+        layers = terms.noise(value.round)
         total, surplus = answered.words, np.zeros(terms.size, np.int64)
         for i in answered.members:
             chain = walk(where, i, found[i], level, last)
             total = subtract(total, self_mask(where, i, chain[-1], terms.size))
             for k in range(level + 1, last + 1):
-                surplus = surplus + terms.layers.read(k, layer_seed(where, i, chain[k - 1 - level], k), terms.size)
+                surplus = surplus + layers.read(k, layer_seed(where, i, chain[k - 1 - level], k), terms.size)
         for i in set(self.members()) - set(answered.members):
             for j in answered.members:  # what i would have cancelled
                 public = self.deal_of(value.slot >> 16, j).public[index][:32]
@@ -237,6 +248,21 @@ class Opening(Rounds):
         gone: list[Key] = [("secret", slot) for slot in slots]
         gone += [("shares", slot, owner) for slot in slots for owner in self.everybody]
         return gone
+
+    def outdated(self) -> list[Key]:
+        """Rows of rounds and batches that are over, but for what tells a late party how they ended."""
+        first, recent = self.batch * self.terms.rounds, self.round - RECENT
+
+        def over(kind: str, key: Key) -> bool:
+            if kind in BY_BATCH:
+                return int(key[1]) < self.batch
+            if kind in BY_SLOT:
+                batch, index = int(key[1]) >> 16, int(key[1]) & 0xFFFF
+                return batch < self.batch or index < min(recent - first, self.terms.rounds)
+            instance = int(key[2 if kind in ("own", "to") else 1])
+            return instance & ~ROSTER_BIT < self.batch if instance & ROSTER_BIT else instance < recent
+
+        return [key for kind in (*BY_INSTANCE, *BY_SLOT, *BY_BATCH) for key in self.store.keys(kind) if over(kind, key)]
 
     @abc.abstractmethod
     def next_instance(self) -> None:

@@ -215,7 +215,7 @@ class Rounds(Dealing):
         assert drawn is not None
         assert self.vector is not None
         chain = drawn.chain(where, me, terms.layers.last)
-        noise = [from_signed(layer) for layer in self.draw_layers(frame.slot, chain)]
+        noise = [from_signed(layer) for layer in self.draw_layers(frame.round, frame.slot, chain)]
         total = add(terms.code.encode(self.vector), *noise, self_mask(where, me, chain[-1], terms.size))
         for j in self.members():
             if j != me:
@@ -223,12 +223,12 @@ class Rounds(Dealing):
                 total = add(total, pair_mask(where, me, drawn.a, j, public, frame.digest, terms.size))
         return total
 
-    def draw_layers(self, slot: int, chain: Sequence[bytes]) -> list[NDArray[np.int64]]:
+    def draw_layers(self, round_: int, slot: int, chain: Sequence[bytes]) -> list[NDArray[np.int64]]:
         """This party's noise: layer 0 from the operating system, the others from the chain."""
-        terms, where = self.terms, self.context(slot)
-        drawn = [terms.layers.fresh(terms.size)]
-        for k in range(1, terms.layers.last + 1):
-            drawn.append(terms.layers.read(k, layer_seed(where, self.me, chain[k - 1], k), terms.size))
+        size, where, layers = self.terms.size, self.context(slot), self.terms.noise(round_)
+        drawn = [layers.fresh(size)]
+        for k in range(1, layers.last + 1):
+            drawn.append(layers.read(k, layer_seed(where, self.me, chain[k - 1], k), size))
         return drawn
 
     def on_commit(self, frame: SumFrame) -> None:
@@ -298,7 +298,7 @@ class Rounds(Dealing):
         if self.own(Step.WORDS, start.round, start.ballot, start.slot) or not self._answering(start):
             return
         parents, members = Begin.read(start.body, self.terms).parents, set(self.members())
-        children = {j for j in members if parents[j] == self.me}
+        children = {j for j in members if parents[j] == self.me} - self._absent
         heard = {f.sender for f in self._words[start.digest].values()}
         if not late and not children <= heard:
             return
@@ -321,13 +321,19 @@ class Rounds(Dealing):
             return
         roster, commits = set(self.members()), self._commits[start.digest]
         chosen, total, members = self.disjoint(start, roster & set(commits))
-        if len(members) < self.terms.least or not (late or members == roster):
+        if len(members) < self.terms.least:
+            return
+        if not (late or members == roster or (members >= roster - self._absent and self._has_waited())):
             return
         listed = tuple(sorted(members))
         pairs = tuple((commits[i].body[HASH:], commits[i].signature) for i in listed)
         body = Answered(start.digest, listed, pairs, total).pack(self.terms)
         frame = self.frame(Step.SET, start.round, start.ballot, start.slot, body)
         self.commit({("added", start.slot): tuple(chosen)}, self.to_all(frame))
+
+    def _has_waited(self) -> bool:
+        """Whether those who were away had a moment to come back: nobody waits for them for longer."""
+        return self.now >= self.entered + self.terms.deadline(self.promised()) / 16
 
     def check_set(self, frame: SumFrame) -> bool:
         """Whether a SET follows from its START and every member signed its commitment."""
@@ -392,5 +398,5 @@ class Rounds(Dealing):
                 start = self.known(made)
             except Missing:
                 return
-            if start.kind is Step.START and self.now >= self.entered + 2 * wait:
-                self.choose(start, late=True)
+            if start.kind is Step.START:
+                self.choose(start, late=self.now >= self.entered + 2 * wait)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from coterie.errors import InputError
 from coterie.sums.noise import Layers
@@ -30,6 +31,8 @@ def least_threshold(parties: int, colluders: int) -> int:
 class SharedTerms:
     """`plan` is the plan's hash; `signing` and `sealing` are everybody's Ed25519 and X25519 public keys.
 
+    `layers` is the noise of every round but those that `otherwise` lists; all have the same levels.
+
     A batch of secrets serves `rounds` rounds and `spares` further attempts; a round may use `attempts` slots.
     `patience` is the deadline of a round's first ballot; those of later ballots grow in proportion.
     """
@@ -48,6 +51,7 @@ class SharedTerms:
     spares: int = 4
     attempts: int = 4
     patience: float = 8.0
+    otherwise: Mapping[int, Layers] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         n, c, t = self.parties, self.colluders, self.threshold
@@ -59,7 +63,8 @@ class SharedTerms:
             raise InputError(f"threshold must be in {least_threshold(n, c)}..{n} (2t > N + c), got {t}")
         if not 0 <= self.dropouts <= n - t:
             raise InputError(f"dropouts must be in 0..{n - t} at threshold {t}, got {self.dropouts}")
-        if self.layers.levels[-1] != self.dropouts or (self.layers.parties, self.layers.colluders) != (n, c):
+        each = {(*made.levels, made.parties, made.colluders) for made in (self.layers, *self.otherwise.values())}
+        if self.layers.levels[-1] != self.dropouts or each != {(*self.layers.levels, n, c)}:
             raise InputError("the layers of noise are made for other numbers of parties, colluders or drop-outs")
         if len(self.neighbours) != n or NOBODY in self.tree(0)[1:]:
             raise InputError("the graph is not connected")
@@ -68,6 +73,10 @@ class SharedTerms:
     def parties(self) -> int:
         """N."""
         return len(self.signing)
+
+    def noise(self, round_: int) -> Layers:
+        """The layers of a round."""
+        return self.otherwise.get(round_, self.layers)
 
     @property
     def least(self) -> int:

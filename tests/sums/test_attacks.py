@@ -207,8 +207,8 @@ def test_the_level_of_noise_follows_from_the_set() -> None:
 class Derived(Watched):
     """Draws layer 0 from the shared chain."""
 
-    def draw_layers(self, slot: int, chain: Sequence[bytes]) -> list[NDArray[np.int64]]:
-        layers = super().draw_layers(slot, chain)
+    def draw_layers(self, round_: int, slot: int, chain: Sequence[bytes]) -> list[NDArray[np.int64]]:
+        layers = super().draw_layers(round_, slot, chain)
         layers[0] = self.terms.layers.read(0, chain[0] * 2, self.terms.size)
         self.drawn[self.me, slot][1] = layers[0]
         return layers
@@ -231,8 +231,8 @@ def test_everybody_else_together_still_faces_layer_0(make: type[Watched], expose
 class Elsewhere(Watched):
     """A machine with another sampler."""
 
-    def draw_layers(self, slot: int, chain: Sequence[bytes]) -> list[NDArray[np.int64]]:
-        layers = super().draw_layers(slot, chain)
+    def draw_layers(self, round_: int, slot: int, chain: Sequence[bytes]) -> list[NDArray[np.int64]]:
+        layers = super().draw_layers(round_, slot, chain)
         seed = int.from_bytes(chain[0], "big")
         deviation = float(self.terms.layers.variances[1]) ** 0.5
         return [layers[0], np.rint(np.random.default_rng(seed).normal(0, deviation, self.terms.size)).astype(np.int64)]

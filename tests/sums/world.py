@@ -91,8 +91,8 @@ class Watched(SumParty):
 
     drawn: dict[tuple[int, int], list[NDArray[np.int64]]]
 
-    def draw_layers(self, slot: int, chain: Sequence[bytes]) -> list[NDArray[np.int64]]:
-        layers = super().draw_layers(slot, chain)
+    def draw_layers(self, round_: int, slot: int, chain: Sequence[bytes]) -> list[NDArray[np.int64]]:
+        layers = super().draw_layers(round_, slot, chain)
         assert self.vector is not None
         self.drawn[self.me, slot] = [to_signed(self.terms.code.encode(self.vector)), *layers]
         return layers
