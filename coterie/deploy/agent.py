@@ -30,7 +30,6 @@ from coterie.deploy.keys import PartyKeys
 from coterie.deploy.ledger import DurableLedger, LedgerFailure
 from coterie.deploy.noise import Source
 from coterie.deploy.party import Carry, Party
-from coterie.deploy.secret import BadShare
 from coterie.deploy.tally import Pace
 from coterie.deploy.transport import Incoming, Transport
 
@@ -66,7 +65,6 @@ class Agent:
         transport: not started yet.
         source: where noise comes from.
         note: called with the name of an event and its facts, for the owner's log.
-        evidence: called with a neighbour's name, a reason and a frame that it signed and should not have.
     """
 
     def __init__(
@@ -78,10 +76,9 @@ class Agent:
         transport: Transport,
         source: Source,
         note: Callable[..., None] = lambda *_, **__: None,
-        evidence: Callable[[str, str, bytes], None] = lambda *_: None,
     ):
         self.agreement, self.keys, self.party, self.ledger = agreement, keys, party, ledger
-        self.transport, self.source, self.note, self.evidence = transport, source, note, evidence
+        self.transport, self.source, self.note = transport, source, note
         self.held = ledger.held()  # the frames that are in the state, by neighbour
         self.name = keys.name
         self.deploy = agreement.deploy
@@ -233,15 +230,8 @@ class Agent:
                 incoming = self.waiting[name].pop(r)
                 self.held[name] = incoming.frame.receipt
                 if not incoming.frame.silent:
-                    carry = self._hear(carry, slot, incoming)
+                    carry = self.party.heard(carry, slot, incoming.round, incoming.frame.stored)
         return carry
-
-    def _hear(self, carry: Carry, slot: int, incoming: Incoming) -> Carry:
-        try:
-            return self.party.heard(carry, slot, incoming.round, incoming.frame.stored)
-        except BadShare as error:
-            self.evidence(incoming.sender, str(error), incoming.data)
-            raise
 
     async def _patiently(self, call: Any, name: str) -> Any:
         try:

@@ -77,6 +77,8 @@ class DurableLedger:
         plan: the events of all rounds.
         create: make the file if there is none. An existing file is opened and checked in any case.
         anchor: the key folder's memory of which ledger serves the agreement, and how far it came.
+        most: how many releases there may be, free ones too; None: as many as cost something.
+            A ledger made with it keeps rows besides (`keep`, `kept`), for a party of secret sums.
 
     Raises:
         InputError: no such file, in use by another process, on a network file system, or for another plan, agent or
@@ -90,9 +92,9 @@ class DurableLedger:
 
     def __init__(
         self, path: str | os.PathLike[str], *, budget: Budget, plan_hash: bytes, agent: str, plan: Sequence[Event],
-        create: bool = False, anchor: Anchor | None = None,
+        create: bool = False, anchor: Anchor | None = None, most: int | None = None,
     ):  # fmt: skip
-        self.path = Path(path)
+        self.path, self.most = Path(path), most
         self.budget, self.plan_hash, self.agent = budget, bytes(plan_hash), agent
         budget.check()
         if not self.path.exists():
@@ -103,7 +105,8 @@ class DurableLedger:
             refuse_network(self.path.parent)
             proved = prove(plan, budget).epsilon
             now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-            create_file(self.path, records.Meta.new(self.plan_hash, agent, budget, proved, plan, now))
+            meta = records.Meta.new(self.plan_hash, agent, budget, proved, plan, now)
+            create_file(self.path, meta, kept=most is not None)
         refuse_network(self.path)
         self._lock, self._failed, self._open, self._pid = threading.RLock(), "", True, os.getpid()
         self._anchor, self._fingerprint = anchor, b""
@@ -161,7 +164,7 @@ class DurableLedger:
 
     def release(
         self, round: int, events: Sequence[Event], frame: bytes, state: bytes | Sequence[memoryview],
-        held: Mapping[str, Receipt],
+        held: Mapping[str, Receipt], rows: records.Rows | None = None,
     ) -> None:  # fmt: skip
         """Pay for a round and keep its exact bytes; when this returns, and not before, the frame may be sent.
 
@@ -171,6 +174,7 @@ class DurableLedger:
             frame: the bytes to send.
             state: all that is needed to go on from here after a crash; in parts, if large, so that none is copied.
             held: the last message received and used from each neighbour.
+            rows: what is kept besides, in the same transaction.
 
         Raises:
             BudgetExceeded: the charge is not (or no longer) in the plan; the ledger is stopped, durably and for good.
@@ -187,6 +191,8 @@ class DurableLedger:
             charge = self._charge_text(events)
             try:
                 taken = book.allowance.price(records.payable(events))
+                if self.most is not None and round >= self.most:
+                    raise BudgetExceeded(f"all {self.most} masked vectors that the plan allows have left")
             except BudgetExceeded as stop:
                 self._stop(f"round {round}: {stop}")
                 raise BudgetExceeded(f"round {round}: {stop}") from None
@@ -194,16 +200,14 @@ class DurableLedger:
             parts = [memoryview(state)] if isinstance(state, bytes) else state
             state_hash, frame_hash = records.sha256(*parts), records.sha256(frame)
             own = records.link(book.head, round, charge, total, holds, state_hash, frame_hash)
-            with self._final("anchor"):
-                if self._anchor is not None and round == 0:
-                    self._anchor.bind(self.path, book.meta.identity)
+            self._bind()
             with self._final("state"):
                 left = self._states.write(round, parts)
             if round == 0 and self._fingerprint:
                 mark = records.link(book.head, self._fingerprint)
                 left.append(("INSERT INTO records VALUES (0, ?, ?)", (self._fingerprint, mark)))
             self._write(
-                *left,
+                *left, *(rows.statements if rows else ()),
                 ("INSERT INTO release VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                  (round, charge, total, holds, state_hash, book.head, own, frame)),
             )  # fmt: skip
@@ -213,8 +217,32 @@ class DurableLedger:
             book.allowance.take(taken)
             row = records.Row(round, list(events), Fraction(taken.spent), len(frame), frame_hash, own)
             book.add(row, held)
-            if os.stat(self._log_path).st_size > _LOG_LIMIT:
-                self.seal()
+            self._fold()
+
+    def keep(self, rows: records.Rows) -> None:
+        """Keep rows that cost nothing: when this returns, and not before, what they say may be sent.
+
+        Raises:
+            LedgerFailure: the disk refused, or a row that is written once would change. The process must end.
+        """
+        with self._lock:
+            self._usable()
+            self._bind()
+            self._write(*rows.statements)
+            self._fold()
+
+    def kept(self, kind: str, key: str) -> bytes | None:
+        """A row that was kept, or None."""
+        with self._lock:
+            self._usable()
+            found = self._db.execute("SELECT value FROM kept WHERE kind = ? AND key = ?", (kind, key)).fetchone()
+        return found and found[0]
+
+    def kept_keys(self, kind: str) -> list[str]:
+        """The keys of one kind of rows."""
+        with self._lock:
+            self._usable()
+            return [key for (key,) in self._db.execute("SELECT key FROM kept WHERE kind = ?", (kind,))]
 
     def releases(self, fingerprint: bytes) -> None:
         """Say which records are released from now on (a keyed hash); refuse others than before."""
@@ -339,6 +367,17 @@ class DurableLedger:
         if None in key or key != self._charged[0]:
             self._charged = key, records.canonical([records.to_json(event) for event in events])
         return self._charged[1]
+
+    def _bind(self) -> None:
+        """Tell the key folder, before anything can leave, that this ledger serves the agreement."""
+        if self._anchor is not None and self.last < 0:
+            with self._final("anchor"):
+                self._anchor.bind(self.path, self._book.meta.identity)
+
+    def _fold(self) -> None:
+        """Fold the log in when it is large."""
+        if os.stat(self._log_path).st_size > _LOG_LIMIT:
+            self.seal()
 
     def _stop(self, reason: str) -> None:
         """Close the budget, durably."""

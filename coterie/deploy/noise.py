@@ -36,7 +36,8 @@ from coterie.exchange.kinds import broadcast, secret_sum
 from coterie.plan import REFERENCES, Plan, refuse_ignored
 from coterie.privacy import events, secure
 
-__all__ = ["GAUSSIAN_UNIT", "LAPLACE_UNIT", "Source", "SystemSource", "check_deployable", "grid_steps", "on_grid"]
+__all__ = ["GAUSSIAN_UNIT", "LAPLACE_UNIT", "Source", "SystemSource", "check_deployable", "grid_steps", "noise_scales",
+           "on_grid"]  # fmt: skip
 
 GAUSSIAN_UNIT = float(np.sqrt(secure.GRID_VARIANCE))
 LAPLACE_UNIT = float(secure.GRID_LAPLACE_SCALE)
@@ -100,11 +101,7 @@ def check_deployable(plan: Plan, rehearsed: bool = False) -> None:
     sums = plan.exchange.sums
     if type(plan.exchange.chosen("kind")) not in (broadcast.Settings, secret_sum.Settings):  # others are for simulation
         raise InputError("deployed messages travel as integers already: exchange.kind must be broadcast or secret-sum")
-    if sums is not None and (sums.noise == "central" or sums.threshold is not None):
-        raise InputError(
-            "a deployed secret sum has local noise and no threshold: leave exchange.noise and threshold out"
-        )
-    if sums is not None and plan.deploy is not None and plan.deploy.bound > sums.bound:
+    if sums is not None and sums.noise == "local" and plan.deploy is not None and plan.deploy.bound > sums.bound:
         raise InputError(  # a number between the two would stop a party in the middle of a run
             f"deploy.bound = {plan.deploy.bound:g} exceeds what a secret sum can hold, exchange.bound = {sums.bound:g}"
         )
@@ -193,11 +190,8 @@ class Steps:
         return cls(size, limit.astype(np.int64), 4 if limit.max() < 2**31 else 8)
 
 
-def grid_steps(algorithm: Algorithm, cfg: Config, places: Place, bound: float) -> Steps:
-    """The grid of every party and round; a round without noise keeps the grid of the last one with noise."""
-    laws = {type(law) for law in algorithm.draws(cfg, places).values() if type(law) in UNITS}
-    if len(laws) != 1:
-        raise InputError(f"{algorithm.slug} cannot be deployed: its messages carry noise of several laws")
+def noise_scales(algorithm: Algorithm, cfg: Config, places: Place) -> np.ndarray:
+    """The scale of the noise on every party's message of every round: (agents, rounds)."""
     noise_scale = algorithm.wire
     if noise_scale is None:
         raise InputError(f"{algorithm.slug} cannot be deployed: it states no scale of its message's noise")
@@ -205,7 +199,15 @@ def grid_steps(algorithm: Algorithm, cfg: Config, places: Place, bound: float) -
         per_round = lambda p: jax.vmap(lambda t: jnp.broadcast_to(noise_scale(cfg, p, t), ()))(  # noqa: E731
             jnp.arange(places.rounds)
         )
-        scale = np.asarray(jax.jit(jax.vmap(per_round, (axes(places),)))(places), float)
+        return np.asarray(jax.jit(jax.vmap(per_round, (axes(places),)))(places), float)
+
+
+def grid_steps(algorithm: Algorithm, cfg: Config, places: Place, bound: float) -> Steps:
+    """The grid of every party and round; a round without noise keeps the grid of the last one with noise."""
+    laws = {type(law) for law in algorithm.draws(cfg, places).values() if type(law) in UNITS}
+    if len(laws) != 1:
+        raise InputError(f"{algorithm.slug} cannot be deployed: its messages carry noise of several laws")
+    scale = noise_scales(algorithm, cfg, places)
     if not np.all(scale[:, 0] > 0):
         raise InputError(f"{algorithm.slug} puts no noise on its first message: an agent refuses to send it")
     last = np.maximum.accumulate(np.where(scale > 0, np.arange(places.rounds), 0), axis=1)

@@ -24,7 +24,7 @@ class Party:
 
     Attributes:
         node, neighbours, count: as of its turns.
-        rounds: of the wire; a secret sum takes more of them than the algorithm.
+        rounds: of the algorithm.
         charges: what every one of them costs.
     """
 

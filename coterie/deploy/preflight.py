@@ -30,7 +30,7 @@ from coterie.deploy.party import Records, Terms, read_records
 from coterie.deploy.reach import Level, ReachFinding, certificate_findings, reach
 from coterie.deploy.reading import look
 from coterie.deploy.sealing import PAGE, VOLATILE, filesystem
-from coterie.deploy.secret import join
+from coterie.deploy.shared import SharedParty, join
 from coterie.deploy.storage import SMALL, refuse_network
 from coterie.deploy.work import Turns
 from coterie.errors import InputError
@@ -243,8 +243,13 @@ def _need(agreed: Agreement, node: int, terms: Terms) -> int:
     count, width, classes = turns.outline.count, turns.outline.width, turns.outline.classes
     names = None if classes is None else tuple(map(str, range(classes)))
     nothing = Records(np.zeros((count, width)), np.zeros(count, float if names is None else int), names, ())
-    party = join(turns, nothing, agreed.plan, agreed.plan_hash)
+    party = join(turns, nothing)
     state = sum(part.nbytes for part in party.pack(party.begin()))
+    if isinstance(party, SharedParty):  # of every round: SET, certificate and opening; of a batch: everybody's deal
+        shared = party.sharing.terms(agreed, party.count)
+        batch = shared.parties * (64 * shared.slots + 17 * shared.kinds * shared.slots + 64 * shared.parties + 300)
+        frame = 24 * party.count + 300 * shared.parties + 1000 + 2 * batch // shared.rounds
+        return ledger_need(frame, state, party.rounds, 0)
     return ledger_need(party.wire.frame_bytes, state, party.rounds, len(party.neighbours))
 
 

@@ -24,14 +24,15 @@ from coterie.deploy.agreement import Agreement, Ended, read_agreement
 from coterie.deploy.anchor import Anchor
 from coterie.deploy.apart import apart
 from coterie.deploy.files import private_files, private_folder, write_bytes
-from coterie.deploy.grpc_transport import GrpcTransport
+from coterie.deploy.grpc_transport import GrpcPost, GrpcTransport
 from coterie.deploy.journal import EvidenceFolder, Log, Recent, for_owner, listening, log, shown
 from coterie.deploy.keys import PartyKeys, load_party
 from coterie.deploy.ledger import DurableLedger, LedgerFailure, RolledBack
 from coterie.deploy.noise import Source, SystemSource
 from coterie.deploy.party import Party, Records, Terms, read_records
 from coterie.deploy.sealing import VOLATILE, filesystem
-from coterie.deploy.secret import join
+from coterie.deploy.shared import SharedParty, join
+from coterie.deploy.sum_agent import Disputed, SumAgent
 from coterie.deploy.transport import NeighbourKnowsMore
 from coterie.deploy.watch import Watch
 from coterie.deploy.window import Window, WindowPlace
@@ -41,7 +42,10 @@ from coterie.privacy.ledger import Budget, BudgetExceeded
 
 __all__ = ["EXIT", "open_party", "run_party"]
 
-EXIT = {"done": 0, "input": 2, "budget": 3, "ledger": 4, "rolled back": 5, "gave up": 6, "ended": 7, "stopped": 130}
+EXIT = {
+    "done": 0, "input": 2, "budget": 3, "ledger": 4, "rolled back": 5, "gave up": 6, "ended": 7, "disputed": 8,
+    "stopped": 130,
+}  # fmt: skip
 
 
 class ReadyParty:
@@ -77,7 +81,7 @@ def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | N
         contextlib.closing(Anchor(keys, agreed.plan_hash)) as anchor,
         DurableLedger(
             state / "ledger.db", budget=Budget(epsilon, privacy.delta), plan_hash=agreed.plan_hash, agent=own.name,
-            plan=charges, create=True, anchor=anchor,
+            plan=charges, create=True, anchor=anchor, most=None if turns.sharing is None else turns.sharing.most,
         ) as ledger,
     ):  # fmt: skip
         if ledger.closed is not None:  # before a record is read
@@ -90,7 +94,7 @@ def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | N
             for column, remark in records.remarks:  # only the owner hears of them
                 for_owner.warning(remark, extra={"about": column})
             ledger.releases(fingerprint(own, records))
-            party = join(turns, records, agreed.plan, agreed.plan_hash)
+            party = join(turns, records)
             yield ReadyParty(agreed, own, party, ledger, note)
 
 
@@ -145,6 +149,7 @@ REASONS: dict[str, tuple[type[BaseException], ...]] = {
     "rolled back": (RolledBack, NeighbourKnowsMore),
     "ended": (Ended,),
     "gave up": (GaveUp,),
+    "disputed": (Disputed,),
     "stopped": (KeyboardInterrupt,),
 }
 
@@ -169,14 +174,9 @@ async def _main(
     metrics: WindowPlace | None, show: Callable[[str], None] | None, recent: Recent,
 ) -> str:  # fmt: skip
     """Take part to the end; how it ended ("done" or "stopped"), or an exception that says so."""
-    agreement, keys, party, ledger = opened.agreement, opened.keys, opened.party, opened.ledger
-    note, evidence = opened.note, EvidenceFolder(state / "evidence")
-    transport = GrpcTransport(
-        agreement, keys.name, keys,
-        wire=party.wire, outbox=ledger.frame, held=ledger.held(), listen=listen, behind=behind, evidence=evidence,
-    )  # fmt: skip
-    agent = Agent(agreement, keys, party, ledger, transport, source, note, evidence)
-    watch, model = Watch(agent, transport, state, recent, show), state / "model.npz"
+    agreement, keys, note = opened.agreement, opened.keys, opened.note
+    agent = _agent(opened, source, EvidenceFolder(state / "evidence"), listen, behind)
+    watch, model = Watch(agent, agent.transport, state, recent, show), state / "model.npz"
     _announce(agreement, keys.name, listen)
     async with Window(metrics, watch):
         running = asyncio.ensure_future(agent.run(lambda point: _save(model, agent, point), _saved(model)))
@@ -201,6 +201,22 @@ async def _main(
             watch.tell_refusals()
 
 
+def _agent(
+    opened: ReadyParty, source: Source, evidence: EvidenceFolder, listen: str | None, behind: Path | None
+) -> Agent | SumAgent:
+    """The agent that the plan's exchange asks for, with its network."""
+    agreement, keys, party, ledger = opened.agreement, opened.keys, opened.party, opened.ledger
+    if isinstance(party, SharedParty):
+        terms = party.sharing.terms(agreement, party.count)
+        post = GrpcPost(agreement, keys.name, keys, largest=terms.longest, listen=listen, behind=behind)
+        return SumAgent(agreement, keys, party, ledger, post, terms, source, opened.note, evidence)
+    transport = GrpcTransport(
+        agreement, keys.name, keys,
+        wire=party.wire, outbox=ledger.frame, held=ledger.held(), listen=listen, behind=behind, evidence=evidence,
+    )  # fmt: skip
+    return Agent(agreement, keys, party, ledger, transport, source, opened.note)
+
+
 def _announce(agreement: Agreement, me: str, listen: str | None) -> None:
     """Whom this party waits for and whom it calls: the order in which they start does not matter."""
     around = agreement.neighbours(me)
@@ -212,7 +228,7 @@ def _announce(agreement: Agreement, me: str, listen: str | None) -> None:
         log.info("calls %s, again and again until it answers", ", ".join(calls))
 
 
-def _save(path: Path, agent: Agent, point: np.ndarray) -> None:
+def _save(path: Path, agent: Agent | SumAgent, point: np.ndarray) -> None:
     """The model, durably: neighbours may leave once it is there."""
     from coterie.report.certificate import plan_hash
     from coterie.report.released import party_model

@@ -11,7 +11,7 @@ import hashlib
 import json
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -22,7 +22,8 @@ from coterie.privacy.codec import from_json, to_json
 from coterie.privacy.events import Event, Free
 from coterie.privacy.ledger import Allowance, Budget, BudgetExceeded, Entry
 
-__all__ = ["FORMAT", "SCHEMA", "Book", "Meta", "Row", "canonical", "held_json", "link", "load", "payable", "sha256"]
+__all__ = ["FORMAT", "KEPT", "SCHEMA", "Book", "Meta", "Row", "Rows", "canonical", "held_json", "link", "load",
+           "payable", "sha256"]  # fmt: skip
 
 FORMAT = 3
 # `total` and `allowed` are whole numbers of 1/denominator in hexadecimal, all of one length: text order is their order
@@ -46,6 +47,15 @@ SCHEMA = (
     "CREATE TRIGGER keep_rows BEFORE DELETE ON release BEGIN SELECT RAISE(ABORT, 'rows are for ever'); END",
     "CREATE TRIGGER keep_fields BEFORE UPDATE ON release BEGIN SELECT RAISE(ABORT, 'rows are for ever'); END",
 )
+KEPT = (
+    """CREATE TABLE kept (kind TEXT NOT NULL, key TEXT NOT NULL, once INTEGER NOT NULL, value BLOB NOT NULL,
+ PRIMARY KEY (kind, key))""",
+    """CREATE TRIGGER once BEFORE INSERT ON kept BEGIN
+ SELECT RAISE(ABORT, 'written once') WHERE EXISTS (SELECT 1 FROM kept WHERE kind = NEW.kind AND key = NEW.key
+  AND once AND value IS NOT NEW.value); END""",
+    "CREATE TRIGGER no_change BEFORE UPDATE ON kept BEGIN SELECT RAISE(ABORT, 'rows are written whole'); END",
+)
+"""Further tables of a party that takes part in secret sums: what its protocol keeps (`coterie.deploy.kept`)."""
 
 
 _JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
@@ -83,6 +93,19 @@ def payable(events: Iterable[Event]) -> list[Event]:
 def held_json(held: Mapping[str, Receipt]) -> str:
     """Receipts by neighbour as canonical JSON."""
     return canonical({name: receipt.pack().hex() for name, receipt in held.items()})
+
+
+class Rows(NamedTuple):
+    """What a transaction writes to `kept`, (kind, key, whether it is written once, value), and erases, (kind, key)."""
+
+    puts: Sequence[tuple[str, str, bool, bytes]] = ()
+    erase: Sequence[tuple[str, str]] = ()
+
+    @property
+    def statements(self) -> list[tuple[str, tuple[object, ...]]]:
+        """The same for the database; what is erased goes first."""
+        gone = [("DELETE FROM kept WHERE kind = ? AND key = ?", where) for where in self.erase]
+        return [*gone, *(("INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?)", put) for put in self.puts)]
 
 
 class Meta(NamedTuple):
@@ -178,8 +201,8 @@ def load(db: sqlite3.Connection, state_of: Callable[[sqlite3.Connection, int], b
 
 
 def _load(db: sqlite3.Connection, state_of: Callable[[sqlite3.Connection, int], bytes]) -> Book:
-    found = [sql for (sql,) in db.execute("SELECT sql FROM sqlite_schema ORDER BY rowid")]
-    if found != list(SCHEMA):
+    found = [sql for (sql,) in db.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid")]
+    if found not in (list(SCHEMA), [*SCHEMA, *KEPT]):
         raise Damaged(f"its tables are not those of a ledger of format {FORMAT}: damaged, or made by another version")
     *fields, genesis = db.execute("SELECT * FROM meta").fetchone()[1:]
     meta = Meta(*fields)

@@ -148,7 +148,7 @@ def connect(path: Path) -> sqlite3.Connection:
         for name, value, expected in (
             ("locking_mode", "EXCLUSIVE", "exclusive"), ("journal_mode", "WAL", "wal"), ("synchronous", "FULL", 2),
             ("mmap_size", 0, 0), ("wal_autocheckpoint", 0, 0), ("cache_spill", 0, 0), ("cell_size_check", 1, 1),
-            ("trusted_schema", 0, 0),
+            ("trusted_schema", 0, 0), ("secure_delete", 1, 1),
         ):  # fmt: skip
             db.execute(f"PRAGMA {name} = {value}").fetchall()
             found = db.execute(f"PRAGMA {name}").fetchone()
@@ -169,8 +169,8 @@ def disconnect(db: sqlite3.Connection) -> None:
     db.close()
 
 
-def create_file(path: Path, meta: records.Meta) -> None:
-    """Make a sealed, empty ledger that appears under its name all at once, or not at all."""
+def create_file(path: Path, meta: records.Meta, kept: bool = False) -> None:
+    """Make a sealed, empty ledger that appears under its name all at once, or not at all; `kept`: with rows of sums."""
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except OSError as error:
@@ -180,7 +180,7 @@ def create_file(path: Path, meta: records.Meta) -> None:
             db.execute(f"PRAGMA page_size = {PAGE}")
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("BEGIN")
-            for statement in records.SCHEMA:
+            for statement in (*records.SCHEMA, *(records.KEPT if kept else ())):
                 db.execute(statement)
             marks = ", ".join("?" * (len(meta) + 2))
             db.execute(f"INSERT INTO meta VALUES ({marks})", (0, *meta, records.link(*meta)))

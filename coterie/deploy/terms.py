@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import jax
 import numpy as np
@@ -12,14 +13,15 @@ from coterie.algorithms.base import Law, Place, find
 from coterie.algorithms.batches import rows
 from coterie.data.planned import leaks_of
 from coterie.deploy.data import Outline
-from coterie.deploy.noise import Steps, check_deployable, grid_steps, on_grid
+from coterie.deploy.noise import Steps, check_deployable, grid_steps, noise_scales, on_grid
+from coterie.deploy.sharing import ATTEMPTS, Sharing, steady
 from coterie.drivers.budget import run_events
 from coterie.errors import InputError
-from coterie.exchange.planned import sum_terms
+from coterie.exchange.central import shared_events
 from coterie.exchange.sums import SumTerms
 from coterie.experiment import Network, Priced, price, public_network
 from coterie.plan import Plan
-from coterie.privacy.events import Event, Free
+from coterie.privacy.events import Event, Free, Gaussian
 from coterie.privacy.ledger import Entry
 
 __all__ = ["Terms"]
@@ -38,9 +40,15 @@ class Terms:
     def of(cls, plan: Plan) -> Terms:
         """Work the terms out from a plan; refuse one that cannot be deployed."""
         network = cls.check(plan)
-        priced = price(plan, network, algorithm=on_grid(find(plan.algorithm.name)), fast=True)
+        found = find(plan.algorithm.name)
+        priced = price(plan, network, algorithm=found if plan.exchange.central else on_grid(found), fast=True)
         assert plan.deploy is not None
-        return cls(plan, network, priced, grid_steps(priced.algorithm, priced.cfg, _bare(priced), plan.deploy.bound))
+        if priced.terms is None or not priced.terms.shared:
+            steps = grid_steps(priced.algorithm, priced.cfg, _bare(priced), plan.deploy.bound)
+        else:  # a message has no noise of its own, and lies on the grid of the sum
+            code = priced.terms.code
+            steps = Steps.of(np.full((len(network.sizes), priced.rounds), 2.0**-code.fraction_bits), code.bound)
+        return cls(plan, network, priced, steps)
 
     @staticmethod
     def check(plan: Plan) -> Network:
@@ -88,29 +96,55 @@ class Terms:
     @property
     def sum(self) -> SumTerms | None:
         """What the parties of its secret sums agree on, if only the sum of all messages is opened."""
-        return sum_terms(self.plan, len(self.network.sizes))
+        return self.priced.terms
 
     def charges(self, node: int) -> list[list[Event]]:
-        """What every round of the wire will cost a party.
-
-        A secret sum takes a round for keys, and then some for each of the algorithm's: shares of the message, which is
-        charged here, and what opens the sum, which says nothing that the shares did not.
-        """
+        """What every round will cost a party: its message, or with shared noise the sum that it is in."""
+        if self.sum is not None and self.sum.shared:
+            return [[event] for event in self._of_sums(self.sum)[0]]
         events = run_events(self.priced.algorithm, self.priced.cfg, self._priced_place(node))
-        paid: list[list[Event]] = [[jax.tree.map(lambda x: x[t], e) for e in events] for t in range(self.rounds)]  # noqa: B023
-        if self.sum is None:
-            return paid
-        free: list[Event] = [Free()]
-        return [free, *(charge for round in paid for charge in (round, *[free] * (self.sum.message_rounds - 1)))]
+        return [[jax.tree.map(lambda x: x[t], e) for e in events] for t in range(self.rounds)]  # noqa: B023
 
     def charged(self, entries: Iterable[Entry]) -> list[Event]:
-        """What a ledger's entries charged for the algorithm's own rounds: the inverse of `charges`."""
-        each = None if self.sum is None else self.sum.message_rounds
-        return [entry.event for entry in entries if each is None or (entry.round - 1) % each == 0]
+        """What a ledger's entries charged for the algorithm's rounds: of those of a sum, further attempts are free."""
+        return [entry.event for entry in entries if self.sum is None or not isinstance(entry.event, Free)]
+
+    def sharing(self, node: int) -> Sharing | None:
+        """What is fixed of the sums, if only they are opened."""
+        terms = self.sum
+        if terms is None:
+            return None
+        variances, local = [Fraction(0)] * self.rounds, list[Event]()
+        if terms.shared:
+            local, grid = self._of_sums(terms)[1], 2.0**terms.code.fraction_bits
+            own = noise_scales(self.priced.algorithm, self.priced.cfg, self.priced.places).max(axis=0)
+            variances = [terms.heard * steady((grid * sigma) ** 2) for sigma in own]
+        return Sharing(
+            colluders=terms.colluders,
+            threshold=terms.quorum,
+            dropouts=terms.dropouts,
+            fraction_bits=terms.code.fraction_bits,
+            bound=terms.code.bound,
+            variances=tuple(variances),
+            local=tuple(local),
+            most=self.rounds + terms.retries if terms.shared else self.rounds * ATTEMPTS,
+        )
+
+    def _of_sums(self, terms: SumTerms) -> tuple[list[Event], list[Event]]:
+        """What the opened sum of each round costs, and a masked vector of it if everybody else colludes."""
+        events = shared_events(self.priced.algorithm, self.priced.cfg, self.priced.places, terms)
+        main, local = ([_at(event, t, self.rounds) for t in range(self.rounds)] for event in events)
+        return main, local
 
     def draws(self, node: int) -> Mapping[str, Law]:
         """The laws of a round's randomness."""
         return self.priced.algorithm.draws(self.priced.cfg, self.place(node))
+
+
+def _at(event: Gaussian, t: int, rounds: int) -> Event:
+    """Round t of an event with a round axis."""
+    one = jax.tree.map(lambda x: float(np.broadcast_to(x, (rounds,))[t]), event)
+    return one if one.times else Free()
 
 
 def _bare(priced: Priced, start: np.ndarray | None = None) -> Place:

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from coterie.deploy.agent import MEETING, Agent
-from coterie.deploy.courier import Courier
+from coterie.deploy.calls import Calls
 from coterie.deploy.journal import Recent, log
+from coterie.deploy.sum_agent import SumAgent
 from coterie.errors import InputError
 
 __all__ = ["Watch", "line", "read_status"]
@@ -41,8 +42,9 @@ class Watch:
     """
 
     def __init__(
-        self, agent: Agent, transport: Courier, state: Path, recent: Recent, show: Callable[[str], None] | None = None
-    ):
+        self, agent: Agent | SumAgent, transport: Calls[Any], state: Path, recent: Recent,
+        show: Callable[[str], None] | None = None,
+    ):  # fmt: skip
         self.agent, self.transport, self.state, self.recent, self.show = agent, transport, state, recent, show
         self._priced, self._again = (-1, 0.0), 0.0
         self._speak, self._report, self._refused = PATIENCE[0], time.monotonic() + REPORT, 0

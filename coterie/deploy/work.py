@@ -23,6 +23,7 @@ from coterie.algorithms.laws import Grid
 from coterie.deploy.data import Outline
 from coterie.deploy.frames import Wire
 from coterie.deploy.noise import UNITS, Steps
+from coterie.deploy.sharing import Sharing
 from coterie.deploy.terms import Terms
 from coterie.drivers import agent
 from coterie.errors import InputError
@@ -30,7 +31,7 @@ from coterie.exchange.fixed_point import to_steps
 from coterie.privacy.events import Event
 from coterie.problems import HeldShard
 
-__all__ = ["Carry", "SecretWork", "Turns", "Work", "wire_of"]
+__all__ = ["Carry", "SharedWork", "Turns", "Work", "wire_of"]
 
 
 class Carry(NamedTuple):
@@ -140,7 +141,7 @@ class Work:
         return jnp.stack([jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(g)]) for g in theirs])
 
 
-class SecretWork(Work):
+class SharedWork(Work):
     """The same for a node that hears sums alone: nobody's own message is known to it."""
 
     def begin(self) -> Carry:
@@ -190,15 +191,16 @@ class Turns:
     Attributes:
         node, neighbours: where it is.
         count: numbers of a message.
-        rounds: of the algorithm; a secret sum takes more of the wire.
+        rounds: of the algorithm.
         agents: how many parties there are.
         steps: everybody's grid.
-        charges: what every round of the wire costs.
+        charges: what every round costs.
         laws: of a round's draws.
         late: what to do about a late neighbour: "wait", or "reuse" its last message.
         outline: what is public of its records.
         first: the carry before the first round.
         turn, answer: `Work.turn` and `Work.answer`.
+        sharing: what is fixed of its sums, if only they are opened.
     """
 
     node: int
@@ -214,32 +216,34 @@ class Turns:
     first: Carry
     turn: Callable[..., tuple[tuple, Array, Array]]
     answer: Callable[[Carry], Array]
+    sharing: Sharing | None = None
 
     @classmethod
     def of(cls, terms: Terms, node: int) -> Turns:
         """From public numbers alone; turn and answer are compiled when they are first asked for."""
-        work = (Work if terms.sum is None else SecretWork)(terms, node)
+        work = (Work if terms.sum is None else SharedWork)(terms, node)
         with jax.enable_x64(True):
             first = jax.tree.map(np.asarray, jax.jit(work.begin)())
         return cls(
             node=node, neighbours=work.neighbours, count=work.count, rounds=terms.rounds,
             agents=terms.priced.places.agents, steps=terms.steps, charges=terms.charges(node), laws=work.laws,
             late=terms.priced.algorithm.late, outline=work.outline, first=first,
-            turn=jax.jit(work.turn), answer=jax.jit(work.answer),
+            turn=jax.jit(work.turn), answer=jax.jit(work.answer), sharing=terms.sharing(node),
         )  # fmt: skip
 
     def compiled(self) -> Turns:
         """The same, compiled for draws as `SystemSource` makes them: these turns can go to another process."""
         with jax.enable_x64(True):
-            turn = _Program(self.turn, self.outline.blank(), np.array(0), self.first, _example(self.laws))
+            bare = self.sharing is not None and self.sharing.central
+            turn = _Program(self.turn, self.outline.blank(), np.array(0), self.first, _example(self.laws, bare))
             return replace(self, turn=turn, answer=_Program(self.answer, self.first))
 
 
-def _example(laws: Mapping[str, Law]) -> dict[str, Any]:
-    """A round's draws by shape and type, as `SystemSource` makes them."""
+def _example(laws: Mapping[str, Law], bare: bool) -> dict[str, Any]:
+    """A round's draws by shape and type, as `SystemSource` makes them; `bare`: zeros, as the noise is put on later."""
 
     def one(law: Law) -> Any:
-        unit = UNITS.get(type(law))
+        unit = None if bare else UNITS.get(type(law))
         if unit is None:
             return jax.ShapeDtypeStruct(law.shape, jnp.float64)
         return Grid(jax.ShapeDtypeStruct(law.shape, jnp.int64), unit)  # type: ignore[arg-type]

@@ -119,7 +119,8 @@ class Agreeing(Core):
         top = max(reported)[0]
         values = {value for b, value in reported if b == top}
         if len(values) > 1:
-            self.named[self.terms.leader(instance, top)] = f"signed two proposals in ballot {top} of {instance}"
+            two = [self.known(value) for value in sorted(values)]
+            self.accuse(self.terms.leader(instance, top), f"signed two proposals in ballot {top} of {instance}", *two)
             return False, None
         return True, values.pop()
 
@@ -293,7 +294,7 @@ class Agreeing(Core):
         if last is None or last.ballot < frame.ballot:
             self._votes[frame.sender] = frame
         elif last.ballot == frame.ballot and last.digest != frame.digest:
-            self.named[frame.sender] = f"voted twice in ballot {frame.ballot} of {frame.round}"
+            self.accuse(frame.sender, f"voted twice in ballot {frame.ballot} of {frame.round}", last, frame)
         if len(self.votes_for(frame.ballot, value)) >= self.terms.threshold:
             self._enough.setdefault(("votes", frame.ballot), self.now)
             self.count(frame.ballot, value)

@@ -113,6 +113,7 @@ class Blame(Opening):
         self._distrusted: set[int] = set()
         self._doubted: set[int] = set()
         self._proofs: dict[int, dict[int, bytes]] = {}  # by owner and holder
+        self._proof_frames: list[SumFrame] = []
 
     # -- a sum that does not add up ------------------------------------------------------------------------------------
 
@@ -120,6 +121,7 @@ class Blame(Opening):
         """Show what this party added; everybody else, seeing the same certificate, does too."""
         self.disputed = (round_, value.digest)
         self._shown: dict[int, Shown] = {}
+        self._show_frames: dict[int, SumFrame] = {}
         self.stuck = f"the words of round {round_} do not add up: no step is taken"
         self._queue.extend(self._shows)
         self._shows.clear()
@@ -148,10 +150,11 @@ class Blame(Opening):
             return
         if self.disputed[0] != frame.round:
             return
-        self._shown[frame.sender] = Shown.read(frame.body, self.terms)
+        self._shown[frame.sender], self._show_frames[frame.sender] = Shown.read(frame.body, self.terms), frame
         value, cert = self.known(self.disputed[1]), self.row(("cert", frame.round), SumFrame)
         assert cert is not None
-        self.named |= judge(value, cert, self._shown, self.terms)
+        for liar, lie in judge(value, cert, self._shown, self.terms).items():
+            self.accuse(liar, lie, value, cert, self._show_frames[liar])
 
     # -- a secret that does not fit ------------------------------------------------------------------------------------
 
@@ -194,14 +197,18 @@ class Blame(Opening):
         proved = dealt(root, self.terms.plan, batch, owner, holder, place, share, steps)
         if not proved or self._shares[holder][owner] != share:
             self._distrusted.add(holder)
-            self.named[holder] = f"gave a share of party {owner}'s secret that was not dealt to it"
+            lie = f"gave a share of party {owner}'s secret that was not dealt to it"
+            self.accuse(holder, lie, self._share_frames[holder], frame)
             self._doubted.discard(owner)
             self.rebuild(value)
             return
         self._proofs[owner][holder] = share
+        self._proof_frames.append(frame)
         if len(self._proofs[owner]) >= self.terms.threshold:
             holders = sorted(self._proofs[owner])[: self.terms.threshold]
             secret = Weights(holders).recover({i: self._proofs[owner][i] for i in holders})
             if secret is None or not self.fits(value, owner, secret):
-                self.named[owner] = "dealt shares that do not give what it published"
+                deal = self.row(("deal", batch, owner), SumFrame)
+                assert deal is not None
+                self.accuse(owner, "dealt shares that do not give what it published", deal, *self._proof_frames)
                 self.stuck = f"round {self.round} is final and paid, and party {owner} made it impossible to open"

@@ -63,6 +63,8 @@ class Core(abc.ABC):
         self.now = 0.0
         self.refusal = ""  # why this party does not run any more
         self.named: dict[int, str] = {}  # who broke the protocol, and how
+        self.proof: dict[int, tuple[SumFrame, ...]] = {}  # the signed frames that show it
+        self.done: set[int] = set()  # who has the totals of all rounds
         self.dropped = 0  # frames that nobody who follows the protocol sends
         self._out: list[Outgoing] = []
         self._queue: deque[SumFrame] = deque()
@@ -159,7 +161,7 @@ class Core(abc.ABC):
             self.dropped += 1
             return
         self._absent.discard(frame.sender)
-        if not self.ready and frame.kind not in (Step.ASK, Step.STAND):
+        if not self.ready and frame.kind not in (Step.ASK, Step.STAND, Step.DONE):
             return  # before it knows that its ledger is no old copy, a party does nothing
         try:
             if frame.kind is Step.FETCH:
@@ -168,6 +170,8 @@ class Core(abc.ABC):
                 self._on_ask(frame)
             elif frame.kind is Step.STAND:
                 self._on_stand(frame)
+            elif frame.kind is Step.DONE:
+                self.done.add(frame.sender)
             else:
                 self.dispatch(frame)
         except Missing as missing:
@@ -187,6 +191,11 @@ class Core(abc.ABC):
         if frame.kind in KEPT:
             self._seen[frame.digest] = frame
             self._queue.extend(self._waiting.pop(frame.digest, ()))
+
+    def accuse(self, party: int, reason: str, *proof: SumFrame) -> None:
+        """Name a party that broke the protocol; what it signed first against it is kept."""
+        if party not in self.named:
+            self.named[party], self.proof[party] = reason, proof
 
     @abc.abstractmethod
     def dispatch(self, frame: SumFrame) -> None:

@@ -57,6 +57,7 @@ class Step(IntEnum):
     PROVE = 20  # please prove your shares
     PROOF = 21
     LEND = 22  # frames that give the words of a member that did not vote
+    DONE = 23  # the sender has the totals of all rounds
 
 
 class BadSumFrame(Exception):

@@ -285,6 +285,14 @@ class Opening(Rounds):
         found = self.row(("total", round_), bytes)
         return None if found is None else read_words(found)
 
+    def outcome(self, round_: int) -> Outcome | None:
+        """How a round ended, if it did: from the ledger."""
+        total, digest = self.total(round_), self.row(("final", round_), bytes)
+        if total is None or digest is None:
+            return None
+        members = Answered.read(self.known(digest).body, self.terms).members
+        return Outcome(round_, members, total, self.row(("checked", round_), bool))
+
     def tick_opening(self) -> None:
         """The collector may be gone: hand certificate and shares to the next one."""
         value = self.final_value()

@@ -53,6 +53,14 @@ class SumParty(Lending):
             self.vector = np.asarray(vector, np.float64)
         return self._drain()
 
+    def say_done(self, now: float) -> list[Outgoing]:
+        """Tell everybody that this party has all that it needs."""
+        self.now = max(now, self.now)
+        for j in self.everybody:
+            if j != self.me:
+                self.pass_on(self.frame(Step.DONE, 0), j)
+        return self._drain()
+
     def tick(self, now: float) -> list[Outgoing]:
         """What is due at this time."""
         self.now = max(now, self.now)

@@ -237,8 +237,9 @@ class Rounds(Dealing):
             raise BadSumFrame("a commitment has another length")
         start = self.known(frame.body[:HASH])
         if (start.ballot, start.slot, start.sender) == (frame.ballot, frame.slot, self.me):
-            if self._commits[start.digest].setdefault(frame.sender, frame).digest != frame.digest:
-                self.named[frame.sender] = f"committed to two vectors for slot {frame.slot}"
+            first = self._commits[start.digest].setdefault(frame.sender, frame)
+            if first.digest != frame.digest:
+                self.accuse(frame.sender, f"committed to two vectors for slot {frame.slot}", first, frame)
             self.choose(start)
 
     def on_words(self, frame: SumFrame) -> None:
@@ -247,8 +248,9 @@ class Rounds(Dealing):
         start = self.known(partial.start)
         if (start.round, start.ballot, start.slot) != (frame.round, frame.ballot, frame.slot):
             raise BadSumFrame("words of another ballot")
-        if self._words[start.digest].setdefault(frame.sender, frame).digest != frame.digest:
-            self.named[frame.sender] = f"signed two partial sums of slot {frame.slot}"
+        first = self._words[start.digest].setdefault(frame.sender, frame)
+        if first.digest != frame.digest:
+            self.accuse(frame.sender, f"signed two partial sums of slot {frame.slot}", first, frame)
             return
         if start.sender == self.me:
             self.choose(start)

@@ -10,12 +10,15 @@ from coterie.errors import InputError
 from coterie.sums.noise import Layers
 from coterie.sums.words import Code
 
-__all__ = ["NOBODY", "ROSTER_BIT", "SharedTerms", "least_threshold"]
+__all__ = ["BATCH", "NOBODY", "ROSTER_BIT", "SharedTerms", "least_threshold", "spares_for"]
 
 ROSTER_BIT = 1 << 31
 """Instances of agreement: round ρ is number ρ, the roster of batch β is number β with this bit set."""
 
 NOBODY = 255
+
+BATCH = 24
+"""Rounds whose secrets are dealt at a time."""
 
 
 def least_threshold(parties: int, colluders: int) -> int:
@@ -25,6 +28,11 @@ def least_threshold(parties: int, colluders: int) -> int:
     [3, 4, 5, 7, 13, 15, 56, 75]
     """
     return (parties + colluders) // 2 + 1
+
+
+def spares_for(parties: int) -> int:
+    """Further attempts for which secrets are dealt with those of `BATCH` rounds: as many as the bytes allow."""
+    return 24 if parties <= 10 else 16 if parties <= 20 else 8
 
 
 @dataclass(frozen=True)
@@ -47,7 +55,7 @@ class SharedTerms:
     code: Code
     signing: tuple[bytes, ...]
     sealing: tuple[bytes, ...]
-    rounds: int = 24
+    rounds: int = BATCH
     spares: int = 4
     attempts: int = 4
     patience: float = 8.0
@@ -97,6 +105,12 @@ class SharedTerms:
     def bitmap(self) -> int:
         """Bytes of a set of parties."""
         return (self.parties + 7) // 8
+
+    @property
+    def longest(self) -> int:
+        """Bytes that no frame exceeds: a roster with everybody's HELD, or a party that shows all that it added."""
+        each = 8 * self.size + 32 * self.parties + 512
+        return self.parties * each + 64 * self.slots + 17 * self.kinds * self.slots + 4096
 
     def leader(self, instance: int, ballot: int) -> int:
         """Who leads a ballot."""
