@@ -75,6 +75,10 @@ class Party:
 
     def pack(self, carry: Carry) -> list[memoryview]:
         """The carry as bytes of a fixed length, in parts that are not copied."""
+        return self._pack(carry)
+
+    @staticmethod
+    def _pack(carry: Any) -> list[memoryview]:
         return [np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data for leaf in jax.tree.leaves(carry)]
 
     def unpack(self, data: bytes) -> Carry:

@@ -15,6 +15,7 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from coterie.deploy.agent import Agent, GaveUp
 from coterie.deploy.agreement import Agreement, Ended, read_agreement
 from coterie.deploy.anchor import Anchor
 from coterie.deploy.apart import apart
+from coterie.deploy.calls import Calls
 from coterie.deploy.files import private_files, private_folder, write_bytes
 from coterie.deploy.grpc_transport import GrpcPost, GrpcTransport
 from coterie.deploy.journal import EvidenceFolder, Log, Recent, for_owner, listening, log, shown
@@ -175,8 +177,8 @@ async def _main(
 ) -> str:  # fmt: skip
     """Take part to the end; how it ended ("done" or "stopped"), or an exception that says so."""
     agreement, keys, note = opened.agreement, opened.keys, opened.note
-    agent = _agent(opened, source, EvidenceFolder(state / "evidence"), listen, behind)
-    watch, model = Watch(agent, agent.transport, state, recent, show), state / "model.npz"
+    agent, calls = _agent(opened, source, EvidenceFolder(state / "evidence"), listen, behind)
+    watch, model = Watch(agent, calls, state, recent, show), state / "model.npz"
     _announce(agreement, keys.name, listen)
     async with Window(metrics, watch):
         running = asyncio.ensure_future(agent.run(lambda point: _save(model, agent, point), _saved(model)))
@@ -203,18 +205,18 @@ async def _main(
 
 def _agent(
     opened: ReadyParty, source: Source, evidence: EvidenceFolder, listen: str | None, behind: Path | None
-) -> Agent | SumAgent:
-    """The agent that the plan's exchange asks for, with its network."""
+) -> tuple[Agent | SumAgent, Calls[Any]]:
+    """The agent that the plan's exchange asks for, and its connections."""
     agreement, keys, party, ledger = opened.agreement, opened.keys, opened.party, opened.ledger
     if isinstance(party, SharedParty):
         terms = party.sharing.terms(agreement, party.count)
         post = GrpcPost(agreement, keys.name, keys, largest=terms.longest, listen=listen, behind=behind)
-        return SumAgent(agreement, keys, party, ledger, post, terms, source, opened.note, evidence)
+        return SumAgent(agreement, keys, party, ledger, post, terms, source, opened.note, evidence), post
     transport = GrpcTransport(
         agreement, keys.name, keys,
         wire=party.wire, outbox=ledger.frame, held=ledger.held(), listen=listen, behind=behind, evidence=evidence,
     )  # fmt: skip
-    return Agent(agreement, keys, party, ledger, transport, source, opened.note)
+    return Agent(agreement, keys, party, ledger, transport, source, opened.note), transport
 
 
 def _announce(agreement: Agreement, me: str, listen: str | None) -> None:

@@ -73,6 +73,10 @@ class SharedParty(Party):
         """What a masked vector costs: the round's events once; a further attempt opens nothing more."""
         return self.charges[charge.round] if charge.main else [Free()]
 
+    def pack(self, carry: SharedCarry) -> list[memoryview]:  # type: ignore[override]
+        """The carry as bytes of a fixed length."""
+        return self._pack(carry)
+
     def unpack(self, data: bytes) -> SharedCarry:  # type: ignore[override]
         """The carry in such bytes."""
         return self._unpack(data, self.begin())  # type: ignore[no-any-return]

@@ -229,8 +229,8 @@ class SumAgent:
         whom: dict[bytes, tuple[SumFrame, list[int]]] = {}
         for to, frame in out:
             whom.setdefault(frame.pack(), (frame, []))[1].append(to)
-        for data, (_, to) in whom.items():
-            self.transport.send(to, data)
+        for data, (_, receivers) in whom.items():
+            self.transport.send(receivers, data)
 
     def _judge(self) -> None:
         """Keep evidence against liars; end where the protocol cannot go on."""
