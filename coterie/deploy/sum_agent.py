@@ -29,7 +29,7 @@ from coterie.deploy.kept import LedgerStore
 from coterie.deploy.keys import PartyKeys
 from coterie.deploy.ledger import DurableLedger, LedgerFailure, RolledBack
 from coterie.deploy.noise import Source
-from coterie.deploy.post import Post
+from coterie.deploy.post import PostOffice
 from coterie.deploy.shared import SharedCarry, SharedParty
 from coterie.deploy.sharing import sealing_key
 from coterie.deploy.tally import Pace
@@ -63,7 +63,7 @@ class SumAgent:
         keys: PartyKeys,
         party: SharedParty,
         ledger: DurableLedger,
-        transport: Post,
+        transport: PostOffice,
         terms: SharedTerms,
         source: Source,
         note: Callable[..., None] = lambda *_, **__: None,
