@@ -108,7 +108,8 @@ class SharedHouse:
         self.drawn: dict[tuple[int, int, int], list[NDArray[np.int64]]] = {}
         self.notes: list[tuple[str, str, dict[str, Any]]] = []
         self.evidence: list[tuple[str, str, bytes]] = []
-        self.sums: type[SumParty] = NotedSums
+        self.kinds: dict[str, type[NotedSums]] = {}  # what some parties do instead
+        self.opened: dict[tuple[str, int], tuple[tuple[int, ...], NDArray[np.int64]]] = {}
 
     def ledger(self, name: str) -> DurableLedger:
         plan, party, state = self.setting.plan, self.setting.parties[name], self.state[name]
@@ -132,9 +133,8 @@ class SharedHouse:
             lambda *said: self.evidence.append(said),
         )  # fmt: skip
         old = made.sums
-        made.sums = self.sums(shared, old.me, old.signing, old.sealing, old.store)
-        if isinstance(made.sums, NotedSums):
-            made.sums.drawn = self.drawn
+        made.sums = sums = self.kinds.get(name, NotedSums)(shared, old.me, old.signing, old.sealing, old.store)
+        sums.drawn = self.drawn
         return made
 
     async def live(self, name: str, prepare: Callable[[SumAgent], None] = lambda _: None) -> None:
@@ -144,6 +144,10 @@ class SharedHouse:
         prepare(agent)
         try:
             self.models[name] = await agent.run()
+            for t in range(agent.rounds):
+                outcome = agent.sums.outcome(t)
+                assert outcome is not None
+                self.opened[name, t] = outcome.members, to_signed(outcome.total)
         except Crash:
             raise
         except BaseException:
@@ -152,14 +156,22 @@ class SharedHouse:
         ledger.close()
 
     async def lives_on(self, name: str, prepare: Callable[[SumAgent], None] = lambda _: None) -> None:
-        """Again and again, until no Crash ends it: each life works on a copy of what the last one left."""
+        """Again and again, until no Crash ends it."""
         while True:
             try:
                 return await self.live(name, prepare)
             except Crash:
-                self.lives[name] += 1
-                before, self.state[name] = self.state[name], self.folder / name / str(self.lives[name])
-                shutil.copytree(before, self.state[name])
+                self.bury(name)
+
+    def bury(self, name: str) -> None:
+        """The next life works on a copy of what a crash left: a lock cannot be taken twice in one process."""
+        self.lives[name] += 1
+        self.state[name] = self.copy(name, self.folder / name / str(self.lives[name]))
+
+    def copy(self, name: str, into: Path) -> Path:
+        """The ledger's files as they are now."""
+        shutil.copytree(self.state[name], into)
+        return into
 
     def run(self, prepare: Callable[[SumAgent], None] = lambda _: None, seconds: float = 120) -> None:
         """Everybody to the end."""
@@ -169,9 +181,3 @@ class SharedHouse:
                 await asyncio.gather(*(self.lives_on(n, prepare) for n in self.setting.names))
 
         asyncio.run(everybody())
-
-    def opened(self, name: str, t: int) -> tuple[tuple[int, ...], NDArray[np.int64]]:
-        """Who was in a round's sum, and the sum, as a party's ledger has it."""
-        outcome = self.agents[name].sums.outcome(t)
-        assert outcome is not None
-        return outcome.members, to_signed(outcome.total)

@@ -2,36 +2,323 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
-from coterie.deploy.ledger import read
+from coterie.deploy.ledger import DurableLedger, RolledBack, read
+from coterie.deploy.noise import noise_scales
+from coterie.deploy.sharing import steady
+from coterie.deploy.sum_agent import Disputed, SumAgent
+from coterie.drivers.layout import make_layout
+from coterie.drivers.simulate import Run, simulate
+from coterie.exchange.planned import exchange_of
+from coterie.privacy.accountants import account
 from coterie.privacy.events import Free
-from tests.deploy.shared_house import ROUNDS, SharedHouse, SharedSetting, shared_plan
+from coterie.sums.messages import Partial, Step, SumFrame, read_frames
+from coterie.sums.store import Charge, Key
+from coterie.sums.words import add, from_signed
+from tests.deploy.house import Crash
+from tests.deploy.shared_house import ROUNDS, NotedSums, SharedHouse, SharedSetting, shared_plan
 
 PARTIES = 5
+SHARED = {"noise": "central", "honest": 4, "threshold": 4}
 
 
 @pytest.fixture(scope="module")
 def setting(tmp_path_factory: pytest.TempPathFactory) -> SharedSetting:
-    plan = shared_plan(PARTIES, exchange={"noise": "central", "honest": 4, "threshold": 4})
-    return SharedSetting(plan, tmp_path_factory.mktemp("shared") / "trial")
+    return SharedSetting(shared_plan(PARTIES, exchange=SHARED), tmp_path_factory.mktemp("shared") / "trial")
 
 
-def test_a_ring_opens_the_sum_of_all_with_their_layers_of_noise(setting: SharedSetting, tmp_path: Path) -> None:
-    house = SharedHouse(setting, tmp_path)
+@pytest.fixture(scope="module")
+def undisturbed(setting: SharedSetting, tmp_path_factory: pytest.TempPathFactory) -> SharedHouse:
+    house = SharedHouse(setting, tmp_path_factory.mktemp("undisturbed"))
     house.run()
-    for name, agent in house.agents.items():
-        for t in range(ROUNDS):
-            outcome = agent.sums.outcome(t)
-            assert outcome is not None
-            assert outcome.members == tuple(range(PARTIES))
-            assert outcome.checked
-    models = np.stack([house.models[n] for n in setting.names])
-    assert np.array_equal(models, np.broadcast_to(models[0], models.shape))
-    for name in setting.names:
-        book = read(house.state[name] / "ledger.db")
+    return house
+
+
+def noise_in(house: SharedHouse, t: int) -> np.ndarray:
+    """What the parties of a round's sum put on it, in grid steps: the layers that were not taken off again."""
+    members, _ = house.opened[house.setting.names[0], t]
+    kept = 1 + house.setting.shared.layers.keep(PARTIES - len(members)) + 1
+    slots = {slot for _, r, slot in house.drawn if r == t}
+    whole = [slot for slot in slots if all((i, t, slot) in house.drawn for i in members)]
+    sums = [np.sum([house.drawn[i, t, s][1:kept] for i in members], axis=(0, 1)) for s in whole]
+    bare = [np.sum([house.drawn[i, t, s][0] for i in members], axis=0) for s in whole]
+    total = house.opened[house.setting.names[0], t][1]
+    (right,) = (noise for noise, message in zip(sums, bare, strict=True) if np.array_equal(total, noise + message))
+    return np.asarray(right)
+
+
+def test_a_ring_opens_the_sum_of_all_messages_and_layers(undisturbed: SharedHouse) -> None:
+    for t in range(ROUNDS):
+        members, total = undisturbed.opened[undisturbed.setting.names[0], t]
+        assert members == tuple(range(PARTIES))
+        assert noise_in(undisturbed, t).any()
+        for name in undisturbed.setting.names:
+            assert np.array_equal(undisturbed.opened[name, t][1], total)
+    models = np.stack([undisturbed.models[n] for n in undisturbed.setting.names])
+    assert np.ptp(models, axis=0).max() < 1e-15
+
+
+def test_a_simulation_with_the_same_draws_opens_the_same_integers(undisturbed: SharedHouse) -> None:
+    setting = undisturbed.setting
+    terms, plan = setting.terms, setting.plan
+    priced, grid = terms.priced, 2.0**-setting.sharing.fraction_bits
+    sigma = noise_scales(priced.algorithm, priced.cfg, priced.places).T[..., None]
+    drawn = np.zeros((ROUNDS, PARTIES, 3))
+    for (party, t, _), (_, *layers) in undisturbed.drawn.items():
+        drawn[t, party] = np.sum(layers[: 1 + setting.shared.layers.keep(0)], axis=0)
+    network = terms.network
+    features = np.concatenate([r.features for r in setting.records])
+    labels = np.concatenate([r.targets for r in setting.records])
+    parts = np.split(np.arange(len(labels)), PARTIES)
+    with jax.enable_x64(True):
+        layout = make_layout(
+            network.problem, features, network.problem.encode(labels), parts, network.graph, network.mixing,
+            rounds=ROUNDS, shape=priced.shape, dtype="float64", ridge=plan.problem.ridge,
+        )  # fmt: skip
+    exchange = exchange_of(plan, priced.algorithm, network.graph, network.mixing, priced.terms)
+    run = [Run(0, priced.cfg, priced.noise)]
+    trace = simulate(
+        priced.algorithm, layout, run, rounds=ROUNDS, replay={"noise": drawn * grid / sigma}, exchange=exchange,
+        record=True,
+    )  # fmt: skip
+    said = np.rint(np.asarray(jax.tree.leaves(trace.messages)[0][0]) / grid).sum(axis=1)
+    for t in range(ROUNDS):
+        assert np.array_equal(said[t].astype(np.int64), undisturbed.opened[setting.names[0], t][1])
+    models = np.stack([undisturbed.models[n] for n in setting.names])
+    assert np.abs(models - trace.points[0]).max() < 1e-12
+
+
+def test_every_round_is_charged_once_and_costs_what_was_agreed(undisturbed: SharedHouse) -> None:
+    plan = undisturbed.setting.plan
+    assert plan.privacy is not None
+    for name in undisturbed.setting.names:
+        book = read(undisturbed.state[name] / "ledger.db")
         assert len(book.rows) == ROUNDS
         assert not any(isinstance(e.event, Free) for e in book.entries)
+        spent = account([e.event for e in book.entries], plan.privacy.delta).epsilon
+        assert 0.999 * plan.privacy.epsilon <= spent <= plan.privacy.epsilon
+
+
+def test_the_noise_of_a_party_is_at_least_what_is_charged(setting: SharedSetting) -> None:
+    sharing, priced = setting.sharing, setting.terms.priced
+    own = noise_scales(priced.algorithm, priced.cfg, priced.places) * 2.0**sharing.fraction_bits
+    for t in range(ROUNDS):
+        layers = setting.shared.noise(t)
+        assert layers.variance >= 4 * own[:, t].max() ** 2
+        assert layers.variance <= 4 * own[:, t].max() ** 2 * (1 + 2**-10)
+        event, local = setting.parties["party-0"].charges[t][0], sharing.local[t]
+        assert float(event.sigma) ** 2 <= float(layers.variance) - 9  # type: ignore[attr-defined]
+        assert float(local.sigma) ** 2 <= float(layers.variances[0]) - 9  # type: ignore[attr-defined]
+
+
+def test_variances_are_rounded_up_and_alike_where_machines_differ_in_the_last_bits() -> None:
+    for value in np.random.default_rng(0).uniform(10, 1e9, 200):
+        assert value <= steady(value) <= value * (1 + 2**-10)
+        assert steady(value) == steady(value * (1 + 1e-15)) == steady(value * (1 - 1e-15))
+
+
+# ---- crashes ---------------------------------------------------------------------------------------------------------
+
+
+def dies_at(deaths: dict[str, list[tuple[int, str]]]) -> Callable[[SumAgent], None]:
+    """Each life of these parties ends before or after so many transactions."""
+
+    def prepare(agent: SumAgent) -> None:
+        if not deaths.get(agent.name):
+            return
+        when, moment = deaths[agent.name].pop(0)
+        store, commit, count = agent.sums.store, agent.sums.store.commit, 0
+
+        def commit_or_die(puts: Mapping[Key, object], erase: Iterable[Key] = (), charge: Charge | None = None) -> None:
+            nonlocal count
+            count += 1
+            if (count, moment) == (when, "before"):
+                raise Crash
+            commit(puts, erase, charge)
+            if (count, moment) == (when, "after"):
+                raise Crash
+
+        store.commit = commit_or_die  # type: ignore[method-assign]
+
+    return prepare
+
+
+def test_crashes_open_nothing_that_was_not_charged_and_change_no_sum(setting: SharedSetting, tmp_path: Path) -> None:
+    """Two parties die again and again, at transactions of dealing, of committing, of voting and of opening."""
+    house = SharedHouse(setting, tmp_path)
+    deaths = {
+        "party-1": [(4, "after"), (9, "before"), (6, "after"), (5, "before")],
+        "party-3": [(17, "before"), (20, "after"), (3, "after")],
+    }
+    house.run(dies_at(deaths))
+    assert not any(deaths.values())
+    for t in range(ROUNDS):
+        noise_in(house, t)  # the total is that of one slot's messages and layers
+        totals = {house.opened[n, t][1].tobytes() for n in setting.names}
+        assert len(totals) == 1
+    for name in setting.names:
+        book = read(house.state[name] / "ledger.db")
+        assert sum(not isinstance(e.event, Free) for e in book.entries) <= ROUNDS
+        assert len(book.rows) <= setting.sharing.most
+    models = np.stack([house.models[n] for n in setting.names])
+    assert np.ptp(models, axis=0).max() < 1e-12
+
+
+def test_a_party_that_is_gone_is_left_out_and_one_that_comes_back_catches_up(
+    setting: SharedSetting, tmp_path: Path
+) -> None:
+    house = SharedHouse(setting, tmp_path)
+
+    async def story() -> None:
+        async with asyncio.timeout(90):
+            others = [asyncio.create_task(house.live(n)) for n in setting.names if n != "party-2"]
+            with pytest.raises(Crash):  # after its third transaction of dealing
+                await house.live("party-2", dies_at({"party-2": [(16, "after")]}))
+            house.bury("party-2")
+            while not any(event == "opened" and facts["missing"] == ["party-2"] for _, event, facts in house.notes):
+                await asyncio.sleep(0.05)
+            await asyncio.gather(house.live("party-2"), *others)
+
+    asyncio.run(story())
+    members = [house.opened["party-0", t][0] for t in range(ROUNDS)]
+    assert (0, 1, 3, 4) in members
+    models = np.stack([house.models[n] for n in setting.names])
+    assert np.ptp(models, axis=0).max() < 1e-12
+    book = read(house.state["party-2"] / "ledger.db")
+    assert len(book.rows) < ROUNDS + 1
+
+
+def test_a_ledger_from_an_old_copy_refuses_to_run(setting: SharedSetting, tmp_path: Path) -> None:
+    house = SharedHouse(setting, tmp_path)
+
+    async def story() -> None:
+        async with asyncio.timeout(90):
+            others = [asyncio.create_task(house.live(n)) for n in setting.names if n != "party-2"]
+            with pytest.raises(Crash):
+                await house.live("party-2", dies_at({"party-2": [(14, "before")]}))
+            house.bury("party-2")
+            old = house.copy("party-2", tmp_path / "old")
+            with pytest.raises(Crash):
+                await house.live("party-2", dies_at({"party-2": [(5, "after")]}))
+            house.state["party-2"] = old
+            with pytest.raises(RolledBack, match="old copy"):
+                await house.live("party-2")
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+
+    asyncio.run(story())
+
+
+# ---- liars -----------------------------------------------------------------------------------------------------------
+
+
+class Alters(NotedSums):
+    """Adds something to what its children sent, after it has committed to its own words."""
+
+    def frame(self, kind: Step, instance: int, ballot: int = 0, slot: int = 0, body: bytes = b"") -> SumFrame:
+        if kind is Step.WORDS and instance == 1:
+            said = Partial.read(body, self.terms)
+            body = Partial(
+                said.start, said.members, said.added, add(said.words, from_signed(np.array([0, 7, 0])))
+            ).pack(self.terms)
+        return super().frame(kind, instance, ballot, slot, body)
+
+
+def test_a_party_that_alters_a_sum_is_named_and_no_step_is_taken(setting: SharedSetting, tmp_path: Path) -> None:
+    house = SharedHouse(setting, tmp_path)
+    house.kinds["party-3"] = Alters
+    ends: dict[str, BaseException | None] = {}
+
+    async def life(name: str) -> None:
+        try:
+            await house.live(name)
+        except Disputed as error:
+            ends[name] = error
+
+    async def story() -> None:
+        async with asyncio.timeout(90):
+            await asyncio.gather(*(life(n) for n in setting.names))
+
+    asyncio.run(story())
+    assert set(ends) == set(setting.names)
+    assert not house.models
+    for name, error in ends.items():
+        assert name == "party-3" or "party-3 its partial sum is not its words" in str(error)
+    accused = {(party, hashlib.sha256(frames).digest()) for party, _, frames in house.evidence}
+    assert {party for party, _ in accused} == {"party-3"}
+    shown = read_frames(house.evidence[0][2], setting.shared)  # signed: anybody can check it again
+    assert [frame.kind for frame in shown] == [Step.SET, Step.CERT, Step.SHOW]
+
+
+# ---- what else is summed ---------------------------------------------------------------------------------------------
+
+
+def run_one(tmp_path: Path, *arguments: Any, **options: Any) -> SharedHouse:
+    setting = SharedSetting(shared_plan(*arguments, **options), tmp_path / "trial")
+    house = SharedHouse(setting, tmp_path / "house")
+    house.run()
+    return house
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [("gauss-avg-gd", {}), ("dp-consensus-gd", {"stage_one": 2}), ("priv-rcd", {})],
+)
+def test_whatever_reads_totals_runs_with_shared_noise(algorithm: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    house = run_one(tmp_path, 4, algorithm, "path", **settings)
+    models = np.stack([house.models[n] for n in house.setting.names])
+    assert np.ptp(models, axis=0).max() < 1e-12
+    assert np.abs(models).max() > 0
+    if algorithm == "dp-consensus-gd":  # rounds that say nothing new carry no noise
+        assert not house.setting.shared.noise(2).variance
+        assert house.setting.shared.noise(0).variance
+
+
+def test_local_noise_is_drawn_once_a_round_and_summed_on_any_graph(tmp_path: Path) -> None:
+    house = run_one(tmp_path, 4, "hmv-dgd", "star", exchange={})
+    assert not house.setting.sharing.central
+    models = np.stack([house.models[n] for n in house.setting.names])
+    assert np.ptp(models, axis=0).max() < 1e-9
+    for t in range(ROUNDS):
+        assert not noise_in_all(house, t).any()
+
+
+def noise_in_all(house: SharedHouse, t: int) -> np.ndarray:
+    return np.sum([np.sum(layers, axis=0) for (_, r, _), (_, *layers) in house.drawn.items() if r == t], axis=0)
+
+
+def test_a_party_that_died_sends_the_same_message_again(tmp_path: Path) -> None:
+    """With local noise a second draw for one round would be a second release."""
+    setting = SharedSetting(shared_plan(4, "gauss-avg-gd", "ring", exchange={}), tmp_path / "trial")
+    house = SharedHouse(setting, tmp_path / "house")
+    said: dict[int, set[bytes]] = {}
+
+    class Remembers(NotedSums):
+        def draw_layers(self, round_: int, slot: int, chain: Sequence[bytes]) -> list:
+            assert self.vector is not None
+            said.setdefault(round_, set()).add(self.vector.tobytes())
+            return super().draw_layers(round_, slot, chain)
+
+    house.kinds["party-1"] = Remembers
+    house.run(dies_at({"party-1": [(k, "after") for k in (12, 3, 4, 5)]}))
+    assert len(said) == ROUNDS
+    assert all(len(vectors) == 1 for vectors in said.values())
+
+
+def test_the_cap_of_masked_vectors_stops_a_party(setting: SharedSetting, tmp_path: Path) -> None:
+    house = SharedHouse(setting, tmp_path)
+    path = house.state["party-0"] / "ledger.db"
+    with house.ledger("party-0") as ledger:
+        assert isinstance(ledger, DurableLedger)
+        assert ledger.most == setting.sharing.most == ROUNDS + setting.terms.priced.terms.retries  # type: ignore[union-attr]
+    assert path.exists()
