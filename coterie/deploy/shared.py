@@ -2,9 +2,11 @@
 
 The plan's graph carries frames; the sum is over everybody. An algorithm's round is one opened sum:
 
-    speak   the next message as whole grid steps: with local noise the message that is charged, with shared noise the
-            bare one, to which the sum's layers are added where it is masked
-    hear    the opened sum of those who answered, scaled to all: × N/|S|
+    utter   the next message: with local noise the one that is charged, with shared noise the bare one, to which the
+            sum's layers are added where it is rounded to the sum's grid and masked
+    told    the opened sum of those who answered, scaled to all: × N/|S|. What the party goes on from is this sum and
+            nothing of its own: own message + (sum − own message), equal to it but for the last bits of float64, which
+            the price covers
 
 With shared noise a message is a function of records and opened sums alone, so a party that stopped computes it again;
 with local noise it is drawn once a round and kept with the first masked vector that it went into.
@@ -33,7 +35,7 @@ class SharedCarry(NamedTuple):
     """What a party takes from round to round."""
 
     inner: Carry  # `heard`: the sum of the others' messages
-    value: np.ndarray  # the own message of round `when`, on its grid
+    value: np.ndarray  # the own message of round `when`
     when: np.ndarray  # −1 before the first
 
 
@@ -53,14 +55,11 @@ class SharedParty(Party):
         if int(carry.when) == t:
             return carry
         draw = _bare(self.turns.laws) if self.sharing.central else source.draw(t, self.turns.laws)
-        inner, numbers, _ = self.turn(t, carry.inner, draw)
-        return SharedCarry(inner, numbers * self.turns.steps.size[self.node, t], np.array(t))
+        inner, values, _ = self.turn(t, carry.inner, draw)
+        return SharedCarry(inner, values, np.array(t))
 
     def told(self, carry: SharedCarry, total: np.ndarray, answered: int) -> SharedCarry:
-        """The carry after the sum of this round was opened over so many parties.
-
-        On the grid all of this is exact where everybody answered. Where not, parties may differ in the last bit.
-        """
+        """The carry after the sum of this round was opened over so many parties."""
         scaled = total if answered == self.turns.agents else total * (self.turns.agents / answered)
         inner = Carry(carry.inner.kept, (scaled - carry.value,), carry.when[None])
         return SharedCarry(inner, carry.value, carry.when)

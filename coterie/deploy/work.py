@@ -107,19 +107,22 @@ class Work:
     def turn(self, shard: HeldShard, t: Array, carry: Carry, draw: dict) -> tuple[tuple, Array, Array]:
         """Make up for round t − 1's messages (in `carry`) and speak in round t.
 
-        Returned: what is kept, the integers, and whether to send them. Records are an argument of whatever is compiled:
+        Returned: what is kept, what leaves, and whether to send it. Records are an argument of whatever is compiled:
         as constants they would be part of the program, and so of every place where the compiler puts one.
         """
         algorithm, cfg = self._algorithm, self._cfg
         before, memory = self._parts(self._listen(t, carry))
         state, message, sent = agent.speak(algorithm, cfg, self._place, t, before, shard, draw)
         values = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(message)])
+        return tuple(jax.tree.leaves((state, memory))), self._said(values, t), sent
+
+    def _said(self, values: Array, t: Array) -> Array:
+        """What leaves of a message."""
         limit = self._limits[self.node, t]
         # The noise is on already: to cut a number at the public bound is to process what is released. One that is not
         # finite can only come of released numbers that overflowed, since a record's part is bounded: it is 0 then. To
         # stop instead would be a message that nobody has paid for.
-        numbers = to_steps(values, self._sizes[self.node, t], limit).astype(self._dtype)
-        return tuple(jax.tree.leaves((state, memory))), numbers, sent
+        return to_steps(values, self._sizes[self.node, t], limit).astype(self._dtype)
 
     def answer(self, carry: Carry) -> Float[Array, " dim"]:
         """The model after the last round's messages."""
@@ -147,6 +150,11 @@ class SharedWork(Work):
     def begin(self) -> Carry:
         """Everything before the first round: data-free."""
         return Carry(super().begin().kept, (jnp.zeros(self.count),), jnp.full(1, -1))
+
+    def _said(self, values: Array, t: Array) -> Array:
+        """The message as it is: what masks it also rounds it. The algorithm has the same number in its state, so that
+        nothing of what was rounded off stays there when the sum of the others is what is left of the total."""
+        return values
 
     def _inbox(self, c: Carry, memory: Any) -> Inbox:
         total = self._unflatten(jnp.asarray(c.heard[0]))
