@@ -71,6 +71,7 @@ class Core(abc.ABC):
         self._seen: dict[bytes, SumFrame] = {}
         self._waiting: dict[bytes, list[SumFrame]] = {}
         self._stands: set[int] = set()
+        self._stood = 0.0  # when enough of them were there
         self._fresh: dict[Key, object] = {}  # rows that go into the next transaction
         self._told: dict[tuple[int, int], float] = {}
         self._ahead: int | None = None  # who knows more than this party
@@ -266,7 +267,15 @@ class Core(abc.ABC):
                 )
                 return
         self._stands.add(frame.sender)
-        if len(self._stands) >= self.terms.threshold - 1:
+        if len(self._stands) == self.terms.threshold - 1:
+            self._stood = self.now
+        self.stand_up()
+
+    def stand_up(self) -> None:
+        """Go on once everybody answered; t − 1 are enough, but others may know more, and have a moment to say so."""
+        answers = len(self._stands)
+        waited = answers >= self.terms.threshold - 1 and self.now >= self._stood + self.terms.patience / 16
+        if not self.ready and not self.refusal and (waited or answers == self.terms.parties - 1):
             self.ready = True
             self.resume()
 

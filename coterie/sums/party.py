@@ -73,6 +73,7 @@ class SumParty(Lending):
             self.tick_agreement()
         elif not self.refusal:
             self.ask_again()
+            self.stand_up()
         return self._drain()
 
     def ask_again(self) -> None:

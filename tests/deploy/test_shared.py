@@ -81,8 +81,8 @@ def test_a_simulation_with_the_same_draws_opens_the_same_integers(undisturbed: S
     parts = np.split(np.arange(len(labels)), PARTIES)
     with jax.enable_x64(True):
         layout = make_layout(
-            network.problem, features, network.problem.encode(labels), parts, network.graph, network.mixing,
-            rounds=ROUNDS, shape=priced.shape, dtype="float64", ridge=plan.problem.ridge,
+            network.problem, features, network.problem.encode(labels, ("no", "yes")), parts, network.graph, network.mixing,
+            rounds=ROUNDS, shape=priced.shape, ridge=plan.ridge,
         )  # fmt: skip
     exchange = exchange_of(plan, priced.algorithm, network.graph, network.mixing, priced.terms)
     run = [Run(0, priced.cfg, priced.noise)]
@@ -208,7 +208,7 @@ def test_a_ledger_from_an_old_copy_refuses_to_run(setting: SharedSetting, tmp_pa
             house.bury("party-2")
             old = house.copy("party-2", tmp_path / "old")
             with pytest.raises(Crash):
-                await house.live("party-2", dies_at({"party-2": [(5, "after")]}))
+                await house.live("party-2", dies_at({"party-2": [(12, "after")]}))
             house.state["party-2"] = old
             with pytest.raises(RolledBack, match="old copy"):
                 await house.live("party-2")
