@@ -1,4 +1,4 @@
-"""The transport without the wire: greetings, resuming, order, duplicates, limits. A wire only carries bytes.
+"""The transport of rounds without the wire: resuming, order, duplicates, limits. Connections are in `calls`.
 
 **Delivery.** Every round of a party is one frame, and its outbox (its ledger) keeps all of them. At each new connection
 both ends say what they have received, and the sender goes on with the next round, oldest first. So a frame may cross
@@ -20,32 +20,27 @@ evidence, wherever two of its ears are neighbours too.
 
 from __future__ import annotations
 
-import abc
 import asyncio
-import logging
-import os
-import time
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 from coterie.deploy import hello
 from coterie.deploy.agreement import Agreement
+from coterie.deploy.calls import Calls, log
 from coterie.deploy.frames import MAGIC, SIGNATURE_BYTES, BadFrame, Misdeed, Receipt, Wire, open_frame
 from coterie.deploy.keys import PartyKeys
-from coterie.deploy.peers import Peer, Rumours
-from coterie.deploy.tally import Refusals
+from coterie.deploy.peers import Correspondent, Rumours
 from coterie.deploy.transport import AHEAD, Incoming, Link, NeighbourKnowsMore, Outbox, Timing
 
-__all__ = ["Courier", "Peer"]
+__all__ = ["Courier"]
 
 RECENT = 4  # own frames kept at hand; older ones come from the outbox
 REPEATS = 16  # frames already seen that one connection may bring: an honest one brings a few after a reconnect
 HISTORY = 1024  # rounds for which a second version of a frame is recognised as such (older ones are dropped unread)
-log = logging.getLogger("coterie.deploy")
 
 
-class Courier(abc.ABC):
+class Courier(Calls[Correspondent]):
     """The transport without the wire.
 
     Args:
@@ -74,15 +69,9 @@ class Courier(abc.ABC):
         timing: Timing | None = None,
         evidence: Callable[..., None] = lambda *_: None,
     ) -> None:
-        if keys.name != me:
-            raise ValueError(f"the keys belong to {keys.name}, not to {me}")
-        agreement.check_keys(keys.identity)
-        self.agreement, self.me, self.node, self.keys = agreement, me, agreement.index(me), keys
-        self.wire, self.timing = wire, timing or Timing()
-        self.held = {name: (held or {}).get(name, Receipt()) for name in agreement.neighbours(me)}
-        self.refused: Counter[str] = Counter()  # offences of each neighbour
-        self.refusals = Refusals()  # … and of others, with reasons
-        self.peers = {name: Peer(name, agreement.index(name)) for name in agreement.neighbours(me)}
+        super().__init__(agreement, me, keys, Correspondent, timing)
+        self.wire = wire
+        self.held = {name: (held or {}).get(name, Receipt()) for name in self.peers}
         self._rumours = Rumours(agreement, self.peers, self._accuse)
         for name, peer in self.peers.items():
             peer.digests[self.held[name].round] = self.held[name]
@@ -91,33 +80,8 @@ class Courier(abc.ABC):
         self._pushed = -1
         self._since, self._now, self._moved = 0, 0, asyncio.Event()
         self._inbox: asyncio.Queue[Incoming | None] = asyncio.Queue()
-        self._failure: NeighbourKnowsMore | None = None
-        self._dialling: list[asyncio.Task] = []
-        self._process = os.urandom(16)  # which process of this party this is
 
     # ---- the agent's side ----
-
-    @property
-    def alive(self) -> dict[str, bool]:
-        """Whether each neighbour is connected and greeted just now."""
-        return {name: bool(peer.tasks) for name, peer in self.peers.items()}
-
-    @property
-    def trouble(self) -> dict[str, str]:
-        """Why each neighbour that is not connected is not, as far as known."""
-        return {name: peer.trouble for name, peer in self.peers.items() if peer.trouble and not peer.tasks}
-
-    async def start(self) -> None:
-        """Begin to dial those neighbours that wait for this party's call."""
-        called = (p for p in self.peers.values() if self.agreement.dials(self.me, p.name))
-        self._dialling = [asyncio.create_task(self._dial(peer)) for peer in called]
-
-    async def close(self) -> None:
-        """End all connections. Wait for receipts first, if the last frame must have arrived."""
-        tasks = [*self._dialling, *(t for p in self.peers.values() for t in p.tasks)]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def push(self, round: int, frame: bytes) -> None:
         """Hand the own frame of a round, durable already, to every neighbour; returns once queued."""
@@ -174,7 +138,7 @@ class Courier(abc.ABC):
                 peer.rests = True
                 asyncio.get_running_loop().call_later(self.timing.receipt, self._tell, peer)
 
-    def _tell(self, peer: Peer) -> None:
+    def _tell(self, peer: Correspondent) -> None:
         peer.rests, peer.due = False, True
         peer.wake.set()
 
@@ -184,109 +148,31 @@ class Courier(abc.ABC):
 
     # ---- connections ----
 
-    @abc.abstractmethod
-    def connect(self, peer: Peer) -> AbstractAsyncContextManager[Link]:
-        """A new connection to a neighbour that waits for calls. The wire's part."""
+    @property
+    def longest(self) -> int:
+        """Bytes of the longest message: a frame, or news."""
+        return max(self.wire.frame_bytes, hello.LONGEST)
 
-    async def _dial(self, peer: Peer) -> None:
-        """Keep one neighbour connected."""
-        shortest, longest = self.timing.retry
-        while self._failure is None:
-            try:
-                async with self.connect(peer) as link:
-                    await self.converse(link, peer)
-            except BadFrame:
-                pass  # logged, and blocked for a while
-            except (OSError, EOFError, TimeoutError) as error:
-                self._lost(peer, error)
-            except Exception as error:  # one neighbour's trouble, whatever it is, is not the others'
-                peer.trouble = repr(error)
-                log.exception("%s: the connection to %s failed", self.me, peer.name, extra={"about": peer.name})
-            peer.delay = min(max(peer.delay * 2, shortest), longest)
-            await asyncio.sleep(max(peer.delay, peer.blocked_until - time.monotonic()))
+    def _talk(self, link: Link, peer: Correspondent, receipt: Receipt) -> tuple[Coroutine[Any, Any, None], ...]:
+        return self._read(link, peer), self._write(link, peer, receipt.round + 1)
 
-    def _lost(self, peer: Peer, error: Exception) -> None:
-        """Say why there is no connection, or no more."""
-        up = not isinstance(error, ConnectionRefusedError)
-        peer.trouble = str(error) or type(error).__name__ if up else "not up yet: nothing listens at its address"
-        log.info("%s: no connection with %s: %s", self.me, peer.name, peer.trouble, extra={"about": peer.name})
+    def _receipt_for(self, peer: Correspondent) -> Receipt:
+        return self.held[peer.name]
 
-    async def converse(self, link: Link, peer: Peer) -> None:
-        """One connection, from greeting to end; both ends run this.
+    def _greeted(self, peer: Correspondent, receipt: Receipt) -> None:
+        self._take_receipt(peer, receipt)
 
-        Returns when the connection has ended or reached its age.
-
-        Raises:
-            BadFrame: the neighbour misbehaved; it is blocked for a while.
-            OSError, EOFError, TimeoutError: the connection broke.
-        """
-        if self._failure is not None:
-            raise EOFError("stopped")
-        with ExitStack() as seat:
-            async with asyncio.timeout(self.timing.hello):
-                with self._blaming(peer):
-                    receipt = await self._greet(link, peer, seat)
-            await self._exchange(link, peer, receipt)
-
-    async def _exchange(self, link: Link, peer: Peer, receipt: Receipt) -> None:
-        """A connection after its greeting."""
-        peer.cut()  # the latest connection is the one that works
-        work = self._read(link, peer), self._write(link, peer, receipt.round + 1)
-        peer.tasks = tasks = tuple(asyncio.create_task(w) for w in work)
-        peer.delay, peer.trouble = 0.0, ""
+    def _met(self, peer: Correspondent, receipt: Receipt) -> None:
         has = f"my messages up to round {receipt.round}" if receipt.round >= 0 else "no message of mine yet"
         log.info("%s: %s is here and has %s", self.me, peer.name, has, extra={"about": peer.name})
-        try:
-            await asyncio.wait(tasks, timeout=self.timing.age, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if peer.tasks is tasks:
-                peer.cut()
-            ends = await asyncio.gather(*tasks, return_exceptions=True)
-        for end in ends:
-            if isinstance(end, Exception):
-                raise end
-        peer.offences = 0
 
-    @contextmanager
-    def _blaming(self, peer: Peer) -> Iterator[None]:
-        """Note an offence where it is found: the offender may hang up before anybody else hears of it."""
-        try:
-            yield
-        except BadFrame as error:
-            self.refused[peer.name] += 1
-            self.refusals.add(peer.name, str(error))
-            shortest, longest = self.timing.retry
-            peer.blocked_until = time.monotonic() + min(shortest * 2**peer.offences, longest)
-            peer.offences = min(peer.offences + 1, 30)
-            peer.trouble = f"refused: {error}"
-            log.warning("%s: refused %s: %s", self.me, peer.name, error, extra={"about": peer.name})
-            raise
-
-    async def _greet(self, link: Link, peer: Peer, seat: ExitStack) -> Receipt:
-        """Both openings and both hellos; takes the neighbour's seat until `seat` is closed."""
-        plan, key = self.agreement.plan_hash, self.agreement.frame_keys
-        mine = hello.make_opening(plan, self.node, self._process)
-        await link.write(mine)
-        theirs = await _next(link)
-        hello.check_opening(theirs, plan, peer.node)
-        other = not peer.sit(hello.process_of(theirs), seat)
-        await link.write(hello.make_hello(self.keys.frame_key, mine, theirs, self.held[peer.name], other))
-        receipt, busy = hello.check_hello(await _next(link), key[peer.node], mine, theirs)
-        self._check_receipt(peer, receipt)
-        if other or busy:
-            log.warning("%s: %s: another process of %s is connected", self.me, peer.name,
-                        peer.name if other else "mine", extra={"about": peer.name})  # fmt: skip
-            raise EOFError("another process is connected")
-        self._take_receipt(peer, receipt)
-        return receipt
-
-    def _take_receipt(self, peer: Peer, receipt: Receipt) -> None:
+    def _take_receipt(self, peer: Correspondent, receipt: Receipt) -> None:
         self._check_receipt(peer, receipt)
         peer.theirs = receipt
         peer.news.set()
         peer.news = asyncio.Event()
 
-    def _check_receipt(self, peer: Peer, receipt: Receipt) -> None:
+    def _check_receipt(self, peer: Correspondent, receipt: Receipt) -> None:
         """Believe a receipt that proves itself; stop for good if it proves that my ledger is not the latest."""
         if not receipt.proven(self.agreement.frame_keys[self.node], self.agreement.plan_hash, self.node):
             raise BadFrame(f"its receipt for round {receipt.round} is invented")
@@ -305,7 +191,7 @@ class Courier(abc.ABC):
             peer.cut()
             peer.news.set()
 
-    async def _write(self, link: Link, peer: Peer, round: int) -> None:
+    async def _write(self, link: Link, peer: Correspondent, round: int) -> None:
         """Send every pushed frame from `round` on, and news of what is kept here."""
         while self._failure is None:
             while round <= self._pushed:
@@ -323,7 +209,7 @@ class Courier(abc.ABC):
             await peer.wake.wait()
             peer.wake.clear()
 
-    async def _read(self, link: Link, peer: Peer) -> None:
+    async def _read(self, link: Link, peer: Correspondent) -> None:
         repeats = 0
         with self._blaming(peer):
             while (data := await link.read()) is not None:
@@ -338,21 +224,21 @@ class Courier(abc.ABC):
                 if repeats > REPEATS:
                     raise BadFrame("repeats itself without end")
 
-    def _take_news(self, peer: Peer, receipt: Receipt) -> bool:
+    def _take_news(self, peer: Correspondent, receipt: Receipt) -> bool:
         """A receipt after the greeting; False, and nothing more is done, if it says nothing new."""
         if peer.theirs is not None and receipt.kept <= peer.theirs.kept and receipt.round <= peer.theirs.round:
             return False
         self._take_receipt(peer, receipt)
         return True
 
-    def _accuse(self, liar: Peer, reason: str, *signed: Receipt) -> None:
+    def _accuse(self, liar: Correspondent, reason: str, *signed: Receipt) -> None:
         """Name a neighbour that has signed two frames for one round; both signatures prove it."""
         self.refused[liar.name] += 1
         self.refusals.add(liar.name, reason)
         log.error("%s: %s %s", self.me, liar.name, reason, extra={"about": liar.name})
         self._evidence(liar.name, reason, b"", *signed)
 
-    async def _admit(self, peer: Peer, data: bytes) -> bool:
+    async def _admit(self, peer: Correspondent, data: bytes) -> bool:
         """Take in a frame; False if it was here already."""
         try:
             frame = open_frame(data, self.agreement.frame_keys, self.agreement.plan_hash, self.wire, peer.node)
@@ -379,9 +265,3 @@ class Courier(abc.ABC):
             peer.waiting += 1
             self._inbox.put_nowait(Incoming(peer.name, frame.round, frame, data))
         return True
-
-
-async def _next(link: Link) -> bytes:
-    if (data := await link.read()) is None:
-        raise EOFError("ended during the greeting")
-    return data

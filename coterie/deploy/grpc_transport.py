@@ -34,18 +34,20 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 import grpc
 from cryptography import x509
 
-from coterie.deploy import hello
 from coterie.deploy.agreement import Agreement
-from coterie.deploy.courier import Courier, Peer, log
+from coterie.deploy.calls import Calls, P, log
+from coterie.deploy.courier import Courier
 from coterie.deploy.door import Door, listening_sockets
 from coterie.deploy.frames import BadFrame
 from coterie.deploy.host import handed_over
 from coterie.deploy.keys import Identity
+from coterie.deploy.peers import Correspondent
+from coterie.deploy.post import PostOffice, Relay
 from coterie.deploy.transport import Link
 from coterie.errors import InputError
 from coterie.names import host_and_port, route_name
 
-__all__ = ["METHOD", "GrpcTransport", "admit", "asked_for"]
+__all__ = ["METHOD", "GrpcPost", "GrpcTransport", "GrpcWire", "admit", "asked_for"]
 
 SERVICE, NAME = "coterie.Edge", "Talk"
 METHOD = f"/{SERVICE}/{NAME}"
@@ -79,11 +81,11 @@ def _reason(error: BaseException) -> str:
     return str(details() if callable(details) else error)
 
 
-def admit(courier: Courier, context: dict[str, Sequence[bytes]]) -> Peer:
+def admit(calls: Calls[P], context: dict[str, Sequence[bytes]]) -> P:
     """The neighbour that an authenticated connection belongs to; BadFrame with the reason if it is none.
 
     Args:
-        courier: who is called.
+        calls: who is called.
         context: gRPC's `auth_context()`: what TLS has verified of the caller.
     """
     pem = context.get("x509_pem_cert")
@@ -94,13 +96,13 @@ def admit(courier: Courier, context: dict[str, Sequence[bytes]]) -> Peer:
         identity.check_dates()  # a resumed TLS session is not verified again
     except ValueError as error:
         raise BadFrame(str(error)) from None
-    party = courier.agreement.identify(identity.pin)
+    party = calls.agreement.identify(identity.pin)
     if party is None:
         raise BadFrame(f"the key of the certificate of {identity.name!r} is not in the agreement")
     if party.name != identity.name:
         raise BadFrame(f"the certificate names {identity.name!r}, its key belongs to {party.name!r}")
-    peer = courier.peers.get(party.name)
-    if peer is None or not courier.agreement.dials(party.name, courier.me):
+    peer = calls.peers.get(party.name)
+    if peer is None or not calls.agreement.dials(party.name, calls.me):
         raise BadFrame(f"{party.name} has no call to make here")
     peer.expires = identity.certificate.not_valid_after_utc
     return peer
@@ -111,8 +113,8 @@ def asked_for(identity: Identity, agreement: Agreement) -> str:
     return route_name(agreement.plan_hash, identity.name) if identity.routed else identity.name
 
 
-class GrpcTransport(Courier):
-    """The transport of a deployment. Arguments as `Courier`, and
+class GrpcWire(Calls[P]):
+    """The wire of a deployment. Arguments as the conversation that is carried, and
 
     Args:
         listen: host:port to bind, where it differs from the address that others call (behind a router).
@@ -130,10 +132,9 @@ class GrpcTransport(Courier):
         self._door: Door | None = None
         self._strangers: dict[bytes, tuple[int, float]] = {}  # certificate → refusals, and until when it must wait
         self._stamp, self._served = self.keys.stamp, b""  # of the file that was read last; what callers are shown
-        largest = max(self.wire.frame_bytes, hello.LONGEST)
         self._options: list[tuple[str, object]] = [
-            ("grpc.max_receive_message_length", largest),
-            ("grpc.max_send_message_length", largest),
+            ("grpc.max_receive_message_length", self.longest),
+            ("grpc.max_send_message_length", self.longest),
             ("grpc.compression_enabled_algorithms_bitset", 1),  # none: a few bytes could stand for gigabytes …
             ("grpc.per_message_decompression", 0),  # … and older versions count only after unpacking
             ("grpc.http2.max_frame_size", 2**20),  # 15 % less work on a frame of 4 MB
@@ -262,12 +263,12 @@ class GrpcTransport(Courier):
 
     # ---- calling ----
 
-    def connect(self, peer: Peer) -> AbstractAsyncContextManager[Link]:
+    def connect(self, peer: P) -> AbstractAsyncContextManager[Link]:
         """A new stream to a neighbour, whose key was checked."""
         return self._call(peer)
 
     @asynccontextmanager
-    async def _call(self, peer: Peer) -> AsyncIterator[Link]:
+    async def _call(self, peer: P) -> AsyncIterator[Link]:
         self._refresh()
         try:
             self.keys.identity.check_dates()
@@ -290,7 +291,7 @@ class GrpcTransport(Courier):
             finally:
                 call.cancel()
 
-    async def _verified(self, peer: Peer, address: str) -> tuple[Identity, str]:
+    async def _verified(self, peer: P, address: str) -> tuple[Identity, str]:
         """Whom a neighbour's certificate names, after checking authority, dates, name and pin; and where it answered.
 
         Of a name with several addresses, IPv6 or IPv4, the first that answers is taken; each has its part of the time.
@@ -322,7 +323,7 @@ class GrpcTransport(Courier):
         peer.expires = identity.certificate.not_valid_after_utc
         return identity, f"ipv6:[{place}]:{port}" if ":" in place else f"ipv4:{place}:{port}"
 
-    async def _shown(self, peer: Peer, place: str, port: int, context: ssl.SSLContext) -> bytes:
+    async def _shown(self, peer: P, place: str, port: int, context: ssl.SSLContext) -> bytes:
         """The certificate that is shown at an address, verified by TLS."""
         route = route_name(self.agreement.plan_hash, peer.name)
         _, writer = await asyncio.open_connection(place, port, ssl=context, server_hostname=route)
@@ -330,6 +331,14 @@ class GrpcTransport(Courier):
             return writer.get_extra_info("ssl_object").getpeercert(binary_form=True)  # type: ignore[no-any-return]
         finally:
             writer.transport.abort()
+
+
+class GrpcTransport(GrpcWire[Correspondent], Courier):
+    """Rounds of frames over gRPC. Arguments as `Courier` and `GrpcWire`."""
+
+
+class GrpcPost(GrpcWire[Relay], PostOffice):
+    """Packets over gRPC. Arguments as `PostOffice` and `GrpcWire`."""
 
 
 def _literal(place: tuple) -> str:

@@ -15,7 +15,8 @@ A party that is connected to another process of the same neighbour answers *busy
 received, which may tell it that its ledger is an old copy, and is not let in. So of two processes that run on copies of
 one ledger only one can speak to a neighbour, and none speaks before it has met all of them.
 
-Nothing that follows is read before this is done.
+A conversation of another kind (`post`) begins in the same way, with hellos that name no round and are signed for that
+kind. Nothing that follows is read before this is done.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from coterie.deploy.frames import BadFrame, Receipt
 from coterie.deploy.peers import Rumour
 from coterie.deploy.protocol import PROTOCOL
 
-__all__ = ["BUSY", "HELLO", "LONGEST", "MOST_RUMOURS", "OPENING", "RECEIPT", "RUMOURS", "check_hello", "check_opening",
-           "make_hello", "make_opening", "pack_receipt", "pack_rumours", "process_of", "unpack_receipt",
-           "unpack_rumours"]  # fmt: skip
+__all__ = ["BUSY", "HELLO", "LONGEST", "MOST_RUMOURS", "OPENING", "PACKETS", "RECEIPT", "ROUNDS", "RUMOURS",
+           "check_hello", "check_opening", "make_hello", "make_opening", "pack_receipt", "pack_rumours", "process_of",
+           "unpack_receipt", "unpack_rumours"]  # fmt: skip
 
 OPENING, HELLO, BUSY, RECEIPT, RUMOURS = (b"CTR%c%c\0\0\0" % (kind, PROTOCOL) for kind in b"OHBRG")
 _OPENING = struct.Struct("<8s32sI16s32s")
-_DOMAIN = b"coterie hello\0"
+ROUNDS, PACKETS = b"coterie hello\0", b"coterie post hello\0"  # the conversations: what a hello is signed for
 LONGEST = 2048  # no message of this page is longer
 MOST_RUMOURS = 16
 _RUMOUR = 4 + len(Receipt().pack())
@@ -66,19 +67,22 @@ def process_of(opening: bytes) -> bytes:
     return _OPENING.unpack(opening)[3]
 
 
-def make_hello(key: Ed25519PrivateKey, mine: bytes, theirs: bytes, receipt: Receipt, busy: bool = False) -> bytes:
+def make_hello(key: Ed25519PrivateKey, mine: bytes, theirs: bytes, receipt: Receipt, busy: bool = False,
+               domain: bytes = ROUNDS) -> bytes:  # fmt: skip
     """Answer the other's opening: what I have received from it, signed over both openings."""
     body = (BUSY if busy else HELLO) + receipt.pack()
-    return body + key.sign(_DOMAIN + mine + theirs + body)
+    return body + key.sign(domain + mine + theirs + body)
 
 
-def check_hello(data: bytes, key: VerifyKey, mine: bytes, theirs: bytes) -> tuple[Receipt, bool]:
+def check_hello(
+    data: bytes, key: VerifyKey, mine: bytes, theirs: bytes, domain: bytes = ROUNDS
+) -> tuple[Receipt, bool]:
     """The receipt in the other's hello, if its frame key signed it for these two openings; and whether it is busy."""
     body, signature = data[:-64], data[-64:]
     if not body.startswith((HELLO, BUSY)):
         raise BadFrame(f"not a hello of protocol {PROTOCOL}")
     try:
-        key.verify(_DOMAIN + theirs + mine + body, signature)
+        key.verify(domain + theirs + mine + body, signature)
     except (BadSignatureError, ValueError):  # a signature of another length
         raise BadFrame("its hello is not signed by its frame key for this connection") from None
     return Receipt.unpack(body[len(HELLO) :]), body.startswith(BUSY)

@@ -1,4 +1,4 @@
-"""A neighbour as the courier knows it, and what neighbours tell each other about a third one."""
+"""A neighbour as connections know it and as rounds of frames do, and what neighbours tell each other about a third."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from coterie.deploy.agreement import Agreement
 from coterie.deploy.frames import BadFrame, Receipt
 
-__all__ = ["Peer", "Rumour", "Rumours"]
+__all__ = ["Correspondent", "Peer", "Rumour", "Rumours"]
 
 RUMOURS = 256  # that wait to be told to one neighbour; the oldest are dropped
 CLAIMS = 1024  # rumours that wait for the frame they are about
@@ -28,22 +28,14 @@ class Rumour(NamedTuple):
 
 @dataclass(eq=False)
 class Peer:
-    """A neighbour, as the courier knows it."""
+    """A neighbour, whatever is said to it."""
 
     name: str
     node: int
     wake: asyncio.Event = field(default_factory=asyncio.Event)  # there may be something to write
-    news: asyncio.Event = field(default_factory=asyncio.Event)  # a receipt came
-    theirs: Receipt | None = None  # what it has of mine
     tasks: tuple[asyncio.Task, ...] = ()  # of the connection in use
-    waiting: int = 0  # its frames that the agent has not pulled yet
-    due: bool = False  # it should hear now what is kept here …
-    rests: bool = False  # … or in a moment, with what is kept until then
-    digests: dict[int, Receipt] = field(default_factory=dict)  # of its latest frames: what it has signed
     trouble: str = ""  # why it is not connected
     expires: dt.datetime | None = None  # its certificate, as last shown
-    rumours: deque[Rumour] = field(default_factory=lambda: deque(maxlen=RUMOURS))  # what to tell it of others' frames
-    told: dict[str, int] = field(default_factory=dict)  # the last round that it told of each other neighbour
     delay: float = 0.0  # before dialling it again
     offences: int = 0
     blocked_until: float = 0.0
@@ -69,6 +61,20 @@ class Peer:
         self.tasks = ()
 
 
+@dataclass(eq=False)
+class Correspondent(Peer):
+    """A neighbour with which rounds of frames are exchanged."""
+
+    news: asyncio.Event = field(default_factory=asyncio.Event)  # a receipt came
+    theirs: Receipt | None = None  # what it has of mine
+    waiting: int = 0  # its frames that the agent has not pulled yet
+    due: bool = False  # it should hear now what is kept here …
+    rests: bool = False  # … or in a moment, with what is kept until then
+    digests: dict[int, Receipt] = field(default_factory=dict)  # of its latest frames: what it has signed
+    rumours: deque[Rumour] = field(default_factory=lambda: deque(maxlen=RUMOURS))  # what to tell it of others' frames
+    told: dict[str, int] = field(default_factory=dict)  # the last round that it told of each other neighbour
+
+
 class Rumours:
     """Compares what neighbours that hear each other have received from a third one.
 
@@ -78,13 +84,13 @@ class Rumours:
         accuse: called with a neighbour that has signed two frames for one round, what it did, and both receipts.
     """
 
-    def __init__(self, agreement: Agreement, peers: Mapping[str, Peer], accuse: Callable[..., None]):
+    def __init__(self, agreement: Agreement, peers: Mapping[str, Correspondent], accuse: Callable[..., None]):
         self._agreement, self._peers, self._accuse = agreement, peers, accuse
         around = {name: agreement.neighbours(name) for name in peers}
         self._common = {x: [peers[y] for y in peers if y in around[x]] for x in peers}
         self._claims: dict[tuple[str, int], tuple[str, Receipt]] = {}  # about frames that are not here yet
 
-    def arrived(self, peer: Peer, receipt: Receipt) -> None:
+    def arrived(self, peer: Correspondent, receipt: Receipt) -> None:
         """A frame came: those who hear the same neighbour are told with the next message to them."""
         for other in self._common[peer.name]:
             other.rumours.append(Rumour(peer.node, receipt))
@@ -92,7 +98,7 @@ class Rumours:
         if claim.digest != receipt.digest and self._is_proven(peer, claim):
             self._name(peer, receipt, claim, teller)
 
-    def hear(self, teller: Peer, rumour: Rumour) -> bool:
+    def hear(self, teller: Correspondent, rumour: Rumour) -> bool:
         """Compare a rumour with what came here; False if its teller has told as much before, BadFrame if it lies."""
         receipt, parties = rumour.receipt, self._agreement.parties
         about = self._peers.get(parties[rumour.node].name) if rumour.node < len(parties) else None
@@ -111,10 +117,10 @@ class Rumours:
             self._name(about, mine, receipt, teller.name)
         return True
 
-    def _is_proven(self, about: Peer, receipt: Receipt) -> bool:
+    def _is_proven(self, about: Correspondent, receipt: Receipt) -> bool:
         return receipt.proven(self._agreement.frame_keys[about.node], self._agreement.plan_hash, about.node)
 
-    def _name(self, liar: Peer, mine: Receipt, theirs: Receipt, teller: str) -> None:
+    def _name(self, liar: Correspondent, mine: Receipt, theirs: Receipt, teller: str) -> None:
         self._accuse(
             liar, f"signed two frames for round {mine.round}: one came here, another to {teller}", mine, theirs
         )

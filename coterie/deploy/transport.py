@@ -41,6 +41,7 @@ class Timing:
         retry: shortest and longest wait before dialling again.
         receipt: within which news of what was stored goes to the sender; of the last round it goes at once.
         keepalive: between signs of life on an idle connection.
+        route: for which a packet waits for a way to its receiver (`post`).
     """
 
     hello: float = 10.0
@@ -48,6 +49,7 @@ class Timing:
     retry: tuple[float, float] = (0.05, 10.0)
     receipt: float = 0.5
     keepalive: float = 20.0
+    route: float = 10.0
 
 
 class Link(Protocol):

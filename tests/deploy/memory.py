@@ -1,4 +1,4 @@
-"""The wire of the tests: the same courier between parties of one process, with links that can be cut."""
+"""The wire of the tests: the same conversations between parties of one process, with links that can be cut."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from coterie.deploy.courier import Courier, Peer
+from coterie.deploy.calls import Calls, P
+from coterie.deploy.courier import Courier
 from coterie.deploy.frames import BadFrame
+from coterie.deploy.peers import Correspondent
+from coterie.deploy.post import PostOffice, Relay
 from coterie.deploy.transport import Link
 
-__all__ = ["MemoryNetwork", "MemoryTransport"]
+__all__ = ["MemoryNetwork", "MemoryPost", "MemoryTransport"]
 
 ROOM = 8  # messages on their way in one direction
 
@@ -67,7 +70,7 @@ class MemoryNetwork:
     """Who can be reached, and which links are down."""
 
     def __init__(self) -> None:
-        self.listening: dict[str, MemoryTransport] = {}
+        self.listening: dict[str, MemoryWire[Any]] = {}
         self.down: set[frozenset[str]] = set()
         self._links: dict[frozenset[str], list[MemoryLink]] = {}
         self._tasks: set[asyncio.Task] = set()
@@ -96,8 +99,8 @@ class MemoryNetwork:
         return mine
 
 
-class MemoryTransport(Courier):
-    """A party on a `MemoryNetwork`. Takes `Courier`'s arguments and the network."""
+class MemoryWire(Calls[P]):
+    """A party on a `MemoryNetwork`. Takes the conversation's arguments and the network."""
 
     def __init__(self, *arguments: Any, network: MemoryNetwork, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -114,7 +117,7 @@ class MemoryTransport(Courier):
         self.network.listening.pop(self.me, None)
         await super().close()
 
-    def connect(self, peer: Peer) -> AbstractAsyncContextManager[Link]:
+    def connect(self, peer: P) -> AbstractAsyncContextManager[Link]:
         """A new connection to a neighbour."""
 
         @asynccontextmanager
@@ -138,3 +141,11 @@ class MemoryTransport(Courier):
             pass  # logged where it happened; the caller may try again
         finally:
             link.close()
+
+
+class MemoryTransport(MemoryWire[Correspondent], Courier):
+    """Rounds of frames on a `MemoryNetwork`."""
+
+
+class MemoryPost(MemoryWire[Relay], PostOffice):
+    """Packets on a `MemoryNetwork`."""

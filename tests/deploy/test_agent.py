@@ -15,9 +15,9 @@ import pytest
 from coterie.algorithms.laws import Grid
 from coterie.deploy import agent as agent_module
 from coterie.deploy.agent import Agent, GaveUp
-from coterie.deploy.courier import Peer
 from coterie.deploy.frames import seal
 from coterie.deploy.ledger import read
+from coterie.deploy.peers import Peer
 from coterie.deploy.transport import NeighbourKnowsMore
 from coterie.deploy.trial import Trial, make_trial
 from coterie.drivers.simulate import Run, simulate

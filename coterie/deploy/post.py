@@ -1,0 +1,521 @@
+"""Packets from any party to any others, handed on by those between them, over the connections of the graph.
+
+**A packet** is a set of receivers and a payload that nobody on the way looks into: it carries its author's signature,
+which the receiver checks. A relay takes out what is for itself and hands the rest on, one copy for each neighbour on
+the way (`routes`); so a packet to everybody crosses each edge of a tree once.
+
+    packet   "CTRP" protocol, zero, hops 2, length 4, identity 8, receivers ⌈N/8⌉, payload     one or more in a message
+    taken    "CTRA" protocol, 3 zeros, packets taken 8, allowance 8
+
+**Delivery** is best effort, since any relay may die with what it holds; whoever needs an answer asks again. But what
+went into a connection that breaks before the other end has said *taken* goes again by the present way, and what has no
+way waits for one, for `Timing.route`. So only what a dying party had taken is lost. What comes twice by this is handed
+over once while it is remembered, and hardly multiplies: a relay hands on what one neighbour brings once. `hops` ends
+what would go round in circles while views differ.
+
+**Limits.** What waits here for the sake of one neighbour, or of this party, has a room. A neighbour is told how much it
+may send (*allowance*, in bytes, `OVERHEAD` for each packet), never more than is left of its room, so one that floods
+fills its own room only; and from what waits for a neighbour, each room has its turn. An agent that is busy does not
+hold up what only passes here, unless very much waits for it. A connection itself is always read, so that news of ways
+gets through. Own packets leave room for one that passes, or a ring full of them would jam.
+A neighbour that takes nothing for half of `Timing.route` is cut off for a while, as is one that brings packets that are
+none or beyond its allowance, or notices that nobody honest hands on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import struct
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Collection, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+from coterie.deploy import hello
+from coterie.deploy.agreement import Agreement
+from coterie.deploy.calls import Calls
+from coterie.deploy.door import RateLimit
+from coterie.deploy.frames import BadFrame, Receipt
+from coterie.deploy.keys import PartyKeys
+from coterie.deploy.peers import Peer
+from coterie.deploy.protocol import PROTOCOL
+from coterie.deploy.routes import NOTICE, View
+from coterie.deploy.transport import Link, Timing
+
+__all__ = ["PostOffice", "Relay"]
+
+PACKET = b"CTRP%c" % PROTOCOL
+TAKEN = b"CTRA%c\0\0\0" % PROTOCOL
+_HEAD = struct.Struct("<5sBHI8s")
+_TAKEN = struct.Struct("<8sQQ")
+ROOM, OWN_ROOM = 1 << 23, 1 << 25  # bytes that wait to be handed on, of a neighbour and of this party
+MAIL = 1 << 25  # bytes from a neighbour that wait to be received here; more of it counts as if to be handed on
+OVERHEAD = 512  # bytes that a packet counts for beyond its length, so that rooms bound their number too
+BATCH = 1 << 16  # bytes of small packets that travel as one message
+OFTEN = 64  # packets after which the sender is told at once that they are taken
+SEEN = 1 << 13  # packets that are remembered, of each neighbour and of those handed over
+PAUSE = 0.05  # seconds between two notices of one author to one neighbour …
+AT_ONCE, BURST = 16.0, 256.0  # … of which as many are told without a pause, and may come at once after a hold-up
+AGAIN = 30.0  # seconds after which a copyy says again what it is connected to
+
+
+@dataclass(eq=False)
+class Room:
+    """What waits here for one neighbour's sake."""
+
+    most: int
+    freed: Callable[[], None]
+    used: int = 0
+    mail: int = 0  # for this party, and not received yet
+    held: dict[Parcel, None] = field(default_factory=dict)  # to be handed on, oldest first
+
+
+@dataclass(eq=False)
+class Parcel:
+    """A payload on its way, which may have parted into several."""
+
+    identity: bytes
+    payload: bytes
+    room: Room
+    size: int  # what it counts for in its room
+    due: float  # when it is given up
+    copies: int = 1
+
+
+class Copy(NamedTuple):
+    """A parcel for some of its receivers."""
+
+    parcel: Parcel
+    to: int
+    hops: int
+
+
+@dataclass(eq=False)
+class Line:
+    """One connection: what was sent and not taken yet, what was received and how much of it the other end knows."""
+
+    flying: deque[Copy] = field(default_factory=deque)
+    spent: int = 0  # of the allowance
+    allowed: int = 0
+    taken: int = 0  # packets
+    got: int = 0
+    got_size: int = 0
+    told: tuple[int, int] = (0, 0)  # packets taken here, and the other's allowance
+    due: bool = True  # to tell it …
+    rests: bool = False  # … or in a moment
+    moved: float = 0.0  # when it took something
+
+
+@dataclass(eq=False)
+class Relay(Peer):
+    """A neighbour to which packets are handed."""
+
+    line: Line = field(default_factory=Line)
+    queues: OrderedDict[Room, deque[Copy]] = field(default_factory=OrderedDict)
+    seen: OrderedDict[tuple[bytes, int], int] = field(default_factory=OrderedDict)  # what it brought, and for whom
+    news: dict[int, None] = field(default_factory=dict)  # authors of notices that it has not been told
+    ready: bool = False  # it has room for packets, or had a while ago
+
+    def put(self, copy: Copy) -> None:
+        """Let a copy wait for its turn."""
+        self.queues.setdefault(copy.parcel.room, deque()).append(copy)
+        self.wake.set()
+
+    def pop(self, but: Room | None = None) -> Copy | None:
+        """The copy whose turn it is: each room's in turn, but for one."""
+        while room := next((room for room in self.queues if room is not but), None):
+            copy = self.queues[room].popleft()
+            self.queues.move_to_end(room)
+            if not self.queues[room]:
+                del self.queues[room]
+            if copy.parcel in room.held:
+                return copy
+        return None
+
+    def unpop(self, copy: Copy) -> None:
+        """Put a copy back to where it was."""
+        room = copy.parcel.room
+        self.queues.setdefault(room, deque()).appendleft(copy)
+        self.queues.move_to_end(room, last=False)
+
+
+class PostOffice(Calls[Relay]):
+    """Packets without the wire.
+
+    Args:
+        agreement: the graph, and who is who.
+        me: this party's name.
+        keys: its folder, opened.
+        largest: bytes of the largest payload that anybody may send.
+        timing: see `Timing`.
+    """
+
+    domain = hello.PACKETS
+
+    def __init__(
+        self, agreement: Agreement, me: str, keys: PartyKeys, *, largest: int, timing: Timing | None = None
+    ) -> None:
+        super().__init__(agreement, me, keys, Relay, timing)
+        self.largest = largest
+        self.view = View(agreement, self.node, keys.frame_key)
+        self.sent = {"own": 0, "relayed": 0, "upkeep": 0}  # bytes on connections
+        self.lost: Counter[str] = Counter()  # packets that were given up here, and why
+        self._head = _HEAD.size + self.view.bytes
+        self._by_node = {peer.node: peer for peer in self.peers.values()}
+        self._emptied = asyncio.Event()
+        least = 4 * self._size(largest)
+        self._own = Room(max(OWN_ROOM, least), self._emptied.set)
+        self._rooms = {p: Room(max(ROOM, least), partial(self._owe, p)) for p in self.peers.values()}
+        self._inbox: asyncio.Queue[tuple[bytes, Relay]] = asyncio.Queue()
+        self._delivered: OrderedDict[tuple[bytes, int], int] = OrderedDict()
+        self._stuck: deque[Copy] = deque()  # without a way
+        self._found: list[tuple[Relay, int]] | None = []
+        self._calm, self._pace = RateLimit(1 / PAUSE, AT_ONCE), RateLimit(2 / PAUSE, BURST)
+        self._keeping: asyncio.Task | None = None
+
+    # ---- the agent's side ----
+
+    @property
+    def reachable(self) -> frozenset[int]:
+        """Nodes of the other parties to which there is a way just now."""
+        return frozenset(node for node in range(len(self.view.notices)) if any(to >> node & 1 for _, to in self._ways))
+
+    async def start(self) -> None:
+        """Begin to dial."""
+        self._keeping = asyncio.create_task(self._keep())
+        await super().start()
+
+    async def close(self) -> None:
+        """End all connections, and give up what has not left."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
+        await super().close()
+
+    def send(self, to: Collection[int], data: bytes) -> None:
+        """Queue one packet for these other parties; the oldest own ones are given up for it where there is no room."""
+        if wrong := [node for node in to if node == self.node or not 0 <= node < len(self.view.notices)]:
+            raise ValueError(f"node {wrong[0]} is this party, or none of {len(self.view.notices)}")
+        if len(data) > self.largest:
+            raise ValueError(f"a payload of {len(data)} bytes, the largest agreed on is {self.largest}")
+        if to:
+            bits = sum({1 << node for node in to})
+            self._enter(Copy(self._parcel(os.urandom(8), bytes(data), self._own), bits, len(self.view.notices)))
+            while self._own.used > self._own.most:
+                self._give_up(next(iter(self._own.held)), "no room")
+
+    async def receive(self) -> bytes:
+        """The payload of the next packet for this party. Whoever handed it on may have altered it."""
+        payload, peer = await self._inbox.get()
+        self._rooms[peer].mail -= self._size(len(payload))
+        self._owe(peer)
+        return payload
+
+    async def flush(self) -> None:
+        """Wait until every own packet was taken by a neighbour, or given up."""
+        while self._own.held:
+            self._emptied.clear()
+            await self._emptied.wait()
+
+    # ---- ways ----
+
+    @property
+    def _up(self) -> int:
+        return sum(1 << peer.node for peer in self.peers.values() if peer.tasks and peer.ready)
+
+    def _changed(self) -> None:
+        """This party is connected to others than before, or may be: say so, and look for ways again."""
+        if self._up != self.view.notices[self.node].up:
+            self._declare()
+        self._look()
+
+    def _declare(self) -> None:
+        self.view.declare(self._up)
+        self._spread(self.node)
+
+    def _spread(self, author: int, teller: Relay | None = None) -> None:
+        for peer in self.peers.values():
+            if peer is not teller:
+                peer.news[author] = None
+                peer.wake.set()
+
+    @property
+    def _ways(self) -> list[tuple[Relay, int]]:
+        """Neighbours, and to whom they are the way."""
+        if self._found is None:
+            self._found = [(self._by_node[node], to) for node, to in self.view.ways(self._up).items()]
+        return self._found
+
+    def _look(self) -> None:
+        """Find the ways anew, and go on with what waits for one."""
+        self._found = None
+        stuck, self._stuck = self._stuck, deque()
+        for copy in stuck:
+            self._send_on(copy)
+
+    def _hear(self, peer: Relay, data: bytes) -> None:
+        """A notice."""
+        author = self.view.author(data)
+        if not self._pace.take(f"{peer.name} {author}", time.monotonic()):
+            raise BadFrame(f"tells of node {author} without end")
+        if self.view.hear(data):
+            if author == self.node:
+                self._declare()
+            else:
+                self._spread(author, peer)
+                self._look()
+
+    # ---- packets ----
+
+    def _size(self, payload: int) -> int:
+        return OVERHEAD + self._head + payload
+
+    def _parcel(self, identity: bytes, payload: bytes, room: Room) -> Parcel:
+        due = time.monotonic() + self.timing.route
+        return Parcel(identity, payload, room, self._size(len(payload)), due)
+
+    def _enter(self, copy: Copy) -> None:
+        """Take a copy into its room, and send it on."""
+        parcel = copy.parcel
+        parcel.room.used += parcel.size
+        parcel.room.held[parcel] = None
+        self._send_on(copy)
+
+    def _send_on(self, copy: Copy) -> None:
+        """Put a copy into the queues of the neighbours on its way; what has no way waits."""
+        parcel, to, hops = copy
+        if parcel not in parcel.room.held:
+            return
+        for peer, there in self._ways:
+            if some := to & there:
+                to ^= some
+                parcel.copies += 1
+                peer.put(Copy(parcel, some, hops))
+        if to:
+            self._stuck.append(Copy(parcel, to, hops))
+        else:
+            self._done(parcel)
+
+    def _done(self, parcel: Parcel) -> None:
+        """One copy of it needs no more care."""
+        parcel.copies -= 1
+        if not parcel.copies:
+            self._leave(parcel)
+
+    def _give_up(self, parcel: Parcel, why: str) -> None:
+        self.lost[why] += 1
+        self._leave(parcel)
+
+    def _leave(self, parcel: Parcel) -> None:
+        """Forget a parcel; the queues pass over what is left of it."""
+        room = parcel.room
+        if parcel in room.held:
+            del room.held[parcel]
+            room.used -= parcel.size
+            parcel.payload = b""
+            room.freed()
+
+    def _take(self, peer: Relay, line: Line, data: bytes, at: int) -> int:
+        """Take in the packet at a place of a message; where the next one begins."""
+        if len(data) < at + self._head:
+            raise BadFrame("a packet without its head")
+        start, zero, hops, length, identity = _HEAD.unpack_from(data, at)
+        count, at = len(self.view.notices), at + _HEAD.size
+        to, at = int.from_bytes(data[at : at + self.view.bytes], "little"), at + self.view.bytes
+        if start != PACKET or zero:
+            raise BadFrame(f"not a packet of protocol {PROTOCOL}")
+        if not 1 <= hops <= count:
+            raise BadFrame(f"a packet with {hops} hops left, expected 1 to {count}")
+        if not to or to >> count or to >> peer.node & 1:
+            raise BadFrame("a packet for nobody, for an unknown party or for its own sender")
+        if length > self.largest or len(data) < at + length:
+            raise BadFrame(f"a payload of {length} bytes, expected up to {min(self.largest, len(data) - at)}")
+        line.got, line.got_size = line.got + 1, line.got_size + self._size(length)
+        if line.got_size > line.told[1]:
+            raise BadFrame("sends more than it is allowed to")
+        payload = data[at : at + length]
+        key = identity, hash(payload)
+        fresh = to & ~_recall(peer.seen, key, to)
+        if fresh >> self.node & 1 and not _recall(self._delivered, key, 1):
+            self._rooms[peer].mail += self._size(length)
+            self._inbox.put_nowait((payload, peer))
+        fresh &= ~(1 << self.node)
+        if fresh and hops > 1:
+            self._enter(Copy(self._parcel(identity, payload, self._rooms[peer]), fresh, hops - 1))
+        elif fresh:
+            self.lost["too many hops"] += 1
+        self._owe(peer)
+        return at + length
+
+    def _pack(self, copy: Copy) -> bytes:
+        parcel, to, hops = copy
+        head = _HEAD.pack(PACKET, 0, hops, len(parcel.payload), parcel.identity)
+        return b"".join((head, to.to_bytes(self.view.bytes, "little"), parcel.payload))
+
+    # ---- connections ----
+
+    @property
+    def longest(self) -> int:
+        """Bytes of the longest message."""
+        return max(self._head + self.largest, BATCH, hello.LONGEST)
+
+    def _talk(self, link: Link, peer: Relay, receipt: Receipt) -> tuple[Coroutine[Any, Any, None], ...]:
+        peer.line = line = Line(moved=time.monotonic())
+        return self._read(link, peer, line), self._write(link, peer, line)
+
+    def _met(self, peer: Relay, receipt: Receipt) -> None:
+        super()._met(peer, receipt)
+        peer.news = {author: None for author, notice in enumerate(self.view.notices) if notice.data}
+        peer.wake.set()
+
+    def _parted(self, peer: Relay) -> None:
+        if not peer.tasks:  # no other connection took over: what waits for it goes another way
+            peer.ready = False
+            self._changed()
+            copies = [copy for queue in peer.queues.values() for copy in queue]
+            peer.queues.clear()
+            for copy in copies:
+                self._send_on(copy)
+
+    async def _read(self, link: Link, peer: Relay, line: Line) -> None:
+        with self._blaming(peer):
+            while (data := await link.read()) is not None:
+                if data.startswith(PACKET):
+                    at = 0
+                    while at < len(data):
+                        at = self._take(peer, line, data, at)
+                elif data.startswith(NOTICE):
+                    self._hear(peer, data)
+                elif data.startswith(TAKEN) and len(data) == _TAKEN.size:
+                    self._taken(peer, line, *_TAKEN.unpack(data)[1:])
+                else:
+                    raise BadFrame("neither packet nor notice nor news of what was taken")
+
+    def _taken(self, peer: Relay, line: Line, packets: int, allowance: int) -> None:
+        """The neighbour has taken packets, or has room for more."""
+        if not line.taken <= packets <= line.taken + len(line.flying) or allowance < line.allowed:
+            raise BadFrame(f"takes {packets} packets, expected {line.taken} to {line.taken + len(line.flying)}")
+        if (packets, allowance) == (line.taken, line.allowed):
+            raise BadFrame("says again what it has taken")
+        while line.taken < packets:
+            self._done(line.flying.popleft().parcel)
+            line.taken += 1
+        line.allowed, line.moved = allowance, time.monotonic()
+        peer.wake.set()
+        if not peer.ready:
+            peer.ready = True
+            self._changed()
+
+    def _owe(self, peer: Relay) -> None:
+        """See that a neighbour hears what was taken and what it may send: now if it is much, or else in a moment."""
+        line = peer.line
+        more = self._allowance(peer, line) - line.told[1]
+        if line.got - line.told[0] >= OFTEN or more >= self._rooms[peer].most // 4:
+            line.due = True
+            peer.wake.set()
+        elif not line.rests:
+            line.rests = True
+            asyncio.get_running_loop().call_later(self.timing.receipt, self._tell, peer, line)
+
+    def _allowance(self, peer: Relay, line: Line) -> int:
+        """How much a neighbour may have sent over a connection in all."""
+        room = self._rooms[peer]
+        return max(line.told[1], line.got_size + room.most - room.used - max(room.mail - MAIL, 0))
+
+    def _tell(self, peer: Relay, line: Line) -> None:
+        line.rests, line.due = False, True
+        peer.wake.set()
+
+    async def _write(self, link: Link, peer: Relay, line: Line) -> None:
+        """News of ways first, so that a packet never arrives before the reason why it comes this way."""
+        try:
+            while True:
+                peer.wake.clear()
+                for data in self._news(peer):
+                    self.sent["upkeep"] += len(data)
+                    await link.write(data)
+                now = line.got, self._allowance(peer, line)
+                due, line.due = line.due, False
+                if due and now != line.told:
+                    line.told = now
+                    self.sent["upkeep"] += _TAKEN.size
+                    await link.write(_TAKEN.pack(TAKEN, *now))
+                if data := self._batch(peer, line):
+                    await link.write(data)
+                else:
+                    await peer.wake.wait()
+        finally:
+            for copy in reversed(line.flying):
+                peer.unpop(copy)
+            line.flying.clear()
+
+    def _news(self, peer: Relay) -> list[bytes]:
+        """Notices to tell a neighbour now; of an author of whom it was told too often, later."""
+        now = time.monotonic()
+        ripe = [author for author in peer.news if self._calm.take(f"{peer.name} {author}", now)]
+        for author in ripe:
+            del peer.news[author]
+        if peer.news:
+            asyncio.get_running_loop().call_later(PAUSE, peer.wake.set)
+        return [self.view.notices[author].data for author in ripe]
+
+    def _batch(self, peer: Relay, line: Line) -> bytes:
+        """The next packets, as one message: many small ones or one large, within the allowance."""
+        packets: list[bytes] = []
+        size = 0
+        but: Room | None = None
+        while (copy := peer.pop(but)) is not None:
+            own, cost, length = copy.parcel.room is self._own, copy.parcel.size, copy.parcel.size - OVERHEAD
+            full = packets and size + length > BATCH
+            if full or line.spent + cost + own * self._size(self.largest) > line.allowed:
+                peer.unpop(copy)
+                if full or not own:
+                    break
+                but = self._own
+                continue
+            line.spent += cost
+            line.flying.append(copy)
+            packets.append(self._pack(copy))
+            size += length
+            self.sent["own" if own else "relayed"] += length
+        return b"".join(packets)
+
+    # ---- as time passes ----
+
+    async def _keep(self) -> None:
+        """Give up what has waited too long, pass by who takes nothing, and say now and then who is connected."""
+        said = time.monotonic()
+        while True:
+            await asyncio.sleep(self.timing.route / 20)
+            now = time.monotonic()
+            for room in (self._own, *self._rooms.values()):
+                while room.held and (oldest := next(iter(room.held))).due <= now:
+                    self._give_up(oldest, "no way in time")
+            self._stuck = deque(copy for copy in self._stuck if copy.parcel in copy.parcel.room.held)
+            for peer in self.peers.values():
+                self._watch(peer, now)
+            if now >= said + AGAIN:
+                said = now
+                self._declare()
+
+    def _watch(self, peer: Relay, now: float) -> None:
+        line = peer.line
+        if not line.flying and not peer.queues:
+            line.moved = now
+        elif peer.tasks and now > line.moved + self.timing.route / 2:
+            with suppress(BadFrame), self._blaming(peer):
+                raise BadFrame(f"takes no packets for {self.timing.route / 2:g} s")
+            peer.cut()
+
+
+def _recall(seen: OrderedDict[tuple[bytes, int], int], key: tuple[bytes, int], to: int) -> int:
+    """For whom this packet has come before, and remember for whom it comes now."""
+    before = seen.get(key, 0)
+    seen[key] = before | to
+    while len(seen) > SEEN:
+        seen.popitem(last=False)
+    return before
