@@ -62,16 +62,18 @@ class Spending:
 
 
 def spending(
-    algorithm: Algorithm, cfg: Config, places: Place, delta: float, fast: bool = False, runs: int = 1
-) -> Spending:
+    algorithm: Algorithm, cfg: Config, places: Place, delta: float, fast: bool = False, runs: int = 1, *,
+    events: Callable[[Algorithm, Config, Place], list[Event]] = run_events,
+) -> Spending:  # fmt: skip
     """Account for a whole run, or for several on the same records that differ in their noise only.
 
-    A record sits at one agent, so the network's ε is the largest of the agents'.
+    A record sits at one agent, so the network's ε is the largest of the agents'. `events`: what an agent's messages
+    cost, if not what the algorithm says.
     """
     epsilons = np.zeros(places.agents)
     worst: Account | None = None
     for members, place in _alike(places, np.asarray(places.noise)):
-        total = account(run_events(algorithm, cfg, place) * runs, delta, fast=fast)
+        total = account(events(algorithm, cfg, place) * runs, delta, fast=fast)
         epsilons[members] = total.epsilon
         if worst is None or total.epsilon > worst.epsilon:
             worst = total

@@ -6,9 +6,10 @@ An exchange stands between `emit` and `absorb`. In a simulation it acts inside t
     quantized    every neighbour gets it rounded to a public grid of few bits: post-processing, so no price changes
     secret-sum   nobody gets a message; everybody gets Σ_j round(2^f m_j) modulo 2^64 over all agents
 
-The shares of a secret sum cancel in it, so a simulation does not draw them: it computes the same integers as the
+The masks of a secret sum cancel in it, so a simulation does not draw them: it computes the same integers as the
 members of `coterie.exchange.sums`, which a test holds it to. Sums over neighbourhoods are not opened (they reveal
-individuals), so `secret-sum` needs a complete graph, where a neighbourhood's sum is the total without the own message.
+individuals): an algorithm sees everybody as its neighbour (`coterie.network`), whose sum is the total without the own
+message, and the plan's graph only carries the words.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from coterie.algorithms.base import Algorithm, Place
 from coterie.algorithms.quantize import dithered, packed_bits, saturate
 from coterie.errors import InputError
 from coterie.exchange.fixed_point import BOUND, FRACTION_BITS, FixedPoint, to_steps
-from coterie.exchange.sums import SumTerms
+from coterie.exchange.sums import SumTerms, bytes_per_round
 from coterie.graphs import Graph, Mixing
 
 __all__ = ["BITS", "RANGE", "Broadcast", "Exchange", "Quantized", "SecretSum", "check_fits"]
@@ -98,15 +99,24 @@ class SecretSum(Exchange):
     parties: int = eqx.field(static=True)
     fraction_bits: int = eqx.field(static=True, default=FRACTION_BITS)
     bound: float = eqx.field(static=True, default=BOUND)
+    honest: int | None = eqx.field(static=True, default=None)
     threshold: int | None = eqx.field(static=True, default=None)
+    shared: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self) -> None:
         _ = self.terms  # refuses what could wrap around, or protects nobody
 
+    @classmethod
+    def of(cls, terms: SumTerms) -> SecretSum:
+        """The exchange of these terms."""
+        code = terms.code
+        return cls(code.parties, code.fraction_bits, code.bound, terms.honest, terms.threshold, terms.shared)
+
     @property
     def terms(self) -> SumTerms:
         """What the parties of such a sum agree on."""
-        return SumTerms(FixedPoint(self.parties, self.fraction_bits, self.bound), self.threshold)
+        code = FixedPoint(self.parties, self.fraction_bits, self.bound)
+        return SumTerms(code, self.honest, self.threshold, shared=self.shared)
 
     @property
     def sums_only(self) -> bool:
@@ -139,7 +149,7 @@ class SecretSum(Exchange):
 
     def bits(self, usual: Array, message: Any) -> Array:
         size = sum(x[0].size for x in jax.tree.leaves(message))
-        return jnp.full_like(usual, 8 * self.terms.bytes_each(size))
+        return jnp.full_like(usual, 8 * bytes_per_round(self.terms, size) / (self.parties - 1))
 
 
 def check_fits(exchange: Exchange, algorithm: Algorithm, graph: Graph, mixing: Mixing, dtype: str = "float64") -> None:
@@ -153,15 +163,15 @@ def check_fits(exchange: Exchange, algorithm: Algorithm, graph: Graph, mixing: M
             f"{algorithm.slug} needs individual messages, which exchange.kind = 'secret-sum' never opens: choose an "
             "algorithm that reads sums, or 'broadcast'"
         )
-    n = graph.size
-    if np.any(graph.degrees < n - 1):
+    if np.any(graph.degrees < graph.size - 1) or np.ptp(mixing.edge_weights) > 1e-12:
         raise InputError(
-            f"exchange.kind = 'secret-sum' needs graph.kind = 'complete', got {graph.kind!r}: only the sum over all "
-            "agents may be opened, because differences of overlapping neighbourhood sums reveal individuals"
+            f"an exchange that opens sums needs everybody as neighbour with equal weights, got graph.kind = "
+            f"{graph.kind!r}: differences of overlapping neighbourhood sums reveal individuals"
         )
-    if n < 3:
-        raise InputError(f"a secret sum needs at least 3 agents (2 honest ones and somebody to hide from), got {n}")
-    if np.ptp(mixing.edge_weights) > 1e-12:
-        raise InputError("exchange.kind = 'secret-sum' needs equal mixing weights on all edges")
+    if isinstance(exchange, SecretSum) and exchange.threshold is not None and algorithm.reads != "total":
+        raise InputError(
+            f"{algorithm.slug} keeps its own messages, so it cannot go on with a sum that lacks some: remove "
+            "exchange.threshold, or choose an algorithm that reads only the total"
+        )
     if dtype != "float64":
         raise InputError(f"exchange.kind = 'secret-sum' needs run.dtype = 'float64', got {dtype!r}: sums have 64 bits")
