@@ -13,9 +13,9 @@ import jax
 import numpy as np
 
 from coterie.algorithms._admm import LEAST_TOLERANCE, longest
+from coterie.algorithms._charges import alike, run_events
 from coterie.algorithms.base import Algorithm, Place, find
 from coterie.algorithms.batches import rows
-from coterie.drivers.budget import _alike, run_events
 from coterie.drivers.layout import make_places
 from coterie.errors import InputError
 from coterie.exchange.central import shared_events
@@ -171,7 +171,7 @@ def need_room(algorithm: Algorithm, cfg: Any, places: Place) -> None:
     if not (algorithm.private and algorithm.needs(cfg).solver):
         return
     d = places.dim
-    for _, place in _alike(places, np.asarray(places.noise)):
+    for _, place in alike(places, np.asarray(places.noise)):
         with jax.enable_x64(True):
             room = float(longest(place, place.ridge + 2 * cfg.penalty * place.degree, cfg.tolerance)) / 2
             gap = float(2 * place.lipschitz * place.unit)

@@ -170,8 +170,8 @@ AROUND = (
         "certificate",
         (
             (
-                "run_events(priced.algorithm, priced.cfg, place, rounds)",
-                "run_events(priced.algorithm, priced.cfg, place, rounds // 2)",
+                "cost(place, rounds)",
+                "cost(place, rounds // 2)",
             ),
         ),
         put=("report.certificate.certificate",),

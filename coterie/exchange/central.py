@@ -16,8 +16,8 @@ import math
 
 import numpy as np
 
+from coterie.algorithms._charges import alike, run_events
 from coterie.algorithms.base import Algorithm, Config, Place
-from coterie.drivers.budget import _alike, run_events
 from coterie.errors import InputError
 from coterie.exchange.statement import EVERY_MESSAGE, Claim
 from coterie.exchange.sum_noise import FLOAT_ERROR, FLOAT_STEPS, SMOOTHING, opened_event
@@ -61,7 +61,7 @@ def released(algorithm: Algorithm, cfg: Config, places: Place, rounds: int | Non
         raise InputError("a claim for opened sums needs mixing weights 1/N: use graph.mixing = 'uniform'")
     shape = (places.agents, places.rounds if rounds is None else rounds)
     shift, sigma, times = np.zeros(shape), np.zeros(shape), np.zeros(shape, int)
-    for members, place in _alike(places, np.asarray(places.noise)):
+    for members, place in alike(places, np.asarray(places.noise)):
         event = _gaussian(algorithm, cfg, place, rounds)
         shift[members], sigma[members], times[members] = event.sensitivity, event.sigma, event.times
     return shift, sigma, times

@@ -34,8 +34,11 @@ def exchange_of(
 ) -> Exchange:
     """How messages travel, checked against who sends them and whose they read; `terms` of its sums, if they are set."""
     asked = plan.exchange
-    kind = KINDS.load(asked.kind, *PARTS)
-    exchange: Exchange = kind.make(asked.chosen("kind"), graph.size) if terms is None else SecretSum.of(terms)
+    exchange: Exchange
+    if terms is None or asked.sums is None:
+        exchange = KINDS.load(asked.kind, *PARTS).make(asked.chosen("kind"), graph.size)
+    else:
+        exchange = SecretSum.of(terms, asked.sums.away)
     check_fits(exchange, algorithm, graph, mixing, plan.run.dtype)
     return exchange
 

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import coterie
+from coterie.algorithms._charges import alike
 from coterie.algorithms.base import Algorithm, Config, Place, all_algorithms
-from coterie.drivers.budget import _alike
 from coterie.errors import InputError
 from coterie.exchange.central import (
     cap_words,
@@ -114,7 +114,7 @@ def certificate(
     ledgers = np.zeros(len(network.sizes))
     ledgers[list(charged)] = np.arange(1, len(charged) + 1)  # an agent with a ledger stands alone
     kind = np.unique(np.stack([np.nan_to_num(budgets), ledgers]), axis=1, return_inverse=True)[1]
-    for members, place in _alike(priced.places, kind.reshape(-1)):
+    for members, place in alike(priced.places, kind.reshape(-1)):
         own = charged.get(int(members[0]))
         rounds = priced.rounds if charged and own is None else done
         again = int(retried.get(int(members[0]), 0))

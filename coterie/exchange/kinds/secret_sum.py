@@ -23,11 +23,17 @@ BOUND = 1024.0
 class Settings(settings.Settings):
     """The grid of the sum, who must answer, who may collude, and what its budget pays for."""
 
-    bound: float = Field(BOUND, gt=0, description="largest absolute value of a number in a message; others are cut")
+    bound: float = Field(
+        BOUND,
+        gt=0,
+        json_schema_extra={"earlier": [2.0**20]},
+        description="largest absolute value of a number in a message; others are cut",
+    )
     fraction_bits: int | None = Field(
         None,
         ge=0,
         le=62,
+        json_schema_extra={"earlier": [FRACTION_BITS]},
         description="the grid of the sum is 2^-fraction_bits; default: the finest on which the noise of sums can be "
         f"drawn, {FRACTION_BITS} where none is priced",
     )
@@ -47,6 +53,14 @@ class Settings(settings.Settings):
         "before it stops; default: 4 + rounds // 8",
     )
 
+    away: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="simulation only: the chance that an agent is left out of a round, of no more agents at once than "
+        "the threshold lets be missing",
+    )
+
     @model_validator(mode="after")
     def _possible(self) -> Settings:
         if self.noise == "central" and self.honest is None:
@@ -55,6 +69,8 @@ class Settings(settings.Settings):
             raise ValueError(
                 f"threshold = {self.threshold} needs exchange.honest: how many may collude decides how many must answer"
             )
+        if self.away and self.threshold is None:
+            raise ValueError(f"away = {self.away:g} needs exchange.threshold: without one everybody must answer")
         if self.retries is not None and self.noise == "local":
             raise ValueError(
                 f"retries = {self.retries} belongs to noise = 'central': with local noise a message that is sent again "
@@ -78,7 +94,7 @@ def make(settings: Settings, size: int) -> SecretSum:
     """The exchange."""
     from coterie.exchange.choice import SecretSum
 
-    return SecretSum.of(terms(settings, size))
+    return SecretSum.of(terms(settings, size), settings.away)
 
 
 def statement(settings: Settings, size: int, claim: Claim | None, paid: str | None) -> Statement:
