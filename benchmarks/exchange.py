@@ -20,7 +20,6 @@ from pathlib import Path
 import numpy as np
 
 from coterie.exchange.fixed_point import FixedPoint
-from coterie.exchange.masks import Masked
 from coterie.exchange.protocol import Post, make_seats, one_round
 from coterie.exchange.sums import Opened, SumTerms
 
@@ -51,10 +50,10 @@ def broadcast(values: np.ndarray, repeats: int) -> tuple[float, int]:
     return best_of(run, repeats), 8 * values.shape[1] * (n - 1)
 
 
-def secret_sum(values: np.ndarray, threshold: int | None, seeds: bool, repeats: int) -> tuple[float, int]:
+def secret_sum(values: np.ndarray, seeds: bool, repeats: int) -> tuple[float, int]:
     """A round of parties whose channels are set up."""
     n, d = values.shape
-    post = Post(make_seats(SumTerms(FixedPoint(n), threshold), d, seeds=seeds))
+    post = Post(make_seats(SumTerms(FixedPoint(n)), d, seeds=seeds))
     exact = values.sum(0)
 
     def run(number: int) -> None:
@@ -63,7 +62,6 @@ def secret_sum(values: np.ndarray, threshold: int | None, seeds: bool, repeats: 
         assert np.abs(got.values - exact).max() <= n * 2.0**-24
 
     seconds = best_of(run, repeats)
-    assert isinstance(post.seats[0].member, Masked) == (threshold is not None)
     return seconds, int(post.sent[0]) // repeats
 
 
@@ -87,16 +85,15 @@ def main() -> int:
 
     peers = flower(args.flower, args.dimension, args.parties, args.repeats) if args.flower else {}
     print(f"d = {args.dimension}; seconds of all parties together, kB sent by one party, ratio to broadcast")
-    names = ("broadcast", "secret-sum", "full shares", "threshold", "Flower SecAgg")
-    print(f"{'N':>4} " + "".join(f"{name:>32}" for name in names[: 4 + bool(peers)]))
+    names = ("broadcast", "secret-sum", "full shares", "Flower SecAgg")
+    print(f"{'N':>4} " + "".join(f"{name:>32}" for name in names[: 3 + bool(peers)]))
     for n in args.parties:
         values = np.random.default_rng(0).uniform(-1, 1, (n, args.dimension))
         plain = broadcast(values, args.repeats)
         rows = [
             plain,
-            secret_sum(values, None, True, args.repeats),
-            secret_sum(values, None, False, args.repeats),
-            secret_sum(values, (n + 3) // 2, True, args.repeats),
+            secret_sum(values, True, args.repeats),
+            secret_sum(values, False, args.repeats),
         ]
         rows += [peers[n]] if n in peers else []
         cells = [f"{s:.4f} s {b / 1e3:8.1f} kB {b / plain[1]:5.2f}" for s, b in rows]

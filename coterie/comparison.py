@@ -137,7 +137,7 @@ _PREPARED: dict[str, Experiment] = {}  # the last few experiments of this proces
 
 
 def _experiment(plan: Plan) -> Experiment:
-    key = json.dumps([plan.as_json().get(k) for k in ("data", "partition", "graph", "problem", "run")])
+    key = json.dumps([plan.as_json().get(k) for k in ("data", "partition", "graph", "problem", "run", "exchange")])
     if key not in _PREPARED:
         while len(_PREPARED) >= KEEP:
             _PREPARED.pop(next(iter(_PREPARED)))
@@ -156,7 +156,7 @@ def _batches(method: ComparedMethod, epsilons: list[float]) -> list[list[float]]
     batches: dict[Any, list[float]] = {}
     for epsilon in epsilons:
         p = _priced(_at(method, epsilon).model_dump_json())
-        batches.setdefault((p.rounds, jax.tree.structure(p.cfg), tuple(p.shape)), []).append(epsilon)
+        batches.setdefault((p.rounds, jax.tree.structure(p.cfg), tuple(p.shape), p.terms), []).append(epsilon)
     return list(batches.values())
 
 
@@ -169,7 +169,7 @@ def run_cells(method: ComparedMethod, epsilons: list[float], seeds: int) -> list
     layout = experiment.layout(rounds, priced[0].shape)
     every = method.plan.run.every or max(1, rounds // 20)
     network = experiment.network
-    exchange = exchange_of(method.plan, priced[0].algorithm, network.graph, network.mixing)
+    exchange = exchange_of(method.plan, priced[0].algorithm, network.graph, network.mixing, priced[0].terms)
     trace = simulate(
         priced[0].algorithm, layout, runs, rounds=rounds, every=every, test=experiment.test, exchange=exchange
     )

@@ -13,13 +13,13 @@ import jax
 import numpy as np
 
 from coterie.algorithms._admm import LEAST_TOLERANCE, longest
+from coterie.algorithms._charges import alike, run_events
 from coterie.algorithms.base import Algorithm, Place, find
 from coterie.algorithms.batches import rows
-from coterie.drivers.budget import _alike, run_events
 from coterie.drivers.layout import make_places
 from coterie.errors import InputError
-from coterie.exchange.central import central_event
-from coterie.exchange.planned import exchange_of
+from coterie.exchange.central import shared_events
+from coterie.exchange.planned import exchange_of, sum_terms
 from coterie.losses import BY_LABELS
 from coterie.losses.base import problem_of
 from coterie.network import Network, graph_of, public_facts
@@ -70,7 +70,7 @@ def need_fit(algorithm: Algorithm, plan: Plan) -> None:
     if p is not None and p.claim == "paper" and algorithm.claim is None:
         raise InputError(f"{algorithm.slug} has no formula of a paper's claim: privacy.claim must be 'tight'")
     allowed = algorithm.graphs
-    if allowed and plan.graph.kind not in allowed:
+    if allowed and plan.exchange.sums is None and plan.graph.kind not in allowed:  # a sum is over everybody
         raise InputError(
             f"{algorithm.slug} runs on {' or '.join(allowed)} graphs, not on graph.kind = {plan.graph.kind!r}"
         )
@@ -87,15 +87,15 @@ def need_possible(plan: Plan, algorithm: Algorithm, problem: Problem) -> None:
     known = p.agents or (len(p.sizes) if p.sizes else None)
     for size in (known,) if known else GUESSES:
         try:
-            graph, mix = graph_of(plan, size)
+            links = graph_of(plan, size)
         except InputError:
             if known:
                 raise
             continue  # of a guess it says nothing
         if known:
-            exchange_of(plan, algorithm, graph, mix)
+            exchange_of(plan, algorithm, links.graph, links.mixing)
         try:
-            return _try(plan, algorithm, Network(graph, mix, problem, np.ones(size, int), (), leaks=()))
+            return _try(plan, algorithm, Network(*links, problem, np.ones(size, int), (), leaks=()))
         except InputError as error:
             refused.append(error)
     if refused:
@@ -119,8 +119,8 @@ def _try(plan: Plan, algorithm: Algorithm, network: Network) -> None:
             weighting=plan.problem.weighting, shape=shape,
         )  # fmt: skip
         jax.eval_shape(lambda t: algorithm.cost(cfg, rows(places, 0), t, None), 0)
-        if (sums := plan.exchange.sums) is not None and sums.honest is not None:
-            central_event(algorithm, cfg, places, sums.honest, sums.fraction_bits)
+        if (terms := sum_terms(plan, places.agents, rounds)) is not None and terms.honest is not None:
+            shared_events(algorithm, cfg, places, terms)
     if steered:
         need_solvable(plan, algorithm, cfg, places, network.problem)
 
@@ -171,7 +171,7 @@ def need_room(algorithm: Algorithm, cfg: Any, places: Place) -> None:
     if not (algorithm.private and algorithm.needs(cfg).solver):
         return
     d = places.dim
-    for _, place in _alike(places, np.asarray(places.noise)):
+    for _, place in alike(places, np.asarray(places.noise)):
         with jax.enable_x64(True):
             room = float(longest(place, place.ridge + 2 * cfg.penalty * place.degree, cfg.tolerance)) / 2
             gap = float(2 * place.lipschitz * place.unit)

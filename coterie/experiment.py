@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,10 @@ from coterie.drivers.dry_run import need_sums
 from coterie.drivers.layout import make_layout, make_places
 from coterie.drivers.simulate import Run, Test, Trace, simulate
 from coterie.errors import InputError
-from coterie.exchange.planned import central_noise, claim_of, exchange_of
-from coterie.exchange.statement import EVERY_MESSAGE, Claim
+from coterie.exchange.central import cap_of, local_words, own_events
+from coterie.exchange.planned import central_noise, claim_of, exchange_of, fitted
+from coterie.exchange.statement import Claim
+from coterie.exchange.sums import SumTerms
 from coterie.losses import by_labels
 from coterie.losses.base import make_problem, need_facts, problem_of
 from coterie.network import Network, graph_of, public_facts
@@ -70,7 +73,8 @@ class Priced:
     spending: Spending | None  # None for an algorithm without privacy
     claim: float | None  # what the paper would print, if the module says
     central: Claim | None = field(default=None, kw_only=True)  # what opened sums cost, if the plan asks
-    for_sums: bool = field(default=False, kw_only=True)  # whether the budget is for opened sums, not for messages
+    cap: Claim | None = field(default=None, kw_only=True)  # and a party's vectors, if all are sent again that may be
+    terms: SumTerms | None = field(default=None, kw_only=True)  # of the sums that are opened, if only those are
     leaks: tuple[str, ...] = field(kw_only=True)  # of the network: what was read from the records, unpaid
     warnings: list[str] = field(default_factory=list)
 
@@ -79,10 +83,17 @@ class Priced:
         """Every guarantee, each against its own adversary: the one that the plan's budget is for comes first."""
         if self.spending is None:
             return ()
-        local = Claim("local, every message seen", EVERY_MESSAGE, self.spending.worst)
+        local = Claim(*local_words(shared=self.for_sums), self.spending.worst)
         if self.central is None:
             return (local,)
-        return (self.central, local) if self.for_sums else (local, self.central)
+        if not self.for_sums:
+            return local, self.central
+        return (self.central, local) if self.cap is None else (self.central, local, self.cap)
+
+    @property
+    def for_sums(self) -> bool:
+        """Whether the budget is for opened sums, not for messages."""
+        return self.terms is not None and self.terms.shared
 
     @property
     def private(self) -> bool:
@@ -139,7 +150,9 @@ class Experiment:
         # Measuring the loss reads every record: of a store, at both ends unless the plan asks for more.
         every = self.plan.run.every or max(1, priced.rounds if store else priced.rounds // 50)
         layout = self.layout(priced.rounds, priced.shape, make)
-        exchange = exchange_of(self.plan, priced.algorithm, self.network.graph, self.network.mixing)
+        exchange = exchange_of(
+            self.plan, priced.algorithm, self.network.graph, self.network.mixing, priced.terms
+        )  # fmt: skip
         options = {"every": every, "test": self.test, "exchange": exchange, **options}
         if store is None:
             return drive(priced.algorithm, layout, runs, rounds=priced.rounds, progress=progress, **options)
@@ -176,11 +189,10 @@ def prepare(plan: Plan, split_number: int = 0) -> Experiment:
     if wrong := problem.outside(dataset.features):
         raise InputError(f"records of {dataset.name!r} {wrong}")
     need_facts(problem, problem.columns)
-    graph, mix = graph_of(plan, len(parts))
     targets = problem.encode(dataset.targets, dataset.classes)
     names = dataset.site_names if plan.partition.kind == "site" else tuple(f"agent {i}" for i in range(len(parts)))
     sizes = np.array([len(p) for p in parts])
-    network = Network(graph, mix, problem, sizes, names, leaks=dataset.leaks)
+    network = Network.of(plan, problem, sizes, names, leaks=dataset.leaks)
     test = Test(*problem.admit(dataset.features[held_out], targets[held_out]))
     owned = deal_test(training, parts, dataset.take(held_out), plan.partition.kind, seed=plan.data.seed)
     admitted = problem.admit(training.features, targets[train])
@@ -216,8 +228,7 @@ def _prepare_store(plan: Plan, stream: Callable[[Path], Store]) -> Experiment:
         store.folder.name, features, targets, store.classes, store.feature_names, origins=store.origins
     )  # fmt: skip
     test = Test(*problem.admit(features, problem.encode(targets, store.classes)))
-    graph, sizes = graph_of(plan, len(store.names)), np.array(store.counts)
-    network = Network(*graph, problem, sizes, store.names, store, leaks=dataset.leaks)
+    network = Network.of(plan, problem, np.array(store.counts), store.names, store, leaks=dataset.leaks)
     parts = [range(c) for c in store.counts]
     return Experiment(plan, network, dataset, parts, features[:0], targets[:0], test)
 
@@ -243,8 +254,7 @@ def assemble(
     need_facts(problem, features.shape[1])
     columns = range(features.shape[1]) if columns is None else columns  # type: ignore[assignment]
     dataset = Dataset(plan.name, features, targets, None, tuple(map(str, columns or ())), origins=origins)
-    graph, mix = graph_of(plan, len(parts))
-    network = Network(graph, mix, problem, np.array([len(p) for p in parts]), tuple(names), leaks=dataset.leaks)
+    network = Network.of(plan, problem, np.array([len(p) for p in parts]), names, leaks=dataset.leaks)
     return Experiment(plan, network, dataset, parts, features, targets, test, own_test)
 
 
@@ -263,9 +273,7 @@ def public_network(plan: Plan) -> Network:
         raise InputError("accounting reads no data, so the plan must state problem.loss")
     problem = problem_of(plan, plan.problem.loss, plan.problem.dim or 1, plan.problem.classes or 2)
     need_facts(problem, problem.columns)
-    graph, mix = graph_of(plan, len(sizes))
-    names = tuple(f"agent {i}" for i in range(len(sizes)))
-    return Network(graph, mix, problem, sizes, names, leaks=leaks_of(plan))
+    return Network.of(plan, problem, sizes, [f"agent {i}" for i in range(len(sizes))], leaks=leaks_of(plan))
 
 
 def needs_dimension(plan: Plan, network: Network) -> bool:
@@ -326,24 +334,26 @@ def price(
     algorithm, cfg, places = settled.algorithm, settled.cfg, settled.places
     if plan.privacy is None:
         return settled
-    noise, delta = noise_of(plan, settled), plan.privacy.delta
+    (noise, terms), delta = noise_of(plan, settled), plan.privacy.delta
     with jax.enable_x64(True):
         places = eqx.tree_at(lambda p: p.noise, places, jax.device_put(np.asarray(noise)))
     need_room(algorithm, cfg, places)
-    spent = spending(algorithm, cfg, places, delta, fast)
-    central = claim_of(plan, algorithm, cfg, places, network.graph)
+    spent = spending(algorithm, cfg, places, delta, fast, events=partial(own_events, terms=terms))
+    central = claim_of(plan, algorithm, cfg, places, terms)
     claim = None
     if algorithm.claim is not None:
         with jax.enable_x64(True):
             claim = float(algorithm.claim(cfg, rows(places, int(np.argmax(spent.per_agent))), delta))
     return dataclasses.replace(
         settled, places=places, noise=noise, spending=spent, claim=claim, central=central,
-        for_sums=plan.exchange.central,
+        cap=cap_of(algorithm, cfg, places, terms, delta), terms=terms,
     )  # fmt: skip
 
 
-def noise_of(plan: Plan, settled: Priced) -> np.ndarray:
-    """The noise multiplier of every agent that the plan's budget gives, from public numbers only."""
+def noise_of(plan: Plan, settled: Priced) -> tuple[np.ndarray, SumTerms | None]:
+    """The noise multiplier of every agent that the plan's budget gives, from public numbers only; and the terms of the
+    plan's sums, whose grid may follow from it.
+    """
     assert plan.privacy is not None
     algorithm, places, epsilon = settled.algorithm, settled.places, plan.privacy.epsilon
     if isinstance(epsilon, list) and len(epsilon) != places.agents:
@@ -352,4 +362,7 @@ def noise_of(plan: Plan, settled: Priced) -> np.ndarray:
     fixed = settled.cfg.replace(as_printed=False) if printed else settled.cfg
     if plan.exchange.central:
         return central_noise(plan, algorithm, fixed, places)
-    return calibrate_agents(algorithm, fixed, places, np.asarray(epsilon, float), plan.privacy.delta)
+    noise = calibrate_agents(algorithm, fixed, places, np.asarray(epsilon, float), plan.privacy.delta)
+    with jax.enable_x64(True):
+        noisy = eqx.tree_at(lambda p: p.noise, places, jax.device_put(noise))
+    return noise, fitted(plan, algorithm, fixed, noisy)

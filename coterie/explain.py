@@ -7,6 +7,7 @@ what the method does at this scale on data that can be learned, not a promise ab
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 
 import jax
@@ -20,6 +21,8 @@ from coterie.data import find_source, make_clinics
 from coterie.drivers.dry_run import emitted, empty_shard
 from coterie.drivers.simulate import Test
 from coterie.errors import InputError
+from coterie.exchange.planned import sum_terms
+from coterie.exchange.sums import SumTerms, bytes_per_round
 from coterie.experiment import Network, Priced, assemble, prepare, price, public_network, public_sizes
 from coterie.losses import by_labels
 from coterie.losses.base import find_loss
@@ -27,7 +30,7 @@ from coterie.plan import REFERENCES, Plan
 from coterie.problems.labels import SIGNS
 from coterie.worth.judge import judge
 
-__all__ = ["Rehearsal", "explain", "message_size", "rehearse"]
+__all__ = ["Rehearsal", "explain", "message_size", "of_sums", "rehearse"]
 
 MOST_NUMBERS = 50_000_000  # of synthetic features: beyond it a rehearsal is a run of its own
 HELD_OUT = 2000
@@ -50,19 +53,24 @@ def explain(plan: Plan) -> tuple[list[str], Network, Priced]:
     check_contract(plan)
     network, note = _network(plan)
     priced = price(plan, network)
-    sizes, graph = network.sizes, network.graph
+    sizes, graph = network.sizes, network.transport
     count = f"{sizes[0]} records each" if len(set(sizes.tolist())) == 1 else f"{sizes.min()} to {sizes.max()} records"
     degrees = np.asarray(graph.degrees)
     talks = f"{degrees.min()}" if degrees.min() == degrees.max() else f"{degrees.min()} to {degrees.max()}"
     numbers, always = message_size(network, priced)
     often = f"{priced.rounds}" if always else f"at most {priced.rounds}"
+    says = [
+        f"Each party will send {often} messages of {numbers} numbers "
+        f"({_bytes(priced.rounds * numbers * 8)} to each neighbour).",
+    ]
+    if (terms := priced.terms or sum_terms(plan, len(sizes), priced.rounds)) is not None:
+        says = of_sums(terms, numbers, priced.rounds)
     lines = [
         f"{len(sizes)} parties with {count} train one {_what(plan, network)} of {network.problem.dim} parameters "
         f"by {priced.algorithm.slug}, without a server.",
         f"They talk over a {graph.kind} graph, each with {talks} others. A message reaches everybody after "
         f"{graph.describe()['diameter'] if len(sizes) <= 2000 else 'several'} hops.",
-        f"Each party will send {often} messages of {numbers} numbers "
-        f"({_bytes(priced.rounds * numbers * 8)} to each neighbour).",
+        *says,
     ]
     if plan.privacy is None or priced.spending is None:
         lines.append("The messages carry NO noise: whoever reads them learns about single records. Nothing is spent.")
@@ -88,6 +96,39 @@ def explain(plan: Plan) -> tuple[list[str], Network, Priced]:
             lines.append("Warning: settings were tuned on private data; that costs more than the ε above.")
     lines += [f"Warning: {w}" for w in priced.warnings]
     return [*lines, *note], network, priced
+
+
+def of_sums(terms: SumTerms, numbers: int, rounds: int) -> list[str]:
+    """What secret sums open, to whom, what happens when a party drops out, and how many bytes they take."""
+    n, t, d = terms.parties, terms.quorum, terms.dropouts
+    each = bytes_per_round(terms, numbers)
+    lines = [
+        f"In each of {rounds} rounds one sum of {numbers} numbers over all {n} parties is opened, to everybody; nobody "
+        f"sees the message of another, even if {terms.colluders} of them pool what they know. The graph only carries "
+        "words that say nothing to who passes them on.",
+        f"Each party makes about {_bytes(each)} a round ({_bytes(rounds * each)} in all), and passes on what others "
+        "make.",
+    ]
+    if not d:
+        return [
+            *lines,
+            f"If a party drops out: all {n} must answer, so the round waits for it and nothing is opened "
+            "(exchange.threshold lets some be missing).",
+        ]
+    more = f"{_more(terms):.0%} more noise at worst" if terms.shared else "the noise of those who answered"
+    return [
+        *lines,
+        f"If parties drop out: up to {d} of the {n} may be missing from a round. The sum is then over those who "
+        f"answered, scaled to stand for all, with {more}; the round costs every party the same. With fewer "
+        f"than {t} answers nothing is opened and the round waits. Who comes back takes part in later rounds.",
+    ]
+
+
+def _more(terms: SumTerms) -> float:
+    """By how much drop-outs may raise the noise of the parties' mean, in its standard deviation."""
+    n = terms.parties
+    mean = [math.sqrt(terms.left(r)) / (n - r) for r in range(terms.dropouts + 1)]
+    return max(mean) / mean[0] - 1
 
 
 def _network(plan: Plan) -> tuple[Network, list[str]]:

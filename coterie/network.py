@@ -2,46 +2,102 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from coterie.algorithms.base import Public
 from coterie.data.store import Store
-from coterie.graphs import Graph, Mixing, from_outside
-from coterie.plan import GraphPlan, Plan
+from coterie.errors import InputError
+from coterie.graphs import Graph, Mixing, from_outside, make_graph, mixing
+from coterie.plan import GraphPlan, Plan, refuse_ignored
 from coterie.privacy.gdp import mu_for
 from coterie.problems import Problem
 
-__all__ = ["Network", "graph_of", "noise_strength", "public_facts"]
+__all__ = ["Links", "Network", "graph_of", "links_on", "noise_strength", "public_facts"]
+
+UNIFORM = ("metropolis", "uniform")  # on a complete graph both give weights 1/N
 
 
 @dataclass(frozen=True)
 class Network:
     """The public side of an experiment: no field of it depends on what a record says, but for what `leaks` lists."""
 
-    graph: Graph
+    graph: Graph  # whose messages a party reads: everybody's, where sums over all are opened
     mixing: Mixing
+    transport: Graph  # who talks to whom: the plan's own graph
     problem: Problem
     sizes: np.ndarray
     names: tuple[str, ...]
     store: Store | None = None  # where records are streamed from
     leaks: tuple[str, ...] = field(kw_only=True)  # what was read from the records all the same: nothing is private then
 
+    @classmethod
+    def of(
+        cls, plan: Plan, problem: Problem, sizes: np.ndarray, names: Sequence[str], store: Store | None = None, *,
+        leaks: tuple[str, ...],
+    ) -> Network:  # fmt: skip
+        """The network of a plan with so many records at each party."""
+        return cls(*graph_of(plan, len(sizes)), problem, sizes, tuple(names), store, leaks=leaks)
 
-def graph_of(plan: Plan, size: int) -> tuple[Graph, Mixing]:
-    """Who talks to whom, with which weights: made once, as a plan is checked before it is run."""
+
+class Links(NamedTuple):
+    """What an algorithm sees of a network, and what carries its messages."""
+
+    graph: Graph
+    mixing: Mixing
+    transport: Graph
+
+
+def graph_of(plan: Plan, size: int) -> Links:
+    """Who reads whose messages with which weights, and who talks to whom: made once, as a plan is checked first."""
+    if plan.exchange.sums is not None:
+        return links_on(plan, _graph(plan.graph, size))
     made = _made if from_outside(plan.graph.kind) else _kept  # a file may change
     return made(plan.graph, size)
 
 
-def _made(asked: GraphPlan, size: int) -> tuple[Graph, Mixing]:
+def links_on(plan: Plan, transport: Graph) -> Links:
+    """The same on a graph that is at hand.
+
+    A secret sum is over all parties, whatever they talk over: an algorithm sees a complete graph with weights 1/N, and
+    the plan's graph only has to be connected.
+    """
+    if plan.exchange.sums is None:
+        return Links(transport, plan.graph.weights(transport), transport)
+    if plan.graph.mixing not in UNIFORM:
+        refuse_ignored(plan, "exchange.kind = 'secret-sum', whose sums weigh all parties alike", "graph.mixing")
+    if transport.size < 3:
+        raise InputError(
+            f"a secret sum needs at least 3 agents (2 honest ones and somebody to hide from), got {transport.size}"
+        )
+    if not transport.connected:
+        raise InputError(
+            f"the {transport.kind} graph of {transport.size} nodes is not connected: a secret sum reaches everybody"
+        )
+    return Links(*_everybody(transport.size), transport)
+
+
+def _graph(asked: GraphPlan, size: int) -> Graph:
+    return asked.graph(size) if from_outside(asked.kind) else _kept_graph(asked, size)
+
+
+def _made(asked: GraphPlan, size: int) -> Links:
     graph = asked.graph(size)
-    return graph, asked.weights(graph)
+    return Links(graph, asked.weights(graph), graph)
 
 
 _kept = lru_cache(maxsize=2)(_made)
+_kept_graph = lru_cache(maxsize=2)(lambda asked, size: asked.graph(size))
+
+
+@lru_cache(maxsize=2)
+def _everybody(size: int) -> tuple[Graph, Mixing]:
+    graph = make_graph("complete", size)
+    return graph, mixing(graph, "uniform")
 
 
 def noise_strength(plan: Plan, sizes: np.ndarray) -> float:

@@ -14,6 +14,7 @@ from pydantic import (
     ValidationError,
     model_serializer,
 )
+from pydantic.fields import FieldInfo
 
 from coterie.errors import InputError
 from coterie.found import Kinds
@@ -120,7 +121,7 @@ class Choosing(Naming):
         for key, kinds in self.choices.items():
             fields = {kind: kinds.load(kind).Settings.model_fields for kind in kinds.names if kinds.ours(kind)}
             if homes := {kind: known[name] for kind, known in fields.items() if name in known}:
-                if any(value == field.default for field in homes.values()):
+                if any(value == field.default or value in earlier(field) for field in homes.values()):
                     return
                 fit, takes = " or ".join(map(repr, homes)), ", ".join(taken[key]) or "none"
                 raise InputError(
@@ -141,6 +142,12 @@ class Choosing(Naming):
         for key in self.choices:
             written |= self.chosen(key).model_dump(mode=info.mode, exclude_none=info.exclude_none)
         return written
+
+
+def earlier(field: FieldInfo) -> tuple[Any, ...]:
+    """Defaults that a key had in earlier versions."""
+    extra = field.json_schema_extra
+    return tuple(extra.get("earlier", ())) if isinstance(extra, dict) else ()  # type: ignore[arg-type]
 
 
 def one_line(error: ValidationError, model: type[BaseModel], prefix: tuple[str, ...] = ()) -> str:

@@ -56,7 +56,7 @@ def run(
     priced = replace(priced, shape=np.ones(priced.rounds))
     runs = [Run(plan.run.seed + s, priced.cfg, 1 / a) for a in levels for s in range(seeds)]
     layout = experiment.layout(priced.rounds, priced.shape)
-    exchange = exchange_of(plan, priced.algorithm, experiment.network.graph, experiment.network.mixing)
+    exchange = exchange_of(plan, priced.algorithm, experiment.network.graph, experiment.network.mixing, priced.terms)
     trace = simulate(
         priced.algorithm, layout, runs, rounds=priced.rounds, every=priced.rounds, test=experiment.test,
         exchange=exchange,

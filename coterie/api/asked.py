@@ -23,7 +23,7 @@ from coterie.data.dataset import Dataset
 from coterie.errors import InputError
 from coterie.experiment import price
 from coterie.losses.base import need_facts
-from coterie.network import Network, graph_of
+from coterie.network import Network
 from coterie.plan import AlgorithmPlan, Plan, validate
 from coterie.privacy.ledger import Budget
 from coterie.problems import Custom, Problem
@@ -89,8 +89,7 @@ def ask(
         raise InputError(f"{problem.name} does not fit records of {width} features: {why}")
     if task.own is not None:
         need_facts(problem, width if columns else columns_taken(problem))
-    graph, mix = graph_of(plan, len(parties))
-    network = Network(graph, mix, problem, np.array(parties.sizes), parties.names, leaks=parties.leaks)
+    network = Network.of(plan, problem, np.array(parties.sizes), parties.names, leaks=parties.leaks)
     return Asked(plan, task, problem, network, coding)
 
 

@@ -94,17 +94,16 @@ def opened(
     exchange: dict[str, Any] | None = None, settings: dict[str, Any] | None = None,
 ) -> str | None:  # fmt: skip
     """What is wrong with a central claim of some parties of whom so many are honest, if something is."""
-    from coterie.exchange.central import central_event
+    from coterie.exchange.central import shared_events
     from coterie.experiment import prepare, price
     from coterie.plan import validate
 
     plan = validate(
         {
             "partition": {"kind": "iid", "agents": agents, "records": 40},
-            "graph": {"kind": "complete", "mixing": "uniform"},
             "problem": {"loss": "hinge"},  # its slope is at its bound where everybody starts
             "algorithm": {"name": algorithm, **(settings or {})},
-            "exchange": exchange or {"kind": "secret-sum", "noise": "central", "honest": honest, "fraction_bits": 16},
+            "exchange": exchange or {"kind": "secret-sum", "noise": "central", "honest": honest},
             "privacy": {"epsilon": epsilon, "delta": delta},
             "run": {"rounds": 2, "every": 2},
         }
@@ -113,9 +112,8 @@ def opened(
     priced = price(plan, experiment.network)
     with jax.enable_x64(True):
         places = eqx.tree_at(lambda p: p.noise, priced.places, jnp.asarray(priced.noise))
-        sums = plan.exchange.sums
-        assert sums is not None
-        event = central_event(priced.algorithm, priced.cfg, places, honest, sums.fraction_bits)
+        assert priced.terms is not None
+        event = shared_events(priced.algorithm, priced.cfg, places, priced.terms)[0]
     declared = float(event.sensitivity[0] / event.sigma[0])
     if priced.central is None or priced.central.account.epsilon > epsilon * (1 + 1e-6):
         return f"ε = {epsilon:g} was asked for opened sums, and is not what they cost"

@@ -138,7 +138,7 @@ AROUND = (
                 "others = np.sort(np.delete(sigma, owner, axis=0), axis=0) * 1.5",
             ),
         ),
-        put=("exchange.planned.central_event", "exchange.central.central_event"),
+        put=("exchange.planned.shared_events", "exchange.central.shared_events"),
     ),
     Fault(
         "noise shared out twice",
@@ -146,8 +146,8 @@ AROUND = (
         "exchange",
         (
             (
-                "return share * calibrate(events, float(np.min(plan.privacy.epsilon)), plan.privacy.delta)",
-                "return 0.6 * share * calibrate(events, float(np.min(plan.privacy.epsilon)), plan.privacy.delta)",
+                "return share * multiplier, terms",
+                "return 0.6 * share * multiplier, terms",
             ),
         ),
         put=("experiment.central_noise",),
@@ -170,8 +170,8 @@ AROUND = (
         "certificate",
         (
             (
-                "run_events(priced.algorithm, priced.cfg, place, rounds)",
-                "run_events(priced.algorithm, priced.cfg, place, rounds // 2)",
+                "cost(place, rounds)",
+                "cost(place, rounds // 2)",
             ),
         ),
         put=("report.certificate.certificate",),

@@ -34,14 +34,16 @@ def command(
         check_out(out)
     network = prepare(asked).network
     shown = Table(box=None, show_header=False)
-    for key, value in network.graph.describe().items():
+    for key, value in network.transport.describe().items():
         shown.add_row(key.replace("_", " "), f"{value:.4g}" if isinstance(value, float) else str(value))
-    spectrum = network.mixing.spectrum()
-    shown.add_row("mixing rule", asked.graph.mixing)
-    gap = spectrum.gap
-    shown.add_row("spectral gap", "not computed (too large)" if gap is None else f"{gap:.4g}")
-    if gap:
-        shown.add_row("rounds to average to 1 %", f"{4.6 / gap:.0f}")
+    if asked.exchange.sums is None:
+        gap = network.mixing.spectrum().gap
+        shown.add_row("mixing rule", asked.graph.mixing)
+        shown.add_row("spectral gap", "not computed (too large)" if gap is None else f"{gap:.4g}")
+        if gap:
+            shown.add_row("rounds to average to 1 %", f"{4.6 / gap:.0f}")
+    else:
+        shown.add_row("mixing", "none: secret sums are over everybody, this graph carries their words")
     console.print(shown)
     if out is not None:
         write_atomically(out / "graph.png", lambda p: plots.network(network, p))

@@ -106,9 +106,9 @@ def execute(
     priced = price(plan, network)
     for warning in priced.warnings:
         console.print(f"[yellow]warning:[/] {escape(warning)}")
-    records, edges = int(network.sizes.sum()), len(network.graph.edges)
+    records, edges = int(network.sizes.sum()), len(network.transport.edges)
     console.print(
-        f"[bold]{escape(plan.name)}[/]: {network.graph.size} agents, {records} records, {network.graph.kind} with "
+        f"[bold]{escape(plan.name)}[/]: {network.graph.size} agents, {records} records, {network.transport.kind} with "
         f"{edges} edges, {network.problem.dim} parameters, {priced.algorithm.slug}, {priced.rounds} rounds",
         highlight=False,
     )

@@ -22,7 +22,8 @@ from coterie.algorithms.batches import axes, rows
 from coterie.algorithms.inbox import Inbox
 from coterie.drivers import agent
 from coterie.drivers.layout import Arrays, Group
-from coterie.exchange.choice import Broadcast, Exchange
+from coterie.exchange.choice import Broadcast, Exchange, Lost
+from coterie.privacy.events import Gaussian
 from coterie.problems import HeldShard, StoredShard
 
 __all__ = ["LoopCarry", "Program", "Test"]
@@ -31,6 +32,7 @@ SMALL = 16  # in networks up to this size every agent's own model is scored on t
 JUDGES = 4  # … in larger ones only these, evenly spaced
 # A core makes random bits in several passes over them: above MANY numbers, draw in blocks that stay in its cache.
 MANY, CACHED = 1 << 21, 1 << 16
+AWAY = 0x7FFF_A3A1  # place of the key that says who is left out of a sum, beyond all agents' numbers
 
 
 @dataclass(frozen=True)
@@ -128,12 +130,15 @@ class Program:
             parts.append(_over_agents(one, (place, own, group.shards, dice), group, self.algorithm.solves))
         return _join(parts)
 
-    def absorb(self, cfg: Config, arrays: Arrays, t: Array, state: Any, message: Any, memory: list[Any]) -> tuple:
+    def absorb(
+        self, cfg: Config, arrays: Arrays, t: Array, state: Any, message: Any, memory: list[Any], key: Key[Array, ""]
+    ) -> tuple:
         """Everybody reads the last messages of its neighbours."""
         message = self.reach(arrays, message)
         sums, shown = None, message
         if self.exchange.sums_only:
-            sums, shown = self.exchange.sums(arrays.place, message), None
+            lost = self.lost(cfg, arrays, key, t) if self.exchange.lossy else None
+            sums, shown = self.exchange.sums(arrays.place, message, lost), None
         elif arrays.adjacency is not None:
             ones, weights = arrays.adjacency
             sums = (
@@ -155,6 +160,15 @@ class Program:
             parts.append(heard)
             memories.append(kept)
         return _join(parts), memories
+
+    def lost(self, cfg: Config, arrays: Arrays, key: Key[Array, ""], t: Array) -> Lost:
+        """What a sum of round t needs that leaves some agents out."""
+        now = jnp.maximum(t, 0)  # before the first round nothing is read
+        cost = lambda p: self.algorithm.cost(cfg, p, now, None)  # noqa: E731
+        event = jax.vmap(cost, (axes(arrays.place),))(arrays.place)
+        free = jnp.zeros(arrays.agent_ids.shape, self.dtype)
+        sigma = jnp.where(event.times > 0, event.sigma, 0.0) if isinstance(event, Gaussian) else free
+        return Lost(jax.random.fold_in(jax.random.fold_in(key, now), AWAY), jnp.broadcast_to(sigma, free.shape))
 
     def deliver(self, arrays: Arrays, key: Key[Array, ""], t: Array, message: Any) -> tuple[Any, Int[Array, ""]]:
         """The messages as they arrive, and how many numbers were cut on the way."""
@@ -264,7 +278,7 @@ class Program:
 
         def listen(t: Array, c: LoopCarry) -> LoopCarry:
             # Selected, not branched on: an accelerator would wait for the host to see which branch it is.
-            heard = self.absorb(cfg, arrays, t - 1, c.state, c.message, c.memory)
+            heard = self.absorb(cfg, arrays, t - 1, c.state, c.message, c.memory, key)
             state, memory = jax.tree.map(lambda new, old: jnp.where(t > 0, new, old), heard, (c.state, c.memory))
 
             def note(curves: dict[str, Array]) -> dict[str, Array]:

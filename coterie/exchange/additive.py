@@ -7,7 +7,7 @@ and 32 bytes instead of 8d. The view of colluders is simulatable from their own 
 long as two parties are honest. That is not differential privacy: the sum itself leaks, and whoever opens it must have
 paid.
 
-A sum that lacks a party's part is aborted; `coterie.exchange.masks` has members that survive that.
+A sum that lacks a party's part is aborted; `coterie.sums` has parties that survive that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from coterie.exchange.fixed_point import Words
 from coterie.exchange.sums import Aborted, Kept, Opened, SumPart, SumTerms
-from coterie.exchange.wire import SEED_BYTES, Kind, Rejected
+from coterie.exchange.wire import SEED_BYTES, Kind
 from coterie.privacy.secure import uniform_bits
 
 __all__ = ["Additive", "expand"]
@@ -94,13 +94,11 @@ class Additive(Kept):
         return np.frombuffer(body, "<u8").astype(np.uint64, copy=False)
 
     def _check(self, kind: Kind, sender: int, body: bytes) -> None:
-        if kind is Kind.UNMASK:
-            raise Rejected(f"party {sender} sent an UNMASK, but this sum has no threshold")
         self._length(sender, kind, body, self.body_bytes(kind))
 
     def _need(self, kind: Kind) -> None:
         if missing := ", ".join(map(str, self.missing())):
             raise Aborted(
-                f"round {self.number}: no {kind.name} from {missing}; without a threshold everybody must answer, so "
-                "the round is aborted and nothing is opened"
+                f"round {self.number}: no {kind.name} from {missing}; everybody must answer, so the "
+                "round is aborted and nothing is opened"
             )

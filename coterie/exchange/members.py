@@ -1,8 +1,7 @@
-"""Which members of secret sums there are, and whole sums between members of one process."""
+"""Whole sums between members of one process. Everybody must answer; sums that some may miss are in `coterie.sums`."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Protocol
@@ -10,22 +9,18 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from coterie.errors import InputError
 from coterie.exchange.additive import Additive
-from coterie.exchange.sums import Member, Opened, SumTerms
+from coterie.exchange.sums import Opened, SumTerms
 
 __all__ = ["Opens", "Sums", "SumsHere", "member"]
 
 
-def member(terms: SumTerms, me: int, size: int, plan: bytes, *, seeds: bool = True) -> Member:
-    """The member that these terms ask for, for sums of `size` numbers under a plan with this hash.
-
-    `seeds`: additive shares as seeds, or word by word.
-    """
-    if terms.threshold is None:
-        return Additive(terms, me, size, seeds=seeds)
-    from coterie.exchange.masks import Masked  # needs the extra `deploy`
-
-    return Masked(terms, me, size, plan)
+def member(terms: SumTerms, me: int, size: int, plan: bytes = b"", *, seeds: bool = True) -> Additive:
+    """A member of sums of `size` numbers; `seeds`: shares as seeds, or word by word."""
+    if terms.dropouts:
+        raise InputError(f"additive shares need everybody, and threshold {terms.threshold} lets some be missing")
+    return Additive(terms, me, size, seeds=seeds)
 
 
 class Opens(Protocol):
@@ -48,8 +43,7 @@ class SumsHere:
     """
 
     def __init__(self, terms: SumTerms, size: int) -> None:
-        plan = os.urandom(32)
-        self._members = [member(terms, i, size, plan, seeds=False) for i in range(terms.parties)]
+        self._members = [member(terms, i, size, seeds=False) for i in range(terms.parties)]
         self._code, self._number = terms.code, count()
 
     def open(self, values: Sequence[ArrayLike], noise: Sequence[NDArray[np.int64]] | None = None) -> Opened:

@@ -123,7 +123,7 @@ def make_seats(terms: SumTerms, size: int, *, seeds: bool = True, plan: bytes | 
     keys = [Keys() for _ in range(terms.parties)]
     roster = [k.public for k in keys]
     return [
-        Seat(Channels(plan, i, k, roster), member(terms, i, size, plan, seeds=seeds)) for i, k in enumerate(keys)
+        Seat(Channels(plan, i, k, roster), member(terms, i, size, seeds=seeds)) for i, k in enumerate(keys)
     ]  # fmt: skip
 
 

@@ -12,6 +12,12 @@ least h parties do so honestly, the opened sum carries σ², however the others'
 So the opened sum costs what a Gaussian of std √(σ² − r²) costs at sensitivity 2^f Δ + √d (rounding moves a coordinate
 by at most one step), up to a total variation below 1e-30. The claim is central: it holds against those who see sums
 (and up to N − h parties' secrets), not against those who see a party's own message.
+
+**Float64.** Δ is proved for real numbers; a party rounds what float64 made of them. Numbers are cut to a public bound
+B, and 2^f B ≤ 2^34 is required where sums are charged (`FLOAT_STEPS`). One unit in the last place of B is then at most
+2^34 · 2^−52 = 2^−18 steps, so a message whose error is up to 2^13 such units (as of a sum of 2^13 numbers, each as
+large as B and each off by one) is off by at most 2^−5 steps. Two neighbouring data sets' messages come apart by twice
+that, 1/16 of a step in each coordinate, besides the step of rounding: √d (1 + 1/16) in all (`FLOAT_ERROR`).
 """
 
 from __future__ import annotations
@@ -28,13 +34,28 @@ from coterie.errors import InputError
 from coterie.privacy.events import Gaussian
 from coterie.privacy.secure import DiscreteGaussianTable
 
-__all__ = ["SMOOTHING", "SumNoise", "log_ratio_of_rounding", "log_ratio_of_sum", "opened_event"]
+__all__ = [
+    "FLOAT_ERROR",
+    "FLOAT_STEPS",
+    "SMOOTHING",
+    "SumNoise",
+    "log_ratio_of_rounding",
+    "log_ratio_of_sum",
+    "opened_event",
+]
 
 SMOOTHING = 3.0
 """r of step 2, in grid steps; also the least noise of one party: both distances are then below 1e-37."""
 
 TABLE_ERROR = 2e-34
 """More than the total variation of any `DiscreteGaussianTable`."""
+
+
+FLOAT_STEPS = 2.0**34
+"""The largest bound on a charged message, in grid steps: float64 then computes it well enough."""
+
+FLOAT_ERROR = 1 / 16
+"""How far apart float64 may bring a coordinate of two neighbouring messages, in grid steps."""
 
 
 def log_ratio_of_sum(deviation: float, count: int) -> float:
@@ -50,17 +71,20 @@ def log_ratio_of_rounding(smoothing: float) -> float:
 
 
 def opened_event(
-    sensitivity: ArrayLike, deviation: ArrayLike, honest: int, fraction_bits: int, dim: int, times: ArrayLike = 1
-) -> Gaussian:
+    sensitivity: ArrayLike, deviation: ArrayLike, honest: int, fraction_bits: int, dim: int, times: ArrayLike = 1, *,
+    draws: int = 0, error: float = 0.0,
+) -> Gaussian:  # fmt: skip
     """What opening sums costs a record of one party: L2 `sensitivity` and each party's noise `deviation` in own units.
 
     Arrays have one entry per round. Where the noise of a party is below 3 grid steps there is no bound, so sigma is 0.
+    `draws`: how many draws of all parties are added in a coordinate, if more than the honest ones' (noise in layers).
+    `error`: how far computing may move a coordinate besides rounding, in steps.
     """
-    scale = 2.0**fraction_bits
-    shift, own = scale * np.asarray(sensitivity, float) + math.sqrt(dim), scale * np.asarray(deviation, float)
-    fine = own >= SMOOTHING
-    sigma = np.sqrt(np.where(fine, honest * own**2 - SMOOTHING**2, 0.0))
-    distance = log_ratio_of_sum(SMOOTHING, honest) + log_ratio_of_rounding(SMOOTHING) + honest * TABLE_ERROR
+    scale, count = 2.0**fraction_bits, max(honest, draws)
+    shift = scale * np.asarray(sensitivity, float) + math.sqrt(dim) * (1 + error)
+    own = scale * np.asarray(deviation, float)
+    sigma = np.sqrt(np.where(own >= SMOOTHING, honest * own**2 - SMOOTHING**2, 0.0))
+    distance = log_ratio_of_sum(SMOOTHING, count) + log_ratio_of_rounding(SMOOTHING) + count * TABLE_ERROR
     return Gaussian(shift, sigma, times=times, tv=dim * distance)
 
 

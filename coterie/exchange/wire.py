@@ -1,4 +1,4 @@
-"""Envelopes as they travel, and how many bytes a round of each protocol takes. No cryptography here."""
+"""Envelopes as they travel, and how many bytes a round takes. No cryptography here."""
 
 from __future__ import annotations
 
@@ -6,17 +6,7 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
-__all__ = [
-    "OVERHEAD",
-    "SEED_BYTES",
-    "TAG",
-    "Envelope",
-    "Kind",
-    "Rejected",
-    "additive_bytes",
-    "bitmap_bytes",
-    "threshold_bytes",
-]
+__all__ = ["OVERHEAD", "SEED_BYTES", "TAG", "Envelope", "Kind", "Rejected", "additive_bytes"]
 
 _HEADER = struct.Struct("<IIIBQI")  # sender, receiver, round, kind, counter, length of the sealed body
 TAG = 16
@@ -24,9 +14,6 @@ OVERHEAD = _HEADER.size + TAG
 """Bytes that an envelope adds to what it carries."""
 
 SEED_BYTES = 32
-SHARE_BYTES = 33  # of a Shamir share
-SHARE_BODY = 2 * SEED_BYTES + 2 * SHARE_BYTES  # round key, commitment, a share of each of the two secrets
-ENTRY = struct.Struct(f"<IB{SHARE_BYTES}s")  # owner, whether the share is of its round key, the share
 
 
 class Rejected(Exception):
@@ -38,7 +25,6 @@ class Kind(IntEnum):
 
     SHARE = 1
     SUM = 2
-    UNMASK = 3
 
     @property
     def addressed(self) -> bool:
@@ -78,16 +64,6 @@ class Envelope:
         return _HEADER.pack(self.sender, self.receiver, self.round, self.kind, self.counter, len(self.sealed))
 
 
-def bitmap_bytes(parties: int) -> int:
-    """Length of a set of parties."""
-    return -(-parties // 8)
-
-
 def additive_bytes(size: int, *, seeds: bool = True) -> int:
     """What a party of an additive sum of `size` numbers sends to one other in a round."""
     return 2 * OVERHEAD + (SEED_BYTES if seeds else 8 * size) + 8 * size
-
-
-def threshold_bytes(size: int, parties: int) -> int:
-    """The same with a threshold, in a round in which nobody is lost."""
-    return 3 * OVERHEAD + SHARE_BODY + 2 * bitmap_bytes(parties) + 8 * size + parties * ENTRY.size

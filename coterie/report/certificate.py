@@ -16,7 +16,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,12 +24,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import coterie
+from coterie.algorithms._charges import alike
 from coterie.algorithms.base import Algorithm, Config, Place, all_algorithms
-from coterie.drivers.budget import _alike, run_events
 from coterie.errors import InputError
-from coterie.exchange.central import central_event
-from coterie.exchange.planned import claim_of
-from coterie.exchange.statement import EVERY_MESSAGE
+from coterie.exchange.central import (
+    cap_words,
+    capped,
+    central_words,
+    check_grid,
+    local_words,
+    own_events,
+    released,
+    shared_events,
+)
+from coterie.exchange.sums import SumTerms
 from coterie.experiment import Network, Priced
 from coterie.found import files_hash
 from coterie.graphs import from_outside
@@ -52,7 +60,6 @@ __all__ = [
     "SECURE",
     "SIMULATED",
     "canonical",
-    "central",
     "certificate",
     "claims",
     "code_hash",
@@ -64,12 +71,13 @@ __all__ = [
     "seal",
     "sha256",
     "shape",
+    "shared",
     "signed_text",
     "totals",
     "versions",
 ]
 
-SCHEMA = 3
+SCHEMA = 4
 LIBRARIES = ("jax", "numpy", "scipy", "dp-accounting")
 
 
@@ -81,6 +89,7 @@ def certificate(
     noise: str = SIMULATED,
     completed: int | None = None,
     charged: Mapping[int, Sequence[Event]] | None = None,
+    retried: Mapping[int, int] | None = None,
     files: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """The content of certificate.json, not yet sealed (`seal`): of one run, whatever else was run to study it.
@@ -92,10 +101,12 @@ def certificate(
         noise: `SIMULATED` or `SECURE`.
         completed: rounds in which messages were sent, if fewer than planned.
         charged: what the ledgers of some agents (by node) really charged in these rounds; the others are charged all
-            that was planned, since nobody here knows where they stopped.
+            that was planned, since nobody here knows where they stopped. With shared noise: every masked vector.
+        retried: of those agents, how many masked vectors beyond one per round they sent, with shared noise.
         files: SHA-256 of the files that this run released (`coterie.report.released`).
     """
-    charged = charged or {}
+    charged, retried = charged or {}, retried or {}
+    cost = partial(own_events, priced.algorithm, priced.cfg, terms=priced.terms)
     done = priced.rounds if completed is None else int(completed)
     budgets = np.broadcast_to(np.nan if plan.privacy is None else plan.privacy.epsilon, network.sizes.shape)
     delta = None if plan.privacy is None else plan.privacy.delta
@@ -103,10 +114,11 @@ def certificate(
     ledgers = np.zeros(len(network.sizes))
     ledgers[list(charged)] = np.arange(1, len(charged) + 1)  # an agent with a ledger stands alone
     kind = np.unique(np.stack([np.nan_to_num(budgets), ledgers]), axis=1, return_inverse=True)[1]
-    for members, place in _alike(priced.places, kind.reshape(-1)):
+    for members, place in alike(priced.places, kind.reshape(-1)):
         own = charged.get(int(members[0]))
         rounds = priced.rounds if charged and own is None else done
-        spent = to_rows(run_events(priced.algorithm, priced.cfg, place, rounds) if own is None else own)
+        again = int(retried.get(int(members[0]), 0))
+        spent = to_rows(capped(cost(place, rounds), again) if own is None else own)
         agents.append(
             {
                 "members": _ranges(members),
@@ -115,17 +127,18 @@ def certificate(
                 "budget": None if delta is None else float(budgets[members[0]]),
                 "noise_multiplier": float(priced.noise[members[0]]),
                 "rounds": rounds,
+                "sent_again": again,
                 "events": spent,
                 **totals(spent, delta),
             }
         )
     agents.sort(key=lambda group: group["members"][0][0])
-    sums = central(plan, network, priced.algorithm, priced.cfg, priced.places, max(g["rounds"] for g in agents))
+    most = max(g["rounds"] for g in agents)
+    sums, cap = shared(plan, priced.algorithm, priced.cfg, priced.places, priced.terms, most)
     printed = bool(getattr(priced.cfg, "as_printed", False))
-    first, *others = claims(agents, sums, delta, plan.exchange.central, printed, network.leaks)
-    name = None if sums is None else sums["name"]
+    first, *others = claims(agents, sums, cap, delta, printed, network.leaks)
     said = statements(
-        plan, network.problem, priced.algorithm, priced.cfg, network.leaks, noise=noise, central=name
+        plan, network.problem, priced.algorithm, priced.cfg, network.leaks, noise=noise, terms=priced.terms
     )  # fmt: skip
     return {
         "schema": SCHEMA,
@@ -141,6 +154,7 @@ def certificate(
         },
         "agents": agents,
         "central": sums,
+        "cap": cap,
         "statements": [one._asdict() for one in said],
         "run": {"noise": noise, "seed": plan.run.seed if noise == SIMULATED else None},
         "files": dict(files or {}),
@@ -153,22 +167,26 @@ def certificate(
 
 
 def claims(
-    agents: Sequence[Mapping[str, Any]], sums: Mapping[str, Any] | None, delta: float | None, for_sums: bool,
-    as_printed: bool, leaks: Sequence[str],
+    agents: Sequence[Mapping[str, Any]], sums: Mapping[str, Any] | None, cap: Mapping[str, Any] | None,
+    delta: float | None, as_printed: bool, leaks: Sequence[str],
 ) -> list[dict[str, Any]]:  # fmt: skip
     """The network's guarantees, each against its own adversary; the one that the budget is for comes first.
 
     A record sits at one agent, so the largest of the agents' ε is everybody's. `private` says whether an ε is within
     the plan's budget and is not that of a method run as printed. What a loader read from the records (`leaks`) is no
-    event and every adversary sees what came of it, so where there is any, nothing is claimed against anybody.
+    event and every adversary sees what came of it, so where there is any, nothing is claimed against anybody. `cap` is
+    there where noise is shared, and so the budget for the opened sums (`sums`).
     """
     worst = max(agents, key=lambda group: float(group["epsilon"]))
     sound = delta is not None and not as_printed and not leaks
     local = sound and all(_within(g["epsilon"], g["budget"]) for g in agents)
-    found = [_claim("local, every message seen", EVERY_MESSAGE, worst, agents, delta, local)]
+    found = [_claim(*local_words(shared=cap is not None), worst, agents, delta, local)]
     if sums is not None:
         good = sound and _within(sums["epsilon"], sums["budget"])
-        found.insert(0 if for_sums else 1, _claim(sums["name"], sums["adversary"], sums, [sums], delta, good))
+        found.insert(0 if cap else 1, _claim(sums["name"], sums["adversary"], sums, [sums], delta, good))
+    if cap is not None and sums is not None:
+        good = sound and _within(cap["epsilon"], sums["budget"])
+        found.append(_claim(cap["name"], cap["adversary"], cap, [cap], delta, good))
     return found
 
 
@@ -192,21 +210,33 @@ def _within(epsilon: float | str, budget: float) -> bool:
     return float(epsilon) <= budget * (1 + 1e-9)
 
 
-def central(
-    plan: Plan, network: Network, algorithm: Algorithm, cfg: Config, places: Place, rounds: int
-) -> dict[str, Any] | None:
-    """What the sums opened in so many rounds cost, if the plan says how many agents are honest."""
-    found = claim_of(plan, algorithm, cfg, places, network.graph)
-    sums = plan.exchange.sums
-    if found is None or plan.privacy is None or sums is None or sums.honest is None:
-        return None
-    event = central_event(algorithm, cfg, places, sums.honest, sums.fraction_bits, rounds)
-    rows = to_rows([event])
-    budget = float(np.min(plan.privacy.epsilon))
-    return {
-        "name": found.name, "adversary": found.adversary, "budget": budget, "events": rows,
-        **totals(rows, plan.privacy.delta),
+def shared(
+    plan: Plan, algorithm: Algorithm, cfg: Config, places: Place, terms: SumTerms | None, rounds: int
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:  # fmt: skip
+    """What the sums opened in so many rounds cost, if the plan says how many agents are honest; and, with shared noise,
+    what a party's vectors cost if everybody else colludes and all are sent again that may be.
+    """
+    if terms is None or terms.honest is None or plan.privacy is None:
+        return None, None
+    check_grid(terms, released(algorithm, cfg, places)[1])
+    delta = plan.privacy.delta
+    main, local = shared_events(algorithm, cfg, places, terms, rounds)
+    name, adversary = central_words(terms)
+    sums = {
+        "name": name, "adversary": adversary, "budget": float(np.min(plan.privacy.epsilon)),
+        "colluders": terms.colluders, "must_answer": terms.quorum, "fraction_bits": terms.code.fraction_bits,
+        **_paid([main], delta),
     }  # fmt: skip
+    if not terms.shared:
+        return sums, None
+    name, adversary = cap_words(terms)
+    every = _paid(capped([local], terms.retries), delta)
+    return sums, {"name": name, "adversary": adversary, "sent_again": terms.retries, **every}
+
+
+def _paid(events: list[Event], delta: float) -> dict[str, Any]:
+    rows = to_rows(events)
+    return {"events": rows, **totals(rows, delta)}
 
 
 @lru_cache(maxsize=4096)
@@ -316,7 +346,7 @@ def facts(plan: Plan, network: Network) -> dict[str, object]:
     return {
         "agents": len(names),
         "names": None if names == [f"agent {i}" for i in range(len(names))] else names,
-        "edges": network.graph.edges.tolist() if from_outside(plan.graph.kind) else None,
+        "edges": network.transport.edges.tolist() if from_outside(plan.graph.kind) else None,
         "leaks": list(network.leaks),
         **shape(plan, network.problem),
     }

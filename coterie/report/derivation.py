@@ -21,12 +21,13 @@ from coterie.algorithms.base import Algorithm, find
 from coterie.algorithms.batches import rows
 from coterie.data import find_source
 from coterie.data.planned import leaks_of
-from coterie.drivers.budget import run_events
 from coterie.errors import InputError
+from coterie.exchange.central import capped, own_events
 from coterie.experiment import Network, noise_of, public_network, public_sizes, settle
 from coterie.graphs import Graph, from_outside
 from coterie.losses import BY_LABELS
 from coterie.losses.base import need_facts, problem_of
+from coterie.network import links_on
 from coterie.plan import Plan, validate
 from coterie.privacy.accountants import total_mu
 from coterie.privacy.calibration import TOLERANCE
@@ -53,7 +54,7 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
         plan = validate(given["plan"], foreign=True)
         equal("plan", given["plan"], plan.as_json(), 0.0)
         sizes, noise = np.zeros(given["public"]["agents"], int), np.zeros(given["public"]["agents"])
-        for members, records, multiplier, _ in given["agents"]:
+        for members, records, multiplier, *_ in given["agents"]:
             for first, last in members:
                 sizes[first : last + 1], noise[first : last + 1] = records, multiplier
         secure = given["noise"] == c.SECURE
@@ -67,31 +68,31 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
         with jax.enable_x64(True):
             places = jax.tree.map(lambda x: jnp.asarray(np.asarray(x, float)), settled.places)
             places = eqx.tree_at(lambda p: p.noise, places, jnp.asarray(noise))
+        found, terms = (None, None) if plan.privacy is None else noise_of(plan, settled)
         agents: list[dict[str, Any]] = []
-        for k, (members, _, _, rounds) in enumerate(given["agents"]):
+        for k, (members, _, _, rounds, again) in enumerate(given["agents"]):
             everyone = np.concatenate([np.arange(first, last + 1) for first, last in members])
             facts = (places.count, places.degree, places.self_weight, places.unit)
             if any(np.ptp(np.asarray(fact)[everyone]) > 1e-12 for fact in facts):
                 raise Refuted(f"agents[{k}].members: these agents stand in different places")
             if rounds > settled.rounds:
                 raise Refuted(f"agents[{k}].rounds: the plan has {settled.rounds}, got {rounds}")
-            events = run_events(algorithm, settled.cfg, rows(places, int(everyone[0])), rounds)
-            agents.append({"neighbours": int(network.graph.degrees[everyone[0]]), "events": to_rows(events)})
-        if plan.privacy is not None:  # noise that is searched for is known to the search's tolerance
+            events = own_events(algorithm, settled.cfg, rows(places, int(everyone[0])), rounds, terms=terms)
+            spent = to_rows(capped(events, again))
+            agents.append({"neighbours": int(network.graph.degrees[everyone[0]]), "events": spent})
+        if found is not None:  # noise that is searched for is known to the search's tolerance
             searched = secure or plan.exchange.central
-            found = noise_of(plan, settled)
-            for k, (members, _, multiplier, _) in enumerate(given["agents"]):
+            for k, (members, _, multiplier, *_) in enumerate(given["agents"]):
                 closed = not searched and total_mu(c.decode(agents[k]["events"])) is not None
                 made, near = float(found[members[0][0]]), EVENTS if closed else TOLERANCE
                 equal(f"agents[{k}].noise_multiplier", multiplier, made, near)
-        most = max(rounds for *_, rounds in given["agents"])
-        central = c.central(plan, network, algorithm, settled.cfg, places, most)
+        most = max(rounds for *_, rounds, _ in given["agents"])
+        central, cap = c.shared(plan, algorithm, settled.cfg, places, terms, most)
     except Exception as error:  # a plan that nobody has run yet may fail in any way
         return str(error) if isinstance(error, InputError | Refuted) else f"plan: cannot be derived: {error!r}"
     settings = c.lossless(settled.cfg.model_dump(mode="json"))
-    name = None if central is None else central["name"]
     said = statements(
-        plan, network.problem, algorithm, settled.cfg, network.leaks, noise=given["noise"], central=name
+        plan, network.problem, algorithm, settled.cfg, network.leaks, noise=given["noise"], terms=terms
     )  # fmt: skip
     return {
         "algorithm": {"name": algorithm.slug, "rounds": settled.rounds, "settings": settings},
@@ -100,6 +101,7 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
         "warnings": [TOO_LARGE] if find_source(plan.data.source).made and _too_large(plan) else [],
         "agents": agents,
         "central": central,
+        "cap": cap,
     }
 
 
@@ -126,10 +128,9 @@ def _network(plan: Plan, public: dict[str, Any], sizes: np.ndarray, secure: bool
     need_facts(problem, problem.columns)
     for name, value in c.shape(plan, problem).items():
         equal(f"public.{name}", public[name], value, 0.0)
-    graph = _graph(plan, public)
+    links = links_on(plan, _graph(plan, public))
     names = tuple(public["names"] or (f"agent {i}" for i in range(len(sizes))))
-    mix, leaks = plan.graph.weights(graph), tuple(public["leaks"])
-    return Network(graph, mix, problem, sizes, names, leaks=leaks)
+    return Network(*links, problem, sizes, names, leaks=tuple(public["leaks"]))
 
 
 def _too_large(plan: Plan) -> bool:
@@ -156,7 +157,7 @@ def _deployed(plan: Plan, algorithm: Algorithm) -> Algorithm:
     from coterie.deploy.party import Terms
 
     Terms.check(plan)
-    return on_grid(algorithm)
+    return algorithm if plan.exchange.central else on_grid(algorithm)  # shared noise is priced on its grid already
 
 
 # ---- comparing -------------------------------------------------------------------------------------------------------

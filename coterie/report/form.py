@@ -60,12 +60,22 @@ class _FormGroup(_Paid):
     budget: Annotated[float, Field(gt=0)] | None
     noise_multiplier: Annotated[float, Field(ge=0)]
     rounds: Annotated[int, Field(ge=1)]
+    sent_again: Whole
 
 
 class _Central(_Paid):
     name: str
     adversary: str
     budget: Annotated[float, Field(gt=0)]
+    colluders: Whole
+    must_answer: Whole
+    fraction_bits: Whole
+
+
+class _Cap(_Paid):
+    name: str
+    adversary: str
+    sent_again: Whole
 
 
 class _Run(_Table):
@@ -88,9 +98,9 @@ class _Code(_Table):
 
 
 class Certificate(_Table):
-    """Schema 3 of certificate.json; docs/certificate.md says what each field means."""
+    """Schema 4 of certificate.json; docs/certificate.md says what each field means."""
 
-    schema_: Literal[3] = Field(alias="schema")
+    schema_: Literal[4] = Field(alias="schema")
     claim: _Claim
     other_claims: list[_Claim]
     plan: dict[str, Any]
@@ -99,6 +109,7 @@ class Certificate(_Table):
     algorithm: _Algorithm
     agents: Annotated[list[_FormGroup], Field(min_length=1)]
     central: _Central | None
+    cap: _Cap | None
     statements: list[_Said]
     run: _Run
     files: dict[Literal["model.npz"], Hash]

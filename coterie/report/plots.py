@@ -81,7 +81,7 @@ def curves(result: dict[str, Any], path: Path) -> None:
 
 def network(network: Network, path: Path) -> None:
     """The graph, with agents sized by their records (a histogram of degrees beyond 300 agents)."""
-    graph = network.graph
+    graph = network.transport
     figure, axis = plt.subplots(figsize=(6, 4.6), layout="constrained")
     if graph.size > 300:
         axis.hist(graph.degrees, bins=min(50, int(graph.degrees.max() - graph.degrees.min()) + 1), color=RUN)

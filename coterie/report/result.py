@@ -26,7 +26,7 @@ import coterie
 from coterie.drivers.budget import spending
 from coterie.drivers.simulate import Trace
 from coterie.errors import InputError
-from coterie.exchange.central import central_event
+from coterie.exchange.central import shared_events
 from coterie.exchange.planned import statement_of
 from coterie.exchange.statement import EVERY_MESSAGE
 from coterie.experiment import Experiment, Network, Priced
@@ -86,7 +86,13 @@ def _content(experiment: Experiment, priced: Priced, trace: Trace, seeds: list[i
         "interrupted": trace.completed < priced.rounds,
         "agents": [
             {"name": n, "records": int(c), "neighbours": int(k), "bytes_sent": float(b)}
-            for n, c, k, b in zip(experiment.network.names, experiment.network.sizes, degrees, sent, strict=True)
+            for n, c, k, b in zip(
+                experiment.network.names,
+                experiment.network.sizes,
+                experiment.network.transport.degrees,
+                sent,
+                strict=True,
+            )
         ][:1000],
         "metrics": {
             k: {"mean": float(v.mean()), "std": float(v.std()), "per_seed": v.tolist()} for k, v in last.items()
@@ -185,11 +191,9 @@ def _all_seeds(plan: Plan, priced: Priced) -> float:
     algorithm, cfg, places = priced.algorithm, priced.cfg, priced.places
     if first.local:
         return float(spending(algorithm, cfg, places, first.account.delta, fast=True, runs=runs).worst.epsilon)
-    sums = plan.exchange.sums
-    assert sums is not None
-    assert sums.honest is not None  # a budget for sums says how many agents are honest
-    event = central_event(algorithm, cfg, places, sums.honest, sums.fraction_bits)
-    return float(account([event] * runs, first.account.delta, fast=True).epsilon)
+    assert priced.terms is not None
+    main, _ = shared_events(algorithm, cfg, places, priced.terms)
+    return float(account([main] * runs, first.account.delta, fast=True).epsilon)
 
 
 def check_out(out: Path) -> None:

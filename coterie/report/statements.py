@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from coterie.algorithms.base import Algorithm, Config
 from coterie.data import find_source
+from coterie.exchange.central import central_words, local_words
+from coterie.exchange.sums import SumTerms
 from coterie.plan import Plan
 from coterie.problems import Problem
 from coterie.report.others import others_kinds
@@ -84,13 +86,34 @@ def _kept(plan: Plan, *, deployed: bool) -> str:
     return ", scaled there by public bounds"
 
 
+def _of_sums(terms: SumTerms) -> list[Said]:
+    """What the claim for opened sums rests on, and what is left of it where that fails."""
+    h, c, n = terms.honest, terms.colluders, terms.parties
+    name, _ = central_words(terms)
+    who = f"of those who answered, together with all who did not ({n - terms.dropouts} of {n} must answer)"
+    said = [
+        Said(f"{name}: at least {h} agents add their noise and keep their messages secret",
+             f"some {h} of the agents, whichever they are"),
+        Said(f"{name}: no more than {c} agents pool what they know, {who if terms.dropouts else 'whichever they are'}",
+             f"all but {c} of the agents"),
+    ]  # fmt: skip
+    if terms.shared:
+        name, _ = local_words(shared=True)
+        said.append(
+            Said(f"{name}: what is left of the guarantee if all other agents pool what they know against one; an agent "
+                 f"stops after sending {terms.retries} vectors again, so that it costs no more than the last claim",
+                 "nobody else: each agent for itself")
+        )  # fmt: skip
+    return said
+
+
 def statements(
     plan: Plan, problem: Problem, algorithm: Algorithm, cfg: Config, leaks: Sequence[str], *, noise: str,
-    central: str | None,
+    terms: SumTerms | None,
 ) -> list[Said]:  # fmt: skip
     """All that a certificate says, what is recomputed and what is assumed, each with whom one has to trust.
 
-    `central` is the name of the claim for opened sums, if there is one.
+    `terms` are those of the sums that are opened, if only sums are.
     """
     there = "whoever ran the simulation" if noise == SIMULATED else "each agent, for its own ledger and its signature"
     drawn = "nobody can: its seed is in the plan" if noise == SIMULATED else f"{PROGRAM}, and its operating system"
@@ -107,7 +130,6 @@ def statements(
              f"the authors of {name!r}, and every agent that it ran this code") for key, (_, name) in
         others_kinds(plan.as_json()).items()
     ]  # fmt: skip
-    if central is not None and (sums := plan.exchange.sums) is not None:
-        least = f"at least {sums.honest} agents add their noise and keep their messages secret"
-        said.append(Said(f"{central}: {least}", f"some {sums.honest} of the agents, whichever they are"))
+    if plan.privacy is not None and terms is not None and terms.honest is not None:
+        said += _of_sums(terms)
     return said + assumptions(plan, problem, algorithm, cfg, leaks, noise=noise)

@@ -224,11 +224,16 @@ def _arithmetic(content: Mapping[str, Any], parsed: Certificate) -> None:
         _totals("central", content["central"], delta)
         if parsed.central.budget != min(budgets, default=None):
             raise Refuted(f"central.budget: the plan's smallest is {min(budgets, default=None)}")
-    printed = parsed.algorithm.settings.get("as_printed", False) is not False
     exchange = parsed.plan.get("exchange")
-    for_sums = isinstance(exchange, dict) and exchange.get("noise") == "central"
+    shared = isinstance(exchange, dict) and exchange.get("noise") == "central"
+    if (parsed.cap is not None) != shared or (shared and parsed.central is None):
+        raise Refuted(f"cap: the plan's noise is {'shared' if shared else 'not shared'}")
+    if parsed.cap is not None:
+        _totals("cap", content["cap"], delta)
+    _again(parsed)
+    printed = parsed.algorithm.settings.get("as_printed", False) is not False
     headline, *others = c.claims(
-        content["agents"], content["central"], delta, for_sums, printed, parsed.public.leaks
+        content["agents"], content["central"], content["cap"], delta, printed, parsed.public.leaks
     )  # fmt: skip
     equal("claim", content["claim"], headline, TOTALS)
     equal("other_claims", content["other_claims"], others, TOTALS)
@@ -261,6 +266,14 @@ def _rounds(parsed: Certificate) -> None:
         raise Refuted("agents.rounds: one party's certificate knows of no other where it ended")
     if early and parsed.files:
         raise Refuted(f"agents.rounds: a party that ended after {early[0].rounds} of {planned} rounds has no model")
+
+
+def _again(parsed: Certificate) -> None:
+    """Vectors are sent again by a deployed party that knows its own ledger, and no more than the plan lets it send."""
+    allowed = 0 if parsed.cap is None or parsed.run.noise == c.SIMULATED else parsed.cap.sent_again
+    for k, group in enumerate(parsed.agents):
+        if group.sent_again > allowed or (group.sent_again and group.members != [[group.members[0][0]] * 2]):
+            raise Refuted(f"agents[{k}].sent_again: {group.sent_again} vectors, where {allowed} may be sent again")
 
 
 def _totals(where: str, stated: Mapping[str, Any], delta: float | None) -> None:
@@ -325,13 +338,16 @@ def _derivation(content: Mapping[str, Any], parsed: Certificate) -> list[str]:
         "plan": content["plan"],
         "public": content["public"],
         "noise": parsed.run.noise,
-        "agents": [[g["members"], g["records"], g["noise_multiplier"], g["rounds"]] for g in content["agents"]],
+        "agents": [
+            [g["members"], g["records"], g["noise_multiplier"], g["rounds"], g["sent_again"]] for g in content["agents"]
+        ],
     }
     made = derive(c.canonical(inputs))
     if isinstance(made, str):
         raise Refuted(made)
     equal("algorithm", content["algorithm"], made["algorithm"], EVENTS)
     equal("central", content["central"], made["central"], TOTALS)
+    equal("cap", content["cap"], made["cap"], TOTALS)
     equal("statements", content["statements"], made["statements"], 0.0)
     if parsed.run.seed not in (None, made["seed"]):
         raise Refuted(f"run.seed: the plan gives {made['seed']}")

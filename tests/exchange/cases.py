@@ -14,8 +14,7 @@ def seats(
     fraction_bits: int = FRACTION_BITS,
     bound: float = BOUND,
     reach: int = 0,
-    threshold: int | None = None,
     seeds: bool = True,
 ) -> list[Seat]:
     """So many parties with fresh keys, for sums of `size` numbers."""
-    return make_seats(SumTerms(FixedPoint(count, fraction_bits, bound, reach), threshold), size, seeds=seeds)
+    return make_seats(SumTerms(FixedPoint(count, fraction_bits, bound, reach)), size, seeds=seeds)

@@ -12,8 +12,7 @@ from coterie.errors import InputError
 from coterie.exchange.choice import Broadcast, Quantized, SecretSum, check_fits
 from coterie.exchange.planned import statement_of
 from coterie.exchange.protocol import Post, one_round
-from coterie.exchange.sums import Opened
-from coterie.exchange.wire import additive_bytes, threshold_bytes
+from coterie.exchange.sums import Opened, bytes_per_round
 from coterie.experiment import Experiment, Priced, prepare, price
 from coterie.graphs import make_graph, mixing
 from coterie.plan import validate
@@ -70,8 +69,8 @@ def test_same_iterates_of_every_other_algorithm_that_says_it_reads_sums(slug: st
 def test_messages_on_the_wire() -> None:
     layout = network(5, SIZES, 4, graph="complete", rounds=3)
     cfg = find("dgd").example
-    assert (run("dgd", cfg, layout, exchange=SecretSum(5)).bytes == 3 * additive_bytes(4)).all()
-    assert (run("dgd", cfg, layout, exchange=SecretSum(5, threshold=4)).bytes == 3 * threshold_bytes(4, 5)).all()
+    sums = SecretSum(5)
+    np.testing.assert_allclose(run("dgd", cfg, layout, exchange=sums).bytes, 3 * bytes_per_round(sums.terms, 4) / 4)
     quantized = run("dgd", cfg, layout, exchange=Quantized(8, 4.0))
     assert (quantized.bytes == 3 * (40 + 8 * 4) / 8).all()
 
@@ -139,13 +138,17 @@ def plan_with(**exchange: object) -> dict:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"graph": {"kind": "ring"}, "algorithm": {"name": "dp-dsgd"}}, "needs graph.kind = 'complete', got 'ring'"),
+        ({"graph": {"kind": "ring", "mixing": "laplacian"}}, "graph.mixing = 'laplacian' is not obeyed by exchange"),
         ({"algorithm": {"name": "ldp-dgd"}}, "ldp-dgd needs individual messages"),
         ({"run": {"rounds": 5, "dtype": "float32"}}, "needs run.dtype = 'float64'"),
-        ({"exchange": {"kind": "secret-sum", "fraction_bits": 50}}, "lower bound or fraction_bits"),
-        ({"exchange": {"kind": "secret-sum", "threshold": 3}}, "threshold must be in 4..5 for 5 parties"),
+        ({"exchange": {"kind": "secret-sum", "fraction_bits": 55}}, "lower bound or fraction_bits"),
+        ({"exchange": {"kind": "secret-sum", "honest": 4, "threshold": 3}}, "threshold must be in 4..5 for 5 agents"),
         ({"exchange": {"kind": "secret-sum", "honest": 6}}, "exchange.honest must be in 2..5"),
-        ({"exchange": {"kind": "secret-sum", "honest": 4}}, "lower exchange.fraction_bits to"),
+        ({"exchange": {"kind": "secret-sum", "honest": 4, "fraction_bits": 24}}, "lower exchange.fraction_bits to"),
+        (
+            {"exchange": {"kind": "secret-sum", "honest": 4, "bound": 1e9, "fraction_bits": 10}},
+            "float64 would not keep",
+        ),
     ],
 )
 def test_plans_that_cannot_be_are_refused_in_one_line(change: dict, message: str) -> None:

@@ -1,0 +1,42 @@
+"""What an algorithm's messages cost over a run, from public numbers only; agents in like places are treated once."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from coterie.algorithms.base import Algorithm, Config, Place
+from coterie.algorithms.batches import rows
+from coterie.privacy.events import Event
+
+__all__ = ["alike", "costs", "run_events"]
+
+
+def run_events(algorithm: Algorithm, cfg: Config, place: Place, rounds: int | None = None) -> list[Event]:
+    """All events of one agent's first `rounds` (default: all), as if every message were sent.
+
+    Each event's numbers carry a round axis.
+    """
+    with jax.enable_x64(True):
+        events = costs(algorithm, cfg, place, place.rounds if rounds is None else rounds)
+        return [jax.tree.map(lambda x: np.asarray(x), e) for e in events]
+
+
+@eqx.filter_jit
+def costs(algorithm: Algorithm, cfg: Config, place: Place, rounds: int) -> tuple[Event, ...]:
+    """The events of so many rounds at once; algorithm and settings are part of the compiled program."""
+    out = jax.vmap(lambda t: algorithm.cost(cfg, place, t, None))(jnp.arange(rounds))
+    return out if isinstance(out, tuple) else (out,)
+
+
+def alike(places: Place, extra: np.ndarray) -> list[tuple[np.ndarray, Place]]:
+    """Groups of agents whose places (and budgets) are equal: (who, one of their places in float64)."""
+    facts = [places.count, places.degree, places.self_weight, places.unit, places.noise]
+    table = np.stack([np.asarray(x, float) for x in (*facts, extra)], axis=1)
+    _, first, which = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    with jax.enable_x64(True):
+        double = jax.tree.map(lambda x: np.asarray(x, float), places)  # NumPy: JAX would compile for every shape
+        chosen = [jax.device_put(rows(double, int(i))) for i in first]
+        return [(np.flatnonzero(which.reshape(-1) == k), place) for k, place in enumerate(chosen)]
