@@ -10,7 +10,7 @@ A sum is opened by `Member`s, one at each party. A member has no network, no clo
 
 What carries the parts is somebody else's business: nothing at all inside one process (`coterie.exchange.members`, under
 coupled problems and fair classifiers), sealed envelopes along routes (`coterie.exchange.protocol`), signed frames and a
-ledger (`coterie.deploy.secret`). A part for one receiver must reach it unread, a part for everybody must be authentic.
+ledger (`coterie.deploy.shared`). A part for one receiver must reach it unread, a part for everybody must be authentic.
 A simulation adds the words that members would open (`coterie.exchange.choice`).
 
 `SumTerms` is what everybody knows beforehand: the encoding, how many must answer, what is revealed to how many. Callers

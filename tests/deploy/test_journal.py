@@ -13,7 +13,6 @@ import pytest
 
 from coterie.cli import main
 from coterie.deploy import journal
-from coterie.deploy.agent import Agent
 from coterie.deploy.files import private_folder
 from coterie.deploy.frames import Misdeed, Receipt, Wire, digest, open_frame, seal
 from coterie.deploy.grpc_transport import GrpcTransport
@@ -198,24 +197,6 @@ def test_evidence_has_limits(tmp_path: Path, group: Consortium, monkeypatch: pyt
     assert digest(made[0]).hex()[:16] in next((tmp_path / "e").glob("cleo_*.frame")).name
     (tmp_path / "file").write_text("")
     EvidenceFolder(tmp_path / "file")("ada", "reason", made[0])  # cannot be kept: logged, and nothing worse
-
-
-def test_agents_take_evidence_of_shares_that_cannot_be_opened() -> None:
-    """`Agent._hear` hands over the bytes as they came."""
-    from types import SimpleNamespace
-
-    from coterie.deploy.secret import BadShare
-    from coterie.deploy.transport import Incoming
-
-    def bad(*_: Any) -> Any:
-        raise BadShare("cannot be opened")
-
-    kept: list[Any] = []
-    waiting = SimpleNamespace(party=SimpleNamespace(heard=bad), evidence=lambda *facts: kept.append(facts))
-    frame: Any = SimpleNamespace(stored=None)
-    with pytest.raises(BadShare):
-        Agent._hear(waiting, None, 0, Incoming("ben", 3, frame, b"bytes"))  # type: ignore[arg-type]
-    assert kept == [("ben", "cannot be opened", b"bytes")]
 
 
 # ---- compression -----------------------------------------------------------------------------------------------------

@@ -77,11 +77,11 @@ def test_a_simulation_with_the_same_draws_opens_the_same_integers(undisturbed: S
         drawn[t, party] = np.sum(layers[: 1 + setting.shared.layers.keep(0)], axis=0)
     network = terms.network
     features = np.concatenate([r.features for r in setting.records])
-    labels = np.concatenate([r.targets for r in setting.records])
+    labels = network.problem.encode(np.concatenate([r.targets for r in setting.records]), ("no", "yes"))
     parts = np.split(np.arange(len(labels)), PARTIES)
     with jax.enable_x64(True):
         layout = make_layout(
-            network.problem, features, network.problem.encode(labels, ("no", "yes")), parts, network.graph, network.mixing,
+            network.problem, features, labels, parts, network.graph, network.mixing,
             rounds=ROUNDS, shape=priced.shape, ridge=plan.ridge,
         )  # fmt: skip
     exchange = exchange_of(plan, priced.algorithm, network.graph, network.mixing, priced.terms)
