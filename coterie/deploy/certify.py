@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from coterie.plan import Plan
+from coterie.privacy.events import Free
 from coterie.privacy.ledger import Entry
 
 __all__ = ["unsigned_certificate"]
@@ -56,8 +57,12 @@ def main() -> None:
 
     plan, node, entries, files = pickle.load(sys.stdin.buffer)
     terms = Terms.of(plan)
-    charged = {node: terms.charged(entries)}
-    body = certificate(plan, terms.network, terms.priced, noise=SECURE, charged=charged, files=files)
+    if terms.sum is not None and terms.sum.shared:  # all rounds, whether the party was in each sum or not
+        again = sum(isinstance(entry.event, Free) for entry in entries)
+        body = certificate(plan, terms.network, terms.priced, noise=SECURE, retried={node: again}, files=files)
+    else:
+        charged = {node: terms.charged(entries)}
+        body = certificate(plan, terms.network, terms.priced, noise=SECURE, charged=charged, files=files)
     json.dump(body, sys.stdout)
 
 

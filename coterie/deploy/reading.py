@@ -71,6 +71,8 @@ def _is_held(path: Path) -> bool:
 
 
 def _open(path: Path) -> int:
+    if path.is_dir():
+        raise InputError(f"{path} is a folder, expected a ledger: {path / 'ledger.db'}?")
     try:
         return os.open(path, os.O_RDONLY)
     except OSError as error:
