@@ -121,6 +121,8 @@ class DurableLedger:
                 self._same(plan)
                 if anchor is not None:
                     anchor.check(self.path, self._book.meta.identity, [row.hash for row in self._book.rows])
+                self._count = len(self._book.rows)
+                self._book.rows.clear()  # they are in the file: a run of many rounds keeps none in memory
             except InputError:
                 if not log.data:  # else SQLite would fold it in, unsealed: leave it to the end of the process
                     disconnect(self._db)
@@ -146,7 +148,7 @@ class DurableLedger:
     @property
     def last(self) -> int:
         """The last round released; −1 if none."""
-        return len(self._book.rows) - 1
+        return self._count - 1
 
     @property
     def closed(self) -> str | None:
@@ -155,8 +157,10 @@ class DurableLedger:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """All charges so far, oldest first."""
-        return tuple(self._book.entries)
+        """All charges so far, oldest first, from the file."""
+        with self._lock:
+            self._usable()
+            return tuple(records.charges(self._db, self._book.meta))
 
     def spent(self, delta: float | None = None) -> float:
         """ε spent so far at δ (the budget's own by default), by the tightest accountant."""
@@ -215,8 +219,8 @@ class DurableLedger:
                 if self._anchor is not None:
                     self._anchor.advance(round, own)
             book.allowance.take(taken)
-            row = records.Row(round, list(events), Fraction(taken.spent), len(frame), frame_hash, own)
-            book.add(row, held)
+            self._count += 1
+            book.held, book.head = dict(held), own
             self._fold()
 
     def keep(self, rows: records.Rows) -> None:

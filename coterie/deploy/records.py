@@ -22,8 +22,8 @@ from coterie.privacy.codec import from_json, to_json
 from coterie.privacy.events import Event, Free
 from coterie.privacy.ledger import Allowance, Budget, BudgetExceeded, Entry
 
-__all__ = ["FORMAT", "KEPT", "SCHEMA", "Book", "Meta", "Row", "Rows", "canonical", "held_json", "link", "load",
-           "payable", "sha256"]  # fmt: skip
+__all__ = ["FORMAT", "KEPT", "SCHEMA", "Book", "Meta", "Row", "Rows", "canonical", "charges", "held_json", "link",
+           "load", "payable", "sha256"]  # fmt: skip
 
 FORMAT = 3
 # `total` and `allowed` are whole numbers of 1/denominator in hexadecimal, all of one length: text order is their order
@@ -174,17 +174,30 @@ class Book:
         self.meta = meta
         self.allowance = Allowance(meta.events(), meta.budget.delta)
         self.rows: list[Row] = []
-        self.entries: list[Entry] = []
         self.held: dict[str, Receipt] = {}
         self.head = link(*meta)
         self.stopped: str | None = None
         self.fingerprint: bytes | None = None  # of the records that are released
 
+    @property
+    def entries(self) -> list[Entry]:
+        """All charges so far, oldest first."""
+        return [Entry(row.round, event, float(row.total)) for row in self.rows for event in row.events]
+
     def add(self, row: Row, held: Mapping[str, Receipt]) -> None:
         """Note a committed release; its charge has been taken from the allowance."""
         self.rows.append(row)
-        self.entries += [Entry(row.round, event, float(row.total)) for event in row.events]
         self.held, self.head = dict(held), row.hash
+
+
+def charges(db: sqlite3.Connection, meta: Meta) -> list[Entry]:
+    """All charges in a ledger that was checked, oldest first."""
+    unit = int(meta.denominator, 16)
+    return [
+        Entry(round, from_json(fields), float(Fraction(int(total, 16), unit)))
+        for round, charge, total in db.execute("SELECT round, charge, total FROM release ORDER BY round")
+        for fields in json.loads(charge)
+    ]
 
 
 def load(db: sqlite3.Connection, state_of: Callable[[sqlite3.Connection, int], bytes]) -> Book:
