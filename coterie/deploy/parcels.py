@@ -37,7 +37,7 @@ class Parcel:
     payload: bytes
     room: Room
     size: int  # what it counts for in its room
-    due: float  # when it is given up
+    since: float  # when it came
     copies: int = 1
 
 
@@ -62,7 +62,6 @@ class Line:
     told: tuple[int, int] = (0, 0)  # packets taken here, and the other's allowance
     due: bool = True  # to tell it …
     rests: bool = False  # … or in a moment
-    moved: float = 0.0  # when it took something
 
 
 @dataclass(eq=False)

@@ -18,8 +18,9 @@ may send (*allowance*, in bytes, `OVERHEAD` for each packet), never more than is
 fills its own room only; and from what waits for a neighbour, each room has its turn. An agent that is busy does not
 hold up what only passes here, unless very much waits for it. A connection itself is always read, so that news of ways
 gets through. Own packets leave room for one that passes, or a ring full of them would jam.
-A neighbour that takes nothing for half of `Timing.route` is cut off for a while, as is one that brings packets that are
-none or beyond its allowance, or notices that nobody honest hands on.
+A neighbour that takes nothing for half of `Timing.route` and the time that the largest packet needs over a slow line is
+cut off for a while, as is one that brings packets that are none or beyond its allowance, or notices that nobody honest
+hands on.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ ROOM = 1 << 26  # bytes that may wait: the neighbours' to be handed on, theirs t
 OVERHEAD = 512  # bytes that a packet counts for beyond its length, so that rooms bound their number too
 BATCH = 1 << 16  # bytes of small packets that travel as one message
 OFTEN = 64  # packets after which the sender is told at once that they are taken
+SLOW = 1 << 17  # bytes in a second below which a connection is not waited for
 SEEN = 1 << 12  # packets that are remembered, of each neighbour and of those handed over
 PAUSE = 0.05  # seconds between two notices of one author to one neighbour …
 AT_ONCE, BURST = 16.0, 256.0  # … of which as many are told without a pause, and may come at once after a hold-up
@@ -85,14 +87,15 @@ class PostOffice(Calls[Relay]):
         self._by_node = {peer.node: peer for peer in self.peers.values()}
         self._emptied = asyncio.Event()
         least = 4 * self._size(largest)
-        self._own = Room(max(ROOM, least), freed=self._emptied.set)
+        self._own = Room(max(ROOM, 2 * least), freed=self._emptied.set)
         for peer in self.peers.values():
             share = max(ROOM // len(self.peers), least)
             peer.room = Room(share, share, partial(self._owe, peer))
         self._reserve = self._size(largest)  # of an allowance, for what passes
+        self._slowest = self.timing.route + least / SLOW
         self._inbox: asyncio.Queue[tuple[bytes, Relay]] = asyncio.Queue()
         self._delivered: OrderedDict[tuple[bytes, int], int] = OrderedDict()
-        self._stuck: deque[Copy] = deque()  # without a way
+        self._stuck: deque[tuple[float, Copy]] = deque()  # without a way, and until when they wait for one
         self._found: list[tuple[Relay, int]] | None = []
         self._calm, self._pace = RateLimit(1 / PAUSE, AT_ONCE), RateLimit(2 / PAUSE, BURST)
         self._keeping: asyncio.Task | None = None
@@ -174,8 +177,8 @@ class PostOffice(Calls[Relay]):
         """Find the ways anew, and go on with what waits for one."""
         self._found = None
         stuck, self._stuck = self._stuck, deque()
-        for copy in stuck:
-            self._send_on(copy)
+        for until, copy in stuck:
+            self._send_on(copy, until)
 
     def _hear(self, peer: Relay, data: bytes) -> None:
         """A notice."""
@@ -196,12 +199,12 @@ class PostOffice(Calls[Relay]):
 
     def _enter(self, identity: bytes, payload: bytes, room: Room, to: int, hops: int) -> None:
         """Take a packet into a room, and send it on."""
-        parcel = Parcel(identity, payload, room, self._size(len(payload)), time.monotonic() + self.timing.route)
+        parcel = Parcel(identity, payload, room, self._size(len(payload)), time.monotonic())
         room.used += parcel.size
         room.held[parcel] = None
         self._send_on(Copy(parcel, to, hops))
 
-    def _send_on(self, copy: Copy) -> None:
+    def _send_on(self, copy: Copy, until: float | None = None) -> None:
         """Put a copy into the queues of the neighbours on its way; what has no way waits."""
         parcel, to, hops = copy
         if parcel not in parcel.room.held:
@@ -211,8 +214,11 @@ class PostOffice(Calls[Relay]):
                 to ^= some
                 parcel.copies += 1
                 peer.put(Copy(parcel, some, hops))
+                if peer.room is parcel.room:  # it goes back, and may come again
+                    peer.seen.pop((parcel.identity, hash(parcel.payload)), None)
         if to:
-            self._stuck.append(Copy(parcel, to, hops))
+            until = time.monotonic() + self.timing.route if until is None else until
+            self._stuck.append((until, Copy(parcel, to, hops)))
         else:
             self._done(parcel)
 
@@ -277,7 +283,7 @@ class PostOffice(Calls[Relay]):
         return max(self._head + self.largest, BATCH, hello.LONGEST)
 
     def _talk(self, link: Link, peer: Relay, receipt: Receipt) -> tuple[Coroutine[Any, Any, None], ...]:
-        peer.line = line = Line(moved=time.monotonic())
+        peer.line = line = Line()
         return self._read(link, peer, line), self._write(link, peer, line), self._watch(peer, line)
 
     def _met(self, peer: Relay, receipt: Receipt) -> None:
@@ -317,7 +323,7 @@ class PostOffice(Calls[Relay]):
         while line.taken < packets:
             self._done(line.flying.popleft().parcel)
             line.taken += 1
-        line.allowed, line.moved = allowance, time.monotonic()
+        line.allowed = allowance
         peer.wake.set()
         if not peer.ready:
             peer.ready = True
@@ -404,22 +410,25 @@ class PostOffice(Calls[Relay]):
         while True:
             await asyncio.sleep(self.timing.route / 20)
             now = time.monotonic()
+            while self._stuck and self._stuck[0][0] <= now:
+                self._leave(self._stuck.popleft()[1].parcel, "no way in time")
             for room in (self._own, *(peer.room for peer in self.peers.values())):
-                while room.held and (oldest := next(iter(room.held))).due <= now:
-                    self._leave(oldest, "no way in time")
-            self._stuck = deque(copy for copy in self._stuck if copy.parcel in copy.parcel.room.held)
+                while room.held and (oldest := next(iter(room.held))).since + self._slowest <= now:
+                    self._leave(oldest, "too slow")
             if now >= said + AGAIN:
                 said = now
                 self._declare()
 
     async def _watch(self, peer: Relay, line: Line) -> None:
         """End a connection over which nothing is taken."""
-        patience = self.timing.route / 2
+        patience = self.timing.route / 2 + self._size(self.largest) / SLOW
         with self._blaming(peer):
-            while time.monotonic() < line.moved + patience:
+            idle = 0  # looks, not seconds: if this process stood still, that is not the neighbour's fault
+            while idle < 10:
+                before = line.taken, line.allowed
                 await asyncio.sleep(patience / 10)
-                if not line.flying and not peer.queues:
-                    line.moved = time.monotonic()
+                waits = line.flying or peer.queues
+                idle = idle + 1 if waits and before == (line.taken, line.allowed) else 0
             raise BadFrame(f"takes no packets for {patience:g} s")
 
 

@@ -291,7 +291,7 @@ def test_a_dead_relay_is_passed_by_within_a_second(
                 assert not got
                 return
             assert got
-            assert time.monotonic() - start < 1.5
+            assert time.monotonic() - start < 3  # with room for a busy machine
             if wire == "memory":
                 assert got == b"0"  # not even the first was lost: who noticed sent it back
             assert relay not in t.posts[0].reachable
@@ -630,7 +630,7 @@ def test_a_neighbour_that_takes_nothing_is_passed_by(folder: Path) -> None:
             start = time.monotonic()
             t.posts[1].send([0], b"for eve")
             await until(lambda: t.posts[1].refused[NAMES[0]])
-            assert 0.5 < time.monotonic() - start < 3
+            assert 1.0 < time.monotonic() - start < 6
             assert "takes no packets" in t.posts[1].trouble[NAMES[0]]
             await until(lambda: not t.posts[1].view.notices[1].up & 1)
 
@@ -678,7 +678,7 @@ def test_a_flood_fills_its_own_room_only(folder: Path, twin: bool, monkeypatch: 
 
 
 def test_own_packets_are_bounded_and_the_oldest_go_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(post_module, "ROOM", 100_000)
+    monkeypatch.setattr(post_module, "ROOM", 100_000)  # as eight of the largest are less
 
     async def scenario() -> None:
         t = Town(folder, 3, "path", largest=1000)
