@@ -167,16 +167,16 @@ def test_a_packet_to_everybody_crosses_one_edge_for_each_receiver(
 
 @pytest.mark.parametrize("wire", ["memory", "grpc"])
 def test_ten_thousand_packets_take_about_a_second(folder: Path, wire: str) -> None:
-    """Bound with room for a busy machine; what is expected of an idle one is in the test's name."""
+    """Of the processor's time, for all three parties, whatever else the machine does."""
 
     async def scenario() -> None:
         async with town(folder, 3, "path", wire) as t:
             sent = [b"%d" % k * 40 for k in range(10_000)]
-            start = time.monotonic()
+            start = time.process_time()
             for data in sent:
                 t.posts[0].send([2], data)
-            assert set(await take(t.posts[2], len(sent), 30)) == set(sent)
-            assert time.monotonic() - start < 15
+            assert set(await take(t.posts[2], len(sent), 60)) == set(sent)
+            assert time.process_time() - start < 5
             await asyncio.wait_for(t.posts[0].flush(), 5)
             assert t.posts[0]._own.used == 0
             assert t.posts[1].sent["relayed"] == sum(len(data) + 21 for data in sent)
