@@ -41,8 +41,9 @@ from coterie.deploy.door import Door, listening_sockets
 from coterie.deploy.frames import BadFrame
 from coterie.deploy.host import handed_over
 from coterie.deploy.keys import Identity
+from coterie.deploy.parcels import Relay
 from coterie.deploy.peers import Correspondent
-from coterie.deploy.post import PostOffice, Relay
+from coterie.deploy.post import PostOffice
 from coterie.deploy.transport import Link
 from coterie.errors import InputError
 from coterie.names import host_and_port, route_name

@@ -18,8 +18,9 @@ may send (*allowance*, in bytes, `OVERHEAD` for each packet), never more than is
 fills its own room only; and from what waits for a neighbour, each room has its turn. An agent that is busy does not
 hold up what only passes here, unless very much waits for it. A connection itself is always read, so that news of ways
 gets through. Own packets leave room for one that passes, or a ring full of them would jam.
-A neighbour that takes nothing for half of `Timing.route` is cut off for a while, as is one that brings packets that are
-none or beyond its allowance, or notices that nobody honest hands on.
+A neighbour that takes nothing for half of `Timing.route` and the time that the largest packet needs over a slow line is
+cut off for a while, as is one that brings packets that are none or beyond its allowance, or notices that nobody honest
+hands on.
 """
 
 from __future__ import annotations
@@ -29,11 +30,9 @@ import os
 import struct
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Collection, Coroutine
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Collection, Coroutine
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from coterie.deploy import hello
 from coterie.deploy.agreement import Agreement
@@ -41,106 +40,26 @@ from coterie.deploy.calls import Calls
 from coterie.deploy.door import RateLimit
 from coterie.deploy.frames import BadFrame, Receipt
 from coterie.deploy.keys import PartyKeys
-from coterie.deploy.peers import Peer
+from coterie.deploy.parcels import Copy, Line, Parcel, Relay, Room
 from coterie.deploy.protocol import PROTOCOL
 from coterie.deploy.routes import NOTICE, View
 from coterie.deploy.transport import Link, Timing
 
-__all__ = ["PostOffice", "Relay"]
+__all__ = ["PostOffice"]
 
 PACKET = b"CTRP%c" % PROTOCOL
 TAKEN = b"CTRA%c\0\0\0" % PROTOCOL
 _HEAD = struct.Struct("<5sBHI8s")
 _TAKEN = struct.Struct("<8sQQ")
-ROOM, OWN_ROOM = 1 << 23, 1 << 25  # bytes that wait to be handed on, of a neighbour and of this party
-MAIL = 1 << 25  # bytes from a neighbour that wait to be received here; more of it counts as if to be handed on
+ROOM = 1 << 26  # bytes that may wait: the neighbours' to be handed on, theirs to be received here, this party's own
 OVERHEAD = 512  # bytes that a packet counts for beyond its length, so that rooms bound their number too
 BATCH = 1 << 16  # bytes of small packets that travel as one message
 OFTEN = 64  # packets after which the sender is told at once that they are taken
-SEEN = 1 << 13  # packets that are remembered, of each neighbour and of those handed over
+SLOW = 1 << 17  # bytes in a second below which a connection is not waited for
+SEEN = 1 << 12  # packets that are remembered, of each neighbour and of those handed over
 PAUSE = 0.05  # seconds between two notices of one author to one neighbour …
 AT_ONCE, BURST = 16.0, 256.0  # … of which as many are told without a pause, and may come at once after a hold-up
-AGAIN = 30.0  # seconds after which a copyy says again what it is connected to
-
-
-@dataclass(eq=False)
-class Room:
-    """What waits here for one neighbour's sake."""
-
-    most: int
-    freed: Callable[[], None]
-    used: int = 0
-    mail: int = 0  # for this party, and not received yet
-    held: dict[Parcel, None] = field(default_factory=dict)  # to be handed on, oldest first
-
-
-@dataclass(eq=False)
-class Parcel:
-    """A payload on its way, which may have parted into several."""
-
-    identity: bytes
-    payload: bytes
-    room: Room
-    size: int  # what it counts for in its room
-    due: float  # when it is given up
-    copies: int = 1
-
-
-class Copy(NamedTuple):
-    """A parcel for some of its receivers."""
-
-    parcel: Parcel
-    to: int
-    hops: int
-
-
-@dataclass(eq=False)
-class Line:
-    """One connection: what was sent and not taken yet, what was received and how much of it the other end knows."""
-
-    flying: deque[Copy] = field(default_factory=deque)
-    spent: int = 0  # of the allowance
-    allowed: int = 0
-    taken: int = 0  # packets
-    got: int = 0
-    got_size: int = 0
-    told: tuple[int, int] = (0, 0)  # packets taken here, and the other's allowance
-    due: bool = True  # to tell it …
-    rests: bool = False  # … or in a moment
-    moved: float = 0.0  # when it took something
-
-
-@dataclass(eq=False)
-class Relay(Peer):
-    """A neighbour to which packets are handed."""
-
-    line: Line = field(default_factory=Line)
-    queues: OrderedDict[Room, deque[Copy]] = field(default_factory=OrderedDict)
-    seen: OrderedDict[tuple[bytes, int], int] = field(default_factory=OrderedDict)  # what it brought, and for whom
-    news: dict[int, None] = field(default_factory=dict)  # authors of notices that it has not been told
-    ready: bool = False  # it has room for packets, or had a while ago
-
-    def put(self, copy: Copy) -> None:
-        """Let a copy wait for its turn."""
-        self.queues.setdefault(copy.parcel.room, deque()).append(copy)
-        self.wake.set()
-
-    def pop(self, but: Room | None = None) -> Copy | None:
-        """The copy whose turn it is: each room's in turn, but for one."""
-        while room := next((room for room in self.queues if room is not but), None):
-            copy = self.queues[room].popleft()
-            self.queues.move_to_end(room)
-            if not self.queues[room]:
-                del self.queues[room]
-            if copy.parcel in room.held:
-                return copy
-        return None
-
-    def unpop(self, copy: Copy) -> None:
-        """Put a copy back to where it was."""
-        room = copy.parcel.room
-        self.queues.setdefault(room, deque()).appendleft(copy)
-        self.queues.move_to_end(room, last=False)
+AGAIN = 30.0  # seconds after which a party says again what it is connected to
 
 
 class PostOffice(Calls[Relay]):
@@ -168,11 +87,15 @@ class PostOffice(Calls[Relay]):
         self._by_node = {peer.node: peer for peer in self.peers.values()}
         self._emptied = asyncio.Event()
         least = 4 * self._size(largest)
-        self._own = Room(max(OWN_ROOM, least), self._emptied.set)
-        self._rooms = {p: Room(max(ROOM, least), partial(self._owe, p)) for p in self.peers.values()}
+        self._own = Room(max(ROOM, 2 * least), freed=self._emptied.set)
+        for peer in self.peers.values():
+            share = max(ROOM // len(self.peers), least)
+            peer.room = Room(share, share, partial(self._owe, peer))
+        self._reserve = self._size(largest)  # of an allowance, for what passes
+        self._slowest = self.timing.route + least / SLOW
         self._inbox: asyncio.Queue[tuple[bytes, Relay]] = asyncio.Queue()
         self._delivered: OrderedDict[tuple[bytes, int], int] = OrderedDict()
-        self._stuck: deque[Copy] = deque()  # without a way
+        self._stuck: deque[tuple[float, Copy]] = deque()  # without a way, and until when they wait for one
         self._found: list[tuple[Relay, int]] | None = []
         self._calm, self._pace = RateLimit(1 / PAUSE, AT_ONCE), RateLimit(2 / PAUSE, BURST)
         self._keeping: asyncio.Task | None = None
@@ -204,14 +127,14 @@ class PostOffice(Calls[Relay]):
             raise ValueError(f"a payload of {len(data)} bytes, the largest agreed on is {self.largest}")
         if to:
             bits = sum({1 << node for node in to})
-            self._enter(Copy(self._parcel(os.urandom(8), bytes(data), self._own), bits, len(self.view.notices)))
-            while self._own.used > self._own.most:
-                self._give_up(next(iter(self._own.held)), "no room")
+            self._enter(os.urandom(8), bytes(data), self._own, bits, len(self.view.notices))
+            while self._own.left < 0:
+                self._leave(next(iter(self._own.held)), "no room")
 
     async def receive(self) -> bytes:
         """The payload of the next packet for this party. Whoever handed it on may have altered it."""
         payload, peer = await self._inbox.get()
-        self._rooms[peer].mail -= self._size(len(payload))
+        peer.room.mail -= self._size(len(payload))
         self._owe(peer)
         return payload
 
@@ -254,8 +177,8 @@ class PostOffice(Calls[Relay]):
         """Find the ways anew, and go on with what waits for one."""
         self._found = None
         stuck, self._stuck = self._stuck, deque()
-        for copy in stuck:
-            self._send_on(copy)
+        for until, copy in stuck:
+            self._send_on(copy, until)
 
     def _hear(self, peer: Relay, data: bytes) -> None:
         """A notice."""
@@ -274,18 +197,14 @@ class PostOffice(Calls[Relay]):
     def _size(self, payload: int) -> int:
         return OVERHEAD + self._head + payload
 
-    def _parcel(self, identity: bytes, payload: bytes, room: Room) -> Parcel:
-        due = time.monotonic() + self.timing.route
-        return Parcel(identity, payload, room, self._size(len(payload)), due)
+    def _enter(self, identity: bytes, payload: bytes, room: Room, to: int, hops: int) -> None:
+        """Take a packet into a room, and send it on."""
+        parcel = Parcel(identity, payload, room, self._size(len(payload)), time.monotonic())
+        room.used += parcel.size
+        room.held[parcel] = None
+        self._send_on(Copy(parcel, to, hops))
 
-    def _enter(self, copy: Copy) -> None:
-        """Take a copy into its room, and send it on."""
-        parcel = copy.parcel
-        parcel.room.used += parcel.size
-        parcel.room.held[parcel] = None
-        self._send_on(copy)
-
-    def _send_on(self, copy: Copy) -> None:
+    def _send_on(self, copy: Copy, until: float | None = None) -> None:
         """Put a copy into the queues of the neighbours on its way; what has no way waits."""
         parcel, to, hops = copy
         if parcel not in parcel.room.held:
@@ -295,8 +214,11 @@ class PostOffice(Calls[Relay]):
                 to ^= some
                 parcel.copies += 1
                 peer.put(Copy(parcel, some, hops))
+                if peer.room is parcel.room:  # it goes back, and may come again
+                    peer.seen.pop((parcel.identity, hash(parcel.payload)), None)
         if to:
-            self._stuck.append(Copy(parcel, to, hops))
+            until = time.monotonic() + self.timing.route if until is None else until
+            self._stuck.append((until, Copy(parcel, to, hops)))
         else:
             self._done(parcel)
 
@@ -306,18 +228,15 @@ class PostOffice(Calls[Relay]):
         if not parcel.copies:
             self._leave(parcel)
 
-    def _give_up(self, parcel: Parcel, why: str) -> None:
-        self.lost[why] += 1
-        self._leave(parcel)
-
-    def _leave(self, parcel: Parcel) -> None:
-        """Forget a parcel; the queues pass over what is left of it."""
+    def _leave(self, parcel: Parcel, why: str = "") -> None:
+        """Forget a parcel, given up if there is a reason; the queues pass over what is left of it."""
         room = parcel.room
         if parcel in room.held:
             del room.held[parcel]
             room.used -= parcel.size
             parcel.payload = b""
             room.freed()
+            self.lost.update([why] if why else [])
 
     def _take(self, peer: Relay, line: Line, data: bytes, at: int) -> int:
         """Take in the packet at a place of a message; where the next one begins."""
@@ -341,11 +260,11 @@ class PostOffice(Calls[Relay]):
         key = identity, hash(payload)
         fresh = to & ~_recall(peer.seen, key, to)
         if fresh >> self.node & 1 and not _recall(self._delivered, key, 1):
-            self._rooms[peer].mail += self._size(length)
+            peer.room.mail += self._size(length)
             self._inbox.put_nowait((payload, peer))
         fresh &= ~(1 << self.node)
         if fresh and hops > 1:
-            self._enter(Copy(self._parcel(identity, payload, self._rooms[peer]), fresh, hops - 1))
+            self._enter(identity, payload, peer.room, fresh, hops - 1)
         elif fresh:
             self.lost["too many hops"] += 1
         self._owe(peer)
@@ -364,8 +283,8 @@ class PostOffice(Calls[Relay]):
         return max(self._head + self.largest, BATCH, hello.LONGEST)
 
     def _talk(self, link: Link, peer: Relay, receipt: Receipt) -> tuple[Coroutine[Any, Any, None], ...]:
-        peer.line = line = Line(moved=time.monotonic())
-        return self._read(link, peer, line), self._write(link, peer, line)
+        peer.line = line = Line()
+        return self._read(link, peer, line), self._write(link, peer, line), self._watch(peer, line)
 
     def _met(self, peer: Relay, receipt: Receipt) -> None:
         super()._met(peer, receipt)
@@ -404,7 +323,7 @@ class PostOffice(Calls[Relay]):
         while line.taken < packets:
             self._done(line.flying.popleft().parcel)
             line.taken += 1
-        line.allowed, line.moved = allowance, time.monotonic()
+        line.allowed = allowance
         peer.wake.set()
         if not peer.ready:
             peer.ready = True
@@ -414,7 +333,7 @@ class PostOffice(Calls[Relay]):
         """See that a neighbour hears what was taken and what it may send: now if it is much, or else in a moment."""
         line = peer.line
         more = self._allowance(peer, line) - line.told[1]
-        if line.got - line.told[0] >= OFTEN or more >= self._rooms[peer].most // 4:
+        if line.got - line.told[0] >= OFTEN or more >= peer.room.most // 4:
             line.due = True
             peer.wake.set()
         elif not line.rests:
@@ -423,8 +342,7 @@ class PostOffice(Calls[Relay]):
 
     def _allowance(self, peer: Relay, line: Line) -> int:
         """How much a neighbour may have sent over a connection in all."""
-        room = self._rooms[peer]
-        return max(line.told[1], line.got_size + room.most - room.used - max(room.mail - MAIL, 0))
+        return max(line.told[1], line.got_size + peer.room.left)
 
     def _tell(self, peer: Relay, line: Line) -> None:
         line.rests, line.due = False, True
@@ -471,7 +389,7 @@ class PostOffice(Calls[Relay]):
         while (copy := peer.pop(but)) is not None:
             own, cost, length = copy.parcel.room is self._own, copy.parcel.size, copy.parcel.size - OVERHEAD
             full = packets and size + length > BATCH
-            if full or line.spent + cost + own * self._size(self.largest) > line.allowed:
+            if full or line.spent + cost + own * self._reserve > line.allowed:
                 peer.unpop(copy)
                 if full or not own:
                     break
@@ -487,29 +405,31 @@ class PostOffice(Calls[Relay]):
     # ---- as time passes ----
 
     async def _keep(self) -> None:
-        """Give up what has waited too long, pass by who takes nothing, and say now and then who is connected."""
+        """Give up what has waited too long, and say now and then who is connected."""
         said = time.monotonic()
         while True:
             await asyncio.sleep(self.timing.route / 20)
             now = time.monotonic()
-            for room in (self._own, *self._rooms.values()):
-                while room.held and (oldest := next(iter(room.held))).due <= now:
-                    self._give_up(oldest, "no way in time")
-            self._stuck = deque(copy for copy in self._stuck if copy.parcel in copy.parcel.room.held)
-            for peer in self.peers.values():
-                self._watch(peer, now)
+            while self._stuck and self._stuck[0][0] <= now:
+                self._leave(self._stuck.popleft()[1].parcel, "no way in time")
+            for room in (self._own, *(peer.room for peer in self.peers.values())):
+                while room.held and (oldest := next(iter(room.held))).since + self._slowest <= now:
+                    self._leave(oldest, "too slow")
             if now >= said + AGAIN:
                 said = now
                 self._declare()
 
-    def _watch(self, peer: Relay, now: float) -> None:
-        line = peer.line
-        if not line.flying and not peer.queues:
-            line.moved = now
-        elif peer.tasks and now > line.moved + self.timing.route / 2:
-            with suppress(BadFrame), self._blaming(peer):
-                raise BadFrame(f"takes no packets for {self.timing.route / 2:g} s")
-            peer.cut()
+    async def _watch(self, peer: Relay, line: Line) -> None:
+        """End a connection over which nothing is taken."""
+        patience = self.timing.route / 2 + self._size(self.largest) / SLOW
+        with self._blaming(peer):
+            idle = 0  # looks, not seconds: if this process stood still, that is not the neighbour's fault
+            while idle < 10:
+                before = line.taken, line.allowed
+                await asyncio.sleep(patience / 10)
+                waits = line.flying or peer.queues
+                idle = idle + 1 if waits and before == (line.taken, line.allowed) else 0
+            raise BadFrame(f"takes no packets for {patience:g} s")
 
 
 def _recall(seen: OrderedDict[tuple[bytes, int], int], key: tuple[bytes, int], to: int) -> int:

@@ -11,8 +11,9 @@ from typing import Any
 from coterie.deploy.calls import Calls, P
 from coterie.deploy.courier import Courier
 from coterie.deploy.frames import BadFrame
+from coterie.deploy.parcels import Relay
 from coterie.deploy.peers import Correspondent
-from coterie.deploy.post import PostOffice, Relay
+from coterie.deploy.post import PostOffice
 from coterie.deploy.transport import Link
 
 __all__ = ["MemoryNetwork", "MemoryPost", "MemoryTransport"]

@@ -19,7 +19,8 @@ from coterie.deploy import post as post_module
 from coterie.deploy import routes as routes_module
 from coterie.deploy.frames import Receipt
 from coterie.deploy.grpc_transport import GrpcPost
-from coterie.deploy.post import PACKET, TAKEN, Line, PostOffice, Room
+from coterie.deploy.parcels import Line, Room
+from coterie.deploy.post import PACKET, TAKEN, PostOffice
 from coterie.deploy.routes import NOTICE, View, members
 from coterie.deploy.transport import Timing
 from tests.deploy.consortium import WIRE, Consortium, make_consortium, until
@@ -45,12 +46,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Town:
     """Parties on one wire; any of them can go and come back."""
 
-    def __init__(self, folder: Path, count: int, graph: str, wire: str = "memory", **options: Any) -> None:
+    def __init__(self, folder: Path, count: int, graph: str, wire: str = "memory",
+                 prepare: Callable[[PostOffice], None] = lambda post: None, **options: Any) -> None:  # fmt: skip
         self.group: Consortium = make_consortium(folder, NAMES[:count], graph=GRAPHS[graph])
-        self.count, self.wire, self.network = count, wire, MemoryNetwork()
+        self.count, self.wire, self.prepare, self.network = count, wire, prepare, MemoryNetwork()
         self.options: dict[str, Any] = {"largest": 100_000, "timing": SWIFT} | options
         self.posts: dict[int, PostOffice] = {}
-        self.prepare: Callable[[PostOffice], None] = lambda post: None
 
     def others(self, node: int) -> list[int]:
         return [k for k in range(self.count) if k != node]
@@ -166,16 +167,16 @@ def test_a_packet_to_everybody_crosses_one_edge_for_each_receiver(
 
 @pytest.mark.parametrize("wire", ["memory", "grpc"])
 def test_ten_thousand_packets_take_about_a_second(folder: Path, wire: str) -> None:
-    """Bound with room for a busy machine; what is expected of an idle one is in the test's name."""
+    """Of the processor's time, for all three parties, whatever else the machine does."""
 
     async def scenario() -> None:
         async with town(folder, 3, "path", wire) as t:
             sent = [b"%d" % k * 40 for k in range(10_000)]
-            start = time.monotonic()
+            start = time.process_time()
             for data in sent:
                 t.posts[0].send([2], data)
-            assert set(await take(t.posts[2], len(sent), 30)) == set(sent)
-            assert time.monotonic() - start < 15
+            assert set(await take(t.posts[2], len(sent), 60)) == set(sent)
+            assert time.process_time() - start < 5
             await asyncio.wait_for(t.posts[0].flush(), 5)
             assert t.posts[0]._own.used == 0
             assert t.posts[1].sent["relayed"] == sum(len(data) + 21 for data in sent)
@@ -183,22 +184,32 @@ def test_ten_thousand_packets_take_about_a_second(folder: Path, wire: str) -> No
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("wire", ["memory", "grpc"])
+@pytest.mark.parametrize(
+    ("wire", "twin"), [("memory", False), ("grpc", False), ("memory", True)], ids=["memory", "grpc", "twin"]
+)
 def test_large_packets_from_everybody_at_once_do_not_jam_a_ring(
-    folder: Path, wire: str, monkeypatch: pytest.MonkeyPatch
+    folder: Path, wire: str, twin: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(post_module, "ROOM", 1)  # so that four packets fill a room
+    """Four packets fill a room, and no agent receives before all have sent. In the twin own ones take all the room."""
     count, rounds = (8, 6) if wire == "memory" else (4, 3)
 
+    def small(post: PostOffice) -> None:
+        for room in (peer.room for peer in post.peers.values()):
+            room.most = 4 * post._size(post.largest)
+        post._reserve = 0 if twin else post._reserve
+
     async def scenario() -> None:
-        async with town(folder, count, "ring", wire, largest=50_000) as t:
+        async with town(folder, count, "ring", wire, prepare=small, largest=50_000) as t:
             for r in range(rounds):
                 for i, post in t.posts.items():
                     post.send(t.others(i), b"%d %d" % (i, r) + bytes(49_000))
-            for j, post in t.posts.items():
-                found = {data[:10].rstrip(b"\0") for data in await take(post, rounds * (count - 1), 30)}
-                assert found == {b"%d %d" % (i, r) for i in t.others(j) for r in range(rounds)}
-            assert not any(post.lost for post in t.posts.values())
+            try:
+                for j, post in t.posts.items():
+                    found = {data[:10].rstrip(b"\0") for data in await take(post, rounds * (count - 1))}
+                    assert found == {b"%d %d" % (i, r) for i in t.others(j) for r in range(rounds)}
+            except TimeoutError:
+                assert twin
+            assert any(post.lost for post in t.posts.values()) == twin
 
     asyncio.run(scenario())
 
@@ -280,7 +291,7 @@ def test_a_dead_relay_is_passed_by_within_a_second(
                 assert not got
                 return
             assert got
-            assert time.monotonic() - start < 1.5
+            assert time.monotonic() - start < 3  # with room for a busy machine
             if wire == "memory":
                 assert got == b"0"  # not even the first was lost: who noticed sent it back
             assert relay not in t.posts[0].reachable
@@ -437,7 +448,7 @@ def test_what_goes_in_circles_ends(folder: Path, forgetful: bool, monkeypatch: p
             await asyncio.sleep(0.1)
             assert sum(p.sent["own"] + p.sent["relayed"] for p in t.posts.values()) == 5 * (20 + 1 + 15)
             assert t.posts[1].lost == ({"too many hops": 1} if forgetful else {})
-            assert not any(p._own.used or any(r.used for r in p._rooms.values()) for p in t.posts.values())
+            assert not any(p._own.used or any(peer.room.used for peer in p.peers.values()) for p in t.posts.values())
 
     asyncio.run(scenario())
 
@@ -501,12 +512,9 @@ class Eve:
 
 
 @asynccontextmanager
-async def scripted(
-    folder: Path, graph: str, prepare: Callable[[PostOffice], None] = lambda post: None, **options: Any
-) -> AsyncIterator[tuple[Town, Eve]]:
+async def scripted(folder: Path, graph: str, **options: Any) -> AsyncIterator[tuple[Town, Eve]]:
     """Four honest parties of five, and eve."""
     t = Town(folder, 5, graph, **options)
-    t.prepare = prepare
     eve = Eve(t)
     try:
         await t.begin(1, 2, 3, 4)
@@ -533,7 +541,7 @@ BAD: dict[str, Callable[[Eve], list[bytes]]] = {
     "too long": lambda eve: [eve.packet([1], b"hello", length=4)],
     "too large": lambda eve: [eve.packet([1], bytes(100_001))],
     "second is bad": lambda eve: [eve.packet([2], b"fine") + eve.packet([1], b"", hops=9)],
-    "beyond its allowance": lambda eve: [eve.packet([1], bytes(100_000), identity=os.urandom(8)) for _ in range(500)],
+    "beyond its allowance": lambda eve: [eve.packet([1], bytes(100_000), identity=os.urandom(8)) for _ in range(700)],
     "took what was not sent": lambda eve: [struct.pack("<8sQQ", TAKEN, 1, 0)],
     "took again": lambda eve: [struct.pack("<8sQQ", TAKEN, 0, 1000)] * 2,
     "took back": lambda eve: [struct.pack("<8sQQ", TAKEN, 0, 1000), struct.pack("<8sQQ", TAKEN, 0, 999)],
@@ -564,7 +572,7 @@ def test_a_bad_neighbour_is_blamed_and_cut_off(folder: Path, kind: str) -> None:
             await until(lambda: not t.posts[1].alive[NAMES[0]])
             assert NAMES[0] in t.posts[1].trouble
             assert t.posts[1].view.notices[2:] == before
-            good = {"beyond its allowance": 417, "too long": 1}.get(kind, 0)
+            good = {"beyond its allowance": 667, "too long": 1}.get(kind, 0)
             assert t.posts[1]._inbox.qsize() <= good
             t.posts[2].send([1], b"undisturbed")
             found = await take(t.posts[1], t.posts[1]._inbox.qsize() + 1)
@@ -622,7 +630,7 @@ def test_a_neighbour_that_takes_nothing_is_passed_by(folder: Path) -> None:
             start = time.monotonic()
             t.posts[1].send([0], b"for eve")
             await until(lambda: t.posts[1].refused[NAMES[0]])
-            assert 0.5 < time.monotonic() - start < 3
+            assert 1.0 < time.monotonic() - start < 6
             assert "takes no packets" in t.posts[1].trouble[NAMES[0]]
             await until(lambda: not t.posts[1].view.notices[1].up & 1)
 
@@ -632,15 +640,15 @@ def test_a_neighbour_that_takes_nothing_is_passed_by(folder: Path) -> None:
 @pytest.mark.parametrize("twin", [False, True], ids=["gate", "twin"])
 def test_a_flood_fills_its_own_room_only(folder: Path, twin: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the agent takes nothing, eve pours in all that she may; the twin has one room for all."""
-    monkeypatch.setattr(post_module, "MAIL", 1_000_000)
-    monkeypatch.setattr(post_module, "ROOM", 1_000_000)
+    monkeypatch.setattr(post_module, "ROOM", 2_000_000)  # two neighbours share it
 
     def one_room(post: PostOffice) -> None:
-        common = Room(1_000_000, lambda: None)
-        post._rooms = dict.fromkeys(post._rooms, common)
+        common = Room(1_000_000, 1_000_000)
+        for peer in post.peers.values():
+            peer.room = common if twin else peer.room
 
     async def scenario() -> None:
-        async with scripted(folder, "ring", one_room if twin else lambda post: None) as (t, eve):
+        async with scripted(folder, "ring", prepare=one_room) as (t, eve):
             victim, size, sent, allowed = t.posts[1], 100_000 + 20 + 1 + 512, 0, 0
             await eve.link.write(eve.notice())
             while sent < 19:
@@ -662,7 +670,7 @@ def test_a_flood_fills_its_own_room_only(folder: Path, twin: bool, monkeypatch: 
                 assert twin
                 return
             assert not twin
-            assert sum(room.used + room.mail for room in victim._rooms.values()) <= 2 * 2_100_000
+            assert sum(p.room.used + p.room.mail for p in victim.peers.values()) <= 2 * 2_100_000
             await take(victim, 15)
             await eve.listen(lambda data: data.startswith(TAKEN) and struct.unpack("<8sQQ", data)[2] > allowed)
 
@@ -670,7 +678,7 @@ def test_a_flood_fills_its_own_room_only(folder: Path, twin: bool, monkeypatch: 
 
 
 def test_own_packets_are_bounded_and_the_oldest_go_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(post_module, "OWN_ROOM", 100_000)
+    monkeypatch.setattr(post_module, "ROOM", 100_000)  # as eight of the largest are less
 
     async def scenario() -> None:
         t = Town(folder, 3, "path", largest=1000)

@@ -1,0 +1,98 @@
+"""What waits to be handed on: parcels, the room that they take, and the neighbours that they wait for. See `post`."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from coterie.deploy.peers import Peer
+
+__all__ = ["Copy", "Line", "Parcel", "Relay", "Room"]
+
+
+@dataclass(eq=False)
+class Room:
+    """What waits here for one neighbour's sake."""
+
+    most: int = 0  # bytes that may wait to be handed on …
+    spare: int = 0  # … and to be received here, before these count too
+    freed: Callable[[], None] = lambda: None
+    used: int = 0
+    mail: int = 0
+    held: dict[Parcel, None] = field(default_factory=dict)  # to be handed on, oldest first
+
+    @property
+    def left(self) -> int:
+        """How much more may come."""
+        return self.most - self.used - max(self.mail - self.spare, 0)
+
+
+@dataclass(eq=False)
+class Parcel:
+    """A payload on its way, which may have parted into several."""
+
+    identity: bytes
+    payload: bytes
+    room: Room
+    size: int  # what it counts for in its room
+    since: float  # when it came
+    copies: int = 1
+
+
+class Copy(NamedTuple):
+    """A parcel for some of its receivers."""
+
+    parcel: Parcel
+    to: int
+    hops: int
+
+
+@dataclass(eq=False)
+class Line:
+    """One connection: what was sent and not taken yet, what was received and how much of it the other end knows."""
+
+    flying: deque[Copy] = field(default_factory=deque)
+    spent: int = 0  # of the allowance
+    allowed: int = 0
+    taken: int = 0  # packets
+    got: int = 0
+    got_size: int = 0
+    told: tuple[int, int] = (0, 0)  # packets taken here, and the other's allowance
+    due: bool = True  # to tell it …
+    rests: bool = False  # … or in a moment
+
+
+@dataclass(eq=False)
+class Relay(Peer):
+    """A neighbour to which packets are handed."""
+
+    line: Line = field(default_factory=Line)
+    room: Room = field(default_factory=Room)  # of what it brings
+    queues: OrderedDict[Room, deque[Copy]] = field(default_factory=OrderedDict)
+    seen: OrderedDict[tuple[bytes, int], int] = field(default_factory=OrderedDict)  # what it brought, and for whom
+    news: dict[int, None] = field(default_factory=dict)  # authors of notices that it has not been told
+    ready: bool = False  # it has room for packets, or had a while ago
+
+    def put(self, copy: Copy) -> None:
+        """Let a copy wait for its turn."""
+        self.queues.setdefault(copy.parcel.room, deque()).append(copy)
+        self.wake.set()
+
+    def pop(self, but: Room | None = None) -> Copy | None:
+        """The copy whose turn it is: each room's in turn, but for one."""
+        while room := next((room for room in self.queues if room is not but), None):
+            copy = self.queues[room].popleft()
+            self.queues.move_to_end(room)
+            if not self.queues[room]:
+                del self.queues[room]
+            if copy.parcel in room.held:
+                return copy
+        return None
+
+    def unpop(self, copy: Copy) -> None:
+        """Put a copy back to where it was."""
+        room = copy.parcel.room
+        self.queues.setdefault(room, deque()).appendleft(copy)
+        self.queues.move_to_end(room, last=False)
