@@ -122,6 +122,15 @@ def test_settings_that_need_others(exchange: dict[str, Any], message: str) -> No
         validate(tree_of(**exchange))
 
 
+def test_more_parties_than_frames_can_name_are_refused_where_they_are_deployed() -> None:
+    tree = {**tree_of(), "partition": {"kind": "iid", "sizes": [40] * 255}}
+    parties = [{"name": f"p{i}"} for i in range(255)]
+    with pytest.raises(InputError, match=r"lists 255 parties, but exchange\.kind = 'secret-sum' is deployed"):
+        validate({**tree, "deploy": {"parties": parties}})
+    validate(tree)
+    validate({**tree, "deploy": {"parties": parties}, "exchange": {"kind": "broadcast"}})
+
+
 # ---- the price -------------------------------------------------------------------------------------------------------
 
 
