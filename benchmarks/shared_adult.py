@@ -57,7 +57,7 @@ def main() -> int:
     """Print a table; exit code 1 if shared noise does not reach what it is for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--splits", type=int, default=5)
-    parser.add_argument("--seeds", type=int, default=1, help="repetitions of the noise on each split")
+    parser.add_argument("--seeds", type=int, default=5, help="repetitions of the noise on each split")
     parser.add_argument("--epsilon", type=float, default=0.1)
     args = parser.parse_args()
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in EXCHANGES}
