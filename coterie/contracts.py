@@ -81,11 +81,11 @@ def need_possible(plan: Plan, algorithm: Algorithm, problem: Problem) -> None:
 
     The settings are filled in and a round's price is asked for, with one record per agent: more records make no plan
     possible that is not with one. Where the plan leaves the number of agents to the data, it is refused only if it
-    would be with each of `GUESSES`.
+    would be with each of some guesses.
     """
     p, refused = plan.partition, []
     known = p.agents or (len(p.sizes) if p.sizes else None)
-    for size in (known,) if known else GUESSES:
+    for size in (known,) if known else _guesses(plan):
         try:
             links = graph_of(plan, size)
         except InputError:
@@ -100,6 +100,14 @@ def need_possible(plan: Plan, algorithm: Algorithm, problem: Problem) -> None:
             refused.append(error)
     if refused:
         raise refused[0]
+
+
+def _guesses(plan: Plan) -> tuple[int, ...]:
+    """Numbers of agents to try where only the data knows: such that sums may have as many honest ones as is stated."""
+    sums = plan.exchange.sums
+    if sums is None or sums.honest is None:
+        return GUESSES
+    return (max(3, sums.honest, sums.threshold or 0),)
 
 
 def _try(plan: Plan, algorithm: Algorithm, network: Network) -> None:

@@ -55,6 +55,7 @@ REFERENCES = {
     "pooled": "The optimum of all agents' data in one place: what decentralized learning tries to reach. Not private.",
     "alone": "Every agent trains on its own data and sends nothing: what it gets without the others.",
 }
+MOST_SUMMED = 254  # deployed parties of a secret sum
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 
@@ -374,7 +375,17 @@ def validate(tree: dict[str, Any], foreign: bool = False) -> Plan:
     plan.exchange.check()
     plan.algorithm.config()
     plan.problem.settings()
+    _check_sums(plan)
     return plan if plan.problem.ridge is not None else _with_ridge(plan)
+
+
+def _check_sums(plan: Plan) -> None:
+    """Refuse sums between more deployed parties than their frames can name."""
+    if plan.deploy is not None and plan.exchange.sums is not None and len(plan.deploy.parties) > MOST_SUMMED:
+        raise InputError(
+            f"deploy.parties lists {len(plan.deploy.parties)} parties, but exchange.kind = 'secret-sum' is deployed "
+            f"between at most {MOST_SUMMED}"
+        )
 
 
 def _with_ridge(plan: Plan) -> Plan:

@@ -101,7 +101,7 @@ BROKEN: dict[str, tuple[list[str], str]] = {
             "graph={kind='complete',mixing='laplacian',kappa=4.0}",
             "exchange={kind='secret-sum',honest=2,noise='central'}",
         ],
-        "needs mixing weights 1/N",
+        "graph.mixing = 'laplacian' is not obeyed by exchange.kind = 'secret-sum'",
     ),
     "a schedule that no number holds": (
         ["privacy.schedule=periodic", "privacy.schedule_options={rate=1e-9}", "run.rounds=200"],

@@ -64,7 +64,7 @@ def resealed(content: dict[str, Any], key: Path | None = None) -> dict[str, Any]
 
 def claimed(content: dict[str, Any]) -> dict[str, Any]:
     """The claim that the listed events support, whatever the plan asks for."""
-    return c.claims(content["agents"], content["central"], content["claim"]["delta"], False, False, [])[0]
+    return c.claims(content["agents"], content["central"], content["cap"], content["claim"]["delta"], False, [])[0]
 
 
 def rejection(content: dict[str, Any], **more: Any) -> str | None:

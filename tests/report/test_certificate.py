@@ -19,6 +19,7 @@ from coterie.algorithms._sampling import DeadlineGaussian
 from coterie.algorithms.base import all_algorithms
 from coterie.cli import main
 from coterie.errors import InputError
+from coterie.exchange.central import EVERYBODY_ELSE
 from coterie.exchange.statement import EVERY_MESSAGE
 from coterie.privacy import events as ev
 from coterie.privacy.codec import to_rows
@@ -242,26 +243,25 @@ def test_every_private_algorithm_has_a_certificate_that_holds(slug: str) -> None
 
 
 def test_a_budget_for_opened_sums_is_the_claim_and_the_messages_own_price_stands_beside_it() -> None:
-    """Noise for the sums only: the default adversary's ε is beyond the budget, the sums' is within; both checked."""
+    """Noise for the sums only: ε if everybody else colludes is beyond the budget, the sums' is within; both checked."""
     tree = {
         **STATED,
-        "graph": {"kind": "complete", "mixing": "uniform"},
         "algorithm": {"name": "gauss-avg-gd"},
-        "exchange": {"kind": "secret-sum", "honest": 3, "noise": "central", "fraction_bits": 18},
+        "exchange": {"kind": "secret-sum", "honest": 3, "noise": "central"},
     }
     true = make(tree)
-    claim, (other,) = true["claim"], true["other_claims"]
+    claim, (other, cap) = true["claim"], true["other_claims"]
     assert claim["private"]
     assert claim["epsilon"] == true["central"]["epsilon"] == pytest.approx(1.0, rel=1e-3)
     assert "opened sums" in claim["adversary"]
     assert claim["name"] == "central, at least 3 honest parties"
-    assert other["adversary"] == EVERY_MESSAGE
-    assert other["epsilon"] > 1.5
+    assert other["adversary"] == cap["adversary"] == EVERYBODY_ELSE
+    assert 1.5 < other["epsilon"] < cap["epsilon"]
     assert not other["private"]
     verify(true, strict=True)
-    swapped = {**true, "claim": other, "other_claims": [claim]}
+    swapped = {**true, "claim": other, "other_claims": [claim, cap]}
     assert "claim" in str(rejection(resealed(swapped)))
-    beside = make({**tree, "exchange": {"kind": "secret-sum", "honest": 3, "fraction_bits": 17}})
+    beside = make({**tree, "exchange": {"kind": "secret-sum", "honest": 3}})
     assert beside["claim"]["adversary"] == EVERY_MESSAGE  # local noise: the sums cost less, and stand second
     assert beside["claim"]["epsilon"] > beside["other_claims"][0]["epsilon"]
     assert rejection(beside, strict=True) is None

@@ -11,6 +11,7 @@ import pytest
 from coterie.cli import main
 from coterie.comparison import compare, methods_of
 from coterie.errors import InputError
+from coterie.exchange.central import EVERYBODY_ELSE
 from coterie.exchange.statement import EVERY_MESSAGE
 from coterie.experiment import prepare, price
 from coterie.explain import explain
@@ -20,10 +21,10 @@ PLAN = """
 name = "sums"
 data.source = "clinics"
 data.options = { records = 600, features = 3, sites = 4 }
-graph.kind = "complete"
+graph.kind = "ring"
 algorithm.name = "gauss-avg-gd"
 privacy.epsilon = 0.1
-exchange = { kind = "secret-sum", fraction_bits = 15, honest = 3, noise = "central" }
+exchange = { kind = "secret-sum", honest = 3, noise = "central" }
 run.rounds = 10
 run.seeds = 2
 """
@@ -39,7 +40,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def local(plan: Path) -> float:
-    """The price against a reader of every message, which is larger than what was asked for."""
+    """The price if everybody else colludes, which is larger than what was asked for."""
     read = read_plan(plan)
     spent = price(read, prepare(read).network).spending
     assert spent is not None
@@ -55,7 +56,7 @@ def told(text: str, local: float) -> None:
     """Both prices are there, each with its adversary, and the one that was asked for comes first."""
     text = words(text)
     assert text.index("0.1") < text.index(f"{local:.2f}")
-    for said in ("opened sums", "any 1 of the 4 parties", "every message"):
+    for said in ("opened sums", "any 1 of the 4 parties", "all other parties together", "5 vectors sent again"):
         assert said in text
 
 
@@ -80,9 +81,10 @@ def test_the_result(finished: Path, local: float) -> None:
     assert privacy["claim"] == NAME
     assert "opened sums" in privacy["adversary"]
     assert privacy["per_agent"] == [privacy["epsilon"]] * 4
-    (other,) = privacy["other_claims"]
+    other, cap = privacy["other_claims"]
     assert other["epsilon"] == pytest.approx(local)
-    assert other["adversary"] == EVERY_MESSAGE
+    assert other["epsilon"] < cap["epsilon"]
+    assert other["adversary"] == cap["adversary"] == EVERYBODY_ELSE
 
 
 def test_the_report(finished: Path, local: float) -> None:
@@ -105,14 +107,14 @@ def test_prices_before_a_run(plan: Path, local: float, capsys: pytest.CaptureFix
     assert main(["account", str(plan)]) == 0
     out = words(capsys.readouterr().out)
     assert "epsilon 0.0999" in out
-    assert f"local, every message seen ε = {local:.3f}" in out
+    assert f"local, everybody else colludes ε = {local:.3f}" in out
 
 
 def test_a_comparison_never_puts_two_adversaries_under_one_name(plan: Path, local: float) -> None:
     """Nor in one table: plans that pay for different ones are refused."""
     weaker = read_plan(plan)
     usual: Any = weaker.as_json()
-    usual["exchange"] = {"kind": "broadcast"}
+    usual |= {"exchange": {"kind": "broadcast"}, "graph": {"kind": "complete"}}  # a sum is over everybody
     (sums,), (plain,) = (methods_of([(name, p)], []) for name, p in (("sums", weaker), ("plain", validate(usual))))
     with pytest.raises(InputError, match="another adversary"):
         compare([sums, plain], [0.1], 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
@@ -84,7 +85,8 @@ def terms(settings: Settings, parties: int, rounds: int = 0) -> SumTerms:
     from coterie.exchange.sums import SumTerms
 
     shared = settings.noise == "central"
-    bits = FRACTION_BITS if settings.fraction_bits is None else settings.fraction_bits
+    room = max(0, math.floor(60 - math.log2(parties * settings.bound)))
+    bits = min(FRACTION_BITS, room) if settings.fraction_bits is None else settings.fraction_bits
     retries = (4 + rounds // 8 if settings.retries is None else settings.retries) if shared else 0
     code = FixedPoint(parties, bits, settings.bound)
     return SumTerms(code, settings.honest, settings.threshold, retries, shared)
