@@ -12,6 +12,7 @@ import argparse
 import sys
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from coterie.drivers.references import pooled
@@ -47,7 +48,8 @@ def cell(split: int, epsilon: float, exchange: dict[str, Any], seeds: int) -> tu
     experiment = prepare(plan_of(split, epsilon, exchange))
     priced, test, problem = price(experiment.plan, experiment.network), experiment.test, experiment.network.problem
     assert test is not None
-    score = lambda x: float(problem.score(x, test.features, test.targets))  # noqa: E731
+    features, targets = jnp.asarray(test.features), jnp.asarray(test.targets)
+    score = lambda x: float(problem.score(jnp.asarray(x), features, targets))  # noqa: E731
     trace = experiment.run(priced, list(range(seeds)), every=priced.rounds)
     points = trace.points.reshape(-1, trace.points.shape[-1])
     optimum = pooled(experiment.layout(priced.rounds, priced.shape))
