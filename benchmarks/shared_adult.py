@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from coterie.drivers.references import pooled
 from coterie.experiment import prepare, price
 from coterie.plan import Plan, validate
 
-SHARED = {"kind": "secret-sum", "noise": "central", "honest": 11}
-EXCHANGES = {
+SHARED: dict[str, Any] = {"kind": "secret-sum", "noise": "central", "honest": 11}
+EXCHANGES: dict[str, dict[str, Any]] = {
     "shared noise": SHARED,
     "shared, a tenth missing": SHARED | {"threshold": 15, "away": 0.1},
     "local noise, sums": {"kind": "secret-sum"},
@@ -26,7 +28,7 @@ EXCHANGES = {
 }
 
 
-def plan_of(split: int, epsilon: float, exchange: dict[str, object]) -> Plan:
+def plan_of(split: int, epsilon: float, exchange: dict[str, Any]) -> Plan:
     """The plan of one cell."""
     return validate(
         {
@@ -41,12 +43,13 @@ def plan_of(split: int, epsilon: float, exchange: dict[str, object]) -> Plan:
     )
 
 
-def cell(split: int, epsilon: float, exchange: dict[str, object], seeds: int) -> tuple[float, float]:
+def cell(split: int, epsilon: float, exchange: dict[str, Any], seeds: int) -> tuple[float, float]:
     """Test accuracy of the pooled optimum, and the mean over the parties and seeds of their own models'."""
     experiment = prepare(plan_of(split, epsilon, exchange))
     priced, test, problem = price(experiment.plan, experiment.network), experiment.test, experiment.network.problem
     assert test is not None
-    score = lambda x: float(problem.score(x, test.features, test.targets))  # noqa: E731
+    features, targets = jnp.asarray(test.features), jnp.asarray(test.targets)
+    score = lambda x: float(problem.score(jnp.asarray(x), features, targets))  # noqa: E731
     trace = experiment.run(priced, list(range(seeds)), every=priced.rounds)
     points = trace.points.reshape(-1, trace.points.shape[-1])
     optimum = pooled(experiment.layout(priced.rounds, priced.shape))
