@@ -120,7 +120,7 @@ class Choosing(Naming):
         for key, kinds in self.choices.items():
             fields = {kind: kinds.load(kind).Settings.model_fields for kind in kinds.names if kinds.ours(kind)}
             if homes := {kind: known[name] for kind, known in fields.items() if name in known}:
-                if any(value == field.default for field in homes.values()):
+                if any(value == field.get_default(call_default_factory=True) for field in homes.values()):
                     return
                 fit, takes = " or ".join(map(repr, homes)), ", ".join(taken[key]) or "none"
                 raise InputError(
@@ -134,6 +134,12 @@ class Choosing(Naming):
     @property
     def _rest(self) -> dict[str, Any]:
         return self.model_extra or {}
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both come to the same: a default that is stated is the same as one that is not."""
+        return isinstance(other, Choosing) and type(other) is type(self) and self.model_dump() == other.model_dump()
+
+    __hash__ = None  # type: ignore[assignment]
 
     @model_serializer(mode="wrap")
     def _written(self, own: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
