@@ -139,7 +139,8 @@ class Choosing(Naming):
         """Whether both come to the same: a default that is stated is the same as one that is not."""
         return isinstance(other, Choosing) and type(other) is type(self) and self.model_dump() == other.model_dump()
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())
 
     @model_serializer(mode="wrap")
     def _written(self, own: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
