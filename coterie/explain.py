@@ -1,4 +1,4 @@
-"""A plan in words, before anything runs: who sends what to whom, at which price, and what to expect of it.
+"""A plan in words, before anything runs: who sends what to whom, at what price, and what to expect of it.
 
 The expectation comes from a rehearsal on synthetic records of the plan's shape (sizes, features, graph, budget): it is
 what the method does at this scale on data that can be learned, not a promise about anybody's data.

@@ -1,4 +1,4 @@
-"""A plan: one TOML file that says what is trained, on which graph, by which algorithm, at which price.
+"""A plan: one TOML file that says what is trained, on which graph, by which algorithm, at what price.
 
 The same plan drives simulation, accounting and deployment. Reading one checks every key, type and range before any
 data is touched; a mistake is an InputError of one line that names the key.
@@ -108,7 +108,7 @@ class GraphPlan(Choosing):
     mixing: str = Field("metropolis", description="rule of the mixing matrix; or your own, as package.module")
 
     def graph(self, size: int) -> Graph:
-        """The graph of so many nodes that the table describes."""
+        """The graph that the table describes, with `size` nodes."""
         return build_graph(self.kind, size, self.chosen("kind"))
 
     def weights(self, graph: Graph) -> Mixing:
@@ -200,7 +200,7 @@ class AlgorithmPlan(Naming):
 
 
 class PrivacyPlan(Naming):
-    """[privacy] At which price. A budget, never a noise level."""
+    """[privacy] At what price. A budget, never a noise level."""
 
     table: ClassVar[str] = "privacy"
     choices: ClassVar[Mapping[str, Kinds]] = {"schedule": SCHEDULES}
@@ -226,7 +226,7 @@ class RunPlan(Settings):
     rounds: int | None = Field(None, ge=1, description="rounds; default: the algorithm's own rule from public sizes")
     seeds: int = Field(1, ge=1, description="independent repetitions")
     seed: int = Field(0, ge=0, description="first seed")
-    every: int | None = Field(None, ge=1, description="measure each so many rounds; default: about 50 times")
+    every: int | None = Field(None, ge=1, description="measure every so many rounds; default: about 50 times")
     dtype: Literal["float64", "float32"] = Field("float64", description="float32 is faster and only for trials")
     references: Literal["none", "alone", "pooled", "all"] = Field(
         "all", description="what to compare with: every party alone, all records in one place, both or nothing"

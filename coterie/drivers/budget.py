@@ -100,7 +100,7 @@ def _events_by_noise(algorithm: Algorithm, cfg: Config, place: Place) -> Callabl
 
 @eqx.filter_jit
 def _costs(algorithm: Algorithm, cfg: Config, place: Place, rounds: int) -> tuple[Event, ...]:
-    """The events of so many rounds at once; algorithm and settings are part of the compiled program."""
+    """The events of rounds 0 … rounds − 1 at once; algorithm and settings are part of the compiled program."""
     out = jax.vmap(lambda t: algorithm.cost(cfg, place, t, None))(jnp.arange(rounds))
     return out if isinstance(out, tuple) else (out,)
 

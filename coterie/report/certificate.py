@@ -195,7 +195,7 @@ def _within(epsilon: float | str, budget: float) -> bool:
 def central(
     plan: Plan, network: Network, algorithm: Algorithm, cfg: Config, places: Place, rounds: int
 ) -> dict[str, Any] | None:
-    """What the sums opened in so many rounds cost, if the plan says how many agents are honest."""
+    """What the sums opened in that many rounds cost, if the plan says how many agents are honest."""
     found = claim_of(plan, algorithm, cfg, places, network.graph)
     sums = plan.exchange.sums
     if found is None or plan.privacy is None or sums is None or sums.honest is None:

@@ -117,7 +117,7 @@ def _remarks(experiment: Experiment) -> list[str]:
 
 
 def exchange_block(experiment: Experiment, priced: Priced) -> dict[str, Any]:
-    """The `exchange` part of a result: how messages travelled, who learns what from that, and at which price."""
+    """The `exchange` part of a result: how messages travelled, who learns what from that, and at what price."""
     epsilon = None if priced.spending is None else float(priced.spending.worst.epsilon)
     return statement_of(experiment.plan, experiment.network.graph, epsilon, priced.central).as_json()
 
