@@ -7,7 +7,6 @@ data is touched; a mistake is an InputError of one line that names the key.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -47,7 +46,6 @@ __all__ = [
     "PrivacyPlan",
     "ProblemPlan",
     "RunPlan",
-    "default_plan",
     "read_plan",
     "refuse_ignored",
     "stated_seeds",
@@ -389,8 +387,3 @@ def stated_seeds(plans: Sequence[Plan], otherwise: int) -> int:
     if len(stated) > 1:
         raise InputError(f"the plans state different run.seeds, {sorted(stated)}: say --seeds")
     return stated.pop() if stated else otherwise
-
-
-def default_plan() -> str:
-    """The text of the embedded default plan."""
-    return resources.files("coterie").joinpath("plans/default.toml").read_text(encoding="utf-8")
