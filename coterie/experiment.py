@@ -22,6 +22,7 @@ from coterie.algorithms.base import Algorithm, Config, Place, Public, find
 from coterie.algorithms.batches import rows
 from coterie.contracts import check_contract, need_fit, need_room, need_solvable
 from coterie.data import Dataset, Origins, find_source, split
+from coterie.data.partition import by_site
 from coterie.data.partition import own_test as deal_test
 from coterie.data.planned import agents_of, leaks_of, load_planned, parts_of, public_sizes
 from coterie.data.store import Store
@@ -190,7 +191,7 @@ def prepare(plan: Plan, split_number: int = 0) -> Experiment:
         raise InputError(f"records of {dataset.name!r} {wrong}")
     need_facts(problem, problem.columns)
     targets = problem.encode(dataset.targets, dataset.classes)
-    names = dataset.site_names if plan.partition.kind == "site" else tuple(f"agent {i}" for i in range(len(parts)))
+    names = dataset.site_names if by_site(plan.partition.kind) else tuple(f"agent {i}" for i in range(len(parts)))
     sizes = np.array([len(p) for p in parts])
     network = Network.of(plan, problem, sizes, names, leaks=dataset.leaks)
     test = Test(*problem.admit(dataset.features[held_out], targets[held_out]))
@@ -215,7 +216,7 @@ def _prepare_store(plan: Plan, stream: Callable[[Path], Store]) -> Experiment:
     if plan.data.path is None:
         raise InputError(f"data.path is needed for data.source = {plan.data.source!r}")
     store, p = stream(plan.data.path), plan.partition
-    if p.kind != "site" or p.records is not None or p.agents not in (None, len(store.names)):
+    if p.kind != "site" or p.agents not in (None, len(store.names)):
         raise InputError(
             f"a store fixes who holds which records: use partition.kind = 'site', {len(store.names)} agents"
         )

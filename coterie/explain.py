@@ -1,4 +1,4 @@
-"""A plan in words, before anything runs: who sends what to whom, at which price, and what to expect of it.
+"""A plan in words, before anything runs: who sends what to whom, at what price, and what to expect of it.
 
 The expectation comes from a rehearsal on synthetic records of the plan's shape (sizes, features, graph, budget): it is
 what the method does at this scale on data that can be learned, not a promise about anybody's data.
@@ -18,6 +18,7 @@ from coterie.algorithms.base import Maybe
 from coterie.algorithms.batches import rows
 from coterie.contracts import check_contract
 from coterie.data import find_source, make_clinics
+from coterie.data.partition import by_site
 from coterie.drivers.dry_run import emitted, empty_shard
 from coterie.drivers.simulate import Test
 from coterie.errors import InputError
@@ -179,7 +180,7 @@ def rehearse(plan: Plan, network: Network, priced: Priced) -> Rehearsal | None:
     total = int(sizes.sum())
     if network.problem.labels is not SIGNS or features < 2 or total * features > MOST_NUMBERS:
         return None
-    unlike = plan.partition.kind == "site" or plan.deploy is not None  # then every party is a clinic of its own
+    unlike = by_site(plan.partition.kind) or plan.deploy is not None  # then every party is a clinic of its own
     largest = 2 * int(sizes.max()) * len(sizes) if unlike else total  # the smallest clinic has half the mean size
     records = max(largest, 10 * len(sizes)) + HELD_OUT
     if records * features > MOST_NUMBERS:

@@ -62,7 +62,7 @@ class Kinds:
         return name
 
     def ours(self, name: str) -> bool:
-        """Whether it is a file of ours, so that an error in it is no mistake of a user."""
+        """Whether it is a file of ours, so that an error in it is not a user's mistake."""
         return isinstance(self.names.get(name), str)
 
     def load(self, name: str, *needed: str) -> ModuleType:

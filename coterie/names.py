@@ -1,4 +1,4 @@
-"""What a party may be called, and how it is reached. The name stands in a certificate, in TLS and names a folder."""
+"""What a party may be called, and how it is reached. Its name is in its certificate and in TLS, and names a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan: one TOML file that says what is trained, on which graph, by which algorithm, at which price.
+"""A plan: one TOML file that says what is trained, on which graph, by which algorithm, at what price.
 
 The same plan drives simulation, accounting and deployment. Reading one checks every key, type and range before any
 data is touched; a mistake is an InputError of one line that names the key.
@@ -7,13 +7,13 @@ data is touched; a mistake is an InputError of one line that names the key.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 
 from coterie.algorithms import ALGORITHMS
+from coterie.data.partitions import PARTITIONS, site
 from coterie.data.planned import check_source
 from coterie.data.sources import SOURCES
 from coterie.errors import InputError
@@ -25,6 +25,8 @@ from coterie.graphs import RULES, Graph, Mixing, build_graph, build_mixing
 from coterie.losses import LOSSES
 from coterie.losses.settings import LossSettings
 from coterie.names import host_and_port, party_name
+from coterie.privacy.schedules import SCHEDULES
+from coterie.privacy.schedules import make as make_schedule
 from coterie.settings import Choosing, Naming, Settings, one_line, read
 from coterie.written import read_tree
 
@@ -44,7 +46,6 @@ __all__ = [
     "PrivacyPlan",
     "ProblemPlan",
     "RunPlan",
-    "default_plan",
     "read_plan",
     "refuse_ignored",
     "stated_seeds",
@@ -58,18 +59,6 @@ REFERENCES = {
 MOST_SUMMED = 254  # deployed parties of a secret sum
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
-
-
-def _at_home(
-    section: Settings, table: str, homes: Mapping[str, str | tuple[str, ...]], key: str, chosen: str | None
-) -> None:
-    """Refuse a setting that nothing would obey: one that belongs to another choice of `key` than was made."""
-    for name, home in homes.items():
-        # compared with the default, as a plan that was written out states defaults too
-        fit = (home,) if isinstance(home, str) else home
-        if getattr(section, name) != type(section).model_fields[name].default and chosen not in fit:
-            made = "none was chosen" if chosen is None else f"not {chosen!r}"
-            raise ValueError(f"{table}.{name} belongs to {table}.{key} = {' or '.join(map(repr, fit))}, {made}")
 
 
 class DataPlan(Naming):
@@ -93,26 +82,20 @@ class DataPlan(Naming):
     )
 
 
-class PartitionPlan(Settings):
+class PartitionPlan(Choosing):
     """[partition] Who holds which records."""
 
-    kind: Literal["iid", "site", "dirichlet"] = Field("site", description="how records are split over agents")
+    table: ClassVar[str] = "partition"
+    choices: ClassVar[Mapping[str, Kinds]] = {"kind": PARTITIONS}
+    kind: str = Field("site", description="how records are split over agents; or your own, as package.module")
     agents: int | None = Field(None, ge=2, description="number of agents; by site: all sites")
-    records: int | None = Field(None, ge=1, description="records per agent (iid); default: all of them")
     sizes: list[Count] | None = Field(None, description="records of each agent: sizes are public and fix the noise")
-    outsiders: list[str] = Field(
-        default_factory=list, description="sites that take no part: what the model is worth to them is reported"
-    )
-    concentration: Positive = Field(0.5, description="Dirichlet concentration: smaller = more unlike agents")
 
-    @model_validator(mode="after")
-    def _belongs(self) -> PartitionPlan:
-        _at_home(self, "partition", {"concentration": "dirichlet", "records": "iid"}, "kind", self.kind)
-        if self.outsiders and self.kind != "site":
-            raise ValueError(f"partition.outsiders names sites, and partition.kind is {self.kind!r}: expected 'site'")
-        if len(set(self.outsiders)) < len(self.outsiders):
-            raise ValueError(f"partition.outsiders names a site twice: {self.outsiders}")
-        return self
+    @property
+    def outsiders(self) -> list[str]:
+        """Sites that take no part."""
+        found = self.chosen("kind")
+        return found.outsiders if isinstance(found, site.Settings) else []
 
 
 class GraphPlan(Choosing):
@@ -124,7 +107,7 @@ class GraphPlan(Choosing):
     mixing: str = Field("metropolis", description="rule of the mixing matrix; or your own, as package.module")
 
     def graph(self, size: int) -> Graph:
-        """The graph of so many nodes that the table describes."""
+        """The graph that the table describes, with `size` nodes."""
         return build_graph(self.kind, size, self.chosen("kind"))
 
     def weights(self, graph: Graph) -> Mixing:
@@ -215,28 +198,25 @@ class AlgorithmPlan(Naming):
         return read(model, extra, self.table)
 
 
-class PrivacyPlan(Settings):
-    """[privacy] At which price. A budget, never a noise level."""
+class PrivacyPlan(Naming):
+    """[privacy] At what price. A budget, never a noise level."""
 
+    table: ClassVar[str] = "privacy"
+    choices: ClassVar[Mapping[str, Kinds]] = {"schedule": SCHEDULES}
     epsilon: Positive | Annotated[list[Positive], Field(min_length=1)] = Field(
         1.0, description="ε of the whole run; a list gives each agent its own"
     )
     delta: float = Field(1e-5, gt=0, lt=1, description="δ of the whole run")
-    schedule: Literal["uniform", "periodic", "iteration", "power", "optimal"] = Field(
-        "uniform", description="how the budget is spread over rounds"
-    )
+    schedule: str = Field("uniform", description="how the budget is spread over rounds; or your own, as package.module")
     schedule_options: dict[str, float] = Field(default_factory=dict, description="e.g. rate, period, contraction")
     claim: Literal["tight", "paper"] = Field(
         "tight", description="'paper': also show what the paper would have printed for the same noise"
     )
     tuned_on_private_data: bool = Field(False, description="say so if settings were chosen by looking at the data")
 
-    @model_validator(mode="after")
-    def _taken(self) -> PrivacyPlan:
-        from coterie.privacy import schedules
-
-        schedules.make(self.schedule, 2, **self.schedule_options)  # refuses options that the schedule does not take
-        return self
+    def check(self) -> None:
+        """Refuse a schedule that there is not, and options that it does not take."""
+        make_schedule(self.schedule, 2, **self.schedule_options)
 
 
 class RunPlan(Settings):
@@ -245,7 +225,7 @@ class RunPlan(Settings):
     rounds: int | None = Field(None, ge=1, description="rounds; default: the algorithm's own rule from public sizes")
     seeds: int = Field(1, ge=1, description="independent repetitions")
     seed: int = Field(0, ge=0, description="first seed")
-    every: int | None = Field(None, ge=1, description="measure each so many rounds; default: about 50 times")
+    every: int | None = Field(None, ge=1, description="measure every so many rounds; default: about 50 times")
     dtype: Literal["float64", "float32"] = Field("float64", description="float32 is faster and only for trials")
     references: Literal["none", "alone", "pooled", "all"] = Field(
         "all", description="what to compare with: every party alone, all records in one place, both or nothing"
@@ -370,6 +350,9 @@ def validate(tree: dict[str, Any], foreign: bool = False) -> Plan:
         for name in type(plan).model_fields:
             if isinstance(table := getattr(plan, name), Naming):
                 table.refuse_modules()
+    plan.partition.check()
+    if plan.privacy is not None:
+        plan.privacy.check()
     check_source(plan)
     plan.graph.check()
     plan.exchange.check()
@@ -415,8 +398,3 @@ def stated_seeds(plans: Sequence[Plan], otherwise: int) -> int:
     if len(stated) > 1:
         raise InputError(f"the plans state different run.seeds, {sorted(stated)}: say --seeds")
     return stated.pop() if stated else otherwise
-
-
-def default_plan() -> str:
-    """The text of the embedded default plan."""
-    return resources.files("coterie").joinpath("plans/default.toml").read_text(encoding="utf-8")

@@ -121,7 +121,8 @@ class Choosing(Naming):
         for key, kinds in self.choices.items():
             fields = {kind: kinds.load(kind).Settings.model_fields for kind in kinds.names if kinds.ours(kind)}
             if homes := {kind: known[name] for kind, known in fields.items() if name in known}:
-                if any(value == field.default or value in earlier(field) for field in homes.values()):
+                usual = [field.get_default(call_default_factory=True) for field in homes.values()]
+                if value in usual or any(value in earlier(field) for field in homes.values()):
                     return
                 fit, takes = " or ".join(map(repr, homes)), ", ".join(taken[key]) or "none"
                 raise InputError(
@@ -135,6 +136,13 @@ class Choosing(Naming):
     @property
     def _rest(self) -> dict[str, Any]:
         return self.model_extra or {}
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both come to the same: a default that is stated is the same as one that is not."""
+        return isinstance(other, Choosing) and type(other) is type(self) and self.model_dump() == other.model_dump()
+
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())
 
     @model_serializer(mode="wrap")
     def _written(self, own: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:

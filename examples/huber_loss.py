@@ -50,7 +50,7 @@ class Huber(Linear):
 
 
 def make(settings: Settings, features: int, classes: int) -> Huber:
-    """The problem in so many features."""
+    """The problem on records with this many features."""
     return Huber(features, constraint=settings.ball, corner=settings.corner)
 
 

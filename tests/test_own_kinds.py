@@ -1,4 +1,4 @@
-"""Kinds of one's own: a graph, a source of records and a command, each one file, as CONTRIBUTING shows them."""
+"""Kinds of one's own: a graph, a source, a partition, a schedule, a command: one file each, as CONTRIBUTING shows."""
 
 from __future__ import annotations
 
@@ -16,14 +16,25 @@ import coterie as ct
 from coterie import cli
 from coterie.cli import main
 from coterie.commands import COMMANDS
-from coterie.data import SOURCES, find_source, load
+from coterie.data import PARTITIONS, SOURCES, find_source, load, make_clinics, partition
+from coterie.data.planned import agents_of
 from coterie.errors import InputError
 from coterie.found import Kinds, forget
 from coterie.graphs import KINDS, make_graph, mixing
 from coterie.plan import validate
+from coterie.privacy import schedules
+from coterie.privacy.schedules import SCHEDULES
+from coterie.report.others import other_code
 
 SOURCE = Path(__file__).parent.parent / "CONTRIBUTING.md"
 FILES = dict(re.findall(r"<!-- file: coterie/(\S+)\.py -->\n```python\n(.*?)```", SOURCE.read_text("utf-8"), re.S))
+PLACES = [
+    (KINDS, "graphs/kinds/wheel"),
+    (SOURCES, "data/sources/readings"),
+    (PARTITIONS, "data/partitions/unequal"),
+    (SCHEDULES, "privacy/schedules/linear"),
+    (COMMANDS, "commands/degrees"),
+]
 
 
 def anew() -> None:
@@ -37,7 +48,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "strangers_kinds"
     folder.mkdir()
     (folder / "__init__.py").write_text("")
-    for place in ("graphs/kinds/wheel", "data/sources/readings", "commands/degrees"):
+    for place in (place for _, place in PLACES):
         (folder / f"{Path(place).name}.py").write_text(FILES[place])
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
@@ -55,10 +66,7 @@ def install(package: Path, text: str) -> None:
     anew()
 
 
-@pytest.mark.parametrize(
-    ("kinds", "place"),
-    [(KINDS, "graphs/kinds/wheel"), (SOURCES, "data/sources/readings"), (COMMANDS, "commands/degrees")],
-)
+@pytest.mark.parametrize(("kinds", "place"), PLACES)
 def test_a_file_put_into_the_package_is_found(
     kinds: Kinds, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +158,53 @@ def test_a_source_that_does_not_say_what_it_reads_is_refused(package: Path) -> N
         find_source("strangers_kinds.vague")
 
 
+def test_a_partition_with_its_keys(package: Path) -> None:
+    tree = {"partition": {"kind": "strangers_kinds.unequal", "agents": 4, "ratio": 3.0}}
+    plan = validate(tree)
+    assert validate(plan.as_json()) == plan
+    assert plan.as_json()["partition"]["ratio"] == 3.0
+    sizes = [len(rows) for rows in partition(make_clinics(), 4, "strangers_kinds.unequal", ratio=3.0)]
+    assert sizes == [2025, 675, 225, 75]
+    with pytest.raises(InputError, match=r"partition.ratio: .*greater than or equal to 1"):
+        validate({"partition": {**tree["partition"], "ratio": 0.5}})
+    with pytest.raises(InputError, match=r"needs partition\.agents"):
+        agents_of(validate({"partition": {"kind": "strangers_kinds.unequal"}}))
+
+
+@pytest.mark.parametrize(
+    ("instead", "words"),
+    [
+        ("ends[1:]", "left an agent without records, or gave one away twice|dealt to"),
+        ("ends[:-2]", "dealt to 3 agents, expected 4"),
+        ("[0, *ends[:-2]]", "left an agent without records"),
+    ],
+)
+def test_a_deal_that_is_none_is_refused(package: Path, instead: str, words: str) -> None:
+    kind = written(package, "unfair", FILES["data/partitions/unequal"].replace("ends[:-1]", instead))
+    with pytest.raises(InputError, match=words):
+        partition(make_clinics(), 4, kind)
+    twice = FILES["data/partitions/unequal"].replace("return np.split(", "return [np.arange(3)] * agents or np.split(")
+    with pytest.raises(InputError, match="gave one away twice"):
+        partition(make_clinics(), 4, written(package, "doubled", twice))
+
+
+def test_a_schedule_with_its_options(package: Path) -> None:
+    shape = schedules.make("strangers_kinds.linear", 3, last=0.5)
+    assert np.allclose(shape / shape[0], [1.0, 0.75, 0.5])
+    assert np.sum(shape**-2) == pytest.approx(3)
+    privacy = {"epsilon": 1.0, "schedule": "strangers_kinds.linear", "schedule_options": {"last": 2.0}}
+    plan = validate({"privacy": privacy})
+    assert validate(plan.as_json()) == plan
+    (code,) = other_code(plan)
+    assert (code["key"], code["module"]) == ("privacy.schedule", "strangers_kinds.linear")
+    for options, words in (({"lats": 2.0}, "does not take lats"), ({"last": -1.0}, "last must be > 0, got -1")):
+        with pytest.raises(InputError, match=words):
+            validate({"privacy": {**privacy, "schedule_options": options}})
+    short = written(package, "short", FILES["privacy/schedules/linear"].replace("last, rounds)", "last, rounds - 1)"))
+    with pytest.raises(InputError, match="must give 2 finite numbers"):
+        validate({"privacy": {"epsilon": 1.0, "schedule": short}})
+
+
 def test_installed_under_names(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Then agreements and certificates, which come from others, may name them; a command gets its name this way."""
     install(
@@ -179,7 +234,15 @@ def test_installed_under_names(package: Path, capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize(
     ("table", "key"),
-    [("graph", "kind"), ("graph", "mixing"), ("exchange", "kind"), ("data", "source"), ("algorithm", "name")],
+    [
+        ("graph", "kind"),
+        ("graph", "mixing"),
+        ("exchange", "kind"),
+        ("data", "source"),
+        ("partition", "kind"),
+        ("privacy", "schedule"),
+        ("algorithm", "name"),
+    ],
 )
 def test_plans_of_others_run_no_module(package: Path, table: str, key: str) -> None:
     (package / "strangers_kinds" / "trap.py").write_text("raise SystemExit('imported')\n")

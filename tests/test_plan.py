@@ -9,7 +9,7 @@ import pytest
 
 from coterie.errors import InputError
 from coterie.experiment import prepare, price, public_network, public_sizes
-from coterie.plan import Plan, default_plan, read_plan, validate
+from coterie.plan import Plan, read_plan, validate
 from tests.support import CLINICS
 
 SMALL = {"data": {"source": "clinics", "options": {"records": 120, "features": 3, "sites": 4}}}
@@ -23,7 +23,6 @@ def test_the_default_plan_reads_and_is_private() -> None:
     got = read_plan(None)
     assert got.data.source == "clinics"
     assert got.privacy is not None
-    assert "epsilon" in default_plan()
 
 
 def test_an_empty_plan_has_every_documented_default(tmp_path: Path) -> None:

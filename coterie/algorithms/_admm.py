@@ -90,7 +90,7 @@ def longest(place: Place, low: Number, tolerance: Number) -> Array:
 
 
 def heed(linear: Vector, place: Place, low: Number, tolerance: Number) -> Vector:
-    """The linear term, at most half as long as `longest`: the rest is for noise. One that is no number becomes 0."""
+    """The linear term, at most half as long as `longest`: the rest is for noise. One that is not a number becomes 0."""
     linear = sound(linear)
     size = jnp.max(jnp.abs(linear))  # of a huge vector the norm would overflow
     norm = size * jnp.linalg.norm(linear / jnp.where(size > 0, size, 1.0))

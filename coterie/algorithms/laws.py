@@ -113,5 +113,5 @@ def add(value: Array, noise: Array | Grid, scale: Array | float) -> Array:
     """
     if isinstance(noise, Grid):
         step = scale / noise.unit
-        return step * (jnp.round(value / step) + noise.steps)
+        return step * ((value / step).round() + noise.steps)
     return value + scale * noise

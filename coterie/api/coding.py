@@ -179,7 +179,7 @@ def _array(given: Any, what: str, where: str) -> NDArray:
 
 
 def misfit(problem: Custom, features: int) -> str | None:
-    """Why a loss of one's own cannot be computed on records of so many features, if it cannot."""
+    """Why a loss of one's own cannot be computed on records with this many features, if it cannot."""
     kind = jnp.int32 if problem.integer_targets else jnp.float32
     shapes = ((problem.dim,), jnp.float32), ((1, features), jnp.float32), ((1,), kind)
     try:

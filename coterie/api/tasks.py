@@ -56,7 +56,7 @@ class Task:
         return {**stated, **self.settings, **many}
 
     def problem(self, plan: Plan, features: int) -> Problem:
-        """The problem of this task on records of so many features."""
+        """The problem of this task on records with this many features."""
         if self.own is not None:
             return self.own
         from coterie.losses.base import problem_of
@@ -86,7 +86,7 @@ def logistic(
     """Logistic regression on labels of two classes.
 
     Args:
-        classes: the two labels, known in public; the second is the positive one.
+        classes: the two labels, publicly known; the second is the positive one.
         ridge: ridge/2 ‖x‖² is added to every party's objective; default: the algorithm's own, 1e-5 for dp-dsgd.
         weighting: what counts equally, "agents" (parties) or "records".
         radius: keep the model in a ball of this radius.
@@ -131,7 +131,7 @@ def softmax(
     weighting: Weighting = "agents",
     radius: float | None = None,
 ) -> Task:
-    """Logistic regression on several classes: their number (labels 0, 1, …) or their labels, known in public.
+    """Logistic regression on several classes: their number (labels 0, 1, …) or their labels, publicly known.
 
     >>> import coterie as ct
     >>> ct.softmax(["a", "b", "c"]).labels
@@ -187,7 +187,7 @@ def loss(
         fn: the loss of one record.
         params: starting parameters, any tree of arrays, not made from the records.
         predict: `predict(params, x)` for one record; without it `run.predict` has nothing to call.
-        classes: number of classes or their labels, known in public: y is then their number, 0, 1, …
+        classes: number of classes or their labels, publicly known: y is then their number, 0, 1, …
         ridge, weighting: as in `logistic`.
         convex, lipschitz, smoothness: whether it is convex; bounds on a record's gradient and curvature.
         bound: features are pulled back to this norm before the loss sees them.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +33,7 @@ from coterie.problems.labels import NOTHING
 
 if TYPE_CHECKING:
     from coterie.drivers.simulate import Trace
+    from coterie.report.schema import RunResult
     from coterie.worth.judge import Judged
 
 __all__ = ["Trained", "load"]
@@ -86,7 +87,7 @@ class Trained:
         made = Made(experiment.plan, network, priced, trace.completed, experiment.dataset.feature_names)
         result = build_result(experiment, priced, trace, seeds, judged or Judged())
         points = np.asarray(trace.points[0], float)
-        return cls(coding or Coding(network.problem), points, result, network.names, made)
+        return cls(coding or Coding(network.problem), points, dict(result), network.names, made)
 
     # -- the model -------------------------------------------------------------------------------------------------
 
@@ -237,7 +238,7 @@ class Trained:
             raise InputError("key signs a certificate, and the run of a loss of your own has none: leave it out")
         check_out(Path(folder))
         return write_run(
-            Path(folder), self.result, made.plan, made.network, made.priced, points=self.points,
+            Path(folder), cast("RunResult", self.result), made.plan, made.network, made.priced, points=self.points,
             completed=made.completed, columns=made.columns, key=None if key is None else Path(key),
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Densities that transcripts need and no law has."""
+"""Densities that the likelihood of a transcript needs and none of the laws has."""
 
 from __future__ import annotations
 

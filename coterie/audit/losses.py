@@ -1,4 +1,4 @@
-"""What is attacked on: one small problem for every kind of loss, and pairs of records that move its gradients far.
+"""What algorithms are attacked on: a small problem for every loss, and pairs of records that move its gradients far.
 
 An algorithm is audited on each of these that its contract accepts. A pair is two records, the others, and where the
 neighbours stand. For the linear losses pairs are crafted (see `coterie.audit.setting`); for all losses some are drawn:
@@ -44,7 +44,7 @@ def _absolute(p: Array, f: Array, y: Array) -> Array:
 
 
 def _wild(p: Array, f: Array, y: Array) -> Array:
-    """Neither convex nor bounded, and at p = 0 with y = 0 its gradient is no number."""
+    """Neither convex nor bounded, and at p = 0 with y = 0 its gradient is not a number."""
     return jnp.sqrt((p @ f - y) ** 2) + 3 * jnp.sin(5 * (p @ f)) + 0.1 * (p @ p)
 
 

@@ -1,4 +1,4 @@
-"""What is attacked: one agent of a small network with its price, and the worlds between which it must not tell.
+"""What is attacked: one agent of a small network with its price, and two worlds that nobody may tell apart.
 
 The worlds differ in one record of a shard whose other records are zero vectors, which add neither gradient nor
 curvature. Two canaries are tried (docs/audit.md): the *antipodal* pair ±cos θ·u + sin θ·v,

@@ -1,4 +1,4 @@
-r"""How likely a silence is: the likelihood of decisions to speak that a secret draw takes part in.
+r"""How likely a silence is: the likelihood of a decision to speak that rests on a secret draw.
 
 An agent that tests before it speaks (`draws` has a `test`, as in `ipp-admm`) speaks iff the draw lies above an edge
 that its records and the public past fix. The edge is found without knowing the algorithm: `emit` is asked again and

@@ -42,10 +42,10 @@ def command(
     if needs_dimension(asked, network):
         raise InputError(f"the price of {asked.algorithm.name} depends on the dimension: state problem.dim in the plan")
     priced = price(asked, network)
-    block = privacy_block(asked, network.problem, priced)
-    if block is None:
+    paid = privacy_block(asked, network.problem, priced)
+    if paid is None:
         raise InputError(f"{priced.algorithm.slug} is not private: there is nothing to account for")
-    block = {"algorithm": priced.algorithm.slug, "rounds": priced.rounds, **block}
+    block = {"algorithm": priced.algorithm.slug, "rounds": priced.rounds, **paid}
     if as_json:
         console.print_json(json.dumps(block))
         return
@@ -56,13 +56,13 @@ def command(
         text = "none" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
         text = {"True": "yes", "False": "cannot tell" if handed else "no"}.get(text, text)
         shown.add_row(key.replace("_", " "), text)
-    for name, value in block["all_accountants"].items():
+    for name, value in paid["all_accountants"].items():
         shown.add_row(f"  by {name}", "∞" if value is None else f"{value:.6g}")
-    for other in block["other_claims"]:
+    for other in paid["other_claims"]:
         epsilon = "∞" if other["epsilon"] is None else f"{other['epsilon']:.6g}"
         shown.add_row(other["name"], f"ε = {epsilon} against one who {other['adversary']}")
-    epsilons = block["per_agent"]
-    for i, (e, z) in enumerate(zip(epsilons[:12], block["noise_multiplier"], strict=False)):
+    epsilons = paid["per_agent"]
+    for i, (e, z) in enumerate(zip(epsilons[:12], paid["noise_multiplier"], strict=False)):
         shown.add_row(f"agent {i}", f"ε = {'∞' if e is None else f'{e:.6g}'}, noise multiplier {z:.6g}")
     if len(epsilons) > 12:
         shown.add_row("", f"… and {len(epsilons) - 12} more")

@@ -1,4 +1,4 @@
-"""`coterie audit`: attack our own implementation and show what it must spend, at least, beside what it claims."""
+"""`coterie audit`: attack our own implementation, and show the least that it can have spent beside what it claims."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def command(
     epsilon: Annotated[float, typer.Option(help="ε of all of them together")],
     delta: Annotated[float, typer.Option(help="δ")],
     sensitivity: Annotated[float, typer.Option(help="L2 sensitivity of one release")] = 1.0,
-    schedule: Annotated[str, typer.Option(help="uniform, periodic, iteration, power, optimal")] = "uniform",
+    schedule: Annotated[str, typer.Option(help="how it is spread over rounds: a wrong name lists all")] = "uniform",
     option: Annotated[list[str] | None, typer.Option(help="schedule parameter, e.g. rate=0.9")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`coterie init`: a commented plan, from flags or from questions; of a table also a code book to be checked."""
+"""`coterie init`: a commented plan, from flags or questions; for a table also a code book, for its owner to check."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ def solve(
 
 
 def _shape(schedule: ArrayLike | None, rounds: int) -> np.ndarray:
-    shape = schedules.uniform(rounds) if schedule is None else np.asarray(schedule, float)
+    shape = schedules.make("uniform", rounds) if schedule is None else np.asarray(schedule, float)
     if shape.shape != (rounds,) or not np.all((shape > 0) & np.isfinite(shape)):
         raise InputError(f"schedule must be {rounds} positive numbers, got shape {shape.shape}")
     return shape

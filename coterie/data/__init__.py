@@ -3,7 +3,8 @@
 from coterie.data.clinics import make_clinics
 from coterie.data.dataset import ALL_PUBLIC, PUBLIC, Dataset, Origins, Truth
 from coterie.data.loaders import RecordSource, find_source, load, origins
-from coterie.data.partition import PARTITIONS, partition, split
+from coterie.data.partition import partition, split
+from coterie.data.partitions import PARTITIONS
 from coterie.data.sources import SOURCES
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Class labels of arrays that a user hands over: known in public, or read from the records and said to be."""
+"""Class labels of arrays that a user hands over: publicly known, or read from the records and reported as that."""
 
 from __future__ import annotations
 

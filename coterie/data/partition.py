@@ -4,19 +4,20 @@ Everything here works on row numbers, and the same seed gives the same rows. Whe
 records of a person stay together: a person split over two agents would pay at both.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from itertools import pairwise
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
-from coterie.arguments import choose
 from coterie.data.dataset import Dataset
+from coterie.data.partitions import PARTITIONS
 from coterie.errors import InputError
+from coterie.settings import Settings, read
 
-__all__ = ["PARTITIONS", "own_test", "partition", "split"]
-
-PARTITIONS = ("iid", "site", "dirichlet")
-"""How records are dealt to agents."""
+__all__ = ["by_site", "by_size", "deal", "own_test", "partition", "split", "stated_sizes"]
 
 
 def partition(
@@ -25,92 +26,63 @@ def partition(
     kind: str = "iid",
     *,
     seed: int = 0,
-    concentration: float = 0.5,
     sizes: int | Sequence[int] | None = None,
+    **settings: Any,
 ) -> list[np.ndarray]:
-    """Disjoint, non-empty, sorted row numbers of each agent.
+    """Disjoint, non-empty, sorted row numbers of each agent, dealt by a kind that is found.
 
-    `iid`: a random deal, equal up to one record, or of the given `sizes` (one number, or one per agent; records
-    left over belong to nobody). `site`: agent k holds site k (`agents` may be None). `dirichlet`: the share of
-    each class that agent k holds is drawn from Dirichlet(concentration), so a small concentration means that
-    agents see different labels; an agent left without records gets one of the largest shard.
+    `sizes`: of one number, or one per agent, for a kind that keeps to them. `agents` may be None where sites say it.
 
     >>> from coterie.data import make_clinics
     >>> [len(rows) for rows in partition(make_clinics(), 4, "iid", seed=1)]
     [750, 750, 750, 750]
     """
-    choose("partition", kind, PARTITIONS)
-    if sizes is not None and kind != "iid":
-        raise InputError(f"sizes belong to the partition 'iid', not to {kind!r}")
-    if kind == "site":
-        return _by_site(dataset, agents)
-    if agents is None or agents < 1:
-        raise InputError(f"agents must be >= 1, got {agents}")
-    rng = np.random.default_rng(seed)
-    if kind == "dirichlet":
-        return _dirichlet(dataset, agents, concentration, rng)
-    return _iid(dataset, agents, sizes, rng)
+    return deal(dataset, agents, kind, read(_kind(kind).Settings, settings), seed=seed, sizes=sizes)
 
 
-def _by_site(dataset: Dataset, agents: int | None) -> list[np.ndarray]:
-    if dataset.sites is None:
-        raise InputError(f"data set {dataset.name!r} has no sites: use the partition 'iid' or 'dirichlet'")
-    count = len(dataset.site_names)
-    if agents not in (None, count):
-        raise InputError(f"data set {dataset.name!r} has {count} sites, but {agents} agents are wanted")
-    shards = [np.flatnonzero(dataset.sites == site) for site in range(count)]
-    for name, rows in zip(dataset.site_names, shards, strict=True):
-        if not len(rows):
-            raise InputError(f"site {name!r} of data set {dataset.name!r} has no records")
-    return shards
-
-
-def _iid(
-    dataset: Dataset, agents: int, sizes: int | Sequence[int] | None, rng: np.random.Generator
+def deal(
+    dataset: Dataset,
+    agents: int | None,
+    kind: str,
+    settings: Settings,
+    *,
+    seed: int,
+    sizes: int | Sequence[int] | None = None,
 ) -> list[np.ndarray]:
-    n = len(dataset)
-    if dataset.people is not None:
-        if sizes is not None:
-            raise InputError(f"sizes cannot be kept for {dataset.name!r}: a person's records stay together")
-        _, person = np.unique(dataset.people, return_inverse=True)
-        if person.max() + 1 < agents:
-            raise InputError(f"{agents} agents cannot share {person.max() + 1} people")
-        owner = rng.permutation(person.max() + 1) % agents
-        return [np.flatnonzero(owner[person] == agent) for agent in range(agents)]
-    if sizes is None:
-        counts = np.full(agents, n // agents) + (np.arange(agents) < n % agents)
-    else:
-        counts = np.full(agents, sizes) if isinstance(sizes, int) else np.asarray(sizes)
-        if len(counts) != agents:
-            raise InputError(f"{agents} agents need {agents} sizes, got {len(counts)}")
-    if counts.min() < 1 or counts.sum() > n:
-        raise InputError(f"{agents} agents with {counts.min()} or more records need {counts.sum()} of {n} records")
-    order, ends = rng.permutation(n), np.concatenate([[0], np.cumsum(counts)])
-    return [np.sort(order[start:end]) for start, end in pairwise(ends)]
+    """The same with the kind's settings, and what it dealt is looked at."""
+    if sizes is not None and not by_size(kind):
+        fit = " or ".join(repr(name) for name in PARTITIONS.names if PARTITIONS.ours(name) and by_size(name))
+        raise InputError(f"sizes belong to the partition {fit}, not to {kind!r}")
+    if not by_site(kind) and (agents is None or agents < 1):
+        raise InputError(f"agents must be >= 1, got {agents}")
+    dealt = _kind(kind).deal(dataset, agents, settings, sizes=sizes, rng=np.random.default_rng(seed))
+    parts = [np.sort(np.asarray(rows, dtype=np.intp)) for rows in dealt]
+    if len(parts) != agents and not (by_site(kind) and agents is None):
+        raise InputError(f"partition {kind!r} dealt to {len(parts)} agents, expected {agents}")
+    every = np.sort(np.concatenate(parts))
+    if any(not len(rows) for rows in parts) or np.any(np.diff(every) == 0) or every[0] < 0 or every[-1] >= len(dataset):
+        raise InputError(f"partition {kind!r} left an agent without records, or gave one away twice")
+    return parts
 
 
-def _dirichlet(dataset: Dataset, agents: int, concentration: float, rng: np.random.Generator) -> list[np.ndarray]:
-    if dataset.classes is None:
-        raise InputError(f"the partition 'dirichlet' needs class labels, and {dataset.name!r} has none")
-    if dataset.people is not None:
-        raise InputError(f"the partition 'dirichlet' would separate the records of a person in {dataset.name!r}")
-    if not concentration > 0:
-        raise InputError(f"concentration must be > 0, got {concentration}")
-    if agents > len(dataset):
-        raise InputError(f"{agents} agents cannot share {len(dataset)} records")
-    owner = np.empty(len(dataset), int)
-    for label in range(len(dataset.classes)):
-        rows = rng.permutation(np.flatnonzero(dataset.targets == label))
-        ends = np.round(np.cumsum(rng.dirichlet(np.full(agents, concentration))) * len(rows))
-        owner[rows] = np.searchsorted(ends[:-1], np.arange(len(rows)), side="right")
-    shards = [np.flatnonzero(owner == agent) for agent in range(agents)]
-    for agent in range(agents):
-        if not len(shards[agent]):
-            largest = max(range(agents), key=lambda k: len(shards[k]))
-            pick = rng.integers(len(shards[largest]))
-            shards[agent] = shards[largest][pick : pick + 1]
-            shards[largest] = np.delete(shards[largest], pick)
-    return shards
+def by_site(kind: str) -> bool:
+    """Whether its agents are the data's sites."""
+    return bool(getattr(_kind(kind), "SITED", False))
+
+
+def by_size(kind: str) -> bool:
+    """Whether it keeps to sizes."""
+    return bool(getattr(_kind(kind), "SIZED", False))
+
+
+def stated_sizes(kind: str, agents: int, settings: Settings) -> list[int] | None:
+    """Records of each agent, where the kind's settings say it."""
+    stated = getattr(_kind(kind), "sizes", None)
+    return None if stated is None else list(stated(agents, settings) or ()) or None
+
+
+def _kind(kind: str) -> ModuleType:
+    return PARTITIONS.load(kind, "Settings", "deal")
 
 
 def split(
@@ -151,10 +123,10 @@ def own_test(
 ) -> list[np.ndarray]:
     """The held-out rows that belong to each party: people like those whom it trains on.
 
-    By `site`: those of its site. Where records were dealt, a party gets of every class the share that it has of the
+    By site: those of its site. Where records were dealt, a party gets of every class the share that it has of the
     training records (of all records, if there are no classes); all records of a person go to one party.
     """
-    if kind == "site":
+    if by_site(kind):
         assert held.sites is not None
         return [np.flatnonzero(held.sites == site) for site in range(len(parts))]
     rng, owner = np.random.default_rng([seed, len(held)]), np.empty(len(held), int)

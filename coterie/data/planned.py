@@ -9,7 +9,7 @@ import numpy as np
 
 from coterie.data.dataset import Dataset
 from coterie.data.loaders import find_source, load, origins
-from coterie.data.partition import partition
+from coterie.data.partition import by_site, by_size, deal, stated_sizes
 from coterie.errors import InputError
 
 if TYPE_CHECKING:
@@ -86,11 +86,11 @@ def agents_of(plan: Plan) -> int | None:
     """How many parties the plan asks for, None where the data's sites say it; refuses a plan of which neither is so."""
     p = plan.partition
     agents = p.agents or (len(p.sizes) if p.sizes else None)
-    if p.kind != "site" and agents is None:
+    if agents is None and not by_site(p.kind):
         raise InputError(f"partition.kind = {p.kind!r} needs partition.agents")
-    if p.kind == "site" and find_source(plan.data.source).takes("site") and options_of(plan).get("site") is None:
+    if by_site(p.kind) and find_source(plan.data.source).takes("site") and options_of(plan).get("site") is None:
         raise InputError(
-            "partition.kind = 'site' needs data.site, the column that says it: or use 'iid' and agents = N"
+            f"partition.kind = {p.kind!r} needs data.site, the column that says it: or use 'iid' and agents = N"
         )
     return agents
 
@@ -98,13 +98,13 @@ def agents_of(plan: Plan) -> int | None:
 def parts_of(plan: Plan, training: Dataset) -> list[np.ndarray]:
     """The rows of each agent."""
     p = plan.partition
-    sizes: int | list[int] | None = p.sizes if p.kind == "iid" and p.sizes else p.records
     agents = agents_of(plan)
-    if p.kind == "site" and training.sites is None:
+    if by_site(p.kind) and training.sites is None:
         raise InputError(
-            f"partition.kind = 'site' but data set {training.name!r} has no sites: use 'iid' and agents = N"
+            f"partition.kind = {p.kind!r} but data set {training.name!r} has no sites: use 'iid' and agents = N"
         )
-    parts = partition(training, agents, p.kind, seed=plan.data.seed, concentration=p.concentration, sizes=sizes)
+    sizes = p.sizes if by_size(p.kind) else None
+    parts = deal(training, agents, p.kind, p.chosen("kind"), seed=plan.data.seed, sizes=sizes)
     if p.sizes is not None and [len(x) for x in parts] != list(p.sizes):
         raise InputError(f"partition.sizes says {p.sizes}, but the data gives {[len(x) for x in parts]}")
     return parts
@@ -115,6 +115,5 @@ def public_sizes(plan: Plan) -> np.ndarray | None:
     p = plan.partition
     if p.sizes is not None:
         return np.array(p.sizes)
-    if p.agents is not None and p.records is not None and p.kind == "iid":
-        return np.full(p.agents, p.records)
-    return None
+    stated = None if p.agents is None else stated_sizes(p.kind, p.agents, p.chosen("kind"))
+    return None if stated is None else np.array(stated)

@@ -1,4 +1,4 @@
-"""What a plan states of a table before a record is read: which columns there are, and what is read from the records."""
+"""What a plan states about a table before a record is read: its columns, and what will be read from the records."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def load_table(
     `features` are all other columns unless named. `bounds` gives public (low, high) ranges: values are clipped and
     mapped to [0, 1] (a label with bounds too); a numeric column without is used as it is. `categories` gives the
     public levels of text columns (one feature a level); "data" reads them from the data. `other` (of all columns, or of
-    those listed) makes what is no level one of its own. `task`: `classification`, `regression`, or `auto` (`classes`
+    those listed) makes what is not a level one of its own. `task`: `classification`, `regression`, or `auto` (`classes`
     make it the first, bounds of the label the second; else text, truth values and few integers are classes). `classes`
     states the labels and their order. `site` and `person` name the columns that group records, `sites` states the names
     of all sites. What is not stated is read from the data, and `leaks` reports it; `read_from_records` says that the

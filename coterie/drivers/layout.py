@@ -29,7 +29,7 @@ from coterie.problems.stored import PIECE
 __all__ = ["Arrays", "Group", "Layout", "Terrain", "make_layout", "make_places"]
 
 PADDING = 1.5  # regroup where padding would cost more than this factor …
-SMALL = 1 << 18  # … of more than so many numbers: each group is compiled on its own
+SMALL = 1 << 18  # … of more than this many numbers: each group is compiled on its own
 # numbers gathered at once per group: what a core keeps in its cache, or what keeps an accelerator busy
 SLOT_BUDGET, CORE_SLOT_BUDGET = 1 << 22, 1 << 14
 DENSE_FROM = 8  # one matrix product for all sums from N²/8 edges on

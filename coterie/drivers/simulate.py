@@ -77,7 +77,7 @@ def simulate(
 ) -> Trace:
     """Run `rounds` rounds of every run at once and return what happened.
 
-    `every`: measure the curves each so many rounds. `record`: keep all messages, draws and final states. `replay`:
+    `every`: measure the curves every so many rounds. `record`: keep all messages, draws and final states. `replay`:
     use these draws (rounds, agents, ...), arrays or a deployment's `Grid`, instead of drawing. Ctrl-C ends the run
     early with what is done so far.
     `exchange`: how messages travel; broadcast by default.
@@ -102,7 +102,7 @@ def simulate(
         carry = compiled.begin(cfg, arrays, noise, program.test)
         at = lambda t: jnp.asarray(t, jnp.int32)  # noqa: E731
         rest = (cfg, arrays, noise, keys, program.test, again)
-        if jax.default_backend() != "cpu":  # no step, but the device loads its kernels, which is no round's business
+        if jax.default_backend() != "cpu":  # no step, but the device loads its kernels, which is not part of any round
             carry = jax.block_until_ready(compiled.advance(carry, *rest, at(0), at(0)))
         compile_s = time.perf_counter() - started
 

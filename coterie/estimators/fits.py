@@ -1,4 +1,4 @@
-"""A memory of fits: the second one on a record costs that record's owner again, which the second fit says.
+"""A memory of fits: a second fit on the same records costs their owners again, and says so.
 
 Grid searches, cross-validation and loops over settings spend a budget with every fit, and none of the ε that the models
 report covers it. So each fit leaves here the salted hashes of its records and what it cost, and a later fit that meets

@@ -79,7 +79,7 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
         What counts equally. "records" gives the optimum of the pooled records; "agents" (default) that of the average
         of the parties' losses.
     classes : sequence of labels, optional
-        The labels, known in public. Without it those that occur in y, which no budget pays for: a `LabelsWarning`
+        The labels, publicly known. Without it those that occur in y, which no budget pays for: a `LabelsWarning`
         says so, and `private_` is False.
     n_agents : int
         How many parties to make, evenly and at random, where `fit` is not told who holds what.

@@ -1,5 +1,8 @@
 r"""Fair learning over several holders in a single release: the objective's coefficients are sums over holders.
 
+Holders are agents of one algorithm (`coterie.fair.holders`) and run as all agents do; what differs is who carries their
+messages.
+
 `fit_by_consensus`: every holder noises its own statistics (local noise: the guarantee needs to trust nobody) and the
 noisy values are averaged over the graph by x ← Wx, which is post-processing. The noise of N holders adds up: √N
 times that of one holder with all records.
@@ -14,29 +17,43 @@ Gaussian by less than e^(−10¹⁰) (Kairouz, Liu, Steinke 2021, Thm 1), so it 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 from numpy.typing import NDArray
 
+from coterie.algorithms.base import Algorithm, Place
+from coterie.algorithms.batches import rows
+from coterie.algorithms.laws import Grid
+from coterie.drivers.layout import make_places
+from coterie.drivers.together import Deliver, play_together
 from coterie.errors import InputError
 from coterie.exchange.fixed_point import FixedPoint
 from coterie.exchange.members import Sums, SumsHere
 from coterie.exchange.statement import Claim
 from coterie.exchange.sums import SumTerms
+from coterie.fair import holders as agents
 from coterie.fair import mechanisms as mech
-from coterie.fair import polynomial as poly
-from coterie.fair.noise import GRID_SIGMA, Law, Noise
+from coterie.fair.moments import FairMoments, SummedShard
+from coterie.fair.noise import GRID_SIGMA, Law, Noise, on_grid
 from coterie.fair.polynomial import Statistics
-from coterie.fair.solve import minimise, ridge_for
+from coterie.fair.solve import ridge_for
+from coterie.graphs import make_graph, mixing
 from coterie.graphs.mixing import Mixing
 from coterie.privacy.events import DiscreteGaussian, Event
 from coterie.privacy.secure import grid_noise
 
-__all__ = ["Claim", "FairNetwork", "fit_by_consensus", "fit_by_secret_sum"]
+__all__ = ["FAIR_RELEASE", "Claim", "FairNetwork", "fit_by_consensus", "fit_by_secret_sum"]
 
 Floats = NDArray[np.float64]
+FAIR_RELEASE = Algorithm.of("fair-release", agents)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,40 +84,23 @@ def fit_by_consensus(
     Each holder pays (ε, δ) for all that it ever sends; a record sits at one holder, so that is the network's guarantee
     against an adversary who sees every message. Numbers of records are public.
     """
-    _, law, split = mech.private_method(method, shares)
-    if len(holders) != mixing.graph.size:
-        raise InputError(f"{len(holders)} holders on a graph of {mixing.graph.size} nodes")
-    n, walk = len(holders), np.linalg.matrix_power(mixing.dense(), rounds)
-    d, groups = holders[0].dim, len(holders[0].groups)
-    levels = mech.levels_for(law, d, groups, epsilon=epsilon, delta=delta, shares=split, noise=noise)
-    total = sum(h.count for h in holders)
-    share: Floats | None = None
-    if levels.stages[0] is not None:
-        local = np.stack([c for h in holders if (c := mech.noisy_counts(h, levels, noise)) is not None])
-        share = np.stack([mech.shares_of(n * row, total) for row in walk @ local])
-    linear, quadratic, penalties = [], [], []
-    for i, holder in enumerate(holders):
-        b, a, _ = mech.noisy_coefficients(holder, levels, noise)
-        linear.append(b)
-        quadratic.append(a)
-        if share is not None and levels.stages[2] is not None:
-            penalties.append(mech.noisy_covariance(holder, share[i], levels, noise, signed))
-    assert levels.stages[1] is not None
-    spread = mech.spread_of(mech.flat_objective(holders[0], law, levels.stages[1])[1], law, d)
-    ridges = [ridge_for(n * np.linalg.norm(row) * spread) for row in walk]  # noise of n Σ_j walk_ij â_j
-    b_mean = n * np.einsum("ij,jd->id", walk, np.stack(linear))
-    a_mean = n * np.einsum("ij,jde->ide", walk, np.stack(quadratic))
-    v_mean = n * np.einsum("ij,jkd->ikd", walk, np.stack(penalties)) if penalties else None  # type: ignore[arg-type]
-    weights = np.stack([
-        minimise(a_mean[i] + np.diag(ridges[i]), b_mean[i], None if v_mean is None else v_mean[i], penalty)
-        for i in range(n)
-    ])  # fmt: skip
-    claim = Claim("local noise", "sees every message of every holder, and knows every record but one", levels.account)
-    gap = float(np.max(np.linalg.norm(weights - weights.mean(0), axis=1)))
-    return FairNetwork(weights, claim, None if share is None else share.mean(0), gap)
+    if (n := len(holders)) != mixing.graph.size:
+        raise InputError(f"{n} holders on a graph of {mixing.graph.size} nodes")
+    run = _Holders(holders, mixing, method, epsilon, delta, noise, rounds, signed, shares)
+    weights = mixing.dense()
+    apart, near = weights - np.diag(np.diag(weights)), (weights != 0) & ~np.eye(n, dtype=bool)
+
+    def deliver(t: int, state: agents.State, message: agents.Message) -> tuple[agents.Message, agents.Message]:
+        said = np.asarray(message.values)
+        return agents.Message(near @ said), agents.Message(apart @ said)
+
+    walked = np.linalg.norm(np.linalg.matrix_power(weights, rounds), axis=1)  # noise of Σ_j (W^rounds)_ij x_j
+    who = "sees every message of every holder, and knows every record but one"
+    order = [(0, i) for i in range(n)] + [(stage, i) for i in range(n) for stage in (1, 2)]
+    return run.fit(order, deliver, penalty, n * walked, Claim("local noise", who, run.levels.account))
 
 
-class _Shared:
+class _Shared(Noise):
     """Noise source of a secret sum: each of `holders` adds its part on a common grid; cost as the sum's."""
 
     secure = True
@@ -114,23 +114,11 @@ class _Shared:
         step = multiplier / np.sqrt(self.honest) / GRID_SIGMA * (1 + 1e-9)
         return DiscreteGaussian(sensitivity + step * np.sqrt(size), multiplier)
 
-    def add(self, values: Floats, scale: Floats, law: Law) -> Floats:
-        raise TypeError("noise of a secret sum is added by its holders")
-
-    def sum(self, parts: Sequence[Floats], scale: Floats, sums: Sums) -> Floats:
-        """Σ parts with noise of the given scale: a secret sum of whole grid steps."""
-        scale = np.broadcast_to(scale, parts[0].shape)
-        step = np.where(scale > 0, scale, 1.0) / np.sqrt(self.honest) / GRID_SIGMA * (1 + 1e-12)
-        room = 2**61 // len(parts)
-        terms = SumTerms(FixedPoint(len(parts), fraction_bits=0, bound=float(room), reach=room))
-        noise = [self._units(part.shape) for part in parts]
-        opened = sums(terms, parts[0].size).open([np.ravel(p / step) for p in parts], [z.ravel() for z in noise])
-        return step * opened.steps.reshape(parts[0].shape)
-
-    def _units(self, shape: tuple[int, ...]) -> NDArray[np.int64]:
+    def draw(self, shape: tuple[int, ...], law: Law) -> Grid:
+        """One holder's part, in grid steps."""
         if self.rng is None:
-            return grid_noise(GRID_SIGMA, shape)[0]
-        return np.rint(self.rng.normal(scale=GRID_SIGMA, size=shape)).astype(np.int64)
+            return on_grid(grid_noise(GRID_SIGMA, shape)[0])
+        return on_grid(np.rint(self.rng.normal(scale=GRID_SIGMA, size=shape)).astype(np.int64))
 
 
 def fit_by_secret_sum(
@@ -151,31 +139,105 @@ def fit_by_secret_sum(
     `colluding` holders may pool what they know (each holder's noise grows to make up for theirs). Noise comes from the
     operating system; an integer `random_state` makes a reproducible run, for study only. Gaussian methods only.
     """
-    _, law, split = mech.private_method(method, shares)
+    _, law, _ = mech.private_method(method, shares)
     if law != "gaussian":
         raise InputError(f"secret sums carry discrete Gaussian noise: use relaxed-fm or adfc, not {method!r}")
     if not np.isfinite(epsilon):
         raise InputError(f"a secret sum needs a finite epsilon: its grid is made from the noise, got {epsilon}")
-    rng = None if random_state is None else np.random.default_rng(random_state)
-    source = _Shared(len(holders), colluding, rng)
-    d, groups = holders[0].dim, len(holders[0].groups)
-    levels = mech.levels_for(law, d, groups, epsilon=epsilon, delta=delta, shares=split, noise=source)
-    zero, one, two = levels.stages
-    share = penalties = None
-    if zero is not None:
-        noisy = source.sum([mech.counted(h) for h in holders], np.array(zero * poly.count_sensitivity(groups, 2)), sums)
-        share = mech.shares_of(noisy, sum(h.count for h in holders))
-    assert one is not None
-    pairs = [mech.flat_objective(h, law, one) for h in holders]
-    scale = pairs[0][1]
-    flat = source.sum([values for values, _ in pairs], scale, sums)
-    if two is not None and share is not None:
-        codes = poly.codes_of(share)
-        level = np.array(two * poly.l2_covariance(codes, signed))
-        penalties = source.sum([poly.covariance(h, codes) for h in holders], level, sums)
-    ridge = ridge_for(mech.spread_of(scale, law, d))
-    weights = minimise(poly.from_svec(flat[d:], d) + np.diag(ridge), flat[:d], penalties, penalty)
+    n = len(holders)
+    source = _Shared(n, colluding, None if random_state is None else np.random.default_rng(random_state))
+    all_to_all = mixing(make_graph("complete", n), "uniform")
+    run = _Holders(holders, all_to_all, method, epsilon, delta, source, 1, signed, shares, parts=source.honest)
+    # float64 holds whole numbers up to 2^53: a message with its noise is one, and so is the sum
+    terms = SumTerms(FixedPoint(n, fraction_bits=0, bound=float(min(2**52, 2**61 // n))))
+
+    def deliver(t: int, state: agents.State, message: agents.Message) -> tuple[agents.Message, agents.Message]:
+        said = np.asarray(message.values)
+        step = run.steps(t, state)
+        opened = sums(terms, said.shape[1]).open(list(np.rint(said / step)))
+        others = step * opened.steps - said
+        return agents.Message(others), agents.Message(others / n)
+
     name = "secret-sum (one process)" if sums is SumsHere else "secret-sum"
     who = "sees the opened sums" + (f" and all that {colluding} holders know" if colluding else "")
-    claim = Claim(name, f"{who}, and knows every record but one; not a holder's own vector", levels.account)
-    return FairNetwork(np.tile(weights, (len(holders), 1)), claim, share, 0.0)
+    claim = Claim(name, f"{who}, and knows every record but one; not a holder's own vector", run.levels.account)
+    return run.fit(product(range(3), range(n)), deliver, penalty, np.ones(n), claim)
+
+
+class _Holders:
+    """Holders as agents of `FAIR_RELEASE` on a graph, with the noise that a budget asks for.
+
+    `parts`: over how many holders the noise of one release is divided.
+    """
+
+    def __init__(
+        self, holders: Sequence[Statistics], mixing: Mixing, method: str, epsilon: float, delta: float, noise: Noise,
+        walk: int, signed: bool, shares: Sequence[float] | None, parts: int = 1,
+    ) -> None:  # fmt: skip
+        _, self.law, split = mech.private_method(method, shares)
+        self.size, self.noise, first = len(holders), noise, holders[0]
+        d, groups = first.dim, len(first.groups)
+        self.levels = mech.levels_for(self.law, d, groups, epsilon=epsilon, delta=delta, shares=split, noise=noise)
+        if (level := self.levels.stages[1]) is None:
+            raise InputError("the objective needs a share of the budget: shares[1] is 0")
+        self.spread = mech.spread_of(level * mech.whitened(d, self.law), self.law, d)
+        fair = (0, 1, 2) if self.levels.stages[0] is not None else (1,)  # without shares of the groups no covariance
+        counts = np.array([h.count for h in holders])
+        self.cfg = agents.Config(
+            columns=d, groups=groups, records=counts.sum(), law=self.law, signed=signed, walk=walk, shares=tuple(split),
+            stages=tuple(i for i in fair if split[i] > 0),
+        )  # fmt: skip
+        self.problem = FairMoments(d, groups)
+        with jax.enable_x64(True):
+            places = make_places(self.problem, counts, mixing.graph, mixing, rounds=self.cfg.rounds)
+            z = np.full(self.size, self.levels.noise / np.sqrt(parts))
+            self.places = eqx.tree_at(lambda p: p.noise, places, jax.device_put(z))
+            flat = np.stack([self.problem.flat(h) for h in holders])
+            self.shards = SummedShard(
+                self.problem, jax.device_put(flat), jax.device_put(counts), places.unit, places.ridge
+            )
+
+    def draws(self, order: Iterable[tuple[int, int]]) -> Callable[[int], dict[str, Any]]:
+        """Noise of every round, drawn for each (stage, holder) in this order."""
+        cfg = self.cfg
+        drawn = {at: self.noise.draw((cfg.sizes[at[0]],), self.law) for at in order if at[0] in cfg.stages}
+        whole = any(isinstance(noise, Grid) for noise in drawn.values())
+        table = np.zeros((len(cfg.stages), self.size, agents.length(cfg)), np.int64 if whole else np.float64)
+        for (stage, holder), noise in drawn.items():
+            table[cfg.stages.index(stage), holder, : cfg.sizes[stage]] = (
+                noise.steps if isinstance(noise, Grid) else noise
+            )
+
+        def draw(t: int) -> dict[str, Any]:
+            stage, late = divmod(t, cfg.walk)
+            noise = np.zeros_like(table[0]) if late else table[stage]
+            return {"noise": on_grid(noise, self.law) if whole else noise}
+
+        return draw
+
+    def steps(self, t: int, state: agents.State) -> Floats:
+        """The grid of a stage: of what everybody knows by then."""
+        scale = np.asarray(_scales(self.cfg, rows(self.places, 0), jnp.asarray(t), rows(state, 0)))
+        return np.where(scale > 0, scale, 1.0) / on_grid(np.zeros(0, np.int64)).unit
+
+    def fit(
+        self, order: Iterable[tuple[int, int]], deliver: Deliver, penalty: float, spread: Floats, claim: Claim
+    ) -> FairNetwork:
+        """Run, and solve what every holder ends with; its matrix carries `spread` times the noise of one release."""
+        points = play_together(
+            FAIR_RELEASE, self.cfg, self.places, self.shards, draw=self.draws(order), deliver=deliver
+        )
+        one = self.spread
+        problem = replace(self.problem, penalty=penalty)
+        solved = [
+            problem.weights(problem.with_ridge(x, ridge_for(s * one))) for x, s in zip(points, spread, strict=True)
+        ]
+        weights = np.stack(solved)
+        gap = float(np.max(np.linalg.norm(weights - weights.mean(0), axis=1)))
+        share = points[:, : self.cfg.groups].mean(0) / self.cfg.records if 0 in self.cfg.stages else None
+        return FairNetwork(weights, claim, share, gap)
+
+
+@eqx.filter_jit
+def _scales(cfg: agents.Config, place: Place, t: Array, state: agents.State) -> Array:
+    return agents.scales(cfg, place, t, state)

@@ -58,7 +58,7 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
     shares : three floats, optional
         How the budget is divided over group shares, objective and covariance.
     classes : pair of labels, optional
-        The two labels, known in public. Without it those that occur in y, which no budget pays for: a `LabelsWarning`
+        The two labels, publicly known. Without it those that occur in y, which no budget pays for: a `LabelsWarning`
         says so, and `private_` is False.
     norm : {"max", "unit"}
         Divide records by the largest possible norm, or each by its own (then `attribute_account_` stays None).

@@ -25,14 +25,15 @@ from coterie.errors import InputError
 from coterie.fair import polynomial as poly
 from coterie.fair.methods import METHODS, Method
 from coterie.fair.noise import Law, Noise, laplace_multiplier, total
-from coterie.fair.polynomial import Statistics
+from coterie.fair.polynomial import Numbers, Statistics
 from coterie.fair.solve import minimise, ridge_for
 from coterie.privacy.accountants import Account, account
 from coterie.privacy.calibration import calibrate
 from coterie.privacy.events import Event, NonPrivate
+from coterie.problems.records import namespace
 
-__all__ = ["Attribute", "Levels", "Release", "levels_for", "noisy_coefficients", "noisy_covariance", "noisy_shares",
-           "private_method", "release"]  # fmt: skip
+__all__ = ["Attribute", "Levels", "Release", "levels_for", "multiplier", "noisy_coefficients", "noisy_covariance",
+           "noisy_shares", "private_method", "release", "scale_of", "shares_of", "sizes_of", "values_of"]  # fmt: skip
 
 Floats = NDArray[np.float64]
 FAIR_SHARES = (0.05, 0.65, 0.30)
@@ -74,6 +75,7 @@ class Levels:
 
     law: Law
     stages: tuple[float | None, float | None, float | None]
+    noise: float  # one number for all: stage i has `multiplier(noise, shares[i], law)`
     events: tuple[Event, ...]
     account: Account
 
@@ -100,14 +102,11 @@ def levels_for(
     if np.isinf(epsilon):
         events: tuple[Event, ...] = (NonPrivate(),)
         silent = tuple(0.0 if s > 0 else None for s in shares)
-        return Levels(law, silent, events, account(events, delta, fast=True))  # type: ignore[arg-type]
-    sizes = (1 if groups == 2 else groups, d + d * (d + 1) // 2, (1 if groups == 2 else groups) * d)
-
-    def multiplier(z: float, i: int) -> float:
-        return z / np.sqrt(shares[i]) if law == "gaussian" else z / shares[i]
+        return Levels(law, silent, 0.0, events, account(events, delta, fast=True))  # type: ignore[arg-type]
+    sizes = sizes_of(d, groups)
 
     def costs(z: float) -> list[Event]:
-        return [noise.event(multiplier(z, i), sizes[i], law) for i in used]
+        return [noise.event(multiplier(z, shares[i], law), sizes[i], law) for i in used]
 
     if law == "laplace":
         z = laplace_multiplier(epsilon, [sizes[i] for i in used], noise)
@@ -115,8 +114,19 @@ def levels_for(
         z = calibrate(costs, epsilon, delta, upper=1e9)
     else:
         raise InputError(f"Gaussian noise needs delta in (0, 1), got {delta}")
-    stages = tuple(multiplier(z, i) if i in used else None for i in range(3))
-    return Levels(law, stages, tuple(costs(z)), total(costs(z), law, delta))  # type: ignore[arg-type]
+    stages = tuple(multiplier(z, s, law) if s > 0 else None for s in shares)
+    return Levels(law, stages, z, tuple(costs(z)), total(costs(z), law, delta))  # type: ignore[arg-type]
+
+
+def multiplier(z: Numbers, share: Numbers, law: Law) -> Numbers:
+    """Noise of a stage with this share of the budget, over its sensitivity."""
+    return z / share**0.5 if law == "gaussian" else z / share
+
+
+def sizes_of(d: int, groups: int) -> tuple[int, int, int]:
+    """How many numbers each stage releases."""
+    penalties = 1 if groups == 2 else groups
+    return penalties, d + d * (d + 1) // 2, penalties * d
 
 
 def release(
@@ -151,58 +161,27 @@ def release(
     )  # fmt: skip
 
 
-def noisy_shares(statistics: Statistics, levels: Levels, noise: Noise) -> Floats | None:
-    """Stage 0: shares of the protected groups; None where the stage is left out."""
-    counts = noisy_counts(statistics, levels, noise)
-    return None if counts is None else shares_of(counts, statistics.count)
+def values_of(stage: int, statistics: Statistics, law: Law, share: Numbers = None) -> Numbers:
+    """The numbers that a stage hides: counts, (b, A) as one vector, or V for the released shares of the groups."""
+    if stage == 0:  # with two groups and a public total, one count is enough
+        return statistics.groups[1:] if len(statistics.groups) == 2 else statistics.groups
+    if stage == 2:
+        return poly.covariance(statistics, poly.codes_of(share))
+    flat = poly.svec if law == "gaussian" else poly.monomials
+    return namespace(statistics.linear).concatenate([statistics.linear, flat(statistics.quadratic)])
 
 
-def noisy_counts(statistics: Statistics, levels: Levels, noise: Noise) -> Floats | None:
-    """Records in each protected group with noise (two groups: of the second alone)."""
-    if levels.stages[0] is None:
-        return None
-    scale = levels.stages[0] * poly.count_sensitivity(len(statistics.groups), 2 if levels.law == "gaussian" else 1)
-    return noise.add(counted(statistics), np.array(scale), levels.law)
+def scale_of(
+    stage: int, level: Numbers, law: Law, d: int, groups: int, share: Numbers = None, signed: bool = True
+) -> Numbers:
+    """The scale of a stage's noise at a level: one number, or one for each of the objective's."""
+    if stage == 0:
+        return level * poly.count_sensitivity(groups, 2 if law == "gaussian" else 1)
+    return level * (covariance_sensitivity(poly.codes_of(share), d, law, signed) if stage == 2 else whitened(d, law))
 
 
-def counted(statistics: Statistics) -> Floats:
-    """The counts that stage 0 releases: with two groups and a public total, one is enough."""
-    return statistics.groups[1:] if len(statistics.groups) == 2 else statistics.groups
-
-
-def shares_of(counts: Floats, total: int) -> Floats:
-    """Shares from noisy counts, clipped to [CLIP, 1 − CLIP] and summing to 1."""
-    p = np.clip(counts / total, CLIP, 1 - CLIP)
-    return np.array([1 - p[0], p[0]]) if len(p) == 1 else p / p.sum()
-
-
-def noisy_coefficients(
-    statistics: Statistics, levels: Levels, noise: Noise, attribute: Attribute | None = None, ratio: float = 1.0
-) -> tuple[Floats, Floats, Floats]:
-    """Stage 1: b̂, Â, and the public ridge that goes with their noise."""
-    level, d = levels.stages[1], statistics.dim
-    if level is None:
-        raise InputError("the objective needs a share of the budget: shares[1] is 0")
-    values, scale = flat_objective(statistics, levels.law, level, attribute, ratio)
-    noisy = noise.add(values, scale, levels.law)
-    return noisy[:d], matrix_of(noisy[d:], levels.law, d), ridge_for(spread_of(scale, levels.law, d))
-
-
-def matrix_of(flat: Floats, law: Law, d: int) -> Floats:
-    """The symmetric matrix whose flat form is noised: svec for Gaussian noise, distinct monomials for Laplace."""
-    return poly.from_svec(flat, d) if law == "gaussian" else poly.from_monomials(flat, d)
-
-
-def spread_of(scale: Floats, law: Law, d: int) -> Floats:
-    """Standard deviation of the noise on every entry of A, from the scales of the flat form."""
-    return matrix_of(scale[d:] * (1.0 if law == "gaussian" else np.sqrt(2.0)), law, d)
-
-
-def flat_objective(
-    statistics: Statistics, law: Law, level: float, attribute: Attribute | None = None, ratio: float = 1.0
-) -> tuple[Floats, Floats]:
-    """(b, A) as one vector and the noise scale of each of its entries."""
-    d = statistics.dim
+def whitened(d: int, law: Law, attribute: Attribute | None = None, ratio: float = 1.0) -> Floats:
+    """The scale of the noise on each number of (b, A) at level 1; `ratio` times that on what touches the attribute."""
     chosen = np.zeros(d, bool)
     if attribute is not None:
         if not ratio >= 1:
@@ -212,30 +191,59 @@ def flat_objective(
         chosen[list(attribute.indices)] = True
     upper = np.triu_indices(d, 1)
     pairs = np.concatenate([chosen, chosen[upper[0]] | chosen[upper[1]]])
-    if law == "gaussian":
-        values, base = poly.svec(statistics.quadratic), level * poly.L2_OBJECTIVE
-        quadratic = base / poly.QUADRATIC_GAIN
-    else:
-        values, base = poly.monomials(statistics.quadratic), level * poly.l1_objective(d)
-        quadratic = base
-    scale = np.concatenate([np.where(chosen, ratio, 1.0) * base, np.where(pairs, ratio, 1.0) * quadratic])
-    return np.concatenate([statistics.linear, values]), scale
+    gain = poly.QUADRATIC_GAIN if law == "gaussian" else 1.0
+    base = poly.L2_OBJECTIVE if law == "gaussian" else poly.l1_objective(d)
+    return base * np.concatenate([np.where(chosen, ratio, 1.0), np.where(pairs, ratio, 1.0) / gain])
+
+
+def shares_of(counts: Numbers, total: Numbers) -> Numbers:
+    """Shares from noisy counts, clipped to [CLIP, 1 − CLIP] and summing to 1."""
+    p = (counts / total).clip(CLIP, 1 - CLIP)
+    return namespace(p).concatenate([1 - p, p]) if len(p) == 1 else p / p.sum()
+
+
+def noisy_shares(statistics: Statistics, levels: Levels, noise: Noise) -> Floats | None:
+    """Stage 0: shares of the protected groups; None where the stage is left out."""
+    if levels.stages[0] is None:
+        return None
+    scale = scale_of(0, levels.stages[0], levels.law, statistics.dim, len(statistics.groups))
+    counts = noise.add(values_of(0, statistics, levels.law), np.array(scale), levels.law)
+    return shares_of(counts, statistics.count)
+
+
+def noisy_coefficients(
+    statistics: Statistics, levels: Levels, noise: Noise, attribute: Attribute | None = None, ratio: float = 1.0
+) -> tuple[Floats, Floats, Floats]:
+    """Stage 1: b̂, Â, and the public ridge that goes with their noise."""
+    level, d = levels.stages[1], statistics.dim
+    if level is None:
+        raise InputError("the objective needs a share of the budget: shares[1] is 0")
+    scale = level * whitened(d, levels.law, attribute, ratio)
+    noisy = noise.add(values_of(1, statistics, levels.law), scale, levels.law)
+    return noisy[:d], matrix_of(noisy[d:], levels.law, d), ridge_for(spread_of(scale, levels.law, d))
+
+
+def matrix_of(flat: Numbers, law: Law, d: int) -> Numbers:
+    """The symmetric matrix whose flat form is noised: svec for Gaussian noise, distinct monomials for Laplace."""
+    return poly.from_svec(flat, d) if law == "gaussian" else poly.from_monomials(flat, d)
+
+
+def spread_of(scale: Floats, law: Law, d: int) -> Floats:
+    """Standard deviation of the noise on every entry of A, from the scales of the flat form."""
+    return matrix_of(scale[d:] * (1.0 if law == "gaussian" else np.sqrt(2.0)), law, d)
 
 
 def noisy_covariance(
     statistics: Statistics, share: Floats, levels: Levels, noise: Noise, signed: bool
 ) -> Floats | None:
     """Stage 2: V̂ for the released shares."""
-    level = levels.stages[2]
-    if level is None:
+    if levels.stages[2] is None:
         return None
-    codes = poly.codes_of(share)
-    exact = poly.covariance(statistics, codes)
-    return noise.add(exact, np.array(level * covariance_sensitivity(codes, exact.shape[1], levels.law, signed)),
-                     levels.law)  # fmt: skip
+    scale = scale_of(2, levels.stages[2], levels.law, statistics.dim, len(share), share, signed)
+    return noise.add(values_of(2, statistics, levels.law, share), np.array(scale), levels.law)
 
 
-def covariance_sensitivity(codes: Floats, d: int, law: Law, signed: bool) -> float:
+def covariance_sensitivity(codes: Numbers, d: int, law: Law, signed: bool) -> Numbers:
     """The sensitivity of V that fits the law of the noise."""
     return poly.l2_covariance(codes, signed) if law == "gaussian" else poly.l1_covariance(codes, d, signed)
 

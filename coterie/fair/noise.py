@@ -8,18 +8,21 @@ over that sensitivity. Floating-point noise costs `Gaussian(1, ν)` or `Laplace(
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.algorithms.laws import Grid, add
 from coterie.errors import InputError
 from coterie.privacy.accountants import Account, account
 from coterie.privacy.events import DiscreteGaussian, Event, Gaussian, Laplace, flat
 from coterie.privacy.secure import GRID_LAPLACE_SCALE, GRID_VARIANCE, grid_noise
+from coterie.problems.records import namespace
 
-__all__ = ["GRID_SIGMA", "GridNoise", "Law", "Noise", "Seeded", "laplace_multiplier", "total"]
+__all__ = ["GRID_SIGMA", "GridNoise", "Law", "Noise", "Seeded", "laplace_multiplier", "noised", "on_grid", "total"]
 
 Law = Literal["gaussian", "laplace"]
 Floats = NDArray[np.float64]
@@ -28,21 +31,31 @@ GRID_SIGMA = float(np.sqrt(GRID_VARIANCE))
 _UP = 1 + 1e-9  # the grid step is rounded upwards: a little more rounding error than scale/G
 
 
-class Noise(Protocol):
-    """Adds noise of given scales, and knows what a stage costs."""
+class Noise(ABC):
+    """Draws noise, adds it, and knows what a stage costs."""
 
     secure: bool
 
+    @abstractmethod
+    def draw(self, shape: tuple[int, ...], law: Law) -> Floats | Grid:
+        """Independent noise of the standard law, one number for each that is to be hidden."""
+
     def add(self, values: Floats, scale: Floats, law: Law) -> Floats:
         """`values` with independent noise of scale σ or b, one scale for each number (0: none)."""
-        ...
+        return noised(values, self.draw(values.shape, law), scale)
 
+    @abstractmethod
     def event(self, multiplier: float, size: int, law: Law, sensitivity: float = 1.0) -> Event:
         """What releasing `size` numbers costs, whitened sensitivity over noise being sensitivity/multiplier."""
-        ...
 
 
-class Seeded:
+def noised(values: Any, noise: Any, scale: Any) -> Any:
+    """Noise on numbers, each with its own scale; where that is 0 they stay as they are."""
+    xp = namespace(values)
+    return xp.where(scale > 0, add(values, noise, xp.where(scale > 0, scale, 1.0)), values)
+
+
+class Seeded(Noise):
     """Floating-point noise from a NumPy generator: reproducible, for study; it protects nobody."""
 
     secure = False
@@ -50,30 +63,23 @@ class Seeded:
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
 
-    def add(self, values: Floats, scale: Floats, law: Law) -> Floats:
-        """`values` with independent noise of scale σ or b, one scale for each number (0: none)."""
-        noise = self.rng.normal if law == "gaussian" else self.rng.laplace
-        return values + scale * noise(size=values.shape)
+    def draw(self, shape: tuple[int, ...], law: Law) -> Floats:
+        """Standard normals, or Laplace variables of scale 1."""
+        return self.rng.normal(size=shape) if law == "gaussian" else self.rng.laplace(size=shape)
 
     def event(self, multiplier: float, size: int, law: Law, sensitivity: float = 1.0) -> Event:
         """What releasing numbers with this noise costs."""
         return Gaussian(sensitivity, multiplier) if law == "gaussian" else Laplace(sensitivity, 1 / multiplier)
 
 
-class GridNoise:
+class GridNoise(Noise):
     """Integer noise from the operating system (`coterie.privacy.secure.grid_noise`): no seed, no floating point."""
 
     secure = True
 
-    def add(self, values: Floats, scale: Floats, law: Law) -> Floats:
-        """`values`, rounded to the noise's grid, with independent noise of scale σ or b (0: none, and not rounded)."""
-        scale = np.broadcast_to(scale, values.shape)
-        out = np.array(values, float)
-        for one in np.unique(scale[scale > 0]):
-            here = scale == one
-            units, step = grid_noise(float(one), int(here.sum()), law)
-            out[here] = step * (np.rint(values[here] / step) + units)
-        return out
+    def draw(self, shape: tuple[int, ...], law: Law) -> Grid:
+        """Whole numbers of grid steps."""
+        return on_grid(grid_noise(1.0, shape, law)[0], law)
 
     def event(self, multiplier: float, size: int, law: Law, sensitivity: float = 1.0) -> Event:
         """What releasing `size` numbers costs, what rounding to the grid adds to the sensitivity included."""
@@ -81,6 +87,11 @@ class GridNoise:
             rounding = multiplier * np.sqrt(size) / GRID_SIGMA * _UP
             return DiscreteGaussian(sensitivity + rounding, multiplier)
         return Laplace(sensitivity + multiplier * size / GRID_LAPLACE_SCALE * _UP, 1 / multiplier)
+
+
+def on_grid(steps: NDArray[np.int64], law: Law = "gaussian") -> Grid:
+    """Integer noise as a draw. The grid's step is a little more than scale/G, so there is never too little noise."""
+    return Grid(steps, (GRID_SIGMA if law == "gaussian" else float(GRID_LAPLACE_SCALE)) / (1 + 1e-12))
 
 
 def total(events: Sequence[Event], law: Law, delta: float) -> Account:

@@ -8,7 +8,8 @@ the logistic loss is log 2 + wᵀAw + bᵀw with
 where u_z are the codes of the groups: z − p₁ for two groups, the rows of I − p for more (one against the rest), p the
 shares of the groups. For two groups v = n p₁(1 − p₁)(mean of x in group 1 − mean of x in group 0).
 
-All of it is a function of `Statistics`, sums over records: the statistics of several holders add.
+All of it is a function of `Statistics`, sums over records: the statistics of several holders add. What is done with
+them between holders runs inside a compiled round, so these lines serve NumPy's arrays and JAX's.
 
 Sensitivities (replace one record; "signed" says that features may be negative; proofs in docs/fair.md):
 
@@ -22,15 +23,18 @@ Sensitivities (replace one record; "signed" says that features may be negative; 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import InputError
+from coterie.problems.records import namespace
 
 __all__ = [
     "L2_OBJECTIVE",
     "QUADRATIC_GAIN",
+    "Numbers",
     "Statistics",
     "attribute_l1",
     "attribute_l2",
@@ -39,14 +43,17 @@ __all__ = [
     "covariance",
     "from_monomials",
     "from_svec",
+    "from_upper",
     "l1_covariance",
     "l1_objective",
     "l2_covariance",
     "monomials",
     "svec",
+    "upper",
 ]
 
 Floats = NDArray[np.float64]
+Numbers = Any  # an array of NumPy, or of JAX
 
 L2_OBJECTIVE = 1.0
 """L2 sensitivity of (b, √8·svec A): ¼‖x ± x'‖² + ⅛‖xxᵀ − x'x'ᵀ‖² = ½(1 + c) + ¼(1 − c²) ≤ 1, c = ⟨x, x'⟩."""
@@ -60,10 +67,10 @@ class Statistics:
     """What the objective is made of: sums over records, so `+` joins the statistics of two holders."""
 
     count: int
-    groups: Floats  # (k,) records in each protected group
-    linear: Floats  # (d,) b
-    quadratic: Floats  # (d, d) A
-    sums: Floats  # (k, d) Σ x over each group
+    groups: Numbers  # (k,) records in each protected group
+    linear: Numbers  # (d,) b
+    quadratic: Numbers  # (d, d) A
+    sums: Numbers  # (k, d) Σ x over each group
 
     @classmethod
     def of(cls, x: NDArray, y: NDArray, z: NDArray | None = None, groups: int = 2) -> Statistics:
@@ -99,45 +106,49 @@ class Statistics:
         )
 
 
-def codes_of(share: Floats) -> Floats:
+def codes_of(share: Numbers) -> Numbers:
     """Codes u_g of the groups, one row each, from their (released) shares: z − p₁ for two groups, I − p for more."""
-    share = np.asarray(share, float)
     if len(share) == 2:
-        return np.array([[-share[1]], [1 - share[1]]])
+        return namespace(share).stack([-share[1:], 1 - share[1:]])
     return np.eye(len(share)) - share
 
 
-def covariance(statistics: Statistics, codes: Floats) -> Floats:
+def covariance(statistics: Statistics, codes: Numbers) -> Numbers:
     """V = Σ u_z xᵀ, one row for each penalty."""
     return codes.T @ statistics.sums
 
 
-def svec(a: Floats) -> Floats:
+def svec(a: Numbers) -> Numbers:
     """A symmetric matrix as a vector of the same norm: diagonal, then √2 × what is above it."""
-    upper = np.triu_indices(len(a), 1)
-    return np.concatenate([np.diag(a), np.sqrt(2.0) * a[upper]])
+    return upper(a, np.sqrt(2.0))
 
 
-def from_svec(vector: Floats, d: int) -> Floats:
+def from_svec(vector: Numbers, d: int) -> Numbers:
     """Inverse of `svec`."""
-    return _symmetric(vector[:d], vector[d:] / np.sqrt(2.0), d)
+    return from_upper(vector, d, np.sqrt(2.0))
 
 
-def monomials(a: Floats) -> Floats:
+def monomials(a: Numbers) -> Numbers:
     """Coefficients of the distinct monomials of wᵀAw: A_jj of w_j², then 2A_jl of w_j w_l."""
-    upper = np.triu_indices(len(a), 1)
-    return np.concatenate([np.diag(a), 2 * a[upper]])
+    return upper(a, 2.0)
 
 
-def from_monomials(vector: Floats, d: int) -> Floats:
+def from_monomials(vector: Numbers, d: int) -> Numbers:
     """Inverse of `monomials`."""
-    return _symmetric(vector[:d], vector[d:] / 2, d)
+    return from_upper(vector, d, 2.0)
 
 
-def _symmetric(diagonal: Floats, above: Floats, d: int) -> Floats:
-    a = np.zeros((d, d))
-    a[np.triu_indices(d, 1)] = above
-    return a + a.T + np.diag(diagonal)
+def upper(a: Numbers, times: float = 1.0) -> Numbers:
+    """The diagonal of a symmetric matrix, then what is above it times a number."""
+    return namespace(a).concatenate([a.diagonal(), times * a[np.triu_indices(len(a), 1)]])
+
+
+def from_upper(vector: Numbers, d: int, times: float = 1.0) -> Numbers:
+    """Inverse of `upper`: entry (j, l) of the matrix is one of the vector's."""
+    place = np.zeros((d, d), int)
+    place[np.triu_indices(d, 1)] = np.arange(d, d + d * (d - 1) // 2)
+    place += place.T + np.diag(np.arange(d))
+    return vector[place] / np.where(np.eye(d) > 0, 1.0, times)
 
 
 def l1_objective(d: int) -> float:
@@ -163,22 +174,23 @@ def _least_cosine(signed: bool) -> float:
     return -1.0 if signed else 0.0
 
 
-def l2_covariance(codes: Floats, signed: bool) -> float:
+def l2_covariance(codes: Numbers, signed: bool) -> Numbers:
     """L2 sensitivity of V given the codes: convex in each record, so both have norm 1, and linear in c = ⟨x, x'⟩.
 
-    >>> l2_covariance(codes_of(np.array([0.4, 0.6])), signed=False)  # max(1, √2·max(p, 1 − p))
+    >>> float(l2_covariance(codes_of(np.array([0.4, 0.6])), signed=False))  # max(1, √2·max(p, 1 − p))
     1.0
     """
-    inner = codes @ codes.T
-    both = np.diag(inner)[:, None] + np.diag(inner)[None, :]
-    return float(np.sqrt(max(np.max(both - 2 * c * inner) for c in (_least_cosine(signed), 1.0))))
+    inner, own = codes @ codes.T, (codes**2).sum(1)
+    low, high = (own[:, None] + own[None, :] - 2 * c * inner for c in (_least_cosine(signed), 1.0))
+    xp = namespace(codes)
+    return xp.sqrt(xp.maximum(low, high).max())
 
 
-def l1_covariance(codes: Floats, d: int, signed: bool) -> float:
+def l1_covariance(codes: Numbers, d: int, signed: bool) -> Numbers:
     """L1 sensitivity of V given the codes: ‖·‖₁ ≤ √d‖·‖₂ in each of its rows, summed."""
-    g, h = codes[:, None, :], codes[None, :, :]
-    rows = [np.sqrt(np.maximum(g**2 + h**2 - 2 * c * g * h, 0.0)) for c in (_least_cosine(signed), 1.0)]
-    return float(np.sqrt(d) * np.maximum(*rows).sum(-1).max())
+    g, h, xp = codes[:, None, :], codes[None, :, :], namespace(codes)
+    rows = [xp.sqrt(xp.maximum(g**2 + h**2 - 2 * c * g * h, 0.0)) for c in (_least_cosine(signed), 1.0)]
+    return np.sqrt(d) * xp.maximum(*rows).sum(-1).max()
 
 
 def attribute_l2(radius: float, signed: bool) -> tuple[float, float]:

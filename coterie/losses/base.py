@@ -2,7 +2,7 @@
 
 A module in `coterie.losses`, an entry point of that group, or any module that can be imported, is a loss when it has
 
-    make(settings, features, classes) -> Problem   for records of so many features (and of so many classes, or 1)
+    make(settings, features, classes) -> Problem   for records with that many features (and classes; 1: none)
     EXAMPLE: Problem                               a problem of two features, to be audited and tried on
 
 and, where they apply,
@@ -84,12 +84,12 @@ def all_losses() -> dict[str, Loss]:
 
 
 def problem_of(plan: Plan, loss: str, features: int, classes: int) -> Problem:
-    """The problem of a loss in so many features, with the plan's settings."""
+    """The problem of a loss on records with this many features, with the plan's settings."""
     return find_loss(loss).make(plan.problem.settings(loss), features, classes)
 
 
 def make_problem(plan: Plan, name: str, features: int, classes: tuple[str, ...] | None) -> Problem:
-    """The plan's problem for records of so many features and of these classes; `name` is the data's, for errors."""
+    """The plan's problem for records with this many features and these classes; `name` is the data's, for errors."""
     many = None if classes is None else len(classes)
     loss = plan.problem.loss or by_labels(many)
     if many is None and isinstance(find_loss(loss).example.labels, ClassNumbers):

@@ -55,7 +55,7 @@ class Hinge(Linear):
 
 
 def make(settings: Settings, features: int, classes: int) -> Hinge:
-    """The problem in so many features."""
+    """The problem on records with this many features."""
     return Hinge(features, constraint=settings.ball, width=settings.width)
 
 

@@ -44,7 +44,7 @@ class Logistic(Linear):
 
 
 def make(settings: LossSettings, features: int, classes: int) -> Logistic:
-    """The problem in so many features."""
+    """The problem on records with this many features."""
     return Logistic(features, constraint=settings.ball)
 
 

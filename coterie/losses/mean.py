@@ -105,7 +105,7 @@ class Mean(Problem):
 
 
 def make(settings: Settings, features: int, classes: int) -> Mean:
-    """The problem in so many features."""
+    """The problem on records with this many features."""
     return Mean(features, radius=settings.radius or 1.0)
 
 

@@ -139,7 +139,7 @@ class Settings(LossSettings):
 
 
 def make(settings: Settings, features: int, classes: int) -> Perceptron:
-    """The problem in so many features and classes."""
+    """The problem on records with this many features and classes."""
     return Perceptron((features, *settings.hidden, classes), settings.activation, constraint=settings.ball)
 
 

@@ -95,7 +95,7 @@ class Softmax(Problem):
 
 
 def make(settings: LossSettings, features: int, classes: int) -> Softmax:
-    """The problem in so many features and classes."""
+    """The problem on records with this many features and classes."""
     return Softmax(features, classes, constraint=settings.ball)
 
 

@@ -37,7 +37,7 @@ class Squared(Linear):
 
 
 def make(settings: LossSettings, features: int, classes: int) -> Squared:
-    """The problem in so many features."""
+    """The problem on records with this many features."""
     return Squared(features, constraint=settings.ball)
 
 

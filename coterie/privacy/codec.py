@@ -113,7 +113,7 @@ def _read(fields: Mapping[str, Json], number: Callable[[Json], float], kinds: Ma
 
 
 def _fits(value: Json, hint: object) -> bool:
-    """Whether a static field may have this value: True is no number, though Python has it as one."""
+    """Whether a static field may have this value: True is not a number, though Python treats it as one."""
     if get_origin(hint) is Literal:
         return value in get_args(hint)
     return type(value) in (get_args(hint) or (hint,))

@@ -31,7 +31,7 @@ ONES = 64  # features of which each is tried as the only one
 
 
 def try_facts(problem: Problem, columns: int) -> None:
-    """Refuse a loss whose statements a made-up record of so many columns contradicts.
+    """Refuse a loss whose statements a made-up record with this many columns contradicts.
 
     What it need not state is tried too: that records and labels are written one by one, that a clipped gradient is no
     longer than the clip, and that every record adds its own part to a sum, whatever the others are.

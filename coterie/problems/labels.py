@@ -22,7 +22,7 @@ __all__ = ["NOTHING", "NUMBERS", "SIGNS", "WHOLE", "ClassNumbers", "Labels"]
 class Labels(abc.ABC):
     """A kind of labels; `name` in its methods is what messages call the loss."""
 
-    classes: int | None = None  # how many classes they are; None: they are no classes
+    classes: int | None = None  # how many classes they are; None: they are not classes
     words: ClassVar[str]  # what targets must be
     samples: ClassVar[tuple[float, ...]] = (-1.0, 0.0, 1.0, 50.0)  # worth trying, before `admit`
 
@@ -31,7 +31,7 @@ class Labels(abc.ABC):
         """The labels of a data set in this coding (`targets` number its `classes`, if it has any), or an InputError."""
 
     def admit(self, targets: Rows) -> Rows:
-        """The targets, with something admissible for every one that is not: here 0 for what is no number."""
+        """The targets, with something admissible for every one that is not: here 0 for what is not a number."""
         xp = namespace(targets)
         return xp.where(xp.isfinite(targets), targets, xp.zeros((), targets.dtype))
 

@@ -1,4 +1,4 @@
-"""What records and their gradients are cut to: a norm, a range, and 0 for what is no number.
+"""What records and their gradients are cut to: a norm, a range, and 0 for what is not a number.
 
 The same lines serve NumPy arrays on the host and JAX arrays inside a compiled round.
 """
@@ -23,7 +23,7 @@ def clip_factor(norms: Array, clip: Array | float | None) -> Array:
     """min(1, clip/norm), and 0 where the norm is not finite: what a record's gradient is multiplied by.
 
     A gradient that is not a number counts as zero, so that one record moves a sum by `clip` at most whatever it says
-    and wherever the point is. (Multiply a vector that is finite: 0 · ∞ is no number.)
+    and wherever the point is. (Multiply a vector that is finite: 0 · ∞ is not a number.)
     """
     sound = jnp.isfinite(norms)
     factor = 1.0 if clip is None else jnp.minimum(1.0, clip / jnp.maximum(norms, 1e-30))

@@ -26,6 +26,7 @@ from coterie.plan import GraphPlan
 from coterie.report import charts
 from coterie.report.charts import Level, Series, number
 from coterie.report.errata import MEANING
+from coterie.report.schema import PrivacyBlock, RunResult
 
 __all__ = ["available", "fair_page", "page_of", "run_page"]
 
@@ -89,7 +90,7 @@ def _render(template: str, **content: Any) -> str:
 # ---- a run -----------------------------------------------------------------------------------------------------------
 
 
-def run_page(result: dict[str, Any], sealed: dict[str, Any] | None) -> str:
+def run_page(result: RunResult, sealed: dict[str, Any] | None) -> str:
     """The page of a run: `result` as in result.json, `sealed` as in certificate.json (None: there is none)."""
     plan, privacy = result["plan"], result["privacy"]
     scores = (key for key in ("test_accuracy", "test_score") if key in result["metrics"])
@@ -116,11 +117,11 @@ def run_page(result: dict[str, Any], sealed: dict[str, Any] | None) -> str:
     )  # fmt: skip
 
 
-def _size(result: dict[str, Any], sealed: dict[str, Any] | None) -> int:
+def _size(result: RunResult, sealed: dict[str, Any] | None) -> int:
     return len(result["agents"]) if sealed is None else sealed["public"]["agents"]
 
 
-def _graph(plan: dict[str, Any], result: dict[str, Any], sealed: dict[str, Any] | None) -> Graph | None:
+def _graph(plan: dict[str, Any], result: RunResult, sealed: dict[str, Any] | None) -> Graph | None:
     """The graph as the plan makes it; one from a file only if the certificate carries its edges."""
     size = _size(result, sealed)
     if size != len(result["agents"]):
@@ -135,11 +136,18 @@ def _graph(plan: dict[str, Any], result: dict[str, Any], sealed: dict[str, Any] 
     return Graph(size, np.array(sealed["public"]["edges"]), how.kind)
 
 
-def _agents(result: dict[str, Any]) -> list[dict[str, Any]]:
+def _agents(result: RunResult) -> list[dict[str, Any]]:
     """One row for each agent: what it holds, spends and sends."""
     privacy, rows = result["privacy"], []
     for k, agent in enumerate(result["agents"][:LISTED]):
-        row = {**agent, "bytes_sent": agent.get("bytes_sent"), "spent": None, "budget": None, "left": None, "share": 0}
+        row: dict[str, Any] = {
+            **agent,
+            "bytes_sent": agent.get("bytes_sent"),
+            "spent": None,
+            "budget": None,
+            "left": None,
+            "share": 0,
+        }
         if privacy is not None:
             budget = privacy["budget"][k] if isinstance(privacy["budget"], list) else privacy["budget"]
             spent = privacy["per_agent"][k]
@@ -153,14 +161,14 @@ def _agents(result: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _odds(privacy: dict[str, Any] | None) -> float | None:
+def _odds(privacy: PrivacyBlock | None) -> float | None:
     """How often, in percent, the best guess between two records is right at most: (e^ε + δ)/(e^ε + 1)."""
     if privacy is None or privacy["epsilon"] is None:
         return None
     return 100 * (1 - (1 - privacy["delta"]) / (math.exp(min(privacy["epsilon"], 700.0)) + 1))
 
 
-def _scores(result: dict[str, Any], score: str, measure: str) -> dict[str, Any]:
+def _scores(result: RunResult, score: str, measure: str) -> dict[str, Any]:
     metrics, references = result["metrics"][score], result["references"]
     fixed = lambda name, label: {  # noqa: E731
         "label": label, "style": name, "value": references[name][score], "spread": 0.0, "points": []
@@ -179,7 +187,7 @@ def _scores(result: dict[str, Any], score: str, measure: str) -> dict[str, Any]:
     return charts.dot_plot("scores", f"{measure.capitalize()} at the end", measure, rows)
 
 
-def _curves(result: dict[str, Any], score: str | None, measure: str) -> list[dict[str, Any]]:
+def _curves(result: RunResult, score: str | None, measure: str) -> list[dict[str, Any]]:
     data, std, name = result["curves"], result["curves"]["std"], result["algorithm"]["name"]
     panels = [
         ("train_loss", "Training loss", "training loss (mean over agents)", False),
@@ -198,7 +206,7 @@ def _curves(result: dict[str, Any], score: str | None, measure: str) -> list[dic
     return out
 
 
-def _curve_table(result: dict[str, Any], score: str | None) -> dict[str, Any]:
+def _curve_table(result: RunResult, score: str | None) -> dict[str, Any]:
     data = result["curves"]
     keys = [key for key in ("train_loss", score, "consensus_gap", "time") if key is not None and key in data]
     head = ["round", *(k.replace("_", " ") for k in keys)]

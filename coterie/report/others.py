@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, get_args
 
 from coterie.found import Kinds
 from coterie.plan import Plan
@@ -27,7 +27,9 @@ def others_kinds(tree: Mapping[str, Any]) -> dict[str, tuple[Kinds, str]]:
     """
     found = {}
     for table, field in Plan.model_fields.items():
-        if isinstance(model := field.annotation, type) and issubclass(model, Naming):
+        for model in (field.annotation, *get_args(field.annotation)):  # a table may be left out
+            if not (isinstance(model, type) and issubclass(model, Naming)):
+                continue
             for key, kinds in model.choices.items():
                 section, default = tree.get(table), model.model_fields[key].default
                 name = section.get(key, default) if isinstance(section, Mapping) else default

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import matplotlib
 import numpy as np
@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from coterie.experiment import Network
 from coterie.report.result import epsilon_words
+from coterie.report.schema import RunResult
 
 if TYPE_CHECKING:  # a comparison draws by this module
     from coterie.comparison import Cell
@@ -34,7 +35,7 @@ def style(axis: Axes) -> None:
     axis.grid(alpha=0.25, linewidth=0.6)
 
 
-def curves(result: dict[str, Any], path: Path) -> None:
+def curves(result: RunResult, path: Path) -> None:
     """Train loss, test score and disagreement against rounds; references as lines; bands are ± one std over seeds."""
     data, std = result["curves"], result["curves"]["std"]
     score = "test_accuracy" if "test_accuracy" in data else "test_score"

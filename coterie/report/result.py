@@ -35,6 +35,7 @@ from coterie.privacy.accountants import account
 from coterie.problems import Problem
 from coterie.report import certificate
 from coterie.report.released import MODEL, run_model
+from coterie.report.schema import AgentRow, PrivacyBlock, RunResult
 from coterie.report.statements import assumptions
 from coterie.worth.judge import Judged
 from coterie.worth.verdict import sentence
@@ -55,16 +56,14 @@ __all__ = [
 SCHEMA = 1
 
 
-def build_result(
-    experiment: Experiment, priced: Priced, trace: Trace, seeds: list[int], judged: Judged
-) -> dict[str, Any]:
+def build_result(experiment: Experiment, priced: Priced, trace: Trace, seeds: list[int], judged: Judged) -> RunResult:
     """The content of result.json as plain data."""
     with np.errstate(invalid="ignore", over="ignore"):  # a run that diverged has a result too
         return _content(experiment, priced, trace, seeds, judged)
 
 
-def _content(experiment: Experiment, priced: Priced, trace: Trace, seeds: list[int], judged: Judged) -> dict[str, Any]:
-    problem, degrees = experiment.network.problem, experiment.network.graph.degrees
+def _content(experiment: Experiment, priced: Priced, trace: Trace, seeds: list[int], judged: Judged) -> RunResult:
+    problem, degrees = experiment.network.problem, experiment.network.transport.degrees
     sent = (trace.bytes * degrees).mean(0)
     score = "test_accuracy" if problem.metric == "accuracy" else "test_score"
     rename = {"test_score": score}
@@ -85,14 +84,8 @@ def _content(experiment: Experiment, priced: Priced, trace: Trace, seeds: list[i
         "completed_rounds": trace.completed,
         "interrupted": trace.completed < priced.rounds,
         "agents": [
-            {"name": n, "records": int(c), "neighbours": int(k), "bytes_sent": float(b)}
-            for n, c, k, b in zip(
-                experiment.network.names,
-                experiment.network.sizes,
-                experiment.network.transport.degrees,
-                sent,
-                strict=True,
-            )
+            AgentRow(name=n, records=int(c), neighbours=int(k), bytes_sent=float(b))
+            for n, c, k, b in zip(experiment.network.names, experiment.network.sizes, degrees, sent, strict=True)
         ][:1000],
         "metrics": {
             k: {"mean": float(v.mean()), "std": float(v.std()), "per_seed": v.tolist()} for k, v in last.items()
@@ -111,7 +104,7 @@ def _content(experiment: Experiment, priced: Priced, trace: Trace, seeds: list[i
     }
 
 
-def _worth(judged: Judged, privacy: dict[str, Any] | None) -> dict[str, Any] | None:
+def _worth(judged: Judged, privacy: PrivacyBlock | None) -> dict[str, Any] | None:
     if judged.worth is None:
         return None
     return {**judged.worth, "sentence": sentence(judged.worth, epsilon_words(privacy))}
@@ -123,7 +116,7 @@ def _remarks(experiment: Experiment) -> list[str]:
 
 
 def exchange_block(experiment: Experiment, priced: Priced) -> dict[str, Any]:
-    """The `exchange` part of a result: how messages travelled, who learns what from that, and at which price."""
+    """The `exchange` part of a result: how messages travelled, who learns what from that, and at what price."""
     epsilon = None if priced.spending is None else float(priced.spending.worst.epsilon)
     return statement_of(experiment.plan, experiment.network.graph, epsilon, priced.central).as_json()
 
@@ -139,7 +132,7 @@ def _diverged(trace: Trace) -> list[str]:
     return ["the run diverged: its numbers are not finite; use smaller steps"]
 
 
-def privacy_block(plan: Plan, problem: Problem, priced: Priced) -> dict[str, Any] | None:
+def privacy_block(plan: Plan, problem: Problem, priced: Priced) -> PrivacyBlock | None:
     """The `privacy` part of a result: what is guaranteed, against whom, proved by which accountant.
 
     Its numbers are those of the claim that the plan's budget is for. Other adversaries' stand in `other_claims`.
@@ -242,7 +235,7 @@ NO_CERTIFICATE = (
 
 
 def write_run(
-    out: Path, result: dict[str, Any], plan: Plan, network: Network, priced: Priced, *, points: np.ndarray,
+    out: Path, result: RunResult, plan: Plan, network: Network, priced: Priced, *, points: np.ndarray,
     completed: int, columns: Sequence[str], key: Path | None = None,
 ) -> list[Path]:  # fmt: skip
     """Write a run's files; pictures first, `result.json` last, so that its presence means all is there.

@@ -1,4 +1,4 @@
-"""The checks that every algorithm and every loss here has to pass, for those of your own.
+"""The checks that every algorithm and every loss here has to pass, to be run on your own.
 
     from coterie.testing import check_algorithm, check_loss
 

@@ -103,7 +103,7 @@ def _chances(problem: Problem, evidence: NDArray | None, features: NDArray, clip
 
 
 def numbered(problem: Problem, targets: NDArray) -> NDArray:
-    """Targets in the problem's coding as class numbers, or as they are where they are no classes."""
+    """Targets in the problem's coding as class numbers, or as they are where they are not classes."""
     return (np.asarray(targets) > 0).astype(int) if problem.labels == SIGNS else np.asarray(targets)
 
 

@@ -95,7 +95,7 @@ def test_error_falls_with_the_square_of_the_records(uniform: tuple[Layout, Trace
 
 @pytest.mark.slow
 def test_printed_schedule_has_its_own_floor() -> None:
-    layout = means(shape=schedules.power(ROUNDS))
+    layout = means(shape=schedules.make("power", ROUNDS))
     place = agent(layout)[0]
     printed = alg.printed_noise(CFG, place, 4.0, 1e-3)
     alpha = showkatbakhsh_alpha(4.0, 1e-3)
@@ -110,7 +110,7 @@ def test_printed_schedule_has_its_own_floor() -> None:
 def test_error_constants_by_the_variance_formula(rounds: int, printed: float, exact: float | None) -> None:
     """E‖x̄(T+1) − x*‖² = (p/N) Σ_{t≤T} (t/T)² M_t², M from the module, against the paper's constants."""
     cfg = alg.Config(step=1.0, stage_one=rounds)
-    place = agent(means(shape=schedules.power(rounds + 1), rounds=rounds + 1))[0]
+    place = agent(means(shape=schedules.make("power", rounds + 1), rounds=rounds + 1))[0]
     z = alg.printed_noise(cfg, place, 4.0, 1e-3)
     with jax.enable_x64(True):
         spread = np.asarray(jax.vmap(lambda t: alg.sigma(cfg, noised(place, z), t))(jnp.arange(rounds)))
@@ -197,7 +197,7 @@ def test_sensitivity_of_a_mean_is_attained() -> None:
 
 
 def test_calibration_spends_the_budget_and_stage_two_is_free() -> None:
-    layout = means(shape=schedules.power(ROUNDS))
+    layout = means(shape=schedules.make("power", ROUNDS))
     noise = calibrate_agents(ALGORITHM, CFG, layout.arrays.place, 1.0, 1e-5)[0]
     events = run_events(ALGORITHM, CFG, noised(agent(layout)[0], noise))
     assert total_mu(events) == pytest.approx(float(gdp.mu_for(1.0, 1e-5)), rel=1e-9)

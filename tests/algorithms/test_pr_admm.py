@@ -22,7 +22,7 @@ from tests.support import agent, network
 __all__ = ["double"]
 
 CFG, ROUNDS, NOISE = alg.EXAMPLE, 200, 0.7
-LAYOUT = network(rounds=ROUNDS, shape=schedules.periodic(ROUNDS, 0.99))
+LAYOUT = network(rounds=ROUNDS, shape=schedules.make("periodic", ROUNDS, rate=0.99))
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +91,8 @@ def test_golden_scales() -> None:
     assert float(alg.sensitivity(exact, one(place), 0)) == pytest.approx(1.25e-4, rel=1e-12)
     assert float(alg.printed_sensitivity(exact, one(place))) == 1.0
     for shape, first, last in (
-        (schedules.periodic(50, 0.925), 9.71993e-3, 1.43925e-3),
-        (schedules.iteration(50, 0.015), 9.96129e-3, None),
+        (schedules.make("periodic", 50, rate=0.925), 9.71993e-3, 1.43925e-3),
+        (schedules.make("iteration", 50, rate=0.015), 9.96129e-3, None),
     ):
         place = papers(shape=shape)
         z = calibrate_agents(find("pr-admm"), exact, place, 1.0, 1e-4)[0]
@@ -105,9 +105,9 @@ def test_golden_scales() -> None:
 def test_claim_forgets_a_release_of_periodic_schedules_only() -> None:
     exact = alg.Config(penalty=0.5, steps=60, as_printed=True)
     for shape, factor in (
-        (schedules.periodic(50, 0.925), 594.7930316),
-        (schedules.periodic(50, 0.925, 5), 71.80573032),
-        (schedules.iteration(50, 0.015), 625.75),
+        (schedules.make("periodic", 50, rate=0.925), 594.7930316),
+        (schedules.make("periodic", 50, rate=0.925, period=5), 71.80573032),
+        (schedules.make("iteration", 50, rate=0.015), 625.75),
     ):
         place = papers(shape=shape)
         mine = one(place, noise=1e3 / shape[0])  # ρ₁ = 5e-7

@@ -1,4 +1,4 @@
-"""What every graph kind, mixing rule, source and exchange that is found must do; none of them is named here."""
+"""What every graph kind, mixing rule, source, partition, schedule and exchange that is found must do; none is named."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from pydantic import BaseModel
 
 from coterie.algorithms import ALGORITHMS
 from coterie.algorithms.base import find
-from coterie.data import ALL_PUBLIC, SOURCES, Origins, find_source, load
+from coterie.data import ALL_PUBLIC, PARTITIONS, SOURCES, Origins, find_source, load, make_clinics, partition
+from coterie.data.partition import by_site
 from coterie.errors import InputError
 from coterie.exchange.choice import Exchange
 from coterie.exchange.kinds import KINDS as EXCHANGES
@@ -24,6 +25,8 @@ from coterie.exchange.statement import Statement
 from coterie.found import Kinds
 from coterie.graphs import KINDS, RULES, build_graph, build_mixing, from_outside, make_graph
 from coterie.plan import validate
+from coterie.privacy.schedules import SCHEDULES
+from coterie.privacy.schedules import make as make_schedule
 from coterie.settings import Settings
 
 MADE = [kind for kind in KINDS.names if not from_outside(kind)]
@@ -33,9 +36,8 @@ BOUND = 1 + 1e-9
 
 def tree(table: str, key: str, name: str) -> dict[str, Any]:
     """A plan that chooses a kind, with the settings of its example if it has one."""
-    example = (
-        getattr({"graph": KINDS, "exchange": EXCHANGES}[table].load(name), "EXAMPLE", None) if key == "kind" else None
-    )
+    tables = {"graph": KINDS, "exchange": EXCHANGES, "partition": PARTITIONS}
+    example = getattr(tables[table].load(name), "EXAMPLE", None) if key == "kind" else None
     return {table: {key: name, **(example.model_dump(exclude_defaults=True) if example else {})}}
 
 
@@ -43,6 +45,7 @@ CHOSEN = [
     *(("graph", "kind", kind) for kind in MADE),
     *(("graph", "mixing", rule) for rule in RULES.names),
     *(("exchange", "kind", kind) for kind in EXCHANGES.names),
+    *(("partition", "kind", kind) for kind in PARTITIONS.names),
 ]
 
 
@@ -103,7 +106,7 @@ def test_a_plan_that_an_earlier_version_wrote_out_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kinds", "name"), [(kinds, name) for kinds in (KINDS, RULES, EXCHANGES) for name in kinds.names]
+    ("kinds", "name"), [(kinds, name) for kinds in (KINDS, RULES, EXCHANGES, PARTITIONS) for name in kinds.names]
 )
 def test_every_setting_is_described_and_checked(kinds: Kinds, name: str) -> None:
     module = kinds.load(name)
@@ -166,3 +169,25 @@ def test_an_exchange_carries_numbers_and_says_what_it_promises(kind: str) -> Non
     assert said.exchange == kind
     assert (said.colluders is not None) == exchange.sums_only
     assert said.text()
+
+
+@pytest.mark.parametrize("kind", PARTITIONS.names)
+def test_a_partition_gives_every_agent_records_of_its_own_and_the_same_again(kind: str) -> None:
+    data = make_clinics()
+    agents = len(data.site_names) if by_site(kind) else 7
+    parts, again = (partition(data, agents, kind, seed=3) for _ in range(2))
+    assert len(parts) == agents
+    assert all(len(rows) for rows in parts)
+    every = np.concatenate(parts)
+    assert len(set(every.tolist())) == len(every) <= len(data)
+    assert all(np.array_equal(a, b) for a, b in zip(parts, again, strict=True))
+
+
+@pytest.mark.parametrize("name", SCHEDULES.names)
+def test_a_schedule_is_positive_and_costs_what_all_cost(name: str) -> None:
+    assert (SCHEDULES.load(name).__doc__ or "").strip()
+    for rounds in (1, 2, 60):
+        shape = make_schedule(name, rounds)
+        assert shape.shape == (rounds,)
+        assert np.all(shape > 0)
+        assert np.sum(1 / shape**2) == pytest.approx(rounds)

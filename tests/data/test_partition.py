@@ -86,13 +86,13 @@ def test_sizes_and_sites() -> None:
     [
         ((0, "iid"), {}, "agents must be >= 1, got 0"),
         ((None, "iid"), {}, "agents must be >= 1, got None"),
-        ((3, "random"), {}, "unknown partition 'random': expected one of iid, site, dirichlet"),
+        ((3, "random"), {}, "unknown partition 'random'; there are dirichlet, iid, site"),
         ((3, "site"), {}, "has 5 sites, but 3 agents"),
         ((3, "iid"), {"sizes": [1, 2]}, "3 agents need 3 sizes, got 2"),
         ((3, "iid"), {"sizes": [1, 0, 2]}, "0 or more records"),
         ((3, "iid"), {"sizes": 1001}, "need 3003 of 3000 records"),
         ((5, "site"), {"sizes": 3}, "sizes belong to the partition 'iid'"),
-        ((5, "dirichlet"), {"concentration": 0.0}, "concentration must be > 0"),
+        ((5, "dirichlet"), {"concentration": 0.0}, "concentration: input should be greater than 0"),
     ],
 )
 def test_partition_refusals(arguments: tuple, options: dict, message: str) -> None:

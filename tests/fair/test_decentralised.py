@@ -10,6 +10,7 @@ from coterie.errors import InputError
 from coterie.exchange.members import SumsHere
 from coterie.exchange.sums import Opened, SumTerms
 from coterie.fair import decentralised as dec
+from coterie.fair import mechanisms as mech
 from coterie.fair.mechanisms import release
 from coterie.fair.noise import GRID_SIGMA, Seeded
 from coterie.fair.polynomial import Statistics
@@ -30,7 +31,7 @@ def test_with_almost_no_noise_both_ways_give_the_pooled_model(groups):
     assert np.allclose(shared.weights, pooled, atol=0.02 * np.linalg.norm(pooled))
     ring = mixing(make_graph("ring", 5))
     walked = dec.fit_by_consensus(
-        holders, ring, epsilon=np.inf, delta=1e-3, penalty=0.5, rounds=300, noise=Seeded(np.random.default_rng(0))
+        holders, ring, epsilon=np.inf, delta=1e-3, penalty=0.5, rounds=80, noise=Seeded(np.random.default_rng(0))
     )
     assert np.allclose(walked.weights, pooled, atol=1e-6)
     assert walked.disagreement < 1e-6
@@ -47,9 +48,9 @@ def test_the_secret_sum_carries_the_noise_of_one_holder_and_local_noise_root_n_m
     def spy(name):
         class Spy(SumsHere):
             def open(self, values, noise=None):
-                seen.setdefault(name, []).append(
-                    [np.rint(v).astype(int) + z for v, z in zip(values, noise, strict=True)]
-                )
+                assert noise is None  # it is in the values: whole numbers of grid steps
+                assert all(np.array_equal(v, np.rint(v)) for v in values)
+                seen.setdefault(name, []).append([v.astype(int) for v in values])
                 return super().open(values, noise)
 
         return Spy
@@ -62,9 +63,15 @@ def test_the_secret_sum_carries_the_noise_of_one_holder_and_local_noise_root_n_m
     # each holder's part has σ₀ grid steps; the step is σ/(√honest·σ₀), so the sum has σ
     assert objective.std() == pytest.approx(GRID_SIGMA, rel=0.02)
     assert objective.sum(0).std() == pytest.approx(np.sqrt(5) * GRID_SIGMA, rel=0.05)
-    source = dec._Shared(5, 2, np.random.default_rng(0))
-    one = source.sum([np.zeros(20000)] * 5, np.array(3.0), SumsHere)
-    assert one.std() == pytest.approx(3.0 * np.sqrt(5 / 3), rel=0.03)  # what two colluders know is made up for
+    loud = np.stack(seen["two"][1])  # what two colluders know is made up for: as many steps each, each of them larger
+    assert loud.std() == pytest.approx(GRID_SIGMA, rel=0.02)
+    held, wide = (
+        dec._Holders(zero, mixing(make_graph("complete", 5)), "adfc", 1.0, 1e-3, dec._Shared(5, out, None), 1, True,
+                     None, parts=5 - out)
+        for out in (0, 2)
+    )  # fmt: skip
+    ratio = np.asarray(wide.places.noise) / np.asarray(held.places.noise)
+    assert np.allclose(ratio * held.levels.noise / wide.levels.noise, np.sqrt(5 / 3))
 
 
 def test_what_the_sum_costs():
@@ -81,7 +88,7 @@ def test_what_the_sum_costs():
             self.code = terms.code
 
         def open(self, values, noise=None):
-            words = sum(self.code.encode(v, z) for v, z in zip(values, noise, strict=True))
+            words = sum(self.code.encode(v) for v in values)
             return Opened(self.code.decode(words), words, tuple(range(len(values))))
 
     named = dec.fit_by_secret_sum(holders, epsilon=1.0, delta=1e-3, random_state=0, sums=Plain)
@@ -89,15 +96,55 @@ def test_what_the_sum_costs():
     assert np.array_equal(named.weights, net.weights)
 
 
+class Told(Seeded):
+    """Ones in one stage of one holder, and zeros everywhere else."""
+
+    def __init__(self, holder, stage):
+        super().__init__(np.random.default_rng(0))
+        self.holder, self.stage, self.calls = holder, stage, 0
+
+    def draw(self, shape, law):
+        order = [(0, i) for i in range(5)] + [(k, i) for i in range(5) for k in (1, 2)]
+        mine = order[self.calls] == (self.stage, self.holder)
+        self.calls += 1
+        return np.full(shape, 1.0 if mine else 0.0)
+
+
 def test_local_noise_is_each_holders_own():
+    """A unit of noise at one holder moves what all end with as much as the noise of a lone holder, once for each."""
     holders = _holders()
-    note = Recorder()
     complete = mixing(make_graph("complete", 5), "uniform")
-    net = dec.fit_by_consensus(holders, complete, epsilon=1.0, delta=1e-3, noise=note, rounds=1)
-    assert len(note.seen) == 15  # three stages at each of five holders
+    points = {}
+
+    def answers(noise):
+        run = dec._Holders(holders, complete, "adfc", 1.0, 1e-3, noise, 1, True, None)
+        order = [(0, i) for i in range(5)] + [(k, i) for i in range(5) for k in (1, 2)]
+        weights = complete.dense()
+        apart = weights - np.diag(np.diag(weights))
+
+        def deliver(t, state, message):
+            return message, dec.agents.Message(apart @ np.asarray(message.values))
+
+        return dec.play_together(
+            dec.FAIR_RELEASE, run.cfg, run.places, run.shards, draw=run.draws(order), deliver=deliver
+        )
+
+    class Silent(Seeded):
+        def draw(self, shape, law):
+            return np.zeros(shape)
+
+    points["none"] = answers(Silent(np.random.default_rng(0)))
+    points["one"] = answers(note := Told(2, 1))
+    assert note.calls == 15  # three stages at each of five holders
     one = Recorder(count=1)
     release(holders[0], "adfc", epsilon=1.0, delta=1e-3, noise=one)
-    assert np.allclose(note.seen[5][1], one.seen[1][1])  # the full noise of a lone holder, five times over
+    moved = dec.FairMoments(4).parts(points["one"][0] - points["none"][0])
+    flat = np.concatenate([moved.linear, mech.poly.svec(moved.quadratic)])
+    assert np.allclose(flat, one.seen[1][1])  # the full noise of a lone holder
+
+    net = dec.fit_by_consensus(
+        holders, complete, epsilon=1.0, delta=1e-3, noise=Seeded(np.random.default_rng(0)), rounds=1
+    )
     assert net.claim.account.epsilon == pytest.approx(1.0)
     assert net.claim.name == "local noise"
 

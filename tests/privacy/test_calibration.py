@@ -95,7 +95,7 @@ def test_float32_events_do_not_overspend() -> None:
     assert account(make(calibrate(make, 1.0, 1e-5)), 1e-5, fast=True).epsilon <= 1.0
 
 
-@pytest.mark.parametrize("name", schedules.NAMES)
+@pytest.mark.parametrize("name", schedules.SCHEDULES.names)
 def test_noise_for_spends_the_budget(name: str) -> None:
     gaps = 1 / np.arange(1, 31)
     sigma = noise_for(30, 1.0, 1e-5, gaps, name)

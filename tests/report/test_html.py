@@ -18,6 +18,7 @@ from coterie.algorithms.base import all_algorithms
 from coterie.cli import main
 from coterie.report import charts, html
 from coterie.report.certificate import canonical, sha256
+from coterie.report.schema import AgentRow, AlgorithmBlock, MetricValue, PrivacyBlock, RunResult
 
 from .browser import MISSING, Browser
 
@@ -93,6 +94,16 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert main(["fair", str(where / "fair.toml"), "--out", str(where / "out")]) == 0
     assert main(["report", str(where / "out")]) == 0
     return where / "out"
+
+
+def test_a_result_has_the_keys_that_its_types_say(folder: Path) -> None:
+    result, _ = content(folder)
+    every = {RunResult: [result], PrivacyBlock: [result["privacy"]], AlgorithmBlock: [result["algorithm"]]}
+    every |= {AgentRow: result["agents"], MetricValue: list(result["metrics"].values())}
+    for kind, parts in every.items():
+        assert parts
+        for part in parts:
+            assert set(part) == set(kind.__annotations__)
 
 
 @pytest.fixture(scope="module")

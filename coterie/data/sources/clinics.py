@@ -21,7 +21,7 @@ def load(
     strength: float = 1.0,
     unlike: float = 1.0,
 ) -> Dataset:
-    """Patients of so many clinics."""
+    """Patients of `sites` clinics."""
     if path is not None:
         raise InputError(f"data set 'clinics' is synthetic and takes no path, got {path}")
     return make_clinics(seed, sites, records, features, strength, unlike)

@@ -1,4 +1,4 @@
-"""Erdős–Rényi G(n, m): a given number of edges, any of the graphs with so many."""
+"""Erdős–Rényi G(n, m): a given number of edges, and any graph that has that many."""
 
 import math
 

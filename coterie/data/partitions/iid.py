@@ -1,0 +1,56 @@
+"""A random deal: equal up to one record, or of given sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from pydantic import Field
+
+from coterie import settings
+from coterie.data.dataset import Dataset
+from coterie.errors import InputError
+
+SIZED = True
+
+
+class Settings(settings.Settings):
+    """How many records each gets."""
+
+    records: int | None = Field(None, ge=1, description="records per agent; default: all of them")
+
+
+def deal(
+    dataset: Dataset,
+    agents: int,
+    settings: Settings,
+    *,
+    sizes: int | Sequence[int] | None,
+    rng: np.random.Generator,
+) -> list[np.ndarray]:
+    """Rows of each agent; what is left over belongs to nobody. All records of a person go to one agent."""
+    n, sizes = len(dataset), settings.records if sizes is None else sizes
+    if dataset.people is not None:
+        if sizes is not None:
+            raise InputError(f"sizes cannot be kept for {dataset.name!r}: a person's records stay together")
+        _, person = np.unique(dataset.people, return_inverse=True)
+        if person.max() + 1 < agents:
+            raise InputError(f"{agents} agents cannot share {person.max() + 1} people")
+        owner = rng.permutation(person.max() + 1) % agents
+        return [np.flatnonzero(owner[person] == agent) for agent in range(agents)]
+    if sizes is None:
+        counts = np.full(agents, n // agents) + (np.arange(agents) < n % agents)
+    else:
+        counts = np.full(agents, sizes) if isinstance(sizes, int) else np.asarray(sizes)
+        if len(counts) != agents:
+            raise InputError(f"{agents} agents need {agents} sizes, got {len(counts)}")
+    if counts.min() < 1 or counts.sum() > n:
+        raise InputError(f"{agents} agents with {counts.min()} or more records need {counts.sum()} of {n} records")
+    order, ends = rng.permutation(n), np.concatenate([[0], np.cumsum(counts)])
+    return [np.sort(order[start:end]) for start, end in pairwise(ends)]
+
+
+def sizes(agents: int, settings: Settings) -> list[int] | None:
+    """Records of each agent, where they are stated."""
+    return None if settings.records is None else [settings.records] * agents
