@@ -64,7 +64,7 @@ def build_result(experiment: Experiment, priced: Priced, trace: Trace, seeds: li
 
 def _content(experiment: Experiment, priced: Priced, trace: Trace, seeds: list[int], judged: Judged) -> RunResult:
     problem, degrees = experiment.network.problem, experiment.network.transport.degrees
-    sent = (trace.bytes * degrees).mean(0)
+    sent = (trace.bytes * experiment.network.graph.degrees).mean(0)
     score = "test_accuracy" if problem.metric == "accuracy" else "test_score"
     rename = {"test_score": score}
     last = {rename.get(k, k): v[:, -1] for k, v in trace.curves.items()}
