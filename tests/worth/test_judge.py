@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -16,7 +18,7 @@ from coterie.plan import validate
 from coterie.problems import Ball
 from coterie.worth.home import RIDGES, at_home, room
 from coterie.worth.judge import judge
-from coterie.worth.splits import combine
+from coterie.worth.splits import combine, over_splits
 
 
 def records(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -176,6 +178,31 @@ def test_splits_are_combined_party_by_party(told: tuple) -> None:
         assert one["gain"] == pytest.approx(before["gain"] + 0.05)
         assert one["alone"] == pytest.approx(before["alone"] - 0.05)
         assert one["low"] < one["gain"] < one["high"]
+
+
+def test_a_split_that_diverged_is_left_out_and_told(told: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment, trace, judged = told
+    plan = validate({**PLAN, "run": {**PLAN["run"], "splits": 3}})
+    fates = iter([np.nan, 1.0])
+    run = type(experiment).run
+    monkeypatch.setattr(
+        type(experiment), "run", lambda self, *a: (t := run(self, *a), replace(t, points=t.points * next(fates)))[1]
+    )
+    worth, warnings = over_splits(plan, judged.worth)
+    assert worth["splits"] == 2
+    assert warnings == ["split 2 of 3 diverged and is left out of what joining is worth"]
+
+
+def test_a_blend_that_is_the_private_model_has_its_probabilities(told: tuple) -> None:
+    """Corrected for the clip, as the private model's are: the same model cannot have two log-losses."""
+    experiment, _, _ = told
+    problem, models = experiment.network.problem, []
+    for rows in experiment.parts:  # a model that has seen the party's records: no other does better on them
+        mine = experiment.features[rows], experiment.targets[rows]
+        models.append(at_home(problem, *mine, np.empty((0, problem.dim)), ridges=(1e-5,)).alone)
+    found = judge(experiment, np.array([models]), "alone", measure="log-loss", clip=0.3).worth
+    same = [party["blend"] == party["private"] for party in found["parties"]]
+    assert any(same)
 
 
 def test_a_site_that_took_no_part_is_judged_and_has_no_say() -> None:
