@@ -61,7 +61,7 @@ def _by_site(dataset: Dataset, agents: int | None) -> list[np.ndarray]:
     shards = [np.flatnonzero(dataset.sites == site) for site in range(count)]
     for name, rows in zip(dataset.site_names, shards, strict=True):
         if not len(rows):
-            raise InputError(f"site {name!r} of data set {dataset.name!r} has no records")
+            raise InputError(f"site {name!r} of data set {dataset.name!r} has no records to learn from")
     return shards
 
 
@@ -119,7 +119,8 @@ def split(
     """Sorted (training rows, test rows), at random.
 
     The test set takes the same fraction of every site (and of every class, with `stratify`). `None` asks for the
-    official test set of the data. With `people` the fraction is of people, and no person is on both sides.
+    official test set of the data. With `people` the fraction is of people, and no person is on both sides; a site of
+    which everybody would be held out keeps one person to learn from.
     """
     if test_fraction is None:
         if dataset.test is None:
@@ -131,6 +132,10 @@ def split(
     if dataset.people is not None:
         names, person = np.unique(dataset.people, return_inverse=True)
         chosen = rng.permutation(len(names)) < round(test_fraction * len(names))
+        if dataset.sites is not None:
+            sites, first = np.unique(dataset.sites, return_index=True)
+            emptied = ~np.isin(sites, dataset.sites[~chosen[person]])
+            chosen[person[first[emptied]]] = False
         test = chosen[person]
     else:
         stratum = np.zeros(len(dataset), int) if dataset.sites is None else dataset.sites.astype(int)

@@ -181,7 +181,7 @@ def test_splits_are_combined_party_by_party(told: tuple) -> None:
 
 
 def test_a_split_that_diverged_is_left_out_and_told(told: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
-    experiment, trace, judged = told
+    experiment, _, judged = told
     plan = validate({**PLAN, "run": {**PLAN["run"], "splits": 3}})
     fates = iter([np.nan, 1.0])
     run = type(experiment).run
