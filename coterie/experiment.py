@@ -29,7 +29,7 @@ from coterie.drivers.dry_run import need_sums
 from coterie.drivers.layout import make_layout, make_places
 from coterie.drivers.simulate import Run, Test, Trace, simulate
 from coterie.errors import InputError
-from coterie.exchange.planned import central_noise, claim_of, exchange_of
+from coterie.exchange.planned import central_noise, claim_of, exchange_of, grid_warnings
 from coterie.exchange.statement import EVERY_MESSAGE, Claim
 from coterie.losses import by_labels
 from coterie.losses.base import make_problem, need_facts, problem_of
@@ -339,6 +339,7 @@ def price(
     return dataclasses.replace(
         settled, places=places, noise=noise, spending=spent, claim=claim, central=central,
         for_sums=plan.exchange.central,
+        warnings=[*settled.warnings, *grid_warnings(plan, algorithm, cfg, places)],
     )  # fmt: skip
 
 

@@ -18,15 +18,20 @@ from coterie.algorithms.base import Algorithm, Config, Place
 from coterie.algorithms.batches import axes
 from coterie.errors import InputError
 from coterie.exchange.choice import SecretSum
+from coterie.exchange.fixed_point import FRACTION_BITS
 from coterie.exchange.statement import Claim
 from coterie.exchange.sum_noise import SMOOTHING, opened_event
 from coterie.privacy.accountants import account
 from coterie.privacy.events import Gaussian
 
-__all__ = ["LARGEST", "central_claim", "central_event", "check_honest"]
+__all__ = ["LARGEST", "central_claim", "central_event", "check_honest", "coarse_grid"]
 
 LARGEST = 2.0**18
 """Largest noise of one party, in grid steps, that can be drawn by table."""
+
+
+COARSE = 1.05
+"""How much larger than need be the noise may be because of the grid, before it is said."""
 
 
 def check_honest(honest: int, exchange: SecretSum) -> None:
@@ -96,4 +101,23 @@ def central_claim(
         f"central, at least {honest} honest parties",
         f"sees the opened sums{others}, and every record but one; not against who sees a party's own message",
         account([event], delta),
+    )
+
+
+def coarse_grid(
+    algorithm: Algorithm, cfg: Config, places: Place, honest: int, exchange: SecretSum
+) -> str | None:  # fmt: skip
+    """By how much rounding to the sum's grid enlarges the noise of a budget for opened sums, where that is much.
+
+    A message is rounded before it is summed, which lets one record move it by √dim steps more.
+    """
+    event, bits = central_event(algorithm, cfg, places, honest, exchange.fraction_bits), exchange.fraction_bits
+    shift, steps = np.asarray(event.sensitivity), float(np.max(np.asarray(event.sigma))) / math.sqrt(honest)
+    times = float(np.max(shift / (shift - math.sqrt(places.dim))))
+    room = math.floor(math.log2(LARGEST / (steps / times)))
+    if times <= COARSE or room < 1:
+        return None
+    return (
+        f"exchange.fraction_bits = {bits} is a coarse grid: rounding to it makes the noise {times:.2g} times as large "
+        f"as it need be; {min(bits + room, FRACTION_BITS)} would do"
     )

@@ -11,7 +11,7 @@ import numpy as np
 
 from coterie.algorithms.base import Algorithm, Config, Place
 from coterie.algorithms.batches import rows
-from coterie.exchange.central import central_claim, central_event
+from coterie.exchange.central import central_claim, central_event, coarse_grid
 from coterie.exchange.choice import Exchange, check_fits
 from coterie.exchange.kinds import KINDS, secret_sum
 from coterie.exchange.statement import Claim, Statement
@@ -23,7 +23,7 @@ from coterie.privacy.events import Event
 if TYPE_CHECKING:  # experiment and plan build on this module
     from coterie.plan import Plan
 
-__all__ = ["central_noise", "claim_of", "exchange_of", "statement_of", "sum_terms"]
+__all__ = ["central_noise", "claim_of", "exchange_of", "grid_warnings", "statement_of", "sum_terms"]
 
 PARTS = ("Settings", "make", "statement")
 
@@ -63,6 +63,15 @@ def central_noise(plan: Plan, algorithm: Algorithm, cfg: Config, places: Place) 
         return [central_event(algorithm, cfg, noisy, honest, bits)]
 
     return share * calibrate(events, float(np.min(plan.privacy.epsilon)), plan.privacy.delta)
+
+
+def grid_warnings(plan: Plan, algorithm: Algorithm, cfg: Config, places: Place) -> list[str]:
+    """What must be said of the grid on which noise for opened sums is drawn."""
+    sums = plan.exchange.sums
+    if not plan.exchange.central or sums is None or sums.honest is None:
+        return []
+    said = coarse_grid(algorithm, cfg, places, sums.honest, secret_sum.make(sums, places.agents))
+    return [] if said is None else [said]
 
 
 def claim_of(plan: Plan, algorithm: Algorithm, cfg: Config, places: Place, graph: Graph) -> Claim | None:

@@ -163,7 +163,7 @@ def _worth(
             models["pooled"] = [centre]
         clips = {"private": clip, "blend": _clip(clip, blends[k][0], run[0, i])}
         said = {name: [ask(x, clips.get(name)) for x in those] for name, those in models.items()} if len(mine) else {}
-        row |= {name: _value(by, those) for name, those in said.items()}
+        row |= {name: _value(by, said[name]) if said else None for name in models}
         found = gain(by, said["private"], said["alone"][0]) if said else None
         gains.append(found)
         rows.append(row)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -220,6 +222,23 @@ def test_noise_for_the_central_claim_meets_its_budget_and_the_local_price_is_tol
     assert p.spending.worst.epsilon > 1.0
     sigma = p.noise / np.asarray(p.places.count)
     np.testing.assert_allclose(sigma, sigma[0])  # equal noise from everybody
+
+
+def test_a_grid_that_costs_noise_is_told_with_one_that_does_not(priced: dict) -> None:
+    _, fine = priced["central"]
+    assert not any("grid" in warning for warning in fine.warnings)
+    plan = validate(plan_with(honest=3, noise="central", fraction_bits=6))
+    coarse = price(plan, prepare(plan).network)
+    (warning,) = (w for w in coarse.warnings if "grid" in w)
+    found = re.fullmatch(
+        r"exchange.fraction_bits = 6 is a coarse grid: .* noise (\S+) times .*; (\d+) would do", warning
+    )
+    assert found is not None
+    assert float(found[1]) == pytest.approx(float(np.max(coarse.noise / fine.noise)), rel=0.1)
+    advised = validate(plan_with(honest=3, noise="central", fraction_bits=int(found[2])))
+    again = price(advised, prepare(advised).network)
+    assert not any("grid" in w for w in again.warnings)
+    np.testing.assert_allclose(again.noise, fine.noise, rtol=0.01)
 
 
 def test_algorithms_that_keep_their_messages_have_no_central_claim() -> None:

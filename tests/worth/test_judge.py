@@ -19,6 +19,7 @@ from coterie.problems import Ball
 from coterie.worth.home import RIDGES, at_home, room
 from coterie.worth.judge import judge
 from coterie.worth.splits import combine, over_splits
+from coterie.worth.verdict import sentence
 
 
 def records(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -178,6 +179,22 @@ def test_splits_are_combined_party_by_party(told: tuple) -> None:
         assert one["gain"] == pytest.approx(before["gain"] + 0.05)
         assert one["alone"] == pytest.approx(before["alone"] - 0.05)
         assert one["low"] < one["gain"] < one["high"]
+
+
+def test_a_party_without_test_records_has_a_row_that_says_so(told: tuple) -> None:
+    experiment, trace, judged = told
+    mine = experiment.own_test
+    without = replace(experiment, own_test=[mine[0][:0], mine[1][:1], *mine[2:]])
+    worth = judge(without, trace.points).worth
+    none, one, *others = worth["parties"]
+    assert set(none) == set(others[0]) == set(judged.worth["parties"][0])  # a report shows the same columns of all
+    assert (none["alone"], none["private"], none["verdict"], one["verdict"]) == (None, None, None, None)
+    assert worth["mean"]["alone"] == pytest.approx(np.mean([row["alone"] for row in others]))
+    both = combine([worth, judged.worth])["parties"]
+    assert both[0]["alone"] == judged.worth["parties"][0]["alone"]  # known of one split
+    said = sentence(worth, "ε = 1")
+    assert "mean of 3 of 5 parties" in said
+    assert f"{none['name']}, {one['name']} have too few test records" in said
 
 
 def test_a_split_that_diverged_is_left_out_and_told(told: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
