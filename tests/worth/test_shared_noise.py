@@ -1,4 +1,4 @@
-"""Readmissions at five specialties with noise that the parties share: how near the private model comes to the pooled one.
+"""Readmissions at five specialties with noise that the parties share: how near the private model comes to pooled ones.
 
 The numbers of docs/defaults.md: `python -m pytest -m slow -s tests/worth/test_shared_noise.py`.
 """
