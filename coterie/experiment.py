@@ -32,7 +32,7 @@ from coterie.drivers.layout import make_layout, make_places
 from coterie.drivers.simulate import Run, Test, Trace, simulate
 from coterie.errors import InputError
 from coterie.exchange.central import cap_of, local_words, own_events
-from coterie.exchange.planned import central_noise, claim_of, exchange_of, fitted
+from coterie.exchange.planned import central_noise, claim_of, exchange_of, fitted, grid_warnings
 from coterie.exchange.statement import Claim
 from coterie.exchange.sums import SumTerms
 from coterie.losses import by_labels
@@ -348,6 +348,7 @@ def price(
     return dataclasses.replace(
         settled, places=places, noise=noise, spending=spent, claim=claim, central=central,
         cap=cap_of(algorithm, cfg, places, terms, delta), terms=terms,
+        warnings=[*settled.warnings, *grid_warnings(algorithm, cfg, places, terms)],
     )  # fmt: skip
 
 

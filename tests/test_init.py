@@ -209,6 +209,44 @@ def test_a_table_becomes_a_plan_and_a_code_book_that_claims_nothing_until_it_is_
     assert prepare(read_plan(Path("plan.toml"))).network.sizes.sum() > 80
 
 
+def test_what_looks_wrong_in_a_table_is_told_before_it_is_used(capsys: pytest.CaptureFixture[str]) -> None:
+    """A column left out because of a comma, codes for gaps and names in two spellings would go unseen otherwise."""
+    numbers = np.arange(120)
+    visits(
+        Path("t.csv"), pressure=[f"{100 + k % 40},{k % 10}" for k in numbers],
+        weight=[f"{50 + k % 30} kg" if k % 9 == 0 else f"{50 + k % 30}" for k in numbers],
+        smoker=np.array(["never", "Never", "NEVER", "former"])[numbers % 4], note=[f"text {k % 77}" for k in numbers],
+        visits=np.where(numbers % 10 == 0, 999, numbers % 7), lag=np.where(numbers % 10 == 1, -1, numbers % 5),
+        grade=np.array(["<30", ">30", "A+", "A-"])[numbers % 4],
+    )  # fmt: skip
+    assert cli.main(["init", "t.csv", "--label", "ill"]) == 0
+    said = capsys.readouterr().out
+    for words in (
+        "to mend: column 'pressure' must be numeric, but has '100,0' (in 120 rows); decimal numbers have a point",
+        "to mend: column 'weight' must be numeric, but has '50 kg' (in 14 rows)",
+        "to check: column 'smoker': 'NEVER', 'Never', 'never' look like one name",
+        "to check: column 'visits' has 999 in 12 rows, far from all others",
+        "to check: column 'lag' has -1 in 12 rows, far from all others",
+        "left out:",
+    ):
+        assert words in said, words
+    (left,) = (line for line in said.splitlines() if line.startswith("left out:"))
+    assert "note (text)" in left
+    assert "ill" not in left
+    assert "clinic" not in left
+    assert "patient" not in left
+    assert "'grade'" not in said  # different names are left alone
+
+
+def test_a_label_of_zeros_and_ones_is_a_class_however_it_is_written() -> None:
+    visits(Path("t.csv"), last=np.arange(120) % 2 * 1.0)
+    assert cli.main(["init", "t.csv", "--label", "last"]) == 0
+    book = tomllib.loads(Path("plan.codebook.toml").read_text("utf-8"))
+    assert book["classes"] == ["0.0", "1.0"]
+    assert "task" not in book
+    assert prepare(read_plan(Path("plan.toml"))).network.problem.name == "logistic loss"
+
+
 def test_files_are_kept_and_columns_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     visits(Path("t.csv"))
     Path("plan.codebook.toml").write_text("mine")

@@ -227,6 +227,10 @@ def _text(a: dict[str, Any], bounds: list[tuple[str, float, float]], out: Path, 
         "[graph]",
         f"kind = {_quote(a['graph'])}",
         "",
+    ]
+    if file and a.get("site"):
+        lines += ["[problem]", 'weighting = "records"   # every record counts alike; "agents": every party does', ""]
+    lines += [
         "[algorithm]             # `coterie algorithms` lists all of them and what each promises",
         f"name = {_quote(algorithm)}",
     ]

@@ -131,7 +131,8 @@ def execute(
     if judged.worth is not None and asked.splits > 1 and trace.completed == priced.rounds:
         with console.status(f"judging over {asked.splits} splits") as shown:
             told = lambda k: shown.update(f"judging over {asked.splits} splits: {k} done")  # noqa: E731
-            judged = dataclasses.replace(judged, worth=over_splits(plan, judged.worth, told))
+            worth, warned = over_splits(plan, judged.worth, told)
+            judged = dataclasses.replace(judged, worth=worth, warnings=[*judged.warnings, *warned])
     done = Trained.of(experiment, priced, trace, seeds, judged)
     for warning in done.result["warnings"][len(priced.warnings) :]:
         console.print(f"[yellow]warning:[/] {escape(warning)}")

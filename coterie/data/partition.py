@@ -91,7 +91,8 @@ def split(
     """Sorted (training rows, test rows), at random.
 
     The test set takes the same fraction of every site (and of every class, with `stratify`). `None` asks for the
-    official test set of the data. With `people` the fraction is of people, and no person is on both sides.
+    official test set of the data. With `people` the fraction is of people, and no person is on both sides; a site of
+    which everybody would be held out keeps one person to learn from.
     """
     if test_fraction is None:
         if dataset.test is None:
@@ -103,6 +104,10 @@ def split(
     if dataset.people is not None:
         names, person = np.unique(dataset.people, return_inverse=True)
         chosen = rng.permutation(len(names)) < round(test_fraction * len(names))
+        if dataset.sites is not None:
+            sites, first = np.unique(dataset.sites, return_index=True)
+            emptied = ~np.isin(sites, dataset.sites[~chosen[person]])
+            chosen[person[first[emptied]]] = False
         test = chosen[person]
     else:
         stratum = np.zeros(len(dataset), int) if dataset.sites is None else dataset.sites.astype(int)

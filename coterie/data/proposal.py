@@ -16,7 +16,7 @@ import numpy as np
 
 from coterie.data.files import blanked
 from coterie.data.stated import Stated
-from coterie.data.survey import DATES, MANY, absent, are_numbers, examine, numbers, text, whole
+from coterie.data.survey import DATES, MANY, absent, are_numbers, examine, mistaken, numbers, text
 from coterie.errors import InputError
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def propose(
     book: dict[str, Any] = {} if person is None else {"person": person}
     book["features"] = features
     ranges: dict[str, Sequence[float]] = {}
-    quantity = label in bounds or (kinds[label] == "number" and not (whole(frame[label]) and _few(frame[label])))
+    quantity = label in bounds or (kinds[label] == "number" and not _codes(frame[label]))
     if quantity:
         book["task"], ranges[label] = "regression", bounds.get(label) or _outwards(frame[label])
     else:
@@ -118,6 +118,7 @@ def propose(
     book["bounds"] = ranges
     book["categories"] = {name: _names(frame[name]) for name in features if name not in numeric}
     given = {"label": label, "site": site, **book}
+    said += _doubts(frame, kinds, features, [name for name in roles if name is not None], bounds)
     said += [f"to mend: {problem}" for problem in examine(frame, Stated.of(given)).problems]
     columns = [
         Seen(name, kinds[name], int(frame[name].nunique()), int(frame[name].isna().sum()),
@@ -150,6 +151,55 @@ def _kind(values: pd.Series, name: str) -> str:
     if different == present and present > MANY:
         return "identifier"
     return "text" if different > LEVELS else "category"
+
+
+def _doubts(
+    frame: pd.DataFrame, kinds: Mapping[str, str], features: Sequence[str], groups: Sequence[str],
+    bounds: Mapping[str, Sequence[float]],
+) -> list[str]:  # fmt: skip
+    """What its owner would want to know of a column before it is used as proposed, or left out."""
+    found = []
+    for name, kind in kinds.items():
+        values = frame[name]
+        if kind in ("text", "category", "identifier") and name not in bounds:
+            found += [f"to mend: {problem}" for problem in mistaken(values, name)]
+        if (name in features or name in groups) and kind == "category":
+            found += [f"to check: column {name!r}: {', '.join(map(repr, same))} look like one name"
+                      for same in _alike(values)]  # fmt: skip
+        if name in features and kind == "number" and name not in bounds:
+            found += [f"to check: column {name!r} has {value:g} in {count} rows, far from all others: if it stands "
+                      f"for a gap, add it to missing_values" for value, count in _sentinels(values)]  # fmt: skip
+    left = [f"{name} ({kinds[name]})" for name in kinds if name not in features and name not in groups]
+    return found + ([f"left out: {', '.join(left)}"] if left else [])
+
+
+def _alike(values: pd.Series) -> list[list[str]]:
+    """Names that differ in capitals, spaces and underscores only."""
+    groups: dict[str, list[str]] = {}
+    for name in _names(values):
+        groups.setdefault("".join(name.casefold().replace("_", " ").split()), []).append(name)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _sentinels(values: pd.Series) -> list[tuple[float, int]]:
+    """Numbers of nines, or −1, that come again and again and lie far outside the range of all others."""
+    column = numbers(values)
+    found, counts = np.unique(column[np.isfinite(column)], return_counts=True)
+    out = []
+    for end in (0, -1):
+        value, rest = float(found[end]), np.delete(found, end)
+        coded = value == -1 or set(f"{abs(value):g}") == {"9"}
+        if coded and counts[end] > 1 and len(rest) > 1:
+            far = abs(value - rest[end]) > (rest[-1] - rest[0]) / 4
+            if far or value < 0 <= rest[0]:
+                out.append((value, int(counts[end])))
+    return out
+
+
+def _codes(values: pd.Series) -> bool:
+    """Whether these numbers are classes: a few whole ones, however they are written."""
+    present = numbers(values.dropna())
+    return _few(values) and bool((present % 1 == 0).all())
 
 
 def _few(values: pd.Series) -> bool:

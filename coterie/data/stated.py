@@ -34,6 +34,7 @@ class Stated:
     person: str | None = None
     features: Sequence[str] | None = None
     bounds: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    log: Sequence[str] = ()
     categories: Mapping[str, Sequence[object]] | str = field(default_factory=dict)
     classes: Sequence[object] | None = None
     task: str = "auto"
@@ -94,7 +95,7 @@ class Stated:
         if (ends := self.bounds.get(column)) is None:
             return None
         low, high = map(float, ends)
-        return Number(low, high, fill=float(self.impute.get(column, (low + high) / 2)))
+        return Number(low, high, log=column in self.log, fill=float(self.impute.get(column, (low + high) / 2)))
 
     def category(self, column: str) -> Category | None:
         """The public levels of a column, those for a gap and for the unknown included."""
@@ -134,6 +135,12 @@ class Stated:
                 found.append(f"categories of {column!r} are empty: expected the names that it can have")
             if column in self.bounds:
                 found.append(f"column {column!r} has both bounds and categories: is it a number or a name?")
+        found += _repeated("log", self.log)
+        found += [
+            f"log names {n!r}, which is not a feature with bounds: a logarithmic scale needs a public range"
+            for n in self.log
+            if n not in self.bounds or not self._feature(n)
+        ]
         about = {"bounds": set(self.bounds) - {self.label}, "categories": self.levels, "optional": self.optional or ()}
         for key, named in about.items():
             found += [f"{key} names {n!r}, which is not one of the features" for n in named if not self._feature(n)]

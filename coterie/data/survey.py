@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 else:
     pd = lazily("pandas")
 
-__all__ = ["GAP_WORDS", "Examined", "Remark", "absent", "are_numbers", "examine", "numbers", "survey", "text", "whole"]
+__all__ = [
+    "GAP_WORDS", "Examined", "Remark", "absent", "are_numbers", "examine", "mistaken", "numbers", "survey", "text",
+    "whole",
+]  # fmt: skip
 
 MANY = 20  # an integer label with more values than this is a quantity, not a class
 SHOWN = 12  # names that a message lists
@@ -215,16 +218,23 @@ def _undeclared(values: pd.Series, name: str) -> list[str]:
     present = int(values.notna().sum())
     if not present:
         return [f"column {name!r} has no value: declare its bounds or categories, or leave it out of the features"]
-    share = float((~np.isnan(numbers(values))).sum()) / present
-    comma = not share and values.dropna().astype("string").str.fullmatch(r"[+-]?\d+,\d+").all()
-    if share > 0.5 or comma:  # some mistakes in a column of numbers
-        return _not_numbers(values, name)
+    if wrong := mistaken(values, name):
+        return wrong
+    if are_numbers(values):
+        return []
     why = "declare its categories, or leave it out of the features"
     if _dates(values):
         why = "it holds dates: write days or years as numbers, or leave it out of the features"
     elif present > MANY and values.nunique() == present:
         why = "every value is different, as in an identifier: leave it out of the features"
     return [f"column {name!r} is text: {why}"]
+
+
+def mistaken(values: pd.Series, name: str) -> list[str]:
+    """What is wrong with a column of numbers in which some are not written as such; nothing of other columns."""
+    present, right = int(values.notna().sum()), int((~np.isnan(numbers(values))).sum())
+    comma = present and not right and values.dropna().astype("string").str.fullmatch(r"[+-]?\d+,\d+").all()
+    return _not_numbers(values, name) if 2 * right > present or comma else []
 
 
 def _dates(values: pd.Series) -> bool:

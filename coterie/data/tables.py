@@ -35,6 +35,7 @@ def load_table(
     person: str | None = None,
     features: Sequence[str] | None = None,
     bounds: Mapping[str, Sequence[float]] | None = None,
+    log: Sequence[str] = (),
     categories: Mapping[str, Sequence[object]] | str | None = None,
     classes: Sequence[object] | None = None,
     task: Task = "auto",
@@ -50,13 +51,14 @@ def load_table(
     """A table from `path`: Parquet by its suffix, else CSV with a header, compressed (gz, bz2, xz) or not.
 
     `features` are all other columns unless named. `bounds` gives public (low, high) ranges: values are clipped and
-    mapped to [0, 1] (a label with bounds too); a numeric column without is used as it is. `categories` gives the
-    public levels of text columns (one feature a level); "data" reads them from the data. `other` (of all columns, or of
-    those listed) makes what is not a level one of its own. `task`: `classification`, `regression`, or `auto` (`classes`
-    make it the first, bounds of the label the second; else text, truth values and few integers are classes). `classes`
-    states the labels and their order. `site` and `person` name the columns that group records, `sites` states the names
-    of all sites. What is not stated is read from the data, and `leaks` reports it; `read_from_records` says that the
-    options themselves were.
+    mapped to [0, 1] (a label with bounds too), those in `log` by the logarithm of 1 + x − low, for counts and amounts
+    that are mostly small; a numeric column without is used as it is. `categories` gives the public levels of text
+    columns (one feature a level); "data" reads them from the data. `other` (of all columns, or of those listed) makes
+    what is not a level one of its own. `task`: `classification`, `regression`, or `auto` (`classes` make it the first,
+    bounds of the label the second; else text, truth values and few integers are classes). `classes` states the labels
+    and their order. `site` and `person` name the columns that group records, `sites` states the names of all sites.
+    What is not stated is read from the data, and `leaks` reports it; `read_from_records` says that the options
+    themselves were.
 
     An empty field is a gap, and so is each of `missing_values`, as it is written. `missing="keep"` gives every feature
     in `optional`, or all where that is left out, one more column that says whether it has a gap (of categories a level

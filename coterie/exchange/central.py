@@ -34,6 +34,7 @@ __all__ = [
     "central_claim",
     "central_words",
     "check_grid",
+    "coarse_grid",
     "finest_grid",
     "local_words",
     "own_events",
@@ -48,6 +49,9 @@ EVERYBODY_ELSE = "is all other parties together: they strip every vector of a pa
 """The adversary of the local claim beside shared noise."""
 
 Released = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+COARSE = 1.05
+"""How much larger than need be the noise may be because of the grid, before it is said."""
 
 
 def released(algorithm: Algorithm, cfg: Config, places: Place, rounds: int | None = None) -> Released:
@@ -201,3 +205,20 @@ def cap_of(algorithm: Algorithm, cfg: Config, places: Place, terms: SumTerms | N
         return None
     _, local = shared_events(algorithm, cfg, places, terms)
     return Claim(*cap_words(terms), account(capped([local], terms.retries), delta))
+
+
+def coarse_grid(algorithm: Algorithm, cfg: Config, places: Place, terms: SumTerms) -> str | None:
+    """By how much rounding to the sum's grid enlarges the noise of a budget for opened sums, where that is much.
+
+    A message is rounded before it is summed, which lets one record move it by √dim steps more.
+    """
+    (main, _), bits = shared_events(algorithm, cfg, places, terms), terms.code.fraction_bits
+    shift, (_, sigma, paid) = np.asarray(main.sensitivity), released(algorithm, cfg, places)
+    times = float(np.max(shift / (shift - (1 + FLOAT_ERROR) * math.sqrt(places.dim))))
+    finest = finest_grid(terms, sigma / times, paid)
+    if times <= COARSE or finest <= bits:
+        return None
+    return (
+        f"exchange.fraction_bits = {bits} is a coarse grid: rounding to it makes the noise {times:.2g} times as large "
+        f"as it need be; {finest} would do, and so does leaving it out"
+    )

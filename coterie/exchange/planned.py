@@ -12,7 +12,7 @@ import numpy as np
 
 from coterie.algorithms.base import Algorithm, Config, Place
 from coterie.algorithms.batches import rows
-from coterie.exchange.central import LARGEST, central_claim, finest_grid, released, shared_events
+from coterie.exchange.central import LARGEST, central_claim, coarse_grid, finest_grid, released, shared_events
 from coterie.exchange.choice import Exchange, SecretSum, check_fits
 from coterie.exchange.kinds import KINDS, secret_sum
 from coterie.exchange.statement import Claim, Statement
@@ -24,7 +24,7 @@ from coterie.privacy.events import Event, Gaussian
 if TYPE_CHECKING:  # experiment and plan build on this module
     from coterie.plan import Plan
 
-__all__ = ["central_noise", "claim_of", "exchange_of", "fitted", "statement_of", "sum_terms"]
+__all__ = ["central_noise", "claim_of", "exchange_of", "fitted", "grid_warnings", "statement_of", "sum_terms"]
 
 PARTS = ("Settings", "make", "statement")
 
@@ -111,6 +111,12 @@ def _too_fine(terms: SumTerms, algorithm: Algorithm, cfg: Config, places: Place)
     """Whether what rounding adds to the noise has carried it beyond what can be drawn."""
     _, sigma, _ = released(algorithm, cfg, places)
     return float(np.max(sigma)) * 2.0**terms.code.fraction_bits > LARGEST
+
+
+def grid_warnings(algorithm: Algorithm, cfg: Config, places: Place, terms: SumTerms | None) -> list[str]:
+    """What must be said of the grid on which noise for opened sums is drawn."""
+    said = coarse_grid(algorithm, cfg, places, terms) if terms is not None and terms.shared else None
+    return [] if said is None else [said]
 
 
 def claim_of(plan: Plan, algorithm: Algorithm, cfg: Config, places: Place, terms: SumTerms | None) -> Claim | None:

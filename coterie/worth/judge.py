@@ -161,9 +161,9 @@ def _worth(
         models = {"alone": [alone[k]], "private": list(run[:, i]), "blend": list(blends[k])}
         if centre is not None:
             models["pooled"] = [centre]
-        clips = {"private": clip}
+        clips = {"private": clip, "blend": _clip(clip, blends[k][0], run[0, i])}
         said = {name: [ask(x, clips.get(name)) for x in those] for name, those in models.items()} if len(mine) else {}
-        row |= {name: _value(by, those) for name, those in said.items()}
+        row |= {name: _value(by, said[name]) if said else None for name in models}
         found = gain(by, said["private"], said["alone"][0]) if said else None
         gains.append(found)
         rows.append(row)
@@ -196,11 +196,18 @@ def _outside(
     ask = lambda x, clip=None: say(problem, x, test.features, test.targets, clip)  # noqa: E731
     alone, private = ask(home.alone), [ask(x, clip) for x in given]
     row: dict[str, Any] = {"name": other.name, "records": len(other.targets), "test_records": len(test.targets)}
-    row |= {"alone": value(by, alone), "private": _value(by, private), "blend": value(by, ask(home.blends[0]))}
+    (blend,) = home.blends
+    row |= {"alone": value(by, alone), "private": _value(by, private)}
+    row["blend"] = value(by, ask(blend, _clip(clip, blend, given[0])))
     if centre is not None:
         row["pooled"] = value(by, ask(centre))
     found = gain(by, private, alone)
     return row | (UNKNOWN if found is None else found.told())
+
+
+def _clip(clip: float | None, blend: NDArray, private: NDArray) -> float | None:
+    """With which clip a blend was trained: the private model's where it is that model, none at home."""
+    return clip if np.array_equal(blend, private) else None
 
 
 def _value(by: str, said: Sequence[Answers]) -> float | None:
@@ -220,7 +227,7 @@ def _complaints(
         constant = [one for one in models if len(np.unique(one.predicted)) == 1]
         if constant:
             every = "the model says" if len(constant) == len(models) else f"{len(constant)} of {len(models)} models say"
-            out.append(f"{every} one class of every test record: its accuracy is that of a constant")
+            out.append(f"{every} one class of every test record, which is as right as a constant")
         right = float(np.mean([np.mean(one.predicted == one.truth) for one in models]))
         constant_right = found.get("majority", {}).get("test_score")
         if not constant and constant_right is not None and right < constant_right:

@@ -17,9 +17,14 @@ __all__ = ["combine", "over_splits"]
 MODELS = ("alone", "private", "pooled", "blend")
 
 
-def over_splits(plan: Plan, first: dict[str, Any], report: Callable[[int], None] = lambda _: None) -> dict[str, Any]:
-    """What parties gain over all of the plan's splits, of which `first` is the first; `report` hears of each."""
-    found, asked = [first], plan.run
+def over_splits(
+    plan: Plan, first: dict[str, Any], report: Callable[[int], None] = lambda _: None
+) -> tuple[dict[str, Any], list[str]]:
+    """What parties gain over all of the plan's splits, of which `first` is the first, and what must be said of them.
+
+    `report` hears of each. A split whose run diverged has no models to judge: it is left out, with a warning.
+    """
+    found, warnings, asked = [first], list[str](), plan.run
     seeds = [asked.seed + k for k in range(asked.seeds)]
     for number in range(1, asked.splits):
         experiment = prepare(plan, number)
@@ -27,10 +32,12 @@ def over_splits(plan: Plan, first: dict[str, Any], report: Callable[[int], None]
         clip = priced.algorithm.clips(priced.cfg)
         points = experiment.run(priced, seeds).points
         told = judge(experiment, points, asked.references, measure=first["metric"], clip=clip).worth
-        assert told is not None
-        found.append(told)
+        if told is None:
+            warnings.append(f"split {number + 1} of {asked.splits} diverged and is left out of what joining is worth")
+        else:
+            found.append(told)
         report(number + 1)
-    return combine(found)
+    return (combine(found) if len(found) > 1 else first), warnings
 
 
 def combine(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -40,7 +47,8 @@ def combine(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
     means = [one["mean"] for one in found]
     each = np.array([one["gain"] for one in means if one["gain"] is not None], float)
     share = sum(row["test_records"] for row in rows) / sum(row["records"] for row in rows)
-    told = Gain.of_splits(each, share).told() if len(each) > 1 else UNKNOWN
+    known = Gain.of_splits(each, share)
+    told = UNKNOWN if known is None else known.told()
     return {**first, "parties": rows, "outsiders": outside, "splits": len(found), "mean": _means(means) | told}
 
 
@@ -50,7 +58,7 @@ def _rows(found: Sequence[Sequence[dict[str, Any]]], together: bool) -> list[dic
     for mine in zip(*found, strict=True):
         first = mine[0]
         each = np.array([one["gain"] for one in mine if one["gain"] is not None], float)
-        known.append(Gain.of_splits(each, first["test_records"] / first["records"]) if len(each) > 1 else None)
+        known.append(Gain.of_splits(each, first["test_records"] / first["records"]))
         rows.append({**first, **_means(mine)})
     count = sum(one is not None for one in known) if together else 1
     return [row | (UNKNOWN if one is None else one.told(count)) for row, one in zip(rows, known, strict=True)]

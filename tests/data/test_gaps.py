@@ -147,3 +147,14 @@ def test_all_mistakes_come_at_once(tmp_path: Path) -> None:
     for words in ("no column 'clinic'", "'eye'", "'old'", "'perhaps'", "'age' is infinite", "'ward' is missing",
                   "'sick' is missing"):  # fmt: skip
         assert sum(words in line for line in caught.value.mistakes) == 1, words
+
+
+def test_a_logarithmic_scale_is_that_of_the_public_range(tmp_path: Path) -> None:
+    """log(1 + x − low)/log(1 + high − low), whatever the other records are; what lies outside is moved to the end."""
+    path = tmp_path / "t.csv"
+    path.write_text("visits,sick\n2,no\n3,yes\n10,no\n99,yes\n,no\n")
+    data = load("csv", path=path, label="sick", classes=["no", "yes"], bounds={"visits": [2, 10]}, log=["visits"],
+                impute={"visits": 3}, row_norm="none")  # fmt: skip
+    np.testing.assert_allclose(data.features[:, 0], np.log([1, 2, 9, 9, 2]) / np.log(9), atol=1e-12)
+    assert data.features[:, 1].tolist() == [0, 0, 0, 0, 1]
+    assert data.leaks == ()

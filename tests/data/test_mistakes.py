@@ -94,6 +94,8 @@ MISTAKES: dict[str, tuple[str | bytes, dict[str, Any], dict[str, Any], str]] = {
     "NA in a number": (with_row("NA,1.5,A,n,no"), {}, {}, "missing_values = ['NA'] makes it a gap"),
     "nan in a number": (with_row("nan,1.5,A,n,no"), {}, {}, "but has 'nan'"),
     "text in an undeclared number": (with_row("old,1.5,A,n,no"), {"bounds": {}}, {}, "'age' must be numeric"),
+    "logarithm without a range": (GOOD, {"log": ["ward"]}, {}, "log names 'ward', which is not a feature with bounds"),
+    "logarithm twice": (GOOD, {"log": ["age", "age"]}, {}, "log must be different names, and 'age' comes twice"),
     "infinite": (with_row("inf,1.5,A,n,no"), {}, {}, "'age' is infinite in 1 rows"),
     "too large for a number": (with_row("1" + "0" * 400 + ",1.5,A,n,no"), {}, {}, "'age' is infinite in 1 rows"),
     "dates": (column(0, lambda k: f"2024-03-{k + 1:02}"), {}, {}, "a date is no number"),

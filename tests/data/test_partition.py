@@ -117,6 +117,23 @@ def test_partition_refusals_by_data() -> None:
         partition(toy(9, people=3), 9, "iid")
 
 
+def test_a_site_of_one_person_keeps_it_to_learn_from() -> None:
+    """Thirty sites of one or two people each: holding out people leaves no site without a training record."""
+    rng = np.random.default_rng(0)
+    sites = np.repeat(np.arange(30), 4)
+    person = np.where(sites % 2 == 0, sites, sites + 100 * rng.integers(0, 2, len(sites)))
+    data = Dataset(
+        "small", rng.uniform(size=(120, 2)) / 2, np.arange(120) % 2, ("a", "b"), ("u", "v"), sites=sites,
+        site_names=tuple(map(str, range(30))), people=person, origins=ALL_PUBLIC,
+    )  # fmt: skip
+    for seed in range(20):
+        train, test = split(data, 0.5, seed=seed)
+        assert set(sites[train]) == set(range(30))
+        assert not set(person[train]) & set(person[test])
+        assert len(test) > 5
+        assert min(map(len, partition(data.take(train), None, "site"))) > 0
+
+
 def test_a_person_is_never_divided() -> None:
     data = toy(300, people=60)
     shards = partition(data, 7, "iid", seed=2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -190,7 +192,7 @@ def priced() -> dict[str, tuple[Experiment, Priced]]:
 def test_the_exchange_costs_nothing_and_says_what_the_sums_imply(priced: dict) -> None:
     experiment, p = priced["local"]
     told = statement_of(experiment.plan, experiment.network.graph, p.spending.worst.epsilon, p.central)
-    assert (told.epsilon, told.colluders) == (0.0, 3)  # fewer than N − 1 = 4 colluders
+    assert (told.epsilon, told.colluders) == (0.0, 2)  # all but the three that are said to be honest
     assert "the sum of all the others'" in told.revealed
     assert "(1, 1e-05) per record" in told.sums
     assert "central, at least 3 honest parties" in told.text()
@@ -204,14 +206,14 @@ def test_the_exchange_costs_nothing_and_says_what_the_sums_imply(priced: dict) -
 def test_the_central_claim_is_the_gaussian_of_all_honest_noise(priced: dict) -> None:
     """By hand: Δ_i against its own noise and the two least of the others', through the closed form."""
     experiment, p = priced["local"]
-    sizes, steps = experiment.network.sizes, 2.0**18
+    sizes, steps = experiment.network.sizes, 2.0**p.terms.code.fraction_bits
     reach = p.cfg.step * 2 * float(p.places.lipschitz) / sizes
     sigma = p.noise * reach
     mus = []
     for i in range(5):
         rest = np.sort(np.delete(sigma, i))[:2]
         total = sigma[i] ** 2 + (rest**2).sum()
-        shift = steps * reach[i] + np.sqrt(experiment.network.problem.dim)
+        shift = steps * reach[i] + (1 + 1 / 16) * np.sqrt(experiment.network.problem.dim)
         mus.append(np.sqrt(20) * shift / np.sqrt(steps**2 * total - 9))
     assert p.central.account.epsilon == pytest.approx(float(gdp.epsilon_of(max(mus), 1e-5)), rel=1e-6)
     assert p.central.account.epsilon < p.spending.worst.epsilon  # sums hide more than messages
@@ -223,6 +225,23 @@ def test_noise_for_the_central_claim_meets_its_budget_and_the_local_price_is_tol
     assert p.spending.worst.epsilon > 1.0
     sigma = p.noise / np.asarray(p.places.count)
     np.testing.assert_allclose(sigma, sigma[0])  # equal noise from everybody
+
+
+def test_a_grid_that_costs_noise_is_told_with_one_that_does_not(priced: dict) -> None:
+    _, fine = priced["central"]
+    assert not any("grid" in warning for warning in fine.warnings)
+    plan = validate(plan_with(honest=3, noise="central", fraction_bits=6))
+    coarse = price(plan, prepare(plan).network)
+    (warning,) = (w for w in coarse.warnings if "grid" in w)
+    found = re.fullmatch(
+        r"exchange.fraction_bits = 6 is a coarse grid: .* noise (\S+) times .*; (\d+) would do", warning
+    )
+    assert found is not None
+    assert float(found[1]) == pytest.approx(float(np.max(coarse.noise / fine.noise)), rel=0.1)
+    advised = validate(plan_with(honest=3, noise="central", fraction_bits=int(found[2])))
+    again = price(advised, prepare(advised).network)
+    assert not any("grid" in w for w in again.warnings)
+    np.testing.assert_allclose(again.noise, fine.noise, rtol=0.01)
 
 
 def test_algorithms_that_keep_their_messages_have_no_central_claim() -> None:

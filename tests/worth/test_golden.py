@@ -38,9 +38,9 @@ class Case:
     records: int | None = None
 
 
-def diabetes() -> Dataset:
+def diabetes(**options: Any) -> Dataset:
     """Early readmission, five specialties."""
-    whole = load("diabetes", target="early", encounters="all", site="medical_specialty")
+    whole = load("diabetes", target="early", encounters="all", site="medical_specialty", **options)
     assert whole.sites is not None
     codes = [whole.site_names.index(name) for name in SPECIALTIES]
     rows = np.flatnonzero(np.isin(whole.sites, codes))

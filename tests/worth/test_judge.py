@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -16,7 +18,8 @@ from coterie.plan import validate
 from coterie.problems import Ball
 from coterie.worth.home import RIDGES, at_home, room
 from coterie.worth.judge import judge
-from coterie.worth.splits import combine
+from coterie.worth.splits import combine, over_splits
+from coterie.worth.verdict import sentence
 
 
 def records(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -175,6 +178,47 @@ def test_splits_are_combined_party_by_party(told: tuple) -> None:
         assert one["gain"] == pytest.approx(before["gain"] + 0.05)
         assert one["alone"] == pytest.approx(before["alone"] - 0.05)
         assert one["low"] < one["gain"] < one["high"]
+
+
+def test_a_party_without_test_records_has_a_row_that_says_so(told: tuple) -> None:
+    experiment, trace, judged = told
+    mine = experiment.own_test
+    without = replace(experiment, own_test=[mine[0][:0], mine[1][:1], *mine[2:]])
+    worth = judge(without, trace.points).worth
+    none, one, *others = worth["parties"]
+    assert set(none) == set(others[0]) == set(judged.worth["parties"][0])  # a report shows the same columns of all
+    assert (none["alone"], none["private"], none["verdict"], one["verdict"]) == (None, None, None, None)
+    assert worth["mean"]["alone"] == pytest.approx(np.mean([row["alone"] for row in others]))
+    both = combine([worth, judged.worth])["parties"]
+    assert both[0]["alone"] == judged.worth["parties"][0]["alone"]  # known of one split
+    said = sentence(worth, "ε = 1")
+    assert "mean of 3 of 5 parties" in said
+    assert f"{none['name']}, {one['name']} have too few test records" in said
+
+
+def test_a_split_that_diverged_is_left_out_and_told(told: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment, _, judged = told
+    plan = validate({**PLAN, "run": {**PLAN["run"], "splits": 3}})
+    fates = iter([np.nan, 1.0])
+    run = type(experiment).run
+    monkeypatch.setattr(
+        type(experiment), "run", lambda self, *a: (t := run(self, *a), replace(t, points=t.points * next(fates)))[1]
+    )
+    worth, warnings = over_splits(plan, judged.worth)
+    assert worth["splits"] == 2
+    assert warnings == ["split 2 of 3 diverged and is left out of what joining is worth"]
+
+
+def test_a_blend_that_is_the_private_model_has_its_probabilities(told: tuple) -> None:
+    """Corrected for the clip, as the private model's are: the same model cannot have two log-losses."""
+    experiment, _, _ = told
+    problem, models = experiment.network.problem, []
+    for rows in experiment.parts:  # a model that has seen the party's records: no other does better on them
+        mine = experiment.features[rows], experiment.targets[rows]
+        models.append(at_home(problem, *mine, np.empty((0, problem.dim)), ridges=(1e-5,)).alone)
+    found = judge(experiment, np.array([models]), "alone", measure="log-loss", clip=0.3).worth
+    same = [party["blend"] == party["private"] for party in found["parties"]]
+    assert any(same)
 
 
 def test_a_site_that_took_no_part_is_judged_and_has_no_say() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import t as student
 from sklearn import metrics
 
 from coterie.errors import InputError
@@ -112,6 +113,48 @@ def test_the_error_of_a_difference_is_its_spread_over_test_sets(measure: str) ->
     assert 0.9 < mean.std() / np.sqrt(np.mean(error**2)) < 1.1
 
 
+def answers(truth: np.ndarray, score: np.ndarray) -> Answers:
+    evidence = np.column_stack([-score / 2, score / 2])
+    return Answers(truth, (score > 0).astype(int), np.zeros(len(truth)), evidence, None, 2)
+
+
+@pytest.mark.parametrize("measure", ["accuracy", "auc"])
+def test_few_test_records_make_no_winner_among_equals(measure: str) -> None:
+    """Forty parties with eight test records each and two models of the same worth: a normal interval fails this."""
+    rng = np.random.default_rng(0)
+    wrong = 0
+    for _ in range(40):
+        gains = []
+        for _ in range(40):
+            truth = (rng.random(8) < 0.4).astype(int)
+            one, other = (0.7 * (2 * truth - 1) + rng.normal(size=8) for _ in range(2))
+            gains.append(gain(measure, [answers(truth, one)], answers(truth, other)))
+        known = [g for g in gains if g is not None]
+        wrong += any(g.verdict(len(known)) != "cannot tell" for g in known)
+    assert wrong <= 4  # 5 % of 40, and a standard deviation and a half
+
+
+def test_records_that_all_differ_alike_tell_nothing() -> None:
+    truth = np.array([0, 0, 1, 1])
+    right, wrong = answers(truth, 2.0 * truth - 1), answers(truth, 1.0 - 2 * truth)
+    assert gain("auc", [right], wrong) is None  # nobody knows how the next record would differ
+    found = gain("accuracy", [right], wrong)
+    assert found is not None
+    assert found.mean == 1.0
+    assert found.verdict(5) == "cannot tell"  # four records
+    assert Gain.of_splits(np.array([0.1, 0.1]), 0.25) is None
+    assert Gain.of_splits(np.array([0.1]), 0.25) is None
+
+
+def test_few_seeds_and_few_records_widen_the_interval() -> None:
+    """Student's t with Welch and Satterthwaite's degrees of freedom, by hand."""
+    one = Gain(np.array([0.1, 0.3]), 0.01, 9)
+    freedom = 0.02**2 / (0.01**2 / 9 + 0.01**2 / 1)
+    assert one.interval()[1] - one.mean == pytest.approx(student.isf(0.025, freedom) * one.error)
+    two = mean_gain([Gain(np.array([0.0]), 0.01, 4), Gain(np.array([0.0]), 0.01, 4)])
+    assert two.freedom == pytest.approx(8)
+
+
 def test_seeds_add_their_scatter_and_parties_average() -> None:
     one = Gain(np.array([0.1, 0.3]), 0.01)
     assert one.mean == pytest.approx(0.2)
@@ -121,6 +164,7 @@ def test_seeds_add_their_scatter_and_parties_average() -> None:
     assert both.records == pytest.approx(0.04 / 4)
     each = np.array([0.1, 0.2, 0.3, 0.2])
     split = Gain.of_splits(each, 0.25)  # Nadeau and Bengio: (1/K + test/train) s²
+    assert split is not None
     assert split.error == pytest.approx(np.sqrt((0.25 + 0.25) * each.var(ddof=1)))
     low, high = split.interval()
     assert high - split.mean == pytest.approx(3.182446 * split.error, rel=1e-6)  # t with 3 degrees of freedom
@@ -147,7 +191,18 @@ def row(name: str, verdict: str | None) -> dict:
         (["gains", "loses"], "cannot tell", ["Cannot tell", "A gains", "B should not join at this ε"]),
         (["loses", "cannot tell"], "loses", ["does not pay", "Nobody is seen to gain", "A should not join", "of B"]),
         (["cannot tell"] * 2, "cannot tell", ["Nobody is seen to gain", "of no single party"]),
-        ([None, None], None, ["too few test records"]),
+        ([None, None], None, ["too few test records of each class at every party"]),
+        (
+            ["gains", "gains", None],
+            "gains",
+            [
+                "mean of 2 of 3 parties",
+                "All 2 that were judged gain",
+                "C has too few test records of each class to be judged",
+            ],
+        ),
+        (["gains", None, None], "gains", ["A gains", "B, C have too few test records"]),
+        (["loses", None], None, ["Cannot tell whether joining pays"]),
     ],
 )
 def test_the_sentence_says_who_gains_and_who_should_not_join(
@@ -158,15 +213,27 @@ def test_the_sentence_says_who_gains_and_who_should_not_join(
         "metric": "auc",
         "better": "more",
         "mean": told,
-        "parties": [row(n, v) for n, v in zip("AB", verdicts, strict=True)],
+        "of": len(verdicts),
+        "parties": [row(n, v) for n, v in zip("ABC", verdicts, strict=False)],
     }
     said = sentence(worth, "ε = 1")
     assert all(word in said for word in words), said
 
 
+def test_a_sample_of_the_parties_is_called_one_and_nobody_is_left_unsaid() -> None:
+    told = {"verdict": "gains", "gain": 0.02, "low": 0.01, "high": 0.03}
+    outsider = {"name": "valley", "verdict": None, "gain": None}
+    worth = {"metric": "accuracy", "better": "more", "mean": told, "of": 100,
+             "parties": [row(f"p{k}", "gains") for k in range(64)], "outsiders": [outsider]}  # fmt: skip
+    said = sentence(worth, "ε = 1")
+    assert "mean of 64 of 100 parties" in said
+    assert "All 64 that were judged gain" in said
+    assert "valley, which took no part, has too few test records to be judged" in said
+
+
 def test_less_of_a_loss_is_said_as_less() -> None:
     told = {"verdict": "gains", "gain": 0.02, "low": 0.01, "high": 0.03}
-    worth = {"metric": "log-loss", "better": "less", "mean": told, "parties": [row("A", "gains")]}
+    worth = {"metric": "log-loss", "better": "less", "mean": told, "of": 1, "parties": [row("A", "gains")]}
     said = sentence(worth, "ε = 1")
     assert "-0.020 log-loss (less is better) on own test records over staying alone" in said
     assert "95 % interval -0.030 to -0.010" in said

@@ -39,5 +39,5 @@ def deal(
     shards = [np.flatnonzero(dataset.sites == site) for site in range(count)]
     for name, rows in zip(dataset.site_names, shards, strict=True):
         if not len(rows):
-            raise InputError(f"site {name!r} of data set {dataset.name!r} has no records")
+            raise InputError(f"site {name!r} of data set {dataset.name!r} has no records to learn from")
     return shards

@@ -29,6 +29,7 @@ else:
 
 __all__ = ["BOOK", "load", "origins"]
 
+_COUNTS = words("number_outpatient number_emergency number_inpatient")
 _TAKEN = words("metformin repaglinide nateglinide glimepiride glipizide glyburide pioglitazone rosiglitazone acarbose")
 BOOK: Book = {
     "race": Category(("Caucasian", "AfricanAmerican", "Hispanic", "Asian", "Other")),
@@ -74,6 +75,7 @@ def load(
     *,
     target: Literal["any", "early"] = "any",
     encounters: Literal["first", "all"] = "first",
+    counts: Literal["linear", "log"] = "linear",
     site: str | None = None,
     sites: Sequence[object] | None = None,
     row_norm: RowNorm = "unit",
@@ -81,9 +83,10 @@ def load(
     """Is a diabetic patient readmitted? One record per patient by default; patients who died are left out.
 
     `target`: `any` readmission, or an `early` one (within 30 days). `encounters="all"` keeps every stay and fills
-    `people`, so that splits keep a patient on one side and privacy can be accounted per patient. The data has no
-    hospital identifier; `site` may name a raw column that groups the records, such as `medical_specialty`, and `sites`
-    states its values (a missing one is `unknown`), which are otherwise read from the data, as `leaks` reports.
+    `people`, so that splits keep a patient on one side and privacy can be accounted per patient. `counts="log"` scales
+    the visits of the year before by their logarithm, within the same public range. The data has no hospital identifier;
+    `site` may name a raw column that groups the records, such as `medical_specialty`, and `sites` states its values (a
+    missing one is `unknown`), which are otherwise read from the data, as `leaks` reports.
     """
     files = locate("diabetes", path)
     (file,) = files.values()
@@ -94,7 +97,8 @@ def load(
     if encounters == "first":
         raw = raw.sort_values("encounter_id").drop_duplicates("patient_nbr")
     raw = raw.sort_values("encounter_id", ignore_index=True)
-    z, names, largest = encode(_attributes(raw), BOOK, flags=("race",))
+    logarithms: Book = {name: Number(0, 10, log=True) for name in _COUNTS} if counts == "log" else {}
+    z, names, largest = encode(_attributes(raw), {**BOOK, **logarithms}, flags=("race",))
     where, site_names = (None, ()) if site is None else site_numbers(raw[site].fillna("unknown"), site, sites)
     outcome = class_indices(raw["readmitted"], "readmitted", ("NO", ">30", "<30"))
     return Dataset(
@@ -109,7 +113,7 @@ def load(
         columns={name: raw[name].to_numpy() for name in ("race", "gender", "age", "readmitted")},
         source=str(file),
         sha256={name: digest(path) for name, path in files.items()},
-        notes=(f"public code book and ranges, {encounters} encounters, row norm {row_norm!r}",),
+        notes=(f"public code book and ranges, {encounters} encounters, counts {counts}, row norm {row_norm!r}",),
         origins=origins(site=site, sites=sites),
     )
 
