@@ -105,7 +105,7 @@ def agent(layout: Layout, i: int = 0, noise: float = 0.0) -> tuple[Place, Shard]
 
 def _row(tree: Any, i: int) -> Any:
     """One agent's, cut out on the host: JAX would compile a program for every shape."""
-    return jax.tree.map(jnp.asarray, rows(jax.tree.map(np.asarray, tree), i))
+    return jax.device_put(rows(jax.tree.map(np.asarray, tree), i))
 
 
 def swap_record(shard: Shard, row: int, features: np.ndarray, target: float) -> Shard:
@@ -113,13 +113,13 @@ def swap_record(shard: Shard, row: int, features: np.ndarray, target: float) -> 
     rows, targets = np.array(shard.features), np.array(shard.targets)
     rows[row], targets[row] = features, target
     with jax.enable_x64(True):
-        return eqx.tree_at(lambda s: (s.features, s.targets), shard, (jnp.asarray(rows), jnp.asarray(targets)))
+        return eqx.tree_at(lambda s: (s.features, s.targets), shard, jax.device_put((rows, targets)))
 
 
 def zero_draws(slug: str, cfg: Config, place: Place) -> dict[str, jax.Array]:
     """All-zero draws of one round."""
     with jax.enable_x64(True):
-        return {k: jnp.asarray(np.zeros(law.shape)) for k, law in find(slug).draws(cfg, place).items()}
+        return {k: jax.device_put(np.zeros(law.shape)) for k, law in find(slug).draws(cfg, place).items()}
 
 
 def message_gap(
