@@ -150,7 +150,7 @@ def worlds(setting: Setting, pair: Pair) -> tuple[HeldShard, HeldShard]:
         targets = targets.astype(np.int32) if targets.dtype.kind == "i" else targets
         count = setting.records - (which if not setting.replaces else 0)
         push = (1 - 2 * which) * side if side.size == setting.problem.dim else None
-        out.append(shard_of(setting, *jax.device_put((rows, targets)), count, push))
+        out.append(shard_of(setting, jax.device_put(rows), jax.device_put(targets), count, push))
     return out[0], out[1]
 
 

@@ -100,7 +100,8 @@ def at_home(
     y = np.full((size, *targets.shape[1:]), targets[0], targets.dtype)
     x[:n], y[:n] = features, targets
     with jax.enable_x64(True):
-        data, put = (problem, *jax.device_put((x, y))), jax.device_put
+        put = jax.device_put
+        data = problem, put(x), put(y)
         stiff = put(np.asarray(ridges, float))
 
         def paths(start: NDArray, centre: NDArray) -> tuple[NDArray, NDArray]:
