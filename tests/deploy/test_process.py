@@ -81,8 +81,8 @@ def _frame(site: Site, round: int) -> bytes:
 @pytest.mark.parametrize(
     "changes",
     [
-        pytest.param(("algorithm.name=pr-admm", "run.rounds=4"), marks=pytest.mark.slow),  # every day in one process
-        ("algorithm.name=dp-dsgd", "graph.kind=complete", "run.rounds=4"),
+        ("algorithm.name=pr-admm", "run.rounds=4"),
+        pytest.param(("algorithm.name=dp-dsgd", "graph.kind=complete", "run.rounds=4"), marks=pytest.mark.slow),
     ],
     ids=["admm", "sgd"],
 )
