@@ -25,12 +25,16 @@ run: $(READY)            ## forty parties train one model on embedded data; writ
 # most of the time goes into compiling programs that run for milliseconds: here, but not in test-all, that is done fast
 test: export XLA_FLAGS += --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false \
 	--xla_cpu_parallel_codegen_split_count=1
+# a worker has one core: linear algebra in more threads makes them wait for each other; bytecode serves all of them
+test test-all audit: export OPENBLAS_NUM_THREADS := 1
+test test-all audit: export OMP_NUM_THREADS := 1
+test test-all audit: export PYTHONDONTWRITEBYTECODE :=
 test: $(READY) lint      ## what CI runs: lint, types, and every test that is not marked slow
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow and not audit" $(TYPED) $(CHECKED)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not audit" $(TYPED) $(CHECKED)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not faults and not audit" $(TYPED:%=--ignore=%)
 
 test-all: $(READY) lint  ## everything but audit and test-faults, the slow checks included
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not audit" $(TYPED) $(CHECKED)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not audit" $(TYPED) $(CHECKED)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not faults and not audit" $(TYPED:%=--ignore=%)
 
 test-browser: $(READY)   ## the report and an agent's live page in a real browser; installs Debian's chromium where it may
@@ -50,7 +54,7 @@ soak: $(READY)           ## many rounds with kills, floods and rotations; prints
 	nice -n 15 $(BIN)/python -W ignore -m tests.faults.soak runs/soak $(SOAK)
 
 audit: $(READY)          ## every algorithm on every loss, in every way that it runs; every seeded fault; 1,000 honest audits
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m audit tests/audit
+	$(BIN)/python -m pytest -n $(WORKERS) -m audit tests/audit
 
 lint: $(READY)           ## ruff, formatting, mypy
 	$(BIN)/ruff check .

@@ -2,13 +2,16 @@
 
 import gc
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
 from hypothesis import settings
+from jax.experimental.compilation_cache import compilation_cache
 
 import coterie  # noqa: F401  # before JAX computes anything
 
@@ -19,6 +22,31 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 settings.register_profile("fixed", derandomize=True, database=None)  # the same examples on every machine
 settings.load_profile("fixed")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What is imported stays, and tracing makes many objects that do too: do not search them for garbage so often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """The tests of a file share a worker, and so fixtures and compiled programs; ids that end in @group, by group.
+
+    Groups that a marker names (`--dist loadgroup`) are lost between pytest 9.2 and xdist 3.8.
+    """
+    if config.getoption("dist") != "load":  # something else was asked for
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            group = re.search(r"@([\w-]+)\]$", nodeid)
+            return group[1] if group else nodeid.partition("::")[0]
+
+    return Together(config, log)
 
 
 @pytest.fixture
@@ -43,6 +71,7 @@ def _programs_as_before() -> Iterator[None]:
     yield
     if os.environ.pop("JAX_ENABLE_COMPILATION_CACHE", None) is not None:
         jax.config.update("jax_enable_compilation_cache", True)
+        compilation_cache.reset_cache()  # whether there is one is asked once in a process
 
 
 ROOMY = 3 << 30  # bytes that a worker may hold

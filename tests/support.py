@@ -95,28 +95,31 @@ def run(
 def agent(layout: Layout, i: int = 0, noise: float = 0.0) -> tuple[Place, Shard]:
     """Place and shard of the agent that sits at position i, to call `emit` and friends directly (inside x64)."""
     with jax.enable_x64(True):
-        place = rows(layout.arrays.place, i)
+        place = _row(layout.arrays.place, i)
         place = eqx.tree_at(lambda p: p.noise, place, jnp.asarray(noise, place.start.dtype))
         for group in layout.arrays.groups:
             if group.low <= i < group.high:
-                return place, rows(group.shards, i - group.low)
+                return place, _row(group.shards, i - group.low)
     raise IndexError(i)
+
+
+def _row(tree: Any, i: int) -> Any:
+    """One agent's, cut out on the host: JAX would compile a program for every shape."""
+    return jax.device_put(rows(jax.tree.map(np.asarray, tree), i))
 
 
 def swap_record(shard: Shard, row: int, features: np.ndarray, target: float) -> Shard:
     """The neighbouring shard: one record replaced."""
+    rows, targets = np.array(shard.features), np.array(shard.targets)
+    rows[row], targets[row] = features, target
     with jax.enable_x64(True):
-        return eqx.tree_at(
-            lambda s: (s.features, s.targets),
-            shard,
-            (shard.features.at[row].set(jnp.asarray(features)), shard.targets.at[row].set(target)),
-        )
+        return eqx.tree_at(lambda s: (s.features, s.targets), shard, jax.device_put((rows, targets)))
 
 
 def zero_draws(slug: str, cfg: Config, place: Place) -> dict[str, jax.Array]:
     """All-zero draws of one round."""
     with jax.enable_x64(True):
-        return {k: jnp.zeros(law.shape) for k, law in find(slug).draws(cfg, place).items()}
+        return {k: jax.device_put(np.zeros(law.shape)) for k, law in find(slug).draws(cfg, place).items()}
 
 
 def message_gap(
@@ -126,9 +129,14 @@ def message_gap(
     algorithm = find(slug)
     draw = zero_draws(slug, cfg, place) if draw is None else draw
     with jax.enable_x64(True):
-        out = [algorithm.emit(cfg, place, jnp.asarray(t), state, s, draw)[1] for s in shards]
+        out = [_message(algorithm, cfg, place, jnp.asarray(t), state, s, draw) for s in shards]
         pairs = zip(*(jax.tree.leaves(m) for m in out), strict=True)
-        return float(np.sqrt(sum(float(jnp.sum((a - b) ** 2)) for a, b in pairs)))
+        return float(np.sqrt(sum(np.sum((np.asarray(a) - np.asarray(b)) ** 2) for a, b in pairs)))
+
+
+@eqx.filter_jit
+def _message(algorithm: Algorithm, cfg: Config, place: Place, t: jax.Array, state: Any, shard: Shard, draw: Any) -> Any:
+    return algorithm.emit(cfg, place, t, state, shard, draw)[1]
 
 
 def worst_logistic_pair(d: int, n: int, margin: float = 30.0) -> SimpleNamespace:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -111,14 +110,14 @@ class Trained:
         if self.coding.problem.labels == NOTHING:
             return np.tile(self.model, (len(x), 1))
         with jax.enable_x64(True):
-            found = self.coding.problem.predict(jnp.asarray(self.point), jnp.asarray(x))
+            found = self.coding.problem.predict(*jax.device_put((self.point, x)))
         return self.coding.words(np.asarray(found))
 
     def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """How well it does on records that are not private: accuracy, R², or `result["metric"]`; of scaled records."""
         x, targets = self.coding.records(X if y is None else (X, y), "records")
         with jax.enable_x64(True):
-            return float(self.coding.problem.score(jnp.asarray(self.point), jnp.asarray(x), jnp.asarray(targets)))
+            return float(self.coding.problem.score(*jax.device_put((self.point, x, targets))))
 
     # -- what it cost ----------------------------------------------------------------------------------------------
 

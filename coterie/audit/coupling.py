@@ -321,22 +321,22 @@ def _match(
     alone = strength[best] > 0
     use = jnp.where(alone, jnp.asarray(blocks) == best, True) if sizes else jnp.zeros(0, bool)
 
-    def newton(_: Any, z: Array) -> Array:
-        two, now = probe(second, other, z)
+    def newton(k: Array, carry: tuple) -> tuple:
+        """Look at the second world, last of all where it ends: one program for both, as a solver compiles for long."""
+        there = jnp.where((k < loops) | said[3], carry[0], z)  # what is not said need not be the same: it shows later
+        two, now = probe(second, other, there)
         # a number cut to a bound has no slope there: take the other world's
         j = jnp.where(jnp.any(two != 0, axis=1, keepdims=True), two, one) * use
-        return z + _shortest(j, y - now[0])
+        return there + _shortest(j, y - now[0]), there, two, now
 
-    moved = jax.lax.fori_loop(0, loops, newton, z) if sizes else z
-    moved = jnp.where(said[3], moved, z)  # what is not said need not be the same: what is kept of it shows later
-    two, also = probe(second, other, moved)
+    _, moved, two, also = jax.lax.fori_loop(0 if sizes else loops, loops + 1, newton, (z, z, one, said))
     coarse = jnp.zeros(())
     if sizes:
-        for by in (SMALL, LARGE, -LARGE):  # neither swallowed nor cut off
-            near = first(put(draw, z + by))[0] - y
-            whole_move = abs(by) * jnp.sum(jnp.abs(one), axis=1)
-            lost = jnp.abs(near - by * jnp.sum(one, axis=1)) / jnp.where(whole_move > 0, whole_move, jnp.inf)
-            coarse = jnp.maximum(coarse, jnp.max(lost, initial=0.0))
+        small = jnp.asarray([SMALL, LARGE, -LARGE])[:, None]  # neither swallowed nor cut off
+        near = jax.vmap(lambda by: first(put(draw, z + by))[0])(small) - y
+        whole_move = jnp.abs(small) * jnp.sum(jnp.abs(one), axis=1)
+        lost = jnp.abs(near - small * jnp.sum(one, axis=1)) / jnp.where(whole_move > 0, whole_move, jnp.inf)
+        coarse = jnp.max(lost, initial=0.0)
     touched = jnp.any((one != 0) | (two != 0), axis=1) if sizes else jnp.zeros(y.size, bool)
     apart = _unequal(y, also[0], exact)
     size = jnp.max(jnp.abs(one), initial=0.0) + jnp.max(jnp.abs(two), initial=0.0)

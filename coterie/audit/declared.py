@@ -15,7 +15,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
+from coterie.algorithms.base import Algorithm, Config, Place
 from coterie.audit.coupling import TwoWorlds
 from coterie.audit.setting import Setting
 from coterie.privacy.events import (
@@ -77,17 +79,11 @@ class Declared:
 
 def declare(setting: Setting, messages: Any) -> Declared:
     """What `cost` says of each message, which may carry its price (a batch size) with it."""
-
-    def cost(t: Any, message: Any) -> tuple[Event, ...]:
-        events = setting.algorithm.cost(setting.cfg, setting.place, t, message)
-        return events if isinstance(events, tuple) else (events,)
-
-    rounds = jnp.arange(setting.place.rounds)
     with jax.enable_x64(True):
-        whole = jax.vmap(jax.vmap(cost), (None, 0))(rounds, jax.tree.map(jnp.asarray, messages))
+        whole = _costs(setting.algorithm, setting.cfg, setting.place, jax.device_put(messages))
     whole = jax.tree.map(np.asarray, whole)
-    count = jax.tree.leaves(messages)[0].shape[0]
-    events = [[[jax.tree.map(lambda x: x[n, t], e) for e in whole] for t in rounds.tolist()] for n in range(count)]  # noqa: B023
+    count, rounds = jax.tree.leaves(messages)[0].shape[0], range(setting.place.rounds)
+    events = [[[jax.tree.map(lambda x: x[n, t], e) for e in whole] for t in rounds] for n in range(count)]  # noqa: B023
     known: dict[tuple, Limits] = {}
     found = []
     for transcript in events:
@@ -99,6 +95,17 @@ def declare(setting: Setting, messages: Any) -> Declared:
     shape = (count, len(rounds))
     names = Limits.__dataclass_fields__
     return Declared(events, {n: np.array([getattr(x, n) for x in found]).reshape(shape) for n in names})
+
+
+@eqx.filter_jit
+def _costs(algorithm: Algorithm, cfg: Config, place: Place, messages: Any) -> tuple[Event, ...]:
+    """The events of every message, (transcript, round)."""
+
+    def cost(t: Array, message: Any) -> tuple[Event, ...]:
+        events = algorithm.cost(cfg, place, t, message)
+        return events if isinstance(events, tuple) else (events,)
+
+    return jax.vmap(jax.vmap(cost), (None, 0))(jnp.arange(place.rounds), messages)
 
 
 def limits(setting: Setting, events: list[Event]) -> Limits:

@@ -11,16 +11,20 @@ a record is replaced, and the noise of the honest parties in it, measured over m
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 from scipy.stats import chi2
 
+from coterie.algorithms.base import Algorithm, Config, Place
 from coterie.audit.setting import Setting, attacks_on, place_of, worlds
 from coterie.drivers.agent import begin, facing, hear, speak
+from coterie.problems import HeldShard
 
 __all__ = ["SEEDS", "opened", "reads"]
 
@@ -34,11 +38,12 @@ def reads(setting: Setting) -> str | None:
     algorithm = setting.algorithm
     if algorithm.reads == "individuals":
         return None
-    with jax.enable_x64(True):
-        said = _said(setting, own=False), _said(setting, own=True)
-    names = ("the sums of what it hears", "the sum of everybody's messages")
-    for apart, name in zip(said[: 2 if algorithm.reads == "total" else 1], names, strict=False):
+    names = {False: "the sums of what it hears", True: "the sum of everybody's messages"}
+    for own in (False, True) if algorithm.reads == "total" else (False,):
+        with jax.enable_x64(True):
+            apart = _said(setting, own)
         if apart > 1e-9:
+            name = names[own]
             return (
                 f"it says it reads {algorithm.reads!r}, but what it says next depends on more than {name}: {apart:.2g}"
             )
@@ -51,16 +56,11 @@ def _said(setting: Setting, own: bool) -> float:
     if degree < 2 and not own:
         return 0.0  # of one neighbour the sum is the message
     place, shard, neighbours = place_of(setting, pair), worlds(setting, pair)[0], pair.neighbours(degree)
-    weight = jnp.full(degree, (1 - place.self_weight) / degree)
     laws = algorithm.draws(cfg, place)
-
-    talk = jax.jit(lambda t, state, draw: speak(algorithm, cfg, place, t, state, shard, draw)[:2])
-    listen = jax.jit(
-        lambda t, state, memory, heard: hear(algorithm, cfg, place, t, state, facing(heard, weight, memory))
-    )
+    talk, listen = partial(_talk, algorithm, cfg, place, shard), partial(_listen, algorithm, cfg, place, degree)
 
     def play(moved: float) -> Any:
-        state, memory = begin(algorithm, cfg, place, degree)
+        state, memory = jax.tree.map(lambda x: x.astype(x.dtype), begin(algorithm, cfg, place, degree))  # no weak types
         last = None
         for step in range(min(3, place.rounds)):
             t = jnp.asarray(step)
@@ -78,6 +78,23 @@ def _said(setting: Setting, own: bool) -> float:
 
     one, two = (jax.tree.leaves(play(m)) for m in (0.0, MOVED))
     return max(float(jnp.max(jnp.abs(a * 1.0 - b) / (1 + jnp.abs(a)))) for a, b in zip(one, two, strict=True))
+
+
+@eqx.filter_jit
+def _talk(
+    algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard, t: Array, state: Any, draw: dict[str, Array]
+) -> tuple[Any, Any]:
+    """The agent's next state and message."""
+    return speak(algorithm, cfg, place, t, state, shard, draw)[:2]
+
+
+@eqx.filter_jit
+def _listen(
+    algorithm: Algorithm, cfg: Config, place: Place, degree: int, t: Array, state: Any, memory: Any, heard: Any
+) -> tuple[Any, Any]:
+    """What the agent knows when it has heard its neighbours."""
+    weight = jnp.full(degree, (1 - place.self_weight) / degree)
+    return hear(algorithm, cfg, place, t, state, facing(heard, weight, memory))
 
 
 def _passed(heard: Any, now: Any, before: Any, own: bool, moved: Any) -> Any:

@@ -150,14 +150,14 @@ def worlds(setting: Setting, pair: Pair) -> tuple[HeldShard, HeldShard]:
         targets = targets.astype(np.int32) if targets.dtype.kind == "i" else targets
         count = setting.records - (which if not setting.replaces else 0)
         push = (1 - 2 * which) * side if side.size == setting.problem.dim else None
-        out.append(shard_of(setting, rows, targets, count, push))
+        out.append(shard_of(setting, jax.device_put(rows), jax.device_put(targets), count, push))
     return out[0], out[1]
 
 
 def place_of(setting: Setting, pair: Pair) -> Place:
     """The agent's spot, with the (public) start where the pair wants it."""
     start = pair.point if pair.start is None else pair.start
-    return eqx.tree_at(lambda p: p.start, setting.place, jnp.asarray(start, jnp.float64))
+    return eqx.tree_at(lambda p: p.start, setting.place, jax.device_put(np.asarray(start, float)))
 
 
 def attacks_on(setting: Setting, drawn: int = DRAWN, seed: int = 0) -> tuple[Pair, ...]:

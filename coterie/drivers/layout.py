@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import equinox as eqx
@@ -171,7 +171,8 @@ class Terrain:
             rounds=self.rounds, ridge=self.ridge, weighting=self.weighting, shape=self.shape, dtype=self.dtype,
         )  # fmt: skip
         start = self.problem.start(0) if self.start is None else self.start
-        return eqx.tree_at(lambda p: p.start, rows(place, members), jnp.asarray(start, self.dtype))
+        place = eqx.tree_at(lambda p: p.start, jax.tree.map(np.asarray, place), np.asarray(start, self.dtype))
+        return jax.device_put(rows(place, members))
 
     def group(self, low: int, members: np.ndarray, position: np.ndarray) -> Group:
         """These agents of one class side by side from `low` on; `position`: where each agent's messages are found."""
@@ -192,7 +193,7 @@ class Terrain:
         large = stored or (numbers >= 1 << 16 and size <= 64 and core)
         budget = CORE_SLOT_BUDGET if core else SLOT_BUDGET
         chunk = int(np.clip(budget // max(1, size * self.problem.dim), 1, max(width, 1))) if width > 16 else 1
-        slots = jnp.asarray(index), jnp.asarray(weight, self.dtype), jnp.asarray(here)
+        slots = _put(index), _put(weight, self.dtype), _put(here)
         return Group(low, low + size, chunk, large, shards, *slots)
 
     def _shards(self, members: np.ndarray, longest: int) -> Shard:
@@ -206,20 +207,20 @@ class Terrain:
         block, labels = self.problem.admit(self.features[take], self.targets[take])
         kind = self.dtype if self.targets.dtype.kind == "f" else jnp.int32
         # On an accelerator (`sharded`) `jnp.asarray` would make a second copy.
-        numbers = jax.device_put(block.astype(np.dtype(self.dtype), copy=False)), jnp.asarray(labels, kind)
+        numbers = jax.device_put(block.astype(np.dtype(self.dtype), copy=False)), _put(labels, kind)
         return HeldShard(self.problem, *numbers, *self._weights(members), self.how or SolverSettings())
 
     def _stored(self, members: np.ndarray) -> StoredShard:
         """These agents' files; nothing is read."""
         assert isinstance(self.features, Store)
         rows = int(np.clip(PIECE // self.features.stride, 1, self.counts.max()))
-        agents = jnp.asarray(members, jnp.int32)
+        agents = _put(members, jnp.int32)
         return StoredShard(self.problem, agents, *self._weights(members), self.features, rows)
 
     def _weights(self, members: np.ndarray) -> tuple[Array, Array, Array]:
         """Count, unit and ridge of these agents."""
-        counts, unit = jnp.asarray(self.counts[members], jnp.int32), jnp.asarray(self.unit[members], self.dtype)
-        return counts, unit, jnp.asarray(self.ridge, self.dtype)
+        counts, unit = _put(self.counts[members], jnp.int32), _put(self.unit[members], self.dtype)
+        return counts, unit, _put(self.ridge, self.dtype)
 
     def matrices(self, members: np.ndarray, position: np.ndarray, width: int) -> tuple[Array, Array]:
         """Adjacency and weights of these agents' neighbours as matrices over `width` positions of messages."""
@@ -228,7 +229,7 @@ class Terrain:
         ones, weights = np.zeros((2, len(members), width))
         ones[row, position[self.graph.indices[flat]]] = 1.0
         weights[row, position[self.graph.indices[flat]]] = self.mixing.edge_weights[flat]
-        return jnp.asarray(ones, self.dtype), jnp.asarray(weights, self.dtype)
+        return _put(ones, self.dtype), _put(weights, self.dtype)
 
     @cached_property
     def _extents(self) -> dict[int, tuple[int, int]]:
@@ -262,7 +263,7 @@ def _laid_out(terrain: Terrain) -> Layout:
         members = order[key[order] == k]
         groups.append(terrain.group(int(position[members[0]]), members, position))
     adjacency = terrain.matrices(order, position, len(order)) if terrain.dense else None
-    place, ids = terrain.place(order), jnp.asarray(order, jnp.int32)
+    place, ids = terrain.place(order), _put(order, jnp.int32)
     return Layout(Arrays(groups, place, ids, adjacency), terrain.problem, order)
 
 
@@ -281,7 +282,7 @@ def make_places(
     """Every agent's place, in the plan's order: from public sizes alone, so that accounting needs no data."""
     n = len(counts)
     unit = np.full(n, n / counts.sum()) if weighting == "records" else 1.0 / counts
-    put = lambda x: jax.device_put(np.asarray(x, dtype))  # noqa: E731  # converted by JAX, each shape is compiled for
+    put = partial(_put, dtype=dtype)
     return Place(
         count=put(counts),
         degree=put(graph.degrees),
@@ -301,3 +302,8 @@ def make_places(
         monotone=problem.monotone,
         steepness=float(problem.lipschitz),
     )
+
+
+def _put(x: Any, dtype: Any = None) -> Array:
+    """An array of the device, converted on the host: `jnp.asarray` compiles a program for every shape."""
+    return jax.device_put(np.asarray(x, dtype))

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
@@ -34,7 +33,7 @@ def keys_of(seeds: Sequence[int]) -> Key[Array, " runs"]:
     True
     """
     words = np.array([[seed >> 32, seed & 0xFFFFFFFF] for seed in seeds], np.uint32)
-    return jax.random.wrap_key_data(jnp.asarray(words), impl=IMPL)
+    return jax.random.wrap_key_data(jax.device_put(words), impl=IMPL)
 
 
 def wide_generator(random_state: Any) -> np.random.Generator:

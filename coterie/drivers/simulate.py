@@ -91,10 +91,10 @@ def simulate(
         cfg = stack([r.cfg for r in runs], dtype)
         n = layout.arrays.place.agents
         multipliers = [layout.arrange(np.broadcast_to(np.asarray(r.noise, float), (n,))) for r in runs]
-        noise = jnp.asarray(np.stack(multipliers), dtype)
+        noise = jax.device_put(np.stack(multipliers).astype(dtype))
         again = None
         if replay is not None:
-            again = jax.tree.map(lambda v: jnp.asarray(layout.arrange(np.asarray(v), axis=1)), replay)
+            again = jax.tree.map(lambda v: jax.device_put(layout.arrange(np.asarray(v), axis=1)), replay)
 
         started = time.perf_counter()
         compiled = _compiled(program, cfg, layout.arrays, noise, keys, again)
@@ -281,7 +281,7 @@ def stack(configs: Sequence[Config], dtype: Any) -> Config:
     structures = {jax.tree.structure(c) for c in configs}
     if len(structures) > 1:
         raise InputError("runs of one batch may differ in numbers only, not in options or in which numbers are set")
-    return jax.tree.map(lambda *x: jnp.asarray(x, dtype), *configs)
+    return jax.tree.map(lambda *x: jax.device_put(np.asarray(x, dtype)), *configs)
 
 
 def over_runs(f: Callable, *args: Any) -> Any:

@@ -100,21 +100,22 @@ def at_home(
     y = np.full((size, *targets.shape[1:]), targets[0], targets.dtype)
     x[:n], y[:n] = features, targets
     with jax.enable_x64(True):
-        data = problem, jnp.asarray(x), jnp.asarray(y)
-        stiff = jnp.asarray(ridges)
+        put = jax.device_put
+        data = problem, put(x), put(y)
+        stiff = put(np.asarray(ridges, float))
 
         def paths(start: NDArray, centre: NDArray) -> tuple[NDArray, NDArray]:
-            points = _paths(*data, jnp.asarray(kept), jnp.asarray(start), jnp.asarray(centre), stiff)
+            points = _paths(*data, put(kept), put(start), put(centre), stiff)
             if folds < 1:  # one record: nothing to choose by
                 return np.asarray(points[-1]), np.arange(len(ridges), dtype=float)
-            return np.asarray(points[-1]), np.asarray(_held_out(*data, jnp.asarray(held), points[:-1]))
+            return np.asarray(points[-1]), np.asarray(_held_out(*data, put(held), points[:-1]))
 
         own, loss = paths(np.asarray(problem.start(seed), float), np.zeros(problem.dim))
         best = int(np.nanargmin(np.where(np.isfinite(loss), loss, np.inf)))
         blends = []
         for centre in np.atleast_2d(np.asarray(centres, float)):
             near, near_loss = paths(centre, centre)
-            as_is = np.asarray(_held_out(*data, jnp.asarray(held), jnp.asarray(np.tile(centre, (len(held), 1, 1)))))
+            as_is = np.asarray(_held_out(*data, put(held), put(np.tile(centre, (len(held), 1, 1)))))
             candidates = np.concatenate([centre[None], near, own[best : best + 1]])
             losses = np.concatenate([as_is if folds else [0.0], near_loss, loss[best : best + 1]])
             blends.append(candidates[int(np.argmin(np.where(np.isfinite(losses), losses, np.inf)))])

@@ -13,7 +13,6 @@ from functools import lru_cache
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -81,7 +80,7 @@ def say(
 ) -> Answers:  # fmt: skip
     """What the model at x says of these records; `clip`: the norm to which gradients were clipped as it was made."""
     with jax.enable_x64(True):
-        found = _asked()(problem, *map(jnp.asarray, (x, features, targets)))  # type: ignore[operator]
+        found = _asked()(problem, *jax.device_put((x, features, targets)))  # type: ignore[operator]
     predicted, losses, evidence, score = found
     shown = None if evidence is None else np.asarray(evidence, float)
     return Answers(

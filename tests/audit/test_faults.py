@@ -6,7 +6,7 @@ import pytest
 
 from coterie.algorithms.base import Algorithm, find
 from coterie.audit import audit, make_setting
-from coterie.audit.checks import CHECKS
+from coterie.audit.checks import CHECKS, Finding
 from coterie.audit.faults import FAULTS, Fault, hunt, plant
 from coterie.audit.setting import ATTACKS
 from coterie.errors import InputError
@@ -47,11 +47,22 @@ def marked(fault: Fault) -> object:
     return pytest.param(fault, id=fault.name, marks=() if fault.name in EVERYDAY else pytest.mark.audit)
 
 
+HONEST: dict[tuple[str, ...], list[Finding]] = {}  # by all that is run where no fault is planted
+
+
+def wrong_with_the_real(fault: Fault) -> list[Finding]:
+    apart = fault.check if fault.check not in CHECKS else ""  # a check that looks at another part than an agent
+    key = (apart, fault.runs or fault.module, fault.problem, *map(repr, (fault.changes, fault.options, fault.losses)))
+    if key not in HONEST:
+        HONEST[key] = hunt(fault, planted=False)
+    return HONEST[key]
+
+
 @pytest.mark.parametrize("fault", [marked(f) for f in FAULTS])
 def test_fault_is_killed_and_the_real_code_is_not(fault: Fault) -> None:
     found = hunt(fault)
     assert fault.check in [f.check for f in found], found
-    assert hunt(fault, planted=False) == []
+    assert wrong_with_the_real(fault) == []
 
 
 def test_half_the_noise_at_epsilon_8_takes_80_transcripts_per_world() -> None:

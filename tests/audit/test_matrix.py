@@ -20,7 +20,7 @@ PRIVATE = [a for a in all_algorithms().values() if a.private]
 
 
 def shown(todo: list[Case]) -> list[Any]:
-    return [pytest.param(c, id=c.name, marks=pytest.mark.xdist_group(c.algorithm.slug)) for c in todo]
+    return [pytest.param(c, id=f"{c.name}@{c.algorithm.slug}") for c in todo]
 
 
 @pytest.mark.parametrize("case", shown(covering()))

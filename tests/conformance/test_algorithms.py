@@ -11,7 +11,7 @@ from coterie.algorithms.base import all_algorithms, find
 from coterie.testing.algorithms import ALGORITHM_CHECKS
 
 EACH = [
-    pytest.param(slug, check, id=f"{slug}-{check}", marks=pytest.mark.xdist_group(slug))  # they share a recorded run
+    pytest.param(slug, check, id=f"{check}@{slug}")  # in one worker: they share a recorded run
     for slug in all_algorithms()
     for check in ALGORITHM_CHECKS
     if check != "audit"

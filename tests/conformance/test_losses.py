@@ -27,7 +27,7 @@ from coterie.testing.losses import LOSS_CHECKS
 from tests.support import forget_losses
 
 EACH = [
-    pytest.param(name, check, id=f"{name}-{check}", marks=pytest.mark.xdist_group(name))
+    pytest.param(name, check, id=f"{name}-{check}")
     for name in all_losses()
     for check in LOSS_CHECKS
     if check != "audit"
