@@ -62,7 +62,7 @@ __all__ = ["Claimed", "Heard", "Seat", "SumWorlds", "audit_sums", "listen", "sum
 
 TARGET = 0
 SHARED: dict[str, Any] = {"noise": "central", "honest": 4, "threshold": 4}  # of five parties, without a plan
-PARTIES, RECORDS, ROUNDS = 5, 4, 12
+PARTIES, RECORDS, ROUNDS = 5, 4, 20
 PIECE = 20_000  # runs of both worlds that lie side by side
 TICKS = 4000  # looks at the clock after which a round counts as stuck
 
