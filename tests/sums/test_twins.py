@@ -1,7 +1,7 @@
 """More attacks on the real core that need a fault to succeed: what is then learned, and that nothing is without it.
 
 Where each of the attacks that the protocol was designed against is tried, with the fault that lets it through; after
-the semicolon, without. *Model* is the protocol without cryptography (`test_model`), where rules of agreement can be taken
+the semicolon, without. *Model*: the protocol without cryptography (`test_model`), where rules of agreement can be taken
 out one by one; an attack by votes needs two faults there, since shares are given once per round besides.
 
  1. two sides, shares under two sets: a quorum of ⌊N/2⌋ + 1, here and model `two_sides`; here
