@@ -130,7 +130,7 @@ def sum_worlds(
             "data": {"source": "csv"},
             "partition": {"kind": "iid", "sizes": [RECORDS] * parties},
             "graph": dict(graph or {"kind": "ring"}),
-            "problem": {"loss": "logistic", "dim": 2, "ridge": RIDGE},
+            "problem": {"loss": "hinge", "dim": 2, "ridge": RIDGE},  # its slope is at its bound from the start on
             "algorithm": {"name": slug, **example, **(settings or {})},
             "exchange": {"kind": "secret-sum", **(exchange or SHARED)},
             "privacy": {"epsilon": epsilon, "delta": delta},
@@ -154,7 +154,8 @@ def sum_worlds(
     sharing, c = pair[0].sharing, terms.sum.colluders
     main = _claimed(f"any {c} of {parties} collude", [e for r in turns.charges for e in r], delta)
     local = _claimed("everybody else colludes", sharing.local, delta)
-    return SumWorlds(plan, agreement, keys, (pair[0], pair[1]), np.array([0.0, -FAR]), delta, main, local)
+    point = np.array([0.0, -FAR]) if turns.count == 2 else np.zeros(turns.count)  # where messages are no points
+    return SumWorlds(plan, agreement, keys, (pair[0], pair[1]), point, delta, main, local)
 
 
 def sums_of_plan(plan: Plan) -> SumWorlds:

@@ -223,7 +223,11 @@ def _wire_jobs(
     def planned(path: Path) -> Sequence[WireVerdict]:
         return audit_sums(sums_of_plan(read_plan(path, [])), trials)
 
-    able = [s for s, a in all_algorithms().items() if a.wire is not None and (a.reads == "total" or not shared)]
+    if shared and not targets:
+        raise InputError(
+            "--shared needs algorithms by name, such as dp-dsgd or gauss-avg-gd: those that read only totals"
+        )
+    able = [slug for slug, algorithm in all_algorithms().items() if algorithm.wire is not None]
     jobs: list[tuple[str, Callable[[], Sequence[WireVerdict]]]] = []
     for target in targets or able:
         if Path(target).suffix == ".toml":
