@@ -94,6 +94,21 @@ def test_what_a_settled_round_leaves_is_what_a_late_party_needs_and_little_more(
     assert kept == set(range(29 - RECENT, 30))
 
 
+def test_what_was_added_can_be_shown_two_rounds_later_in_the_next_batch_too() -> None:
+    """A lie may come out when the next sum is open already, and that may be the first of another batch."""
+    terms = terms_of(5, 1, rounds=2)
+    world = World(terms, offers=3)
+    without_first_set(world, 1)  # round 1 takes a spare
+    assert world.run(lambda w: w.at(3), most=100)
+    for store in world.stores:
+        slots = {int(key[1]) for key in store.keys("words")}
+        assert slots == {0, 1, terms.rounds, 1 << 16}
+    world.offers = 6
+    assert world.run(lambda w: w.at(6), most=100)
+    for store in world.stores:
+        assert {int(key[1]) for key in store.keys("words")} == {1 << 16 | 1, 2 << 16, 2 << 16 | 1}
+
+
 def test_nobody_waits_long_for_who_is_away_nor_for_those_behind_it() -> None:
     """On a ring led by 0, words of 2 go by way of 1. Once 1 was missing from a sum, no tree leads through it."""
     world = World(terms_of(5, 1, rounds=12), offers=1)
