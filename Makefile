@@ -9,7 +9,7 @@ WORKERS ?= 2
 TYPED := tests/conformance tests/problems tests/drivers
 CHECKED := --jaxtyping-packages=coterie.problems,coterie.losses,coterie.drivers,coterie.algorithms,beartype.beartype
 
-.PHONY: run test test-all test-browser test-faults soak audit lint bench bench-peers docs notebook papers papers-quick lock sbom wheel clean
+.PHONY: run test test-all test-browser test-faults test-sums soak audit lint bench bench-peers docs notebook papers papers-quick lock sbom wheel clean
 .DEFAULT_GOAL := run
 
 # nothing is installed but the files whose hashes are in locks/; the project itself is built with what lies there too
@@ -46,6 +46,9 @@ test-faults: $(READY)    ## kills, I/O errors, full disks, power cuts; wants roo
 	@if [ "$$(id -u)" = 0 ] && ! (command -v strace && command -v ip) > /dev/null; then \
 		apt-get install -y --no-install-recommends strace iproute2 || echo "strace or iproute2 could not be installed"; fi
 	$(BIN)/python -m pytest -p no:xdist -m faults -rs tests/faults
+
+test-sums: $(READY)      ## deaths at every step of secret sums, singly and in pairs, of 5 and 8; a thousand lies: an hour on one core
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/sums
 
 # the size of a soak: small enough for a coffee; SOAK="--parties 20 --rounds 10000 --kills 40 --floods 30 --reference 800"
 SOAK ?= --parties 5 --rounds 2000 --kills 10 --floods 6

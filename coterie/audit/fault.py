@@ -14,10 +14,10 @@ class Fault:
 
     name: str
     module: str  # an algorithm by its slug, or another module below `coterie`
-    check: str  # one of those of `coterie.audit.checks`; driver, wire, contract, certificate, loader
+    check: str  # one of those of `coterie.audit.checks`; driver, wire, sums, contract, certificate, loader
     patches: tuple[tuple[str, str], ...]
     changes: dict[str, Any] = field(default_factory=dict)  # of the configuration
-    options: dict[str, Any] = field(default_factory=dict)  # of `make_setting`
+    options: dict[str, Any] = field(default_factory=dict)  # of `make_setting`, or of the attack on sums
     losses: tuple[str, ...] = ("logistic",)  # on which it is looked for; (): on all that the contract accepts
     runs: str = ""  # the algorithm that is run, if the module is none
     problem: str = ""  # of a module of problems: the one to learn, as it is made there

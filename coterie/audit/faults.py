@@ -29,7 +29,7 @@ from coterie.errors import InputError
 __all__ = ["FAULTS", "Fault", "hunt", "plant"]
 
 
-HOST = ("certificate", "exchange", "loader")  # checks of parts that are not compiled
+HOST = ("certificate", "exchange", "loader", "sums")  # checks of parts that are not compiled
 _PLANTED: dict[str, ModuleType] = {}  # by the fault's name, so that what was compiled for it stays
 
 
@@ -64,6 +64,8 @@ def _find(fault: Fault, planted: bool) -> list[Finding]:
         return [checks.driver(find("dp-dsgd"))]
     if fault.check in ("exchange", "loader", "certificate"):
         return [getattr(around, fault.check)()]
+    if fault.check == "sums":
+        return [_of_sums(fault)]
     if fault.check == "wire":
         from coterie.audit.wire import audit_wire
 
@@ -99,6 +101,16 @@ def _deployed() -> Any:
     from coterie.audit.wire import make_worlds
 
     return make_worlds("dp-admm", epsilon=8.0, rounds=6)
+
+
+def _of_sums(fault: Fault) -> Finding:
+    """What colluders find in opened sums of parties that share their noise."""
+    from coterie.audit.sums import audit_sums, sum_worlds
+
+    worlds = sum_worlds("gauss-avg-gd", epsilon=20.0, rounds=4)  # not kept: what is claimed may be what is wrong
+    found = audit_sums(worlds, fault.options["trials"], drops=fault.options.get("drops"))
+    words = "; ".join(f"{v.algorithm}: μ ≥ {v.mu_bound:.2f}, claimed {v.mu:.2f}" for v in found)
+    return Finding("sums", "refuted" if any(v.violated for v in found) else "holds", words)
 
 
 def _config(algorithm: Algorithm, fault: Fault) -> Any:

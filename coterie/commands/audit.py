@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from coterie.algorithms.base import Algorithm
     from coterie.audit.claims import Found
     from coterie.audit.planned import Looked
+    from coterie.audit.wire import WireVerdict
     from coterie.plan import Plan
 
 __all__ = ["PANEL", "app", "report"]
@@ -35,13 +36,17 @@ WORDS = {"REFUTED": "[bold red]REFUTED[/]", "could not check": "[red]could not c
 
 def run(
     targets: list[str], epsilons: list[float], delta: float, trials: int | None, as_json: bool,
-    out: Path | None, console: Console, wire: bool = False,
+    out: Path | None, console: Console, wire: bool = False, shared: bool = False,
 ) -> int:  # fmt: skip
     """Audit what is named (all private algorithms if nothing is); the exit code, 1 unless all of it holds.
 
-    A folder is a deployed run that left ledgers; with `wire` the bytes of deployed parties are attacked.
+    A folder is a deployed run that left ledgers; with `wire` the bytes of deployed parties are attacked, with `shared`
+    the sums that they open.
     """
     from coterie.report.result import check_out
+
+    if shared and not wire:
+        raise InputError("--shared goes with --wire: it attacks what deployed parties open")
 
     if folders := [Path(t) for t in targets if Path(t).is_dir()]:
         if len(folders) < len(targets) or wire:
@@ -54,7 +59,7 @@ def run(
     if out is not None:
         check_out(out)
     if wire:
-        return _wire(targets, epsilons, delta, trials or 1000, as_json, out, console)
+        return _wire(targets, epsilons, delta, trials or 1000, as_json, out, console, shared)
     return report(_claims(targets, epsilons, delta, trials), as_json, out, console)
 
 
@@ -169,30 +174,26 @@ def _recorded(folders: list[Path], as_json: bool, out: Path | None, console: Con
 
 def _wire(
     targets: list[str], epsilons: list[float], delta: float, trials: int, as_json: bool, out: Path | None,
-    console: Console,
+    console: Console, shared: bool,
 ) -> int:  # fmt: skip
-    """Deployed parties, attacked through the integers that they send."""
-    from coterie.algorithms.base import all_algorithms, find
-    from coterie.audit.wire import audit_wire, make_worlds
+    """Deployed parties, attacked through the integers that they send, or through the sums that they open."""
+    from coterie.audit.wire import WireVerdict
     from coterie.report.result import write_json
 
-    named = [find(t) for t in targets] or [a for a in all_algorithms().values() if a.wire is not None]
-    for algorithm in named:
-        if algorithm.wire is None:
-            raise InputError(f"{algorithm.slug} cannot be deployed, so it sends no bytes to attack")
-    found = []
+    jobs, found = _wire_jobs(targets, epsilons, delta, trials, shared), list[WireVerdict]()
     with _progress(Console(quiet=True) if as_json else console) as step:
-        for k, algorithm in enumerate(named):
-            for epsilon in epsilons:
-                step(f"{algorithm.slug} at ε = {epsilon:g}, bytes", trials, k / len(named))
-                found.append(audit_wire(make_worlds(algorithm.slug, epsilon=epsilon, delta=delta), trials))
+        for k, (name, work) in enumerate(jobs):
+            step(name, trials, k / len(jobs))
+            found += work()
     rows = [v.as_json() for v in found]
     if as_json:
         console.print_json(json.dumps(rows))
     else:
         shown = Table(header_style="bold", title="what the bytes of deployed parties prove, at least")
-        for name in ("algorithm", "claimed ε", "δ", "ε ≥", "μ ≥", "claimed μ", "per world", "verdict"):
-            shown.add_column(name, justify="left" if name in ("algorithm", "verdict") else "right", no_wrap=True)
+        shown.add_column("algorithm", overflow="fold")
+        for name in ("claimed ε", "δ", "ε ≥", "μ ≥", "claimed μ", "per world"):
+            shown.add_column(name, justify="right", no_wrap=True)
+        shown.add_column("verdict", no_wrap=True)
         for v in found:
             mu = "" if v.mu is None else f"{v.mu:.3f}"
             verdict = "[bold red]REFUTED[/]" if v.violated else "holds"
@@ -202,6 +203,42 @@ def _wire(
     if out is not None:
         write_json(out / "wire.json", rows)
     return int(any(v.violated for v in found))
+
+
+def _wire_jobs(
+    targets: list[str], epsilons: list[float], delta: float, trials: int, shared: bool
+) -> list[tuple[str, Callable[[], Sequence[WireVerdict]]]]:
+    """Attacks on bytes by name: algorithms at each ε, and plans with shared noise at their own."""
+    from coterie.algorithms.base import all_algorithms, find
+    from coterie.audit.sums import audit_sums, sum_worlds, sums_of_plan
+    from coterie.audit.wire import audit_wire, make_worlds
+    from coterie.plan import read_plan
+
+    def summed(slug: str, epsilon: float) -> Sequence[WireVerdict]:
+        return audit_sums(sum_worlds(slug, epsilon=epsilon, delta=delta), trials)
+
+    def sent(slug: str, epsilon: float) -> Sequence[WireVerdict]:
+        return [audit_wire(make_worlds(slug, epsilon=epsilon, delta=delta), trials)]
+
+    def planned(path: Path) -> Sequence[WireVerdict]:
+        return audit_sums(sums_of_plan(read_plan(path, [])), trials)
+
+    if shared and not targets:
+        raise InputError(
+            "--shared needs algorithms by name, such as dp-dsgd or gauss-avg-gd: those that read only totals"
+        )
+    able = [slug for slug, algorithm in all_algorithms().items() if algorithm.wire is not None]
+    jobs: list[tuple[str, Callable[[], Sequence[WireVerdict]]]] = []
+    for target in targets or able:
+        if Path(target).suffix == ".toml":
+            jobs.append((f"{target}, opened sums", partial(planned, Path(target))))
+            continue
+        slug = find(target).slug
+        if find(target).wire is None:
+            raise InputError(f"{slug} cannot be deployed, so it sends no bytes to attack")
+        work, what = (summed, "opened sums") if shared else (sent, "bytes")
+        jobs += [(f"{slug} at ε = {epsilon:g}, {what}", partial(work, slug, epsilon)) for epsilon in epsilons]
+    return jobs
 
 
 @contextmanager
@@ -239,7 +276,13 @@ def command(
     trials: Annotated[int | None, typer.Option(min=1, help="transcripts per world; default 1000")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
     out: Annotated[Path | None, typer.Option(help="folder for audit.json and tradeoff.png")] = None,
-    wire: Annotated[bool, typer.Option("--wire", help="attack the integers that deployed parties send")] = False,
+    wire: Annotated[
+        bool,
+        typer.Option("--wire", help="attack the integers that deployed parties send; of a plan, the sums they open"),
+    ] = False,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="with --wire: attack the sums of five parties that share their noise")
+    ] = False,
 ) -> None:
     """Attack our own implementation, on every loss that an algorithm accepts: what it must spend at least.
 
@@ -249,5 +292,5 @@ def command(
     """
     look_at([Path(t) for t in targets or [] if t.endswith(".toml")], None)
     budgets = numbers("--epsilons", epsilons)
-    if run(targets or [], budgets, delta, trials, as_json, out, console, wire):
+    if run(targets or [], budgets, delta, trials, as_json, out, console, wire, shared):
         raise typer.Exit(1)

@@ -87,10 +87,6 @@ class Agreeing(Core):
     def evidence(self) -> tuple[bytes, bytes]:
         """The STARTs that this party answered, as a promise reports them."""
 
-    @abc.abstractmethod
-    def over(self, instance: int) -> bool:
-        """Whether an instance is settled here."""
-
     # -- validity ------------------------------------------------------------------------------------------------------
 
     def promised(self) -> int:

@@ -13,6 +13,7 @@ functional to fit.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -125,14 +126,19 @@ class Blame(Opening):
         self.stuck = f"the words of round {round_} do not add up: no step is taken"
         self._queue.extend(self._shows)
         self._shows.clear()
+        for j in self.everybody:
+            self.show(round_, value, j)
+
+    def show(self, round_: int, value: SumFrame, whom: int) -> None:
+        """Show somebody what this party added to a sum."""
         answered, mine = Answered.read(value.body, self.terms), self.used(value.slot)
         if mine is None or (self.me not in answered.members and self.me != value.sender):
             return
         added = self.row(("added", value.slot), tuple) or ()
         partial = self.own(Step.WORDS, round_, value.ballot, value.slot)
         body = Shown(mine[1], added, partial).pack()
-        for j in self.everybody:
-            self.pass_on(self.frame(Step.SHOW, round_, value.ballot, value.slot, body), j)
+        self._told[round_, whom] = self.now
+        self.pass_on(self.frame(Step.SHOW, round_, value.ballot, value.slot, body), whom)
 
     def on_blame(self, frame: SumFrame) -> None:
         """Frames of disputes."""
@@ -150,7 +156,10 @@ class Blame(Opening):
             return
         if self.disputed[0] != frame.round:
             return
+        again = frame.sender in self._shown and frame.sender != self.me
         self._shown[frame.sender], self._show_frames[frame.sender] = Shown.read(frame.body, self.terms), frame
+        if again and self.now >= self._told.get((frame.round, frame.sender), -math.inf) + self.terms.patience / 8:
+            self.show(frame.round, self.known(self.disputed[1]), frame.sender)  # it started again, and knows nothing
         value, cert = self.known(self.disputed[1]), self.row(("cert", frame.round), SumFrame)
         assert cert is not None
         for liar, lie in judge(value, cert, self._shown, self.terms).items():

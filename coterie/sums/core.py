@@ -187,7 +187,7 @@ class Core(abc.ABC):
             return
         if frame.kind in REMEMBERED:
             last = self._last(frame.sender, frame.kind)
-            if last is None or (frame.round & ~ROSTER_BIT, frame.ballot) > (last.round & ~ROSTER_BIT, last.ballot):
+            if last is None or self._when(frame) > self._when(last):
                 self._fresh["held", frame.sender, int(frame.kind)] = frame
         if frame.kind in KEPT:
             self._seen[frame.digest] = frame
@@ -197,6 +197,10 @@ class Core(abc.ABC):
         """Name a party that broke the protocol; what it signed first against it is kept."""
         if party not in self.named:
             self.named[party], self.proof[party] = reason, proof
+
+    @abc.abstractmethod
+    def over(self, instance: int) -> bool:
+        """Whether an instance is settled here."""
 
     @abc.abstractmethod
     def dispatch(self, frame: SumFrame) -> None:
@@ -244,6 +248,11 @@ class Core(abc.ABC):
                 self.pass_on(self.frame(Step.ASK, 0), j)
         return self._drain()
 
+    def _when(self, frame: SumFrame) -> tuple[int, bool, int]:
+        """Where a frame stands in time: the roster of a batch comes before the first of its rounds."""
+        number, roster = frame.round & ~ROSTER_BIT, bool(frame.round & ROSTER_BIT)
+        return number * self.terms.rounds if roster else number, not roster, frame.ballot
+
     def _last(self, sender: int, kind: Step) -> SumFrame | None:
         key: Key = ("held", sender, int(kind))
         found = self._fresh.get(key) or self.store.get(key)
@@ -260,15 +269,18 @@ class Core(abc.ABC):
             if held.sender != self.me:
                 raise BadSumFrame("a stand shows frames of others")
             mine = self.own(held.kind, held.round, held.ballot, held.slot)
+            if mine is None and self.over(held.round):
+                continue  # said before that was settled here, so this ledger is later; its rows may be erased
             if mine is None or mine.digest != held.digest:
                 self.refusal = (
                     f"party {frame.sender} holds a {held.kind.name} of round {held.round} that this ledger does not "
                     "know: it is an old copy, and going on with it could open what was masked; expected a new agreement"
                 )
                 return
-        self._stands.add(frame.sender)
-        if len(self._stands) == self.terms.threshold - 1:
-            self._stood = self.now
+        if frame.sender not in self._stands:
+            self._stands.add(frame.sender)
+            if len(self._stands) == self.terms.threshold - 1:
+                self._stood = self.now
         self.stand_up()
 
     def stand_up(self) -> None:

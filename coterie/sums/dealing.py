@@ -281,7 +281,9 @@ class Dealing(Agreeing):
                 erase += [("leaves", batch, j), *([("deal", batch, j)] if j in deals else [])]
         if self.me not in roster.members:
             erase += [("secret", batch << 16 | k) for k in range(self.terms.slots)]
-        self.commit(puts | {("deal", batch, j): frame for j, frame in deals.items()}, erase=erase)
+        puts |= {("deal", batch, j): frame for j, frame in deals.items()}
+        puts |= {("frame", frame.digest.hex()): frame for frame in deals.values()}  # for those who are later still
+        self.commit(puts, erase=erase)
         self._deals, self._envelopes, self._said_held = {}, {}, False
 
     def tick_dealing(self) -> None:

@@ -251,14 +251,16 @@ class Opening(Rounds):
 
     def outdated(self) -> list[Key]:
         """Rows of rounds and batches that are over, but for what tells a late party how they ended."""
-        first, recent = self.batch * self.terms.rounds, self.round - RECENT
+        recent = self.round - RECENT
 
         def over(kind: str, key: Key) -> bool:
             if kind in BY_BATCH:
                 return int(key[1]) < self.batch
             if kind in BY_SLOT:
                 batch, index = int(key[1]) >> 16, int(key[1]) & 0xFFFF
-                return batch < self.batch or index < min(recent - first, self.terms.rounds)
+                last = (batch + 1) * self.terms.rounds - 1  # spares may have served the last round of their batch
+                spare, under_way = index >= self.terms.rounds, batch == self.batch
+                return not (spare and under_way) and (last if spare else last + 1 - self.terms.rounds + index) < recent
             instance = int(key[2 if kind in ("own", "to") else 1])
             return instance & ~ROSTER_BIT < self.batch if instance & ROSTER_BIT else instance < recent
 

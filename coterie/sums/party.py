@@ -129,6 +129,8 @@ class SumParty(Lending):
             case Step.WORDS:
                 self.on_words(frame)
             case Step.SET | Step.FINISH:
+                if frame.kind is Step.SET:
+                    self._seen[frame.digest] = frame  # a certificate makes it final, whatever it rests on
                 if not self.store.get(("final", self.round)):
                     self.on_proposal(frame)
             case Step.SHARES:
@@ -168,6 +170,10 @@ class SumParty(Lending):
 
     def resume(self) -> None:
         self.forget()
+        for _, round_ in self.store.keys("checked"):
+            if self.store.get(("checked", round_)) is False:
+                self.dispute(int(round_), self.known(self.row(("final", int(round_)), bytes) or b""))
+                break
         for j in self.everybody:
             for to, frame in self.frames_for(self.instance, j):
                 self.pass_on(frame, to)

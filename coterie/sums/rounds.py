@@ -149,8 +149,8 @@ class Rounds(Dealing):
         if slot & 0xFFFF >= self.terms.slots:
             self.stuck = "the spare slots of this batch are used up"
             return
-        silent = frozenset(self.everybody) - {p.sender for p in promises} - {self.me} if ballot else frozenset()
-        begin = Begin(self.terms.tree(self.me, silent), tuple(promises))
+        silent = frozenset(self.everybody) - {p.sender for p in promises} if ballot else frozenset(self._absent)
+        begin = Begin(self.terms.tree(self.me, silent - {self.me}), tuple(promises))
         self.propose(self.frame(Step.START, self.round, ballot, slot, begin.pack()))
 
     def on_start(self, frame: SumFrame) -> None:

@@ -40,6 +40,8 @@ EVERYDAY = {
     "labels read from the records, unsaid",
     "a range that stretches to the largest value",
     "all agents draw the same noise",
+    "half the noise on sums",
+    "layer 0 of shared noise from the seeds that others hold shares of",
 }
 
 
@@ -77,7 +79,16 @@ def test_half_the_noise_at_epsilon_8_takes_80_transcripts_per_world() -> None:
 def test_the_list() -> None:
     assert len(FAULTS) >= 60
     assert len({f.name for f in FAULTS}) == len(FAULTS)
-    assert {f.check for f in FAULTS} == {*CHECKS, "driver", "wire", "contract", "exchange", "certificate", "loader"}
+    assert {f.check for f in FAULTS} == {
+        *CHECKS,
+        "driver",
+        "wire",
+        "sums",
+        "contract",
+        "exchange",
+        "certificate",
+        "loader",
+    }
     assert {f.name for f in FAULTS} >= EVERYDAY
 
 

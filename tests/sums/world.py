@@ -193,8 +193,10 @@ class World:
         for i, party in enumerate(self.parties):
             for key in self.stores[i].keys("total"):
                 if party is not None and self.stores[i].get(("checked", key[1])) is not False:
-                    total = party.total(int(key[1]))
+                    total, outcome = party.total(int(key[1])), party.outcome(int(key[1]))
                     assert total is not None
+                    assert outcome is not None
+                    assert len(outcome.members) >= self.terms.least, "a sum of fewer than may be summed is open"
                     assert np.array_equal(to_signed(total), self.honest_sum(party, int(key[1])))
 
     @property
