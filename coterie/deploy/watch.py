@@ -58,7 +58,7 @@ class Watch:
             self._again = time.monotonic() + EFFORT * (time.monotonic() - now)
         alive, waiting = self.transport.alive, status.waiting
         if status.phase == MEETING:
-            waiting = tuple(name for name in waiting if not alive[name])
+            waiting = tuple(name for name in waiting if not alive.get(name))
         return {
             **asdict(status), "waiting": waiting, "epsilon": self._priced[1], "party": self.agent.name,
             "pid": os.getpid(), "neighbours": alive, "trouble": self.transport.trouble, "updated": time.time(),

@@ -40,6 +40,9 @@ KEPT = frozenset(
 WAITING = 1000
 """For so many frames that are not here others may wait: liars can name what does not exist."""
 
+EARLY = 16
+"""So many frames for every party wait until this one is ready."""
+
 REMEMBERED = frozenset({Step.PROMISE, Step.VOTE, Step.COMMIT})
 """Frames of others of which the last one is kept, to be shown to a party that comes back."""
 
@@ -70,6 +73,8 @@ class Core(abc.ABC):
         self._queue: deque[SumFrame] = deque()
         self._seen: dict[bytes, SumFrame] = {}
         self._waiting: dict[bytes, list[SumFrame]] = {}
+        self._early: list[SumFrame] = []  # what came before this party was ready
+        self._reached: dict[int, set[bytes]] = {}  # frames that left for a party since it asked what is held from it
         self._stands: set[int] = set()
         self._stood = 0.0  # when enough of them were there
         self._fresh: dict[Key, object] = {}  # rows that go into the next transaction
@@ -125,6 +130,8 @@ class Core(abc.ABC):
             self._queue.append(frame)
         else:
             self._out.append((to, frame))
+            if to in self._reached and frame.sender == self.me:
+                self._reached[to].add(frame.digest)
 
     @property
     def everybody(self) -> range:
@@ -163,6 +170,8 @@ class Core(abc.ABC):
             return
         self._absent.discard(frame.sender)
         if not self.ready and frame.kind not in (Step.ASK, Step.STAND, Step.DONE):
+            if len(self._early) < EARLY * self.terms.parties:
+                self._early.append(frame)
             return  # before it knows that its ledger is no old copy, a party does nothing
         try:
             if frame.kind is Step.FETCH:
@@ -220,7 +229,8 @@ class Core(abc.ABC):
         last = self._told.get((instance, whom))
         if last is None or self.now >= last + self.terms.patience / 8:
             self._told[instance, whom] = self.now
-            again = [own for _, own in self.frames_for(instance, whom)]
+            reached = self._reached.pop(whom, set())  # once: whoever asks again has lost something
+            again = [own for _, own in self.frames_for(instance, whom) if own.digest not in reached]
             for told in self.closing(instance) or again:
                 self.pass_on(told, whom)
 
@@ -250,6 +260,7 @@ class Core(abc.ABC):
         return found if isinstance(found, SumFrame) else None
 
     def _on_ask(self, frame: SumFrame) -> None:
+        self._reached[frame.sender] = set()
         held = [f for kind in REMEMBERED if (f := self._last(frame.sender, kind))]
         self.pass_on(self.frame(Step.STAND, 0, body=pack_frames(held)), frame.sender)
 
@@ -278,6 +289,13 @@ class Core(abc.ABC):
         if not self.ready and not self.refusal and (waited or answers == self.terms.parties - 1):
             self.ready = True
             self.resume()
+            early, self._early = self._early, []
+            self._queue.extend(early)
+
+    @property
+    def met(self) -> frozenset[int]:
+        """Who has said what it holds from this party."""
+        return frozenset(self._stands)
 
     @abc.abstractmethod
     def resume(self) -> None:
