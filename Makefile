@@ -9,7 +9,7 @@ WORKERS ?= 2
 TYPED := tests/conformance tests/problems tests/drivers
 CHECKED := --jaxtyping-packages=coterie.problems,coterie.losses,coterie.drivers,coterie.algorithms,beartype.beartype
 
-.PHONY: run test test-all test-browser test-faults soak audit lint bench bench-peers docs notebook papers papers-quick lock sbom wheel clean
+.PHONY: run test test-all test-browser test-faults test-sums soak audit lint bench bench-peers docs notebook papers papers-quick lock sbom wheel clean
 .DEFAULT_GOAL := run
 
 # nothing is installed but the files whose hashes are in locks/; the project itself is built with what lies there too
@@ -41,7 +41,10 @@ test-browser: $(READY)   ## the report and an agent's live page in a real browse
 test-faults: $(READY)    ## kills, I/O errors, full disks, power cuts; wants root, strace and iproute2, says what it skips
 	@if [ "$$(id -u)" = 0 ] && ! (command -v strace && command -v ip) > /dev/null; then \
 		apt-get install -y --no-install-recommends strace iproute2 || echo "strace or iproute2 could not be installed"; fi
-	$(BIN)/python -m pytest -p no:xdist -m faults -rs tests/faults
+	$(BIN)/python -m pytest -p no:xdist -m "faults and not slow" -rs tests/faults
+
+test-sums: $(READY)      ## twenty parties of a secret sum over mutual TLS, five killed, ten times; about an hour
+	nice -n 5 $(BIN)/python -m pytest -p no:xdist -m "faults and slow" -rs tests/faults/test_sums.py
 
 # the size of a soak: small enough for a coffee; SOAK="--parties 20 --rounds 10000 --kills 40 --floods 30 --reference 800"
 SOAK ?= --parties 5 --rounds 2000 --kills 10 --floods 6

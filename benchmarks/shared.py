@@ -5,10 +5,10 @@
 The first table is the real protocol of all parties in one process, one batch of rounds with all that is dealt for it.
 *Originated* are the bytes of the frames that a party makes, one for many counted once, in the mean of all parties and
 rounds (a leader's part is spread over all, since everybody leads in turn), against what `bytes_per_round` says and
-against 24 d + 200 N. *Sent* is what leaves a party on its connections, on a graph on which packets take the shortest way
-and a packet for many crosses an edge once: own and others'. "Hub" is the middle of a star. Processor time is that of one
-party in a round, ledgers in memory and without a network; the broadcast beside it signs d numbers, and checks and adds
-up what neighbours on the same graph sent.
+against 24 d + 200 N. *Sent* is what leaves a party on its connections, own and others', where packets take the shortest
+way and a packet for many crosses an edge once. "Hub" is the middle of a star. Processor time is that of one party in a
+round, ledgers in memory and without a network; the broadcast beside it signs d numbers, and checks and adds up what
+neighbours on the same graph sent.
 
 With `--processes` the same as deployed parties over mutual TLS on a ring, with ledgers, against the same plan without
 secret sums. `--flower PYTHON` runs Flower's SecAgg primitives with the interpreter of an environment that has flwr.

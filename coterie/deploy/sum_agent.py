@@ -76,6 +76,7 @@ class SumAgent:
         self.pace, self.leaving, self.refused = Pace(), False, 0
         self._carry = party.begin() if ledger.last < 0 else party.unpack(ledger.state() or b"")
         self._told: set[int] = set()  # liars whose evidence is kept
+        self._missing: list[str] = []  # from the last sum
         self._next_look = self._ticked = self._stuck_since = 0.0
         store = LedgerStore(ledger, party.price, lambda: party.pack(self._carry))
         self.sums = SumParty(terms, party.node, keys.frame_key, sealing_key(keys), store)
@@ -144,9 +145,10 @@ class SumAgent:
             raise Disputed(f"round {t}: {error}; no step is taken") from None
         took = round(self.pace.lap(), 6)
         self.note("opened", round=t, seconds=took, parties=len(outcome.members), of=parties, missing=missing)
-        if missing:
+        if missing != self._missing:  # once, not in every round from now on
+            self._missing = missing
             log.info("round %d: the sum of %d of %d parties is opened, without %s", t, len(outcome.members), parties,
-                     ", ".join(missing), extra={"paced": True})  # fmt: skip
+                     ", ".join(missing) or "nobody", extra={"paced": True})  # fmt: skip
         return self.party.told(carry, total, len(outcome.members))
 
     async def _checked(self, t: int) -> Outcome:

@@ -19,6 +19,7 @@ import random
 import sqlite3
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,9 +97,9 @@ def summed_plan(size: Size) -> Plan:
 class Summed:
     """The parties of one agreement, and what happens to them."""
 
-    def __init__(self, size: Size, folder: Path):
+    def __init__(self, size: Size, folder: Path, plan: Plan | None = None):
         self.size, self.random, self.story = size, random.Random(size.seed), Story()
-        self.trial: Trial = make_trial(summed_plan(size), folder)
+        self.trial: Trial = make_trial(plan or summed_plan(size), folder)
         self.sites = {site.name: site for site in self.trial.sites}
         self.tap = folder / "tap"
         self.tap.mkdir()
@@ -119,6 +120,20 @@ class Summed:
             return int(read_status(self.sites[name].state)["round"])
         except (InputError, KeyError):
             return -1
+
+    def speaks(self, name: str, event: str) -> int:
+        """How often an event is in a party's log."""
+        try:
+            return (self.sites[name].state / "log.jsonl").read_text().count(f'"event": "{event}"')
+        except OSError:
+            return 0
+
+    def until(self, condition: Callable[[], bool], seconds: float = 400.0) -> None:
+        """Wait for something."""
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, f"nothing for {seconds:g} s"
+            time.sleep(0.05)
 
     def furthest(self) -> int:
         """How far any has come."""
@@ -310,6 +325,40 @@ def judge(run: Summed) -> list[str]:
     """All that is not as it must be."""
     books, finished = Books(run.trial, run.tap), run.finished()
     return [*run.story.wrong, *totals(books, finished), *charged(books), *shares(books), *models(run.trial, finished)]
+
+
+def apart(books: Books) -> float:
+    """How far models are from a simulation with the same draws, relative to its largest number; all must have answered
+    in every round. The totals must be the same integers: else infinity."""
+    import jax
+
+    from coterie.deploy.noise import noise_scales
+    from coterie.deploy.party import Terms
+    from coterie.drivers.simulate import Run, simulate
+    from coterie.exchange.planned import exchange_of
+
+    trial = books.trial
+    terms = Terms.of(trial.plan)
+    priced, network, grid = terms.priced, terms.network, 2.0**-books.shared.code.fraction_bits
+    sigma = noise_scales(priced.algorithm, priced.cfg, priced.places).T[..., None]
+    drawn = np.zeros((books.rounds, len(books.names), books.shared.size))
+    sums = []
+    for t in range(books.rounds):
+        opened = books.opened(books.names[0], t)
+        assert opened is not None
+        sums.append(opened[1])
+        for node, name in enumerate(books.names):
+            drawn[t, node] = np.sum(books.drawn[name][t, opened[0].slot][1:2], axis=0)
+    exchange = exchange_of(trial.plan, priced.algorithm, network.graph, network.mixing, priced.terms)
+    trace = simulate(
+        priced.algorithm, trial.experiment.layout(books.rounds, priced.shape), [Run(0, priced.cfg, priced.noise)],
+        rounds=books.rounds, replay={"noise": drawn * grid / sigma}, exchange=exchange, record=True,
+    )  # fmt: skip
+    said = np.rint(np.asarray(jax.tree.leaves(trace.messages)[0][0]) / grid).sum(axis=1).astype(np.int64)
+    if not np.array_equal(said, np.array(sums)):
+        return float("inf")
+    found = np.stack([np.load(site.state / "model.npz")["point"] for site in trial.sites])
+    return float(np.abs(found - trace.points[0]).max() / np.abs(trace.points[0]).max())
 
 
 def times(run: Summed) -> dict[str, list[float]]:
