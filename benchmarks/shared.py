@@ -2,7 +2,7 @@
 
     python -m benchmarks.shared [--parties 5 10 20 100] [--dimension 142] [--processes 5 10 20] [--flower PYTHON]
 
-The first table is the real protocol of all parties in one process, one batch of rounds with all that is dealt for it.
+The first table is the real protocol of all parties in one process, with all that is dealt for a batch of rounds.
 *Originated* are the bytes of the frames that a party makes, one for many counted once, in the mean of all parties and
 rounds (a leader's part is spread over all, since everybody leads in turn), against what `bytes_per_round` says and
 against 24 d + 200 N. *Sent* is what leaves a party on its connections, own and others', where packets take the shortest
@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
@@ -55,6 +55,7 @@ from coterie.sums.words import Code
 
 HONEST = {5: 4, 10: 8, 20: 11, 100: 51}  # beyond these: a little more than half
 PACKET = 20  # bytes around a payload on a connection, beside a bit per party
+FEW, SOME = 20, 4  # beyond so many parties only so many rounds are run; what is dealt for a batch is spread as ever
 LATER = 4  # one round in so many is left out of times: connections, compilation
 GRAPHS: dict[str, dict[str, Any]] = {"ring": {}, "regular": {"degree": 4}, "star": {}}
 
@@ -96,7 +97,7 @@ class Town:
         ]  # fmt: skip
         self.packets: list[tuple[int, tuple[int, ...], int]] = []  # from, to, bytes
         self.on_its_way: deque[Outgoing] = deque()
-        self.opened = 0
+        self.dealing = self.rounds = 0  # packets of the dealing, rounds after it
 
     def send(self, sender: int, out: Iterable[Outgoing]) -> None:
         """As `SumAgent` does: a frame to several parties is one packet."""
@@ -108,36 +109,38 @@ class Town:
             self.on_its_way.extend((to, frame) for to in receivers)
 
     def run(self, rounds: int, values: np.ndarray) -> tuple[float, float]:
-        """Open so many sums; processor seconds until the secrets were dealt, and after."""
+        """Open so many sums; processor seconds until the secrets of a batch were dealt, and of a round after it."""
         start = time.process_time()
         for i, party in enumerate(self.parties):
             self.send(i, party.begin(0.0))
-        self._deliver(lambda: self.parties[0].batch >= 0)
-        dealt = time.process_time()
+        self._deliver()
+        assert all(party.batch == 0 for party in self.parties)
+        dealt, self.dealing = time.process_time(), len(self.packets)
         for t in range(rounds):
             for i, party in enumerate(self.parties):
                 self.send(i, party.give_vector(values[i], 0.0))
-            self._deliver(lambda: False)
+            self._deliver()
             outcomes = [party.outcome(t) for party in self.parties]
             assert all(o is not None and o.checked and len(o.members) == len(self.parties) for o in outcomes)
             first = outcomes[0]
             assert first is not None
             error = np.abs(self.terms.code.decode(first.total) - values.sum(0)).max()
             assert error < 2.0**-16 * 12 * (len(self.parties) * float(self.terms.layers.kept(0))) ** 0.5
-        return dealt - start, time.process_time() - dealt
+        self.rounds = rounds
+        return dealt - start, (time.process_time() - dealt) / rounds
 
-    def _deliver(self, until: Callable[[], bool]) -> None:
-        while self.on_its_way and not until():
+    def _deliver(self) -> None:
+        while self.on_its_way:
             to, frame = self.on_its_way.popleft()
             self.send(to, self.parties[to].handle(SumFrame.unpack(frame.pack()), 0.0))
 
     def carried(self, kind: str) -> tuple[np.ndarray, np.ndarray]:
-        """Bytes that leave each party on its connections: its own packets, and those that it hands on."""
+        """Bytes that leave each party on its connections in a round: its own packets, and those that it hands on."""
         n = len(self.parties)
         around = neighbours_of(kind, n)
         own, passed = np.zeros(n), np.zeros(n)
         trees = [_tree(around, i) for i in range(n)]
-        for sender, receivers, size in self.packets:
+        for number, (sender, receivers, size) in enumerate(self.packets):
             parent, edges = trees[sender], set[tuple[int, int]]()
             for to in receivers:
                 at = to
@@ -145,7 +148,8 @@ class Town:
                     edges.add((parent[at], at))
                     at = parent[at]
             for via, _ in edges:
-                (own if via == sender else passed)[via] += size + PACKET + self.terms.bitmap
+                whole = size + PACKET + self.terms.bitmap
+                (own if via == sender else passed)[via] += whole / (BATCH if number < self.dealing else self.rounds)
         return own, passed
 
 
@@ -182,22 +186,22 @@ def in_one_process(counts: list[int], size: int) -> list[dict[str, float]]:
     for n in counts:
         values = np.random.default_rng(0).uniform(-1, 1, (n, size))
         town = Town(n, size)
-        dealing, rounds = town.run(BATCH, values)
-        plain = broadcast(town, values, BATCH)
+        dealing, each = town.run(BATCH if n <= FEW else SOME, values)
+        plain = broadcast(town, values, town.rounds) / town.rounds
         made = np.zeros(n)
-        for sender, _, length in town.packets:
-            made[sender] += length
+        for number, (sender, _, length) in enumerate(town.packets):
+            made[sender] += length / (BATCH if number < town.dealing else town.rounds)
         facts: dict[str, float] = {
             "parties": n, "honest": n - town.terms.colluders, "threshold": town.terms.threshold,
-            "originated": made.mean() / BATCH, "most": made.max() / BATCH,
+            "originated": made.mean(),
             "formula": bytes_per_round(sum_terms(n), size), "limit": 24 * size + 200 * n,
-            "ms": 1e3 * (dealing + rounds) / n / BATCH, "of it dealing": 1e3 * dealing / n / BATCH,
-            "broadcast ms": 1e3 * plain / n / BATCH,
+            "ms": 1e3 * (dealing / BATCH + each) / n, "of it dealing": 1e3 * dealing / n / BATCH,
+            "broadcast ms": 1e3 * plain / n,
         }  # fmt: skip
         for kind in GRAPHS:
             if kind == "regular" and n < 6:
                 continue
-            own, passed = (x / BATCH for x in town.carried(kind))
+            own, passed = town.carried(kind)
             facts |= {f"{kind} own": own.mean(), f"{kind} relayed": passed.mean()}
             if kind == "star":
                 facts["hub"] = own[0] + passed[0]

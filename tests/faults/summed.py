@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from coterie.cli import main
+from coterie.deploy.agent import MEETING
 from coterie.deploy.kept import read_value
 from coterie.deploy.ledger import read
 from coterie.deploy.trial import Trial, make_trial, start_agent
@@ -56,7 +57,7 @@ class Size:
     kills: int = 5
     back: float = 0.6  # the part of the killed that come back
     graph: str = "regular"
-    deadline: float = 30.0
+    deadline: float = 60.0
     seed: int = 0
 
 
@@ -66,6 +67,7 @@ class Story:
 
     kills: list[tuple[str, float, int]] = field(default_factory=list)  # who, when, in which round it was then
     back: list[tuple[str, float]] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)  # back when all others were done and gone: they can open nothing more
     codes: dict[str, int] = field(default_factory=dict)
     samples: list[dict[str, Any]] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -121,6 +123,13 @@ class Summed:
         except (InputError, KeyError):
             return -1
 
+    def phase(self, name: str) -> str:
+        """What a party says that it does."""
+        try:
+            return str(read_status(self.sites[name].state)["phase"])
+        except (InputError, KeyError):
+            return ""
+
     def speaks(self, name: str, event: str) -> int:
         """How often an event is in a party's log."""
         try:
@@ -166,6 +175,7 @@ class Summed:
                 if now >= looked + sample:
                     looked = now
                     self.look()
+                self._send_home()
                 if self._broken() or now >= until:
                     break
                 time.sleep(0.1)
@@ -174,9 +184,19 @@ class Summed:
                 process.kill()
                 process.wait()
         story.codes = {name: process.returncode for name, process in self.processes.items()}
-        gone = {name for name, _, _ in story.kills} - {name for name, _ in story.back}
+        gone = {name for name, _, _ in story.kills} - ({name for name, _ in story.back} - set(story.late))
         story.wrong += [f"{n} ended with exit code {c}" for n, c in story.codes.items() if c and n not in gone]
         return story
+
+    def _send_home(self) -> None:
+        """End those that came back after everybody else was done: nobody is left to tell them how it ended."""
+        running = {name for name, process in self.processes.items() if process.poll() is None}
+        if running and running <= {name for name, _ in self.story.back}:
+            if all(self.phase(name) == MEETING for name in running):
+                for name in running:
+                    self.story.late.append(name)
+                    self.processes[name].kill()
+                    self.processes[name].wait()
 
     def look(self) -> None:
         """Memory, descriptors and disk of everybody."""
@@ -380,5 +400,12 @@ if __name__ == "__main__":
     run = Summed(Size(**{k: v for k, v in options.items() if k != "folder"}), options["folder"])
     story = run.run()
     wrong = judge(run) if run.finished() else story.wrong
-    facts = {"kills": story.kills, "back": story.back, "codes": story.codes, "wrong": wrong, "seconds": times(run)}
+    facts = {
+        "kills": story.kills,
+        "back": story.back,
+        "late": story.late,
+        "codes": story.codes,
+        "wrong": wrong,
+        "seconds": times(run),
+    }
     print(json.dumps(facts, indent=1))
