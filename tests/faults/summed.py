@@ -191,12 +191,12 @@ class Summed:
     def _send_home(self) -> None:
         """End those that came back after everybody else was done: nobody is left to tell them how it ended."""
         running = {name for name, process in self.processes.items() if process.poll() is None}
-        if running and running <= {name for name, _ in self.story.back}:
-            if all(self.phase(name) == MEETING for name in running):
-                for name in running:
-                    self.story.late.append(name)
-                    self.processes[name].kill()
-                    self.processes[name].wait()
+        alone = running <= {name for name, _ in self.story.back}
+        if alone and all(self.phase(name) == MEETING for name in running):
+            for name in running:
+                self.story.late.append(name)
+                self.processes[name].kill()
+                self.processes[name].wait()
 
     def look(self) -> None:
         """Memory, descriptors and disk of everybody."""
