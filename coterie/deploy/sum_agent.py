@@ -143,6 +143,7 @@ class SumAgent:
             total = self.sums.terms.code.decode(outcome.total)
         except Refused as error:
             raise Disputed(f"round {t}: {error}; no step is taken") from None
+        self.sums.finished.clear()  # the ledger has them
         took = round(self.pace.lap(), 6)
         self.note("opened", round=t, seconds=took, parties=len(outcome.members), of=parties, missing=missing)
         if missing != self._missing:  # once, not in every round from now on

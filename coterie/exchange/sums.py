@@ -197,7 +197,7 @@ def bytes_per_round(terms: SumTerms, size: int, rounds: int = BATCH) -> float:
     attempts at once. What a party passes on for others comes on top.
 
     >>> round(bytes_per_round(SumTerms(FixedPoint(parties=20), honest=11, threshold=15, shared=True), 142))
-    4855
+    5856
     """
     n, t, bits = terms.parties, terms.quorum, (terms.parties + 7) // 8
     slots, kinds = rounds + spares_for(n), len(terms.parts) + 1

@@ -50,7 +50,8 @@ class Dealing(Agreeing):
         if known is None:
             frame = self.row(("roster", batch), SumFrame)
             assert frame is not None
-            known = self._rosters[batch] = Roster.read(frame.body, self.terms)
+            known = Roster.read(frame.body, self.terms)
+            self._rosters = {batch: known}  # one: it holds everybody's HELD
         return known
 
     def members(self) -> tuple[int, ...]:

@@ -381,6 +381,26 @@ def apart(books: Books) -> float:
     return float(np.abs(found - trace.points[0]).max() / np.abs(trace.points[0]).max())
 
 
+def growth(run: Summed) -> dict[str, float]:
+    """Memory early and late, and what the ledger keeps of a round, at parties that were never killed; the median."""
+    killed = {name for name, _, _ in run.story.kills}
+    out: dict[str, list[float]] = {}
+    for name, site in run.sites.items():
+        if name in killed:
+            continue
+        mine = [s for s in run.story.samples if s["name"] == name and s["round"] >= 0]
+        for word, part in (("early", 0.15), ("late", 0.95)):
+            near = min(mine, key=lambda s: abs(s["round"] - part * run.size.rounds))
+            for key in ("rss", "fds"):
+                out.setdefault(f"{key} {word}", []).append(near[key])
+        with contextlib.closing(sqlite3.connect(f"file:{site.state / 'ledger.db'}?mode=ro", uri=True)) as db:
+            for kind, size in db.execute("SELECT kind, sum(length(value) + length(key)) FROM kept GROUP BY kind"):
+                out.setdefault(f"kept bytes per round: {kind}", []).append(size / run.size.rounds)
+        disk = sum(p.stat().st_size for p in site.state.glob("ledger.db*"))
+        out.setdefault("ledger bytes per round", []).append(disk / run.size.rounds)
+    return {key: float(np.median(values)) for key, values in out.items()}
+
+
 def times(run: Summed) -> dict[str, list[float]]:
     """Seconds that each round took, by party."""
     out: dict[str, list[float]] = {}
@@ -408,4 +428,5 @@ if __name__ == "__main__":
         "wrong": wrong,
         "seconds": times(run),
     }
-    print(json.dumps(facts, indent=1))
+    facts["growth"] = growth(run)
+    print(json.dumps(facts))
