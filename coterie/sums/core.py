@@ -212,6 +212,10 @@ class Core(abc.ABC):
         """Hand a frame to the part that it is for."""
 
     @abc.abstractmethod
+    def forgotten(self, instance: int) -> bool:
+        """Whether own frames of an instance may be erased: it was over long ago."""
+
+    @abc.abstractmethod
     def closing(self, instance: int) -> list[SumFrame]:
         """The frames that tell a late party how an instance ended."""
 
@@ -271,6 +275,8 @@ class Core(abc.ABC):
             if held.sender != self.me:
                 raise BadSumFrame("a stand shows frames of others")
             mine = self.own(held.kind, held.round, held.ballot, held.slot)
+            if mine is None and self.forgotten(held.round):
+                continue  # erased, since a ledger that is so far on knew all that was said then
             if mine is None or mine.digest != held.digest:
                 self.refusal = (
                     f"party {frame.sender} holds a {held.kind.name} of round {held.round} that this ledger does not "

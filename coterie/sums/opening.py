@@ -249,6 +249,11 @@ class Opening(Rounds):
         gone += [("shares", slot, owner) for slot in slots for owner in self.everybody]
         return gone
 
+    def forgotten(self, instance: int) -> bool:
+        if instance & ROSTER_BIT:
+            return instance & ~ROSTER_BIT < self.batch
+        return instance < self.round - RECENT
+
     def outdated(self) -> list[Key]:
         """Rows of rounds and batches that are over, but for what tells a late party how they ended."""
         first, recent = self.batch * self.terms.rounds, self.round - RECENT
@@ -259,8 +264,7 @@ class Opening(Rounds):
             if kind in BY_SLOT:
                 batch, index = int(key[1]) >> 16, int(key[1]) & 0xFFFF
                 return batch < self.batch or index < min(recent - first, self.terms.rounds)
-            instance = int(key[2 if kind in ("own", "to") else 1])
-            return instance & ~ROSTER_BIT < self.batch if instance & ROSTER_BIT else instance < recent
+            return self.forgotten(int(key[2 if kind in ("own", "to") else 1]))
 
         return [key for kind in (*BY_INSTANCE, *BY_SLOT, *BY_BATCH) for key in self.store.keys(kind) if over(kind, key)]
 
