@@ -80,7 +80,7 @@ class Core(abc.ABC):
         self._fresh: dict[Key, object] = {}  # rows that go into the next transaction
         self._told: dict[tuple[int, int], float] = {}
         self._ahead: int | None = None  # who knows more than this party
-        self._absent: set[int] = set()  # who was left out of the last sum, and has not been heard since
+        self._absent: set[int] = set()  # left out of the last sum or without a vote in it, and not heard since
         self.ready = terms.threshold <= 1
 
     # -- the ledger ----------------------------------------------------------------------------------------------------

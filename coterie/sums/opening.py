@@ -184,7 +184,7 @@ class Opening(Rounds):
         members = Answered.read(value.body, self.terms).members
         self.commit(puts, erase=[*self.settled(value), *self.outdated()])
         self.finished.append(Outcome(round_, members, total, checked))
-        self._absent = set(self.everybody) - set(members)
+        self._absent = set(self.everybody) - (set(members) & set(self.signed_functionals(value)))
         self.vector = None
         if checked is False:
             self.dispute(round_, value)
