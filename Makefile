@@ -45,7 +45,10 @@ test-browser: $(READY)   ## the report and an agent's live page in a real browse
 test-faults: $(READY)    ## kills, I/O errors, full disks, power cuts; wants root, strace and iproute2, says what it skips
 	@if [ "$$(id -u)" = 0 ] && ! (command -v strace && command -v ip) > /dev/null; then \
 		apt-get install -y --no-install-recommends strace iproute2 || echo "strace or iproute2 could not be installed"; fi
-	$(BIN)/python -m pytest -p no:xdist -m faults -rs tests/faults
+	$(BIN)/python -m pytest -p no:xdist -m "faults and not slow" -rs tests/faults
+
+test-sums: $(READY)      ## twenty parties of a secret sum over mutual TLS, five killed, ten times; about an hour
+	nice -n 5 $(BIN)/python -m pytest -p no:xdist -m "faults and slow" -rs tests/faults/test_sums.py
 
 test-sums: $(READY)      ## deaths at every step of secret sums, singly and in pairs, of 5 and 8; a thousand lies: an hour on one core
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/sums

@@ -37,6 +37,7 @@ for_owner = logging.getLogger("coterie.deploy.records")  # what depends on the r
 WORDS: dict[str, tuple[int, str]] = {
     "start": (logging.INFO, "all neighbours are met: the first of %(rounds)d rounds begins"),
     "resume": (logging.INFO, "goes on after round %(round)d, whose message is offered again"),
+    "joined": (logging.INFO, "enough of the others are met: goes on with round %(round)d of %(rounds)d"),
     "compiling": (logging.INFO, "compiles its program; an agent keeps none from earlier starts"),
     "sent": (logging.DEBUG, "round %(round)d is sent, %(seconds).3f s after the one before"),
     "late": (logging.WARNING, "round %(round)d goes on without %(parties)s"),

@@ -83,6 +83,7 @@ class Sharing:
             spares=spares_for(parties),
             attempts=ATTEMPTS,
             patience=agreement.deploy.deadline,
+            last=len(self.variances),
             otherwise={t: made[v] for t, v in enumerate(self.variances) if v != usual},
         )
 

@@ -76,6 +76,7 @@ class SumAgent:
         self.pace, self.leaving, self.refused = Pace(), False, 0
         self._carry = party.begin() if ledger.last < 0 else party.unpack(ledger.state() or b"")
         self._told: set[int] = set()  # liars whose evidence is kept
+        self._missing: list[str] = []  # from the last sum
         self._next_look = self._ticked = self._stuck_since = 0.0
         store = LedgerStore(ledger, party.price, lambda: party.pack(self._carry))
         self.sums = SumParty(terms, party.node, keys.frame_key, sealing_key(keys), store)
@@ -96,9 +97,7 @@ class SumAgent:
 
     async def _take_part(self, save: Callable[[np.ndarray], None], saved: np.ndarray | None) -> np.ndarray:
         await self.transport.start()
-        self.status.phase = MEETING
-        self._send(self.sums.begin(time.monotonic()))
-        self.note("resume" if self.ledger.last >= 0 else "start", rounds=self.rounds)
+        await self._meet()
         self.pace.begin()
         if saved is None or self.sums.outcome(self.rounds - 1) is None:
             for t in range(max(int(self._carry.when), 0), self.rounds):
@@ -107,6 +106,13 @@ class SumAgent:
             save(saved)
         await self._leave()
         return saved
+
+    async def _meet(self) -> None:
+        """Ask the others what they hold from this party, and wait for enough answers."""
+        self.status.phase, t = MEETING, self.sums.round
+        self._send(self.sums.begin(time.monotonic()))
+        await self._within(lambda: self.sums.ready, self.deploy.patience, "no answers from enough parties")
+        self.note("joined", round=t, rounds=self.rounds)
 
     async def _round(self, t: int) -> None:
         self.agreement.check_date()
@@ -122,7 +128,7 @@ class SumAgent:
             if self.deploy.tick:  # a vector is offered at fixed times, whatever the computation took
                 await self._rest()
             self._send(self.sums.give_vector(carry.value, time.monotonic()))
-        await self._within(lambda: self.sums.outcome(t) is not None, self.deploy.patience, t)
+        await self._within(lambda: self.sums.outcome(t) is not None, self.deploy.patience, f"round {t}: no sum")
         self._carry = self._take(t, carry, await self._checked(t))
         self.status.round, self.status.waiting = t + 1, ()
 
@@ -137,11 +143,13 @@ class SumAgent:
             total = self.sums.terms.code.decode(outcome.total)
         except Refused as error:
             raise Disputed(f"round {t}: {error}; no step is taken") from None
+        self.sums.finished.clear()  # the ledger has them
         took = round(self.pace.lap(), 6)
         self.note("opened", round=t, seconds=took, parties=len(outcome.members), of=parties, missing=missing)
-        if missing:
+        if missing != self._missing:  # once, not in every round from now on
+            self._missing = missing
             log.info("round %d: the sum of %d of %d parties is opened, without %s", t, len(outcome.members), parties,
-                     ", ".join(missing), extra={"paced": True})  # fmt: skip
+                     ", ".join(missing) or "nobody", extra={"paced": True})  # fmt: skip
         return self.party.told(carry, total, len(outcome.members))
 
     async def _checked(self, t: int) -> Outcome:
@@ -173,14 +181,14 @@ class SumAgent:
             again = time.monotonic() + 2.0
             self._send(self.sums.say_done(time.monotonic()))  # it may have been lost, or somebody has just come back
         if missing := others - self.sums.done:
-            self.note("left", missing=self._names(missing))
+            self.note("left", missing=list(self._names(missing)))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.transport.flush(), GRACE)
         self.status.phase, self.status.waiting = "done", ()
 
     # -- frames in, frames out -----------------------------------------------------------------------------------------
 
-    async def _within(self, ready: Callable[[], bool], patience: float, t: int) -> None:
+    async def _within(self, ready: Callable[[], bool], patience: float, lack: str) -> None:
         """Wait for something, and give up if nothing comes of it."""
         until = time.monotonic() + patience
         await self._answer_until(lambda: ready() or time.monotonic() >= until)
@@ -188,7 +196,7 @@ class SumAgent:
             trouble = self.transport.trouble
             why = "".join(f"; {name}: {text}" for name, text in trouble.items())
             stuck = f"; {self.sums.stuck}: a person is needed" if self.sums.stuck else ""
-            raise GaveUp(f"round {t}: no sum for {patience:g} s (deploy.patience){why}{stuck}")
+            raise GaveUp(f"{lack} for {patience:g} s (deploy.patience){why}{stuck}")
 
     async def _answer_until(self, ready: Callable[[], bool], wakes: asyncio.Future | None = None) -> None:
         """Answer whatever arrives, and look at the deadlines, until something is so."""
@@ -250,7 +258,10 @@ class SumAgent:
 
     def _awaited(self) -> tuple[str, ...]:
         """Who holds this party up, as far as it can tell: those that it cannot reach; else the leader of the round."""
-        apart = {p.node for p in self.agreement.parties} - self.transport.reachable - {self.party.node}
+        others = {p.node for p in self.agreement.parties} - {self.party.node}
+        if self.status.phase == MEETING:
+            return self._names(others - self.sums.met)
+        apart = others - self.transport.reachable
         leader = self.sums.terms.leader(self.sums.instance, self.sums.promised())
         return self._names(apart or ({leader} - {self.party.node}))
 

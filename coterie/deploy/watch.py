@@ -58,7 +58,7 @@ class Watch:
             self._again = time.monotonic() + EFFORT * (time.monotonic() - now)
         alive, waiting = self.transport.alive, status.waiting
         if status.phase == MEETING:
-            waiting = tuple(name for name in waiting if not alive[name])
+            waiting = tuple(name for name in waiting if not alive.get(name))
         return {
             **asdict(status), "waiting": waiting, "epsilon": self._priced[1], "party": self.agent.name,
             "pid": os.getpid(), "neighbours": alive, "trouble": self.transport.trouble, "updated": time.time(),
@@ -121,6 +121,8 @@ class Watch:
             return f"leaves when it has waited for {agent.deploy.deadline:g} s (deploy.deadline)"
         if agent.reuse and agent.status.phase != MEETING:
             return f"goes on without it after {agent.deploy.deadline:g} s (deploy.deadline)"
+        if isinstance(agent, SumAgent) and (most := agent.sums.terms.dropouts) and agent.status.phase != MEETING:
+            return f"goes on without up to {most} parties within {agent.deploy.deadline:g} s (deploy.deadline)"
         return f"gives up after {agent.deploy.patience:g} s (deploy.patience)"
 
     def tell_refusals(self) -> None:

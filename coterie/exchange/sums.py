@@ -32,6 +32,7 @@ from coterie.errors import InputError
 from coterie.exchange.fixed_point import FixedPoint, Words
 from coterie.exchange.statement import Claim, Statement
 from coterie.exchange.wire import Kind, Rejected
+from coterie.sums.terms import BATCH, spares_for
 
 __all__ = ["Aborted", "Kept", "Member", "Opened", "SumPart", "SumTerms", "bytes_per_round"]
 
@@ -189,17 +190,17 @@ class SumTerms:
         return Statement(kind, c, 0.0, sums, cost, tuple(assumptions), claim)
 
 
-def bytes_per_round(terms: SumTerms, size: int, rounds: int = 24, spares: int = 4) -> float:
+def bytes_per_round(terms: SumTerms, size: int, rounds: int = BATCH) -> float:
     """Mean bytes that a deployed party makes in a round for a sum of `size` numbers, a leader's part spread over all.
 
-    Frames have 112 bytes of header and signature. Secrets are dealt ahead for `rounds` rounds and `spares` further
+    Frames have 112 bytes of header and signature. Secrets are dealt ahead for `rounds` rounds and `spares_for` further
     attempts at once. What a party passes on for others comes on top.
 
     >>> round(bytes_per_round(SumTerms(FixedPoint(parties=20), honest=11, threshold=15, shared=True), 142))
-    4855
+    5856
     """
     n, t, bits = terms.parties, terms.quorum, (terms.parties + 7) // 8
-    slots, kinds = rounds + spares, len(terms.parts) + 1
+    slots, kinds = rounds + spares_for(n), len(terms.parts) + 1
     batch = 144 + 112 + 32 + 64 * slots + 32 * n + (n - 1) * (128 + 17 * kinds * slots) + 112 + 32 * n
     roster = 112 + 4 + bits + 32 * n + n * (116 + 32 * n) + 144 + bits + 80 * t + 160 * (n - 1)
     each = (176 + 176 + bits + 8 * size + 160 + 144 + 17 * n) * (n - 1) / n  # a leader sends nothing to itself

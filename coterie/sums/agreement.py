@@ -223,7 +223,7 @@ class Agreeing(Core):
         if len(promises) < terms.threshold:
             return
         self._enough.setdefault(("promises", ballot), self.now)
-        if len(promises) < terms.parties and not late:
+        if not late and not {p.sender for p in promises} >= set(self.everybody) - self._absent:
             return
         fine, value = self.basis(promises, instance, ballot)
         if not fine:
@@ -349,5 +349,10 @@ class Agreeing(Core):
             if self.now >= self._enough.get(("votes", vote.ballot), self.now) + wait:
                 self.count(vote.ballot, self.known(vote.body[:HASH]), late=True)
         waiting = instance == self.instance and not self.store.get(("final", instance))
-        if waiting and self.now >= self.entered + self.terms.deadline(ballot):
+        gone = self.terms.leader(instance, ballot) in self._absent and self.has_waited()
+        if waiting and (gone or self.now >= self.entered + self.terms.deadline(ballot)):
             self.promise(ballot + 1)
+
+    def has_waited(self) -> bool:
+        """Whether those who were away had a moment to come back: nobody waits for them for longer."""
+        return self.now >= self.entered + self.terms.deadline(self.promised()) / 16

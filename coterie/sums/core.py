@@ -40,6 +40,9 @@ KEPT = frozenset(
 WAITING = 1000
 """For so many frames that are not here others may wait: liars can name what does not exist."""
 
+EARLY = 16
+"""So many frames for every party wait until this one is ready."""
+
 REMEMBERED = frozenset({Step.PROMISE, Step.VOTE, Step.COMMIT})
 """Frames of others of which the last one is kept, to be shown to a party that comes back."""
 
@@ -70,12 +73,14 @@ class Core(abc.ABC):
         self._queue: deque[SumFrame] = deque()
         self._seen: dict[bytes, SumFrame] = {}
         self._waiting: dict[bytes, list[SumFrame]] = {}
+        self._early: list[SumFrame] = []  # what came before this party was ready
+        self._reached: dict[int, set[bytes]] = {}  # frames that left for a party since it asked what is held from it
         self._stands: set[int] = set()
         self._stood = 0.0  # when enough of them were there
         self._fresh: dict[Key, object] = {}  # rows that go into the next transaction
         self._told: dict[tuple[int, int], float] = {}
         self._ahead: int | None = None  # who knows more than this party
-        self._absent: set[int] = set()  # who was left out of the last sum, and has not been heard since
+        self._absent: set[int] = set()  # left out of the last sum or without a vote in it, and not heard since
         self.ready = terms.threshold <= 1
 
     # -- the ledger ----------------------------------------------------------------------------------------------------
@@ -125,6 +130,8 @@ class Core(abc.ABC):
             self._queue.append(frame)
         else:
             self._out.append((to, frame))
+            if to in self._reached and frame.sender == self.me:
+                self._reached[to].add(frame.digest)
 
     @property
     def everybody(self) -> range:
@@ -163,6 +170,8 @@ class Core(abc.ABC):
             return
         self._absent.discard(frame.sender)
         if not self.ready and frame.kind not in (Step.ASK, Step.STAND, Step.DONE):
+            if len(self._early) < EARLY * self.terms.parties:
+                self._early.append(frame)
             return  # before it knows that its ledger is no old copy, a party does nothing
         try:
             if frame.kind is Step.FETCH:
@@ -207,6 +216,10 @@ class Core(abc.ABC):
         """Hand a frame to the part that it is for."""
 
     @abc.abstractmethod
+    def forgotten(self, instance: int) -> bool:
+        """Whether own frames of an instance may be erased: it was over long ago."""
+
+    @abc.abstractmethod
     def closing(self, instance: int) -> list[SumFrame]:
         """The frames that tell a late party how an instance ended."""
 
@@ -224,7 +237,8 @@ class Core(abc.ABC):
         last = self._told.get((instance, whom))
         if last is None or self.now >= last + self.terms.patience / 8:
             self._told[instance, whom] = self.now
-            again = [own for _, own in self.frames_for(instance, whom)]
+            reached = self._reached.pop(whom, set())  # once: whoever asks again has lost something
+            again = [own for _, own in self.frames_for(instance, whom) if own.digest not in reached]
             for told in self.closing(instance) or again:
                 self.pass_on(told, whom)
 
@@ -259,6 +273,7 @@ class Core(abc.ABC):
         return found if isinstance(found, SumFrame) else None
 
     def _on_ask(self, frame: SumFrame) -> None:
+        self._reached[frame.sender] = set()
         held = [f for kind in REMEMBERED if (f := self._last(frame.sender, kind))]
         self.pass_on(self.frame(Step.STAND, 0, body=pack_frames(held)), frame.sender)
 
@@ -269,8 +284,8 @@ class Core(abc.ABC):
             if held.sender != self.me:
                 raise BadSumFrame("a stand shows frames of others")
             mine = self.own(held.kind, held.round, held.ballot, held.slot)
-            if mine is None and self.over(held.round):
-                continue  # said before that was settled here, so this ledger is later; its rows may be erased
+            if mine is None and self.forgotten(held.round):
+                continue  # erased, since a ledger that is so far on knew all that was said then
             if mine is None or mine.digest != held.digest:
                 self.refusal = (
                     f"party {frame.sender} holds a {held.kind.name} of round {held.round} that this ledger does not "
@@ -290,6 +305,13 @@ class Core(abc.ABC):
         if not self.ready and not self.refusal and (waited or answers == self.terms.parties - 1):
             self.ready = True
             self.resume()
+            early, self._early = self._early, []
+            self._queue.extend(early)
+
+    @property
+    def met(self) -> frozenset[int]:
+        """Who has said what it holds from this party."""
+        return frozenset(self._stands)
 
     @abc.abstractmethod
     def resume(self) -> None:

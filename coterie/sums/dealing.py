@@ -50,7 +50,8 @@ class Dealing(Agreeing):
         if known is None:
             frame = self.row(("roster", batch), SumFrame)
             assert frame is not None
-            known = self._rosters[batch] = Roster.read(frame.body, self.terms)
+            known = Roster.read(frame.body, self.terms)
+            self._rosters = {batch: known}  # one: it holds everybody's HELD
         return known
 
     def members(self) -> tuple[int, ...]:
@@ -70,9 +71,9 @@ class Dealing(Agreeing):
     # -- KEYS, DEAL, ENVELOPE, HELD ------------------------------------------------------------------------------------
 
     def begin_batch(self) -> None:
-        """Announce a fresh key for the batch that is needed."""
+        """Announce a fresh key for the batch that is needed, if one is."""
         instance = ROSTER_BIT | self.coming
-        if self.own(Step.KEYS, instance, 0, NO_SLOT) is None:
+        if self.coming * self.terms.rounds < self.terms.last and self.own(Step.KEYS, instance, 0, NO_SLOT) is None:
             key = X25519PrivateKey.generate()
             frame = self.frame(Step.KEYS, instance, 0, NO_SLOT, key.public_key().public_bytes_raw())
             self.commit({("batch key", self.coming): key.private_bytes_raw()}, self.to_all(frame))

@@ -184,7 +184,7 @@ class Opening(Rounds):
         members = Answered.read(value.body, self.terms).members
         self.commit(puts, erase=[*self.settled(value), *self.outdated()])
         self.finished.append(Outcome(round_, members, total, checked))
-        self._absent = set(self.members()) - set(members)
+        self._absent = set(self.everybody) - (set(members) & set(self.signed_functionals(value)))
         self.vector = None
         if checked is False:
             self.dispute(round_, value)
@@ -249,6 +249,11 @@ class Opening(Rounds):
         gone += [("shares", slot, owner) for slot in slots for owner in self.everybody]
         return gone
 
+    def forgotten(self, instance: int) -> bool:
+        if instance & ROSTER_BIT:
+            return instance & ~ROSTER_BIT < self.batch
+        return instance < self.round - RECENT
+
     def outdated(self) -> list[Key]:
         """Rows of rounds and batches that are over, but for what tells a late party how they ended."""
         recent = self.round - RECENT
@@ -261,8 +266,7 @@ class Opening(Rounds):
                 last = (batch + 1) * self.terms.rounds - 1  # spares may have served the last round of their batch
                 spare, under_way = index >= self.terms.rounds, batch == self.batch
                 return not (spare and under_way) and (last if spare else last + 1 - self.terms.rounds + index) < recent
-            instance = int(key[2 if kind in ("own", "to") else 1])
-            return instance & ~ROSTER_BIT < self.batch if instance & ROSTER_BIT else instance < recent
+            return self.forgotten(int(key[2 if kind in ("own", "to") else 1]))
 
         return [key for kind in (*BY_INSTANCE, *BY_SLOT, *BY_BATCH) for key in self.store.keys(kind) if over(kind, key)]
 

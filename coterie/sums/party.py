@@ -160,6 +160,7 @@ class SumParty(Lending):
     def next_instance(self) -> None:
         """A round or a roster is settled."""
         self.forget()
+        self._reached.clear()
         self._seen = {name: frame for name, frame in self._seen.items() if not self.over(frame.round)}
         if self._ahead is not None:
             self.ask_how_it_ended(self.instance, self._ahead)

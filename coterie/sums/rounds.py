@@ -149,8 +149,9 @@ class Rounds(Dealing):
         if slot & 0xFFFF >= self.terms.slots:
             self.stuck = "the spare slots of this batch are used up"
             return
-        silent = frozenset(self.everybody) - {p.sender for p in promises} if ballot else frozenset(self._absent)
-        begin = Begin(self.terms.tree(self.me, silent - {self.me}), tuple(promises))
+        here = {p.sender for p in promises} if ballot else set(self.everybody) - self._absent
+        silent = frozenset(self.everybody) - here - {self.me}
+        begin = Begin(self.terms.tree(self.me, silent), tuple(promises))
         self.propose(self.frame(Step.START, self.round, ballot, slot, begin.pack()))
 
     def on_start(self, frame: SumFrame) -> None:
@@ -325,17 +326,13 @@ class Rounds(Dealing):
         chosen, total, members = self.disjoint(start, roster & set(commits))
         if len(members) < self.terms.least:
             return
-        if not (late or members == roster or (members >= roster - self._absent and self._has_waited())):
+        if not (late or members == roster or (members >= roster - self._absent and self.has_waited())):
             return
         listed = tuple(sorted(members))
         pairs = tuple((commits[i].body[HASH:], commits[i].signature) for i in listed)
         body = Answered(start.digest, listed, pairs, total).pack(self.terms)
         frame = self.frame(Step.SET, start.round, start.ballot, start.slot, body)
         self.commit({("added", start.slot): tuple(chosen)}, self.to_all(frame))
-
-    def _has_waited(self) -> bool:
-        """Whether those who were away had a moment to come back: nobody waits for them for longer."""
-        return self.now >= self.entered + self.terms.deadline(self.promised()) / 16
 
     def check_set(self, frame: SumFrame) -> bool:
         """Whether a SET follows from its START and every member signed its commitment."""

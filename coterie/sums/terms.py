@@ -31,8 +31,9 @@ def least_threshold(parties: int, colluders: int) -> int:
 
 
 def spares_for(parties: int) -> int:
-    """Further attempts for which secrets are dealt with those of `BATCH` rounds: as many as the bytes allow."""
-    return 24 if parties <= 10 else 16 if parties <= 20 else 8
+    """Further attempts for which secrets are dealt with those of `BATCH` rounds: as many as 24 d + 200 N bytes allow
+    for d = 142 numbers, whatever the number of colluders."""
+    return 24 if parties <= 10 else 16 if parties <= 33 else 10 if parties <= 66 else 5
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class SharedTerms:
 
     A batch of secrets serves `rounds` rounds and `spares` further attempts; a round may use `attempts` slots.
     `patience` is the deadline of a round's first ballot; those of later ballots grow in proportion.
+    `last`: so many rounds there are in all, and no secrets are dealt for more.
     """
 
     plan: bytes
@@ -59,6 +61,7 @@ class SharedTerms:
     spares: int = 4
     attempts: int = 4
     patience: float = 8.0
+    last: int = ROSTER_BIT
     otherwise: Mapping[int, Layers] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

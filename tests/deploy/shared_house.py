@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.deploy.agreement import read_agreement
+from coterie.deploy.journal import WORDS
 from coterie.deploy.keys import load_party
 from coterie.deploy.ledger import DurableLedger
 from coterie.deploy.noise import SystemSource
@@ -127,7 +128,12 @@ class SharedHouse:
         post = MemoryPost(
             setting.agreement, name, setting.keys[name], largest=shared.longest, timing=FAST, network=self.network
         )
-        note = lambda event, **facts: self.notes.append((name, event, facts))  # noqa: E731
+
+        def note(event: str, **facts: Any) -> None:
+            self.notes.append((name, event, facts))
+            if event in WORDS:  # all that its words need is there
+                assert WORDS[event][1] % facts
+
         made = SumAgent(
             setting.agreement, setting.keys[name], setting.parties[name], ledger, post, shared, SystemSource(), note,
             lambda *said: self.evidence.append(said),

@@ -77,6 +77,23 @@ def test_nobody_may_be_missing() -> None:
     assert world.live[0].finished[0].members == (0, 1, 2, 3)
 
 
+def test_a_party_comes_back_after_rounds_whose_frames_it_has_erased() -> None:
+    """Leaders hold its votes of long ago, which say nothing about its ledger; a newer one does."""
+    world = World(terms_of(5, 1, rounds=8))
+    assert world.run(lambda w: w.at(6))
+    old = world.stores[3].copy()
+    assert world.run(lambda w: w.at(7))
+    world.kill(3)
+    world.start(3)
+    assert world.run(lambda w: w.at(9))
+    assert world.parties[3] is not None
+    assert not world.parties[3].refusal
+    world.kill(3)
+    world.stores[3] = old
+    world.start(3)
+    assert world.run(lambda w: bool(w.parties[3] and w.parties[3].refusal))
+
+
 def test_who_is_away_while_secrets_are_dealt_counts_as_dropped_for_the_batch() -> None:
     world = World(terms_of(5, 1), offers=4)
     world.kill(3)
