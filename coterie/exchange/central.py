@@ -213,7 +213,7 @@ def coarse_grid(algorithm: Algorithm, cfg: Config, places: Place, terms: SumTerm
     A message is rounded before it is summed, which lets one record move it by √dim steps more.
     """
     (main, _), bits = shared_events(algorithm, cfg, places, terms), terms.code.fraction_bits
-    shift, (_, sigma, paid) = np.asarray(main.sensitivity), released(algorithm, cfg, places)
+    shift, (_, sigma, paid) = np.asarray(main.sensitivity)[np.asarray(main.times) > 0], released(algorithm, cfg, places)
     times = float(np.max(shift / (shift - (1 + FLOAT_ERROR) * math.sqrt(places.dim))))
     finest = finest_grid(terms, sigma / times, paid)
     if times <= COARSE or finest <= bits:

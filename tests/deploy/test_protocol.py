@@ -112,7 +112,7 @@ def test_a_ledger_of_one_version_is_continued_by_another(tmp_path: Path, monkeyp
     assert house.violations(6) == []  # one payload a round on every wire, each as its ledger has it
 
 
-# ---- the numbers that the protocol stands for --------------------------------------------------------------------------
+# ---- the numbers that the protocol stands for ------------------------------------------------------------------------
 
 
 def numbers_of(slug: str) -> dict[str, Any]:
