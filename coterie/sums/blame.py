@@ -17,6 +17,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from coterie.sums.core import latest
 from coterie.sums.messages import (
     HASH,
     Answered,
@@ -152,7 +153,7 @@ class Blame(Opening):
 
     def _on_show(self, frame: SumFrame) -> None:
         if self.disputed is None:
-            self._shows.append(frame)
+            self._shows = latest(self._shows, frame)
             return
         if self.disputed[0] != frame.round:
             return

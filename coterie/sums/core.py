@@ -18,7 +18,7 @@ from coterie.sums.messages import HASH, BadSumFrame, Step, SumFrame, pack_frames
 from coterie.sums.store import Charge, Key, SumStore
 from coterie.sums.terms import ROSTER_BIT, SharedTerms
 
-__all__ = ["Core", "Missing", "Outgoing"]
+__all__ = ["Core", "Missing", "Outgoing", "latest"]
 
 Outgoing = tuple[int, SumFrame]
 T = TypeVar("T")
@@ -45,6 +45,11 @@ EARLY = 16
 
 REMEMBERED = frozenset({Step.PROMISE, Step.VOTE, Step.COMMIT})
 """Frames of others of which the last one is kept, to be shown to a party that comes back."""
+
+
+def latest(frames: list[SumFrame], frame: SumFrame) -> list[SumFrame]:
+    """Frames that wait, with a new one: of each sender the last, so that no liar fills the memory."""
+    return [*(other for other in frames if other.sender != frame.sender), frame]
 
 
 class Missing(Exception):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from coterie.sums.core import latest
 from coterie.sums.messages import (
     Answered,
     BadSumFrame,
@@ -116,7 +117,7 @@ class Opening(Rounds):
         """Note a holder's shares."""
         value = self.final_value()
         if value is None:
-            self._late_shares.append(frame)
+            self._late_shares = latest(self._late_shares, frame)
             self.ask_how_it_ended(self.round, frame.sender)
             return
         digest, shares = read_shares(frame.body, self.members())

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import ArrayLike, NDArray
 
+from coterie.errors import InputError
 from coterie.sums.core import Outgoing
 from coterie.sums.lending import Lending
 from coterie.sums.messages import BadSumFrame, Roster, Step, SumFrame
@@ -46,6 +47,8 @@ class SumParty(Lending):
 
     def give_vector(self, vector: ArrayLike, now: float) -> list[Outgoing]:
         """This party's numbers for the round under way."""
+        if (shape := np.shape(vector)) != (self.terms.size,):
+            raise InputError(f"a vector of shape {shape} cannot be summed, expected {self.terms.size} numbers")
         self.now = max(now, self.now)
         if self.ready:
             self.offer(vector)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from coterie.sums.core import Missing
+from coterie.sums.core import Missing, latest
 from coterie.sums.dealing import Dealing
 from coterie.sums.messages import (
     HASH,
@@ -167,7 +167,7 @@ class Rounds(Dealing):
         if self.used(frame.slot) or self.store.get(("given", frame.slot)) or self._spare_below(frame.slot):
             return
         if self.vector is None:
-            self._starts.append(frame)
+            self._starts = latest(self._starts, frame)
             return
         attempts = sum(self.row(key, int) == self.round for key in self.store.keys("slot of"))
         if attempts >= self.terms.attempts:

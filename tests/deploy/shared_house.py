@@ -33,7 +33,7 @@ ROUNDS = 3
 
 def shared_plan(
     parties: int, algorithm: str = "dp-dsgd", graph: str = "ring", rounds: int = ROUNDS, *,
-    exchange: dict[str, Any] | None = None, deadline: float = 2.0, **settings: Any,
+    exchange: dict[str, Any] | None = None, deadline: float = 8.0, **settings: Any,
 ) -> Plan:  # fmt: skip
     """Some parties with twelve records of three numbers each, on a graph, with shared noise."""
     names = [f"party-{i}" for i in range(parties)]

@@ -12,8 +12,11 @@ from scipy import stats
 
 from coterie.errors import InputError
 from coterie.sums import secrets, shamir, words
+from coterie.sums.core import latest
+from coterie.sums.messages import Step, SumFrame
 from coterie.sums.noise import Layers, default_levels
 from coterie.sums.words import MODULUS, Code, Refused
+from tests.sums.world import World, terms_of
 
 PLAN = bytes(range(32))
 
@@ -162,3 +165,18 @@ def test_a_share_is_shown_to_be_the_one_dealt() -> None:
         assert not secrets.dealt(root, PLAN, 1, 2, 3, place, bytes(17) if place else bytes([9]) * 17, proof)
         assert not secrets.dealt(root, PLAN, 1, 2, 4, place, share, proof)
         assert not secrets.dealt(root, PLAN, 1, 2, 3, place + 8, share, proof)
+
+
+def test_a_vector_of_another_length_is_refused_at_once() -> None:
+    world = World(terms_of(3, 1), offers=0)
+    party = world.live[0]
+    with pytest.raises(InputError, match=r"shape \(2,\) cannot be summed, expected 3 numbers"):
+        party.give_vector([1.0, 2.0], 0.0)
+
+
+def test_frames_that_wait_are_one_for_each_sender() -> None:
+    frames = [SumFrame(bytes(32), Step.SHOW, k % 3, 0, k, 0, b"", bytes(64)) for k in range(1000)]
+    kept: list[SumFrame] = []
+    for frame in frames:
+        kept = latest(kept, frame)
+    assert [frame.ballot for frame in kept] == [997, 998, 999]
