@@ -47,11 +47,9 @@ test-faults: $(READY)    ## kills, I/O errors, full disks, power cuts; wants roo
 		apt-get install -y --no-install-recommends strace iproute2 || echo "strace or iproute2 could not be installed"; fi
 	$(BIN)/python -m pytest -p no:xdist -m "faults and not slow" -rs tests/faults
 
-test-sums: $(READY)      ## twenty parties of a secret sum over mutual TLS, five killed, ten times; about an hour
-	nice -n 5 $(BIN)/python -m pytest -p no:xdist -m "faults and slow" -rs tests/faults/test_sums.py
-
-test-sums: $(READY)      ## deaths at every step of secret sums, singly and in pairs, of 5 and 8; a thousand lies: an hour on one core
+test-sums: $(READY)      ## secret sums: deaths at every step, a thousand lies, twenty processes of which five die; two hours
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/sums
+	nice -n 5 $(BIN)/python -m pytest -p no:xdist -m "faults and slow" -rs tests/faults/test_sums.py
 
 # the size of a soak: small enough for a coffee; SOAK="--parties 20 --rounds 10000 --kills 40 --floods 30 --reference 800"
 SOAK ?= --parties 5 --rounds 2000 --kills 10 --floods 6
