@@ -52,7 +52,7 @@ def test_a_comparison_of_algorithms_has_one_objective():
     assert [m.plan.ridge for m in methods] == [1e-5, 1e-5]
 
 
-CENTRAL = {"kind": "secret-sum", "noise": "central", "honest": 3, "fraction_bits": 14}
+CENTRAL = {"kind": "secret-sum", "noise": "central", "honest": 3}
 
 
 @pytest.mark.parametrize("weighting", ["agents", "records"])

@@ -58,7 +58,7 @@ from coterie.sums.store import Charge, Key, MemoryStore
 from coterie.sums.terms import SharedTerms
 from coterie.sums.words import add, subtract, to_signed
 
-__all__ = ["Claimed", "Heard", "Seat", "SumWorlds", "audit_sums", "listen", "sum_worlds", "sums_of_plan"]
+__all__ = ["Claimed", "Heard", "SumSeat", "SumWorlds", "audit_sums", "listen", "sum_worlds", "sums_of_plan"]
 
 TARGET = 0
 SHARED: dict[str, Any] = {"noise": "central", "honest": 4, "threshold": 4}  # of five parties, without a plan
@@ -109,9 +109,9 @@ class SumWorlds:
         return self.parties[0].sharing.terms(self.agreement, 2 * runs * self.dim)
 
     @cached_property
-    def crowd(self) -> _Crowd:
+    def crowd(self) -> _SumCrowd:
         """Party 0 in both worlds, compiled for many runs at once."""
-        return _Crowd(self.parties)
+        return _SumCrowd(self.parties)
 
 
 def sum_worlds(
@@ -193,7 +193,7 @@ def _agreed(plan: Plan, records: Records, parties: int) -> tuple[Agreement, tupl
 # ---- party 0 in both worlds ------------------------------------------------------------------------------------------
 
 
-class _Crowd:
+class _SumCrowd:
     """Many runs of party 0 at once, in both worlds: its own `turn` and `told`, over an axis of runs."""
 
     def __init__(self, parties: tuple[SharedParty, SharedParty]):
@@ -230,7 +230,7 @@ class Hoard(MemoryStore):
         super().commit(puts, [key for key in erase if key[0] not in ("secret", "shares", "words", "deal")], charge)
 
 
-class Seat(SumParty):
+class SumSeat(SumParty):
     """A party whose layers of noise are written down where they are drawn, by slot: what a colluder knows of itself."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -243,7 +243,7 @@ class Seat(SumParty):
         return layers
 
 
-class Hall:
+class SumHall:
     """All parties on a network that loses everything from and to those who are `away`."""
 
     def __init__(self, worlds: SumWorlds, runs: int):
@@ -251,7 +251,7 @@ class Hall:
         self.away: set[int] = set()
         self.queue: deque[Outgoing] = deque()
         self.seats = [
-            Seat(self.terms, i, keys.frame_key, sealing_key(keys), Hoard()) for i, keys in enumerate(worlds.keys)
+            SumSeat(self.terms, i, keys.frame_key, sealing_key(keys), Hoard()) for i, keys in enumerate(worlds.keys)
         ]
         for seat in self.seats:
             self._send(seat.me, seat.begin(self.now))
@@ -303,7 +303,7 @@ class Rest:
     variance: float
 
 
-def _opened(seat: Seat, t: int) -> tuple[SumFrame, Answered, dict[int, bytes]]:
+def _opened(seat: SumSeat, t: int) -> tuple[SumFrame, Answered, dict[int, bytes]]:
     """The set of a round and the secrets that were shown for it, by the seat's own store."""
     value = seat.known(seat.row(("final", t), bytes) or b"")
     opened = seat.row(("opened", t), SumFrame)
@@ -312,7 +312,7 @@ def _opened(seat: Seat, t: int) -> tuple[SumFrame, Answered, dict[int, bytes]]:
 
 
 def foreseen(
-    seat: Seat, t: int, slot: int, owner: int, link: bytes, level: int
+    seat: SumSeat, t: int, slot: int, owner: int, link: bytes, level: int
 ) -> dict[int, NDArray[np.int64]]:  # fmt: skip
     """An owner's layers of noise that follow from B_{owner,level}: what the product's own code draws again from it.
 
@@ -328,7 +328,7 @@ def foreseen(
     return {k: a for k, (a, b) in enumerate(zip(one, two, strict=True)) if np.array_equal(a, b)}
 
 
-def main_rest(hall: Hall, t: int, colluders: Sequence[int], vectors: Sequence[NDArray[np.float64]]) -> Rest:
+def main_rest(hall: SumHall, t: int, colluders: Sequence[int], vectors: Sequence[NDArray[np.float64]]) -> Rest:
     """The opened total without what the colluders know: party 0's message and the honest parties' noise."""
     seat, code = hall.seats[colluders[0]] if colluders else hall.seats[-1], hall.terms.code
     value, answered, shown = _opened(seat, t)
@@ -348,7 +348,7 @@ def main_rest(hall: Hall, t: int, colluders: Sequence[int], vectors: Sequence[ND
     return Rest(rest, variance)
 
 
-def local_rest(hall: Hall, t: int) -> Rest:
+def local_rest(hall: SumHall, t: int) -> Rest:
     """Party 0's words without the masks and the noise that all others can take off together."""
     others = [seat for seat in hall.seats if seat.me != TARGET]
     here = next(seat for seat in others if seat.me not in hall.away)
@@ -375,7 +375,7 @@ def local_rest(hall: Hall, t: int) -> Rest:
     return Rest(rest, variance)
 
 
-def _first_link(others: Sequence[Seat], slot: int) -> bytes | None:
+def _first_link(others: Sequence[SumSeat], slot: int) -> bytes | None:
     """B_{0,0} from the shares that the others hold, where they are enough."""
     rows = {seat.me: seat.row(("shares", slot, TARGET), tuple) for seat in others}
     held = {i: row[0] for i, row in rows.items() if row is not None}
@@ -402,7 +402,7 @@ def listen(worlds: SumWorlds, runs: int, drops: Sequence[int] | None = None) -> 
 
     `drops`: how many parties are missing in each round, over and over; by default each level of the noise in turn.
     """
-    hall = Hall(worlds, runs)
+    hall = SumHall(worlds, runs)
     terms, crowd = hall.terms, worlds.crowd
     drops = terms.layers.levels if drops is None else drops
     colluders = range(terms.parties - terms.colluders, terms.parties)

@@ -27,7 +27,7 @@ def steady(variance: float) -> Fraction:
     differ in the last bits of what they compute.
 
     >>> steady(1000.0001), steady(0.0)
-    (Fraction(2001, 2), Fraction(0, 1))
+    (Fraction(4001, 4), Fraction(0, 1))
     """
     if variance == 0:
         return Fraction(0)

@@ -57,6 +57,7 @@ class FairMoments(Problem):
 
     @property
     def dim(self) -> int:
+        """Counts, the objective's moments and each group's covariances."""
         d = self.features
         return self.groups + d + d * (d + 1) // 2 + self.groups * d
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from coterie import cli
-from coterie.audit.sums import Hall, SumWorlds, audit_sums, listen, local_rest, main_rest, sum_worlds, sums_of_plan
+from coterie.audit.sums import SumHall, SumWorlds, audit_sums, listen, local_rest, main_rest, sum_worlds, sums_of_plan
 from coterie.errors import InputError
 from coterie.plan import validate
 from coterie.privacy.secure import DiscreteGaussianTable
@@ -44,7 +44,7 @@ def test_what_colluders_are_left_with_is_the_message_and_the_noise_that_they_may
 ) -> None:
     """Real parties, masks, votes, shares and openings; every number that is drawn is written down and compared."""
     worlds = sum_worlds("gauss-avg-gd", rounds=len(drops), parties=parties, exchange=exchange)
-    hall = Hall(worlds, 10)
+    hall = SumHall(worlds, 10)
     c, rng = hall.terms.colluders, np.random.default_rng(0)
     colluders = range(parties - c, parties)
     for t, dropped in enumerate(drops):
@@ -54,7 +54,7 @@ def test_what_colluders_are_left_with_is_the_message_and_the_noise_that_they_may
         assert outcome is not None
         assert outcome.members == (0, *range(1 + dropped, parties))
         layers, own = hall.terms.noise(t), to_signed(hall.terms.code.encode(vectors[0]))
-        (slot,) = {max(seat.drawn) for seat in hall.seats if seat.me in outcome.members}
+        slot = hall.seats[-1].known(hall.seats[-1].row(("final", t), bytes) or b"").slot
         level = layers.keep(dropped)
         honest = [i for i in outcome.members if i not in colluders]
         kept = np.sum([hall.seats[i].drawn[slot][k] for i in honest for k in range(level + 1)], axis=0)

@@ -146,7 +146,7 @@ def changed(group: Consortium, path: Path, *keys: Any, to: Any) -> Path:
         ("edges", 0, [0, 2]),
         ("valid_until", "2999-01-01T00:00:00Z"),
         ("software", "coterie 9"),
-        ("protocol", 2),
+        ("protocol", PROTOCOL + 1),
         ("signature", "00" * 64),
     ],
     ids=lambda c: str(c[-2]),
@@ -167,8 +167,9 @@ def test_reading_refuses(group: Consortium, tmp_path: Path, monkeypatch: pytest.
         read_agreement(path, group.authority, IN_A_YEAR + dt.timedelta(days=1))
     with pytest.raises(InputError, match="not signed by other"):
         read_agreement(path, init_authority("other", tmp_path / "other"))
-    monkeypatch.setattr(agreement_module, "PROTOCOL", 2)
-    with pytest.raises(InputError, match=r"is for protocol 1 \(coterie .*\), coterie .* speaks protocol 2"):
+    monkeypatch.setattr(agreement_module, "PROTOCOL", PROTOCOL + 1)
+    told = rf"is for protocol {PROTOCOL} \(coterie .*\), coterie .* speaks protocol {PROTOCOL + 1}"
+    with pytest.raises(InputError, match=told):
         read_agreement(path, group.authority)
 
 

@@ -17,6 +17,7 @@ from nacl.signing import VerifyKey
 
 from coterie.deploy import hello
 from coterie.deploy.frames import MESSAGE, SILENT, BadFrame, Frame, Receipt, Wire, digest, open_frame, seal
+from coterie.deploy.protocol import PROTOCOL
 
 KEYS = {n: Ed25519PrivateKey.from_private_bytes(bytes([n + 1]) * 32) for n in range(3)}
 PUBLIC = {n: VerifyKey(k.public_key().public_bytes_raw()) for n, k in KEYS.items()}
@@ -41,7 +42,7 @@ def test_round_trip_and_layout() -> None:
     np.testing.assert_array_equal(found.numbers, np.arange(-5, 5))
     # the layout of the module's page, byte by byte, written again by hand
     assert len(data) == WIRE.frame_bytes == 48 + 40 + 64
-    assert data[:8] == b"CTRF\x01\x01\x00\x00"
+    assert data[:8] == b"CTRF%c\x01\x00\x00" % PROTOCOL
     assert data[8:40] == PLAN
     assert struct.unpack("<II10i", data[40:88]) == (1, 7, *range(-5, 5))
     assert digest(data) == found.digest == hashlib.sha256(data[:88]).digest()
@@ -154,7 +155,8 @@ def accepted(decode: Callable[[bytes], object], count: int, seed: int) -> int:
 
 def payload_only(data: bytes) -> None:
     """The twin: the same checks, but what is authenticated is the payload and not the header."""
-    if len(data) != WIRE.frame_bytes or data[:5] != b"CTRF\x01" or data[8:40] != PLAN or data[40:44] != b"\1\0\0\0":
+    first = b"CTRF%c" % PROTOCOL
+    if len(data) != WIRE.frame_bytes or data[:5] != first or data[8:40] != PLAN or data[40:44] != b"\1\0\0\0":
         raise BadFrame("header")
     if int.from_bytes(data[44:48], "little") >= WIRE.rounds:
         raise BadFrame("round")

@@ -28,7 +28,7 @@ from coterie.deploy.trial import free_ports
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 UNIT = DEPLOY / "coterie-agent@.service"
-FINAL = {EXIT[kind] for kind in ("input", "budget", "rolled back", "ended")}  # starting again would be refused again
+FINAL = {EXIT[kind] for kind in ("input", "budget", "rolled back", "ended", "disputed")}  # starting again ends again
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze")
 
 

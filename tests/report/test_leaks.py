@@ -119,7 +119,7 @@ def test_leaks_end_the_claim_for_sums_too() -> None:
     assert rejection(make(tree)) is None
     read = make({**tree, "data": {"source": "adult", "options": {"coding": "frequency"}}})
     assert "coded by their frequency" in str(rejection(read))
-    assert [claim["private"] for claim in (read["claim"], *read["other_claims"])] == [False, False]
+    assert [claim["private"] for claim in (read["claim"], *read["other_claims"])] == [False] * 3
     for where in (("claim",), ("other_claims", 0)):
         lie = changed(read, (*where, "private"), lambda _: True)
         assert f"{'claim' if len(where) == 1 else 'other_claims[0]'}.private" in str(rejection(resealed(lie)))
