@@ -146,6 +146,8 @@ class Rounds(Dealing):
         slot = self.next_slot(promises, self.round)
         if self.store.get(("proposal", self.round, ballot)):
             return
+        if ballot and len({p.sender for p in promises} & set(self.members())) < self.terms.least:
+            return  # no set could be large enough, and a slot would be used up for nothing
         if slot & 0xFFFF >= self.terms.slots:
             self.stuck = "the spare slots of this batch are used up"
             return

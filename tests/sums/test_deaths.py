@@ -72,6 +72,9 @@ def die_and_return(world: World, plan: tuple[Death, ...], back: bool) -> None:
     enough = world.terms.parties - len(plan) >= max(world.terms.threshold, world.terms.least)
     opened = world.run(lambda w: w.at(1), most=150 if enough else 15)
     world.check()
+    first = next((party for party in world.live if party.batch >= 0), None)
+    members = set(range(world.terms.parties)) if first is None else set(first.members())
+    enough = enough and len(members & {party.me for party in world.live}) >= world.terms.least  # others hold no secrets
     assert opened or not enough, f"{plan}: enough parties live, and the round does not open"
     if not back:
         return
