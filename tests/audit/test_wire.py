@@ -148,9 +148,9 @@ def test_what_cannot_be_attacked_is_refused() -> None:
 
 
 def test_the_command(capsys: pytest.CaptureFixture) -> None:
-    assert cli.main(["audit", "gauss-avg-gd", "--wire", "--epsilons", "8", "--trials", "100", "--json"]) == 0
+    assert cli.main(["audit", "gauss-avg-gd", "--wire", "--epsilons", "8", "--trials", "400", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert found["algorithm"] == "gauss-avg-gd"
-    assert 2 < found["lower_bound"] < 8
+    assert 3 < found["lower_bound"] < 8  # 5.9 ± .4: the noise is the operating system's, so the bar is seven σ away
     assert cli.main(["audit", "dvp", "--wire"]) == 2
     assert "cannot be deployed" in capsys.readouterr().err
