@@ -35,6 +35,7 @@ __all__ = [
     "sensitivity",
     "step_size",
     "tune",
+    "wire",
 ]
 
 
@@ -104,6 +105,9 @@ def sensitivity(cfg: Config, place: Place, t: Array) -> Array:
 def scale(cfg: Config, place: Place, t: Array) -> Array:
     """b = 1/β: scale of each coordinate's Laplace noise."""
     return place.noise_at(t) * sensitivity(cfg, place, t)
+
+
+wire = scale  # deployed, a message lies on the grid of its Laplace noise; random weights only move where it starts
 
 
 def cost(cfg: Config, place: Place, t: Array, message: object = None) -> Event:

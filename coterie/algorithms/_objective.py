@@ -34,7 +34,7 @@ from pydantic import Field
 from coterie.algorithms import _admm, _penalty
 from coterie.algorithms._admm import Number, Solving, asked, dual_step, heed, tail_mean
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Inbox, L2LaplaceLaw, Law, Needs, Normal, Place, Public, add
+from coterie.algorithms.base import Inbox, Inside, L2LaplaceLaw, Law, Needs, Normal, Place, Public, add
 from coterie.privacy.events import Event, ObjectivePerturbation, Pure
 from coterie.problems import Shard, Solver
 
@@ -107,8 +107,9 @@ def init(cfg: Config, place: Place) -> State:
 
 def draws(cfg: Config, place: Place) -> dict[str, Law]:
     """`tilt` becomes b, `output` becomes e."""
-    law = L2LaplaceLaw if cfg.noise == "gamma" else Normal
-    return {"tilt": law(place.dim), "output": law(place.dim)}
+    if cfg.noise == "gamma":
+        return {"tilt": L2LaplaceLaw(place.dim), "output": L2LaplaceLaw(place.dim)}
+    return {"tilt": Inside(place.dim), "output": Normal(place.dim)}
 
 
 def tilt(cfg: Config, place: Place, convexity: Array, z: Array) -> Tilt:

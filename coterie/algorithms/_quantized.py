@@ -236,6 +236,14 @@ def send(cfg: LowBit, state: State, move: Array, size: Array, draw: dict) -> tup
     return State(state.x, move, state.saturated + cut), Message(resolution(cfg) * whole, size)
 
 
+TRAVELS = ("z",)  # a batch's size is for its owner's accounts
+
+
+def lattice(cfg: LowBit, place: Place, t: Array) -> tuple[Array, Array]:
+    """The grid of s bits: −2^{s−1} … 2^{s−1} − 1 steps."""
+    return jnp.asarray(resolution(cfg)), jnp.asarray(2.0 ** (cfg.bits - 1))
+
+
 def absorb(cfg: LowBit, place: Place, t: Array, state: State, inbox: Inbox) -> State:
     """Average with what the neighbours sent, then step."""
     x = own_weight(cfg, place) * state.x + cfg.averaging * inbox.mixed.z - state.move

@@ -23,11 +23,23 @@ from pydantic import Field
 from coterie.algorithms import _objective as objective
 from coterie.algorithms._admm import Number, convexity
 from coterie.algorithms._objective import Message, Tilt
-from coterie.algorithms.base import Inbox, Place
+from coterie.algorithms.base import Inbox, Place, settle
 from coterie.privacy.events import Event
 from coterie.problems import Shard, Solver
 
-__all__ = ["Config", "State", "absorb", "claim", "cost", "emit", "init", "perturbation", "reads_data", "recycle"]
+__all__ = [
+    "Config",
+    "State",
+    "absorb",
+    "claim",
+    "cost",
+    "emit",
+    "init",
+    "perturbation",
+    "reads_data",
+    "recycle",
+    "wire",
+]
 
 
 class Config(objective.Config):
@@ -78,6 +90,11 @@ def perturbation(cfg: Config, place: Place, t: Array, penalty: Number) -> Tilt:
     return objective.tilt(cfg, place, convexity(penalty, place), place.noise_at(t))
 
 
+def wire(cfg: Config, place: Place, t: Array, penalty: Number) -> Array:
+    """Scale of the noise on the point of a data round; a recycled point needs none, and lies on the same grid."""
+    return perturbation(cfg, place, t - t % 2, penalty).output
+
+
 def emit(
     cfg: Config, place: Place, t: Array, penalty: Number, state: State, shard: Shard, draw: dict
 ) -> tuple[State, Message]:
@@ -90,6 +107,7 @@ def emit(
     def again(s: State) -> State:
         now, before = (s.x, s.near), (s.old_x, s.old_near)
         x = recycle(penalty, cfg.penalty, cfg.damping, place.degree, now, before)
+        x = settle(x, draw["output"], wire(cfg, place, t, penalty))
         return State(x, s.dual, s.near, s.old_x, s.old_near, s.mean, s.solver)
 
     # t is common to all agents, so this stays a branch when they are batched: recycled rounds cost no solve

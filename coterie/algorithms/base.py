@@ -24,6 +24,10 @@ and, where they apply,
     bits(cfg, place, message)           -> number    size on the wire, if it is not simply the message's numbers
     duration(cfg, place, t, draw)       -> seconds   virtual time of the round, for plots against time
     wire(cfg, place, t)                 -> number    scale of the message's noise: the grid on which it is deployed
+    lattice(cfg, place, t)        -> (step, most)    the grid of a message that is rounded after its noise, and at most
+                                                     how many of its steps; `wire` is then the scale of that noise
+    TRAVELS                                          the fields of a message that neighbours need; deployed, the others
+                                                     stay with their owner. Default: all
     reveals(cfg, place, state, message) -> numbers   what its proof treats as seen, where that is more than the message
     PREPAYS                                          True: a round may have been charged in an earlier one
     THRESHOLD                                        the setting that the query of a `test` is compared with: the audit
@@ -56,7 +60,7 @@ from pydantic import ConfigDict
 
 from coterie.algorithms import ALGORITHMS
 from coterie.algorithms.inbox import Inbox, Maybe
-from coterie.algorithms.laws import Grid, L2LaplaceLaw, LaplaceLaw, Law, Normal, Uniform, add
+from coterie.algorithms.laws import Grid, Inside, L2LaplaceLaw, LaplaceLaw, Law, Normal, Uniform, add, settle, standard
 from coterie.errors import InputError
 from coterie.privacy.base import watch_kinds
 from coterie.privacy.events import Event
@@ -72,6 +76,7 @@ __all__ = [
     "Erratum",
     "Grid",
     "Inbox",
+    "Inside",
     "L2LaplaceLaw",
     "LaplaceLaw",
     "Law",
@@ -84,6 +89,8 @@ __all__ = [
     "add",
     "all_algorithms",
     "find",
+    "settle",
+    "standard",
 ]
 
 
@@ -265,6 +272,8 @@ class Algorithm:
     bits: Callable[[Any, Place, Any], Array] | None = None
     duration: Callable[[Any, Place, Any, Any], Array] | None = None
     wire: Callable[[Any, Place, Any], Array] | None = None
+    lattice: Callable[[Any, Place, Any], tuple[Array, Array]] | None = None
+    travels: tuple[str, ...] = ()  # empty: every field
     reveals: Callable[[Any, Place, Any, Any], Any] | None = None
     threshold: str | None = None
     prepays: bool = False
@@ -323,6 +332,7 @@ class Algorithm:
 NAMES = {
     "config": "Config", "example": "EXAMPLE", "threshold": "THRESHOLD", "prepays": "PREPAYS",
     "inconclusive": "INCONCLUSIVE", "late": "LATE",
+    "travels": "TRAVELS",
     "graphs": "GRAPHS", "reads": "READS", "ridge": "RIDGE", "reference": "REFERENCE", "errata": "ERRATA",
 }  # fmt: skip
 REQUIRED = ("Config", "EXAMPLE", "init", "draws", "emit", "absorb", "estimate", "cost", "needs")

@@ -101,6 +101,11 @@ def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: 
     return State(x, state.dual, state.near, state.mean, solver), Message(x)
 
 
+def wire(cfg: Config, place: Place, t: Array) -> Array:
+    """Scale of the noise on the point."""
+    return perturbation(cfg, place, t).output
+
+
 def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> State:
     """Move the dual by the disagreement with the neighbours."""
     return objective.hear(cfg, place, t, cfg.penalty, state, inbox)

@@ -38,7 +38,13 @@ class Inbox(eqx.Module):
     here: Bool[Array, " width"]
     memory: Any = None
     sums: Any = None  # (total, mixed) when the driver got them from one matrix product
+    known: Int[Array, " width"] | None = None  # who the neighbours are, where `index` does not say
     chunk: int = eqx.field(static=True, default=1)
+
+    @property
+    def senders(self) -> Int[Array, " width"]:
+        """The number of the neighbour in every slot (mask the empty ones with `here`)."""
+        return self.index if self.known is None else self.known
 
     @property
     def total(self) -> Any:

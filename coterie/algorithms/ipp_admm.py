@@ -34,7 +34,20 @@ from pydantic import Field
 from coterie.algorithms import _penalty, pp_admm
 from coterie.algorithms._admm import Number, convexity, dual_step, solve
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Erratum, Inbox, LaplaceLaw, Law, Maybe, Needs, Normal, Place, Public, add
+from coterie.algorithms.base import (
+    Erratum,
+    Inbox,
+    Inside,
+    LaplaceLaw,
+    Law,
+    Maybe,
+    Needs,
+    Normal,
+    Place,
+    Public,
+    add,
+    standard,
+)
 from coterie.algorithms.pp_admm import Message
 from coterie.privacy import events
 from coterie.privacy.events import Event, Gaussian, SparseVector
@@ -124,7 +137,7 @@ def draws(cfg: Config, place: Place) -> dict[str, Law]:
     noise: dict[str, Law] = {"test": Normal()}
     if _laplace(cfg):
         noise = {"test": LaplaceLaw(), "bar": LaplaceLaw()}
-    return noise | {"objective": Normal(place.dim), "output": Normal(place.dim)}
+    return noise | {"objective": Inside(place.dim), "output": Normal(place.dim)}
 
 
 def sensitivity(cfg: Config, place: Place, t: Number) -> Array:
@@ -132,6 +145,11 @@ def sensitivity(cfg: Config, place: Place, t: Number) -> Array:
     reach = place.steepness * place.unit * place.count  # Lipschitz constant of the summed losses
     moves = (2 * place.lipschitz * place.unit + 2 * cfg.tolerance) / convexity(cfg.penalty, place)
     return 2 * cfg.clip * place.unit + reach * moves
+
+
+def wire(cfg: Config, place: Place, t: Number) -> Array:
+    """Scale of the noise on a release."""
+    return pp_admm.scales(cfg, place, _release_noise(cfg, place))[1]
 
 
 def query(cfg: Config, here: Array, there: Array, shard: Shard) -> Float[Array, ""]:
@@ -150,7 +168,8 @@ def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: 
     fall = query(cfg, state.x, tried, shard)
     bar = state.bar
     if _laplace(cfg):
-        bar = draw["bar"] if cfg.as_printed else jnp.where(t == 0, draw["bar"], state.bar)
+        fresh = standard(draw["bar"])
+        bar = fresh if cfg.as_printed else jnp.where(t == 0, fresh, state.bar)
     over, above = _test_noise(cfg, place)
     passed = add(fall, draw["test"], over) >= add(jnp.asarray(cfg.threshold, fall.dtype), bar, above)
     sent = passed & (state.count < cfg.broadcasts)

@@ -18,7 +18,7 @@ import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float, Int, Key
 
-__all__ = ["Grid", "L2LaplaceLaw", "LaplaceLaw", "Law", "Normal", "Uniform", "add"]
+__all__ = ["Grid", "Inside", "L2LaplaceLaw", "LaplaceLaw", "Law", "Normal", "Uniform", "add", "settle", "standard"]
 
 
 class Law(abc.ABC):
@@ -51,6 +51,14 @@ class Normal(Law):
 
     def log_density(self, value: Array) -> Float[Array, ""]:
         return -0.5 * jnp.sum(value**2 + jnp.log(2 * jnp.pi))
+
+
+class Inside(Normal):
+    """Standard normals that go into a solve: what comes out of it lies on no grid, whatever grid they lie on.
+
+    Simulated they are normals like any others. A deployed agent draws them on a grid some 10⁹ times finer than their
+    scale, so that other noise, on the answer, hides what is left of it (docs/theory/wire.md).
+    """
 
 
 class LaplaceLaw(Law):
@@ -109,9 +117,27 @@ def add(value: Array, noise: Array | Grid, scale: Array | float) -> Array:
     """Put noise of standard deviation (or rate⁻¹) `scale` on a number: the only place where that happens.
 
     With a simulated draw this is `value + scale * noise`. With a deployed `Grid` draw the value is first rounded to
-    the grid of step `scale / unit`, so that the sum is a whole number of steps and no float artefact survives.
+    the grid of step `scale / unit`, so that the sum is a whole number of steps and no float artefact survives. With a
+    scale of 0 there is no noise and no grid.
+    """
+    if isinstance(noise, Grid):
+        step = jnp.asarray(scale / noise.unit)
+        some = jnp.where(step > 0, step, 1.0)
+        return jnp.where(step > 0, some * ((value / some).round() + noise.steps), value)
+    return value + scale * noise
+
+
+def settle(value: Array, noise: Array | Grid, scale: Array | float) -> Array:
+    """A number that needs no more noise, on the grid of deployed noise of that scale; simulated: the number itself.
+
+    For what is made of noised numbers and sent: kept and sent are then the same.
     """
     if isinstance(noise, Grid):
         step = scale / noise.unit
-        return step * ((value / step).round() + noise.steps)
-    return value + scale * noise
+        return step * (value / step).round()
+    return value
+
+
+def standard(noise: Array | Grid) -> Array:
+    """A draw as a multiple of its own scale, to be kept for later rounds."""
+    return jnp.asarray(noise.steps) / noise.unit if isinstance(noise, Grid) else noise

@@ -17,13 +17,26 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from coterie.algorithms import _ldp_dgd as family
-from coterie.algorithms._ldp_dgd import Config, claim, cost, draws, mixture, needs, scale, sensitivity, step_size, tune
+from coterie.algorithms._ldp_dgd import (
+    Config,
+    claim,
+    cost,
+    draws,
+    mixture,
+    needs,
+    scale,
+    sensitivity,
+    step_size,
+    tune,
+    wire,
+)
 from coterie.algorithms.base import Erratum, Inbox, Place, add
 from coterie.problems import Shard
 
 __all__ = [
     "ERRATA", "EXAMPLE", "GRAPHS", "REFERENCE", "Config", "Message", "State", "absorb", "claim", "cost", "draws",
     "emit", "estimate", "furthest", "init", "mixture", "needs", "scale", "sensitivity", "step_size", "tune", "width",
+    "wire",
 ]  # fmt: skip
 
 REFERENCE = "Xiao, Ye, Devadas, Local differential privacy in decentralized optimization, Alg. 2"
@@ -71,8 +84,8 @@ def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: 
 def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> State:
     """Everybody's mean, and the two that are furthest apart."""
     n = place.agents
-    others = jnp.where(inbox.here, inbox.index, n)  # an empty slot points nowhere
-    me = n * (n - 1) // 2 - jnp.sum(jnp.where(inbox.here, inbox.index, 0))  # the number that no neighbour has
+    others = jnp.where(inbox.here, inbox.senders, n)  # an empty slot points nowhere
+    me = n * (n - 1) // 2 - jnp.sum(jnp.where(inbox.here, inbox.senders, 0))  # the number that no neighbour has
     everyone = jnp.zeros((n, place.dim), state.x.dtype).at[others].set(inbox.stack().x, mode="drop").at[me].set(state.x)
     mean = jnp.mean(everyone, axis=0)
     first, second = furthest(everyone)

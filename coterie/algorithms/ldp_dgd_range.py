@@ -17,13 +17,25 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from coterie.algorithms import _ldp_dgd as family
-from coterie.algorithms._ldp_dgd import Config, claim, cost, draws, mixture, needs, scale, sensitivity, step_size, tune
+from coterie.algorithms._ldp_dgd import (
+    Config,
+    claim,
+    cost,
+    draws,
+    mixture,
+    needs,
+    scale,
+    sensitivity,
+    step_size,
+    tune,
+    wire,
+)
 from coterie.algorithms.base import Erratum, Inbox, Place, add
 from coterie.problems import Shard
 
 __all__ = [
     "ERRATA", "EXAMPLE", "REFERENCE", "Config", "Message", "State", "absorb", "claim", "cost", "draws", "emit",
-    "estimate", "init", "mixture", "needs", "scale", "sensitivity", "step_size", "tune", "width",
+    "estimate", "init", "mixture", "needs", "scale", "sensitivity", "step_size", "tune", "width", "wire",
 ]  # fmt: skip
 
 REFERENCE = "Xiao, Ye, Devadas, Local differential privacy in decentralized optimization, Alg. 2*"

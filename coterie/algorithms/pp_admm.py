@@ -31,7 +31,7 @@ from pydantic import Field
 from coterie.algorithms import _penalty
 from coterie.algorithms._admm import Number, Solving, convexity, dual_step, solve, tail_mean
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Erratum, Inbox, Law, Needs, Normal, Place, Public, add
+from coterie.algorithms.base import Erratum, Inbox, Inside, Law, Needs, Normal, Place, Public, add
 from coterie.privacy.events import Event, ObjectivePerturbation
 from coterie.privacy.rdp import log_inverse, zcdp_rho
 from coterie.problems import Shard, Solver
@@ -115,7 +115,7 @@ def init(cfg: Config, place: Place) -> State:
 
 def draws(cfg: Config, place: Place) -> dict[str, Law]:
     """Standard normals for the objective and for the output."""
-    return {"objective": Normal(place.dim), "output": Normal(place.dim)}
+    return {"objective": Inside(place.dim), "output": Normal(place.dim)}
 
 
 def sensitivity(cfg: Any, place: Place, t: Number) -> Array:
@@ -135,6 +135,11 @@ def scales(cfg: Any, place: Place, multiplier: Number) -> tuple[Array, Array]:
         multiplier * sensitivity(cfg, place, 0) / (1 - cfg.split) ** 0.5,
         multiplier * declared / cfg.split**0.5,
     )
+
+
+def wire(cfg: Any, place: Place, t: Array) -> Array:
+    """σ₂: scale of the noise on the point."""
+    return scales(cfg, place, place.noise_at(t))[1]
 
 
 def release(

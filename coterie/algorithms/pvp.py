@@ -131,6 +131,12 @@ def last_round(cfg: Config, place: Place) -> Tilt:
     )
 
 
+def wire(cfg: Config, place: Place, t: Array) -> Array:
+    """Scale of the noise on the point."""
+    early = place.noise_at(t) * sensitivity(cfg, place, t)
+    return jnp.where(t == place.rounds - 1, last_round(cfg, place).output, early)
+
+
 def emit(cfg: Any, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
     """Solve and send with noise on the point; in the last round tilt the objective instead."""
     end, wide = last_round(cfg, place), cfg.penalty * place.degree
@@ -150,7 +156,7 @@ def emit(cfg: Any, place: Place, t: Array, state: State, shard: Shard, draw: dic
     last = t == place.rounds - 1
     linear, ridge = jax.lax.cond(last, final, primal)
     f, solver = shard.argmin(linear, 2 * wide + ridge, state.solver, cfg.tolerance)
-    x = add(f, draw["output"], jnp.where(last, end.output, place.noise_at(t) * sensitivity(cfg, place, t)))
+    x = add(f, draw["output"], wire(cfg, place, t))
     if cfg.as_printed:  # the final step of all agents needs each other's f(T)
         x = jnp.where(t == place.rounds - 2, f, x)
     return State(x, f, state.dual, state.near, state.mean, solver), Message(x)

@@ -23,6 +23,7 @@ from pydantic import Field
 
 from coterie.algorithms import _quantized as q
 from coterie.algorithms._quantized import (
+    TRAVELS,
     Message,
     State,
     absorb,
@@ -30,6 +31,7 @@ from coterie.algorithms._quantized import (
     duration,
     estimate,
     init,
+    lattice,
     pack,
     printed_epsilon,
     reveals,
@@ -44,6 +46,7 @@ __all__ = [
     "ERRATA",
     "EXAMPLE",
     "REFERENCE",
+    "TRAVELS",
     "Config",
     "Message",
     "State",
@@ -56,12 +59,14 @@ __all__ = [
     "emit",
     "estimate",
     "init",
+    "lattice",
     "pack",
     "reveals",
     "sensitivity",
     "sigma",
     "tune",
     "unpack",
+    "wire",
 ]
 
 REFERENCE = "Ding, Liang, Bi, Pan: Q-DPSGD-1; Ding dissertation (2022) ch. 4, Alg. 5, Thm 11"
@@ -126,6 +131,9 @@ def sigma(cfg: Config, place: Place, t: Array, size: Array | None = None) -> Arr
     usual = jnp.minimum(float(cfg.batch), place.count)
     scale = place.noise_at(t) * sensitivity(cfg, place, t, usual)
     return scale if size is None else jnp.where(size > 0, scale, 0.0)
+
+
+wire = sigma  # of the step, which no message shows but rounded
 
 
 def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:

@@ -35,6 +35,7 @@ from coterie.algorithms.quantize import common_dither, released, width_of
 from coterie.privacy.events import DiscreteGaussian, Event
 from coterie.problems import Shard
 
+TRAVELS = ("z",)  # a batch's size is for its owner's accounts
 REFERENCE = "Ding dissertation (2022) ch. 4, Q-DPSGD-2, Alg. 6, Lemma 19, Thm 15; released-state form: ours"
 
 
@@ -134,6 +135,14 @@ def sigma(cfg: Config, place: Place, t: Array, size: Array | None = None) -> Arr
         return place.noise_at(t) * sensitivity(cfg, place, t, size)
     usual = jnp.minimum(float(cfg.batch), place.count)
     return place.noise_at(t) * (q.rate(cfg) * q.reach(cfg, place, usual) + 2 * cfg.grid * place.dim**0.5)
+
+
+wire = sigma
+
+
+def lattice(cfg: Config, place: Place, t: Array) -> tuple[Array, Array]:
+    """The grid of step η, and where messages of the smallest batch are cut."""
+    return jnp.asarray(cfg.grid), 1 + jnp.floor((cfg.range + 6 * sigma(cfg, place, t)) / cfg.grid)
 
 
 def drift(cfg: Config, place: Place, t: Array | int) -> Array:

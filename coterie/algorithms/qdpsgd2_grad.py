@@ -20,7 +20,20 @@ from jaxtyping import Array
 from pydantic import Field
 
 from coterie.algorithms import _quantized as q
-from coterie.algorithms._quantized import Message, State, absorb, bits, duration, estimate, init, pack, reveals, unpack
+from coterie.algorithms._quantized import (
+    TRAVELS,
+    Message,
+    State,
+    absorb,
+    bits,
+    duration,
+    estimate,
+    init,
+    lattice,
+    pack,
+    reveals,
+    unpack,
+)
 from coterie.algorithms.base import Auto, Law, Needs, Normal, Place, Public, Uniform
 from coterie.algorithms.quantize import common_dither, released
 from coterie.privacy.events import Event
@@ -29,6 +42,7 @@ from coterie.problems import Shard
 __all__ = [
     "EXAMPLE",
     "REFERENCE",
+    "TRAVELS",
     "Config",
     "Message",
     "State",
@@ -40,12 +54,14 @@ __all__ = [
     "emit",
     "estimate",
     "init",
+    "lattice",
     "pack",
     "reveals",
     "sensitivity",
     "sigma",
     "tune",
     "unpack",
+    "wire",
 ]
 
 REFERENCE = "Ding dissertation (2022) ch. 4, Q-DPSGD-2, with the discrete noise moved to the gradient (ours)"
@@ -88,6 +104,9 @@ def sensitivity(cfg: Config, place: Place, t: Array) -> Array:
 def sigma(cfg: Config, place: Place, t: Array) -> Array:
     """Noise std on the batch sum."""
     return place.noise_at(t) * sensitivity(cfg, place, t)
+
+
+wire = sigma  # of the step, which no message shows but rounded
 
 
 def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:

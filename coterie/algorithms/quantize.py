@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -112,13 +111,12 @@ def released(
     """Q(x) + discrete Gaussian noise of std `scale` (0: none) on the grid of `step`: all that may be released of x.
 
     A simulated draw (standard normals) works on that grid. A deployed `Grid` draw brings whole numbers of its own finer
-    grid, scale / noise.unit ≤ step: less rounding, so a sensitivity computed for `step` covers it; rounding the
-    sum to `step` afterwards is post-processing.
+    grid, scale / noise.unit ≤ step (a plan where that is not so is refused, `coterie.deploy.noise`): less rounding, so
+    a sensitivity computed for `step` covers it; rounding the sum to `step` afterwards is post-processing.
     """
     quiet = dithered(x, dither, step)
     if isinstance(noise, Grid):
         fine = jnp.asarray(scale / noise.unit)
-        fine = eqx.error_if(fine, jnp.any(fine > step), "the deployed noise grid is coarser than the declared one")
         some = jnp.where(fine > 0, fine, step)
         noisy = jnp.round(some * (dithered(x, dither, some) + noise.steps) / step)
         return step * jnp.where(fine > 0, noisy, quiet)

@@ -78,6 +78,11 @@ def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: 
     return _recycled.emit(cfg, place, t, cfg.penalty, state, shard, draw)
 
 
+def wire(cfg: Config, place: Place, t: Array) -> Array:
+    """Scale of the noise on the point."""
+    return _recycled.wire(cfg, place, t, cfg.penalty)
+
+
 def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> State:
     """Read the neighbours; move the dual after a data round only."""
     return _recycled.absorb(cfg, place, t, state, inbox)

@@ -27,7 +27,7 @@ from jaxtyping import Array, Float
 from pydantic import Field, model_validator
 
 from coterie.algorithms import _quantized as q
-from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Needs, Normal, Place, Public, Uniform, add
+from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Needs, Normal, Place, Public, Uniform, add, settle
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.algorithms.quantize import pack_sparse, sparse_bits, unpack_sparse
 from coterie.errors import InputError
@@ -121,6 +121,11 @@ def sigma(cfg: Config, place: Place, t: Array) -> Array:
     return place.noise_at(t) * sensitivity(cfg, place, t)
 
 
+def wire(cfg: Config, place: Place, t: Array) -> Array:
+    """Noise std of a coordinate that is sent."""
+    return sigma(cfg, place, t) / cfg.keep
+
+
 def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
     """A noisy step, of which a random share of the coordinates is made and sent."""
     if cfg.batch is None:
@@ -130,7 +135,8 @@ def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: 
     slope = q.weight(place, size) * total + place.ridge * state.x
     target = place.self_weight * state.x + state.near - cfg.step * slope
     y = add((1 - cfg.mixing) * state.x + cfg.mixing * target, draw["noise"], sigma(cfg, place, t))
-    change = jnp.where(draw["mask"] < cfg.keep, (y - state.x) / cfg.keep, 0.0)
+    change = settle((y - state.x) / cfg.keep, draw["noise"], wire(cfg, place, t))
+    change = jnp.where(draw["mask"] < cfg.keep, change, 0.0)
     return State(state.x + change, state.near), Message(change)
 
 

@@ -8,8 +8,8 @@
          8  32     plan hash: which agreement
         40  4      sender: its node
         44  4      round
-        48  n·w    the numbers, n little-endian signed integers of w bytes
-     48+nw  64     Ed25519 signature by the sender's frame key
+        48  ⌈nb/8⌉ the numbers, n signed integers of b bits, lowest first; with b = 32 or 64 little-endian words
+         …  64     Ed25519 signature by the sender's frame key
 
 A frame holds nothing else, so reading this page is reading all that leaves a party. The numbers are whole multiples of
 a public grid step: not-a-number, infinity and the low bits of floating-point noise cannot be written down.
@@ -68,24 +68,33 @@ class Wire:
 
     Attributes:
         count: integers in a message.
-        width: bytes of an integer, 4 or 8.
+        width: bytes of an integer in memory, 4 or 8.
         rounds: number of rounds of the run; a frame's round lies below.
         limit: limit(sender, round) is the largest absolute value an integer of that frame may have.
+        bits: bits of an integer on the wire; None: all of its memory.
     """
 
     count: int
     width: Literal[4, 8]
     rounds: int
     limit: Callable[[int, int], int]
+    bits: int | None = None
 
     def __post_init__(self) -> None:
         if self.count < 1 or self.width not in (4, 8) or not 1 <= self.rounds < 2**31:
             raise ValueError(f"no such wire: {self.count} integers of {self.width} bytes, {self.rounds} rounds")
+        if self.bits is not None and not 1 <= self.bits <= 8 * self.width:
+            raise ValueError(f"no such wire: integers of {self.bits} bits in {self.width} bytes")
+
+    @property
+    def packed(self) -> bool:
+        """Whether numbers share bytes."""
+        return self.bits not in (None, 8 * self.width)
 
     @cached_property
     def bytes(self) -> int:
         """Length of the numbers."""
-        return self.count * self.width
+        return -(-self.count * (self.bits or 8 * self.width) // 8)
 
     @cached_property
     def frame_bytes(self) -> int:
@@ -102,7 +111,22 @@ class Wire:
         if numbers.shape != (self.count,) or numbers.dtype.kind != "i":
             raise ValueError(f"expected {self.count} integers, got {numbers.dtype} of shape {numbers.shape}")
         self.check(numbers, sender, round)
-        return numbers.astype(self.dtype, copy=False).tobytes()
+        if not self.packed:
+            return numbers.astype(self.dtype, copy=False).tobytes()
+        if int(np.maximum.reduce(numbers)) >= 1 << (self.bits - 1):  # type: ignore[operator]
+            raise ValueError(f"{np.maximum.reduce(numbers)} does not fit {self.bits} bits")
+        table = (numbers[:, None] >> np.arange(self.bits)) & 1  # two's complement
+        return np.packbits(table.astype(np.uint8), bitorder="little").tobytes()
+
+    def decode(self, data: bytes | memoryview) -> np.ndarray:
+        """The integers of a payload of the right length, unchecked; bits that belong to none are not looked at."""
+        if not self.packed:
+            return np.frombuffer(data, self.dtype, self.count)
+        bits = int(self.bits)  # type: ignore[arg-type]
+        flat = np.unpackbits(np.frombuffer(data, np.uint8), count=self.count * bits, bitorder="little")
+        weights = 1 << np.arange(bits, dtype=np.int64)
+        weights[-1] *= -1
+        return (flat.reshape(self.count, bits).astype(np.int64) @ weights).astype(self.dtype)
 
     def check(self, numbers: np.ndarray, sender: int, round: int) -> None:
         """Refuse integers beyond the limit. Minimum and maximum: the absolute value of −2⁶³ is negative."""
@@ -224,8 +248,11 @@ def open_frame(
     content = digest(data)
     if not _verifies(keys_by_sender[sender], signature, plan_hash, sender, round, content):
         raise BadFrame("the signature does not fit")
-    stored = np.frombuffer(data, wire.dtype, wire.count, HEADER_BYTES)
+    payload = memoryview(data)[HEADER_BYTES:-SIGNATURE_BYTES]
+    stored = wire.decode(payload)
     wire.check(stored, sender, round)
+    if wire.packed and wire.encode(stored, sender, round) != payload:
+        raise Misdeed("bits that belong to no number are set")
     if kind == SILENT and stored.any():
         raise Misdeed("a silent frame holds numbers")
     return Frame(sender, round, kind, stored, content, signature)

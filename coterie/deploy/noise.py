@@ -1,26 +1,27 @@
 r"""Noise of a deployed agent: whole numbers on a public grid, from the operating system, and what they cost.
 
 A message x with noise of scale s becomes g·(round(x/g) + Z) with g = s/65,544 (Laplace: s/65,536) and Z from
-`coterie.privacy.secure`; the integer travels, g is public. Three things differ from the simulated float and each is
-charged (`on_grid` replaces an algorithm's `cost`, so that calibration, ledger and certificate all see the true price):
+`coterie.privacy.secure`; the integer travels, g is public. What differs from the simulated float is charged (`on_grid`
+replaces an algorithm's `cost`, so that calibration, ledger and certificate all see the true price):
 
 - **Rounding.** ‖round(a) − round(b)‖ ≤ ‖a − b‖ + √d in grid steps. Float64 arithmetic may add its own error, which the
   bound on a message keeps below half a step. Charged: Δ + 2g√d (L1: Δ + 2gd).
-- **The discrete law.** Draw y ~ N(0, σ² − s²) and then round y to a random integer, z with probability ∝
-  exp(−(z − y)²/2s²). Up to a factor 1 ± 4e^{−2π²s²} the result is the discrete Gaussian of parameter σ, because
-  Σ_z exp(−(z − y)²/2s²) = s√2π (1 ± 2e^{−2π²s²}) hardly depends on y; and shifting the data by whole steps shifts y and
-  z alike. So the discrete Gaussian is a post-processing of a *continuous* one with variance σ² − s² in grid steps, and
-  every Gaussian accountant applies to it. With s = 4 the factor is 1 ± 1e−136, far below the table's own error of 1e−32
-  a coordinate, which is charged as total variation.
+- **The discrete law.** The discrete Gaussian of parameter σ is a post-processing of a *continuous* one with variance
+  σ² − 16 in grid steps, up to a factor 1 ± 1e−136, so every Gaussian accountant applies to it. The table's own error of
+  1e−32 a coordinate is charged as total variation.
 - **Laplace.** The discrete Laplace law is exactly pure with ε = shift/scale; it is charged as such (`Pure`).
+- **Noise inside a solve** (`Inside`) lies on a grid finer by another factor of 16,386. An answer that was computed with
+  it is one that the continuous noise would have given, computed a little less well: what is left counts as the solver's
+  error, which noise on the answer hides and pays for (`ObjectivePerturbation.output`).
+- **Tests** against a noisy threshold shift by whole steps too (`SparseVector`).
 
-Noise inside an objective, noise of density exp(−‖x‖₂) and noise that is rounded at random have no such form: these
-algorithms are refused, with the nearest one that has it.
+Proofs: docs/theory/wire.md. What is made of noised numbers (rounding to few bits, masks, averages) costs nothing.
+Noise of density exp(−‖x‖₂) has no such form: it is refused, and Gaussian noise named instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Protocol
@@ -29,22 +30,40 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from coterie.algorithms.base import Algorithm, Config, Grid, L2LaplaceLaw, LaplaceLaw, Law, Normal, Place, Uniform, find
+from coterie.algorithms._sampling import DeadlineGaussian
+from coterie.algorithms.base import (
+    Algorithm,
+    Config,
+    Grid,
+    Inside,
+    L2LaplaceLaw,
+    LaplaceLaw,
+    Law,
+    Normal,
+    Place,
+    Uniform,
+    find,
+)
 from coterie.algorithms.batches import axes
 from coterie.errors import InputError
 from coterie.exchange.kinds import broadcast, secret_sum
 from coterie.plan import REFERENCES, Plan, refuse_ignored
 from coterie.privacy import events, secure
 
-__all__ = ["GAUSSIAN_UNIT", "LAPLACE_UNIT", "Source", "SystemSource", "check_deployable", "grid_steps", "noise_scales",
-           "on_grid"]  # fmt: skip
+__all__ = ["BOUND", "GAUSSIAN_UNIT", "INSIDE_UNIT", "LAPLACE_UNIT", "UNITS", "Source", "Steps", "SystemSource",
+           "check_deployable", "grid_steps", "noise_scales", "on_grid", "refusal"]  # fmt: skip
 
 GAUSSIAN_UNIT = float(np.sqrt(secure.GRID_VARIANCE))
 LAPLACE_UNIT = float(secure.GRID_LAPLACE_SCALE)
 SMOOTHING = 16.0  # s² in grid steps²
 TABLE_ERROR = 1e-32  # total variation of one drawn coordinate
 UNIFORM_ERROR = 2.0**-53  # of one drawn uniform, as a float64
-UNITS: dict[type[Law], float] = {Normal: GAUSSIAN_UNIT, LaplaceLaw: LAPLACE_UNIT}
+COARSE = int(secure.GRID_VARIANCE**0.5 / SMOOTHING**0.5)  # steps of `Inside`'s grid in one of its coarser part
+INSIDE_UNIT = GAUSSIAN_UNIT * (COARSE**2 + 1) ** 0.5
+UNITS: dict[type[Law], float] = {Normal: GAUSSIAN_UNIT, Inside: INSIDE_UNIT, LaplaceLaw: LAPLACE_UNIT}
+REACH, BEYOND = 12 * SMOOTHING**0.5, 2e-31  # how far, in steps, `Inside` lies from continuous noise; but with chance …
+BOUND = 1e3  # largest number in a message, where the plan does not say
+MOST_STEPS = 2.0**39  # … and in steps: beyond, float64 would not keep its error below half a step
 
 
 class Source(Protocol):
@@ -69,6 +88,9 @@ def _gaussian() -> secure.DiscreteGaussianTable:
 
 def _draw(law: Law) -> Any:
     match law:
+        case Inside():
+            coarse, fine = _gaussian().sample(law.shape), _gaussian().sample(law.shape)
+            return Grid(COARSE * coarse + fine, INSIDE_UNIT)
         case Normal():
             return Grid(_gaussian().sample(law.shape), GAUSSIAN_UNIT)
         case LaplaceLaw():
@@ -101,25 +123,23 @@ def check_deployable(plan: Plan, rehearsed: bool = False) -> None:
     sums = plan.exchange.sums
     if type(plan.exchange.chosen("kind")) not in (broadcast.Settings, secret_sum.Settings):  # others are for simulation
         raise InputError("deployed messages travel as integers already: exchange.kind must be broadcast or secret-sum")
-    if sums is not None and sums.noise == "local" and plan.deploy is not None and plan.deploy.bound > sums.bound:
+    bound = BOUND if plan.deploy is None or plan.deploy.bound is None else plan.deploy.bound
+    if sums is not None and sums.noise == "local" and plan.deploy is not None and bound > sums.bound:
         raise InputError(  # a number between the two would stop a party in the middle of a run
-            f"deploy.bound = {plan.deploy.bound:g} exceeds what a secret sum can hold, exchange.bound = {sums.bound:g}"
+            f"deploy.bound = {bound:g} exceeds what a secret sum can hold, exchange.bound = {sums.bound:g}"
         )
-    if algorithm.wire is not None:
-        return
-    other = "pr-admm" if algorithm.needs(cfg).solver else "dp-dsgd"
-    raise InputError(f"{slug} cannot be deployed: {_reason(algorithm, cfg)}; the nearest that can is {other}")
+    if reason := refusal(algorithm, cfg):
+        raise InputError(f"{slug} cannot be deployed: {reason}")
 
 
-def _reason(algorithm: Algorithm, cfg: Config) -> str:
-    if algorithm.bits is not None:
-        return "its messages are rounded or masked after the noise, and the proof is for continuous noise"
-    names = {law.name for law in algorithm.draws(cfg, _somewhere()).values()}
-    if L2LaplaceLaw.name in names:
-        return "noise of density exp(-|x|) in the L2 norm has no exact form on a grid"
-    if algorithm.needs(cfg).solver:
-        return "its noise is inside the objective that it minimises, so what is sent lies on no grid"
-    return "its privacy rests on the law of continuous random weights"
+def refusal(algorithm: Algorithm, cfg: Config) -> str | None:
+    """Why a private algorithm cannot be deployed with these settings, and what to use instead; None if it can."""
+    if algorithm.wire is None:
+        other = "pr-admm" if algorithm.needs(cfg).solver else "dp-dsgd"
+        return f"it states no scale of its message's noise (`wire`); the nearest that can is {other}"
+    if any(isinstance(law, L2LaplaceLaw) for law in algorithm.draws(cfg, _somewhere()).values()):
+        return "noise of density exp(-|x|) has no exact form on a grid: use noise = 'gaussian', with privacy.delta > 0"
+    return None
 
 
 def _somewhere() -> Place:
@@ -140,23 +160,40 @@ def on_grid(algorithm: Algorithm) -> Algorithm:
             int(np.prod(law.shape)) for law in algorithm.draws(cfg, place).values() if isinstance(law, Uniform)
         )
         parts = declared if isinstance(declared, tuple) else (declared,)
-        return tuple(_charged(e, algorithm.slug, place.dim, uniforms) for e in parts)
+        return tuple(_charged(e, algorithm.slug, cfg, place, uniforms) for e in parts)
 
     return replace(algorithm, cost=cost)
 
 
-def _charged(event: events.Event, slug: str, dim: int, uniforms: int) -> events.Event:
-    thin = float(np.sqrt(1 - SMOOTHING / secure.GRID_VARIANCE))
+def _charged(event: events.Event, slug: str, cfg: Any, place: Place, uniforms: int) -> events.Event:
+    thin, dim = float(np.sqrt(1 - SMOOTHING / secure.GRID_VARIANCE)), place.dim
     root = float(np.sqrt(dim))
     tv = event.tv + dim * TABLE_ERROR
     match event:
-        case events.Gaussian():
+        case events.Gaussian() | events.MaskedGaussian():
             moved = event.sensitivity + 2 * root * event.sigma / GAUSSIAN_UNIT
             return replace(event, sensitivity=moved, sigma=thin * event.sigma, tv=tv)
-        case events.SampledGaussian(discrete=False):
+        case events.SampledGaussian() | DeadlineGaussian():
             nu = event.noise_multiplier
-            coins = uniforms**2 * UNIFORM_ERROR / 2  # two equal coins, or one on the wrong side of the rate
+            coins = uniforms**2 * UNIFORM_ERROR / 2  # two equal coins, or one on the wrong side of a rate or a speed
             return replace(event, noise_multiplier=thin * nu / (1 + 2 * root * nu / GAUSSIAN_UNIT), tv=tv + coins)
+        case events.ObjectivePerturbation():
+            solved = event.output / cfg.tolerance  # 2/Λ: what an error of 1 in the gradient moves, in both worlds
+            moved = event.output + root * (
+                solved * REACH * event.sigma / INSIDE_UNIT + 2 * event.output_sigma / GAUSSIAN_UNIT
+            )
+            return replace(
+                event, sigma=float(np.sqrt(1 - SMOOTHING / INSIDE_UNIT**2)) * event.sigma, output=moved,
+                output_sigma=thin * event.output_sigma, tv=tv + dim * (2 * TABLE_ERROR + BEYOND),
+            )  # fmt: skip
+        case events.SparseVector():
+            low, high = event.threshold, event.query
+            rounding = 2 + high / low + event.positives * (4 + 2 * low / high)  # whole steps, in units of 1/65,536
+            pure = event.sensitivity / low + 2 * event.positives * event.sensitivity / high
+            return events.Pure(
+                pure + rounding / LAPLACE_UNIT, times=event.times, slack=event.slack,
+                tv=event.tv + (place.rounds + 1) * TABLE_ERROR, adjacency=event.adjacency,
+            )  # fmt: skip
         case events.Laplace():
             pure = event.rate * event.l1 + 2 * dim / LAPLACE_UNIT
             return events.Pure(pure, times=event.times, slack=event.slack, tv=tv, adjacency=event.adjacency)
@@ -175,40 +212,65 @@ class Steps:
 
     size: np.ndarray  # (agents, rounds)
     limit: np.ndarray  # (agents, rounds): largest whole number of steps within the plan's bound
-    width: int  # bytes of a number on the wire
+    width: int  # bytes of a number in memory
+
+    bits: int  # of a number on the wire
 
     @classmethod
-    def of(cls, size: np.ndarray, bound: float) -> Steps:
-        """Limits and width for messages within `bound`."""
+    def of(cls, size: np.ndarray, bound: float | None = None) -> Steps:
+        """Limits and width for messages within `bound`; None: `BOUND`, or what the grid can hold if that is less."""
+        if bound is None:
+            bound = float(min(BOUND, 0.99 * MOST_STEPS * size.min()))
         limit = np.floor(bound / size)
-        if not np.all((limit >= 1) & (limit < 2.0**39)):
-            # beyond 2^39 steps, float64 would not keep its error below half a step
+        if not np.all((limit >= 1) & (limit < MOST_STEPS)):
             raise InputError(
                 f"deploy.bound = {bound:g} is {limit.max():.3g} steps of the noise's grid, which must be "
                 "between 1 and 5e11: choose a bound that fits the noise"
             )
-        return cls(size, limit.astype(np.int64), 4 if limit.max() < 2**31 else 8)
+        width = 4 if limit.max() < 2**31 else 8
+        return cls(size, limit.astype(np.int64), width, 8 * width)
+
+    @classmethod
+    def few(cls, size: np.ndarray, limit: np.ndarray) -> Steps:
+        """Numbers of as many bits as the limits need: from −most to most − 1, with most a power of two."""
+        bits = 1 + int(np.ceil(np.log2(limit.max())))
+        return cls(size, limit.astype(np.int64), 4 if bits <= 32 else 8, bits)
 
 
 def noise_scales(algorithm: Algorithm, cfg: Config, places: Place) -> np.ndarray:
     """The scale of the noise on every party's message of every round: (agents, rounds)."""
-    noise_scale = algorithm.wire
-    if noise_scale is None:
+    if algorithm.wire is None:
         raise InputError(f"{algorithm.slug} cannot be deployed: it states no scale of its message's noise")
+    return _everywhere(algorithm.wire, cfg, places)
+
+
+def _everywhere(f: Callable[[Any, Place, Any], Any], cfg: Config, places: Place) -> Any:
+    """f(cfg, place, t) of every party and round."""
     with jax.enable_x64(True):
-        per_round = lambda p: jax.vmap(lambda t: jnp.broadcast_to(noise_scale(cfg, p, t), ()))(  # noqa: E731
-            jnp.arange(places.rounds)
-        )
-        return np.asarray(jax.jit(jax.vmap(per_round, (axes(places),)))(places), float)
+        one = lambda p, t: jax.tree.map(lambda x: jnp.broadcast_to(x, ()), f(cfg, p, t))  # noqa: E731
+        per_round = lambda p: jax.vmap(lambda t: one(p, t))(jnp.arange(places.rounds))  # noqa: E731
+        return jax.tree.map(lambda x: np.asarray(x, float), jax.jit(jax.vmap(per_round, (axes(places),)))(places))
 
 
-def grid_steps(algorithm: Algorithm, cfg: Config, places: Place, bound: float) -> Steps:
+def grid_steps(algorithm: Algorithm, cfg: Config, places: Place, bound: float | None) -> Steps:
     """The grid of every party and round; a round without noise keeps the grid of the last one with noise."""
-    laws = {type(law) for law in algorithm.draws(cfg, places).values() if type(law) in UNITS}
-    if len(laws) != 1:
-        raise InputError(f"{algorithm.slug} cannot be deployed: its messages carry noise of several laws")
+    laws = {type(law) for law in algorithm.draws(cfg, places).values()}
     scale = noise_scales(algorithm, cfg, places)
     if not np.all(scale[:, 0] > 0):
         raise InputError(f"{algorithm.slug} puts no noise on its first message: an agent refuses to send it")
     last = np.maximum.accumulate(np.where(scale > 0, np.arange(places.rounds), 0), axis=1)
-    return Steps.of(np.take_along_axis(scale, last, axis=1) / UNITS[laws.pop()], bound)
+    size = np.take_along_axis(scale, last, axis=1) / UNITS[Normal if Normal in laws else LaplaceLaw]
+    noised = Steps.of(size, bound)
+    if algorithm.lattice is None:
+        return noised
+    step, most = _everywhere(algorithm.lattice, cfg, places)
+    if np.any(size > step):
+        raise InputError(
+            f"{algorithm.slug}: messages lie on a grid of step {step.min():.3g}, and that of their noise is coarser, "
+            f"{size.max():.3g}: choose a larger step (fewer bits), or less noise"
+        )
+    if bound is not None and np.any(step * most > bound):
+        raise InputError(
+            f"deploy.bound = {bound:g} is less than the largest number in a message, {(step * most).max():g}"
+        )
+    return Steps.few(step, most)

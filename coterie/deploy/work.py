@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,7 +46,8 @@ class Carry(NamedTuple):
 def wire_of(terms: Terms | Turns, count: int) -> Wire:
     """Length and limits of everybody's messages, where they are broadcast."""
     limit, width = terms.steps.limit.tolist(), terms.steps.width
-    return Wire(count, width, terms.rounds, lambda sender, round: limit[sender][round])  # type: ignore[arg-type]
+    most = lambda sender, round: limit[sender][round]  # noqa: E731
+    return Wire(count, width, terms.rounds, most, terms.steps.bits)  # type: ignore[arg-type]
 
 
 class Work:
@@ -68,7 +70,7 @@ class Work:
             self._structure = jax.tree.structure((state, memory))
             say = lambda s, shard, d: agent.speak(algorithm, cfg, self._place, jnp.array(0), s, shard, d)[1]  # noqa: E731
             self._message = jax.eval_shape(say, state, self.outline.blank(), draw)
-            leaves = jax.tree.leaves(self._message)
+            leaves = jax.tree.leaves(self._travelling(self._message))
             if any(not jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves):
                 raise InputError(f"{algorithm.slug} cannot be deployed: its messages are not all numbers on a grid")
             self.count = sum(int(np.prod(leaf.shape)) for leaf in leaves)
@@ -102,7 +104,7 @@ class Work:
     def _inbox(self, c: Carry, memory: Any) -> Inbox:
         steps = self._sizes[self.neighbours, jnp.maximum(c.when, 0)]
         values = jnp.where((c.when >= 0)[:, None], jnp.stack(c.heard) * steps[:, None], self._greetings)
-        return agent.facing(jax.vmap(self._unflatten)(values), self._weights, memory)
+        return agent.facing(jax.vmap(self._unflatten)(values), self._weights, memory, jnp.asarray(self.neighbours))
 
     def turn(self, shard: HeldShard, t: Array, carry: Carry, draw: dict) -> tuple[tuple, Array, Array]:
         """Make up for round t − 1's messages (in `carry`) and speak in round t.
@@ -113,7 +115,7 @@ class Work:
         algorithm, cfg = self._algorithm, self._cfg
         before, memory = self._parts(self._listen(t, carry))
         state, message, sent = agent.speak(algorithm, cfg, self._place, t, before, shard, draw)
-        values = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(message)])
+        values = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(self._travelling(message))])
         return tuple(jax.tree.leaves((state, memory))), self._said(values, t), sent
 
     def _said(self, values: Array, t: Array) -> Array:
@@ -129,11 +131,21 @@ class Work:
         state, _ = self._parts(self._listen(jnp.array(self._terms.rounds), carry))
         return agent.answer(self._algorithm, self._cfg, self._place, state)
 
+    def _travelling(self, message: Any) -> Any:
+        """The part of a message that leaves: all of it, or the fields that neighbours need."""
+        fields = self._algorithm.travels
+        return tuple(getattr(message, name) for name in fields) if fields else message
+
     def _unflatten(self, values: Array) -> Any:
-        leaves, structure = jax.tree.flatten(self._message)
+        """A neighbour's message; what of it did not travel is 0."""
+        leaves, structure = jax.tree.flatten(self._travelling(self._message))
         ends = np.cumsum([int(np.prod(leaf.shape)) for leaf in leaves])
         parts = jnp.split(values, ends[:-1])
-        return jax.tree.unflatten(structure, [p.reshape(leaf.shape) for p, leaf in zip(parts, leaves, strict=True)])
+        came = jax.tree.unflatten(structure, [p.reshape(leaf.shape) for p, leaf in zip(parts, leaves, strict=True)])
+        if not self._algorithm.travels:
+            return came
+        blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self._message)
+        return eqx.tree_at(self._travelling, blank, came)
 
     def _greet(self) -> Array:
         """What stands for a neighbour that has not spoken yet."""
@@ -141,7 +153,8 @@ class Work:
         if algorithm.greeting is None:
             return jnp.zeros((len(self.neighbours), self.count))
         theirs = [algorithm.greeting(cfg, self._terms.place(int(j))) for j in self.neighbours]
-        return jnp.stack([jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(g)]) for g in theirs])
+        parts = [jax.tree.leaves(self._travelling(g)) for g in theirs]
+        return jnp.stack([jnp.concatenate([jnp.ravel(x) for x in leaves]) for leaves in parts])
 
 
 class SharedWork(Work):

@@ -18,7 +18,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from coterie.algorithms.base import Algorithm, Config, Law, Place
 from coterie.algorithms.inbox import Inbox, Maybe
@@ -61,10 +61,12 @@ def speak(
     return (state, out.message, out.sent) if isinstance(out, Maybe) else (state, out, jnp.array(True))
 
 
-def facing(said: Any, weight: Float[Array, " neighbours"], memory: Any) -> Inbox:
+def facing(
+    said: Any, weight: Float[Array, " neighbours"], memory: Any, senders: Int[Array, " neighbours"] | None = None
+) -> Inbox:
     """The inbox of an agent whose neighbours' last messages lie side by side, one row for each."""
     everybody = jnp.arange(weight.shape[0])
-    return Inbox(said, everybody, weight, everybody >= 0, memory)
+    return Inbox(said, everybody, weight, everybody >= 0, memory, known=senders)
 
 
 def hear(algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: Any, inbox: Inbox) -> tuple[Any, Any]:
