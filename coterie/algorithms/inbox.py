@@ -38,8 +38,8 @@ class Inbox(eqx.Module):
     here: Bool[Array, " width"]
     memory: Any = None
     sums: Any = None  # (total, mixed) when the driver got them from one matrix product
-    known: Int[Array, " width"] | None = None  # who the neighbours are, where `index` does not say
     chunk: int = eqx.field(static=True, default=1)
+    known: Int[Array, " width"] | None = None  # who the neighbours are, where `index` does not say
 
     @property
     def senders(self) -> Int[Array, " width"]:

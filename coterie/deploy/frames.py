@@ -115,7 +115,7 @@ class Wire:
             return numbers.astype(self.dtype, copy=False).tobytes()
         if int(np.maximum.reduce(numbers)) >= 1 << (self.bits - 1):  # type: ignore[operator]
             raise ValueError(f"{np.maximum.reduce(numbers)} does not fit {self.bits} bits")
-        table = (numbers[:, None] >> np.arange(self.bits)) & 1  # two's complement
+        table = (numbers[:, None] >> np.arange(self.bits, dtype=np.int64)) & 1  # type: ignore[arg-type]
         return np.packbits(table.astype(np.uint8), bitorder="little").tobytes()
 
     def decode(self, data: bytes | memoryview) -> np.ndarray:

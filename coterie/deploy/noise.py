@@ -63,7 +63,8 @@ INSIDE_UNIT = GAUSSIAN_UNIT * (COARSE**2 + 1) ** 0.5
 UNITS: dict[type[Law], float] = {Normal: GAUSSIAN_UNIT, Inside: INSIDE_UNIT, LaplaceLaw: LAPLACE_UNIT}
 REACH, BEYOND = 12 * SMOOTHING**0.5, 2e-31  # how far, in steps, `Inside` lies from continuous noise; but with chance …
 BOUND = 1e3  # largest number in a message, where the plan does not say
-MOST_STEPS = 2.0**39  # … and in steps: beyond, float64 would not keep its error below half a step
+MOST_STEPS = 2.0**39  # … and in steps: beyond, the error of float64 arithmetic might exceed half a step …
+MOST_SOLVED = 2.0**49  # … as that of a solution does, whose own error is charged apart
 
 
 class Source(Protocol):
@@ -217,15 +218,15 @@ class Steps:
     bits: int  # of a number on the wire
 
     @classmethod
-    def of(cls, size: np.ndarray, bound: float | None = None) -> Steps:
-        """Limits and width for messages within `bound`; None: `BOUND`, or what the grid can hold if that is less."""
+    def of(cls, size: np.ndarray, bound: float | None = None, most: float = MOST_STEPS) -> Steps:
+        """Limits and width for messages within `bound`; None: `BOUND`, or `most` steps if that is less."""
         if bound is None:
-            bound = float(min(BOUND, 0.99 * MOST_STEPS * size.min()))
+            bound = float(min(BOUND, 0.99 * most * size.min()))
         limit = np.floor(bound / size)
-        if not np.all((limit >= 1) & (limit < MOST_STEPS)):
+        if not np.all((limit >= 1) & (limit < most)):
             raise InputError(
                 f"deploy.bound = {bound:g} is {limit.max():.3g} steps of the noise's grid, which must be "
-                "between 1 and 5e11: choose a bound that fits the noise"
+                f"between 1 and {most:.1g}: choose a bound that fits the noise"
             )
         width = 4 if limit.max() < 2**31 else 8
         return cls(size, limit.astype(np.int64), width, 8 * width)
@@ -260,7 +261,7 @@ def grid_steps(algorithm: Algorithm, cfg: Config, places: Place, bound: float | 
         raise InputError(f"{algorithm.slug} puts no noise on its first message: an agent refuses to send it")
     last = np.maximum.accumulate(np.where(scale > 0, np.arange(places.rounds), 0), axis=1)
     size = np.take_along_axis(scale, last, axis=1) / UNITS[Normal if Normal in laws else LaplaceLaw]
-    noised = Steps.of(size, bound)
+    noised = Steps.of(size, bound, MOST_SOLVED if Inside in laws else MOST_STEPS)
     if algorithm.lattice is None:
         return noised
     step, most = _everywhere(algorithm.lattice, cfg, places)
@@ -270,7 +271,6 @@ def grid_steps(algorithm: Algorithm, cfg: Config, places: Place, bound: float | 
             f"{size.max():.3g}: choose a larger step (fewer bits), or less noise"
         )
     if bound is not None and np.any(step * most > bound):
-        raise InputError(
-            f"deploy.bound = {bound:g} is less than the largest number in a message, {(step * most).max():g}"
-        )
+        largest = float((step * most).max())
+        raise InputError(f"deploy.bound = {bound:g} is less than the largest number in a message, {largest:g}")
     return Steps.few(step, most)
