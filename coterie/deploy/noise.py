@@ -157,26 +157,31 @@ def on_grid(algorithm: Algorithm) -> Algorithm:
 
     def cost(cfg: Config, place: Place, t: Any, message: Any = None) -> tuple[events.Event, ...]:
         declared = algorithm.cost(cfg, place, t, message)
-        uniforms = sum(
-            int(np.prod(law.shape)) for law in algorithm.draws(cfg, place).values() if isinstance(law, Uniform)
-        )
+        coins = sum(_uneven(law, place) for law in algorithm.draws(cfg, place).values() if isinstance(law, Uniform))
         parts = declared if isinstance(declared, tuple) else (declared,)
-        return tuple(_charged(e, algorithm.slug, cfg, place, uniforms) for e in parts)
+        return tuple(_charged(e, algorithm.slug, cfg, place, coins) for e in parts)
 
     return replace(algorithm, cost=cost)
 
 
-def _charged(event: events.Event, slug: str, cfg: Any, place: Place, uniforms: int) -> events.Event:
+def _uneven(law: Uniform, place: Place) -> float:
+    """What float64 makes of uniform numbers, as total variation: each may fall on the wrong side of a rate, a speed or
+    a rounding; of those that put an agent's records in an order, two may be equal."""
+    count = int(np.prod(law.shape))
+    return (count**2 / 2 if law.shape == (place.rows,) else count) * UNIFORM_ERROR
+
+
+def _charged(event: events.Event, slug: str, cfg: Any, place: Place, coins: float) -> events.Event:
     thin, dim = float(np.sqrt(1 - SMOOTHING / secure.GRID_VARIANCE)), place.dim
     root = float(np.sqrt(dim))
     tv = event.tv + dim * TABLE_ERROR
     match event:
         case events.Gaussian() | events.MaskedGaussian():
             moved = event.sensitivity + 2 * root * event.sigma / GAUSSIAN_UNIT
+            tv = tv + coins if isinstance(event, events.MaskedGaussian) else tv
             return replace(event, sensitivity=moved, sigma=thin * event.sigma, tv=tv)
         case events.SampledGaussian() | DeadlineGaussian():
             nu = event.noise_multiplier
-            coins = uniforms**2 * UNIFORM_ERROR / 2  # two equal coins, or one on the wrong side of a rate or a speed
             return replace(event, noise_multiplier=thin * nu / (1 + 2 * root * nu / GAUSSIAN_UNIT), tv=tv + coins)
         case events.ObjectivePerturbation():
             solved = event.output / cfg.tolerance  # 2/Λ: what an error of 1 in the gradient moves, in both worlds
