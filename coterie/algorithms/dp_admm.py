@@ -29,7 +29,7 @@ from pydantic import Field
 from coterie.algorithms import _penalty
 from coterie.algorithms._admm import Number, dual_step, tail_mean
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Erratum, Inbox, Law, Maybe, Needs, Normal, Place, Public, add
+from coterie.algorithms.base import Erratum, Inbox, Law, Maybe, Needs, Normal, Place, Public, add, settle
 from coterie.errors import InputError
 from coterie.privacy.events import Event, Gaussian
 from coterie.privacy.rdp import zcdp_epsilon
@@ -150,8 +150,9 @@ def emit(cfg: Any, place: Place, t: Array, state: State, shard: Shard, draw: dic
         return eqx.tree_at(lambda s: s.x, state, x), Message(x)
     step = t % 2 == 0
     state = eqx.tree_at(lambda s: s.x, state, jnp.where(step, x, state.x))
-    hub = _hub(place)
-    return state, Maybe(Message(jnp.where(hub, state.near, state.x)), step != hub)
+    hub, near = _hub(place), settle(state.near, draw["noise"], sigma(cfg, place, t))
+    state = eqx.tree_at(lambda s: s.near, state, jnp.where(hub & ~step, near, state.near))
+    return state, Maybe(Message(jnp.where(hub, near, state.x)), step != hub)
 
 
 def reveals(cfg: Config, place: Place, state: State, message: Message) -> Array:

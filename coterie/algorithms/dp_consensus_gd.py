@@ -30,7 +30,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Needs, Normal, Place, Public, add
+from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Needs, Normal, Place, Public, add, settle
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.errors import InputError
 from coterie.privacy.events import Event, Gaussian, NonPrivate
@@ -166,7 +166,10 @@ def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: 
         x = project(point - step_size(cfg, t) * shard.slope(point))
         return add(x, draw["noise"], sigma(cfg, place, t))
 
-    y = jax.lax.cond(t < stage_one(cfg, place), descend, lambda: state.mixed)
+    def agree() -> Array:
+        return settle(state.mixed, draw["noise"], sigma(cfg, place, jnp.maximum(stage_one(cfg, place) - 1, 0)))
+
+    y = jax.lax.cond(t < stage_one(cfg, place), descend, agree)
     return State(y, state.mixed, point), Message(y)
 
 

@@ -41,7 +41,7 @@ from jaxtyping import Array, Float
 from pydantic import Field, model_validator
 
 from coterie.algorithms._sampling import first_of_permutation, poisson, poisson_cap, poisson_overflow
-from coterie.algorithms.base import Auto, AutoInt, Inbox, Law, Needs, Normal, Place, Public, Uniform, add
+from coterie.algorithms.base import Auto, AutoInt, Inbox, Law, Needs, Normal, Place, Public, Uniform, add, settle
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.errors import InputError
 from coterie.privacy import gdp
@@ -221,10 +221,13 @@ def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: 
         y = s.x + cfg.momentum * (s.x - s.before) - cfg.step * slope
         return State(s.x, s.x, s.mean), Message(add(y, draw["noise"], sigma(cfg, place, t)))
 
+    def mix(s: State) -> tuple[State, Message]:
+        return s, Message(settle(s.x, draw["noise"], sigma(cfg, place, t - t % cfg.mixing)))
+
     if cfg.mixing == 1:
         state, message = descend(state)
     else:
-        state, message = jax.lax.cond(t % cfg.mixing == 0, descend, lambda s: (s, Message(s.x)), state)
+        state, message = jax.lax.cond(t % cfg.mixing == 0, descend, mix, state)
     return State(message.y, state.before, state.mean), message
 
 

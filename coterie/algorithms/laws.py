@@ -130,11 +130,12 @@ def add(value: Array, noise: Array | Grid, scale: Array | float) -> Array:
 def settle(value: Array, noise: Array | Grid, scale: Array | float) -> Array:
     """A number that needs no more noise, on the grid of deployed noise of that scale; simulated: the number itself.
 
-    For what is made of noised numbers and sent: kept and sent are then the same.
+    For what is made of noised numbers and sent: kept and sent are then the same. Averages of whole numbers are often
+    halves: these go up, also where the rounding of floats has taken a little of them off.
     """
     if isinstance(noise, Grid):
         step = scale / noise.unit
-        return step * (value / step).round()
+        return step * jnp.floor(value / step + (0.5 + 1e-6))
     return value
 
 

@@ -196,10 +196,8 @@ def _charged(event: events.Event, slug: str, cfg: Any, place: Place, coins: floa
             low, high = event.threshold, event.query
             rounding = 2 + high / low + event.positives * (4 + 2 * low / high)  # whole steps, in units of 1/65,536
             pure = event.sensitivity / low + 2 * event.positives * event.sensitivity / high
-            return events.Pure(
-                pure + rounding / LAPLACE_UNIT, times=event.times, slack=event.slack,
-                tv=event.tv + (place.rounds + 1) * TABLE_ERROR, adjacency=event.adjacency,
-            )  # fmt: skip
+            raised = event.sensitivity * (1 + rounding / (LAPLACE_UNIT * pure))
+            return replace(event, sensitivity=raised, tv=event.tv + (place.rounds + 1) * TABLE_ERROR)
         case events.Laplace():
             pure = event.rate * event.l1 + 2 * dim / LAPLACE_UNIT
             return events.Pure(pure, times=event.times, slack=event.slack, tv=tv, adjacency=event.adjacency)

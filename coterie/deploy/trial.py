@@ -28,7 +28,8 @@ from coterie.losses import by_labels
 from coterie.plan import Plan, validate
 from coterie.problems.labels import ClassNumbers
 
-__all__ = ["Site", "Trial", "deployed_plan", "free_ports", "make_trial", "sign_trial", "start_agent"]
+__all__ = ["Site", "Trial", "deployed_plan", "free_ports", "make_trial", "shards_of", "sign_trial",
+           "start_agent"]  # fmt: skip
 
 DAYS = 30
 
@@ -86,13 +87,19 @@ def make_trial(plan: Plan, folder: Path) -> Trial:
     if leaks := leaks_of(plan):
         raise InputError(f"{leaks[0]}: no agent would take such records")
     experiment = prepare(plan)
-    train, _ = split(experiment.dataset, plan.data.test_fraction, seed=plan.data.seed)
-    labels, classes = experiment.dataset.targets[train], experiment.dataset.classes
-    leaks = experiment.dataset.leaks
-    shards = [Records(experiment.features[rows], labels[rows], classes, leaks) for rows in experiment.parts]
     deployed = deployed_plan(plan, experiment)
-    agreement, sites = sign_trial(deployed, shards, folder)
+    agreement, sites = sign_trial(deployed, shards_of(experiment), folder)
     return Trial(agreement, sites, experiment, deployed)
+
+
+def shards_of(experiment: Experiment) -> list[Records]:
+    """Each party's own records."""
+    plan, dataset = experiment.plan, experiment.dataset
+    train, _ = split(dataset, plan.data.test_fraction, seed=plan.data.seed)
+    labels = dataset.targets[train]
+    return [
+        Records(experiment.features[rows], labels[rows], dataset.classes, dataset.leaks) for rows in experiment.parts
+    ]
 
 
 def sign_trial(plan: Plan, shards: Sequence[Records], folder: Path) -> tuple[Path, tuple[Site, ...]]:

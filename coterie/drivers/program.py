@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from coterie.algorithms.base import Algorithm, Config, Law, Place
+from coterie.algorithms.base import Algorithm, Config, Law, Place, standard
 from coterie.algorithms.batches import axes, rows
 from coterie.algorithms.inbox import Inbox
 from coterie.drivers import agent
@@ -297,7 +297,7 @@ class Program:
             message = jax.tree.map(lambda new, old: jnp.where(_as(sent, new), new, old), message, c.message)
             recorded = c.recorded
             if self.record:
-                new = {"messages": message, "draws": draw, "sent": sent}
+                new = {"messages": message, "draws": {n: standard(d) for n, d in draw.items()}, "sent": sent}
                 recorded = jax.tree.map(lambda room, x: room.at[t].set(x), recorded, new)
             bits = c.bits + sent * self.bits(cfg, arrays, message)
             clock = c.clock + self.duration(cfg, arrays, t, draw)

@@ -1,0 +1,102 @@
+"""Every private algorithm, deployed: the integers of five parties are those of a simulation with the same draws."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coterie.algorithms.base import all_algorithms, find
+from coterie.algorithms.laws import Grid
+from coterie.deploy.noise import SystemSource
+from coterie.deploy.party import Party, Records, Terms
+from coterie.deploy.trial import deployed_plan, shards_of
+from coterie.drivers.layout import make_layout
+from coterie.drivers.simulate import Run, simulate
+from coterie.experiment import Experiment, prepare
+from coterie.plan import Plan, read_plan
+from coterie.problems import SolverSettings
+from tests.support import CLINICS
+
+ROUNDS = 6
+PRIVATE = [slug for slug, algorithm in all_algorithms().items() if algorithm.private]
+# settings under which what is special about an algorithm happens within a few rounds
+SPECIAL = {
+    "qdpsgd1": ("algorithm.bits=10",),
+    "qdpsgd2-grad": ("algorithm.bits=10",),
+    "ipp-admm": ("algorithm.broadcasts=3", "algorithm.threshold=0.01"),
+}
+VARIANTS = [
+    *((slug, SPECIAL.get(slug, ())) for slug in PRIVATE),
+    ("ipp-admm", ("algorithm.broadcasts=3", "algorithm.test=svt", "algorithm.threshold=0.01")),
+    ("dp-admm", ("graph.kind=star", "algorithm.variant=star")),
+    ("qdpsgd1", ("algorithm.bits=3", "algorithm.scheme=poisson", "algorithm.range=0.5")),
+    ("pvp", ("algorithm.centre=own",)),
+]
+
+
+def planned(slug: str, settings: tuple[str, ...] = (), rounds: int = ROUNDS) -> tuple[Plan, Experiment]:
+    """The plan of five clinics as it would be deployed, and its records."""
+    kinds = find(slug).graphs
+    graph = () if not kinds or any(s.startswith("graph.") for s in settings) else (f"graph.kind={kinds[0]}",)
+    plan = read_plan(CLINICS, [f"algorithm.name={slug}", f"run.rounds={rounds}", *graph, *settings])
+    experiment = prepare(plan)
+    return deployed_plan(plan, experiment), experiment
+
+
+def run_parties(terms: Terms, shards: list[Records]) -> tuple[np.ndarray, np.ndarray, dict[str, Any], np.ndarray]:
+    """(round, party, number) integers as they travel, whether each was sent, everybody's draws, and the answers."""
+    source, parties = SystemSource(), [Party.of(terms, node, records) for node, records in enumerate(shards)]
+    carries, said, sent, drawn = [p.begin() for p in parties], [], [], []
+    for t in range(terms.rounds):
+        drawn.append([source.draw(t, p.turns.laws) for p in parties])
+        turns = [p.turn(t, c, d) for p, c, d in zip(parties, carries, drawn[-1], strict=True)]
+        carries, numbers = [kept for kept, _, _ in turns], []
+        for node, (_, whole, spoke) in enumerate(turns):
+            wire = parties[node].wire
+            payload = wire.encode(whole if spoke else 0 * whole, node, t)
+            assert len(payload) == wire.bytes
+            numbers.append(wire.decode(payload))
+        for node, party in enumerate(parties):
+            for slot, j in enumerate(party.neighbours):
+                if turns[int(j)][2]:
+                    carries[node] = party.heard(carries[node], slot, t, numbers[int(j)])
+        said.append(numbers)
+        sent.append([spoke for _, _, spoke in turns])
+    answers = np.stack([p.answer(c) for p, c in zip(parties, carries, strict=True)])
+    return np.array(said), np.array(sent), _columns(drawn), answers
+
+
+def _columns(drawn: list[list[dict[str, Any]]]) -> dict[str, Any]:
+    """Draws as a simulation replays them: (round, party, …)."""
+    first = drawn[0][0]
+    return {
+        name: Grid(np.array([[d[name].steps for d in row] for row in drawn]), law.unit)
+        if isinstance(law, Grid)
+        else np.array([[d[name] for d in row] for row in drawn])
+        for name, law in first.items()
+    }
+
+
+@pytest.mark.parametrize(("slug", "settings"), VARIANTS, ids=[f"{s}-{len(v)}" for s, v in VARIANTS])
+def test_deployed_integers_are_those_of_the_simulation(slug: str, settings: tuple[str, ...]) -> None:
+    plan, experiment = planned(slug, settings)
+    terms = Terms.of(plan)
+    said, sent, drawn, answers = run_parties(terms, shards_of(experiment))
+    fixed = partial(make_layout, how=SolverSettings(fixed=True))  # as deployed: its work says nothing of records
+    layout = experiment.layout(terms.rounds, terms.priced.shape, fixed)
+    bare = replace(layout.arrays.place, factor=False)
+    layout = replace(layout, arrays=replace(layout.arrays, place=bare))
+    run = Run(0, terms.priced.cfg, terms.priced.noise)
+    told = simulate(
+        terms.priced.algorithm, layout, [run], rounds=terms.rounds, replay=drawn, record=True, every=terms.rounds
+    )
+    fields = find(slug).travels or tuple(vars(told.messages))
+    values = np.concatenate([np.asarray(getattr(told.messages, f))[0].reshape(*sent.shape, -1) for f in fields], axis=2)
+    expected = np.rint(values / terms.steps.size.T[:, :, None])
+    off = np.abs(np.where(sent[:, :, None], said - expected, 0))
+    assert off.max() == 0
+    assert np.allclose(answers, told.points[0], rtol=1e-9, atol=1e-12)
