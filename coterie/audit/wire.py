@@ -28,6 +28,7 @@ from coterie.audit.setting import ANGLE, FAR, RIDGE
 from coterie.audit.transcripts import IMPOSSIBLE
 from coterie.deploy.noise import UNITS, Source, SystemSource
 from coterie.deploy.party import Carry, Party, Records, Terms, wire_of
+from coterie.deploy.work import Turns
 from coterie.drivers.budget import run_events
 from coterie.errors import InputError
 from coterie.plan import validate
@@ -57,9 +58,9 @@ class Worlds:
         return name, law, UNITS[type(law)]
 
     @cached_property
-    def crowds(self) -> tuple[_Crowd, _Crowd]:
+    def crowd(self) -> _Crowd:
         """Both parties, compiled for many runs at once."""
-        return _Crowd(self, self.parties[0]), _Crowd(self, self.parties[1])
+        return _Crowd(self)
 
     def said(self, t: int) -> np.ndarray:
         """The neighbours' integers of round t."""
@@ -110,11 +111,11 @@ def make_worlds(
     draws = terms.draws(0)
     if len(draws) != 1:
         raise InputError(f"{slug} draws secret coins besides its noise: bytes have no exact likelihood")
-    pair = []
+    turns, pair = Turns.of(terms, 0), []
     for sign in (1.0, -1.0):
         features = np.zeros((records, 2))
         features[0] = sign * np.cos(ANGLE), np.sin(ANGLE)
-        pair.append(Party.of(terms, 0, Records(features, np.ones(records, int), ("no", "yes"), ())))
+        pair.append(Party(turns, Records(features, np.ones(records, int), ("no", "yes"), ())))
     events = run_events(terms.priced.algorithm, terms.priced.cfg, terms.place(0))
     said = account(events, delta).epsilon
     mu = total_mu(
@@ -124,19 +125,19 @@ def make_worlds(
 
 
 class _Crowd:
-    """Many runs of one party at once: the same `turn`, compiled over an axis of transcripts."""
+    """Many runs of the party in either world at once: the same `turn`, compiled over an axis of transcripts."""
 
-    def __init__(self, worlds: Worlds, party: Party):
-        self.worlds, self.party = worlds, party
+    def __init__(self, worlds: Worlds):
+        self.worlds = worlds
         with jax.enable_x64(True):
-            self._turn = jax.jit(jax.vmap(party.turns.turn, (None, None, 0, 0)))
+            self._turn = jax.jit(jax.vmap(worlds.parties[0].turns.turn, (None, None, 0, 0)))
 
     def begin(self, count: int) -> Carry:
-        return jax.tree.map(lambda x: np.broadcast_to(x, (count, *x.shape)), self.party.begin())
+        return jax.tree.map(lambda x: np.broadcast_to(x, (count, *x.shape)), self.worlds.parties[0].begin())
 
-    def turn(self, t: int, carry: Carry, draw: dict[str, Any]) -> tuple[Carry, np.ndarray]:
+    def turn(self, world: int, t: int, carry: Carry, draw: dict[str, Any]) -> tuple[Carry, np.ndarray]:
         with jax.enable_x64(True):
-            kept, numbers, _ = self._turn(self.party.shard, t, carry, draw)
+            kept, numbers, _ = self._turn(self.worlds.parties[world].shard, t, carry, draw)
             return Carry(kept, carry.heard, carry.when), np.asarray(numbers)
 
     def hear(self, t: int, carry: Carry) -> Carry:
@@ -148,11 +149,11 @@ class _Crowd:
 def speak(worlds: Worlds, world: int, count: int, source: Source | None = None) -> bytes:
     """What `count` runs of the party send, as the frames' payloads: (run, round, number), little-endian integers."""
     source = source or SystemSource()
-    crowd, rounds = worlds.crowds[world], worlds.terms.rounds
+    crowd, rounds = worlds.crowd, worlds.terms.rounds
     wire, (name, law, _) = wire_of(worlds.terms, worlds.parties[world].count), worlds.law
     carry, sent = crowd.begin(count), np.empty((count, rounds), object)
     for t in range(rounds):
-        carry, numbers = crowd.turn(t, carry, source.draw(t, {name: type(law)(count, *law.shape)}))
+        carry, numbers = crowd.turn(world, t, carry, source.draw(t, {name: type(law)(count, *law.shape)}))
         sent[:, t] = [wire.encode(row, 0, t) for row in numbers]
         carry = crowd.hear(t, carry)
     return b"".join(sent.ravel())
@@ -166,12 +167,12 @@ def explain_bytes(worlds: Worlds, world: int, sent: bytes) -> np.ndarray:
     party, rounds = worlds.parties[world], worlds.terms.rounds
     wire, (name, law, unit) = wire_of(worlds.terms, party.count), worlds.law
     numbers = np.frombuffer(sent, wire.dtype).reshape(-1, rounds, wire.count).astype(np.int64)
-    count, crowd = len(numbers), worlds.crowds[world]
+    count, crowd = len(numbers), worlds.crowd
     carry, out = crowd.begin(count), np.empty(numbers.shape)
     zero = np.zeros((count, *law.shape), np.int64)
     for t in range(rounds):
-        rest = numbers[:, t] - crowd.turn(t, carry, {name: Grid(zero, unit)})[1]
-        carry, again = crowd.turn(t, carry, {name: Grid(rest.reshape(zero.shape), unit)})
+        rest = numbers[:, t] - crowd.turn(world, t, carry, {name: Grid(zero, unit)})[1]
+        carry, again = crowd.turn(world, t, carry, {name: Grid(rest.reshape(zero.shape), unit)})
         out[:, t] = np.where(np.any(again != numbers[:, t], axis=1, keepdims=True), np.nan, rest)
         carry = crowd.hear(t, carry)
     return out

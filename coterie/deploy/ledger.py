@@ -58,7 +58,7 @@ from coterie.errors import InputError
 from coterie.privacy.accountants import account
 from coterie.privacy.base import key_of
 from coterie.privacy.events import Event
-from coterie.privacy.ledger import Allowance, Budget, BudgetExceeded, Entry, prove
+from coterie.privacy.ledger import Budget, BudgetExceeded, Entry, prove
 
 __all__ = ["Damaged", "DurableLedger", "LedgerFailure", "RolledBack", "read"]
 
@@ -118,7 +118,7 @@ class DurableLedger:
             self._db = connect(self.path)
             try:
                 self._book = records.load(self._db, self._states.read)
-                self._same(plan)
+                self._book.meta.refuse_other(self.path, self.plan_hash, agent, budget, plan)
                 if anchor is not None:
                     anchor.check(self.path, self._book.meta.identity, [row.hash for row in self._book.rows])
                 self._count = len(self._book.rows)
@@ -344,26 +344,6 @@ class DurableLedger:
             raise LedgerFailure(f"ledger {self.path} belongs to process {self._pid}, not to its fork {os.getpid()}")
         if not self._open:
             raise InputError(f"ledger {self.path} is closed")
-
-    def _same(self, plan: Sequence[Event]) -> None:
-        """Refuse a file that was made for something else."""
-        meta = self._book.meta
-        for name, ours, theirs in (
-            ("plan hash", self.plan_hash.hex(), meta.plan_hash.hex()),
-            ("agent", self.agent, meta.agent),
-            ("epsilon", str(Fraction(self.budget.epsilon)), meta.epsilon),
-            ("delta", str(Fraction(self.budget.delta)), meta.delta),
-        ):
-            if ours != theirs:
-                raise InputError(f"ledger {self.path} was made for {name} {theirs}, not {ours}")
-        if records.canonical([records.to_json(event) for event in plan]) == meta.plan:
-            return
-        try:  # the numbers may have been computed anew, with another rounding
-            left = Allowance(meta.events(), self.budget.delta).price(plan).left
-        except BudgetExceeded as error:
-            raise InputError(f"ledger {self.path} was made for other events: {error}") from None
-        if any(counts.any() for counts in left):
-            raise InputError(f"ledger {self.path} was made for more events than these")
 
     def _charge_text(self, events: Sequence[Event]) -> str:
         """The events as stored; rounds that cost the same follow each other, and checking them takes a while."""

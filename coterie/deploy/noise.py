@@ -152,6 +152,7 @@ def _somewhere() -> Place:
 # ---- what it costs ---------------------------------------------------------------------------------------------------
 
 
+@cache
 def on_grid(algorithm: Algorithm) -> Algorithm:
     """The algorithm with the price of its deployed form: the same functions, but `cost` charges grid and tables."""
 

@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from coterie.deploy.peers import Peer
 
-__all__ = ["Copy", "Line", "Parcel", "Relay", "Room"]
+__all__ = ["Copy", "Line", "Parcel", "Relay", "Room", "Seen"]
+
+REMEMBERED = 1 << 12  # packets, of each neighbour and of those handed over
 
 
 @dataclass(eq=False)
@@ -64,6 +66,18 @@ class Line:
     rests: bool = False  # … or in a moment
 
 
+class Seen(OrderedDict[tuple[bytes, int], int]):
+    """Packets that came, and for whom: the last few of them."""
+
+    def recall(self, key: tuple[bytes, int], to: int) -> int:
+        """For whom this packet has come before, and remember for whom it comes now."""
+        before = self.get(key, 0)
+        self[key] = before | to
+        while len(self) > REMEMBERED:
+            self.popitem(last=False)
+        return before
+
+
 @dataclass(eq=False)
 class Relay(Peer):
     """A neighbour to which packets are handed."""
@@ -71,9 +85,13 @@ class Relay(Peer):
     line: Line = field(default_factory=Line)
     room: Room = field(default_factory=Room)  # of what it brings
     queues: OrderedDict[Room, deque[Copy]] = field(default_factory=OrderedDict)
-    seen: OrderedDict[tuple[bytes, int], int] = field(default_factory=OrderedDict)  # what it brought, and for whom
+    seen: Seen = field(default_factory=Seen)  # what it brought, and for whom
     news: dict[int, None] = field(default_factory=dict)  # authors of notices that it has not been told
     ready: bool = False  # it has room for packets, or had a while ago
+
+    def allowance(self, line: Line) -> int:
+        """How much it may have sent over a connection in all."""
+        return max(line.told[1], line.got_size + self.room.left)
 
     def put(self, copy: Copy) -> None:
         """Let a copy wait for its turn."""

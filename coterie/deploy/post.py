@@ -2,10 +2,7 @@
 
 **A packet** is a set of receivers and a payload that nobody on the way looks into: it carries its author's signature,
 which the receiver checks. A relay takes out what is for itself and hands the rest on, one copy for each neighbour on
-the way (`routes`); so a packet to everybody crosses each edge of a tree once.
-
-    packet   "CTRP" protocol, zero, hops 2, length 4, identity 8, receivers ⌈N/8⌉, payload     one or more in a message
-    taken    "CTRA" protocol, 3 zeros, packets taken 8, allowance 8
+the way (`routes`); so a packet to everybody crosses each edge of a tree once. Its bytes: `packets`.
 
 **Delivery** is best effort, since any relay may die with what it holds; whoever needs an answer asks again. But what
 went into a connection that breaks before the other end has said *taken* goes again by the present way, and what has no
@@ -27,9 +24,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import struct
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Collection, Coroutine
 from functools import partial
 from typing import Any
@@ -40,23 +36,17 @@ from coterie.deploy.calls import Calls
 from coterie.deploy.door import RateLimit
 from coterie.deploy.frames import BadFrame, Receipt
 from coterie.deploy.keys import PartyKeys
-from coterie.deploy.parcels import Copy, Line, Parcel, Relay, Room
-from coterie.deploy.protocol import PROTOCOL
+from coterie.deploy.packets import OVERHEAD, PACKET, TAKEN, Packets, pack_taken, read_taken
+from coterie.deploy.parcels import Copy, Line, Parcel, Relay, Room, Seen
 from coterie.deploy.routes import NOTICE, View
 from coterie.deploy.transport import Link, Timing
 
 __all__ = ["PostOffice"]
 
-PACKET = b"CTRP%c" % PROTOCOL
-TAKEN = b"CTRA%c\0\0\0" % PROTOCOL
-_HEAD = struct.Struct("<5sBHI8s")
-_TAKEN = struct.Struct("<8sQQ")
 ROOM = 1 << 26  # bytes that may wait: the neighbours' to be handed on, theirs to be received here, this party's own
-OVERHEAD = 512  # bytes that a packet counts for beyond its length, so that rooms bound their number too
 BATCH = 1 << 16  # bytes of small packets that travel as one message
 OFTEN = 64  # packets after which the sender is told at once that they are taken
 SLOW = 1 << 17  # bytes in a second below which a connection is not waited for
-SEEN = 1 << 12  # packets that are remembered, of each neighbour and of those handed over
 PAUSE = 0.05  # seconds between two notices of one author to one neighbour …
 AT_ONCE, BURST = 16.0, 256.0  # … of which as many are told without a pause, and may come at once after a hold-up
 AGAIN = 30.0  # seconds after which a party says again what it is connected to
@@ -83,18 +73,18 @@ class PostOffice(Calls[Relay]):
         self.view = View(agreement, self.node, keys.frame_key)
         self.sent = {"own": 0, "relayed": 0, "upkeep": 0}  # bytes on connections
         self.lost: Counter[str] = Counter()  # packets that were given up here, and why
-        self._head = _HEAD.size + self.view.bytes
+        self._packets = Packets(len(self.view.notices), largest)
         self._by_node = {peer.node: peer for peer in self.peers.values()}
         self._emptied = asyncio.Event()
-        least = 4 * self._size(largest)
+        least = 4 * self._packets.size(largest)
         self._own = Room(max(ROOM, 2 * least), freed=self._emptied.set)
         for peer in self.peers.values():
             share = max(ROOM // len(self.peers), least)
             peer.room = Room(share, share, partial(self._owe, peer))
-        self._reserve = self._size(largest)  # of an allowance, for what passes
+        self._reserve = self._packets.size(largest)  # of an allowance, for what passes
         self._slowest = self.timing.route + least / SLOW
         self._inbox: asyncio.Queue[tuple[bytes, Relay]] = asyncio.Queue()
-        self._delivered: OrderedDict[tuple[bytes, int], int] = OrderedDict()
+        self._delivered = Seen()
         self._stuck: deque[tuple[float, Copy]] = deque()  # without a way, and until when they wait for one
         self._found: list[tuple[Relay, int]] | None = []
         self._calm, self._pace = RateLimit(1 / PAUSE, AT_ONCE), RateLimit(2 / PAUSE, BURST)
@@ -134,7 +124,7 @@ class PostOffice(Calls[Relay]):
     async def receive(self) -> bytes:
         """The payload of the next packet for this party. Whoever handed it on may have altered it."""
         payload, peer = await self._inbox.get()
-        peer.room.mail -= self._size(len(payload))
+        peer.room.mail -= self._packets.size(len(payload))
         self._owe(peer)
         return payload
 
@@ -194,12 +184,9 @@ class PostOffice(Calls[Relay]):
 
     # ---- packets ----
 
-    def _size(self, payload: int) -> int:
-        return OVERHEAD + self._head + payload
-
     def _enter(self, identity: bytes, payload: bytes, room: Room, to: int, hops: int) -> None:
         """Take a packet into a room, and send it on."""
-        parcel = Parcel(identity, payload, room, self._size(len(payload)), time.monotonic())
+        parcel = Parcel(identity, payload, room, self._packets.size(len(payload)), time.monotonic())
         room.used += parcel.size
         room.held[parcel] = None
         self._send_on(Copy(parcel, to, hops))
@@ -240,27 +227,15 @@ class PostOffice(Calls[Relay]):
 
     def _take(self, peer: Relay, line: Line, data: bytes, at: int) -> int:
         """Take in the packet at a place of a message; where the next one begins."""
-        if len(data) < at + self._head:
-            raise BadFrame("a packet without its head")
-        start, zero, hops, length, identity = _HEAD.unpack_from(data, at)
-        count, at = len(self.view.notices), at + _HEAD.size
-        to, at = int.from_bytes(data[at : at + self.view.bytes], "little"), at + self.view.bytes
-        if start != PACKET or zero:
-            raise BadFrame(f"not a packet of protocol {PROTOCOL}")
-        if not 1 <= hops <= count:
-            raise BadFrame(f"a packet with {hops} hops left, expected 1 to {count}")
-        if not to or to >> count or to >> peer.node & 1:
-            raise BadFrame("a packet for nobody, for an unknown party or for its own sender")
-        if length > self.largest or len(data) < at + length:
-            raise BadFrame(f"a payload of {length} bytes, expected up to {min(self.largest, len(data) - at)}")
-        line.got, line.got_size = line.got + 1, line.got_size + self._size(length)
+        (hops, to, identity, payload), after = self._packets.read(data, at, peer.node)
+        size = self._packets.size(len(payload))
+        line.got, line.got_size = line.got + 1, line.got_size + size
         if line.got_size > line.told[1]:
             raise BadFrame("sends more than it is allowed to")
-        payload = data[at : at + length]
         key = identity, hash(payload)
-        fresh = to & ~_recall(peer.seen, key, to)
-        if fresh >> self.node & 1 and not _recall(self._delivered, key, 1):
-            peer.room.mail += self._size(length)
+        fresh = to & ~peer.seen.recall(key, to)
+        if fresh >> self.node & 1 and not self._delivered.recall(key, 1):
+            peer.room.mail += size
             self._inbox.put_nowait((payload, peer))
         fresh &= ~(1 << self.node)
         if fresh and hops > 1:
@@ -268,19 +243,14 @@ class PostOffice(Calls[Relay]):
         elif fresh:
             self.lost["too many hops"] += 1
         self._owe(peer)
-        return at + length
-
-    def _pack(self, copy: Copy) -> bytes:
-        parcel, to, hops = copy
-        head = _HEAD.pack(PACKET, 0, hops, len(parcel.payload), parcel.identity)
-        return b"".join((head, to.to_bytes(self.view.bytes, "little"), parcel.payload))
+        return after
 
     # ---- connections ----
 
     @property
     def longest(self) -> int:
         """Bytes of the longest message."""
-        return max(self._head + self.largest, BATCH, hello.LONGEST)
+        return max(self._packets.longest, BATCH, hello.LONGEST)
 
     def _talk(self, link: Link, peer: Relay, receipt: Receipt) -> tuple[Coroutine[Any, Any, None], ...]:
         peer.line = line = Line()
@@ -309,8 +279,8 @@ class PostOffice(Calls[Relay]):
                         at = self._take(peer, line, data, at)
                 elif data.startswith(NOTICE):
                     self._hear(peer, data)
-                elif data.startswith(TAKEN) and len(data) == _TAKEN.size:
-                    self._taken(peer, line, *_TAKEN.unpack(data)[1:])
+                elif data.startswith(TAKEN):
+                    self._taken(peer, line, *read_taken(data))
                 else:
                     raise BadFrame("neither packet nor notice nor news of what was taken")
 
@@ -332,17 +302,13 @@ class PostOffice(Calls[Relay]):
     def _owe(self, peer: Relay) -> None:
         """See that a neighbour hears what was taken and what it may send: now if it is much, or else in a moment."""
         line = peer.line
-        more = self._allowance(peer, line) - line.told[1]
+        more = peer.allowance(line) - line.told[1]
         if line.got - line.told[0] >= OFTEN or more >= peer.room.most // 4:
             line.due = True
             peer.wake.set()
         elif not line.rests:
             line.rests = True
             asyncio.get_running_loop().call_later(self.timing.receipt, self._tell, peer, line)
-
-    def _allowance(self, peer: Relay, line: Line) -> int:
-        """How much a neighbour may have sent over a connection in all."""
-        return max(line.told[1], line.got_size + peer.room.left)
 
     def _tell(self, peer: Relay, line: Line) -> None:
         line.rests, line.due = False, True
@@ -356,12 +322,13 @@ class PostOffice(Calls[Relay]):
                 for data in self._news(peer):
                     self.sent["upkeep"] += len(data)
                     await link.write(data)
-                now = line.got, self._allowance(peer, line)
+                now = line.got, peer.allowance(line)
                 due, line.due = line.due, False
                 if due and now != line.told:
                     line.told = now
-                    self.sent["upkeep"] += _TAKEN.size
-                    await link.write(_TAKEN.pack(TAKEN, *now))
+                    said = pack_taken(*now)
+                    self.sent["upkeep"] += len(said)
+                    await link.write(said)
                 if data := self._batch(peer, line):
                     await link.write(data)
                 else:
@@ -397,7 +364,7 @@ class PostOffice(Calls[Relay]):
                 continue
             line.spent += cost
             line.flying.append(copy)
-            packets.append(self._pack(copy))
+            packets.append(self._packets.pack(copy))
             size += length
             self.sent["own" if own else "relayed"] += length
         return b"".join(packets)
@@ -421,7 +388,7 @@ class PostOffice(Calls[Relay]):
 
     async def _watch(self, peer: Relay, line: Line) -> None:
         """End a connection over which nothing is taken."""
-        patience = self.timing.route / 2 + self._size(self.largest) / SLOW
+        patience = self.timing.route / 2 + self._packets.size(self.largest) / SLOW
         with self._blaming(peer):
             idle = 0  # looks, not seconds: if this process stood still, that is not the neighbour's fault
             while idle < 10:
@@ -430,12 +397,3 @@ class PostOffice(Calls[Relay]):
                 waits = line.flying or peer.queues
                 idle = idle + 1 if waits and before == (line.taken, line.allowed) else 0
             raise BadFrame(f"takes no packets for {patience:g} s")
-
-
-def _recall(seen: OrderedDict[tuple[bytes, int], int], key: tuple[bytes, int], to: int) -> int:
-    """For whom this packet has come before, and remember for whom it comes now."""
-    before = seen.get(key, 0)
-    seen[key] = before | to
-    while len(seen) > SEEN:
-        seen.popitem(last=False)
-    return before

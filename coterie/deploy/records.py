@@ -13,6 +13,7 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import NamedTuple
 
 from coterie.deploy.frames import BadFrame, Receipt
@@ -145,6 +146,25 @@ class Meta(NamedTuple):
     def events(self) -> list[Event]:
         """The declared events."""
         return [from_json(fields) for fields in json.loads(self.plan)]
+
+    def refuse_other(self, path: Path, plan_hash: bytes, agent: str, budget: Budget, plan: Sequence[Event]) -> None:
+        """Refuse to serve anything else than what the ledger was made for."""
+        for name, ours, theirs in (
+            ("plan hash", plan_hash.hex(), self.plan_hash.hex()),
+            ("agent", agent, self.agent),
+            ("epsilon", str(Fraction(budget.epsilon)), self.epsilon),
+            ("delta", str(Fraction(budget.delta)), self.delta),
+        ):
+            if ours != theirs:
+                raise InputError(f"ledger {path} was made for {name} {theirs}, not {ours}")
+        if canonical([to_json(event) for event in plan]) == self.plan:
+            return
+        try:  # the numbers may have been computed anew, with another rounding
+            left = Allowance(self.events(), budget.delta).price(plan).left
+        except BudgetExceeded as error:
+            raise InputError(f"ledger {path} was made for other events: {error}") from None
+        if any(counts.any() for counts in left):
+            raise InputError(f"ledger {path} was made for more events than these")
 
     def units(self, spent: Fraction | float) -> str:
         """An exact total as stored."""

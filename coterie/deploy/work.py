@@ -6,19 +6,20 @@ here knows a record: `Turns` is all that a party needs to take part but its reco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import serialize_executable
+from jax.tree_util import PyTreeDef
 from jaxtyping import Array, Float, Int
 
-from coterie.algorithms.base import Law
+from coterie.algorithms.base import Algorithm, Config, Law, Place
 from coterie.algorithms.inbox import Inbox
 from coterie.algorithms.laws import Grid
 from coterie.deploy.data import Outline
@@ -43,6 +44,9 @@ class Carry(NamedTuple):
     when: Int[Array, " neighbours"] | np.ndarray  # … and their round; −1: nothing yet
 
 
+Said = tuple[tuple[Array, ...], Array, Array]  # what is kept, what leaves, and whether to send it
+
+
 def wire_of(terms: Terms | Turns, count: int) -> Wire:
     """Length and limits of everybody's messages, where they are broadcast."""
     limit, width = terms.steps.limit.tolist(), terms.steps.width
@@ -50,159 +54,199 @@ def wire_of(terms: Terms | Turns, count: int) -> Wire:
     return Wire(count, width, terms.rounds, most, terms.steps.bits)  # type: ignore[arg-type]
 
 
-class Work:
-    """One node of the terms: what it computes in a round."""
+class Known(NamedTuple):
+    """The public numbers of a node. They are arguments of its programs, so that nodes of the same shapes share them."""
 
-    def __init__(self, terms: Terms, node: int):
-        self._terms, self.node, self._dtype = terms, node, f"int{8 * terms.steps.width}"
-        network, self._algorithm, self._cfg = terms.network, terms.priced.algorithm, terms.priced.cfg
-        self.neighbours, self.outline = np.asarray(network.graph.neighbours(node)), terms.outline(node)
-        algorithm, cfg = self._algorithm, self._cfg
+    cfg: Config
+    place: Place
+    neighbours: Int[Array, " neighbours"]
+    weights: Float[Array, " neighbours"]
+    sizes: Float[Array, " rounds"]  # its own grid …
+    limits: Int[Array, " rounds"]
+    theirs: Float[Array, "neighbours rounds"]  # … and the neighbours'
+    greetings: Float[Array, "neighbours count"]  # what stands for a neighbour that has not spoken yet
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a node computes in a round, but for its numbers.
+
+    Attributes:
+        algorithm: whose rounds.
+        slots: how many neighbours there are.
+        structure: of the algorithm's state and of its memory of each neighbour.
+        kind, shapes, goes: structure of a message, shapes of its leaves, and which of them leave.
+        dtype: of the integers on the wire.
+    """
+
+    algorithm: Algorithm
+    slots: int
+    structure: PyTreeDef
+    kind: PyTreeDef
+    shapes: tuple[tuple[int, ...], ...]
+    goes: tuple[bool, ...]
+    dtype: str
+
+    @classmethod
+    def of(cls, terms: Terms, node: int) -> tuple[Work, Known]:
+        """The work of one node of the terms, and its numbers."""
+        network, algorithm, cfg = terms.network, terms.priced.algorithm, terms.priced.cfg
+        neighbours, steps = np.asarray(network.graph.neighbours(node)), terms.steps
         with jax.enable_x64(True):
-            self._place = terms.place(node)
-            low, high = network.graph.indptr[node : node + 2]
-            self._weights = jax.device_put(network.mixing.edge_weights[low:high])
-            self._sizes = jax.device_put(terms.steps.size)
-            self._limits = jax.device_put(terms.steps.limit)
-            self.laws = terms.draws(node)
-            draw = {name: jax.ShapeDtypeStruct(law.shape, jnp.float64) for name, law in self.laws.items()}
-            state, memory = jax.eval_shape(self._start)
-            self._structure = jax.tree.structure((state, memory))
-            say = lambda s, shard, d: agent.speak(algorithm, cfg, self._place, jnp.array(0), s, shard, d)[1]  # noqa: E731
-            self._message = jax.eval_shape(say, state, self.outline.blank(), draw)
-            leaves = jax.tree.leaves(self._travelling(self._message))
+            place, blank = terms.place(node), terms.outline(node).blank()
+            draw = {name: jax.ShapeDtypeStruct(law.shape, jnp.float64) for name, law in terms.draws(node).items()}
+            state, memory = _begin.eval_shape(algorithm, cfg, place, len(neighbours))
+            message = _speak.eval_shape(algorithm, cfg, place, np.array(0), state, blank, draw)[1]
+            paths, kind = jax.tree_util.tree_flatten_with_path(message)
+            leaves, fields = [leaf for _, leaf in paths], algorithm.travels
+            goes = tuple(not fields or getattr(path[0], "name", None) in fields for path, _ in paths)
             if any(not jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves):
                 raise InputError(f"{algorithm.slug} cannot be deployed: its messages are not all numbers on a grid")
-            self.count = sum(int(np.prod(leaf.shape)) for leaf in leaves)
-            self._greetings = self._greet()
+            shapes = tuple(leaf.shape for leaf in leaves)
+            structure = jax.tree.structure((state, memory))
+            work = cls(algorithm, len(neighbours), structure, kind, shapes, goes, f"int{8 * steps.width}")
+            low, high = network.graph.indptr[node : node + 2]
+            numbers = (
+                jax.tree.map(np.float64, cfg), place, neighbours, network.mixing.edge_weights[low:high],
+                steps.size[node], steps.limit[node], steps.size[neighbours],
+                work._greet(cfg, [terms.place(int(j)) for j in neighbours]),
+            )  # fmt: skip
+            return work, Known(*jax.device_put(numbers))
 
-    def _start(self) -> tuple[Any, Any]:
-        """State, and memory of each neighbour if the algorithm keeps any, before the first round."""
-        return agent.begin(self._algorithm, self._cfg, self._place, len(self.neighbours))
+    @property
+    def count(self) -> int:
+        """Numbers of a message."""
+        return sum(math.prod(shape) for shape, goes in zip(self.shapes, self.goes, strict=True) if goes)
 
-    def begin(self) -> Carry:
+    def _flatten(self, message: Any) -> list[Any]:
+        """The leaves that leave."""
+        return [leaf for leaf, goes in zip(jax.tree.leaves(message), self.goes, strict=True) if goes]
+
+    def _greet(self, cfg: Config, places: Sequence[Place]) -> np.ndarray:
+        """What stands for each of the neighbours, at these places, before it has spoken."""
+        if self.algorithm.greeting is None:
+            return np.zeros((self.slots, self.count))
+        theirs = [self.algorithm.greeting(cfg, place) for place in places]
+        return np.stack([np.concatenate([np.ravel(x) for x in self._flatten(g)]) for g in theirs])
+
+    def begin(self, known: Known) -> Carry:
         """Everything before the first round: data-free."""
-        nobody = len(self.neighbours)
-        heard = (jnp.zeros(self.count, self._dtype),) * nobody
-        return Carry(tuple(jax.tree.leaves(self._start())), heard, jnp.full(nobody, -1))
+        start = agent.begin(self.algorithm, known.cfg, known.place, self.slots)
+        heard = (jnp.zeros(self.count, self.dtype),) * self.slots
+        return Carry(tuple(jax.tree.leaves(start)), heard, jnp.full(self.slots, -1))
 
     def _parts(self, carry: Carry) -> tuple[Any, Any]:
         """State and memory. Between rounds they are bare leaves, which take less time to hand to a compiled turn."""
-        return jax.tree.unflatten(self._structure, carry.kept)  # type: ignore[no-any-return]
+        return jax.tree.unflatten(self.structure, carry.kept)  # type: ignore[no-any-return]
 
-    def _listen(self, t: Array, carry: Carry) -> Carry:
+    def _listen(self, known: Known, t: Array, carry: Carry) -> Carry:
         """Absorb round t − 1, if there was one."""
-        algorithm, cfg = self._algorithm, self._cfg
 
         def absorb(c: Carry) -> Carry:
             state, memory = self._parts(c)
-            new = agent.hear(algorithm, cfg, self._place, t - 1, state, self._inbox(c, memory))
+            inbox = self._inbox(known, c, memory)
+            new = agent.hear(self.algorithm, known.cfg, known.place, t - 1, state, inbox)
             return Carry(tuple(jax.tree.leaves(new)), c.heard, c.when)
 
         return jax.lax.cond(t > 0, absorb, lambda c: c, carry)
 
-    def _inbox(self, c: Carry, memory: Any) -> Inbox:
-        steps = self._sizes[self.neighbours, jnp.maximum(c.when, 0)]
-        values = jnp.where((c.when >= 0)[:, None], jnp.stack(c.heard) * steps[:, None], self._greetings)
-        return agent.facing(jax.vmap(self._unflatten)(values), self._weights, memory, jnp.asarray(self.neighbours))
+    def _inbox(self, known: Known, c: Carry, memory: Any) -> Inbox:
+        steps = known.theirs[jnp.arange(self.slots), jnp.maximum(c.when, 0)]
+        values = jnp.where((c.when >= 0)[:, None], jnp.stack(c.heard) * steps[:, None], known.greetings)
+        return agent.facing(jax.vmap(self._unflatten)(values), known.weights, memory, known.neighbours)
 
-    def turn(self, shard: HeldShard, t: Array, carry: Carry, draw: dict) -> tuple[tuple, Array, Array]:
+    def turn(self, known: Known, shard: HeldShard, t: Array, carry: Carry, draw: dict) -> Said:
         """Make up for round t − 1's messages (in `carry`) and speak in round t.
 
-        Returned: what is kept, what leaves, and whether to send it. Records are an argument of whatever is compiled:
+        Records are an argument of whatever is compiled:
         as constants they would be part of the program, and so of every place where the compiler puts one.
         """
-        algorithm, cfg = self._algorithm, self._cfg
-        before, memory = self._parts(self._listen(t, carry))
-        state, message, sent = agent.speak(algorithm, cfg, self._place, t, before, shard, draw)
-        values = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(self._travelling(message))])
-        return tuple(jax.tree.leaves((state, memory))), self._said(values, t), sent
+        before, memory = self._parts(self._listen(known, t, carry))
+        state, message, sent = agent.speak(self.algorithm, known.cfg, known.place, t, before, shard, draw)
+        values = jnp.concatenate([jnp.ravel(leaf) for leaf in self._flatten(message)])
+        return tuple(jax.tree.leaves((state, memory))), self._said(known, values, t), sent
 
-    def _said(self, values: Array, t: Array) -> Array:
+    def _said(self, known: Known, values: Array, t: Array) -> Array:
         """What leaves of a message."""
-        limit = self._limits[self.node, t]
         # The noise is on already: to cut a number at the public bound is to process what is released. One that is not
         # finite can only come of released numbers that overflowed, since a record's part is bounded: it is 0 then. To
         # stop instead would be a message that nobody has paid for.
-        return to_steps(values, self._sizes[self.node, t], limit).astype(self._dtype)
+        return to_steps(values, known.sizes[t], known.limits[t]).astype(self.dtype)
 
-    def answer(self, carry: Carry) -> Float[Array, " dim"]:
+    def answer(self, known: Known, carry: Carry) -> Float[Array, " dim"]:
         """The model after the last round's messages."""
-        state, _ = self._parts(self._listen(jnp.array(self._terms.rounds), carry))
-        return agent.answer(self._algorithm, self._cfg, self._place, state)
-
-    def _travelling(self, message: Any) -> Any:
-        """The part of a message that leaves: all of it, or the fields that neighbours need."""
-        fields = self._algorithm.travels
-        return tuple(getattr(message, name) for name in fields) if fields else message
+        state, _ = self._parts(self._listen(known, jnp.array(known.place.rounds), carry))
+        return agent.answer(self.algorithm, known.cfg, known.place, state)
 
     def _unflatten(self, values: Array) -> Any:
-        """A neighbour's message; what of it did not travel is 0."""
-        leaves, structure = jax.tree.flatten(self._travelling(self._message))
-        ends = np.cumsum([int(np.prod(leaf.shape)) for leaf in leaves])
-        parts = jnp.split(values, ends[:-1])
-        came = jax.tree.unflatten(structure, [p.reshape(leaf.shape) for p, leaf in zip(parts, leaves, strict=True)])
-        if not self._algorithm.travels:
-            return came
-        blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self._message)
-        return eqx.tree_at(self._travelling, blank, came)
+        """A message; what of it did not travel is 0."""
+        lengths = [math.prod(shape) for shape, goes in zip(self.shapes, self.goes, strict=True) if goes]
+        parts = iter(jnp.split(values, np.cumsum(lengths)[:-1]))
+        leaves = [
+            next(parts).reshape(s) if goes else jnp.zeros(s) for s, goes in zip(self.shapes, self.goes, strict=True)
+        ]
+        return jax.tree.unflatten(self.kind, leaves)
 
-    def _greet(self) -> Array:
-        """What stands for a neighbour that has not spoken yet."""
-        algorithm, cfg = self._algorithm, self._cfg
-        if algorithm.greeting is None:
-            return jnp.zeros((len(self.neighbours), self.count))
-        theirs = [algorithm.greeting(cfg, self._terms.place(int(j))) for j in self.neighbours]
-        parts = [jax.tree.leaves(self._travelling(g)) for g in theirs]
-        return jnp.stack([jnp.concatenate([jnp.ravel(x) for x in leaves]) for leaves in parts])
+
+_begin = jax.jit(agent.begin, static_argnums=(0, 3))
+_speak = jax.jit(agent.speak, static_argnums=0)
 
 
 class SharedWork(Work):
     """The same for a node that hears sums alone: nobody's own message is known to it."""
 
-    def begin(self) -> Carry:
+    def begin(self, known: Known) -> Carry:
         """Everything before the first round: data-free."""
-        return Carry(super().begin().kept, (jnp.zeros(self.count),), jnp.full(1, -1))
+        return Carry(super().begin(known).kept, (jnp.zeros(self.count),), jnp.full(1, -1))
 
-    def _said(self, values: Array, t: Array) -> Array:
+    def _said(self, known: Known, values: Array, t: Array) -> Array:
         """The message as it is: what masks it also rounds it. The algorithm has the same number in its state, so that
         nothing of what was rounded off stays there when the sum of the others is what is left of the total."""
         return values
 
-    def _inbox(self, c: Carry, memory: Any) -> Inbox:
+    def _inbox(self, known: Known, c: Carry, memory: Any) -> Inbox:
         total = self._unflatten(jnp.asarray(c.heard[0]))
-        weight = (1 - self._place.self_weight) / self._place.degree
+        weight = (1 - known.place.self_weight) / known.place.degree
         mixed = jax.tree.map(lambda x: weight * x, total)
-        nobody = jnp.arange(len(self.neighbours))
+        everybody = jnp.arange(self.slots)
         unknown = jax.tree.map(lambda x: jnp.full((1, *x.shape), jnp.nan), total)
-        return Inbox(unknown, jnp.zeros_like(nobody), self._weights, nobody >= 0, memory, (total, mixed))
+        return Inbox(unknown, jnp.zeros_like(everybody), known.weights, everybody >= 0, memory, (total, mixed))
 
 
 # ---- compiled --------------------------------------------------------------------------------------------------------
 
 
+@cache
+def _programs(work: Work) -> tuple[Callable[..., Carry], Callable[..., Said], Callable[..., Array]]:
+    """Begin, turn and answer, compiled once for all nodes of the same shapes."""
+    return jax.jit(work.begin), jax.jit(work.turn), jax.jit(work.answer)
+
+
 class _Program:
-    """A function of trees of arrays, compiled once; may be sent to another process of this machine."""
+    """A program of a node, compiled once; may be sent to another process of this machine."""
 
     _sent: tuple
 
-    def __init__(self, function: Callable, *example: Any):
-        leaves, shape = jax.tree.flatten(example)
+    def __init__(self, function: partial[Any], *example: Any):
+        self._numbers = jax.tree.leaves(function.args)
+        leaves, shape = jax.tree.flatten((*function.args, *example))
 
         def run(*given: Any) -> Any:
-            return function(*jax.tree.unflatten(shape, given))
+            return function.func(*jax.tree.unflatten(shape, given))
 
         self._run = jax.jit(run).lower(*leaves).compile()
 
     def __call__(self, *arguments: Any) -> Any:
-        return self._run(*jax.tree.leaves(arguments))
+        return self._run(*self._numbers, *jax.tree.leaves(arguments))
 
     @cached_property
     def _run(self) -> Any:
+        self._numbers = jax.device_put(self._numbers)
         return serialize_executable.deserialize_and_load(*self._sent)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_sent": serialize_executable.serialize(self._run)}  # not loaded before it is run: JAX starts then
+        # not loaded before it is run: JAX starts then
+        return {"_sent": serialize_executable.serialize(self._run), "_numbers": list(map(np.asarray, self._numbers))}
 
 
 @dataclass(frozen=True)
@@ -235,25 +279,28 @@ class Turns:
     late: str
     outline: Outline
     first: Carry
-    turn: Callable[..., tuple[tuple, Array, Array]]
-    answer: Callable[[Carry], Array]
+    turn: partial[Said] | _Program
+    answer: partial[Array] | _Program
     sharing: Sharing | None = None
 
     @classmethod
     def of(cls, terms: Terms, node: int) -> Turns:
         """From public numbers alone; turn and answer are compiled when they are first asked for."""
-        work = (Work if terms.sum is None else SharedWork)(terms, node)
+        work, known = (Work if terms.sum is None else SharedWork).of(terms, node)
+        begin, turn, answer = _programs(work)
         with jax.enable_x64(True):
-            first = jax.tree.map(np.asarray, jax.jit(work.begin)())
+            first = jax.tree.map(np.asarray, begin(known))
         return cls(
-            node=node, neighbours=work.neighbours, count=work.count, rounds=terms.rounds,
-            agents=terms.priced.places.agents, steps=terms.steps, charges=terms.charges(node), laws=work.laws,
-            late=terms.priced.algorithm.late, outline=work.outline, first=first,
-            turn=jax.jit(work.turn), answer=jax.jit(work.answer), sharing=terms.sharing(node),
+            node=node, neighbours=np.asarray(terms.network.graph.neighbours(node)), count=work.count,
+            rounds=terms.rounds, agents=terms.priced.places.agents, steps=terms.steps, charges=terms.charges(node),
+            laws=terms.draws(node), late=terms.priced.algorithm.late, outline=terms.outline(node), first=first,
+            turn=partial(turn, known), answer=partial(answer, known), sharing=terms.sharing(node),
         )  # fmt: skip
 
     def compiled(self) -> Turns:
         """The same, compiled for draws as `SystemSource` makes them: these turns can go to another process."""
+        assert isinstance(self.turn, partial)
+        assert isinstance(self.answer, partial)
         with jax.enable_x64(True):
             bare = self.sharing is not None and self.sharing.central
             turn = _Program(self.turn, self.outline.blank(), np.array(0), self.first, _example(self.laws, bare))

@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 
 from coterie import cli
-from coterie.audit.sums import SumHall, SumWorlds, audit_sums, listen, local_rest, main_rest, sum_worlds, sums_of_plan
+from coterie.audit.coalition import local_rest, main_rest
+from coterie.audit.sum_hall import SumHall
+from coterie.audit.sum_worlds import SumWorlds, sum_worlds, sums_of_plan
+from coterie.audit.sums import audit_sums, listen
 from coterie.errors import InputError
 from coterie.plan import validate
 from coterie.privacy.secure import DiscreteGaussianTable

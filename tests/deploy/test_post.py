@@ -19,8 +19,9 @@ from coterie.deploy import post as post_module
 from coterie.deploy import routes as routes_module
 from coterie.deploy.frames import Receipt
 from coterie.deploy.grpc_transport import GrpcPost
-from coterie.deploy.parcels import Line, Room
-from coterie.deploy.post import PACKET, TAKEN, PostOffice
+from coterie.deploy.packets import PACKET, TAKEN
+from coterie.deploy.parcels import Line, Room, Seen
+from coterie.deploy.post import PostOffice
 from coterie.deploy.routes import NOTICE, View, members
 from coterie.deploy.transport import Timing
 from tests.deploy.consortium import WIRE, Consortium, make_consortium, until
@@ -195,7 +196,7 @@ def test_large_packets_from_everybody_at_once_do_not_jam_a_ring(
 
     def small(post: PostOffice) -> None:
         for room in (peer.room for peer in post.peers.values()):
-            room.most = 4 * post._size(post.largest)
+            room.most = 4 * post._packets.size(post.largest)
         post._reserve = 0 if twin else post._reserve
 
     async def scenario() -> None:
@@ -435,7 +436,7 @@ def test_what_goes_in_circles_ends(folder: Path, forgetful: bool, monkeypatch: p
     Hops end it; before them, with more parties than here, that everybody remembers what came from whom.
     """
     if forgetful:
-        monkeypatch.setattr(post_module, "_recall", lambda *_: 0)
+        monkeypatch.setattr(Seen, "recall", lambda *_: 0)
 
     async def scenario() -> None:
         async with town(folder, 5, "complete") as t:
