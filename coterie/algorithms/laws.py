@@ -56,8 +56,8 @@ class Normal(Law):
 class Inside(Normal):
     """Standard normals that go into a solve: what comes out of it lies on no grid, whatever grid they lie on.
 
-    Simulated they are normals like any others. A deployed agent draws them on a grid some 10⁹ times finer than their
-    scale, so that other noise, on the answer, hides what is left of it (docs/theory/wire.md).
+    Simulated they are normals like any others. A deployed agent draws them on a grid some 10¹³ times finer than
+    their scale, so that other noise, on the answer, hides what is left of it (docs/theory/wire.md).
     """
 
 

@@ -23,7 +23,7 @@ from coterie.privacy.accountants import delta_of
 from coterie.privacy.base import flat
 from coterie.privacy.events import Event
 
-__all__ = ["Scored", "Verdict", "audit", "find_attack", "scored", "watch"]
+__all__ = ["Scored", "Verdict", "audit", "discriminant", "find_attack", "scored", "watch"]
 
 PIECE = 250  # transcripts per compiled call; one piece of each world is a pilot
 EXACT = 1e-5  # how far from the draws the (standard) noise that was found may be
@@ -119,7 +119,7 @@ def _power(setting: Setting, pilot: tuple[Watched, Watched]) -> float:
     """How far apart the worlds are: distance of their noise explanations, or of the discriminant's means."""
     if pilot[0].told is None:
         first, second = (features(w.seen) for w in pilot)
-        score, _ = _discriminant(first, second)
+        score, _ = discriminant(first, second)
         a, b = score(first), score(second)
         return float(abs(b.mean() - a.mean()) / (np.sqrt((a.var() + b.var()) / 2) + 1e-300))
     ratios = np.concatenate([w.ratio for w in pilot])
@@ -135,7 +135,7 @@ def _power(setting: Setting, pilot: tuple[Watched, Watched]) -> float:
 Score = Callable[[np.ndarray], np.ndarray]
 
 
-def _discriminant(first: np.ndarray, second: np.ndarray) -> tuple[Score, float]:
+def discriminant(first: np.ndarray, second: np.ndarray) -> tuple[Score, float]:
     """Fisher's direction between two clouds and the midpoint; numbers that are sure in both worlds decide at once."""
     gap = second.mean(0) - first.mean(0)
     spread = (np.cov(first.T) + np.cov(second.T)).reshape(len(gap), len(gap)) / 2
@@ -191,7 +191,7 @@ def scored(setting: Setting, attack: Pair | None, seed: int, extra: int = 1) -> 
         return Scored(attack, lambda w: w.ratio, 0.0, exact, error, pilot[0].ratio, pilot[1].ratio)
     more = [[pilot[k], *(watch(setting, attack, k, p, seed) for p in range(1, extra + 1))] for k in (0, 1)]
     rows = [np.concatenate([features(w.seen) for w in world]) for world in more]
-    score, middle = _discriminant(*rows)
+    score, middle = discriminant(*rows)
     of = lambda w: score(features(w.seen))  # noqa: E731
     return Scored(attack, of, middle, False, error, score(rows[0]), score(rows[1]))
 

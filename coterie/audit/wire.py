@@ -10,25 +10,36 @@ have started from, and k − r_w is then noise,
 
 with the same constant in both worlds, since both laws live on all integers. μ of the claim is that of the *charged*
 events: rounding to the grid and the discreteness of the noise are in it.
+
+Where more than one draw makes a message (noise inside a solve, tests, masks, blurs, batches) integers have no
+likelihood in closed form. They are then read as the numbers that they stand for and scored as a simulation's are
+(`coterie.audit.transcripts`): by the likelihood of the ideal mechanism, or by a direction learned from a pilot. Any
+score is good for a lower bound.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import jax
 import numpy as np
+from scipy.stats import chi2, gamma
 
-from coterie.algorithms.base import find
-from coterie.algorithms.laws import Grid, LaplaceLaw, Law
+from coterie.algorithms.base import Algorithm, find
+from coterie.algorithms.laws import Grid, LaplaceLaw, Law, Normal
 from coterie.audit import bounds
-from coterie.audit.setting import ANGLE, FAR, RIDGE
-from coterie.audit.transcripts import IMPOSSIBLE
+from coterie.audit.audit import discriminant
+from coterie.audit.checks import RARE
+from coterie.audit.neighbours import Neighbours
+from coterie.audit.setting import ANGLE, FAR, RIDGE, WHOLE
+from coterie.audit.transcripts import IMPOSSIBLE, Transcripts, explain, explainable, features
 from coterie.deploy.noise import UNITS, Source, SystemSource
 from coterie.deploy.party import Carry, Party, Records, Terms, wire_of
 from coterie.deploy.work import Turns
+from coterie.drivers.agent import greet
 from coterie.drivers.budget import run_events
 from coterie.errors import InputError
 from coterie.plan import validate
@@ -52,6 +63,11 @@ class Worlds:
     mu: float | None  # of the charged events, if Gaussian
 
     @property
+    def exact(self) -> bool:
+        """Whether integers have a likelihood in closed form: one draw, and a message on the grid of it."""
+        return len(self.terms.draws(0)) == 1 and self.terms.priced.algorithm.lattice is None
+
+    @property
     def law(self) -> tuple[str, Law, float]:
         """Name, law and grid unit of the noise."""
         ((name, law),) = self.terms.draws(0).items()
@@ -65,7 +81,9 @@ class Worlds:
     def said(self, t: int) -> np.ndarray:
         """The neighbours' integers of round t."""
         steps, limit = self.terms.steps.size[1:, t], self.terms.steps.limit[1:, t]
-        return np.clip(np.rint(self.point[None] / steps[:, None]), -limit[:, None], limit[:, None]).astype(np.int64)
+        count = self.parties[0].count
+        point = self.point if count == self.point.size else np.full(count, np.linalg.norm(self.point))
+        return np.clip(np.rint(point[None] / steps[:, None]), -limit[:, None], limit[:, None] - 1).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -81,6 +99,7 @@ class WireVerdict:
     confidence: float
     trials: int
     violated: bool
+    noise: float | None = None  # scale of the noise that explains the runs, of the declared one; None: not looked for
     scores: Any = None
 
     def as_json(self) -> dict[str, Any]:
@@ -101,16 +120,13 @@ def make_worlds(
             "partition": {"kind": "iid", "sizes": [records] * len(NAMES)},
             "graph": {"kind": (algorithm.graphs or ("complete",))[0]},
             "problem": {"loss": "logistic", "dim": 2, "ridge": RIDGE},
-            "algorithm": {"name": slug, **example, **(settings or {})},
+            "algorithm": {"name": slug, **example, **_attackable(algorithm, records), **(settings or {})},
             "privacy": {"epsilon": epsilon, "delta": delta},
             "run": {"rounds": rounds},
             "deploy": {"parties": [{"name": n, "address": f"{n}.example:443"} for n in NAMES]},
         }
     )
     terms = Terms.of(plan)
-    draws = terms.draws(0)
-    if len(draws) != 1:
-        raise InputError(f"{slug} draws secret coins besides its noise: bytes have no exact likelihood")
     turns, pair = Turns.of(terms, 0), []
     for sign in (1.0, -1.0):
         features = np.zeros((records, 2))
@@ -124,6 +140,13 @@ def make_worlds(
     return Worlds(terms, (pair[0], pair[1]), np.array([0.0, -FAR]), said, delta, mu)
 
 
+def _attackable(algorithm: Algorithm, records: int) -> dict[str, Any]:
+    """Settings under which every record is used in every round, and noise that has a law on a grid."""
+    found = {k: v for k, v in WHOLE.get(algorithm.slug, {}).items() if v is not None}
+    found |= {"batch": records} if algorithm.slug in WHOLE else {}
+    return found | ({"noise": "gaussian"} if getattr(algorithm.example, "noise", None) == "gamma" else {})
+
+
 class _Crowd:
     """Many runs of the party in either world at once: the same `turn`, compiled over an axis of transcripts."""
 
@@ -135,10 +158,10 @@ class _Crowd:
     def begin(self, count: int) -> Carry:
         return jax.tree.map(lambda x: np.broadcast_to(x, (count, *x.shape)), self.worlds.parties[0].begin())
 
-    def turn(self, world: int, t: int, carry: Carry, draw: dict[str, Any]) -> tuple[Carry, np.ndarray]:
+    def turn(self, world: int, t: int, carry: Carry, draw: dict[str, Any]) -> tuple[Carry, np.ndarray, np.ndarray]:
         with jax.enable_x64(True):
-            kept, numbers, _ = self._turn(self.worlds.parties[world].shard, t, carry, draw)
-            return Carry(kept, carry.heard, carry.when), np.asarray(numbers)
+            kept, numbers, sent = self._turn(self.worlds.parties[world].shard, t, carry, draw)
+            return Carry(kept, carry.heard, carry.when), np.asarray(numbers), np.asarray(sent)
 
     def hear(self, t: int, carry: Carry) -> Carry:
         pairs = zip(self.worlds.said(t), carry.heard, strict=True)
@@ -147,16 +170,22 @@ class _Crowd:
 
 
 def speak(worlds: Worlds, world: int, count: int, source: Source | None = None) -> bytes:
-    """What `count` runs of the party send, as the frames' payloads: (run, round, number), little-endian integers."""
+    """What `count` runs of the party send, as the frames' payloads: (run, round, number)."""
+    return _speak(worlds, world, count, source)[0]
+
+
+def _speak(worlds: Worlds, world: int, count: int, source: Source | None) -> tuple[bytes, np.ndarray]:
+    """The payloads, and which of them are messages: (run, round)."""
     source = source or SystemSource()
     crowd, rounds = worlds.crowd, worlds.terms.rounds
-    wire, (name, law, _) = wire_of(worlds.terms, worlds.parties[world].count), worlds.law
-    carry, sent = crowd.begin(count), np.empty((count, rounds), object)
+    wire, laws = wire_of(worlds.terms, worlds.parties[world].count), worlds.terms.draws(0)
+    many = {name: type(law)(count, *law.shape) for name, law in laws.items()}
+    carry, sent, spoke = crowd.begin(count), np.empty((count, rounds), object), np.empty((count, rounds), bool)
     for t in range(rounds):
-        carry, numbers = crowd.turn(world, t, carry, source.draw(t, {name: type(law)(count, *law.shape)}))
-        sent[:, t] = [wire.encode(row, 0, t) for row in numbers]
+        carry, numbers, spoke[:, t] = crowd.turn(world, t, carry, source.draw(t, many))
+        sent[:, t] = [wire.encode(row, 0, t) for row in np.where(spoke[:, t, None], numbers, 0)]
         carry = crowd.hear(t, carry)
-    return b"".join(sent.ravel())
+    return b"".join(sent.ravel()), spoke
 
 
 def explain_bytes(worlds: Worlds, world: int, sent: bytes) -> np.ndarray:
@@ -172,7 +201,7 @@ def explain_bytes(worlds: Worlds, world: int, sent: bytes) -> np.ndarray:
     zero = np.zeros((count, *law.shape), np.int64)
     for t in range(rounds):
         rest = numbers[:, t] - crowd.turn(world, t, carry, {name: Grid(zero, unit)})[1]
-        carry, again = crowd.turn(world, t, carry, {name: Grid(rest.reshape(zero.shape), unit)})
+        carry, again, _ = crowd.turn(world, t, carry, {name: Grid(rest.reshape(zero.shape), unit)})
         out[:, t] = np.where(np.any(again != numbers[:, t], axis=1, keepdims=True), np.nan, rest)
         carry = crowd.hear(t, carry)
     return out
@@ -194,17 +223,85 @@ def ratio(worlds: Worlds, sent: bytes) -> np.ndarray:
     return likely[1] - likely[0]
 
 
+def _read(worlds: Worlds, sent: bytes, spoke: np.ndarray) -> Transcripts:
+    """The numbers that payloads stand for, as a simulation's transcripts: a silent round repeats the last message."""
+    terms, party = worlds.terms, worlds.parties[0]
+    algorithm, cfg, place = terms.priced.algorithm, terms.priced.cfg, terms.place(0)
+    wire = wire_of(terms, party.count)
+    whole = [wire.decode(sent[k : k + wire.bytes]) for k in range(0, len(sent), wire.bytes)]
+    said = np.array(whole, float).reshape(*spoke.shape, -1) * terms.steps.size[0][None, :, None]
+    first = greet(algorithm, cfg, place, party.shard)
+    goes = [getattr(first, n) for n in algorithm.travels] if algorithm.travels else jax.tree.leaves(first)
+    last = np.concatenate([np.ravel(x) for x in goes])
+    for t in range(said.shape[1]):
+        said[:, t] = last = np.where(spoke[:, t, None], said[:, t], last)
+    messages: Any = said
+    if len(leaves := jax.tree.leaves(first)) == 1:
+        shaped = jax.device_put(said.reshape(*spoke.shape, *leaves[0].shape))
+        messages = jax.tree.unflatten(jax.tree.structure(first), [shaped])
+    return Transcripts(messages, jax.device_put(spoke), jax.device_put(np.zeros(())), {})
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """Scores of both worlds' runs, larger = more like the second; the middle, fixed before the runs that count; and
+    the standard noise that explains each world's own runs, if it could be found."""
+
+    scores: list[np.ndarray]
+    middle: float
+    noise: np.ndarray | None
+
+
+def _scored(worlds: Worlds, trials: int, source: Source | None) -> _Scored:
+    terms = worlds.terms
+    args = terms.priced.algorithm, terms.priced.cfg, terms.place(0)
+    sizes = [min(PIECE, trials - low) for low in range(0, trials, PIECE)]
+    with jax.enable_x64(True):
+        shards = [party.shard for party in worlds.parties]
+        neighbours = Neighbours.at(worlds.point, degree=len(worlds.parties[0].neighbours))
+        if not explainable(*args, shards[0]):
+            rows = lambda world, count: features(_read(worlds, *_speak(worlds, world, count, source)))  # noqa: E731
+            score, middle = discriminant(rows(0, PIECE), rows(1, PIECE))
+            return _Scored([np.concatenate([score(rows(w, n)) for n in sizes]) for w in (0, 1)], middle, None)
+        scores: list[list[np.ndarray]] = [[], []]
+        noise: list[np.ndarray] = []
+        most = (1 - 1e-9) * terms.steps.limit[0] * terms.steps.size[0]
+        for world in (0, 1):
+            for count in sizes:
+                seen = _read(worlds, *_speak(worlds, world, count, source))
+                told = [explain(*args, shard, neighbours, seen) for shard in shards]
+                scores[world].append(told[1].log_likelihood - told[0].log_likelihood)
+                own, said = told[world], np.abs(jax.tree.leaves(seen.messages)[0]).reshape(count, terms.rounds, -1)
+                whole = np.all(said < most[:, None], axis=(1, 2))  # a number that was cut at the bound explains nothing
+                clear = np.asarray(own.scale != 0) & np.asarray(own.width == 0)
+                noise.append(np.asarray(own.noise)[whole][clear[whole]])
+    return _Scored([np.concatenate(s) for s in scores], 0.0, np.concatenate(noise))
+
+
+def _short(noise: np.ndarray, laws: Iterable[Law]) -> tuple[float, bool]:
+    """The scale of standard noise, and whether it is too small to be one of 1 by chance."""
+    if any(isinstance(law, Normal) for law in laws):
+        return float(np.sqrt(np.mean(noise**2))), bool(chi2.cdf(np.sum(noise**2), noise.size) < RARE)
+    return float(np.mean(np.abs(noise))), bool(gamma.cdf(np.sum(np.abs(noise)), noise.size) < RARE)
+
+
 def audit_wire(
     worlds: Worlds, trials: int = 1000, *, confidence: float = 0.99, source: Source | None = None
 ) -> WireVerdict:
-    """Attack the deployed party with `trials` runs per world; no threshold is chosen: the middle is 0 by symmetry."""
+    """Attack the deployed party with `trials` runs per world, at a threshold that is fixed before."""
     if trials < 1:
         raise InputError(f"trials must be >= 1, got {trials}")
-    scores = []
-    for world in (0, 1):
-        pieces = [min(PIECE, trials - low) for low in range(0, trials, PIECE)]
-        scores.append(np.concatenate([ratio(worlds, speak(worlds, world, n, source)) for n in pieces]))
-    r = bounds.rates(scores[0], scores[1], 0.0, confidence)
+    scores, middle, scale, short = list[np.ndarray](), 0.0, None, False  # the middle by symmetry
+    if worlds.exact:
+        for world in (0, 1):
+            pieces = [min(PIECE, trials - low) for low in range(0, trials, PIECE)]
+            scores.append(np.concatenate([ratio(worlds, speak(worlds, world, n, source)) for n in pieces]))
+    else:
+        found = _scored(worlds, trials, source)
+        scores, middle = found.scores, found.middle
+        if found.noise is not None and found.noise.size:
+            scale, short = _short(found.noise, worlds.terms.draws(0).values())
+    r = bounds.rates(scores[0], scores[1], middle, confidence)
     mu_low = bounds.mu_bound(r)
     if worlds.mu is not None:
         lower, violated = bounds.epsilon_of_mu(mu_low, worlds.delta), mu_low > worlds.mu
@@ -212,4 +309,4 @@ def audit_wire(
         lower = bounds.epsilon_bound(r, worlds.delta)
         violated = lower > worlds.epsilon
     return WireVerdict(worlds.terms.priced.algorithm.slug, worlds.epsilon, worlds.delta, worlds.mu, mu_low, lower,
-                       confidence, trials, violated, tuple(scores))  # fmt: skip
+                       confidence, trials, violated or short, scale, tuple(scores))  # fmt: skip

@@ -10,8 +10,8 @@ replaces an algorithm's `cost`, so that calibration, ledger and certificate all 
   σ² − 16 in grid steps, up to a factor 1 ± 1e−136, so every Gaussian accountant applies to it. The table's own error of
   1e−32 a coordinate is charged as total variation.
 - **Laplace.** The discrete Laplace law is exactly pure with ε = shift/scale; it is charged as such (`Pure`).
-- **Noise inside a solve** (`Inside`) lies on a grid finer by another factor of 16,386. An answer that was computed with
-  it is one that the continuous noise would have given, computed a little less well: what is left counts as the solver's
+- **Noise inside a solve** (`Inside`) lies on a grid that is 3·10⁸ times as fine. An answer that was computed with it is
+  one that the continuous noise would have given, computed a little less well: what is left counts as the solver's
   error, which noise on the answer hides and pays for (`ObjectivePerturbation.output`).
 - **Tests** against a noisy threshold shift by whole steps too (`SparseVector`).
 
@@ -58,8 +58,8 @@ LAPLACE_UNIT = float(secure.GRID_LAPLACE_SCALE)
 SMOOTHING = 16.0  # s² in grid steps²
 TABLE_ERROR = 1e-32  # total variation of one drawn coordinate
 UNIFORM_ERROR = 2.0**-53  # of one drawn uniform, as a float64
-COARSE = int(secure.GRID_VARIANCE**0.5 / SMOOTHING**0.5)  # steps of `Inside`'s grid in one of its coarser part
-INSIDE_UNIT = GAUSSIAN_UNIT * (COARSE**2 + 1) ** 0.5
+FINER = int(secure.GRID_VARIANCE**0.5 / SMOOTHING**0.5)  # by which each of the three parts of `Inside` is finer
+INSIDE_UNIT = GAUSSIAN_UNIT * (FINER**4 + FINER**2 + 1) ** 0.5
 UNITS: dict[type[Law], float] = {Normal: GAUSSIAN_UNIT, Inside: INSIDE_UNIT, LaplaceLaw: LAPLACE_UNIT}
 REACH, BEYOND = 12 * SMOOTHING**0.5, 2e-31  # how far, in steps, `Inside` lies from continuous noise; but with chance …
 BOUND = 1e3  # largest number in a message, where the plan does not say
@@ -90,8 +90,8 @@ def _gaussian() -> secure.DiscreteGaussianTable:
 def _draw(law: Law) -> Any:
     match law:
         case Inside():
-            coarse, fine = _gaussian().sample(law.shape), _gaussian().sample(law.shape)
-            return Grid(COARSE * coarse + fine, INSIDE_UNIT)
+            coarse, middle, fine = (_gaussian().sample(law.shape) for _ in range(3))
+            return Grid(FINER**2 * coarse + FINER * middle + fine, INSIDE_UNIT)
         case Normal():
             return Grid(_gaussian().sample(law.shape), GAUSSIAN_UNIT)
         case LaplaceLaw():
@@ -191,7 +191,7 @@ def _charged(event: events.Event, slug: str, cfg: Any, place: Place, coins: floa
             )
             return replace(
                 event, sigma=float(np.sqrt(1 - SMOOTHING / INSIDE_UNIT**2)) * event.sigma, output=moved,
-                output_sigma=thin * event.output_sigma, tv=tv + dim * (2 * TABLE_ERROR + BEYOND),
+                output_sigma=thin * event.output_sigma, tv=tv + dim * (3 * TABLE_ERROR + BEYOND),
             )  # fmt: skip
         case events.SparseVector():
             low, high = event.threshold, event.query
@@ -269,10 +269,11 @@ def grid_steps(algorithm: Algorithm, cfg: Config, places: Place, bound: float | 
     if algorithm.lattice is None:
         return noised
     step, most = _everywhere(algorithm.lattice, cfg, places)
-    if np.any(size > step):
+    dithered = getattr(cfg, "grid", None)  # the grid that a sensitivity with rounding was worked out for
+    if dithered is not None and np.any(size > dithered):
         raise InputError(
-            f"{algorithm.slug}: messages lie on a grid of step {step.min():.3g}, and that of their noise is coarser, "
-            f"{size.max():.3g}: choose a larger step (fewer bits), or less noise"
+            f"{algorithm.slug}: its grid has steps of {dithered:.3g}, and that of its noise is coarser, "
+            f"{size.max():.3g}: choose a larger grid, or less noise"
         )
     if bound is not None and np.any(step * most > bound):
         largest = float((step * most).max())

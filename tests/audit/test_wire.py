@@ -98,7 +98,8 @@ class Broken:
         self.how = how
 
     def draw(self, round: int, laws: Mapping[str, Law]) -> dict[str, Any]:
-        return {n: Grid(self.how(g.steps, round), g.unit) for n, g in SystemSource().draw(round, laws).items()}
+        drawn = SystemSource().draw(round, laws)
+        return {n: Grid(self.how(g.steps, round), g.unit) if isinstance(g, Grid) else g for n, g in drawn.items()}
 
 
 def judge(slug: str, worlds: Worlds) -> None:
