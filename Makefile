@@ -9,7 +9,7 @@ WORKERS ?= 2
 TYPED := tests/conformance tests/problems tests/drivers
 CHECKED := --jaxtyping-packages=coterie.problems,coterie.losses,coterie.drivers,coterie.algorithms,beartype.beartype
 
-.PHONY: run test test-all test-browser test-faults test-sums soak audit lint bench bench-peers docs notebook papers papers-quick lock sbom wheel clean
+.PHONY: run test test-all test-browser test-faults test-deployed test-sums soak audit lint bench bench-peers docs notebook papers papers-quick lock sbom wheel clean
 .DEFAULT_GOAL := run
 
 # nothing is installed but the files whose hashes are in locks/; the project itself is built with what lies there too
@@ -46,6 +46,9 @@ test-faults: $(READY)    ## kills, I/O errors, full disks, power cuts; wants roo
 	@if [ "$$(id -u)" = 0 ] && ! (command -v strace && command -v ip) > /dev/null; then \
 		apt-get install -y --no-install-recommends strace iproute2 || echo "strace or iproute2 could not be installed"; fi
 	$(BIN)/python -m pytest -p no:xdist -m "faults and not slow" -rs tests/faults
+
+test-deployed: $(READY)  ## every private algorithm in five processes over TLS: the integers of a simulation; ten minutes
+	$(BIN)/python -m pytest -p no:xdist -m slow tests/deploy/test_everything.py
 
 test-sums: $(READY)      ## secret sums: deaths at every step, a thousand lies, twenty processes of which five die; two hours
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/sums

@@ -41,6 +41,7 @@ from coterie.deploy.ledger import Damaged, read
 from coterie.deploy.noise import UNITS
 from coterie.deploy.party import Party, Terms, read_records, wire_of
 from coterie.deploy.records import Book, canonical
+from coterie.deploy.work import Work
 from coterie.errors import InputError
 from coterie.privacy.codec import to_json
 from coterie.privacy.events import Free
@@ -136,7 +137,7 @@ def _audit(agreement: Agreement, terms: Terms, name: str, told: dict[str, _Told]
     findings = [_ledger(agreement, terms, name, own)]
     data = next((p for p in sorted(home.glob("data.*"))), None)
     party = None if data is None else Party.of(terms, node, read_records(agreement.plan, data))
-    count = _count(terms, node) if party is None else party.count
+    count = Work.of(terms, node)[0].count if party is None else party.count
     frames: dict[str, list[Frame]] = {}
     try:
         wire = wire_of(terms, count)
@@ -160,11 +161,6 @@ def _audit(agreement: Agreement, terms: Terms, name: str, told: dict[str, _Told]
         return PartyFound(name, len(own.frames), findings)
     finding, residuals = _noise(party, own, frames, agreement)
     return PartyFound(name, len(own.frames), [*findings, finding], residuals)
-
-
-def _count(terms: Terms, node: int) -> int:
-    """Numbers in a message, from its noise (the messages that can be deployed are noised number by number)."""
-    return sum(int(np.prod(law.shape)) for law in terms.draws(node).values() if type(law) in UNITS)
 
 
 # ---- the checks ------------------------------------------------------------------------------------------------------
@@ -210,7 +206,7 @@ def _noise(
     laws = party.turns.laws
     noised = [n for n, law in laws.items() if type(law) in UNITS and int(np.prod(law.shape)) == party.count]
     if len(laws) != 1 or len(noised) != 1:
-        return Finding("noise", "inconclusive", "not recomputed: secret coins besides the noise"), None
+        return Finding("noise", "inconclusive", "not recomputed: more than one draw makes a message"), None
     (key,) = noised
     law, unit = laws[key], UNITS[type(laws[key])]
     declared, limits = party.charges, party.turns.steps.limit[party.node]

@@ -118,7 +118,7 @@ def audit_sums(
                 confidence,
                 trials,
                 mu_low > claim.mu,
-                (first, second),
+                scores=(first, second),
             )
         )
     return verdicts[0], verdicts[1]

@@ -31,11 +31,14 @@ def describe(algorithm: Algorithm) -> dict[str, Any]:
         }
         for name, field in algorithm.config.model_fields.items()
     }
+    from coterie.deploy.noise import refusal
+
     return {
         "name": algorithm.slug,
         "summary": algorithm.summary,
         "private": algorithm.private,
         "reference": algorithm.reference,
+        "deploys": refusal(algorithm, algorithm.config()) or True,
         "graphs": list(algorithm.graphs) or "any connected graph",
         "settings": settings,
         "errata": [vars(e) for e in algorithm.errata],
@@ -57,28 +60,44 @@ def show(name: str | None, as_json: bool, console: Console) -> None:
         return
     entries = [describe(a) for a in all_algorithms().values()]
     fair: list[dict[str, Any]] = [
-        {"name": m.slug, "summary": m.summary, "private": m.private, "reference": m.reference} for m in METHODS.values()
+        {
+            "name": m.slug,
+            "summary": m.summary,
+            "private": m.private,
+            "reference": m.reference,
+            "deploys": "it fits in one process: coterie fair",
+        }
+        for m in METHODS.values()
     ]
     if as_json:
-        references = [{"name": k, "summary": v, "private": False, "reference": ""} for k, v in REFERENCES.items()]
+        pools = {"private": False, "reference": "", "deploys": "it pools data: a yardstick"}
+        references = [{"name": k, "summary": v, **pools} for k, v in REFERENCES.items()]
         console.print_json(json.dumps(entries + fair + references, default=str))
         return
     shown = Table(box=None, header_style="bold")
-    for column in ("name", "private", "what it is"):
+    for column in ("name", "private", "deploys", "what it is"):
         shown.add_column(column, no_wrap=column == "name")
     for e in entries:
-        shown.add_row(e["name"], "yes" if e["private"] else "no", escape(e["summary"]))
+        shown.add_row(e["name"], _yes(e["private"]), _yes(e["deploys"] is True), escape(e["summary"]))
     for m in fair:
-        shown.add_row(m["name"], "yes" if m["private"] else "no", f"(coterie fair) {escape(m['summary'])}")
+        shown.add_row(
+            m["name"], _yes(m["private"]), _yes(m["deploys"] is True), f"(coterie fair) {escape(m['summary'])}"
+        )
     for k, v in REFERENCES.items():
-        shown.add_row(k, "no", f"(reference) {escape(v)}")
+        shown.add_row(k, "no", "no", f"(reference) {escape(v)}")
     console.print(shown)
     console.print("details: coterie algorithms NAME")
+
+
+def _yes(is_so: bool) -> str:
+    return "yes" if is_so else "no"
 
 
 def _detail(one: dict[str, Any], text: str, console: Console) -> None:
     console.print(escape(text.strip()), highlight=False)
     console.print(f"\n[bold]reference[/]: {escape(one['reference'])}")
+    deploys = "yes, `coterie agent` runs it" if one["deploys"] is True else f"no: {one['deploys']}"
+    console.print(f"[bold]deploys[/]: {escape(deploys)}")
     shown = Table(title="settings", box=None, header_style="bold", title_justify="left")
     for column in ("key", "default", "meaning"):
         shown.add_column(column)

@@ -212,6 +212,7 @@ def _wire_jobs(
     from coterie.algorithms.base import all_algorithms, find
     from coterie.audit.sums import audit_sums, sum_worlds, sums_of_plan
     from coterie.audit.wire import audit_wire, make_worlds
+    from coterie.deploy.noise import refusal
     from coterie.plan import read_plan
 
     def summed(slug: str, epsilon: float) -> Sequence[WireVerdict]:
@@ -234,8 +235,8 @@ def _wire_jobs(
             jobs.append((f"{target}, opened sums", partial(planned, Path(target))))
             continue
         slug = find(target).slug
-        if find(target).wire is None:
-            raise InputError(f"{slug} cannot be deployed, so it sends no bytes to attack")
+        if reason := refusal(find(target), find(target).config()):
+            raise InputError(f"{slug} cannot be deployed, so it sends no bytes to attack: {reason}")
         work, what = (summed, "opened sums") if shared else (sent, "bytes")
         jobs += [(f"{slug} at ε = {epsilon:g}, {what}", partial(work, slug, epsilon)) for epsilon in epsilons]
     return jobs

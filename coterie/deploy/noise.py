@@ -113,8 +113,8 @@ def check_deployable(plan: Plan, rehearsed: bool = False) -> None:
     if plan.algorithm.name in REFERENCES:
         raise InputError(f"{plan.algorithm.name} is a yardstick that pools data: it cannot be deployed")
     algorithm, cfg, slug = find(plan.algorithm.name), plan.algorithm.config(), plan.algorithm.name
-    if not algorithm.private:
-        raise InputError(f"{slug} sends private data without noise: an agent runs private algorithms only")
+    if reason := refusal(algorithm, cfg):
+        raise InputError(f"{slug} cannot be deployed: {reason}")
     if getattr(cfg, "as_printed", False):
         raise InputError(f"{slug} as_printed is not private as claimed: an agent refuses it")
     refuse_ignored(plan, "an agent, which measures nothing and computes in float64", "run.every", "run.dtype")
@@ -129,17 +129,20 @@ def check_deployable(plan: Plan, rehearsed: bool = False) -> None:
         raise InputError(  # a number between the two would stop a party in the middle of a run
             f"deploy.bound = {bound:g} exceeds what a secret sum can hold, exchange.bound = {sums.bound:g}"
         )
-    if reason := refusal(algorithm, cfg):
-        raise InputError(f"{slug} cannot be deployed: {reason}")
+
+
+GAMMA = "noise of density exp(-|x|) has no exact form on a grid: use noise = 'gaussian', with privacy.delta > 0"
 
 
 def refusal(algorithm: Algorithm, cfg: Config) -> str | None:
-    """Why a private algorithm cannot be deployed with these settings, and what to use instead; None if it can."""
+    """Why an algorithm cannot be deployed with these settings, and what to use instead; None if it can."""
+    if not algorithm.private:
+        return "it sends private data without noise, and an agent runs private algorithms only: use dp-dsgd or pr-admm"
     if algorithm.wire is None:
         other = "pr-admm" if algorithm.needs(cfg).solver else "dp-dsgd"
         return f"it states no scale of its message's noise (`wire`); the nearest that can is {other}"
     if any(isinstance(law, L2LaplaceLaw) for law in algorithm.draws(cfg, _somewhere()).values()):
-        return "noise of density exp(-|x|) has no exact form on a grid: use noise = 'gaussian', with privacy.delta > 0"
+        return GAMMA
     return None
 
 
@@ -204,6 +207,8 @@ def _charged(event: events.Event, slug: str, cfg: Any, place: Place, coins: floa
             return events.Pure(pure, times=event.times, slack=event.slack, tv=tv, adjacency=event.adjacency)
         case events.Free():
             return event
+        case events.Pure() | events.L2Laplace():
+            raise InputError(f"{slug} cannot be deployed: {GAMMA}")
         case _:
             raise InputError(f"{slug} cannot be deployed: {type(event).__name__} has no price on a grid")
 

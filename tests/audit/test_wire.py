@@ -129,23 +129,47 @@ def test_bytes_of_descent_at_epsilon_8() -> None:
 @pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0, 8.0])
 @pytest.mark.parametrize("slug", ["dp-admm", "dp-dsgd"])
 def test_50000_runs_of_bytes(slug: str, epsilon: float) -> None:
-    """A4. The limits of 50,000 runs take 11 % of μ at ε = 1 (see test_zoo), so .9 μ is asked for from 2 on."""
+    """A4. The limits of 50,000 runs take some 20 % of μ at ε = 1 and 12 % at 2, so .9 μ is asked for above."""
     worlds = make_worlds(slug, epsilon=epsilon, rounds=20, settings=SETTINGS.get(slug))
     verdict = audit_wire(worlds, 50_000)
     assert not verdict.violated
     assert worlds.mu is not None
     print(f"\n{slug} ε = {epsilon}: μ_LB/μ = {verdict.mu_bound / worlds.mu:.4f}, ε ≥ {verdict.lower_bound:.3f}")
-    assert verdict.mu_bound > (0.8 if epsilon == 1 else 0.9) * worlds.mu
+    assert verdict.mu_bound > {1: 0.75, 2: 0.83}.get(epsilon, 0.9) * worlds.mu
     short = 1.25 if epsilon == 1 else 1.1
     source = Broken(lambda steps, _: np.rint(steps / short).astype(np.int64))
     assert audit_wire(worlds, 50_000, source=source).violated
 
 
 def test_what_cannot_be_attacked_is_refused() -> None:
-    with pytest.raises(InputError, match="coins"):
-        make_worlds("dp-dsgd", settings={"mixing": 1, "batch": 2})
     with pytest.raises(InputError, match="cannot be deployed"):
-        make_worlds("dvp")
+        make_worlds("dvp", settings={"noise": "gamma"})
+
+
+def half(steps: np.ndarray, _: int) -> np.ndarray:
+    return np.rint(steps / 2).astype(np.int64)
+
+
+HIDDEN = ("sdm", "qdpsgd1", "qdpsgd2", "qdpsgd2-grad")  # batches: their noise is not found, only attacked
+SEVERAL = ("dvp", "pvp", "m-admm", "r-admm", "mr-admm", "pp-admm", "ipp-admm", "ldp-admm", "ldp-dgd", "ldp-dgd-range",
+           *HIDDEN)  # fmt: skip
+
+
+@pytest.mark.parametrize("slug", SEVERAL)
+def test_several_draws_make_a_message(slug: str) -> None:
+    """The claim holds on what is sent; half of the noise is refuted where it can be found, and tells more elsewhere."""
+    worlds = make_worlds(slug, epsilon=4.0, rounds=3)
+    assert not worlds.exact
+    fair = audit_wire(worlds, 500)
+    assert not fair.violated
+    poor = audit_wire(worlds, 500, source=Broken(half))
+    if slug in HIDDEN:
+        assert fair.noise is None
+        assert poor.mu_bound > 1.2 * fair.mu_bound
+        return
+    assert fair.noise == pytest.approx(1.0, abs=0.15)
+    assert poor.noise == pytest.approx(0.5, abs=0.1)
+    assert poor.violated
 
 
 def test_the_command(capsys: pytest.CaptureFixture) -> None:
@@ -153,5 +177,5 @@ def test_the_command(capsys: pytest.CaptureFixture) -> None:
     (found,) = json.loads(capsys.readouterr().out)
     assert found["algorithm"] == "gauss-avg-gd"
     assert 3 < found["lower_bound"] < 8  # 5.9 ± .4: the noise is the operating system's, so the bar is seven σ away
-    assert cli.main(["audit", "dvp", "--wire"]) == 2
+    assert cli.main(["audit", "dgd", "--wire"]) == 2
     assert "cannot be deployed" in capsys.readouterr().err

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,14 +14,20 @@ import pytest
 
 from coterie.algorithms.base import all_algorithms, find
 from coterie.algorithms.laws import Grid
+from coterie.cli import main
+from coterie.deploy.agreement import read_agreement
+from coterie.deploy.frames import open_frame
+from coterie.deploy.keys import read_authority
 from coterie.deploy.noise import SystemSource
-from coterie.deploy.party import Party, Records, Terms
-from coterie.deploy.trial import deployed_plan, shards_of
+from coterie.deploy.party import Party, Records, Terms, wire_of
+from coterie.deploy.trial import deployed_plan, make_trial, shards_of, start_agent
+from coterie.deploy.work import Work
 from coterie.drivers.layout import make_layout
 from coterie.drivers.simulate import Run, simulate
 from coterie.experiment import Experiment, prepare
 from coterie.plan import Plan, read_plan
 from coterie.problems import SolverSettings
+from tests.deploy.recorded_agent import load_draws
 from tests.support import CLINICS
 
 ROUNDS = 6
@@ -81,11 +90,10 @@ def _columns(drawn: list[list[dict[str, Any]]]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("slug", "settings"), VARIANTS, ids=[f"{s}-{len(v)}" for s, v in VARIANTS])
-def test_deployed_integers_are_those_of_the_simulation(slug: str, settings: tuple[str, ...]) -> None:
-    plan, experiment = planned(slug, settings)
-    terms = Terms.of(plan)
-    said, sent, drawn, answers = run_parties(terms, shards_of(experiment))
+def simulated(
+    plan: Plan, terms: Terms, experiment: Experiment, drawn: dict[str, Any], sent: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The integers that a simulation with these draws sends, (round, party, number), and its answers."""
     fixed = partial(make_layout, how=SolverSettings(fixed=True))  # as deployed: its work says nothing of records
     layout = experiment.layout(terms.rounds, terms.priced.shape, fixed)
     bare = replace(layout.arrays.place, factor=False)
@@ -94,9 +102,50 @@ def test_deployed_integers_are_those_of_the_simulation(slug: str, settings: tupl
     told = simulate(
         terms.priced.algorithm, layout, [run], rounds=terms.rounds, replay=drawn, record=True, every=terms.rounds
     )
-    fields = find(slug).travels or tuple(vars(told.messages))
-    values = np.concatenate([np.asarray(getattr(told.messages, f))[0].reshape(*sent.shape, -1) for f in fields], axis=2)
-    expected = np.rint(values / terms.steps.size.T[:, :, None])
-    off = np.abs(np.where(sent[:, :, None], said - expected, 0))
-    assert off.max() == 0
-    assert np.allclose(answers, told.points[0], rtol=1e-9, atol=1e-12)
+    fields = terms.priced.algorithm.travels or tuple(vars(told.messages))
+    parts = [np.asarray(getattr(told.messages, field))[0].reshape(*sent.shape, -1) for field in fields]
+    whole = np.rint(np.concatenate(parts, axis=2) / terms.steps.size.T[:, :, None])
+    return np.where(sent[:, :, None], whole, 0), told.points[0]
+
+
+@pytest.mark.parametrize(("slug", "settings"), VARIANTS, ids=[f"{s}-{len(v)}" for s, v in VARIANTS])
+def test_deployed_integers_are_those_of_the_simulation(slug: str, settings: tuple[str, ...]) -> None:
+    plan, experiment = planned(slug, settings)
+    terms = Terms.of(plan)
+    said, sent, drawn, answers = run_parties(terms, shards_of(experiment))
+    expected, points = simulated(plan, terms, experiment, drawn, sent)
+    np.testing.assert_array_equal(said, expected)
+    np.testing.assert_allclose(answers, points, rtol=1e-9, atol=1e-12)
+    # broken twin: one step more of one draw is another message
+    name, first = next((n, g) for n, g in drawn.items() if isinstance(g, Grid) and n not in ("test", "bar"))
+    moved = first.steps.copy()
+    moved[0] += 1 << 20
+    other, _ = simulated(plan, terms, experiment, {**drawn, name: Grid(moved, first.unit)}, sent)
+    assert np.any(other != expected) or not sent[0].any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slug", PRIVATE)
+def test_five_processes_send_the_integers_of_the_simulation(slug: str, tmp_path: Path) -> None:
+    """Over mutual TLS, with ledgers: every frame of every party."""
+    trial = make_trial(planned(slug, SPECIAL.get(slug, ()))[1].plan, tmp_path / "trial")
+    processes = [start_agent(trial.agreement, site, "tests.deploy.recorded_agent") for site in trial.sites]
+    codes = [process.wait(300) for process in processes]
+    assert codes == [0] * 5, "\n".join((s.data.parent / "errors.txt").read_text() for s in trial.sites)
+    terms = Terms.of(trial.plan)
+    drawn = [load_draws(site.state, terms.rounds) for site in trial.sites]
+    agreement = read_agreement(trial.agreement, read_authority(trial.agreement.parent / "authority"))
+    frames = []
+    for node, site in enumerate(trial.sites):
+        wire = wire_of(terms, Work.of(terms, node)[0].count)
+        with contextlib.closing(sqlite3.connect(f"file:{site.state / 'ledger.db'}?mode=ro", uri=True)) as db:
+            rows = [row for (row,) in db.execute("SELECT frame FROM release ORDER BY round")]
+        frames.append([open_frame(f, agreement.frame_keys, agreement.plan_hash, wire, node) for f in rows])
+        assert main(["verify", str(site.state / "certificate.json"), "--strict"]) == 0
+    said = np.array([[party[t].numbers for party in frames] for t in range(terms.rounds)])
+    sent = np.array([[not party[t].silent for party in frames] for t in range(terms.rounds)])
+    columns = _columns([[party[t] for party in drawn] for t in range(terms.rounds)])
+    expected, points = simulated(trial.plan, terms, trial.experiment, columns, sent)
+    np.testing.assert_array_equal(said, expected)
+    models = np.stack([np.load(site.state / "model.npz")["point"] for site in trial.sites])
+    np.testing.assert_allclose(models, points, rtol=1e-9, atol=1e-12)

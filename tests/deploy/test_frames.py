@@ -51,6 +51,26 @@ def test_round_trip_and_layout() -> None:
     assert frame() == data  # the same message is the same bytes: a resend can be recognised
 
 
+@given(st.integers(1, 40), st.integers(1, 33), st.randoms(use_true_random=False))
+def test_few_bits_come_back_and_no_bit_is_free(bits: int, count: int, rng: random.Random) -> None:
+    """Numbers of any width share bytes; what a receiver would refuse is not encoded, and spare bits must be zero."""
+    most = 1 << (bits - 1)
+    wire = Wire(count, 4 if bits <= 32 else 8, 50, lambda sender, round: most, bits)
+    numbers = np.array([rng.randrange(-most, most) for _ in range(count)])
+    payload = wire.encode(numbers, 0, 3)
+    assert len(payload) == wire.bytes == -(-count * bits // 8)
+    np.testing.assert_array_equal(opened(seal(KEYS[0], PLAN, 0, 3, payload), wire, 0).numbers, numbers)
+    if bits not in (32, 64):
+        with pytest.raises(ValueError, match="does not fit"):
+            wire.encode(np.append(numbers[1:], most), 0, 3)
+    with pytest.raises(BadFrame, match="beyond"):
+        wire.encode(np.append(numbers[1:], -most - 1), 0, 3)
+    if spare := 8 * wire.bytes - count * bits:
+        full = payload[:-1] + bytes([payload[-1] | 1 << (8 - spare)])
+        with pytest.raises(BadFrame, match="belong to no number"):
+            opened(seal(KEYS[0], PLAN, 0, 3, full), wire, 0)
+
+
 @pytest.mark.parametrize("width", [4, 8])
 def test_encode_refuses_what_a_receiver_would(width: int) -> None:
     wire = Wire(10, width, 50, lambda sender, round: 1000)  # type: ignore[arg-type]
