@@ -21,7 +21,7 @@ out one by one; an attack by votes needs two faults there and here, since shares
 15. silent because of the data: only numbers take part, here; here
 16. an envelope of another batch or direction: context not bound, here; here, `test_parts`
 17. a machine with another sampler: layers not removed exactly, `test_attacks`; there
-18. an old slot started again: no rule for slots, `test_votes`, streams not bound, `test_uniform`, model `old_words`; there
+18. an old slot started again: no rule for slots, `test_votes`, streams not bound, `test_uniform`, model; there
 19. finished after a fresh start: shares erased at the fresh start, here and model `finished_after_fresh`; here
 """
 
