@@ -2,9 +2,8 @@
 
 All parties run one after the other in one process, so "seconds" (of processor time) is the work of everybody; a
 party's own share of it is one N-th. "kB" is what one party sends in a round on a full mesh. Broadcast packs the vector,
-sends it to the others and adds up what comes. `--flower PYTHON` also runs Flower's SecAgg primitives with the
-interpreter of an environment that has flwr (a star: clients send to a server only, which must be trusted to count
-drop-outs right).
+sends it to the others and adds up what comes. `--flower PYTHON` also runs Flower's SecAgg+ with the interpreter of an
+environment that has flwr (a star: clients send to a server only, which must be trusted to count drop-outs right).
 """
 
 from __future__ import annotations
@@ -65,13 +64,16 @@ def secret_sum(values: np.ndarray, seeds: bool, repeats: int) -> tuple[float, in
     return seconds, int(post.sent[0]) // repeats
 
 
-def flower(python: str, dimension: int, counts: list[int], repeats: int) -> dict[int, tuple[float, int]]:
-    """Flower's primitives in their own environment, on the same machine right after ours."""
+def flower(python: str, dimension: int, asked: list[tuple[int, int, int]], repeats: int) -> list[dict[str, float]]:
+    """Flower's SecAgg+ in its own environment: a round for each (parties, threshold, shares)."""
     script = Path(__file__).with_name("flower_secagg.py")
-    command = [python, str(script), str(dimension), str(repeats), *map(str, counts)]
-    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-    found = [json.loads(line) for line in lines if line.startswith("{")]
-    return {f["parties"]: (f["seconds"], f["bytes"]) for f in found}
+    command = [python, str(script), str(dimension), str(repeats), *(":".join(map(str, one)) for one in asked)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(
+            f"Flower's SecAgg+ failed in {python}: {(done.stderr.strip().splitlines() or ['no word'])[-1]}"
+        )
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
 def main() -> int:
@@ -83,7 +85,11 @@ def main() -> int:
     parser.add_argument("--flower", metavar="PYTHON", help="interpreter of an environment with flwr")
     args = parser.parse_args()
 
-    peers = flower(args.flower, args.dimension, args.parties, args.repeats) if args.flower else {}
+    peers = {}
+    if args.flower:  # shares between all clients: the protection that a full mesh has
+        asked = [(n, (n + 3) // 2, n) for n in args.parties]
+        found = flower(args.flower, args.dimension, asked, args.repeats)
+        peers = {f["parties"]: (f["seconds"], int(f["bytes"])) for f in found}
     print(f"d = {args.dimension}; seconds of all parties together, kB sent by one party, ratio to broadcast")
     names = ("broadcast", "secret-sum", "full shares", "Flower SecAgg")
     print(f"{'N':>4} " + "".join(f"{name:>32}" for name in names[: 3 + bool(peers)]))

@@ -1,6 +1,6 @@
 """Secret sums with shared noise: bytes, processor time and seconds of a round, beside a broadcast in the same run.
 
-    python -m benchmarks.shared [--parties 5 10 20 100] [--dimension 142] [--processes 5 10 20] [--flower PYTHON]
+    python -m benchmarks.shared [--parties 5 10 20 100] [--dimension 142] [--processes 5 10 20] [--flower [PYTHON]]
 
 The first table is the real protocol of all parties in one process, with all that is dealt for a batch of rounds.
 *Originated* are the bytes of the frames that a party makes, one for many counted once, in the mean of all parties and
@@ -11,7 +11,8 @@ round, ledgers in memory and without a network; the broadcast beside it signs d 
 neighbours on the same graph sent.
 
 With `--processes` the same as deployed parties over mutual TLS on a ring, with ledgers, against the same plan without
-secret sums. `--flower PYTHON` runs Flower's SecAgg primitives with the interpreter of an environment that has flwr.
+secret sums. `--flower` runs Flower's SecAgg+ after it, server and clients in one process, in an environment that has
+flwr or in one that it makes as `benchmarks.peers` does; if that does not succeed it says so.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from nacl.signing import VerifyKey
 
 from benchmarks.exchange import flower
+from benchmarks.peers import CACHE, environment
 from coterie.cli import main as command
 from coterie.deploy import process, sum_agent
 from coterie.deploy.frames import Wire, open_frame, seal
@@ -57,6 +59,7 @@ HONEST = {5: 4, 10: 8, 20: 11, 100: 51}  # beyond these: a little more than half
 PACKET = 20  # bytes around a payload on a connection, beside a bit per party
 FEW, SOME = 20, 4  # beyond so many parties only so many rounds are run; what is dealt for a batch is spread as ever
 LATER = 4  # one round in so many is left out of times: connections, compilation
+SPARSE = {100: (100, 22, 33)}  # SecAgg+ with 32 neighbours: against c = D = 10, where ours has c = 49
 GRAPHS: dict[str, dict[str, Any]] = {"ring": {}, "regular": {"degree": 4}, "star": {}}
 
 
@@ -292,13 +295,13 @@ def main() -> None:
     parser.add_argument("--dimension", type=int, default=142)
     parser.add_argument("--processes", type=int, nargs="*", default=[], help="numbers of deployed parties, 20 at most")
     parser.add_argument("--rounds", type=int, default=BATCH, help="of deployed parties")
-    parser.add_argument("--flower", metavar="PYTHON", help="interpreter of an environment with flwr")
+    parser.add_argument(
+        "--flower", metavar="PYTHON", nargs="?", const="", help="of an environment with flwr, or make one"
+    )
     args = parser.parse_args()
     d = args.dimension
-    peers = flower(args.flower, d, args.parties, 1) if args.flower else {}
     heads = ["N", "h", "t", "originated", "formula", "24 d + 200 N", "sent on a ring: own", "relayed"]
     heads += ["4-regular: own", "relayed", "star: hub", "ms of a party", "of it dealing", "broadcast ms", "ratio"]
-    heads += ["Flower: bytes of a client", "ms / N"] if peers else []
     facts = in_one_process(args.parties, d)
     print(f"d = {d}, {BATCH} rounds; bytes of one party in a round\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for f in facts:
@@ -307,18 +310,41 @@ def main() -> None:
         cells += [f"{f[k]:,.0f}" if k in f else "–" for k in sizes]
         cells += [f"{f[k]:.2f}" for k in ("ms", "of it dealing", "broadcast ms")]
         cells += [f"{f['ms'] / f['broadcast ms']:.0f}"]
-        if peers:
-            seconds, size = peers[int(f["parties"])]
-            cells += [f"{size:,}", f"{1e3 * seconds / f['parties']:.1f}"]
         print(f"| {' | '.join(cells)} |", flush=True)
-    if not args.processes:
+    if args.flower is not None:
+        beside_flower(facts, d, args.flower)
+    if args.processes:
+        by_processes(args.processes, d, args.rounds)
+
+
+def beside_flower(facts: list[dict[str, float]], size: int, given: str) -> None:
+    """A table of Flower's SecAgg+ on vectors of the same length, or why there is none."""
+    python = given or environment("flower", CACHE)
+    if isinstance(python, str) and not given:
+        print(f"\nFlower's SecAgg+ was not run: flwr {python}", flush=True)
         return
+    ours = {int(f["parties"]): f for f in facts}
+    asked = [(n, sum_terms(n).quorum, n) for n in ours] + [SPARSE[n] for n in ours if n in SPARSE]
+    heads = ["N", "shares", "t", "a client sends", "gets", "ms of a client", "ms of the server"]
+    heads += ["here: originated", "ms of a party"]
+    print(f"\nFlower's SecAgg+, one round, d = {size}\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
+    for f in flower(str(python), size, asked, 1):
+        cells = [f"{f[k]:.0f}" for k in ("parties", "shares", "threshold")]
+        cells += [f"{f[k]:,.0f}" for k in ("bytes", "received")]
+        cells += [f"{1e3 * f[k]:.1f}" for k in ("client", "server")]
+        mine = ours[int(f["parties"])]
+        cells += [f"{mine['originated']:,.0f}", f"{mine['ms']:.1f}"]
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def by_processes(counts: list[int], size: int, rounds: int) -> None:
+    """A table of deployed parties, each beside a broadcast."""
     heads = ["N", "round", "broadcast round", "ratio", "processor of a party", "broadcast", "ratio", "originated"]
     heads += ["sent: own", "relayed", "upkeep"]
-    print(f"\nDeployed, {args.rounds} rounds, a ring\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
-    for n in args.processes:
+    print(f"\nDeployed, {rounds} rounds, a ring\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
+    for n in counts:
         with tempfile.TemporaryDirectory(prefix="coterie-bench-", dir=os.environ.get("COTERIE_BENCH_DIR")) as name:
-            sums, plain = (deployed(n, d, args.rounds, kind, Path(name) / str(kind)) for kind in (True, False))
+            sums, plain = (deployed(n, size, rounds, kind, Path(name) / str(kind)) for kind in (True, False))
         cells = [str(n)]
         for k in ("round", "processor"):
             cells += [f"{1e3 * sums[k]:.0f} ms", f"{1e3 * plain[k]:.0f} ms", f"{sums[k] / plain[k]:.1f}"]

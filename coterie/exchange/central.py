@@ -75,7 +75,11 @@ def _gaussian(algorithm: Algorithm, cfg: Config, place: Place, rounds: int | Non
     """What an agent's messages cost, where that is one Gaussian a round."""
     found = run_events(algorithm, cfg, place, rounds)
     if len(found) != 1 or type(found[0]) is not Gaussian:
-        raise InputError(f"a claim for opened sums needs Gaussian noise on all records, {algorithm.slug} has another")
+        kinds = " and ".join(dict.fromkeys(type(event).__name__ for event in found)) or "none"
+        raise InputError(
+            f"a claim for opened sums needs Gaussian noise on all records, {algorithm.slug} has {kinds}: remove "
+            "exchange.honest and exchange.noise, or choose dp-dsgd"
+        )
     return found[0]
 
 

@@ -17,7 +17,7 @@ from coterie.algorithms.batches import rows
 from coterie.experiment import Network, prepare, settle
 from coterie.explain import message_size
 from coterie.plan import Plan, read_plan
-from coterie.privacy.events import Event
+from coterie.privacy.events import Event, Gaussian
 from coterie.report.markdown import code, table
 
 __all__ = ["choose"]
@@ -33,7 +33,6 @@ NOISE = {
     "SampledGaussian": "Gaussian, random batches",
     "SparseVector": "private test",
 }
-SUMS = {"individuals": "", "sums": "yes", "total": "yes, shared noise"}
 
 
 def choose() -> str:
@@ -67,6 +66,13 @@ def _row(algorithm: Algorithm) -> tuple[str, ...]:
         " or ".join(graphs) or "any",
         ", ".join(dict.fromkeys(NOISE[k.__name__] for k in kinds)),
         "ε alone possible" if pure else "(ε, δ)",
-        SUMS[algorithm.reads],
+        _sums(algorithm, kinds),
         f"[wrong](errata.md#{algorithm.slug})" if broken else "",
     )
+
+
+def _sums(algorithm: Algorithm, kinds: list[type[Event]]) -> str:
+    """Whether it runs over secret sums, and whether there is a claim for noise that parties share: it is Gaussian."""
+    if algorithm.reads == "individuals":
+        return ""
+    return "yes, shared noise" if algorithm.reads == "total" and kinds == [Gaussian] else "yes"

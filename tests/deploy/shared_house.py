@@ -33,9 +33,10 @@ ROUNDS = 3
 
 def shared_plan(
     parties: int, algorithm: str = "dp-dsgd", graph: str = "ring", rounds: int = ROUNDS, *,
-    exchange: dict[str, Any] | None = None, deadline: float = 8.0, **settings: Any,
+    exchange: dict[str, Any] | None = None, deadline: float = 8.0, problem: dict[str, Any] | None = None,
+    **settings: Any,
 ) -> Plan:  # fmt: skip
-    """Some parties with twelve records of three numbers each, on a graph, with shared noise."""
+    """Some parties with twelve records of three numbers each, on a graph, with shared noise; by default logistic."""
     names = [f"party-{i}" for i in range(parties)]
     shared = {"noise": "central", "honest": parties - 1}
     return validate(
@@ -44,7 +45,7 @@ def shared_plan(
             "data": {"source": "csv"},
             "partition": {"kind": "iid", "sizes": [12] * parties},
             "graph": {"kind": graph},
-            "problem": {"loss": "logistic", "dim": 3, "ridge": 0.1},
+            "problem": {"loss": "logistic", "ridge": 0.1, **(problem or {}), "dim": 3},
             "algorithm": {"name": algorithm, **settings},
             "exchange": {"kind": "secret-sum", **(shared if exchange is None else exchange)},
             "privacy": {"epsilon": 2.0, "delta": 1e-5},
@@ -57,11 +58,13 @@ def shared_plan(
     )  # fmt: skip
 
 
-def records_of(parties: int, seed: int = 0) -> list[Records]:
+def records_of(parties: int, classes: int | None = None, seed: int = 0) -> list[Records]:
     rng, out = np.random.default_rng(seed), []
+    names = ("no", "yes") if classes is None else tuple(f"kind {k}" for k in range(classes))
     for _ in range(parties):
         x = rng.normal(size=(12, 3))
-        out.append(Records(x / np.linalg.norm(x, axis=1, keepdims=True), rng.integers(0, 2, 12), ("no", "yes"), ()))
+        x /= np.linalg.norm(x, axis=1, keepdims=True)
+        out.append(Records(x, rng.integers(0, len(names), 12), names, ()))
     return out
 
 
@@ -81,7 +84,8 @@ class SharedSetting:
     """Keys, agreement, records and compiled parties."""
 
     def __init__(self, plan: Plan, folder: Path):
-        self.plan, self.records = plan, records_of(len(plan.deploy.parties if plan.deploy else ()))
+        assert plan.deploy is not None
+        self.plan, self.records = plan, records_of(len(plan.deploy.parties), plan.problem.classes)
         self.agreement_file, self.sites = sign_trial(plan, self.records, folder)
         self.terms = Terms.of(plan)
         self.keys = {s.name: load_party(s.keys) for s in self.sites}

@@ -17,7 +17,7 @@ from coterie.deploy.noise import noise_scales
 from coterie.deploy.sharing import steady
 from coterie.deploy.sum_agent import Disputed, SumAgent
 from coterie.drivers.layout import make_layout
-from coterie.drivers.simulate import Run, simulate
+from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.exchange.planned import exchange_of
 from coterie.privacy.accountants import account
 from coterie.privacy.events import Free
@@ -67,18 +67,19 @@ def test_a_ring_opens_the_sum_of_all_messages_and_layers(undisturbed: SharedHous
     assert np.ptp(models, axis=0).max() < 1e-15
 
 
-def test_a_simulation_with_the_same_draws_opens_the_same_integers(undisturbed: SharedHouse) -> None:
-    setting = undisturbed.setting
-    terms, plan = setting.terms, setting.plan
+def simulated(house: SharedHouse) -> Trace:
+    """A simulation of the plan whose parties add the noise that was drawn in the house."""
+    setting = house.setting
+    terms, plan, parties = setting.terms, setting.plan, len(setting.names)
     priced, grid = terms.priced, 2.0**-setting.sharing.fraction_bits
     sigma = noise_scales(priced.algorithm, priced.cfg, priced.places).T[..., None]
-    drawn = np.zeros((ROUNDS, PARTIES, 3))
-    for (party, t, _), (_, *layers) in undisturbed.drawn.items():
+    drawn = np.zeros((ROUNDS, parties, house.setting.shared.size))
+    for (party, t, _), (_, *layers) in house.drawn.items():
         drawn[t, party] = np.sum(layers[: 1 + setting.shared.layers.keep(0)], axis=0)
-    network = terms.network
+    network, classes = terms.network, setting.records[0].classes
     features = np.concatenate([r.features for r in setting.records])
-    labels = network.problem.encode(np.concatenate([r.targets for r in setting.records]), ("no", "yes"))
-    parts = np.split(np.arange(len(labels)), PARTIES)
+    labels = network.problem.encode(np.concatenate([r.targets for r in setting.records]), classes)
+    parts = np.split(np.arange(len(labels)), parties)
     with jax.enable_x64(True):
         layout = make_layout(
             network.problem, features, labels, parts, network.graph, network.mixing,
@@ -86,20 +87,31 @@ def test_a_simulation_with_the_same_draws_opens_the_same_integers(undisturbed: S
         )  # fmt: skip
     exchange = exchange_of(plan, priced.algorithm, network.graph, network.mixing, priced.terms)
     run = [Run(0, priced.cfg, priced.noise)]
-    trace = simulate(
+    return simulate(
         priced.algorithm, layout, run, rounds=ROUNDS, replay={"noise": drawn * grid / sigma}, exchange=exchange,
         record=True,
     )  # fmt: skip
+
+
+def is_simulated(house: SharedHouse) -> None:
+    """Every round opened the integers that a simulation opens, and the models are its points."""
+    setting, trace = house.setting, simulated(house)
+    grid = 2.0**-setting.sharing.fraction_bits
     said = np.rint(np.asarray(jax.tree.leaves(trace.messages)[0][0]) / grid).sum(axis=1)
     for t in range(ROUNDS):
-        assert np.array_equal(said[t].astype(np.int64), undisturbed.opened[setting.names[0], t][1])
-    models = np.stack([undisturbed.models[n] for n in setting.names])
+        assert np.array_equal(said[t].astype(np.int64), house.opened[setting.names[0], t][1])
+    models = np.stack([house.models[n] for n in setting.names])
     assert np.abs(models - trace.points[0]).max() < 1e-12
+
+
+def test_a_simulation_with_the_same_draws_opens_the_same_integers(undisturbed: SharedHouse) -> None:
+    is_simulated(undisturbed)
 
 
 def test_every_round_is_charged_once_and_costs_what_was_agreed(undisturbed: SharedHouse) -> None:
     plan = undisturbed.setting.plan
     assert plan.privacy is not None
+    assert isinstance(plan.privacy.epsilon, float)
     for name in undisturbed.setting.names:
         book = read(undisturbed.state[name] / "ledger.db")
         assert len(book.rows) == ROUNDS
@@ -285,6 +297,19 @@ def test_whatever_reads_totals_runs_with_shared_noise(algorithm: str, settings: 
     if algorithm == "dp-consensus-gd":  # rounds that say nothing new carry no noise
         assert not house.setting.shared.noise(2).variance
         assert house.setting.shared.noise(0).variance
+
+
+@pytest.mark.parametrize(
+    ("problem", "dim"),
+    [({"loss": "softmax", "classes": 3}, 9), ({"loss": "mlp", "hidden": [4], "classes": 3, "ridge": 0.0}, 31)],
+)
+def test_softmax_and_networks_share_noise(problem: dict[str, Any], dim: int, tmp_path: Path) -> None:
+    house = run_one(tmp_path, 4, exchange=SHARED | {"honest": 3}, problem=problem)
+    assert house.setting.shared.size == dim
+    assert all(house.opened["party-0", t][0] == (0, 1, 2, 3) for t in range(ROUNDS))
+    is_simulated(house)
+    start = house.setting.terms.network.problem.start(0)
+    assert all(np.abs(model - start).max() > 0 for model in house.models.values())
 
 
 def test_local_noise_is_drawn_once_a_round_and_summed_on_any_graph(tmp_path: Path) -> None:

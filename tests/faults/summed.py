@@ -411,6 +411,13 @@ def times(run: Summed) -> dict[str, list[float]]:
     return out
 
 
+def facts(run: Summed, wrong: list[str]) -> dict[str, Any]:
+    """What was done, how it ended, and how long rounds took."""
+    story = run.story
+    done = {"kills": story.kills, "back": story.back, "late": story.late, "codes": story.codes, "wrong": wrong}
+    return {**done, "seconds": times(run), "growth": growth(run)}
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
@@ -418,15 +425,5 @@ if __name__ == "__main__":
         parser.add_argument(f"--{key}", type=type(value), default=value)
     options = vars(parser.parse_args())
     run = Summed(Size(**{k: v for k, v in options.items() if k != "folder"}), options["folder"])
-    story = run.run()
-    wrong = judge(run) if run.finished() else story.wrong
-    facts = {
-        "kills": story.kills,
-        "back": story.back,
-        "late": story.late,
-        "codes": story.codes,
-        "wrong": wrong,
-        "seconds": times(run),
-    }
-    facts["growth"] = growth(run)
-    print(json.dumps(facts))
+    run.run()
+    print(json.dumps(facts(run, judge(run) if run.finished() else run.story.wrong)))

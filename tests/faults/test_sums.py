@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import coterie
-from coterie.plan import read_plan
+from coterie.plan import read_plan, validate
 from tests.faults import summed
 from tests.faults.summed import Books, Size, Summed, judge
 
@@ -74,6 +74,19 @@ def test_all_are_killed_and_asked_to_stop_and_go_on(tmp_path: Path) -> None:
     assert run.finished() == list(run.sites)
 
 
+@pytest.mark.faults
+def test_a_network_between_processes_is_the_simulation(tmp_path: Path) -> None:
+    """Weights of a small network are summed with shared noise: the integers and the model of a simulation."""
+    size = Size(parties=3, honest=2, threshold=3, rounds=3, kills=0, graph="path", deadline=15.0)
+    tree = summed.summed_plan(size).as_json()
+    tree["problem"] = {"loss": "mlp", "hidden": [4], "ridge": 0.0}
+    run = Summed(size, tmp_path / "run", validate(tree))
+    run.run()
+    assert judge(run) == []
+    assert run.finished() == list(run.sites)
+    assert summed.apart(Books(run.trial, run.tap)) < 1e-9
+
+
 @pytest.mark.data
 @pytest.mark.slow
 @pytest.mark.faults
@@ -98,6 +111,8 @@ def test_twenty_parties_lose_five(tmp_path: Path, seed: int) -> None:
     """c = 9, t = 15, D = 5 on a random 4-regular graph; five are killed at random moments, three of them come back."""
     run = Summed(Size(seed=seed), tmp_path / "run")
     story = run.run()
-    assert judge(run) == []
+    wrong = judge(run)
+    print(json.dumps(summed.facts(run, wrong)))
+    assert wrong == []
     assert len(story.kills) == 5
     assert len(run.finished()) >= 15 + len(story.back) - len(story.late)

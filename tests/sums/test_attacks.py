@@ -1,6 +1,7 @@
 """Attacks on the real core: each gets through on a planted twin, and what is then learned is shown; else nothing is.
 
-Attacks on agreement itself (two sides, votes forgotten, fresh starts, old words, early erasure) are in `test_model`.
+Attacks on agreement itself (two sides, votes forgotten, fresh starts, old words, early erasure) are in `test_votes`,
+`test_twins` and, without cryptography, `test_model`.
 """
 
 from __future__ import annotations

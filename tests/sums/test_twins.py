@@ -2,12 +2,12 @@
 
 Where each of the attacks that the protocol was designed against is tried, with the fault that lets it through; after
 the semicolon, without. *Model*: the protocol without cryptography (`test_model`), where rules of agreement can be taken
-out one by one; an attack by votes needs two faults there, since shares are given once per round besides.
+out one by one; an attack by votes needs two faults there and here, since shares are given once per round besides.
 
  1. two sides, shares under two sets: a quorum of ⌊N/2⌋ + 1, here and model `two_sides`; here
- 2. a leader that signs two sets: votes and shares twice, model `two_sides`; `test_lies`, where it is named
+ 2. a leader that signs two sets: votes and shares twice, `test_votes` and model `two_sides`; there, `test_lies`
  3. killed after a vote: sent before stored, here and model `final_then_again`; here, `test_deaths`
- 4. a leader dies after votes: fresh without the reported vote, model `final_then_again`; `test_lies`, it is finished
+ 4. a leader dies after votes: fresh without the reported vote, `test_votes`, model `final_then_again`; there
  5. missing in round 2, answered in round 1: one secret for all slots, here and model `one-slot`; here
  6. words come late: level from the own count, `test_attacks`; there
  7. cut off after its words: charged at the vote, `test_attacks`; there
@@ -21,7 +21,7 @@ out one by one; an attack by votes needs two faults there, since shares are give
 15. silent because of the data: only numbers take part, here; here
 16. an envelope of another batch or direction: context not bound, here; here, `test_parts`
 17. a machine with another sampler: layers not removed exactly, `test_attacks`; there
-18. an old slot started again: no rule for slots, model `old_words`, and streams not bound, `test_uniform`; `test_lies`
+18. an old slot started again: no rule for slots, `test_votes`, streams not bound, `test_uniform`, model; there
 19. finished after a fresh start: shares erased at the fresh start, here and model `finished_after_fresh`; here
 """
 
