@@ -243,7 +243,7 @@ def _read(worlds: Worlds, sent: bytes, spoke: np.ndarray) -> Transcripts:
 
 
 @dataclass(frozen=True)
-class _Scored:
+class _Judged:
     """Scores of both worlds' runs, larger = more like the second; the middle, fixed before the runs that count; and
     the standard noise that explains each world's own runs, if it could be found."""
 
@@ -252,7 +252,7 @@ class _Scored:
     noise: np.ndarray | None
 
 
-def _scored(worlds: Worlds, trials: int, source: Source | None) -> _Scored:
+def _judged(worlds: Worlds, trials: int, source: Source | None) -> _Judged:
     terms = worlds.terms
     args = terms.priced.algorithm, terms.priced.cfg, terms.place(0)
     sizes = [min(PIECE, trials - low) for low in range(0, trials, PIECE)]
@@ -262,7 +262,7 @@ def _scored(worlds: Worlds, trials: int, source: Source | None) -> _Scored:
         if not explainable(*args, shards[0]):
             rows = lambda world, count: features(_read(worlds, *_speak(worlds, world, count, source)))  # noqa: E731
             score, middle = discriminant(rows(0, PIECE), rows(1, PIECE))
-            return _Scored([np.concatenate([score(rows(w, n)) for n in sizes]) for w in (0, 1)], middle, None)
+            return _Judged([np.concatenate([score(rows(w, n)) for n in sizes]) for w in (0, 1)], middle, None)
         scores: list[list[np.ndarray]] = [[], []]
         noise: list[np.ndarray] = []
         most = (1 - 1e-9) * terms.steps.limit[0] * terms.steps.size[0]
@@ -275,7 +275,7 @@ def _scored(worlds: Worlds, trials: int, source: Source | None) -> _Scored:
                 whole = np.all(said < most[:, None], axis=(1, 2))  # a number that was cut at the bound explains nothing
                 clear = np.asarray(own.scale != 0) & np.asarray(own.width == 0)
                 noise.append(np.asarray(own.noise)[whole][clear[whole]])
-    return _Scored([np.concatenate(s) for s in scores], 0.0, np.concatenate(noise))
+    return _Judged([np.concatenate(s) for s in scores], 0.0, np.concatenate(noise))
 
 
 def _short(noise: np.ndarray, laws: Iterable[Law]) -> tuple[float, bool]:
@@ -297,7 +297,7 @@ def audit_wire(
             pieces = [min(PIECE, trials - low) for low in range(0, trials, PIECE)]
             scores.append(np.concatenate([ratio(worlds, speak(worlds, world, n, source)) for n in pieces]))
     else:
-        found = _scored(worlds, trials, source)
+        found = _judged(worlds, trials, source)
         scores, middle = found.scores, found.middle
         if found.noise is not None and found.noise.size:
             scale, short = _short(found.noise, worlds.terms.draws(0).values())

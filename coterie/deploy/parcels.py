@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from coterie.deploy.peers import Peer
 
-__all__ = ["Copy", "Line", "Parcel", "Relay", "Room", "Seen"]
+__all__ = ["Copy", "Line", "Parcel", "Recalled", "Relay", "Room"]
 
 REMEMBERED = 1 << 12  # packets, of each neighbour and of those handed over
 
@@ -66,7 +66,7 @@ class Line:
     rests: bool = False  # … or in a moment
 
 
-class Seen(OrderedDict[tuple[bytes, int], int]):
+class Recalled(OrderedDict[tuple[bytes, int], int]):
     """Packets that came, and for whom: the last few of them."""
 
     def recall(self, key: tuple[bytes, int], to: int) -> int:
@@ -85,7 +85,7 @@ class Relay(Peer):
     line: Line = field(default_factory=Line)
     room: Room = field(default_factory=Room)  # of what it brings
     queues: OrderedDict[Room, deque[Copy]] = field(default_factory=OrderedDict)
-    seen: Seen = field(default_factory=Seen)  # what it brought, and for whom
+    seen: Recalled = field(default_factory=Recalled)  # what it brought, and for whom
     news: dict[int, None] = field(default_factory=dict)  # authors of notices that it has not been told
     ready: bool = False  # it has room for packets, or had a while ago
 

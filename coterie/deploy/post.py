@@ -37,7 +37,7 @@ from coterie.deploy.door import RateLimit
 from coterie.deploy.frames import BadFrame, Receipt
 from coterie.deploy.keys import PartyKeys
 from coterie.deploy.packets import OVERHEAD, PACKET, TAKEN, Packets, pack_taken, read_taken
-from coterie.deploy.parcels import Copy, Line, Parcel, Relay, Room, Seen
+from coterie.deploy.parcels import Copy, Line, Parcel, Recalled, Relay, Room
 from coterie.deploy.routes import NOTICE, View
 from coterie.deploy.transport import Link, Timing
 
@@ -84,7 +84,7 @@ class PostOffice(Calls[Relay]):
         self._reserve = self._packets.size(largest)  # of an allowance, for what passes
         self._slowest = self.timing.route + least / SLOW
         self._inbox: asyncio.Queue[tuple[bytes, Relay]] = asyncio.Queue()
-        self._delivered = Seen()
+        self._delivered = Recalled()
         self._stuck: deque[tuple[float, Copy]] = deque()  # without a way, and until when they wait for one
         self._found: list[tuple[Relay, int]] | None = []
         self._calm, self._pace = RateLimit(1 / PAUSE, AT_ONCE), RateLimit(2 / PAUSE, BURST)

@@ -20,7 +20,7 @@ from coterie.deploy import routes as routes_module
 from coterie.deploy.frames import Receipt
 from coterie.deploy.grpc_transport import GrpcPost
 from coterie.deploy.packets import PACKET, TAKEN
-from coterie.deploy.parcels import Line, Room, Seen
+from coterie.deploy.parcels import Line, Recalled, Room
 from coterie.deploy.post import PostOffice
 from coterie.deploy.routes import NOTICE, View, members
 from coterie.deploy.transport import Timing
@@ -436,7 +436,7 @@ def test_what_goes_in_circles_ends(folder: Path, forgetful: bool, monkeypatch: p
     Hops end it; before them, with more parties than here, that everybody remembers what came from whom.
     """
     if forgetful:
-        monkeypatch.setattr(Seen, "recall", lambda *_: 0)
+        monkeypatch.setattr(Recalled, "recall", lambda *_: 0)
 
     async def scenario() -> None:
         async with town(folder, 5, "complete") as t:
