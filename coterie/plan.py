@@ -275,10 +275,8 @@ class DeployPlan(Settings):
     """[deploy] Between whom, and what happens when a party is late. Simulation ignores it."""
 
     parties: Annotated[list[PartyPlan], Field(min_length=2)] = Field(description="one per node of the graph")
-    bound: Positive | None = Field(
-        None,
-        description="largest number in a message: a party cuts its own to it, and refuses a larger one; "
-        "None: 1000, or what fine noise has room for if that is less",
+    bound: Positive = Field(
+        1e3, description="largest number in a message: a party cuts its own to it, and refuses a larger one"
     )
     deadline: Positive = Field(60.0, description="seconds a round waits for a neighbour that the algorithm can miss")
     patience: Positive = Field(3600.0, description="seconds without a needed message after which the party gives up")

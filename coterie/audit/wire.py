@@ -123,7 +123,10 @@ def make_worlds(
             "algorithm": {"name": slug, **example, **_attackable(algorithm, records), **(settings or {})},
             "privacy": {"epsilon": epsilon, "delta": delta},
             "run": {"rounds": rounds},
-            "deploy": {"parties": [{"name": n, "address": f"{n}.example:443"} for n in NAMES]},
+            "deploy": {
+                "parties": [{"name": n, "address": f"{n}.example:443"} for n in NAMES],
+                "bound": 1e3 if algorithm.lattice is None else 1e4,  # grids too fine to matter reach far
+            },
         }
     )
     terms = Terms.of(plan)

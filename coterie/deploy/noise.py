@@ -50,7 +50,7 @@ from coterie.exchange.kinds import broadcast, secret_sum
 from coterie.plan import REFERENCES, Plan, refuse_ignored
 from coterie.privacy import events, secure
 
-__all__ = ["BOUND", "GAUSSIAN_UNIT", "INSIDE_UNIT", "LAPLACE_UNIT", "UNITS", "Source", "Steps", "SystemSource",
+__all__ = ["GAUSSIAN_UNIT", "INSIDE_UNIT", "LAPLACE_UNIT", "UNITS", "Source", "Steps", "SystemSource",
            "check_deployable", "grid_steps", "noise_scales", "on_grid", "refusal"]  # fmt: skip
 
 GAUSSIAN_UNIT = float(np.sqrt(secure.GRID_VARIANCE))
@@ -62,9 +62,8 @@ FINER = int(secure.GRID_VARIANCE**0.5 / SMOOTHING**0.5)  # by which each of the 
 INSIDE_UNIT = GAUSSIAN_UNIT * (FINER**4 + FINER**2 + 1) ** 0.5
 UNITS: dict[type[Law], float] = {Normal: GAUSSIAN_UNIT, Inside: INSIDE_UNIT, LaplaceLaw: LAPLACE_UNIT}
 REACH, BEYOND = 12 * SMOOTHING**0.5, 2e-31  # how far, in steps, `Inside` lies from continuous noise; but with chance …
-BOUND = 1e3  # largest number in a message, where the plan does not say
-MOST_STEPS = 2.0**39  # … and in steps: beyond, the error of float64 arithmetic might exceed half a step …
-MOST_SOLVED = 2.0**49  # … as that of a solution does, whose own error is charged apart
+MOST_STEPS = 2.0**39  # in a message: beyond, the error of float64 arithmetic might exceed half a step …
+MOST_SOLVED = 2.0**50  # … as that of a solution does, whose own error is charged apart
 
 
 class Source(Protocol):
@@ -124,10 +123,9 @@ def check_deployable(plan: Plan, rehearsed: bool = False) -> None:
     sums = plan.exchange.sums
     if type(plan.exchange.chosen("kind")) not in (broadcast.Settings, secret_sum.Settings):  # others are for simulation
         raise InputError("deployed messages travel as integers already: exchange.kind must be broadcast or secret-sum")
-    bound = BOUND if plan.deploy is None or plan.deploy.bound is None else plan.deploy.bound
-    if sums is not None and sums.noise == "local" and plan.deploy is not None and bound > sums.bound:
+    if sums is not None and sums.noise == "local" and plan.deploy is not None and plan.deploy.bound > sums.bound:
         raise InputError(  # a number between the two would stop a party in the middle of a run
-            f"deploy.bound = {bound:g} exceeds what a secret sum can hold, exchange.bound = {sums.bound:g}"
+            f"deploy.bound = {plan.deploy.bound:g} exceeds what a secret sum can hold, exchange.bound = {sums.bound:g}"
         )
 
 
@@ -227,10 +225,8 @@ class Steps:
     bits: int  # of a number on the wire
 
     @classmethod
-    def of(cls, size: np.ndarray, bound: float | None = None, most: float = MOST_STEPS) -> Steps:
-        """Limits and width for messages within `bound`; None: `BOUND`, or `most` steps if that is less."""
-        if bound is None:
-            bound = float(min(BOUND, 0.99 * most * size.min()))
+    def of(cls, size: np.ndarray, bound: float, most: float = MOST_STEPS) -> Steps:
+        """Limits and width for messages within `bound`, which may be at most `most` steps."""
         limit = np.floor(bound / size)
         if not np.all((limit >= 1) & (limit < most)):
             raise InputError(
@@ -262,7 +258,7 @@ def _everywhere(f: Callable[[Any, Place, Any], Any], cfg: Config, places: Place)
         return jax.tree.map(lambda x: np.asarray(x, float), jax.jit(jax.vmap(per_round, (axes(places),)))(places))
 
 
-def grid_steps(algorithm: Algorithm, cfg: Config, places: Place, bound: float | None) -> Steps:
+def grid_steps(algorithm: Algorithm, cfg: Config, places: Place, bound: float) -> Steps:
     """The grid of every party and round; a round without noise keeps the grid of the last one with noise."""
     laws = {type(law) for law in algorithm.draws(cfg, places).values()}
     scale = noise_scales(algorithm, cfg, places)
@@ -280,7 +276,7 @@ def grid_steps(algorithm: Algorithm, cfg: Config, places: Place, bound: float | 
             f"{algorithm.slug}: its grid has steps of {dithered:.3g}, and that of its noise is coarser, "
             f"{size.max():.3g}: choose a larger grid, or less noise"
         )
-    if bound is not None and np.any(step * most > bound):
+    if np.any(step * most > bound):
         largest = float((step * most).max())
         raise InputError(f"deploy.bound = {bound:g} is less than the largest number in a message, {largest:g}")
     return Steps.few(step, most)
