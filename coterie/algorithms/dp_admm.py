@@ -150,7 +150,8 @@ def emit(cfg: Any, place: Place, t: Array, state: State, shard: Shard, draw: dic
         return eqx.tree_at(lambda s: s.x, state, x), Message(x)
     step = t % 2 == 0
     state = eqx.tree_at(lambda s: s.x, state, jnp.where(step, x, state.x))
-    hub, near = _hub(place), settle(state.near, draw["noise"], sigma(cfg, place, t))
+    hub, noise = _hub(place), draw["noise"]
+    near = settle(state.near, noise, sigma(cfg, place, t))
     state = eqx.tree_at(lambda s: s.near, state, jnp.where(hub & ~step, near, state.near))
     return state, Maybe(Message(jnp.where(hub, near, state.x)), step != hub)
 

@@ -93,7 +93,7 @@ ROUNDS = (
         "data in a round that only averages",
         "dp-consensus-gd",
         "replay",
-        (("y = jax.lax.cond(t < stage_one(cfg, place), descend, lambda: state.mixed)", "y = descend()"),),
+        (("y = jax.lax.cond(t < stage_one(cfg, place), descend, agree)", "y = descend()"),),
     ),
     Fault("coordinates to send chosen by the gradient", "sdm", "replay", (('draw["mask"] < cfg.keep', "slope < 0"),)),
     Fault(

@@ -10,7 +10,7 @@ IPP = "ipp-admm"
 SVT = {"test": "svt", "broadcasts": 2, "test_share": 0.5}
 QUERY = 'passed = add(fall, draw["test"], over)'
 BAR = ">= add(jnp.asarray(cfg.threshold, fall.dtype), bar, above)"
-KEPT = 'jnp.where(t == 0, draw["bar"], state.bar)'
+KEPT = "jnp.where(t == 0, fresh, state.bar)"
 GAP = "return 2 * cfg.clip * place.unit + reach * moves"
 
 TESTS = (
