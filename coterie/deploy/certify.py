@@ -19,17 +19,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from coterie.plan import Plan
-from coterie.privacy.events import Free
 from coterie.privacy.ledger import Entry
 
 __all__ = ["unsigned_certificate"]
 
 
 def unsigned_certificate(
-    plan: Plan, node: int, entries: Sequence[Entry], files: Mapping[str, str]
+    plan: Plan, node: int, entries: Sequence[Entry], again: int, files: Mapping[str, str]
 ) -> dict[str, object]:
-    """The content of a deployed party's certificate.json (`coterie.report.certificate`), worked out elsewhere."""
-    given = pickle.dumps((plan, node, list(entries), dict(files)))
+    """The content of a deployed party's certificate.json (`coterie.report.certificate`), worked out elsewhere.
+
+    `again`: with secret sums, the masked vectors beyond one per round that it sent.
+    """
+    given = pickle.dumps((plan, node, list(entries), again, dict(files)))
     # -P: no module from the folder that the party was started in; this very package instead
     here = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(here)}
@@ -55,10 +57,9 @@ def main() -> None:
     from coterie.deploy.terms import Terms
     from coterie.report.certificate import SECURE, certificate
 
-    plan, node, entries, files = pickle.load(sys.stdin.buffer)
+    plan, node, entries, again, files = pickle.load(sys.stdin.buffer)
     terms = Terms.of(plan)
     if terms.sum is not None and terms.sum.shared:  # all rounds, whether the party was in each sum or not
-        again = sum(isinstance(entry.event, Free) for entry in entries)
         body = certificate(plan, terms.network, terms.priced, noise=SECURE, retried={node: again}, files=files)
     else:
         charged = {node: terms.charged(entries)}

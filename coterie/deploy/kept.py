@@ -19,7 +19,7 @@ from coterie.sums.secrets import SlotSecrets
 from coterie.sums.shamir import SECRET
 from coterie.sums.store import ONCE, Charge, Key
 
-__all__ = ["LedgerStore", "read_key", "read_value", "write_key", "write_value"]
+__all__ = ["LedgerStore", "read_key", "read_value", "sent_again", "write_key", "write_value"]
 
 _WHOLE = struct.Struct("<q")
 
@@ -31,6 +31,8 @@ class LedgerStore:
         ledger: open, made with rows.
         price: what a masked vector costs.
         state: what to go on from after a crash, at the time of a charge.
+        again: masked vectors beyond one per round that the plan lets the party send. A round that it missed does not
+            pay for another: the one that is sent again may be the dearer.
     """
 
     def __init__(
@@ -38,8 +40,9 @@ class LedgerStore:
         ledger: DurableLedger,
         price: Callable[[Charge], Sequence[Event]],
         state: Callable[[], Sequence[memoryview]],
+        again: int,
     ) -> None:
-        self.ledger, self._price, self._state = ledger, price, state
+        self.ledger, self._price, self._state, self._left = ledger, price, state, again - sent_again(ledger)
         self._near: dict[Key, object] = {}  # rows of the round under way: asked for again and again
 
     def get(self, key: Key) -> object | None:
@@ -65,6 +68,12 @@ class LedgerStore:
         if charge is None:
             self.ledger.keep(rows)
         else:
+            if not charge.main:
+                if self._left <= 0:
+                    self.ledger.stop(
+                        f"round {charge.round}: all vectors beyond one per round that the plan allows have left"
+                    )
+                self._left -= 1
             (frame,) = (v for k, v in puts.items() if k[:2] == ("own", int(Step.COMMIT)) and isinstance(v, SumFrame))
             number = self.ledger.last + 1
             self.ledger.release(number, self._price(charge), frame.pack(), self._state(), {}, rows)
@@ -73,6 +82,12 @@ class LedgerStore:
         for key in gone:
             self._near.pop(key, None)
         self._near.update((key, value) for key, value in puts.items() if value is not None)
+
+
+def sent_again(ledger: DurableLedger) -> int:
+    """How many masked vectors beyond one per round have left, by the commitments in the ledger."""
+    commits = [ledger.frame(number) or b"" for number in range(ledger.last + 1)]
+    return len(commits) - len({SumFrame.unpack(frame).round for frame in commits})
 
 
 def write_key(key: Key) -> tuple[str, str]:

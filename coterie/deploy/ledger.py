@@ -37,6 +37,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import NoReturn
 
 from coterie.deploy import records
 from coterie.deploy.anchor import Anchor, RolledBack
@@ -222,6 +223,14 @@ class DurableLedger:
             self._count += 1
             book.held, book.head = dict(held), own
             self._fold()
+
+    def stop(self, reason: str) -> NoReturn:
+        """Close the budget, durably and for good, and say why by a `BudgetExceeded`."""
+        with self._lock:
+            self._usable()
+            if self.closed is None:
+                self._stop(reason)
+        raise BudgetExceeded(reason)
 
     def keep(self, rows: records.Rows) -> None:
         """Keep rows that cost nothing: when this returns, and not before, what they say may be sent.

@@ -28,6 +28,7 @@ from coterie.deploy.calls import Calls
 from coterie.deploy.files import private_files, private_folder, write_bytes
 from coterie.deploy.grpc_transport import GrpcPost, GrpcTransport
 from coterie.deploy.journal import EvidenceFolder, Log, Recent, for_owner, listening, log, shown
+from coterie.deploy.kept import sent_again
 from coterie.deploy.keys import PartyKeys, load_party
 from coterie.deploy.ledger import DurableLedger, LedgerFailure, RolledBack
 from coterie.deploy.noise import Source, SystemSource
@@ -258,6 +259,7 @@ def _certify(path: Path, opened: ReadyParty) -> None:
     from coterie.report.released import MODEL
 
     files = {MODEL: sha256((path.parent / MODEL).read_bytes())}
-    body = unsigned_certificate(opened.agreement.plan, opened.party.node, opened.ledger.entries, files)
+    again = sent_again(opened.ledger) if isinstance(opened.party, SharedParty) else 0
+    body = unsigned_certificate(opened.agreement.plan, opened.party.node, opened.ledger.entries, again, files)
     content = seal(body, opened.keys.folder / "frame.key")
     write_bytes(path, (json.dumps(content, indent=1) + "\n").encode(), private=True)

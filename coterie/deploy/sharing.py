@@ -57,6 +57,11 @@ class Sharing:
     most: int
 
     @property
+    def again(self) -> int:
+        """Masked vectors beyond one per round that a party may send."""
+        return self.most - len(self.variances)
+
+    @property
     def central(self) -> bool:
         """Whether noise is shared."""
         return any(self.variances)

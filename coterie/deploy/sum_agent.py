@@ -78,7 +78,7 @@ class SumAgent:
         self._told: set[int] = set()  # liars whose evidence is kept
         self._missing: list[str] = []  # from the last sum
         self._next_look = self._ticked = self._stuck_since = 0.0
-        store = LedgerStore(ledger, party.price, lambda: party.pack(self._carry))
+        store = LedgerStore(ledger, party.price, lambda: party.pack(self._carry), party.sharing.again)
         self.sums = SumParty(terms, party.node, keys.frame_key, sealing_key(keys), store)
 
     async def run(

@@ -102,7 +102,7 @@ def certificate(
         completed: rounds in which messages were sent, if fewer than planned.
         charged: what the ledgers of some agents (by node) really charged in these rounds; the others are charged all
             that was planned, since nobody here knows where they stopped. With shared noise: every masked vector.
-        retried: of those agents, how many masked vectors beyond one per round they sent, with shared noise.
+        retried: of some agents, how many masked vectors beyond one per round they sent, with shared noise.
         files: SHA-256 of the files that this run released (`coterie.report.released`).
     """
     charged, retried = charged or {}, retried or {}
@@ -112,7 +112,8 @@ def certificate(
     delta = None if plan.privacy is None else plan.privacy.delta
     agents = []
     ledgers = np.zeros(len(network.sizes))
-    ledgers[list(charged)] = np.arange(1, len(charged) + 1)  # an agent with a ledger stands alone
+    known = sorted({*charged, *retried})
+    ledgers[known] = np.arange(1, len(known) + 1)  # an agent with a ledger stands alone
     kind = np.unique(np.stack([np.nan_to_num(budgets), ledgers]), axis=1, return_inverse=True)[1]
     for members, place in alike(priced.places, kind.reshape(-1)):
         own = charged.get(int(members[0]))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.deploy.kept import LedgerStore, read_key, read_value, write_key, write_value
+from coterie.deploy.kept import LedgerStore, read_key, read_value, sent_again, write_key, write_value
 from coterie.deploy.ledger import DurableLedger, LedgerFailure, read
 from coterie.deploy.records import Rows
 from coterie.deploy.sealing import Damaged
@@ -40,8 +40,8 @@ def price(charge: Charge) -> list[Event]:
     return [PAID] if charge.main else [Free()]
 
 
-def store_of(ledger: DurableLedger) -> LedgerStore:
-    return LedgerStore(ledger, price, lambda: [memoryview(b"state")])
+def store_of(ledger: DurableLedger, again: int = 10) -> LedgerStore:
+    return LedgerStore(ledger, price, lambda: [memoryview(b"state")], again)
 
 
 frames = st.builds(
@@ -123,6 +123,23 @@ def test_more_masked_vectors_than_the_plan_allows_stop_the_ledger_for_good(tmp_p
             store.commit(commit_frame(2, 9), charge=Charge(2, 9, main=True))
         assert store.get(("own", int(Step.COMMIT), 2, 0, 9)) is None
         assert ledger.closed is not None
+
+
+def test_vectors_beyond_one_per_round_are_counted_whatever_rounds_were_missed(tmp_path: Path) -> None:
+    """A round that was missed leaves room in the ledger, and none for a vector that is sent again."""
+    with open_ledger(tmp_path / "ledger.db", most=ROUNDS + 1) as ledger:
+        store = store_of(ledger, again=1)
+        for slot, main in ((0, True), (1, False)):
+            store.commit(commit_frame(0, slot), charge=Charge(0, slot, main=main))
+        assert sent_again(ledger) == 1
+    with open_ledger(tmp_path / "ledger.db", most=ROUNDS + 1) as ledger:
+        store = store_of(ledger, again=1)  # started again: it knows what left
+        store.commit(commit_frame(2, 2), charge=Charge(2, 2, main=True))
+        with pytest.raises(BudgetExceeded, match="round 2: all vectors beyond one per round"):
+            store.commit(commit_frame(2, 3), charge=Charge(2, 3, main=False))
+        assert ledger.closed is not None
+        assert ledger.last == 2
+        assert sent_again(ledger) == 1
 
 
 def test_an_erased_secret_is_nowhere_in_the_file(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ import jax
 import numpy as np
 import pytest
 
+from coterie.deploy.certify import unsigned_certificate
+from coterie.deploy.kept import sent_again
 from coterie.deploy.ledger import DurableLedger, RolledBack, read
 from coterie.deploy.noise import noise_scales
 from coterie.deploy.sharing import steady
@@ -21,6 +23,8 @@ from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.exchange.planned import exchange_of
 from coterie.privacy.accountants import account
 from coterie.privacy.events import Free
+from coterie.report.certificate import seal
+from coterie.report.verification import verify
 from coterie.sums.messages import Partial, Step, SumFrame, read_frames
 from coterie.sums.store import Charge, Key
 from coterie.sums.words import add, from_signed
@@ -297,6 +301,11 @@ def test_whatever_reads_totals_runs_with_shared_noise(algorithm: str, settings: 
     if algorithm == "dp-consensus-gd":  # rounds that say nothing new carry no noise
         assert not house.setting.shared.noise(2).variance
         assert house.setting.shared.noise(0).variance
+        with house.ledger("party-2") as ledger:  # … and cost nothing, but their vectors were sent once
+            assert isinstance(ledger.entries[2].event, Free)
+            body = unsigned_certificate(house.setting.plan, 2, ledger.entries, sent_again(ledger), {})
+        assert [group["sent_again"] for group in body["agents"]] == [0, 0]  # type: ignore[index,attr-defined]
+        verify(seal(body))
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from coterie.privacy import gdp
 from coterie.report import certificate, verification
 from coterie.sums.noise import Layers, default_levels
 from coterie.sums.terms import least_threshold, spares_for
+from tests.deploy.shared_house import shared_plan
 from tests.sums.test_messages import mean_bytes
 
 SIZES = [60, 80, 60, 100, 70, 90]
@@ -318,6 +319,19 @@ def test_a_certificate_states_three_numbers_and_is_derived_anew() -> None:
     said = " ".join(one["statement"] for one in content["statements"])
     assert "no more than 1 agents pool what they know" in said
     assert "stops after sending 6 vectors again" in said
+
+
+@pytest.mark.parametrize("node", [0, 3])
+def test_a_party_that_sent_vectors_again_pays_for_them_and_stands_alone(node: int) -> None:
+    plan = shared_plan(5, exchange={"noise": "central", "honest": 4, "threshold": 4})  # all parties are alike
+    content = sealed(plan.as_json(), retried={node: 2}, noise=certificate.SECURE)
+    assert verification.verify(content, strict=True).derived
+    (mine,) = (group for group in content["agents"] if group["members"] == [[node, node]])
+    others = [group for group in content["agents"] if group is not mine]
+    assert mine["sent_again"] == 2
+    assert {group["sent_again"] for group in others} == {0}
+    assert sum(e["times"] for e in mine["events"]) == 2 + sum(e["times"] for e in others[0]["events"])
+    assert mine["epsilon"] == content["other_claims"][0]["epsilon"] > others[0]["epsilon"]
 
 
 def halved(content: dict[str, Any], *where: str) -> dict[str, Any]:
