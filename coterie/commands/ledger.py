@@ -45,7 +45,7 @@ def describe(book: Book) -> dict[str, Any]:
                 "plan_hash": run.plan_hash,
                 "epsilon": run.budget.epsilon,
                 "delta": run.budget.delta,
-                "spent": float.fromhex(run.spent),
+                "spent": run.used,
                 "rounds": run.rounds,
                 "created": run.created,
             }

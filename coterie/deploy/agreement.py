@@ -33,9 +33,10 @@ from coterie.deploy.protocol import PROTOCOL
 from coterie.errors import InputError
 from coterie.plan import DeployPlan, Plan, validate
 
-__all__ = ["EVER", "AgreedParty", "Agreement", "Ended", "draft_agreement", "read_agreement", "sign_agreement",
-           "unverified"]  # fmt: skip
+__all__ = ["AGREEMENT", "EVER", "AgreedParty", "Agreement", "Ended", "draft_agreement", "read_agreement",
+           "sign_agreement", "unverified"]  # fmt: skip
 
+AGREEMENT = "agreement.json"  # in a state folder, as it was given
 EVER = dt.datetime(1, 1, 1, tzinfo=dt.UTC)  # read at this time, no agreement is over
 _DOMAIN = b"coterie agreement\0"
 Hex32 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -206,7 +207,10 @@ def _holds(understood: object, given: object) -> bool:
 
 def unverified(path: Path) -> Agreement:
     """An agreement to look at: nothing says yet that anybody has signed it."""
-    return _agreement(path, *_parts(path))
+    tree, signature = _parts(path)
+    agreement = _agreement(path, tree, signature)
+    agreement._given = _canonical(tree)
+    return agreement
 
 
 def _parts(path: Path) -> tuple[dict[str, Any], bytes]:

@@ -22,7 +22,7 @@ import numpy as np
 
 from coterie import programs
 from coterie.deploy.agent import Agent, GaveUp
-from coterie.deploy.agreement import Agreement, Ended, read_agreement
+from coterie.deploy.agreement import AGREEMENT, Agreement, Ended, read_agreement
 from coterie.deploy.anchor import Anchor
 from coterie.deploy.apart import apart
 from coterie.deploy.calls import Calls
@@ -50,9 +50,6 @@ EXIT = {
     "done": 0, "input": 2, "budget": 3, "ledger": 4, "rolled back": 5, "gave up": 6, "ended": 7, "disputed": 8,
     "stopped": 130,
 }  # fmt: skip
-
-
-AGREEMENT = "agreement.json"  # in the state folder
 
 
 class ReadyParty:

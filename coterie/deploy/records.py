@@ -193,6 +193,11 @@ class EarlierRun(NamedTuple):
         """(ε, δ) that it was allowed."""
         return Budget(float(Fraction(self.epsilon)), float(Fraction(self.delta)))
 
+    @property
+    def used(self) -> float:
+        """ε that was spent, at δ."""
+        return float.fromhex(self.spent)
+
 
 class Book:
     """The contents of a ledger, every check passed: `meta`, `rows`, what is left (`allowance`), `held`, `stopped`,

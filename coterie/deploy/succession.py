@@ -19,7 +19,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from coterie.deploy.agreement import Agreement
+from coterie.deploy.agreement import AGREEMENT, Agreement
 from coterie.deploy.anchor import Anchor, note_amended, refuse_amended, started
 from coterie.deploy.files import private_folder
 from coterie.deploy.journal import log
@@ -37,7 +37,7 @@ __all__ = ["ASIDE", "carry_over", "check_amended", "in_all"]
 ASIDE = "earlier"  # folder in the state folder
 LEDGER = "ledger.db"
 MOVED = (LEDGER, *(f"{LEDGER}-{end}" for end in ("wal", "state0", "state1")), "model.npz", "certificate.json",
-         "agreement.json", "report.html")  # fmt: skip
+         AGREEMENT, "report.html")  # fmt: skip
 
 
 def in_all(runs: Sequence[EarlierRun]) -> Budget:
@@ -46,7 +46,7 @@ def in_all(runs: Sequence[EarlierRun]) -> Budget:
     The sum of their ε always holds; all events together, by the tightest accountant, are less where they can be added.
     """
     delta = sum(run.budget.delta for run in runs)
-    plain = sum(float.fromhex(run.spent) for run in runs)
+    plain = sum(run.used for run in runs)
     events = [from_json(row) for run in runs for row in run.events]  # type: ignore[arg-type]
     with contextlib.suppress(InputError):  # of different adjacency
         return Budget(min(plain, account(events, delta, fast=True).epsilon), delta)
