@@ -22,6 +22,7 @@ from coterie.data.planned import options_of
 from coterie.data.survey import survey
 from coterie.deploy.agreement import EVER, Agreement, read_agreement, unverified
 from coterie.deploy.anchor import Anchor
+from coterie.deploy.data import is_stored
 from coterie.deploy.door import crowd_limit, listening_sockets
 from coterie.deploy.host import has_host
 from coterie.deploy.journal import for_owner
@@ -139,7 +140,7 @@ class _Checks:
         with self.about("data"):
             if not data.is_file():
                 raise InputError(f"--data {data} is no file")
-            if data.suffix != ".npz" and plan.data.label is not None:
+            if not is_stored(data) and plan.data.label is not None:
                 problems, changed = survey(data, options_of(plan, "csv"))
                 self.found += [ReachFinding("problem", "data", f"{data}: {text}") for text in problems]
                 self.found += [ReachFinding("warning", "data", f"{data}: {text}") for text in changed]

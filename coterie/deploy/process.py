@@ -26,6 +26,7 @@ from coterie.deploy.agreement import AGREEMENT, Agreement, Ended, read_agreement
 from coterie.deploy.anchor import Anchor
 from coterie.deploy.apart import apart
 from coterie.deploy.calls import Calls
+from coterie.deploy.data import is_stored
 from coterie.deploy.files import private_files, private_folder, write_bytes
 from coterie.deploy.grpc_transport import GrpcPost, GrpcTransport
 from coterie.deploy.journal import EvidenceFolder, Log, Recent, for_owner, listening, log, shown
@@ -98,7 +99,7 @@ def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | N
             log.info("ledger %s: %d of %d rounds are done; reads %s", state / "ledger.db", ledger.last + 1,
                      len(turns.charges), data)  # fmt: skip
             read = lambda: read_records(agreed.plan, data)  # noqa: E731
-            records = read() if data.suffix == ".npz" else apart(read)  # pandas is large, and nothing else needs it
+            records = read() if is_stored(data) else apart(read)  # pandas is large, and nothing else needs it
             for column, remark in records.remarks:  # only the owner hears of them
                 for_owner.warning(remark, extra={"about": column})
             ledger.releases(fingerprint(own, records))
