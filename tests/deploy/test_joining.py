@@ -229,7 +229,7 @@ def test_a_kernel_dies_another_is_interrupted_and_the_third_has_the_model(
         first = kernel(folder)
         until_round(state, 2, first)
         first.kill()
-        first.wait()
+        first.communicate()
         until_free(state)  # the agent does not outlive its kernel
         died = len(read(state / "ledger.db").rows)
         second = kernel(folder)
