@@ -17,12 +17,13 @@ from coterie.compiler import mend
 __version__ = "0.1.0"
 __all__ = [
     "Budget", "InputError", "Parties", "Price", "Task", "Trained", "__version__", "algorithm", "audit", "graph",
-    "hinge", "load", "logistic", "loss", "mean", "mlp", "price", "softmax", "squared", "train",
+    "hinge", "join", "load", "logistic", "loss", "mean", "mlp", "price", "softmax", "squared", "train",
 ]  # fmt: skip
 
 mend()  # before JAX starts
 
 _HOMES = {
+    "coterie.api.joining": ("join",),
     "coterie.api.methods": ("algorithm",),
     "coterie.api.parties": ("Parties", "graph"),
     "coterie.api.tasks": ("Task", "hinge", "logistic", "loss", "mean", "mlp", "softmax", "squared"),

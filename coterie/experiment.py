@@ -191,7 +191,7 @@ def prepare(plan: Plan, split_number: int = 0) -> Experiment:
         raise InputError(f"records of {dataset.name!r} {wrong}")
     need_facts(problem, problem.columns)
     targets = problem.encode(dataset.targets, dataset.classes)
-    names = dataset.site_names if by_site(plan.partition.kind) else tuple(f"agent {i}" for i in range(len(parts)))
+    names = dataset.site_names if by_site(plan.partition.kind) else _names(plan, len(parts))
     sizes = np.array([len(p) for p in parts])
     network = Network.of(plan, problem, sizes, names, leaks=dataset.leaks)
     test = Test(*problem.admit(dataset.features[held_out], targets[held_out]))
@@ -274,7 +274,14 @@ def public_network(plan: Plan) -> Network:
         raise InputError("accounting reads no data, so the plan must state problem.loss")
     problem = problem_of(plan, plan.problem.loss, plan.problem.dim or 1, plan.problem.classes or 2)
     need_facts(problem, problem.columns)
-    return Network.of(plan, problem, sizes, [f"agent {i}" for i in range(len(sizes))], leaks=leaks_of(plan))
+    return Network.of(plan, problem, sizes, _names(plan, len(sizes)), leaks=leaks_of(plan))
+
+
+def _names(plan: Plan, count: int) -> tuple[str, ...]:
+    """What people call the parties, where the plan says it."""
+    if plan.deploy is not None and len(plan.deploy.parties) == count:
+        return tuple(party.shown for party in plan.deploy.parties)
+    return tuple(f"agent {i}" for i in range(count))
 
 
 def needs_dimension(plan: Plan, network: Network) -> bool:

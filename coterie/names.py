@@ -7,8 +7,9 @@ import re
 
 from coterie.errors import InputError
 
-__all__ = ["host_and_port", "party_name", "route_name", "routes_of"]
+__all__ = ["host_and_port", "is_title", "party_name", "route_name", "routes_of", "title_of"]
 
+TITLE = 80  # characters
 _SUFFIX = "coterie.internal"
 _LABEL = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 _NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
@@ -24,6 +25,20 @@ def party_name(text: str) -> str:
         )
     if text.rpartition(".")[2].isdigit() and "." in text:
         raise InputError(f"a name with dots must not end in a number, which would make it an address, got {text!r}")
+    return text
+
+
+def is_title(text: str) -> bool:
+    """Whether people can be shown this in a line among others: nothing in it is invisible or turns the line."""
+    return bool(text) and text == text.strip() and len(text) <= TITLE and text.isprintable()
+
+
+def title_of(text: str) -> str:
+    """What people call a party, if it can be a title."""
+    if not is_title(text):
+        raise InputError(
+            f"a title is one line of 1 to {TITLE} printable characters without spaces around it, got {text!r}"
+        )
     return text
 
 

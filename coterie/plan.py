@@ -24,7 +24,7 @@ from coterie.graphs import KINDS as GRAPHS
 from coterie.graphs import RULES, Graph, Mixing, build_graph, build_mixing
 from coterie.losses import LOSSES
 from coterie.losses.settings import LossSettings
-from coterie.names import host_and_port, party_name
+from coterie.names import host_and_port, party_name, title_of
 from coterie.privacy.schedules import SCHEDULES
 from coterie.privacy.schedules import make as make_schedule
 from coterie.settings import Choosing, Naming, Settings, one_line, read
@@ -269,6 +269,14 @@ class PartyPlan(Settings):
     address: Annotated[str, AfterValidator(_reachable)] | None = Field(
         None, description="host:port where it listens; without one it only dials out"
     )
+    title: Annotated[str, AfterValidator(title_of)] | None = Field(
+        None, description="what people call it (`Klinikum Süd`): in reports and certificates"
+    )
+
+    @property
+    def shown(self) -> str:
+        """What people call it."""
+        return self.title or self.name
 
 
 class DeployPlan(Settings):
@@ -281,12 +289,15 @@ class DeployPlan(Settings):
     deadline: Positive = Field(60.0, description="seconds a round waits for a neighbour that the algorithm can miss")
     patience: Positive = Field(3600.0, description="seconds without a needed message after which the party gives up")
     tick: float = Field(0.0, ge=0, description="seconds between sends: hides how long a computation took; 0: at once")
+    follows: list[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] | None = Field(
+        None, min_length=1, description="hashes of the agreements that this one amends, the latest last (`plan amend`)"
+    )
 
     @model_validator(mode="after")
     def _distinct(self) -> DeployPlan:
-        names = [p.name for p in self.parties]
-        if twice := next((n for n in names if names.count(n) > 1), None):
-            raise ValueError(f"deploy.parties names {twice!r} twice")
+        for names in ([p.name for p in self.parties], [p.shown for p in self.parties], self.follows or []):
+            if twice := next((n for n in names if names.count(n) > 1), None):
+                raise ValueError(f"deploy.{'follows' if names is self.follows else 'parties'} names {twice!r} twice")
         return self
 
 

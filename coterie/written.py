@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -10,7 +12,7 @@ from typing import Any
 
 from coterie.errors import InputError
 
-__all__ = ["PLANS", "read_tree"]
+__all__ = ["PLANS", "apply_change", "read_tree", "toml_of"]
 
 PLANS = ("adult", "clinics", "default", "mnist")
 """Plans that come with the package."""
@@ -34,7 +36,7 @@ def read_tree(path: Path | None, embedded: str, changes: Sequence[str] | None = 
             if isinstance(data.get(key), str):
                 data[key] = str(Path(path).parent / data[key])
     for change in changes or []:
-        _apply(tree, change)
+        apply_change(tree, change)
     data = tree.get("data")
     if isinstance(data, dict) and isinstance(book := data.get("codebook"), str):
         options = data.get("options", {})
@@ -80,7 +82,8 @@ def _under(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return made
 
 
-def _apply(tree: dict[str, Any], change: str) -> None:
+def apply_change(tree: dict[str, Any], change: str) -> None:
+    """Make one "table.key=value" change."""
     key, equals, value = change.partition("=")
     if not equals or not key.strip():
         raise InputError(f"--set needs key=value such as run.rounds=50, got {change!r}")
@@ -94,3 +97,46 @@ def _apply(tree: dict[str, Any], change: str) -> None:
         if not isinstance(tree, dict):
             raise InputError(f"--set {change}: {name!r} is not a table")
     tree[last] = parsed
+
+
+# ---- writing ---------------------------------------------------------------------------------------------------------
+
+
+def toml_of(tree: Mapping[str, Any], where: str = "") -> str:
+    """Plain data as TOML that reads back the same: values first, then tables, then lists of tables.
+
+    >>> print(toml_of({"run": {"rounds": 3}, "name": "a"}), end="")
+    name = "a"
+    <BLANKLINE>
+    [run]
+    rounds = 3
+    """
+    plain = {k: v for k, v in tree.items() if not _is_table(v) and not _are_tables(v)}
+    text = "".join(f"{_toml_key(key)} = {_toml_value(value)}\n" for key, value in plain.items())
+    for key, value in tree.items():
+        name = f"{where}{_toml_key(key)}"
+        if _is_table(value):
+            text += f"\n[{name}]\n{toml_of(value, f'{name}.')}"
+        elif _are_tables(value):
+            text += "".join(f"\n[[{name}]]\n{toml_of(one, f'{name}.')}" for one in value)
+    return text
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _are_tables(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_is_table, value))
+
+
+def _toml_key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key, ensure_ascii=False)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml_value, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{_toml_key(k)} = {_toml_value(v)}' for k, v in value.items())} }}"
+    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)

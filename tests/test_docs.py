@@ -39,6 +39,7 @@ from tests.support import forget_algorithms
 ROOT = Path(__file__).parents[1]
 PAGES = pages.pages(ROOT)
 README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
+DEPLOY = ROOT / "docs" / "deploy.md"  # between parties, which tests/deploy/test_guide.py makes
 names = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 
 
@@ -220,7 +221,7 @@ LONG = (
 EXAMPLES = [
     pytest.param(p, marks=pytest.mark.slow if p.name in LONG else (), id=p.name)
     for p in PAGES
-    if blocks(p, "python") and p not in (README, CONTRIBUTING)  # these have tests of their own
+    if blocks(p, "python") and p not in (README, CONTRIBUTING, DEPLOY)  # these have tests of their own
 ]
 
 

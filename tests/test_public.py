@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[1]
 BUDGET = ct.Budget(1.0, 1e-5)
 WRITTEN = {
     "Budget", "InputError", "Parties", "Price", "Task", "Trained", "__version__", "algorithm", "audit", "graph",
-    "hinge", "load", "logistic", "loss", "mean", "mlp", "price", "softmax", "squared", "train",
+    "hinge", "join", "load", "logistic", "loss", "mean", "mlp", "price", "softmax", "squared", "train",
 }  # fmt: skip
 
 
@@ -44,6 +44,19 @@ def sites(count: int = 3, records: int = 60, scale: float = 0.5, seed: int = 0) 
 def quick(task: Any = None, parties: Any = None, *rest: Any, **options: Any) -> ct.Trained:
     given = rest or (ct.dp_dsgd(mixing=1, momentum=0.5), BUDGET)
     return ct.train(task or ct.logistic(), parties or ct.ring(sites()), *given, **{"rounds": 4, "seed": 0, **options})
+
+
+def test_probabilities_are_those_of_the_predictions(tmp_path: Path) -> None:
+    """Of a run, and of the same one loaded again; a loss that states none says so."""
+    run, x = quick(rounds=20), sites()[0][0]
+    chances = run.predict_proba(x)
+    assert chances.shape == (len(x), 2)
+    assert np.allclose(chances.sum(axis=1), 1)
+    assert (np.where(chances[:, 1] > 0.5, 1, -1) == run.predict(x)).all()
+    run.save(tmp_path / "a")
+    assert np.array_equal(ct.load(tmp_path / "a").predict_proba(x), chances)
+    with pytest.raises(InputError, match="states no probabilities"):
+        quick(ct.hinge()).predict_proba(x)
 
 
 # ---- names -----------------------------------------------------------------------------------------------------------

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from coterie.algorithms.base import all_algorithms
 from coterie.algorithms.batches import rows
 from coterie.api.bounds import PublicBox
 from coterie.api.coding import Coding
 from coterie.api.given import NOTHING_GIVEN, PLACE, of, takes
+from coterie.api.model import Model
 from coterie.api.tasks import Task
 from coterie.drivers.budget import run_events
 from coterie.errors import InputError
@@ -28,7 +30,6 @@ from coterie.network import Network
 from coterie.plan import Plan
 from coterie.privacy.events import Event, flat
 from coterie.privacy.ledger import Budget, MemoryLedger
-from coterie.problems.labels import NOTHING
 
 if TYPE_CHECKING:
     from coterie.drivers.simulate import Trace
@@ -50,7 +51,7 @@ class Made:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Trained:
+class Trained(Model):
     """What a private run leaves: a function of noisy messages and of public numbers, but for `result`.
 
     `points` has every party's answer, one row each; `model` is their average, which further rounds of averaging, that
@@ -96,28 +97,12 @@ class Trained:
         return self.points.mean(axis=0)
 
     @property
-    def model(self) -> Any:
-        """The model: weights (features, or features × classes), layers, a mean in the units of X, or your own tree.
-
-        Where parties have `bounds`, weights are for scaled rows with a constant at the end; `predict` knows it.
-        """
-        problem, point = self.coding.problem, self.point
-        return self.coding.centre(point) if problem.labels == NOTHING else problem.shaped(point)
-
-    def predict(self, X: ArrayLike) -> NDArray:
-        """Labels, or numbers, of records in the units of those that it was trained on; of a mean, the mean."""
-        x = self.coding.rows(X)
-        if self.coding.problem.labels == NOTHING:
-            return np.tile(self.model, (len(x), 1))
-        with jax.enable_x64(True):
-            found = self.coding.problem.predict(*jax.device_put((self.point, x)))
-        return self.coding.words(np.asarray(found))
-
-    def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
-        """How well it does on records that are not private: accuracy, R², or `result["metric"]`; of scaled records."""
-        x, targets = self.coding.records(X if y is None else (X, y), "records")
-        with jax.enable_x64(True):
-            return float(self.coding.problem.score(*jax.device_put((self.point, x, targets))))
+    def clip(self) -> float | None:
+        """The norm to which gradients were clipped as it was trained."""
+        if self.made is not None:
+            return self.made.priced.algorithm.clips(self.made.priced.cfg)
+        known = all_algorithms().get(self.algorithm)
+        return None if known is None else known.clips(known.config.model_validate(self.settings))
 
     # -- what it cost ----------------------------------------------------------------------------------------------
 

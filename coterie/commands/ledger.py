@@ -26,10 +26,12 @@ LedgerArgument = Annotated[Path, typer.Argument(metavar="PATH", help="the ledger
 
 def describe(book: Book) -> dict[str, Any]:
     """Everything in a ledger except the messages and the state."""
+    from coterie.deploy.succession import in_all
     from coterie.privacy.accountants import account
     from coterie.privacy.codec import to_json
 
     budget = book.meta.budget
+    total = in_all([*book.earlier, book.run]) if book.earlier else None
     return {
         "agent": book.meta.agent,
         "plan_hash": book.meta.plan_hash.hex(),
@@ -38,6 +40,18 @@ def describe(book: Book) -> dict[str, Any]:
         "delta": budget.delta,
         "planned": float.fromhex(book.meta.proved),
         "spent": account(book.allowance.used(), budget.delta, fast=True).epsilon,
+        "earlier": [
+            {
+                "plan_hash": run.plan_hash,
+                "epsilon": run.budget.epsilon,
+                "delta": run.budget.delta,
+                "spent": run.used,
+                "rounds": run.rounds,
+                "created": run.created,
+            }
+            for run in book.earlier
+        ],
+        "in_all": None if total is None else {"epsilon": total.epsilon, "delta": total.delta},
         "stopped": book.stopped,
         "held": {name: {"round": r.round, "digest": r.digest.hex()} for name, r in book.held.items()},
         "head": book.head.hex(),
@@ -75,6 +89,14 @@ def show(
         f"spent ε {about['spent']:.4g} of {about['epsilon']:g} at δ {about['delta']:g} in {len(book.rows)} rounds; "
         f"the whole plan costs {about['planned']:.4g}"
     )
+    for run in about["earlier"]:
+        console.print(
+            f"before it, under agreement {run['plan_hash'][:16]}: ε {run['spent']:.4g} of {run['epsilon']:g} at δ "
+            f"{run['delta']:g} in {run['rounds']} rounds", markup=False,
+        )  # fmt: skip
+    if about["in_all"] is not None:
+        console.print("a record that was in all of them has paid "
+                      f"ε {about['in_all']['epsilon']:.4g} at δ {about['in_all']['delta']:g}")  # fmt: skip
     if book.stopped:
         console.print(f"stopped: {book.stopped}", markup=False)
     limit = float(book.allowance.limit)

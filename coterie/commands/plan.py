@@ -59,6 +59,55 @@ def sign(
     agreement.write(out)
     console.print(f"wrote {out}, valid until {agreement.valid_until:%Y-%m-%d}", highlight=False)
     console.print(f"plan hash {agreement.plan_hash.hex()}", highlight=False)
+    if agreement.plan.data.label is not None and agreement.plan.data.options.get("features") is None:
+        console.print(
+            "data.options.features is not stated: every party's table must have its columns in the same order",
+            highlight=False,
+        )
+
+
+@app.command()
+def amend(
+    agreement: Annotated[Path, typer.Argument(metavar="AGREEMENT", help="the agreement in force, over or not")],
+    ca: Annotated[Path, typer.Option(help="the authority's folder, or its ca.json")],
+    leave: Annotated[list[str] | None, typer.Option(metavar="NAME", help="a party that leaves")] = None,
+    join: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=RECORDS@HOST:PORT", help="a party that joins; no @: it dials out")
+    ] = None,
+    address: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=HOST:PORT", help="a party that moves; NAME= : it only dials out")
+    ] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="any other change")] = None,
+    out: Annotated[Path, typer.Option(help="the plan of the next agreement")] = Path("amended.toml"),
+) -> None:
+    """Write the plan of the agreement that follows: parties leave, join, move or have new keys; nobody's account ends.
+
+    Then sign it as any plan. Its budget is in addition to what each party has spent, which its ledger carries over.
+
+    Example: coterie plan amend agreement.json --ca authority --leave hill --out amended.toml
+    """
+    from coterie.deploy.agreement import EVER, read_agreement
+    from coterie.deploy.amending import amended_plan, changes_in_words, newcomer
+    from coterie.deploy.keys import read_authority
+    from coterie.written import toml_of
+
+    if out.exists():
+        raise InputError(f"{out} exists: give another --out")
+    before = read_agreement(agreement, read_authority(ca), EVER)
+    moved = {}
+    for text in address or []:
+        name, equals, place = text.partition("=")
+        if not equals:
+            raise InputError(f"--address takes NAME=HOST:PORT, got {text!r}")
+        moved[name] = place or None
+    joining = [newcomer(text) for text in join or []]
+    tree, plan = amended_plan(before, leave=leave or [], join=joining, addresses=moved, changes=set_ or [])
+    out.write_text(toml_of(tree), encoding="utf-8")
+    say = partial(console.print, highlight=False, markup=False)
+    for line in changes_in_words(before, plan) or ["nothing changes but keys, for which certificates are read anew"]:
+        say(line)
+    say(f"the budget is in addition to what each party has spent under {before.plan_hash.hex()[:16]} and before it")
+    say(f"wrote {out}; next: coterie plan sign {out} --ca {ca} --out next.json")
 
 
 @app.command()

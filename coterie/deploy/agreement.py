@@ -33,8 +33,11 @@ from coterie.deploy.protocol import PROTOCOL
 from coterie.errors import InputError
 from coterie.plan import DeployPlan, Plan, validate
 
-__all__ = ["AgreedParty", "Agreement", "Ended", "draft_agreement", "read_agreement", "sign_agreement", "unverified"]
+__all__ = ["AGREEMENT", "EVER", "AgreedParty", "Agreement", "Ended", "draft_agreement", "read_agreement",
+           "sign_agreement", "unverified"]  # fmt: skip
 
+AGREEMENT = "agreement.json"  # in a state folder, as it was given
+EVER = dt.datetime(1, 1, 1, tzinfo=dt.UTC)  # read at this time, no agreement is over
 _DOMAIN = b"coterie agreement\0"
 Hex32 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -153,10 +156,16 @@ class Agreement(_Part):
         if (now or dt.datetime.now(dt.UTC)) > self.valid_until:
             raise Ended(f"the agreement ended on {self.valid_until:%Y-%m-%d %H:%M} UTC: sign a new agreement")
 
-    def write(self, path: Path) -> None:
-        """Write the agreement, in one step."""
+    def write(self, path: Path, *, private: bool = False) -> None:
+        """Write the agreement, in one step; `private`: where nobody else looks for it."""
         tree = json.loads(self.body) | {"signature": self.signature}
-        write_bytes(path, (json.dumps(tree, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+        text = json.dumps(tree, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        write_bytes(path, text.encode(), private=private)
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """What people call the parties, in the order of their nodes."""
+        return tuple(party.shown for party in self.deploy.parties)
 
 
 def read_agreement(path: Path, authority: Authority, now: dt.datetime | None = None) -> Agreement:
@@ -198,7 +207,10 @@ def _holds(understood: object, given: object) -> bool:
 
 def unverified(path: Path) -> Agreement:
     """An agreement to look at: nothing says yet that anybody has signed it."""
-    return _agreement(path, *_parts(path))
+    tree, signature = _parts(path)
+    agreement = _agreement(path, tree, signature)
+    agreement._given = _canonical(tree)
+    return agreement
 
 
 def _parts(path: Path) -> tuple[dict[str, Any], bytes]:

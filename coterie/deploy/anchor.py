@@ -9,6 +9,9 @@ another identity is refused, and so is one that ends before that round or holds 
 A file has a header of 512 bytes and two slots of 512 for the mark, written in turn, each with its own SHA-256: a write
 that is cut short spoils one of them, and the other is one round behind, which only makes the check that much milder.
 
+An agreement may amend others (`deploy.follows`). From the moment that a party begins it, the folder says so in a file
+`.follows`: the others do not run again, nor does one that amends them in another way (`refuse_amended`).
+
 Restoring the key folder together with the ledger is noticed by neighbours alone (`DurableLedger.reconcile`).
 """
 
@@ -24,13 +27,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from coterie.deploy.files import write_bytes
 from coterie.deploy.sealing import Damaged
 from coterie.deploy.storage import refuse_network, sync_folder, take_lock
 from coterie.errors import InputError
 
-__all__ = ["Anchor", "RolledBack"]
+__all__ = ["Anchor", "RolledBack", "note_amended", "refuse_amended", "started"]
 
 FOLDER = "agreements"
+AMENDS = ".follows"
 _SECTOR = 512
 _MARK = struct.Struct("<i32s")
 
@@ -170,6 +175,52 @@ class Anchor:
         if not (whole := [mark for mark in slots if mark is not None]):
             raise Damaged(f"{self.path} is damaged: both of its marks are")
         return max(whole)
+
+
+# ---- agreements that amend others ------------------------------------------------------------------------------------
+
+
+def started(keys: Path, plan_hash: str) -> str | None:
+    """Where the ledger of an agreement lies that has released something with these keys; None: nothing has."""
+    path = keys / FOLDER / f"{plan_hash}.ledger"
+    if not path.exists():
+        return None
+    try:
+        return str(json.loads(path.read_bytes()[:_SECTOR])["place"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise Damaged(f"{path} is damaged: it says which ledger serves the agreement") from None
+
+
+def refuse_amended(keys: Path, plan_hash: str, follows: Sequence[str]) -> None:
+    """Refuse an agreement that another one, which this party has begun, has replaced; and a second one of its kind."""
+    for path in sorted((keys / FOLDER).glob(f"*{AMENDS}")):
+        try:
+            other, chain = path.stem, [str(known) for known in json.loads(path.read_bytes())]
+        except (OSError, ValueError, TypeError):
+            raise Damaged(f"{path} is damaged: it says which agreements were amended") from None
+        if plan_hash in chain:
+            raise InputError(
+                f"agreement {plan_hash[:16]} was amended, and this party has begun {other[:16]}, which follows it: "
+                "give that agreement"
+            )
+        if other != plan_hash and other not in follows and (both := set(chain) & set(follows)):
+            raise InputError(
+                f"agreement {plan_hash[:16]} amends {both.pop()[:16]}, and so does {other[:16]}, which this party has "
+                f"begun: two ways on from one agreement; amend {other[:16]} instead"
+            )
+
+
+def note_amended(keys: Path, plan_hash: str, follows: Sequence[str]) -> None:
+    """Note, durably, that this agreement takes the place of those that it follows."""
+    folder = keys / FOLDER
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        refuse_network(folder)
+        write_bytes(folder / f"{plan_hash}{AMENDS}", json.dumps(list(follows)).encode(), private=True)
+        sync_folder(folder)
+        sync_folder(keys)
+    except OSError as error:
+        raise InputError(f"cannot write {folder}: {error.strerror}") from None
 
 
 def _is_writable(folder: Path) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from coterie.errors import InputError
 from coterie.plan import Plan
 from coterie.problems import HeldShard, Problem, SolverSettings
 
-__all__ = ["Outline", "Records", "read_records", "write_records"]
+__all__ = ["Outline", "Records", "is_stored", "read_records", "write_records"]
 
 
 class Records(NamedTuple):
@@ -36,7 +36,7 @@ def read_records(plan: Plan, path: Path) -> Records:
 
     One that was made by looking at more than each record is refused; of a table the plan says so before it is read.
     """
-    if path.suffix == ".npz":
+    if is_stored(path):
         found = _stored(path)
         if found.leaks:
             raise InputError(f"{path}: {found.leaks[0]}; an agent takes records that only public rules have made")
@@ -51,6 +51,14 @@ def read_records(plan: Plan, path: Path) -> Records:
     return Records(data.features, data.targets, data.classes, data.leaks, data.remarks)
 
 
+def is_stored(path: Path) -> bool:
+    """Whether this is what `write_records` wrote: by its name, or in memory, where it has none, by its first bytes."""
+    if path.suffix or not path.exists():
+        return path.suffix == ".npz"
+    with path.open("rb") as file:
+        return file.read(4) == b"PK\x03\x04"
+
+
 def _stored(path: Path) -> Records:
     try:
         with np.load(path, allow_pickle=False) as stored:
@@ -63,7 +71,7 @@ def _stored(path: Path) -> Records:
         raise InputError(f"cannot read {path}: {error}") from None
 
 
-def write_records(path: Path, records: Records) -> None:
+def write_records(path: Path | BinaryIO, records: Records) -> None:
     """Store records so that `read_records` finds them again."""
     names = {} if records.classes is None else {"classes": np.array(records.classes)}
     leaks = np.array(records.leaks, dtype=str)

@@ -102,6 +102,8 @@ class _Journal(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         facts = {"level": record.levelname.lower(), "about": getattr(record, "about", ""), "text": record.getMessage()}
+        if record.name == for_owner.name:
+            facts["of"] = "records"  # so that no page repeats it
         self._note(
             "trouble" if record.levelno > logging.INFO else "news", **facts, held_back=getattr(record, "held_back", 0)
         )

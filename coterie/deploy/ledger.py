@@ -80,6 +80,7 @@ class DurableLedger:
         anchor: the key folder's memory of which ledger serves the agreement, and how far it came.
         most: how many releases there may be, free ones too; None: as many as cost something.
             A ledger made with it keeps rows besides (`keep`, `kept`), for a party of secret sums.
+        earlier: what was spent under the agreements that its own one amends, if the file is made now.
 
     Raises:
         InputError: no such file, in use by another process, on a network file system, or for another plan, agent or
@@ -94,6 +95,7 @@ class DurableLedger:
     def __init__(
         self, path: str | os.PathLike[str], *, budget: Budget, plan_hash: bytes, agent: str, plan: Sequence[Event],
         create: bool = False, anchor: Anchor | None = None, most: int | None = None,
+        earlier: Sequence[records.EarlierRun] = (),
     ):  # fmt: skip
         self.path, self.most = Path(path), most
         self.budget, self.plan_hash, self.agent = budget, bytes(plan_hash), agent
@@ -107,7 +109,7 @@ class DurableLedger:
             proved = prove(plan, budget).epsilon
             now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             meta = records.Meta.new(self.plan_hash, agent, budget, proved, plan, now)
-            create_file(self.path, meta, kept=most is not None)
+            create_file(self.path, meta, kept=most is not None, earlier=earlier)
         refuse_network(self.path)
         self._lock, self._failed, self._open, self._pid = threading.RLock(), "", True, os.getpid()
         self._anchor, self._fingerprint = anchor, b""
@@ -155,6 +157,11 @@ class DurableLedger:
     def closed(self) -> str | None:
         """Why the ledger was stopped for good, or None."""
         return self._book.stopped
+
+    @property
+    def earlier(self) -> tuple[records.EarlierRun, ...]:
+        """What was spent under the agreements that this one's amends, oldest first."""
+        return tuple(self._book.earlier)
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -224,12 +231,16 @@ class DurableLedger:
             book.held, book.head = dict(held), own
             self._fold()
 
-    def stop(self, reason: str) -> NoReturn:
-        """Close the budget, durably and for good, and say why by a `BudgetExceeded`."""
+    def finish(self, reason: str) -> None:
+        """Close the budget for good, durably, unless it is closed: another agreement takes this one's place."""
         with self._lock:
             self._usable()
             if self.closed is None:
                 self._stop(reason)
+
+    def stop(self, reason: str) -> NoReturn:
+        """Close the budget, durably and for good, and say why by a `BudgetExceeded`."""
+        self.finish(reason)
         raise BudgetExceeded(reason)
 
     def keep(self, rows: records.Rows) -> None:

@@ -20,8 +20,9 @@ import numpy as np
 import coterie
 from coterie.data.planned import options_of
 from coterie.data.survey import survey
-from coterie.deploy.agreement import Agreement, read_agreement, unverified
+from coterie.deploy.agreement import EVER, Agreement, read_agreement, unverified
 from coterie.deploy.anchor import Anchor
+from coterie.deploy.data import is_stored
 from coterie.deploy.door import crowd_limit, listening_sockets
 from coterie.deploy.host import has_host
 from coterie.deploy.journal import for_owner
@@ -32,6 +33,7 @@ from coterie.deploy.reading import look
 from coterie.deploy.sealing import PAGE, VOLATILE, filesystem
 from coterie.deploy.shared import SharedParty, join
 from coterie.deploy.storage import SMALL, refuse_network
+from coterie.deploy.succession import check_amended, in_all
 from coterie.deploy.work import Turns
 from coterie.errors import InputError
 from coterie.names import host_and_port
@@ -42,7 +44,6 @@ SOON = 3.0  # days before the end of the agreement
 LOG = 1 << 26  # bytes: how large the ledger's log becomes before it is folded in
 ROW, HELD = 1600, 260  # bytes of a round beside its frame, and for each neighbour
 PAGES = 4  # of the log for each round, beside frame and state
-EVER = dt.datetime(1, 1, 1, tzinfo=dt.UTC)
 
 
 def preflight(
@@ -139,7 +140,7 @@ class _Checks:
         with self.about("data"):
             if not data.is_file():
                 raise InputError(f"--data {data} is no file")
-            if data.suffix != ".npz" and plan.data.label is not None:
+            if not is_stored(data) and plan.data.label is not None:
                 problems, changed = survey(data, options_of(plan, "csv"))
                 self.found += [ReachFinding("problem", "data", f"{data}: {text}") for text in problems]
                 self.found += [ReachFinding("warning", "data", f"{data}: {text}") for text in changed]
@@ -184,8 +185,11 @@ class _Checks:
                 if running:
                     self.say("warning", "ledger", f"an agent is running in {state}, round {len(book.rows)}")
                     return True
-                if (book.meta.plan_hash, book.meta.agent) != (agreed.plan_hash, me):
-                    raise InputError(f"{path} was made for {book.meta.agent} and another agreement")
+            if earlier := check_amended(keys, state, agreed, me):
+                spent = in_all(earlier)
+                said = f"ε {spent.epsilon:.4g} at δ {spent.delta:g} was spent under it and before"
+                self.say("ok", "ledger", f"goes on from agreement {earlier[-1].plan_hash[:16]}: {said}")
+            elif path.exists():
                 if book.stopped:
                     raise InputError(f"the budget of {path} is closed for good: {book.stopped}")
                 identity, heads = book.meta.identity, [row.hash for row in book.rows]

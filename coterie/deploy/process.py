@@ -1,7 +1,8 @@
 """One party as a process: files in, exit code out, and what its owner sees meanwhile.
 
-A party's folder (`--state`) holds `ledger.db` with its states beside it, `log.jsonl` (one line per event),
-`status.json` and, at the end, `model.npz`. Nothing of it leaves the machine.
+A party's folder (`--state`) holds `ledger.db` with its states beside it, `agreement.json` as it was given, `log.jsonl`
+(one line per event), `status.json` and, at the end, `model.npz` and `certificate.json`. Nothing of it leaves the
+machine.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ import numpy as np
 
 from coterie import programs
 from coterie.deploy.agent import Agent, GaveUp
-from coterie.deploy.agreement import Agreement, Ended, read_agreement
+from coterie.deploy.agreement import AGREEMENT, Agreement, Ended, read_agreement
 from coterie.deploy.anchor import Anchor
 from coterie.deploy.apart import apart
 from coterie.deploy.calls import Calls
+from coterie.deploy.data import is_stored
 from coterie.deploy.files import private_files, private_folder, write_bytes
 from coterie.deploy.grpc_transport import GrpcPost, GrpcTransport
 from coterie.deploy.journal import EvidenceFolder, Log, Recent, for_owner, listening, log, shown
@@ -35,6 +37,7 @@ from coterie.deploy.noise import Source, SystemSource
 from coterie.deploy.party import Party, Records, Terms, read_records
 from coterie.deploy.sealing import VOLATILE, filesystem
 from coterie.deploy.shared import SharedParty, join
+from coterie.deploy.succession import carry_over
 from coterie.deploy.sum_agent import Disputed, SumAgent
 from coterie.deploy.transport import NeighbourKnowsMore
 from coterie.deploy.watch import Watch
@@ -80,20 +83,24 @@ def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | N
     if (kind := filesystem(state)) in VOLATILE:
         log.warning("the state folder is on %s: a reboot loses the ledger", kind)
     charges = [event for round in turns.charges for event in round]
+    earlier = carry_over(keys, state, agreed, own.name)
     with (
         contextlib.closing(Anchor(keys, agreed.plan_hash)) as anchor,
         DurableLedger(
             state / "ledger.db", budget=Budget(epsilon, privacy.delta), plan_hash=agreed.plan_hash, agent=own.name,
             plan=charges, create=True, anchor=anchor, most=None if turns.sharing is None else turns.sharing.most,
+            earlier=earlier,
         ) as ledger,
     ):  # fmt: skip
+        agreed.write(state / AGREEMENT, private=True)  # for the report
         if ledger.closed is not None:  # before a record is read
             raise BudgetExceeded(f"the budget of {state / 'ledger.db'} is closed for good: {ledger.closed}")
         with contextlib.closing(Log(state / "log.jsonl")) as note, listening(note):
+            note("agreement", plan_hash=agreed.plan_hash.hex())
             log.info("ledger %s: %d of %d rounds are done; reads %s", state / "ledger.db", ledger.last + 1,
                      len(turns.charges), data)  # fmt: skip
             read = lambda: read_records(agreed.plan, data)  # noqa: E731
-            records = read() if data.suffix == ".npz" else apart(read)  # pandas is large, and nothing else needs it
+            records = read() if is_stored(data) else apart(read)  # pandas is large, and nothing else needs it
             for column, remark in records.remarks:  # only the owner hears of them
                 for_owner.warning(remark, extra={"about": column})
             ledger.releases(fingerprint(own, records))

@@ -16,15 +16,18 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from coterie.deploy.frames import BadFrame, Receipt
 from coterie.deploy.sealing import Damaged
 from coterie.errors import InputError
-from coterie.privacy.codec import from_json, to_json
+from coterie.privacy.accountants import account
+from coterie.privacy.codec import Json, from_json, to_json
 from coterie.privacy.events import Event, Free
 from coterie.privacy.ledger import Allowance, Budget, BudgetExceeded, Entry
 
-__all__ = ["FORMAT", "KEPT", "SCHEMA", "Book", "Meta", "Row", "Rows", "canonical", "charges", "held_json", "link",
-           "load", "payable", "sha256"]  # fmt: skip
+__all__ = ["EARLIER", "FORMAT", "KEPT", "SCHEMA", "Book", "EarlierRun", "Meta", "Row", "Rows", "canonical", "charges",
+           "held_json", "link", "load", "payable", "sha256"]  # fmt: skip
 
 FORMAT = 3
 # `total` and `allowed` are whole numbers of 1/denominator in hexadecimal, all of one length: text order is their order
@@ -57,6 +60,13 @@ KEPT = (
     "CREATE TRIGGER no_change BEFORE UPDATE ON kept BEGIN SELECT RAISE(ABORT, 'rows are written whole'); END",
 )
 """Further tables of a party that takes part in secret sums: what its protocol keeps (`coterie.deploy.kept`)."""
+EARLIER = (
+    "CREATE TABLE earlier (id INTEGER PRIMARY KEY CHECK (id = 0), runs TEXT NOT NULL, hash BLOB NOT NULL)",
+    "CREATE TRIGGER keep_earlier BEFORE UPDATE ON earlier BEGIN SELECT RAISE(ABORT, 'rows are for ever'); END",
+    "CREATE TRIGGER no_forgetting BEFORE DELETE ON earlier BEGIN SELECT RAISE(ABORT, 'rows are for ever'); END",
+)
+"""A further table of a ledger whose agreement amends others: what was spent under them (`deploy.succession`)."""
+FORMS = [[*SCHEMA, *kept, *earlier] for kept in ((), KEPT) for earlier in ((), EARLIER)]
 
 
 _JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
@@ -186,9 +196,32 @@ class Row(NamedTuple):
     hash: bytes
 
 
+class EarlierRun(NamedTuple):
+    """What a party spent under one agreement, when another one took its place."""
+
+    plan_hash: str
+    created: str
+    epsilon: str  # the budget, exact rationals as in `Meta`
+    delta: str
+    spent: str  # ε of `events` at δ, as a hexadecimal float
+    rounds: int
+    head: str  # of its chain of hashes
+    events: list[dict[str, Json]]
+
+    @property
+    def budget(self) -> Budget:
+        """(ε, δ) that it was allowed."""
+        return Budget(float(Fraction(self.epsilon)), float(Fraction(self.delta)))
+
+    @property
+    def used(self) -> float:
+        """ε that was spent, at δ."""
+        return float.fromhex(self.spent)
+
+
 class Book:
     """The contents of a ledger, every check passed: `meta`, `rows`, what is left (`allowance`), `held`, `stopped`,
-    `fingerprint`."""
+    `fingerprint`, and the runs under agreements that its own one amends (`earlier`)."""
 
     def __init__(self, meta: Meta):
         self.meta = meta
@@ -198,11 +231,21 @@ class Book:
         self.head = link(*meta)
         self.stopped: str | None = None
         self.fingerprint: bytes | None = None  # of the records that are released
+        self.earlier: list[EarlierRun] = []
 
     @property
     def entries(self) -> list[Entry]:
         """All charges so far, oldest first."""
         return [Entry(row.round, event, float(row.total)) for row in self.rows for event in row.events]
+
+    @property
+    def run(self) -> EarlierRun:
+        """This run as a later one remembers it."""
+        meta, used = self.meta, self.allowance.used()
+        spent = account(used, meta.budget.delta, fast=True).epsilon
+        rows = [to_json(event) for event in used if np.any(event.times)]
+        return EarlierRun(meta.plan_hash.hex(), meta.created, meta.epsilon, meta.delta, float(spent).hex(),
+                          len(self.rows), self.head.hex(), rows)  # fmt: skip
 
     def add(self, row: Row, held: Mapping[str, Receipt]) -> None:
         """Note a committed release; its charge has been taken from the allowance."""
@@ -235,7 +278,7 @@ def load(db: sqlite3.Connection, state_of: Callable[[sqlite3.Connection, int], b
 
 def _load(db: sqlite3.Connection, state_of: Callable[[sqlite3.Connection, int], bytes]) -> Book:
     found = [sql for (sql,) in db.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid")]
-    if found not in (list(SCHEMA), [*SCHEMA, *KEPT]):
+    if found not in FORMS:
         raise Damaged(f"its tables are not those of a ledger of format {FORMAT}: damaged, or made by another version")
     *fields, genesis = db.execute("SELECT * FROM meta").fetchone()[1:]
     meta = Meta(*fields)
@@ -244,8 +287,13 @@ def _load(db: sqlite3.Connection, state_of: Callable[[sqlite3.Connection, int], 
     if link(*meta) != genesis:
         raise Damaged("its first record (plan, agent, budget) does not match its hash")
     book, state_hash = Book(meta), None
+    if len(found) - len(EARLIER) >= len(SCHEMA) and found[-1] == EARLIER[-1]:
+        runs, own = db.execute("SELECT runs, hash FROM earlier").fetchone()
+        if link(genesis, runs) != own:
+            raise Damaged("what was spent under earlier agreements does not match its hash")
+        book.earlier, book.head = [EarlierRun(**run) for run in json.loads(runs)], own
     for _, fingerprint, own in db.execute("SELECT * FROM records"):
-        if link(genesis, fingerprint) != own:
+        if link(book.head, fingerprint) != own:
             raise Damaged("the fingerprint of its records does not match its hash")
         book.fingerprint = fingerprint
     rows = db.execute(

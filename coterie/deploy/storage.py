@@ -169,8 +169,13 @@ def disconnect(db: sqlite3.Connection) -> None:
     db.close()
 
 
-def create_file(path: Path, meta: records.Meta, kept: bool = False) -> None:
-    """Make a sealed, empty ledger that appears under its name all at once, or not at all; `kept`: with rows of sums."""
+def create_file(
+    path: Path, meta: records.Meta, kept: bool = False, earlier: Sequence[records.EarlierRun] = ()
+) -> None:  # fmt: skip
+    """Make a sealed, empty ledger that appears under its name all at once, or not at all.
+
+    `kept`: with rows of sums; `earlier`: what was spent under the agreements that its own one amends.
+    """
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except OSError as error:
@@ -180,10 +185,14 @@ def create_file(path: Path, meta: records.Meta, kept: bool = False) -> None:
             db.execute(f"PRAGMA page_size = {PAGE}")
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("BEGIN")
-            for statement in (*records.SCHEMA, *(records.KEPT if kept else ())):
+            more = (*(records.KEPT if kept else ()), *(records.EARLIER if earlier else ()))
+            for statement in (*records.SCHEMA, *more):
                 db.execute(statement)
-            marks = ", ".join("?" * (len(meta) + 2))
-            db.execute(f"INSERT INTO meta VALUES ({marks})", (0, *meta, records.link(*meta)))
+            marks, genesis = ", ".join("?" * (len(meta) + 2)), records.link(*meta)
+            db.execute(f"INSERT INTO meta VALUES ({marks})", (0, *meta, genesis))
+            if earlier:
+                runs = records.canonical([run._asdict() for run in earlier])
+                db.execute("INSERT INTO earlier VALUES (0, ?, ?)", (runs, records.link(genesis, runs)))
             db.execute("COMMIT")
         seal = seal_of(page_sums(handle), os.pread(handle, PAGE, 0))
         with contextlib.closing(sqlite3.connect(name, isolation_level=None)) as db:

@@ -25,6 +25,7 @@ from coterie.deploy.party import Records, Terms, write_records
 from coterie.errors import InputError
 from coterie.experiment import Experiment, prepare
 from coterie.losses import by_labels
+from coterie.names import is_title
 from coterie.plan import Plan, validate
 from coterie.problems.labels import ClassNumbers
 
@@ -70,9 +71,13 @@ def deployed_plan(plan: Plan, experiment: Experiment, listen: str = "127.0.0.1")
         tree["data"]["options"] = {k: v for k, v in tree["data"]["options"].items() if k not in ("site", "sites")}
     tree["run"] = {k: v for k, v in tree["run"].items() if k not in ("seed", "seeds")}
     if plan.deploy is None:
-        names = [_slug(n, i) for i, n in enumerate(experiment.network.names)]
+        titles = experiment.network.names
+        names = [_slug(n, i) for i, n in enumerate(titles)]
         ports = free_ports(len(names))
-        parties = [{"name": n, "address": f"{listen}:{p}"} for n, p in zip(names, ports, strict=True)]
+        parties = [
+            {"name": n, "address": f"{listen}:{p}"} | ({"title": t} if t != n and is_title(t) else {})
+            for n, p, t in zip(names, ports, titles, strict=True)
+        ]
         tree["deploy"] = {"parties": parties}
     return validate(tree)
 

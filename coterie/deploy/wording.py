@@ -23,6 +23,11 @@ def headlines(agreement: Agreement) -> list[str]:
     largest, smallest = max(budgets), min(budgets)
     each = f"{largest:g} for every party" if largest == smallest else f"{smallest:g} to {largest:g}, party by party"
     lines.append(f"privacy: ε = {each}, δ = {plan.privacy.delta:g}, for one record, for all rounds together")
+    if follows := agreement.deploy.follows:
+        lines.append(
+            f"amends agreement {follows[-1]}: its budget is in addition to what a party has spent under that one"
+            f"{f' and {len(follows) - 1} before it' if len(follows) > 1 else ''}"
+        )
     if plan.privacy.tuned_on_private_data:
         lines.append("settings were chosen by looking at the data: ε does not cover that")
     try:
@@ -52,7 +57,9 @@ def columns(agreement: Agreement) -> tuple[list[str], list[list[str]]]:
         calls = [n for n in around if agreement.dials(party.name, n)]
         called = [n for n in around if n not in calls]
         size = "?" if sizes is None else str(sizes[party.node])
-        rows.append([party.name, f"{budget:g}", size, party.address or "nowhere", ", ".join(calls) or "-",
+        title = agreement.deploy.parties[party.node].title
+        name = party.name if title is None else f"{party.name} ({title})"
+        rows.append([name, f"{budget:g}", size, party.address or "nowhere", ", ".join(calls) or "-",
                      ", ".join(called) or "-"])  # fmt: skip
     return ["party", "ε", "records", "listens at", "calls", "is called by"], rows
 

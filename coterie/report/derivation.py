@@ -130,6 +130,8 @@ def _network(plan: Plan, public: dict[str, Any], sizes: np.ndarray, secure: bool
         equal(f"public.{name}", public[name], value, 0.0)
     links = links_on(plan, _graph(plan, public))
     names = tuple(public["names"] or (f"agent {i}" for i in range(len(sizes))))
+    if secure and plan.deploy is not None:
+        equal("public.names", list(names), [party.shown for party in plan.deploy.parties], 0.0)
     return Network(*links, problem, sizes, names, leaks=tuple(public["leaks"]))
 
 

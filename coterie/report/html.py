@@ -28,8 +28,9 @@ from coterie.report.charts import Level, Series, number
 from coterie.report.errata import MEANING
 from coterie.report.schema import PrivacyBlock, RunResult
 
-__all__ = ["available", "fair_page", "page_of", "run_page"]
+__all__ = ["available", "errata_of", "fair_page", "page_of", "render", "run_page"]
 
+NEEDED = "the report needs the package jinja2: pip install 'coterie[report]'"
 DRAWN = 300  # agents beyond which the graph is told, not drawn
 LISTED = 200  # agents in the table
 STYLES = 8  # colours of the palette
@@ -64,7 +65,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _safely(path: Path, make: Any, *content: Any) -> str:
     if not available():
-        raise InputError("the report needs the package jinja2: pip install 'coterie[report]'")
+        raise InputError(NEEDED)
     from jinja2 import UndefinedError
 
     try:
@@ -73,7 +74,10 @@ def _safely(path: Path, make: Any, *content: Any) -> str:
         raise InputError(f"{path} is not a result of this version: {error!r}") from None
 
 
-def _render(template: str, **content: Any) -> str:
+def render(template: str, **content: Any) -> str:
+    """A page: the template with its content, style and script inlined."""
+    if not available():
+        raise InputError(NEEDED)
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     env = Environment(
@@ -100,7 +104,7 @@ def run_page(result: RunResult, sealed: dict[str, Any] | None) -> str:
     algorithm = all_algorithms().get(slug)
     graph = _graph(plan, result, sealed)
     worth = result.get("worth")  # none where nothing was compared, or an earlier version wrote it
-    return _render(
+    return render(
         "run.html",
         kinds=[] if worth is None else [kind for kind in KINDS if kind in worth["mean"]],
         extra={key: name for key, name in EXTRA.items() if key in result["metrics"]},
@@ -223,6 +227,11 @@ def _errata(found: Sequence[Erratum]) -> list[Erratum]:
     return sorted(found, key=lambda e: order.index(e.severity))
 
 
+def errata_of(found: Sequence[Erratum]) -> dict[str, Any]:
+    """What a page says of a source's errors."""
+    return {"errata": _errata(found), "meaning": MEANING}
+
+
 def _fixed(value: float | None, signed: bool = False) -> str:
     """Three decimals, so that a column can be compared; nothing where nothing is known.
 
@@ -255,7 +264,7 @@ def fair_page(study: dict[str, Any]) -> str:
     panels = [_panel(k, name, cells) for k, name in enumerate(dict.fromkeys(cell["panel"] for cell in cells))]
     methods = [METHODS[m] for m in dict.fromkeys(c["method"] for c in cells) if m in METHODS]
     errata: list[Erratum] = list(dict.fromkeys(e for m in methods for e in m.errata))
-    return _render(
+    return render(
         "fair.html", plan=study["plan"], panels=panels, methods=methods, errata=_errata(errata), meaning=MEANING
     )
 

@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 from coterie.drivers.references import objective, pooled
 from coterie.errors import InputError
 from coterie.experiment import Experiment, Outsider
+from coterie.problems import Problem
 from coterie.worth.home import at_home, room
-from coterie.worth.measures import LESS, MEASURES, Answers, default_measure, numbered, say, summary
+from coterie.worth.measures import LESS, MEASURES, Answers, default_measure, need_measure, numbered, say, summary
 from coterie.worth.verdict import gain, mean_gain, value
 
-__all__ = ["JUDGED", "UNKNOWN", "Judged", "References", "judge", "references"]
+__all__ = ["JUDGED", "UNKNOWN", "Judged", "References", "judge", "own_worth", "references"]
 
+Pair = tuple[NDArray, NDArray]  # features and targets of records
 References = Literal["none", "alone", "pooled", "all"]
 JUDGED = 64  # parties, evenly spaced, whose models are made and scored: a sample says what they are like
 SCORED = 16  # of them, whose models are scored on everybody's test records in every way
@@ -190,12 +192,38 @@ def _outside(
     experiment: Experiment, by: str, other: Outsider, run: NDArray, centre: NDArray | None, clip: float | None
 ) -> dict[str, Any]:  # fmt: skip
     """What the parties' average model is worth to a site that took no part."""
-    problem, test = experiment.network.problem, other.test
-    given = run.mean(axis=1)  # what it would be handed, of every seed
-    home = at_home(problem, other.features, other.targets, given[:1])
-    ask = lambda x, clip=None: say(problem, x, test.features, test.targets, clip)  # noqa: E731
+    test, given = other.test, run.mean(axis=1)  # what it would be handed, of every seed
+    mine = other.features, other.targets
+    return _row(experiment.network.problem, by, other.name, mine, (test.features, test.targets), given, centre, clip)
+
+
+def own_worth(
+    problem: Problem, name: str, records: Pair, test: Pair, point: NDArray, *, measure: str | None = None,
+    clip: float | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """What one party's private model is worth to it, as in result.json, by its own records alone.
+
+    `records` and `test` are features and targets in the problem's coding; all of it is computed at home.
+    """
+    need_measure(problem, measure)
+    by = measure or default_measure(problem, numbered(problem, test[1]))
+    row = _row(problem, by, name, records, test, np.asarray(point, float)[None], None, clip)
+    return {
+        "metric": by, "meaning": MEASURES[by], "better": "less" if by in LESS else "more", "of": 1, "seeds": 1,
+        "parties": [row], "outsiders": [], "splits": 1,
+        "mean": {key: row[key] for key in ("alone", "private", "blend", *UNKNOWN)},
+    }  # fmt: skip
+
+
+def _row(
+    problem: Problem, by: str, name: str, records: Pair, test: Pair, given: NDArray, centre: NDArray | None,
+    clip: float | None,
+) -> dict[str, Any]:  # fmt: skip
+    """A site's own model, the models that it is given (of every seed), and their blend, on its own test records."""
+    home = at_home(problem, *records, given[:1])
+    ask = lambda x, clip=None: say(problem, x, *test, clip)  # noqa: E731
     alone, private = ask(home.alone), [ask(x, clip) for x in given]
-    row: dict[str, Any] = {"name": other.name, "records": len(other.targets), "test_records": len(test.targets)}
+    row: dict[str, Any] = {"name": name, "records": len(records[1]), "test_records": len(test[1])}
     (blend,) = home.blends
     row |= {"alone": value(by, alone), "private": _value(by, private)}
     row["blend"] = value(by, ask(blend, _clip(clip, blend, given[0])))

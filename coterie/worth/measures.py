@@ -22,7 +22,18 @@ from coterie.problems import Linear, Problem
 from coterie.problems.clipped import unclipped
 from coterie.problems.labels import NOTHING, NUMBERS, SIGNS
 
-__all__ = ["MEASURES", "Answers", "auc_parts", "default_measure", "need_measure", "numbered", "parts", "say", "summary"]
+__all__ = [
+    "MEASURES",
+    "Answers",
+    "auc_parts",
+    "chances",
+    "default_measure",
+    "need_measure",
+    "numbered",
+    "parts",
+    "say",
+    "summary",
+]
 
 MEASURES = {
     "accuracy": "share of classes that are right",
@@ -85,12 +96,12 @@ def say(
     shown = None if evidence is None else np.asarray(evidence, float)
     return Answers(
         numbered(problem, targets), numbered(problem, predicted), np.asarray(losses, float), shown,
-        _chances(problem, shown, features, clip), problem.labels.classes, float(score),
+        chances(problem, shown, features, clip), problem.labels.classes, float(score),
     )  # fmt: skip
 
 
-def _chances(problem: Problem, evidence: NDArray | None, features: NDArray, clip: float | None) -> NDArray | None:
-    """Softmax of the evidence, corrected for a clip where the length of a record's gradient is known."""
+def chances(problem: Problem, evidence: NDArray | None, features: NDArray, clip: float | None) -> NDArray | None:
+    """Of each class: softmax of the evidence, corrected for a clip where the length of a record's gradient is known."""
     if evidence is None or not problem.likely:
         return None
     from scipy.special import softmax

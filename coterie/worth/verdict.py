@@ -147,9 +147,12 @@ def sentence(worth: dict[str, Any], epsilon: str) -> str:
     judged = [row for row in rows if row["verdict"] is not None]
     few = "too few test records" + (" of each class" if measure == "auc" else "")
     if not judged or mean["verdict"] is None:
-        return f"Cannot tell whether joining pays at {epsilon}: {few} at {'every party' if not judged else 'hand'}."
+        at = "hand" if judged or len(rows) == 1 else "every party"
+        return f"Cannot tell whether joining pays at {epsilon}: {few} at {at}."
     count, parties = len(judged), worth["of"]
     over = "mean of the parties" if count == parties else f"mean of {count} of {parties} parties"
+    if parties == 1:  # one that judges for itself
+        over = rows[0]["name"]
     everyone = "all of them" if count == parties else f"all {count} that were judged"
     who = lambda names: everyone if len(names) == count > 1 else _names(names, parties)  # noqa: E731
     of = {v: [row["name"] for row in judged if row["verdict"] == v] for v in ("gains", "loses", "cannot tell")}
@@ -177,6 +180,8 @@ def sentence(worth: dict[str, Any], epsilon: str) -> str:
         tail.append(some if nobody else f"of {who(of['cannot tell'])} these records cannot tell")
     if unknown := [row["name"] for row in rows if row["verdict"] is None]:
         tail.append(f"{_names(unknown, parties)} {'has' if len(unknown) == 1 else 'have'} {few} to be judged")
+    if parties == 1:
+        return head
     said = "; ".join(tail)
     outside = [
         f" {row['name']}, which took no part, has {few} to be judged."

@@ -1,0 +1,295 @@
+"""The report of a deployed run, at one party: what was agreed, spent and sent, who made trouble, and what it was worth.
+
+Made from the party's own state folder. All on the page but the worth is public among the parties, or comes from clocks
+and connections; the worth is computed from the party's own records without noise, if they are given, and the page then
+says that it is for its owner alone. What the log says of records is never repeated.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from coterie.errors import InputError
+from coterie.graphs import Graph
+from coterie.report import charts
+from coterie.report.charts import Series
+from coterie.report.html import errata_of, render
+
+if TYPE_CHECKING:
+    from coterie.deploy.agreement import Agreement
+    from coterie.deploy.data import Records
+    from coterie.deploy.terms import Terms
+
+__all__ = ["is_state", "party_page", "write_party_page"]
+
+SHOWN = 30  # troubles
+DRAWN = 300  # parties beyond which the graph is told, not drawn
+
+
+def is_state(folder: Path) -> bool:
+    """Whether this is the folder of a deployed party."""
+    return (folder / "ledger.db").is_file()
+
+
+def write_party_page(state: Path, place: Path, data: Path | None = None, test: Path | None = None) -> None:
+    """Write the page of a state folder, readable by its owner alone; `data` and `test` are files as an agent takes."""
+    from coterie.deploy.agreement import AGREEMENT, unverified
+    from coterie.deploy.data import read_records
+    from coterie.deploy.files import write_bytes
+
+    if data is not None and test is None:
+        raise InputError(f"--data {data} is compared on test records: give --test too, or neither")
+    mine = held = None
+    if test is not None:
+        plan = unverified(state / AGREEMENT).plan
+        mine, held = (None if path is None else read_records(plan, path) for path in (data, test))
+    write_bytes(place, party_page(state, mine, held).encode(), private=True)
+
+
+def party_page(state: Path, records: Records | None = None, test: Records | None = None) -> str:
+    """The page of a party's state folder; its worth too, if its records and test records are given.
+
+    Not for the process that runs the party: reading a ledger there would drop its locks.
+    """
+    from coterie.deploy.agreement import AGREEMENT, unverified
+    from coterie.deploy.reading import look
+    from coterie.deploy.succession import in_all
+    from coterie.deploy.terms import Terms
+    from coterie.deploy.wording import columns, settings
+
+    if not is_state(state):
+        raise InputError(f"{state} holds no ledger.db: give the --state folder of a party")
+    book, running = look(state / "ledger.db")
+    if not (state / AGREEMENT).is_file():
+        raise InputError(f"{state} holds no {AGREEMENT}: start its agent once more, which puts it there")
+    agreement = unverified(state / AGREEMENT)
+    if agreement.plan_hash != book.meta.plan_hash:
+        raise InputError(f"{state / AGREEMENT} is not the agreement of the ledger beside it")
+    me, terms = book.meta.agent, Terms.of(agreement.plan)
+    node, run = agreement.index(me), book.run
+    titles = agreement.titles
+    history = _History.of(_lines(state / "log.jsonl"), agreement, me)
+    certificate = _certificate(state, agreement, me)
+    done = (state / "model.npz").is_file() and history.model
+    spent, budget = run.used, book.meta.budget
+    epsilon = f"ε = {spent:.3g}"
+    worth = None if test is None else _worth(state, terms, titles[node], node, records, test, epsilon)
+    head, rows = columns(agreement)
+    priced = terms.priced
+    return render(
+        "party.html", agreement=agreement, plan=agreement.plan, me=me, title=titles[node], titles=titles,
+        now=f"{dt.datetime.now(dt.UTC):%Y-%m-%d %H:%M} UTC", running=running, done=done, stopped=book.stopped,
+        rounds=terms.rounds, sent=len(book.rows), bytes_sent=sum(row.frame_bytes for row in book.rows),
+        spent=spent, budget=budget, left=_left(spent, budget.epsilon), share=_share(spent, budget.epsilon),
+        odds=_odds(spent, budget.delta), planned=_odds(budget.epsilon, budget.delta), claims=priced.claims,
+        earlier=book.earlier, total=in_all([*book.earlier, run]) if book.earlier else None,
+        head=head, rows=rows, settings=settings(agreement), opened=_opened(agreement, terms, me),
+        neighbours=[titles[agreement.index(n)] for n in agreement.neighbours(me)], history=history,
+        pace=_pace(history), evidence=_evidence(state), certificate=certificate, worth=worth,
+        kinds=["alone", "private", "blend"], picture=_picture(agreement, terms),
+        summary=priced.algorithm.summary, reference=priced.algorithm.reference.rstrip("."),
+        **errata_of(priced.algorithm.errata),
+    )  # fmt: skip
+
+
+def _left(spent: float, budget: float) -> float:
+    left = budget - spent
+    return left if left > 1e-6 * budget else 0.0  # what calibration could not place is no budget
+
+
+def _share(spent: float, budget: float) -> float:
+    return round(100 * min(spent / budget, 1.0), 1)
+
+
+def _odds(epsilon: float, delta: float) -> float:
+    """How often, in percent, the best guess between two records is right at most: (e^ε + δ)/(e^ε + 1)."""
+    return 100 * (1 - (1 - delta) / (math.exp(min(epsilon, 700.0)) + 1))
+
+
+def _opened(agreement: Agreement, terms: Terms, me: str) -> list[str]:
+    """What is opened to whom, in sentences."""
+    from coterie.explain import message_size, of_sums
+
+    numbers, _ = message_size(terms.network, terms.priced)
+    if terms.sum is not None:
+        return of_sums(terms.sum, numbers, terms.rounds)
+    around = [agreement.titles[agreement.index(n)] for n in agreement.neighbours(me)]
+    return [
+        f"In each of {terms.rounds} rounds one message of {numbers} numbers goes to {_listed(around)}, who may "
+        "pass it on, and to nobody else. The numbers are this party's step of the model with noise already on them.",
+        "Nothing else is opened: no record, no count, no statistic, no score.",
+    ]
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+# ---- the log ---------------------------------------------------------------------------------------------------------
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The log's lines; one that was cut short is left out."""
+    try:
+        text = path.read_text("utf-8", errors="replace")
+    except OSError:
+        return
+    for line in text.splitlines():
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(found, dict) and "event" in found:
+            yield found
+
+
+class _History:
+    """What the log says of this agreement's run: times, starts and ends, whom it waited for and turned down."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[int, float] = {}
+        self.began = self.ended = ""
+        self.starts, self.model = 0, False
+        self.late: Counter[str] = Counter()  # rounds that went on without a neighbour
+        self.refusals: Counter[str] = Counter()
+        self.troubles: dict[tuple[str, str], dict[str, Any]] = {}
+        self.ends: list[dict[str, Any]] = []
+
+    @classmethod
+    def of(cls, lines: Iterable[dict[str, Any]], agreement: Agreement, me: str) -> _History:
+        found, ours, refused = cls(), True, Counter[str]()
+        others = {p.name for p in agreement.parties if p.name != me}
+        for line in lines:
+            match line["event"]:
+                case "agreement":
+                    ours = line.get("plan_hash") == agreement.plan_hash.hex()
+                    if ours and not found.starts:
+                        found = cls()  # what an older version wrote before this run was another one's
+                    found.refusals += refused
+                    refused = Counter()
+                    found.starts += ours
+                case _ if not ours:
+                    continue
+                case "sent" | "opened" if isinstance(line.get("seconds"), int | float):
+                    found.seconds[int(line["round"])] = float(line["seconds"])
+                    found.late.update(n for n in line.get("missing", ()) if n in others)
+                case "late":
+                    found.late.update(n for n in line["parties"] if n in others)
+                case "refusals":
+                    refused = Counter(_counted(line["counts"]))  # all of this start, each time
+                case "model":
+                    found.model = True
+                case "trouble" if line.get("about") in others and line.get("of") != "records":
+                    found._trouble(line)
+                case "end":
+                    found.ends.append(line)
+            if ours:
+                found.began = found.began or str(line.get("time", ""))
+                found.ended = str(line.get("time", ""))
+        found.refusals += refused
+        return found
+
+    def _trouble(self, line: dict[str, Any]) -> None:
+        known = self.troubles.setdefault((line["about"], line["text"]), {**line, "count": 0})
+        known["count"] += 1 + int(line.get("held_back", 0))
+        known["last"] = line["time"]
+
+    @property
+    def worst(self) -> list[dict[str, Any]]:
+        """The troubles that came most often."""
+        return sorted(self.troubles.values(), key=lambda t: -t["count"])[:SHOWN]
+
+
+def _counted(texts: Iterable[str]) -> dict[str, int]:
+    """Refusals as the log tells them, `who: why (how often)`."""
+    found = {}
+    for text in texts:
+        words, _, count = text.rpartition(" (")
+        if count[:-1].isdigit():
+            found[words] = int(count[:-1])
+    return found
+
+
+def _pace(history: _History) -> dict[str, Any] | None:
+    """How long rounds took, with a picture."""
+    if not history.seconds:
+        return None
+    rounds, times = zip(*sorted(history.seconds.items()), strict=True)
+    series = Series("seconds", "run", rounds, times)
+    return {
+        "median": statistics.median(times),
+        "longest": max(times),
+        "at": rounds[times.index(max(times))],
+        "chart": charts.line_chart("pace", "Seconds from one message to the next", "round", "seconds", [series], []),
+    }
+
+
+def _evidence(state: Path) -> list[dict[str, Any]]:
+    """What is kept against parties that broke the rules."""
+    found = []
+    for path in sorted((state / "evidence").glob("*.json")):
+        try:
+            found.append({**json.loads(path.read_text("utf-8")), "file": path.name})
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def _certificate(state: Path, agreement: Agreement, me: str) -> dict[str, Any] | None:
+    """What this party's certificate says, and whether it holds, recomputed here and now."""
+    from coterie.report.verification import Refuted, parse, verify
+
+    path = state / "certificate.json"
+    if not path.is_file():
+        return None
+    key = agreement.party(me).frame_key
+    try:
+        content = parse(path.read_text("utf-8"))
+        checked = verify(content, key=bytes.fromhex(key), folder=state)
+    except (InputError, Refuted, OSError, UnicodeDecodeError) as error:
+        return {"holds": False, "reason": str(error), "key": key, "warnings": (), "content": None}
+    return {"holds": True, "reason": "", "key": key, "warnings": checked.warnings, "content": content}
+
+
+def _picture(agreement: Agreement, terms: Terms) -> dict[str, Any] | None:
+    if len(agreement.parties) > DRAWN:
+        return None
+    graph = Graph(len(agreement.parties), np.array(agreement.edges), agreement.plan.graph.kind)
+    return charts.network(graph, agreement.titles, terms.network.sizes.tolist())
+
+
+# ---- worth -----------------------------------------------------------------------------------------------------------
+
+
+def _worth(
+    state: Path, terms: Terms, title: str, node: int, records: Records | None, test: Records, epsilon: str
+) -> dict[str, Any]:  # fmt: skip
+    """What the model is worth to this party, on its own test records; the private model is the one in the folder."""
+    from coterie.worth.judge import own_worth
+    from coterie.worth.verdict import sentence
+
+    if records is None:
+        raise InputError("test records alone say nothing of staying alone: give this party's own records too (--data)")
+    try:
+        with np.load(state / "model.npz", allow_pickle=False) as stored:
+            point = np.asarray(stored["point"], float)
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{state} holds no model yet, so nothing can be compared: {error}") from None
+    terms.outline(node).shard(records)  # as many, and as wide, as agreed
+    problem, priced = terms.network.problem, terms.priced
+    width = terms.plan.problem.dim
+    if test.features.shape[1] != width:
+        raise InputError(f"the plan says {width} features, the test records have {test.features.shape[1]}")
+    coded = lambda r: problem.admit(r.features, problem.encode(r.targets, r.classes))  # noqa: E731
+    clip = priced.algorithm.clips(priced.cfg)
+    found = own_worth(problem, title, coded(records), coded(test), point, measure=terms.plan.run.metric, clip=clip)
+    return {**found, "sentence": sentence(found, epsilon)}
