@@ -46,7 +46,8 @@ from coterie.algorithms.base import (
 )
 from coterie.algorithms.batches import axes
 from coterie.errors import InputError
-from coterie.exchange.kinds import broadcast, secret_sum
+from coterie.exchange.choice import Exchange, Quantized
+from coterie.exchange.kinds import broadcast, quantized, secret_sum
 from coterie.plan import REFERENCES, Plan, refuse_ignored
 from coterie.privacy import events, secure
 
@@ -122,8 +123,11 @@ def check_deployable(plan: Plan, rehearsed: bool = False) -> None:
         whole = "an agent, which reads all of its own file"
         refuse_ignored(plan, whole, "data.path", "data.site", "data.test_fraction")
     sums = plan.exchange.sums
-    if type(plan.exchange.chosen("kind")) not in (broadcast.Settings, secret_sum.Settings):  # others are for simulation
-        raise InputError("deployed messages travel as integers already: exchange.kind must be broadcast or secret-sum")
+    if type(plan.exchange.chosen("kind")) not in (broadcast.Settings, quantized.Settings, secret_sum.Settings):
+        raise InputError(
+            f"exchange.kind = {plan.exchange.kind!r} is for simulation: deployed it must be broadcast, quantized or "
+            "secret-sum"
+        )
     bound = BOUND if plan.deploy is None or plan.deploy.bound is None else plan.deploy.bound
     if sums is not None and sums.noise == "local" and plan.deploy is not None and bound > sums.bound:
         raise InputError(  # a number between the two would stop a party in the middle of a run
@@ -257,8 +261,13 @@ def _everywhere(f: Callable[[Any, Place, Any], Any], cfg: Config, places: Place)
         return jax.tree.map(lambda x: np.asarray(x, float), jax.jit(jax.vmap(per_round, (axes(places),)))(places))
 
 
-def grid_steps(algorithm: Algorithm, cfg: Config, places: Place, bound: float | None) -> Steps:
-    """The grid of every party and round; a round without noise keeps the grid of the last one with noise."""
+def grid_steps(
+    algorithm: Algorithm, cfg: Config, places: Place, bound: float | None, exchange: Exchange | None = None
+) -> Steps:
+    """The grid of every party and round; a round without noise keeps the grid of the last one with noise.
+
+    That of the noise, or the coarser one to which an algorithm or the exchange rounds what was noised.
+    """
     laws = {type(law) for law in algorithm.draws(cfg, places).values()}
     scale = noise_scales(algorithm, cfg, places)
     if not np.all(scale[:, 0] > 0):
@@ -266,15 +275,19 @@ def grid_steps(algorithm: Algorithm, cfg: Config, places: Place, bound: float | 
     last = np.maximum.accumulate(np.where(scale > 0, np.arange(places.rounds), 0), axis=1)
     size = np.take_along_axis(scale, last, axis=1) / UNITS[Normal if Normal in laws else LaplaceLaw]
     noised = Steps.of(size, bound, MOST_SOLVED if Inside in laws else MOST_STEPS)
-    if algorithm.lattice is None:
+    if isinstance(exchange, Quantized):
+        few = Steps.few(np.full_like(size, exchange.step), np.full_like(size, exchange.most))
+    elif algorithm.lattice is not None:
+        few = Steps.few(*_everywhere(algorithm.lattice, cfg, places))
+        if np.any(size > few.size):  # its noise belongs to that grid; what an exchange rounds has its noise already
+            raise InputError(
+                f"{algorithm.slug}: messages lie on a grid of step {few.size.min():.3g}, and that of their noise is "
+                f"coarser, {size.max():.3g}: choose a larger step (fewer bits), or less noise"
+            )
+    else:
         return noised
-    step, most = _everywhere(algorithm.lattice, cfg, places)
-    if np.any(size > step):
-        raise InputError(
-            f"{algorithm.slug}: messages lie on a grid of step {step.min():.3g}, and that of their noise is coarser, "
-            f"{size.max():.3g}: choose a larger step (fewer bits), or less noise"
-        )
-    if bound is not None and np.any(step * most > bound):
-        largest = float((step * most).max())
-        raise InputError(f"deploy.bound = {bound:g} is less than the largest number in a message, {largest:g}")
-    return Steps.few(step, most)
+    room, largest = float((noised.size * (noised.limit + 1)).min()), float((few.size * few.limit).max())
+    if largest > room:
+        stated = "what fine noise has room for," if bound is None else "deploy.bound ="
+        raise InputError(f"{stated} {bound or room:g} is less than the largest number in a message, {largest:g}")
+    return few

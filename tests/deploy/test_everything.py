@@ -12,10 +12,12 @@ import pytest
 from coterie.algorithms.base import all_algorithms, find
 from coterie.algorithms.laws import Grid
 from coterie.deploy.noise import SystemSource
-from coterie.deploy.party import Party, Records, Terms
+from coterie.deploy.party import Party, Records, Terms, wire_of
 from coterie.deploy.trial import deployed_plan, shards_of
 from coterie.drivers.layout import make_layout
 from coterie.drivers.simulate import Run, simulate
+from coterie.errors import InputError
+from coterie.exchange.kinds import quantized
 from coterie.experiment import Experiment, prepare
 from coterie.plan import Plan, read_plan
 from coterie.problems import SolverSettings
@@ -35,6 +37,16 @@ VARIANTS = [
     ("dp-admm", ("graph.kind=star", "algorithm.variant=star")),
     ("qdpsgd1", ("algorithm.bits=3", "algorithm.scheme=poisson", "algorithm.range=0.5")),
     ("pvp", ("algorithm.centre=own",)),
+]
+COARSE = ("exchange.kind=quantized", "exchange.bits=6", "exchange.bound=4")
+NEAREST = (*COARSE, "exchange.rounding=nearest")
+ROUNDED = [
+    ("dp-dsgd", COARSE),
+    ("dp-dsgd", NEAREST),
+    ("pr-admm", COARSE),
+    ("ipp-admm", (*COARSE, *SPECIAL["ipp-admm"])),
+    ("ldp-dgd", NEAREST),
+    ("priv-rcd", ("exchange.kind=quantized", "exchange.bits=32")),
 ]
 
 
@@ -81,22 +93,70 @@ def _columns(drawn: list[list[dict[str, Any]]]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("slug", "settings"), VARIANTS, ids=[f"{s}-{len(v)}" for s, v in VARIANTS])
-def test_deployed_integers_are_those_of_the_simulation(slug: str, settings: tuple[str, ...]) -> None:
-    plan, experiment = planned(slug, settings)
-    terms = Terms.of(plan)
-    said, sent, drawn, answers = run_parties(terms, shards_of(experiment))
+def replayed(terms: Terms, experiment: Experiment, drawn: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """(round, party, number) integers of a simulation with these draws, and its answers."""
     fixed = partial(make_layout, how=SolverSettings(fixed=True))  # as deployed: its work says nothing of records
     layout = experiment.layout(terms.rounds, terms.priced.shape, fixed)
     bare = replace(layout.arrays.place, factor=False)
     layout = replace(layout, arrays=replace(layout.arrays, place=bare))
     run = Run(0, terms.priced.cfg, terms.priced.noise)
     told = simulate(
-        terms.priced.algorithm, layout, [run], rounds=terms.rounds, replay=drawn, record=True, every=terms.rounds
-    )
-    fields = find(slug).travels or tuple(vars(told.messages))
-    values = np.concatenate([np.asarray(getattr(told.messages, f))[0].reshape(*sent.shape, -1) for f in fields], axis=2)
-    expected = np.rint(values / terms.steps.size.T[:, :, None])
-    off = np.abs(np.where(sent[:, :, None], said - expected, 0))
-    assert off.max() == 0
-    assert np.allclose(answers, told.points[0], rtol=1e-9, atol=1e-12)
+        terms.priced.algorithm, layout, [run], rounds=terms.rounds, replay=drawn, record=True, every=terms.rounds,
+        exchange=terms.exchange,
+    )  # fmt: skip
+    fields = terms.priced.algorithm.travels or tuple(vars(told.messages))
+    parts = [np.asarray(getattr(told.messages, f))[0] for f in fields]
+    values = np.concatenate([part.reshape(*part.shape[:2], -1) for part in parts], axis=2)
+    return np.rint(values / terms.steps.size.T[:, :, None]), told.points[0]
+
+
+def is_replayed(terms: Terms, experiment: Experiment) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    """Hold what the parties send to a simulation with the same draws; what they sent, whether, and the draws."""
+    said, sent, drawn, answers = run_parties(terms, shards_of(experiment))
+    expected, points = replayed(terms, experiment, drawn)
+    assert np.abs(np.where(sent[:, :, None], said - expected, 0)).max() == 0
+    assert np.allclose(answers, points, rtol=1e-9, atol=1e-12)
+    return said, sent, drawn
+
+
+@pytest.mark.parametrize(("slug", "settings"), VARIANTS, ids=[f"{s}-{len(v)}" for s, v in VARIANTS])
+def test_deployed_integers_are_those_of_the_simulation(slug: str, settings: tuple[str, ...]) -> None:
+    plan, experiment = planned(slug, settings)
+    is_replayed(Terms.of(plan), experiment)
+
+
+@pytest.mark.parametrize(("slug", "settings"), ROUNDED, ids=[f"{s}-{len(v)}" for s, v in ROUNDED])
+def test_messages_of_few_bits_are_those_of_the_simulation(slug: str, settings: tuple[str, ...]) -> None:
+    """Noised, then rounded by the exchange's rule: few bits travel, at the price of the noise alone."""
+    plan, experiment = planned(slug, settings)
+    terms, whole = Terms.of(plan), Terms.of(planned(slug, tuple(s for s in settings if "exchange" not in s))[0])
+    chosen = plan.exchange.chosen("kind")
+    assert isinstance(chosen, quantized.Settings)
+    bits = chosen.bits
+    said, sent, drawn = is_replayed(terms, experiment)
+    wire = wire_of(terms, said.shape[2])
+    assert wire.bytes == -(-said.shape[2] * bits // 8) <= wire_of(whole, said.shape[2]).bytes
+    assert (said.min() >= -(2 ** (bits - 1)), said.max() < 2 ** (bits - 1)) == (True, True)
+    assert sent.any()
+    assert said.any()
+    assert terms.charges(1) == whole.charges(1)  # post-processing
+    dither = {n: np.array(u)[::-1] for n, u in drawn.items() if n.startswith("rounding")}
+    assert bool(dither) == (chosen.rounding == "stochastic")
+    if dither:  # broken twin: the same noise, rounded by other coins
+        other, _ = replayed(terms, experiment, {**drawn, **dither})
+        assert (np.where(sent[:, :, None], said - other, 0) != 0).any()
+
+
+@pytest.mark.parametrize(
+    ("slug", "settings", "reason"),
+    [
+        ("qdpsgd1", COARSE, "encodes its messages itself"),
+        ("dp-dsgd", (*COARSE, "exchange.bound=2000000"), "room for"),
+        ("dp-dsgd", ("exchange.kind=secret-sum", "exchange.rounding=nearest"), "exchange.rounding belongs to"),
+    ],
+    ids=["own bits", "no room", "sums"],
+)
+def test_what_cannot_be_rounded_is_refused_in_one_line(slug: str, settings: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(InputError, match=reason) as refused:
+        Terms.of(planned(slug, settings)[0])
+    assert "\n" not in str(refused.value)
