@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from coterie.algorithms._sampling import DeadlineGaussian
+from coterie.algorithms._sampling import DeadlineGaussian, Pace
 from coterie.algorithms.base import (
     Algorithm,
     Config,
@@ -99,6 +99,8 @@ def _draw(law: Law) -> Any:
             return Grid(secure.DiscreteLaplaceTable(secure.GRID_LAPLACE_SCALE).sample(law.shape), LAPLACE_UNIT)
         case Uniform():
             return secure.uniform(law.shape)
+        case Pace():  # all of the work; of a machine with a deadline its clock says how much (`Party.speak`)
+            return np.ones(law.shape)
         case _:
             raise InputError(f"noise of law {law.name!r} has no exact form on a grid")
 
@@ -133,6 +135,11 @@ def check_deployable(plan: Plan, rehearsed: bool = False) -> None:
         raise InputError(  # a number between the two would stop a party in the middle of a run
             f"deploy.bound = {bound:g} exceeds what a secret sum can hold, exchange.bound = {sums.bound:g}"
         )
+    if plan.deploy is not None and plan.deploy.work is not None and not _paced(algorithm, cfg):
+        raise InputError(
+            f"deploy.work = {plan.deploy.work:g} is for batches that go by the clock (algorithm.scheme = 'clock', as "
+            f"qdpsgd1 has), which {slug} does not draw here: leave it out"
+        )
     if reason := refusal(algorithm, cfg):
         raise InputError(f"{slug} cannot be deployed: {reason}")
 
@@ -145,6 +152,11 @@ def refusal(algorithm: Algorithm, cfg: Config) -> str | None:
     if any(isinstance(law, L2LaplaceLaw) for law in algorithm.draws(cfg, _somewhere()).values()):
         return "noise of density exp(-|x|) has no exact form on a grid: use noise = 'gaussian', with privacy.delta > 0"
     return None
+
+
+def _paced(algorithm: Algorithm, cfg: Config) -> bool:
+    """Whether a party's clock decides how much of a batch it works off."""
+    return any(isinstance(law, Pace) for law in algorithm.draws(cfg, _somewhere()).values())
 
 
 def _somewhere() -> Place:

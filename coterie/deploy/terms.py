@@ -102,6 +102,11 @@ class Terms:
         """What the parties of its secret sums agree on, if only the sum of all messages is opened."""
         return self.priced.terms
 
+    @property
+    def work(self) -> float | None:
+        """Seconds for a party's share of a round's work, if its clock decides on that."""
+        return None if self.plan.deploy is None else self.plan.deploy.work
+
     def charges(self, node: int) -> list[list[Event]]:
         """What every round will cost a party: its message, or with shared noise the sum that it is in."""
         if self.sum is not None and self.sum.shared:

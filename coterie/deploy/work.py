@@ -19,6 +19,7 @@ from jax.experimental import serialize_executable
 from jax.tree_util import PyTreeDef
 from jaxtyping import Array, Float, Int
 
+from coterie.algorithms._sampling import PIECES, Pace
 from coterie.algorithms.base import Algorithm, Config, Law, Place
 from coterie.algorithms.inbox import Inbox
 from coterie.algorithms.laws import Grid
@@ -276,6 +277,7 @@ class Turns:
         first: the carry before the first round.
         turn, answer: `Work.turn` and `Work.answer`.
         sharing: what is fixed of its sums, if only they are opened.
+        work: seconds for its share of a round's work, where its clock decides on that.
     """
 
     node: int
@@ -292,6 +294,7 @@ class Turns:
     turn: partial[Said] | _Program
     answer: partial[Array] | _Program
     sharing: Sharing | None = None
+    work: float | None = None
 
     @classmethod
     def of(cls, terms: Terms, node: int) -> Turns:
@@ -306,7 +309,17 @@ class Turns:
             laws={**terms.draws(node), **work.on_the_way()}, late=terms.priced.algorithm.late,
             outline=terms.outline(node), first=first,
             turn=partial(turn, known), answer=partial(answer, known), sharing=terms.sharing(node),
+            work=terms.work,
         )  # fmt: skip
+
+    def nothing(self) -> tuple[Any, ...]:
+        """What a turn takes, without records or chance: all zeros, for the least share of the work."""
+        draw = {
+            **_example(self.laws, False),
+            **{n: np.array(1 / PIECES) for n, law in self.laws.items() if isinstance(law, Pace)},
+        }
+        blank = (self.outline.blank(), np.array(0), self.first, draw)
+        return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x, blank)
 
     def compiled(self) -> Turns:
         """The same, compiled for draws as `SystemSource` makes them: these turns can go to another process."""
