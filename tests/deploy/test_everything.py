@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie.algorithms.base import all_algorithms, find
+from coterie.algorithms._sampling import PIECES, Pace
+from coterie.algorithms.base import Law, all_algorithms, find
 from coterie.algorithms.laws import Grid
 from coterie.deploy.noise import SystemSource
 from coterie.deploy.party import Party, Records, Terms, wire_of
@@ -37,6 +39,8 @@ VARIANTS = [
     ("dp-admm", ("graph.kind=star", "algorithm.variant=star")),
     ("qdpsgd1", ("algorithm.bits=3", "algorithm.scheme=poisson", "algorithm.range=0.5")),
     ("pvp", ("algorithm.centre=own",)),
+    ("qdpsgd1", ("algorithm.bits=10", "algorithm.scheme=clock")),
+    ("qdpsgd2", ("algorithm.scheme=clock", "algorithm.batch=50")),
 ]
 COARSE = ("exchange.kind=quantized", "exchange.bits=6", "exchange.bound=4")
 NEAREST = (*COARSE, "exchange.rounding=nearest")
@@ -59,9 +63,17 @@ def planned(slug: str, settings: tuple[str, ...] = (), rounds: int = ROUNDS) -> 
     return deployed_plan(plan, experiment), experiment
 
 
+class AnySpeed(SystemSource):
+    """As deployed, on machines that get more or less of a batch done in time."""
+
+    def draw(self, round: int, laws: Mapping[str, Law]) -> dict[str, Any]:
+        pace = np.array(np.random.default_rng(round).integers(1, PIECES + 1) / PIECES)
+        return super().draw(round, laws) | {name: pace for name, law in laws.items() if isinstance(law, Pace)}
+
+
 def run_parties(terms: Terms, shards: list[Records]) -> tuple[np.ndarray, np.ndarray, dict[str, Any], np.ndarray]:
     """(round, party, number) integers as they travel, whether each was sent, everybody's draws, and the answers."""
-    source, parties = SystemSource(), [Party.of(terms, node, records) for node, records in enumerate(shards)]
+    source, parties = AnySpeed(), [Party.of(terms, node, records) for node, records in enumerate(shards)]
     carries, said, sent, drawn = [p.begin() for p in parties], [], [], []
     for t in range(terms.rounds):
         drawn.append([source.draw(t, p.turns.laws) for p in parties])
