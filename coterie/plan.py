@@ -288,6 +288,11 @@ class DeployPlan(Settings):
     )
     deadline: Positive = Field(60.0, description="seconds a round waits for a neighbour that the algorithm can miss")
     patience: Positive = Field(3600.0, description="seconds without a needed message after which the party gives up")
+    work: Positive | None = Field(
+        None,
+        description='seconds for a round\'s batch where it goes by the clock (`scheme = "clock"`): a slow machine '
+        "works off less of it; None: all of it",
+    )
     tick: float = Field(0.0, ge=0, description="seconds between sends: hides how long a computation took; 0: at once")
     follows: list[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] | None = Field(
         None, min_length=1, description="hashes of the agreements that this one amends, the latest last (`plan amend`)"

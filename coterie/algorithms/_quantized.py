@@ -8,14 +8,16 @@ with z_j what neighbour j sent on a grid and g_i a batch gradient, noised or not
 All but `qdpsgd2` keep x_i exact and send z_i = Q(x_i), stochastic rounding to s bits: `State` to `duration` below are
 theirs.
 
-Three ways to draw the batch (`scheme`): "deadline", as many records of a fresh permutation as the machine processes in
-B/50 virtual seconds; "fixed", B of them however long it takes; "poisson", every record with probability B/n
-(accounted under add/remove; all gradients are divided by B). Without replacement one record moves the batch mean by
-2K/b, under add/remove by K/B. The noise of a round is ν times that, with one ν for all rounds, so a round with a small
-batch costs no more than one with a large batch and a round without a batch (b = 0) adds no noise and costs nothing.
+Four ways to draw the batch (`scheme`): "deadline", as many records of a fresh permutation as the machine processes in
+B/50 virtual seconds; "clock", at most B of them, as the machine's own clock allows; "fixed", B of them however long it
+takes; "poisson", every record with probability B/n (accounted under add/remove; all gradients are divided by B).
+Without replacement one record moves the batch mean by 2K/b, under add/remove by K/B. The noise of a round is ν times
+that, with one ν for all rounds, so a round with a small batch costs no more than one with a large batch and a round
+without a batch (b = 0) adds no noise and costs nothing.
 
 Cost before the run: the law of b is public, so `DeadlineGaussian` gives an ε fixed in advance. Cost of a message that
-was sent: its batch size is known (it travels with the message), so `SampledGaussian` at the rate b/n.
+was sent: its batch size is known (it travels with the message), so `SampledGaussian` at the rate b/n. By the clock
+every round costs what a batch of B does, before and after: what one ν costs grows with the batch (docs/stragglers.md).
 """
 
 from __future__ import annotations
@@ -25,18 +27,22 @@ import struct
 from typing import Any, Literal
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from coterie.algorithms._sampling import (
     DeadlineGaussian,
+    Pace,
+    batch_by_clock,
     batch_by_deadline,
     deadline,
     deadline_sizes,
     first_of_permutation,
     most_by_deadline,
+    piece_of,
     poisson,
     poisson_cap,
     poisson_overflow,
@@ -59,8 +65,14 @@ class Config(BaseConfig):
     step: Auto = Field(None, ge=0, description="α; None: .3 / rounds^(1/6)")
     averaging: Auto = Field(None, gt=0, le=1, description="h; None: the smaller of 11/√rounds and 1/(2 − spectral gap)")
     batch: int = Field(20, ge=1, description="B: records per round, on average if a deadline decides")
-    scheme: Literal["deadline", "fixed", "poisson"] = Field("deadline", description="how a batch comes about")
+    scheme: Literal["deadline", "clock", "fixed", "poisson"] = Field("deadline", description="how a batch comes about")
     link: float = Field(3.0, ge=0, description="T_c: virtual seconds that a message with 16 bits per number takes")
+
+    @model_validator(mode="after")
+    def _noise_of_its_batch(self) -> Config:
+        if self.scheme == "clock" and getattr(self, "as_printed", False):
+            raise ValueError("as_printed has the same noise whatever the batch: scheme must not be 'clock'")
+        return self
 
 
 class LowBit(Config):
@@ -112,19 +124,25 @@ def own_weight(cfg: Config, place: Place) -> Array:
 
 def batch_draws(cfg: Any, place: Place) -> dict[str, Law]:
     """One coin per record (which records) and one for the machine's speed (how many, or how long)."""
-    return {"coins": Uniform(place.rows), "speed": Uniform()}
+    return {"coins": Uniform(place.rows), "speed": Pace() if cfg.scheme == "clock" else Uniform()}
 
 
 def batch_size(cfg: Any, place: Place, draw: dict) -> Array:
     """b of this round; the expected one, by which sums are divided, if Poisson."""
     if cfg.scheme == "deadline":
         return batch_by_deadline(cfg.batch, draw["speed"], place.count)
+    if cfg.scheme == "clock":
+        return batch_by_clock(cfg.batch, draw["speed"], place.count)
     return jnp.minimum(float(cfg.batch), place.count)
 
 
 def smallest_batch(cfg: Any, place: Place) -> Array:
     """The least b > 0: what the largest sensitivity belongs to."""
-    least = max(1.0, float(deadline_sizes(cfg.batch, np.inf)[0][0])) if cfg.scheme == "deadline" else float(cfg.batch)
+    least = float(cfg.batch)
+    if cfg.scheme == "deadline":
+        least = max(1.0, float(deadline_sizes(cfg.batch, np.inf)[0][0]))
+    elif cfg.scheme == "clock":
+        least = float(piece_of(cfg.batch))
     return jnp.minimum(least, place.count)
 
 
@@ -138,7 +156,22 @@ def batch_sum(
     else:
         width = most_by_deadline(cfg.batch) if cfg.scheme == "deadline" else cfg.batch
         rows, mask = first_of_permutation(draw["coins"], place.count, size, max(width, 1))
+    if cfg.scheme == "clock":
+        return _in_pieces(shard, x, clip, rows, mask, size, piece_of(cfg.batch)), size
     return shard.gradient(x, clip=clip, rows=rows, mask=mask), size
+
+
+def _in_pieces(
+    shard: Shard, x: Float[Array, " d"], clip: Any, rows: Array, mask: Array, size: Array, piece: int
+) -> Float[Array, " d"]:
+    """Σ of gradients, worked off `piece` records at a time: as much work as `size` records take, whatever they are."""
+    rows, mask = (jnp.pad(each, (0, -rows.shape[0] % piece)) for each in (rows, mask))
+
+    def one(k: Array, total: Array) -> Array:
+        own, here = (jax.lax.dynamic_slice_in_dim(each, k * piece, piece) for each in (rows, mask))
+        return total + shard.gradient(x, clip=clip, rows=own, mask=here)
+
+    return jax.lax.fori_loop(0, jnp.ceil(size / piece).astype(int), one, jnp.zeros_like(x))
 
 
 def weight(place: Place, size: Array) -> Array:
@@ -177,7 +210,8 @@ def batch_cost(
         # E b ≤ B, and b ≤ n
         slack = 3 * failure * jnp.minimum(float(cfg.batch), count) / count
         return DeadlineGaussian(nu, count, cfg.batch, discrete=discrete, constant=constant, slack=slack)
-    size = jnp.minimum(float(cfg.batch), count) if message is None else message.size
+    whatever = message is None or cfg.scheme == "clock"
+    size = jnp.minimum(float(cfg.batch), count) if whatever else message.size
     nu = nu * (size / cfg.batch if constant else 1.0)
     times = (size > 0).astype(int)
     return SampledGaussian(nu, size / count, discrete=discrete, slack=3 * failure * size / count, times=times)
@@ -188,7 +222,7 @@ def batch_cost(
 
 def seconds(cfg: Config, draw: dict, bits: Array | float | int) -> Array:
     """Virtual time of a round: until the deadline, or until all B records are done, then the message's T_c bits/16."""
-    work = deadline(cfg.batch) if cfg.scheme == "deadline" else cfg.batch / speed(draw["speed"])
+    work = deadline(cfg.batch) if cfg.scheme in ("deadline", "clock") else cfg.batch / speed(draw["speed"])
     return jnp.asarray(work + cfg.link * bits / BASELINE_BITS)
 
 
@@ -230,6 +264,11 @@ def init(cfg: LowBit, place: Place) -> State:
     return State(place.start, jnp.zeros_like(place.start), jnp.zeros((), place.start.dtype))
 
 
+def greeting(cfg: LowBit, place: Place) -> Message:
+    """Before an agent has spoken: where all of them start."""
+    return Message(place.start, jnp.zeros((), place.start.dtype))
+
+
 def send(cfg: LowBit, state: State, move: Array, size: Array, draw: dict) -> tuple[State, Message]:
     """Round the point to s bits and broadcast it; keep the step to take from the exact one."""
     whole, cut = saturate(dithered(state.x, draw["dither"], resolution(cfg)), cfg.bits)
@@ -237,6 +276,7 @@ def send(cfg: LowBit, state: State, move: Array, size: Array, draw: dict) -> tup
 
 
 TRAVELS = ("z",)  # a batch's size is for its owner's accounts
+LATE = "reuse"  # averaging tolerates an old message of a late neighbour
 
 
 def lattice(cfg: LowBit, place: Place, t: Array) -> tuple[Array, Array]:

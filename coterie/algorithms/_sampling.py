@@ -11,7 +11,11 @@ stay secret; a batch known to the adversary earns no amplification.
 
 Virtual machines process V ~ Unif(10, 90) records per second, anew in every round (Ding dissertation ch. 4). With a
 deadline of B/50 seconds, B records on average, b = min(n, ⌊V B/50⌋) of them are done: a size that is random but whose
-law is public, so an ε can be fixed in advance (`DeadlineGaussian`). Machines whose speed has no known law must fix b.
+law is public, so an ε can be fixed in advance (`DeadlineGaussian`).
+
+Real machines have no known law. Theirs is a batch of at most B: as many of its `PIECES` pieces as the machine will get
+done in time, said by its clock before a record is read (`Pace`). Every round is charged as if it were all B, which
+covers whatever the clock says (docs/stragglers.md).
 """
 
 from __future__ import annotations
@@ -21,19 +25,24 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Key
 
+from coterie.algorithms.laws import Law
 from coterie.privacy import profiles, rdp
 from coterie.privacy.base import static
 from coterie.privacy.events import Event, SampledGaussian
 
 __all__ = [
+    "PIECES",
     "DeadlineGaussian",
+    "Pace",
+    "batch_by_clock",
     "batch_by_deadline",
     "deadline",
     "deadline_sizes",
     "first_of_permutation",
     "most_by_deadline",
+    "piece_of",
     "poisson",
     "poisson_cap",
     "poisson_overflow",
@@ -42,6 +51,7 @@ __all__ = [
 
 Batch = tuple[Int[Array, " width"], Bool[Array, " width"]]
 SLOWEST, FASTEST = 10.0, 90.0  # records per virtual second
+PIECES = 8  # in which a batch by the clock is worked off
 CLASSES = {False: 8, True: 4}  # of batch sizes that Rényi bounds are evaluated for; those of discrete noise are slow
 
 
@@ -103,6 +113,42 @@ def most_by_deadline(batch: int) -> int:
     35
     """
     return int(np.ceil(FASTEST * deadline(batch))) - 1
+
+
+class Pace(Law):
+    """The share of its work that a machine will get done in time: 1/8, 2/8 … 1, known before the work begins.
+
+    Simulated: that of a virtual machine, with time for what one of average speed does. A deployed party reads it off
+    its clock (`coterie.deploy.party`); one that has no deadline gets all of its work done.
+    """
+
+    name = "pace"
+    USUAL: ClassVar = (SLOWEST + FASTEST) / 2
+
+    def sample(self, key: Key[Array, ""], dtype: Any) -> Array:
+        share = speed(jax.random.uniform(key, self.shape, dtype)) / self.USUAL
+        return jnp.clip(jnp.floor(PIECES * share), 1, PIECES) / PIECES
+
+    def log_density(self, value: Array) -> Float[Array, ""]:
+        edges = [SLOWEST, *(self.USUAL * k / PIECES for k in range(2, PIECES + 1)), FASTEST]
+        chance = np.diff(edges) / (FASTEST - SLOWEST)
+        k = jnp.round(PIECES * value).astype(int)
+        known = (k >= 1) & (k <= PIECES)
+        return jnp.sum(jnp.where(known, jnp.log(jnp.asarray(chance)[jnp.clip(k, 1, PIECES) - 1]), -jnp.inf))
+
+
+def piece_of(batch: int) -> int:
+    """Records in a piece of a batch by the clock; the last piece may have fewer."""
+    return -(-batch // PIECES)
+
+
+def batch_by_clock(batch: int, pace: Array, count: Array | float) -> Array:
+    """Records in the pieces that a machine of this pace gets done: at most `batch`, and at most `count`.
+
+    >>> [int(batch_by_clock(20, jnp.array(k / 8), 1000)) for k in (1, 2, 6, 7, 8)]
+    [3, 6, 18, 20, 20]
+    """
+    return jnp.minimum(jnp.minimum(piece_of(batch) * jnp.round(PIECES * pace), float(batch)), count)
 
 
 def deadline_sizes(batch: int, count: float) -> tuple[np.ndarray, np.ndarray]:

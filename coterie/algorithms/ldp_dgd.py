@@ -34,12 +34,13 @@ from coterie.algorithms.base import Erratum, Inbox, Place, add
 from coterie.problems import Shard
 
 __all__ = [
-    "ERRATA", "EXAMPLE", "GRAPHS", "REFERENCE", "Config", "Message", "State", "absorb", "claim", "cost", "draws",
-    "emit", "estimate", "furthest", "init", "mixture", "needs", "scale", "sensitivity", "step_size", "tune", "width",
-    "wire",
+    "ERRATA", "EXAMPLE", "GRAPHS", "LATE", "REFERENCE", "Config", "Message", "State", "absorb", "claim", "cost",
+    "draws", "emit", "estimate", "furthest", "greeting", "init", "mixture", "needs", "scale", "sensitivity",
+    "step_size", "tune", "width", "wire",
 ]  # fmt: skip
 
 REFERENCE = "Xiao, Ye, Devadas, Local differential privacy in decentralized optimization, Alg. 2"
+LATE = "reuse"  # what neighbours sent is only compared and averaged: an old message will do
 GRAPHS = ("complete",)
 EXAMPLE = Config(step=4.0, average=False)
 ERRATA = (
@@ -72,6 +73,11 @@ class Message(eqx.Module):
 def init(cfg: Config, place: Place) -> State:
     """All agents start at the same public point."""
     return State(place.start, place.start, jnp.zeros_like(place.start), place.start)
+
+
+def greeting(cfg: Config, place: Place) -> Message:
+    """Before an agent has spoken: where all of them start."""
+    return Message(place.start)
 
 
 def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:

@@ -34,11 +34,12 @@ from coterie.algorithms.base import Erratum, Inbox, Place, add
 from coterie.problems import Shard
 
 __all__ = [
-    "ERRATA", "EXAMPLE", "REFERENCE", "Config", "Message", "State", "absorb", "claim", "cost", "draws", "emit",
-    "estimate", "init", "mixture", "needs", "scale", "sensitivity", "step_size", "tune", "width", "wire",
+    "ERRATA", "EXAMPLE", "LATE", "REFERENCE", "Config", "Message", "State", "absorb", "claim", "cost", "draws", "emit",
+    "estimate", "greeting", "init", "mixture", "needs", "scale", "sensitivity", "step_size", "tune", "width", "wire",
 ]  # fmt: skip
 
 REFERENCE = "Xiao, Ye, Devadas, Local differential privacy in decentralized optimization, Alg. 2*"
+LATE = "reuse"  # what neighbours sent is only compared and averaged: an old message will do
 EXAMPLE = Config(step=4.0, average=False)
 ERRATA = (
     *family.ERRATA,
@@ -71,6 +72,11 @@ class Message(eqx.Module):
 def init(cfg: Config, place: Place) -> State:
     """All agents start at the same public point."""
     return State(place.start, place.start, place.start, place.start)
+
+
+def greeting(cfg: Config, place: Place) -> Message:
+    """Before an agent has spoken: where all of them start."""
+    return Message(place.start)
 
 
 def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:

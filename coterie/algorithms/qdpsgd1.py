@@ -23,6 +23,7 @@ from pydantic import Field
 
 from coterie.algorithms import _quantized as q
 from coterie.algorithms._quantized import (
+    LATE,
     TRAVELS,
     Message,
     State,
@@ -30,6 +31,7 @@ from coterie.algorithms._quantized import (
     bits,
     duration,
     estimate,
+    greeting,
     init,
     lattice,
     pack,
@@ -45,6 +47,7 @@ from coterie.problems import Shard
 __all__ = [
     "ERRATA",
     "EXAMPLE",
+    "LATE",
     "REFERENCE",
     "TRAVELS",
     "Config",
@@ -58,6 +61,7 @@ __all__ = [
     "duration",
     "emit",
     "estimate",
+    "greeting",
     "init",
     "lattice",
     "pack",

@@ -36,6 +36,7 @@ from coterie.privacy.events import DiscreteGaussian, Event
 from coterie.problems import Shard
 
 TRAVELS = ("z",)  # a batch's size is for its owner's accounts
+LATE = "reuse"  # averaging tolerates an old message of a late neighbour
 REFERENCE = "Ding dissertation (2022) ch. 4, Q-DPSGD-2, Alg. 6, Lemma 19, Thm 15; released-state form: ours"
 
 
@@ -113,6 +114,11 @@ def init(cfg: Config, place: Place) -> State:
     """All agents start at the same public point."""
     start = place.start
     return State(start, (1 - place.self_weight) * start, start, jnp.zeros((), start.dtype))
+
+
+def greeting(cfg: Config, place: Place) -> Message:
+    """Before an agent has spoken: where all of them start."""
+    return Message(place.start, jnp.zeros((), place.start.dtype))
 
 
 def draws(cfg: Config, place: Place) -> dict[str, Law]:

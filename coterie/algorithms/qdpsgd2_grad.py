@@ -21,6 +21,7 @@ from pydantic import Field
 
 from coterie.algorithms import _quantized as q
 from coterie.algorithms._quantized import (
+    LATE,
     TRAVELS,
     Message,
     State,
@@ -28,6 +29,7 @@ from coterie.algorithms._quantized import (
     bits,
     duration,
     estimate,
+    greeting,
     init,
     lattice,
     pack,
@@ -41,6 +43,7 @@ from coterie.problems import Shard
 
 __all__ = [
     "EXAMPLE",
+    "LATE",
     "REFERENCE",
     "TRAVELS",
     "Config",
@@ -53,6 +56,7 @@ __all__ = [
     "duration",
     "emit",
     "estimate",
+    "greeting",
     "init",
     "lattice",
     "pack",

@@ -188,6 +188,8 @@ class Agent:
         else:
             self.status.phase = "computing"
         carry, numbers, sent = self.party.speak(t, carry, self.source)
+        if self.party.pace < 1:
+            self.note("slow", round=t, share=float(self.party.pace))
         payload = self.wire.encode(numbers if sent else np.zeros_like(numbers), self.party.node, t)
         kind = MESSAGE if sent else SILENT
         frame = seal(self.keys.frame_key, self.agreement.plan_hash, self.party.node, t, payload, kind)

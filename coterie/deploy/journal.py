@@ -40,6 +40,7 @@ WORDS: dict[str, tuple[int, str]] = {
     "joined": (logging.INFO, "enough of the others are met: goes on with round %(round)d of %(rounds)d"),
     "compiling": (logging.INFO, "compiles its program; an agent keeps none from earlier starts"),
     "sent": (logging.DEBUG, "round %(round)d is sent, %(seconds).3f s after the one before"),
+    "slow": (logging.DEBUG, "round %(round)d: time for %(share).3g of the batch"),
     "late": (logging.WARNING, "round %(round)d goes on without %(parties)s"),
     "left": (logging.WARNING, "leaves, though %(missing)s has not said that it is done"),
     "model": (logging.INFO, "the model is stored; ε spent: %(epsilon).4g"),

@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from coterie.algorithms._sampling import DeadlineGaussian
+from coterie.algorithms._sampling import DeadlineGaussian, Pace
 from coterie.algorithms.base import (
     Algorithm,
     Config,
@@ -46,7 +46,8 @@ from coterie.algorithms.base import (
 )
 from coterie.algorithms.batches import axes
 from coterie.errors import InputError
-from coterie.exchange.kinds import broadcast, secret_sum
+from coterie.exchange.choice import Exchange, Quantized
+from coterie.exchange.kinds import broadcast, quantized, secret_sum
 from coterie.plan import REFERENCES, Plan, refuse_ignored
 from coterie.privacy import events, secure
 
@@ -97,6 +98,8 @@ def _draw(law: Law) -> Any:
             return Grid(secure.DiscreteLaplaceTable(secure.GRID_LAPLACE_SCALE).sample(law.shape), LAPLACE_UNIT)
         case Uniform():
             return secure.uniform(law.shape)
+        case Pace():  # all of the work; of a machine with a deadline its clock says how much (`Party.speak`)
+            return np.ones(law.shape)
         case _:
             raise InputError(f"noise of law {law.name!r} has no exact form on a grid")
 
@@ -121,11 +124,19 @@ def check_deployable(plan: Plan, rehearsed: bool = False) -> None:
         whole = "an agent, which reads all of its own file"
         refuse_ignored(plan, whole, "data.path", "data.site", "data.test_fraction")
     sums = plan.exchange.sums
-    if type(plan.exchange.chosen("kind")) not in (broadcast.Settings, secret_sum.Settings):  # others are for simulation
-        raise InputError("deployed messages travel as integers already: exchange.kind must be broadcast or secret-sum")
+    if type(plan.exchange.chosen("kind")) not in (broadcast.Settings, quantized.Settings, secret_sum.Settings):
+        raise InputError(
+            f"exchange.kind = {plan.exchange.kind!r} is for simulation: deployed it must be broadcast, quantized or "
+            "secret-sum"
+        )
     if sums is not None and sums.noise == "local" and plan.deploy is not None and plan.deploy.bound > sums.bound:
         raise InputError(  # a number between the two would stop a party in the middle of a run
             f"deploy.bound = {plan.deploy.bound:g} exceeds what a secret sum can hold, exchange.bound = {sums.bound:g}"
+        )
+    if plan.deploy is not None and plan.deploy.work is not None and not _paced(algorithm, cfg):
+        raise InputError(
+            f"deploy.work = {plan.deploy.work:g} is for batches that go by the clock (algorithm.scheme = 'clock', as "
+            f"qdpsgd1 has), which {slug} does not draw here: leave it out"
         )
 
 
@@ -142,6 +153,11 @@ def refusal(algorithm: Algorithm, cfg: Config) -> str | None:
     if any(isinstance(law, L2LaplaceLaw) for law in algorithm.draws(cfg, _somewhere()).values()):
         return GAMMA
     return None
+
+
+def _paced(algorithm: Algorithm, cfg: Config) -> bool:
+    """Whether a party's clock decides how much of a batch it works off."""
+    return any(isinstance(law, Pace) for law in algorithm.draws(cfg, _somewhere()).values())
 
 
 def _somewhere() -> Place:
@@ -258,8 +274,13 @@ def _everywhere(f: Callable[[Any, Place, Any], Any], cfg: Config, places: Place)
         return jax.tree.map(lambda x: np.asarray(x, float), jax.jit(jax.vmap(per_round, (axes(places),)))(places))
 
 
-def grid_steps(algorithm: Algorithm, cfg: Config, places: Place, bound: float) -> Steps:
-    """The grid of every party and round; a round without noise keeps the grid of the last one with noise."""
+def grid_steps(
+    algorithm: Algorithm, cfg: Config, places: Place, bound: float, exchange: Exchange | None = None
+) -> Steps:
+    """The grid of every party and round; a round without noise keeps the grid of the last one with noise.
+
+    That of the noise, or the coarser one to which an algorithm or the exchange rounds what was noised.
+    """
     laws = {type(law) for law in algorithm.draws(cfg, places).values()}
     scale = noise_scales(algorithm, cfg, places)
     if not np.all(scale[:, 0] > 0):
@@ -267,16 +288,19 @@ def grid_steps(algorithm: Algorithm, cfg: Config, places: Place, bound: float) -
     last = np.maximum.accumulate(np.where(scale > 0, np.arange(places.rounds), 0), axis=1)
     size = np.take_along_axis(scale, last, axis=1) / UNITS[Normal if Normal in laws else LaplaceLaw]
     noised = Steps.of(size, bound, MOST_SOLVED if Inside in laws else MOST_STEPS)
-    if algorithm.lattice is None:
+    if isinstance(exchange, Quantized):
+        few = Steps.few(np.full_like(size, exchange.step), np.full_like(size, exchange.most))
+    elif algorithm.lattice is not None:
+        few = Steps.few(*_everywhere(algorithm.lattice, cfg, places))
+        dithered = getattr(cfg, "grid", None)  # the grid that a sensitivity with rounding was worked out for
+        if dithered is not None and np.any(size > dithered):
+            raise InputError(
+                f"{algorithm.slug}: its grid has steps of {dithered:.3g}, and that of its noise is coarser, "
+                f"{size.max():.3g}: choose a larger grid, or less noise"
+            )
+    else:
         return noised
-    step, most = _everywhere(algorithm.lattice, cfg, places)
-    dithered = getattr(cfg, "grid", None)  # the grid that a sensitivity with rounding was worked out for
-    if dithered is not None and np.any(size > dithered):
-        raise InputError(
-            f"{algorithm.slug}: its grid has steps of {dithered:.3g}, and that of its noise is coarser, "
-            f"{size.max():.3g}: choose a larger grid, or less noise"
-        )
-    if np.any(step * most > bound):
-        largest = float((step * most).max())
+    largest = float((few.size * few.limit).max())
+    if largest > bound:
         raise InputError(f"deploy.bound = {bound:g} is less than the largest number in a message, {largest:g}")
-    return Steps.few(step, most)
+    return few

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from coterie.algorithms._sampling import PIECES, Pace
 from coterie.deploy.data import Records, read_records, write_records
 from coterie.deploy.frames import Wire
 from coterie.deploy.noise import Source
@@ -26,12 +28,15 @@ class Party:
         node, neighbours, count: as of its turns.
         rounds: of the algorithm.
         charges: what every one of them costs.
+        pace: the share of its work that it got done in the last round.
     """
 
     def __init__(self, turns: Turns, records: Records):
         self.turns, self.shard = turns, turns.outline.shard(records)
         self.node, self.neighbours, self.count = turns.node, turns.neighbours, turns.count
         self.rounds, self.charges = turns.rounds, turns.charges
+        self.pace = np.ones(())
+        self._nothing: tuple[Any, ...] | None = None
 
     @classmethod
     def of(cls, terms: Terms, node: int, records: Records) -> Party:
@@ -50,7 +55,25 @@ class Party:
 
     def speak(self, t: int, carry: Carry, source: Source) -> tuple[Carry, np.ndarray, bool]:
         """The integers of round t, with fresh draws, and whether to send them."""
-        return self.turn(t, carry, source.draw(t, self.turns.laws))
+        draw = source.draw(t, self.turns.laws)
+        if self.turns.work is not None:
+            self.pace = self._measure(self.turns.work)
+            draw |= {name: self.pace for name, law in self.turns.laws.items() if isinstance(law, Pace)}
+        return self.turn(t, carry, draw)
+
+    def _measure(self, seconds: float) -> np.ndarray:
+        """The share of a round's work that is done in so many seconds, at least one piece of it.
+
+        From how long one piece takes now, with nothing in it: no record has a part in it (docs/stragglers.md).
+        """
+        with jax.enable_x64(True):
+            if self._nothing is None:  # and compile
+                self._nothing = jax.device_put(self.turns.nothing())
+                jax.block_until_ready(self.turns.turn(*self._nothing))
+            start = time.perf_counter()
+            jax.block_until_ready(self.turns.turn(*self._nothing))
+            took = time.perf_counter() - start
+        return np.array(min(PIECES, max(1, int(seconds / took))) / PIECES)
 
     def begin(self) -> Carry:
         """Everything before the first round: data-free."""

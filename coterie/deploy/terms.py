@@ -18,6 +18,8 @@ from coterie.deploy.sharing import ATTEMPTS, Sharing, steady
 from coterie.drivers.budget import run_events
 from coterie.errors import InputError
 from coterie.exchange.central import shared_events
+from coterie.exchange.choice import Exchange
+from coterie.exchange.planned import exchange_of
 from coterie.exchange.sums import SumTerms
 from coterie.experiment import Network, Priced, price, public_network
 from coterie.plan import Plan
@@ -35,6 +37,7 @@ class Terms:
     network: Network
     priced: Priced
     steps: Steps
+    exchange: Exchange
 
     @classmethod
     def of(cls, plan: Plan) -> Terms:
@@ -43,12 +46,13 @@ class Terms:
         found = find(plan.algorithm.name)
         priced = price(plan, network, algorithm=found if plan.exchange.central else on_grid(found), fast=True)
         assert plan.deploy is not None
+        exchange = exchange_of(plan, found, network.graph, network.mixing, priced.terms)
         if priced.terms is None or not priced.terms.shared:
-            steps = grid_steps(priced.algorithm, priced.cfg, _bare(priced), plan.deploy.bound)
+            steps = grid_steps(priced.algorithm, priced.cfg, _bare(priced), plan.deploy.bound, exchange)
         else:  # a message has no noise of its own, and lies on the grid of the sum
             code = priced.terms.code
             steps = Steps.of(np.full((len(network.sizes), priced.rounds), 2.0**-code.fraction_bits), code.bound)
-        return cls(plan, network, priced, steps)
+        return cls(plan, network, priced, steps, exchange)
 
     @staticmethod
     def check(plan: Plan) -> Network:
@@ -97,6 +101,11 @@ class Terms:
     def sum(self) -> SumTerms | None:
         """What the parties of its secret sums agree on, if only the sum of all messages is opened."""
         return self.priced.terms
+
+    @property
+    def work(self) -> float | None:
+        """Seconds for a party's share of a round's work, if its clock decides on that."""
+        return None if self.plan.deploy is None else self.plan.deploy.work
 
     def charges(self, node: int) -> list[list[Event]]:
         """What every round will cost a party: its message, or with shared noise the sum that it is in."""

@@ -19,6 +19,7 @@ from jax.experimental import serialize_executable
 from jax.tree_util import PyTreeDef
 from jaxtyping import Array, Float, Int
 
+from coterie.algorithms._sampling import PIECES, Pace
 from coterie.algorithms.base import Algorithm, Config, Law, Place
 from coterie.algorithms.inbox import Inbox
 from coterie.algorithms.laws import Grid
@@ -29,6 +30,7 @@ from coterie.deploy.sharing import Sharing
 from coterie.deploy.terms import Terms
 from coterie.drivers import agent
 from coterie.errors import InputError
+from coterie.exchange.choice import Exchange
 from coterie.exchange.fixed_point import to_steps
 from coterie.privacy.events import Event
 from coterie.problems import HeldShard
@@ -73,6 +75,7 @@ class Work:
 
     Attributes:
         algorithm: whose rounds.
+        exchange: what happens to its messages on the way.
         slots: how many neighbours there are.
         structure: of the algorithm's state and of its memory of each neighbour.
         kind, shapes, goes: structure of a message, shapes of its leaves, and which of them leave.
@@ -80,6 +83,7 @@ class Work:
     """
 
     algorithm: Algorithm
+    exchange: Exchange
     slots: int
     structure: PyTreeDef
     kind: PyTreeDef
@@ -104,7 +108,8 @@ class Work:
                 raise InputError(f"{algorithm.slug} cannot be deployed: its messages are not all numbers on a grid")
             shapes = tuple(leaf.shape for leaf in leaves)
             structure = jax.tree.structure((state, memory))
-            work = cls(algorithm, len(neighbours), structure, kind, shapes, goes, f"int{8 * steps.width}")
+            dtype = f"int{8 * steps.width}"
+            work = cls(algorithm, terms.exchange, len(neighbours), structure, kind, shapes, goes, dtype)
             low, high = network.graph.indptr[node : node + 2]
             numbers = (
                 jax.tree.map(np.float64, cfg), place, neighbours, network.mixing.edge_weights[low:high],
@@ -117,6 +122,11 @@ class Work:
     def count(self) -> int:
         """Numbers of a message."""
         return sum(math.prod(shape) for shape, goes in zip(self.shapes, self.goes, strict=True) if goes)
+
+    def on_the_way(self) -> dict[str, Law]:
+        """The laws of what the exchange draws for a message."""
+        parts = [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in self.shapes]
+        return self.exchange.draws(jax.tree.unflatten(self.kind, parts))
 
     def _flatten(self, message: Any) -> list[Any]:
         """The leaves that leave."""
@@ -163,6 +173,7 @@ class Work:
         """
         before, memory = self._parts(self._listen(known, t, carry))
         state, message, sent = agent.speak(self.algorithm, known.cfg, known.place, t, before, shard, draw)
+        message, _ = self.exchange.send(message, draw)
         values = jnp.concatenate([jnp.ravel(leaf) for leaf in self._flatten(message)])
         return tuple(jax.tree.leaves((state, memory))), self._said(known, values, t), sent
 
@@ -266,6 +277,7 @@ class Turns:
         first: the carry before the first round.
         turn, answer: `Work.turn` and `Work.answer`.
         sharing: what is fixed of its sums, if only they are opened.
+        work: seconds for its share of a round's work, where its clock decides on that.
     """
 
     node: int
@@ -282,6 +294,7 @@ class Turns:
     turn: partial[Said] | _Program
     answer: partial[Array] | _Program
     sharing: Sharing | None = None
+    work: float | None = None
 
     @classmethod
     def of(cls, terms: Terms, node: int) -> Turns:
@@ -293,9 +306,20 @@ class Turns:
         return cls(
             node=node, neighbours=np.asarray(terms.network.graph.neighbours(node)), count=work.count,
             rounds=terms.rounds, agents=terms.priced.places.agents, steps=terms.steps, charges=terms.charges(node),
-            laws=terms.draws(node), late=terms.priced.algorithm.late, outline=terms.outline(node), first=first,
+            laws={**terms.draws(node), **work.on_the_way()}, late=terms.priced.algorithm.late,
+            outline=terms.outline(node), first=first,
             turn=partial(turn, known), answer=partial(answer, known), sharing=terms.sharing(node),
+            work=terms.work,
         )  # fmt: skip
+
+    def nothing(self) -> tuple[Any, ...]:
+        """What a turn takes, without records or chance: all zeros, for the least share of the work."""
+        draw = {
+            **_example(self.laws, False),
+            **{n: np.array(1 / PIECES) for n, law in self.laws.items() if isinstance(law, Pace)},
+        }
+        blank = (self.outline.blank(), np.array(0), self.first, draw)
+        return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x, blank)
 
     def compiled(self) -> Turns:
         """The same, compiled for draws as `SystemSource` makes them: these turns can go to another process."""

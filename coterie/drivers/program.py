@@ -32,6 +32,7 @@ SMALL = 16  # in networks up to this size every agent's own model is scored on t
 JUDGES = 4  # … in larger ones only these, evenly spaced
 # A core makes random bits in several passes over them: above MANY numbers, draw in blocks that stay in its cache.
 MANY, CACHED = 1 << 21, 1 << 16
+ON_THE_WAY = 0x0D17  # place of the key of an exchange's draws, behind the algorithm's own
 AWAY = 0x7FFF_A3A1  # place of the key that says who is left out of a sum, beyond all agents' numbers
 
 
@@ -170,11 +171,18 @@ class Program:
         sigma = jnp.where(event.times > 0, event.sigma, 0.0) if isinstance(event, Gaussian) else free
         return Lost(jax.random.fold_in(jax.random.fold_in(key, now), AWAY), jnp.broadcast_to(sigma, free.shape))
 
-    def deliver(self, arrays: Arrays, key: Key[Array, ""], t: Array, message: Any) -> tuple[Any, Int[Array, ""]]:
-        """The messages as they arrive, and how many numbers were cut on the way."""
-        round_key = jax.random.fold_in(key, t)
-        keys = jax.vmap(lambda number: jax.random.fold_in(round_key, number))(arrays.agent_ids)
-        message, cut = jax.vmap(self.exchange.send)(message, keys)
+    def deliver(
+        self, arrays: Arrays, key: Key[Array, ""], t: Array, message: Any, given: dict[str, Any]
+    ) -> tuple[Any, Int[Array, ""]]:
+        """The messages as they arrive, and how many numbers were cut on the way; `given`: draws that are replayed."""
+        laws, round_key = self.exchange.draws(jax.tree.map(lambda x: x[0], message)), jax.random.fold_in(key, t)
+
+        def one(number: Array) -> dict[str, Array]:
+            return agent.draw(laws, jax.random.fold_in(jax.random.fold_in(round_key, number), ON_THE_WAY), self.dtype)
+
+        again = laws.keys() <= given.keys()
+        draw = {name: given[name] for name in laws} if again else jax.vmap(one)(arrays.agent_ids)
+        message, cut = jax.vmap(self.exchange.send)(message, draw)
         return message, self.total(arrays, cut.astype(jnp.int32))
 
     def bits(self, cfg: Config, arrays: Arrays, message: Any) -> Array:
@@ -291,9 +299,11 @@ class Program:
             return eqx.tree_at(lambda c: (c.state, c.memory, c.curves), c, (state, memory, curves), is_leaf=_is_none)
 
         def speak(t: Array, c: LoopCarry) -> LoopCarry:
-            draw = self.draw(cfg, arrays, key, t) if replay is None else jax.tree.map(lambda d: d[t], replay)
+            given = {} if replay is None else jax.tree.map(lambda d: d[t], replay)
+            own = self.algorithm.draws(cfg, arrays.place)
+            draw = {name: given[name] for name in own} if given else self.draw(cfg, arrays, key, t)
             state, message, sent = self.emit(cfg, arrays, t, c.state, draw)
-            message, cut = self.deliver(arrays, key, t, message)
+            message, cut = self.deliver(arrays, key, t, message, given)
             message = jax.tree.map(lambda new, old: jnp.where(_as(sent, new), new, old), message, c.message)
             recorded = c.recorded
             if self.record:

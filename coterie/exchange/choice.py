@@ -14,6 +14,7 @@ message, and the plan's graph only carries the words.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import equinox as eqx
@@ -22,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from coterie.algorithms.base import Algorithm, Place
+from coterie.algorithms.base import Algorithm, Law, Place, Uniform
 from coterie.algorithms.quantize import dithered, packed_bits, saturate
 from coterie.errors import InputError
 from coterie.exchange.fixed_point import BOUND, FRACTION_BITS, FixedPoint, to_steps
@@ -33,7 +34,6 @@ __all__ = ["BITS", "RANGE", "Broadcast", "Exchange", "Lost", "Quantized", "Secre
 
 BITS = 16
 RANGE = 8.0
-_DITHER = 0x0D17  # place of the dither's key behind the algorithm's own draws
 
 
 class Lost(eqx.Module):
@@ -51,7 +51,11 @@ class Exchange(eqx.Module):
         """Whether agents see nothing but sums."""
         return False
 
-    def send(self, message: Any, key: Array) -> tuple[Any, Array]:
+    def draws(self, message: Any) -> dict[str, Law]:
+        """The laws of what it draws for one agent's message; of that only the shape is read."""
+        return {}
+
+    def send(self, message: Any, draw: Mapping[str, Array]) -> tuple[Any, Array]:
         """One agent's message as its neighbours get it, and how many of its numbers were cut to the bound."""
         return message, jnp.zeros((), jnp.int32)
 
@@ -88,13 +92,22 @@ class Quantized(Exchange):
         """The grid's step, 2 bound / 2^bits."""
         return 2 * self.bound / 2**self.bits_each
 
-    def send(self, message: Any, key: Array) -> tuple[Any, Array]:
+    @property
+    def most(self) -> int:
+        """How many steps a number has at most: −most … most − 1."""
+        return int(2 ** (self.bits_each - 1))
+
+    def draws(self, message: Any) -> dict[str, Law]:
+        """The dither of every part of a message, where chance rounds it."""
+        if self.rounding == "nearest":
+            return {}
+        return {f"rounding {k}": Uniform(*x.shape) for k, x in enumerate(jax.tree.leaves(message))}
+
+    def send(self, message: Any, draw: Mapping[str, Array]) -> tuple[Any, Array]:
         leaves, tree = jax.tree.flatten(message)
         out, cut = [], jnp.zeros((), jnp.int32)
         for k, x in enumerate(leaves):
-            own = jax.random.fold_in(jax.random.fold_in(key, _DITHER), k)
-            random = self.rounding == "stochastic"
-            dither = jax.random.uniform(own, x.shape, x.dtype) if random else jnp.full(x.shape, 0.5, x.dtype)
+            dither = draw[f"rounding {k}"] if self.rounding == "stochastic" else jnp.full(x.shape, 0.5, x.dtype)
             whole, outside = saturate(dithered(x, dither, self.step), self.bits_each)
             out.append(self.step * whole)
             cut += outside.astype(jnp.int32)
@@ -139,7 +152,7 @@ class SecretSum(Exchange):
     def lossy(self) -> bool:
         return self.away > 0
 
-    def send(self, message: Any, key: Array) -> tuple[Any, Array]:
+    def send(self, message: Any, draw: Mapping[str, Array]) -> tuple[Any, Array]:
         outside = [jnp.sum(~(jnp.abs(x) <= self.bound), dtype=jnp.int32) for x in jax.tree.leaves(message)]
         return message, sum(outside, jnp.zeros((), jnp.int32))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie.algorithms.base import all_algorithms, find
+from coterie.algorithms._sampling import PIECES, Pace
+from coterie.algorithms.base import Law, all_algorithms, find
 from coterie.algorithms.laws import Grid
 from coterie.cli import main
 from coterie.deploy.agreement import read_agreement
@@ -24,6 +26,8 @@ from coterie.deploy.trial import deployed_plan, make_trial, shards_of, start_age
 from coterie.deploy.work import Work
 from coterie.drivers.layout import make_layout
 from coterie.drivers.simulate import Run, simulate
+from coterie.errors import InputError
+from coterie.exchange.kinds import quantized
 from coterie.experiment import Experiment, prepare
 from coterie.plan import Plan, read_plan
 from coterie.problems import SolverSettings
@@ -44,6 +48,18 @@ VARIANTS = [
     ("dp-admm", ("graph.kind=star", "algorithm.variant=star")),
     ("qdpsgd1", ("algorithm.bits=3", "algorithm.scheme=poisson", "algorithm.range=0.5")),
     ("pvp", ("algorithm.centre=own",)),
+    ("qdpsgd1", ("algorithm.bits=10", "algorithm.scheme=clock")),
+    ("qdpsgd2", ("algorithm.scheme=clock", "algorithm.batch=50")),
+]
+COARSE = ("exchange.kind=quantized", "exchange.bits=6", "exchange.bound=4")
+NEAREST = (*COARSE, "exchange.rounding=nearest")
+ROUNDED = [
+    ("dp-dsgd", COARSE),
+    ("dp-dsgd", NEAREST),
+    ("pr-admm", COARSE),
+    ("ipp-admm", (*COARSE, *SPECIAL["ipp-admm"])),
+    ("ldp-dgd", NEAREST),
+    ("priv-rcd", ("exchange.kind=quantized", "exchange.bits=32")),
 ]
 
 
@@ -56,9 +72,17 @@ def planned(slug: str, settings: tuple[str, ...] = (), rounds: int = ROUNDS) -> 
     return deployed_plan(plan, experiment), experiment
 
 
+class AnySpeed(SystemSource):
+    """As deployed, on machines that get more or less of a batch done in time."""
+
+    def draw(self, round: int, laws: Mapping[str, Law]) -> dict[str, Any]:
+        pace = np.array(np.random.default_rng(round).integers(1, PIECES + 1) / PIECES)
+        return super().draw(round, laws) | {name: pace for name, law in laws.items() if isinstance(law, Pace)}
+
+
 def run_parties(terms: Terms, shards: list[Records]) -> tuple[np.ndarray, np.ndarray, dict[str, Any], np.ndarray]:
     """(round, party, number) integers as they travel, whether each was sent, everybody's draws, and the answers."""
-    source, parties = SystemSource(), [Party.of(terms, node, records) for node, records in enumerate(shards)]
+    source, parties = AnySpeed(), [Party.of(terms, node, records) for node, records in enumerate(shards)]
     carries, said, sent, drawn = [p.begin() for p in parties], [], [], []
     for t in range(terms.rounds):
         drawn.append([source.draw(t, p.turns.laws) for p in parties])
@@ -90,39 +114,80 @@ def _columns(drawn: list[list[dict[str, Any]]]) -> dict[str, Any]:
     }
 
 
-def simulated(
-    plan: Plan, terms: Terms, experiment: Experiment, drawn: dict[str, Any], sent: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The integers that a simulation with these draws sends, (round, party, number), and its answers."""
+def replayed(terms: Terms, experiment: Experiment, drawn: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """(round, party, number) integers of a simulation with these draws, and its answers."""
     fixed = partial(make_layout, how=SolverSettings(fixed=True))  # as deployed: its work says nothing of records
     layout = experiment.layout(terms.rounds, terms.priced.shape, fixed)
     bare = replace(layout.arrays.place, factor=False)
     layout = replace(layout, arrays=replace(layout.arrays, place=bare))
     run = Run(0, terms.priced.cfg, terms.priced.noise)
     told = simulate(
-        terms.priced.algorithm, layout, [run], rounds=terms.rounds, replay=drawn, record=True, every=terms.rounds
-    )
+        terms.priced.algorithm, layout, [run], rounds=terms.rounds, replay=drawn, record=True, every=terms.rounds,
+        exchange=terms.exchange,
+    )  # fmt: skip
     fields = terms.priced.algorithm.travels or tuple(vars(told.messages))
-    parts = [np.asarray(getattr(told.messages, field))[0].reshape(*sent.shape, -1) for field in fields]
-    whole = np.rint(np.concatenate(parts, axis=2) / terms.steps.size.T[:, :, None])
-    return np.where(sent[:, :, None], whole, 0), told.points[0]
+    parts = [np.asarray(getattr(told.messages, f))[0] for f in fields]
+    values = np.concatenate([part.reshape(*part.shape[:2], -1) for part in parts], axis=2)
+    return np.rint(values / terms.steps.size.T[:, :, None]), told.points[0]
+
+
+def is_replayed(terms: Terms, experiment: Experiment) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    """Hold what the parties send to a simulation with the same draws; what they sent, whether, and the draws."""
+    said, sent, drawn, answers = run_parties(terms, shards_of(experiment))
+    expected, points = replayed(terms, experiment, drawn)
+    assert np.abs(np.where(sent[:, :, None], said - expected, 0)).max() == 0
+    assert np.allclose(answers, points, rtol=1e-9, atol=1e-12)
+    return said, sent, drawn
 
 
 @pytest.mark.parametrize(("slug", "settings"), VARIANTS, ids=[f"{s}-{len(v)}" for s, v in VARIANTS])
 def test_deployed_integers_are_those_of_the_simulation(slug: str, settings: tuple[str, ...]) -> None:
     plan, experiment = planned(slug, settings)
     terms = Terms.of(plan)
-    said, sent, drawn, answers = run_parties(terms, shards_of(experiment))
-    expected, points = simulated(plan, terms, experiment, drawn, sent)
-    np.testing.assert_array_equal(said, expected)
-    np.testing.assert_allclose(answers, points, rtol=1e-9, atol=1e-12)
+    said, sent, drawn = is_replayed(terms, experiment)
     # broken twin: one step more of one draw is another message
     name = "output" if "output" in drawn else next(n for n, g in drawn.items() if isinstance(g, Grid))
-    first = drawn[name]
-    moved = first.steps.copy()
+    moved = drawn[name].steps.copy()
     moved[0] += 1 << 20
-    other, _ = simulated(plan, terms, experiment, {**drawn, name: Grid(moved, first.unit)}, sent)
-    assert np.any(other != expected) or not sent[0].any()
+    other, _ = replayed(terms, experiment, {**drawn, name: Grid(moved, drawn[name].unit)})
+    assert np.any(np.where(sent[:, :, None], said - other, 0) != 0) or not sent[0].any()
+
+
+@pytest.mark.parametrize(("slug", "settings"), ROUNDED, ids=[f"{s}-{len(v)}" for s, v in ROUNDED])
+def test_messages_of_few_bits_are_those_of_the_simulation(slug: str, settings: tuple[str, ...]) -> None:
+    """Noised, then rounded by the exchange's rule: few bits travel, at the price of the noise alone."""
+    plan, experiment = planned(slug, settings)
+    terms, whole = Terms.of(plan), Terms.of(planned(slug, tuple(s for s in settings if "exchange" not in s))[0])
+    chosen = plan.exchange.chosen("kind")
+    assert isinstance(chosen, quantized.Settings)
+    bits = chosen.bits
+    said, sent, drawn = is_replayed(terms, experiment)
+    wire = wire_of(terms, said.shape[2])
+    assert wire.bytes == -(-said.shape[2] * bits // 8) <= wire_of(whole, said.shape[2]).bytes
+    assert (said.min() >= -(2 ** (bits - 1)), said.max() < 2 ** (bits - 1)) == (True, True)
+    assert sent.any()
+    assert said.any()
+    assert terms.charges(1) == whole.charges(1)  # post-processing
+    dither = {n: np.array(u)[::-1] for n, u in drawn.items() if n.startswith("rounding")}
+    assert bool(dither) == (chosen.rounding == "stochastic")
+    if dither:  # broken twin: the same noise, rounded by other coins
+        other, _ = replayed(terms, experiment, {**drawn, **dither})
+        assert (np.where(sent[:, :, None], said - other, 0) != 0).any()
+
+
+@pytest.mark.parametrize(
+    ("slug", "settings", "reason"),
+    [
+        ("qdpsgd1", COARSE, "encodes its messages itself"),
+        ("dp-dsgd", (*COARSE, "exchange.bound=2000000"), "largest number in a message"),
+        ("dp-dsgd", ("exchange.kind=secret-sum", "exchange.rounding=nearest"), "exchange.rounding belongs to"),
+    ],
+    ids=["own bits", "no room", "sums"],
+)
+def test_what_cannot_be_rounded_is_refused_in_one_line(slug: str, settings: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(InputError, match=reason) as refused:
+        Terms.of(planned(slug, settings)[0])
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.slow
@@ -146,7 +211,7 @@ def test_five_processes_send_the_integers_of_the_simulation(slug: str, tmp_path:
     said = np.array([[party[t].numbers for party in frames] for t in range(terms.rounds)])
     sent = np.array([[not party[t].silent for party in frames] for t in range(terms.rounds)])
     columns = _columns([[party[t] for party in drawn] for t in range(terms.rounds)])
-    expected, points = simulated(trial.plan, terms, trial.experiment, columns, sent)
-    np.testing.assert_array_equal(said, expected)
+    expected, points = replayed(terms, trial.experiment, columns)
+    np.testing.assert_array_equal(said, np.where(sent[:, :, None], expected, 0))
     models = np.stack([np.load(site.state / "model.npz")["point"] for site in trial.sites])
     np.testing.assert_allclose(models, points, rtol=1e-9, atol=1e-12)

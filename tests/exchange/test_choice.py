@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from coterie.algorithms.base import all_algorithms, find
+from coterie.drivers import agent
 from coterie.errors import InputError
 from coterie.exchange.choice import Broadcast, Quantized, SecretSum, check_fits
 from coterie.exchange.planned import statement_of
@@ -100,9 +101,12 @@ def test_stochastic_rounding_is_unbiased_and_nearest_is_not() -> None:
         keys = jax.random.split(jax.random.key(0), 4000)
         value = jnp.full(3, 0.3)
         exchange = Quantized(4, 8.0)  # step 1
-        mean = np.asarray(jax.vmap(lambda k: exchange.send(value, k)[0])(keys)).mean()
-        assert mean == pytest.approx(0.3, abs=5 * np.sqrt(0.21 / 12_000))
-        assert np.asarray(Quantized(4, 8.0, "nearest").send(value, keys[0])[0]).tolist() == [0, 0, 0]
+        laws = exchange.draws(value)
+        sent = jax.vmap(lambda k: exchange.send(value, agent.draw(laws, k, value.dtype))[0])(keys)
+        assert np.asarray(sent).mean() == pytest.approx(0.3, abs=5 * np.sqrt(0.21 / 12_000))
+        nearest = Quantized(4, 8.0, "nearest")
+        assert nearest.draws(value) == {}
+        assert np.asarray(nearest.send(value, {})[0]).tolist() == [0, 0, 0]
 
 
 def test_numbers_beyond_the_bound_are_cut_and_counted() -> None:
