@@ -190,7 +190,6 @@ class Public:
     load: float = 1.0  # largest unit · count: what all records of an agent together weigh
     strength: float | None = None  # see `noise_strength`; None: of equal parties, each with noise of its own
     records: int | None = None  # of all agents together
-    columns: int | None = None  # features of a record
     classes: int | None = None  # of the label
 
     def noise_strength(self) -> float:

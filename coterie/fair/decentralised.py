@@ -180,10 +180,10 @@ class _Holders:
         fair = (0, 1, 2) if self.levels.stages[0] is not None else (1,)  # without shares of the groups no covariance
         counts = np.array([h.count for h in holders])
         self.cfg = agents.Config(
-            columns=d, groups=groups, records=counts.sum(), law=self.law, signed=signed, walk=walk, shares=tuple(split),
+            groups=groups, records=counts.sum(), law=self.law, signed=signed, walk=walk, shares=tuple(split),
             stages=tuple(i for i in fair if split[i] > 0),
         )  # fmt: skip
-        self.problem = FairMoments(d, groups)
+        self.problem, self.sizes = FairMoments(d, groups), mech.sizes_of(d, groups)
         with jax.enable_x64(True):
             places = make_places(self.problem, counts, mixing.graph, mixing, rounds=self.cfg.rounds)
             z = np.full(self.size, self.levels.noise / np.sqrt(parts))
@@ -196,11 +196,11 @@ class _Holders:
     def draws(self, order: Iterable[tuple[int, int]]) -> Callable[[int], dict[str, Any]]:
         """Noise of every round, drawn for each (stage, holder) in this order."""
         cfg = self.cfg
-        drawn = {at: self.noise.draw((cfg.sizes[at[0]],), self.law) for at in order if at[0] in cfg.stages}
+        drawn = {at: self.noise.draw((self.sizes[at[0]],), self.law) for at in order if at[0] in cfg.stages}
         whole = any(isinstance(noise, Grid) for noise in drawn.values())
         table = np.zeros((len(cfg.stages), self.size, self.problem.dim), np.int64 if whole else np.float64)
         for (stage, holder), noise in drawn.items():
-            table[cfg.stages.index(stage), holder, : cfg.sizes[stage]] = (
+            table[cfg.stages.index(stage), holder, : self.sizes[stage]] = (
                 noise.steps if isinstance(noise, Grid) else noise
             )
 

@@ -22,7 +22,6 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field, field_validator
 
@@ -48,7 +47,6 @@ class Config(BaseConfig):
     stages: tuple[int, ...] = Field((0, 1, 2), description="which are released: counts, objective, covariance")
     shares: tuple[float, float, float] = Field(mech.FAIR_SHARES, description="how the budget is divided over them")
     signed: bool = Field(True, description="whether features may be negative")
-    columns: AutoInt = Field(None, ge=1, description="features of a record, d")
     groups: AutoInt = Field(None, ge=2, description="protected groups, k")
     records: Auto = Field(None, gt=0, description="records of all holders together")
     walk: AutoInt = Field(None, ge=1, description="rounds of averaging in each stage; the last has what is left over")
@@ -61,17 +59,12 @@ class Config(BaseConfig):
         return stages
 
     @property
-    def sizes(self) -> tuple[int, int, int]:
-        """How many numbers each stage releases."""
-        return mech.sizes_of(self.columns, self.groups)
-
-    @property
     def rounds(self) -> int:
         """How many a run takes."""
         return int(self.walk) * len(self.stages)
 
 
-EXAMPLE = Config(columns=2, groups=2, records=12.0, walk=2)
+EXAMPLE = Config(groups=2, records=12.0, walk=2)
 
 
 class State(eqx.Module):
@@ -96,15 +89,15 @@ def tune(cfg: Config, public: Public) -> Config:
     """Sizes of the problem, and rounds that are divided over the stages."""
     if public.rounds < len(cfg.stages):
         raise InputError(f"run.rounds = {public.rounds} is too few: {len(cfg.stages)} stages take one each at least")
-    found = {
-        "columns": public.columns, "groups": public.classes and public.classes // 2, "records": public.records,
-        "walk": public.rounds // len(cfg.stages),
-    }  # fmt: skip
-    found = {key: value for key, value in found.items() if value is not None}
+    most = public.rounds // len(cfg.stages)
+    if cfg.walk is not None and cfg.walk > most:
+        raise InputError(f"algorithm.walk = {cfg.walk} needs {cfg.rounds} rounds, and run.rounds = {public.rounds}")
+    found = {"groups": public.classes and public.classes // 2, "records": public.records}
     for key, value in found.items():
-        if (stated := getattr(cfg, key)) not in (None, value):
-            raise InputError(f"algorithm.{key} = {stated:g}, but data and rounds give {value:g}: leave it out")
-    return cfg.replace(**found)  # type: ignore[no-any-return]
+        if None not in (stated := getattr(cfg, key), value) and stated != value:
+            raise InputError(f"algorithm.{key} = {stated:g}, but the records have {value:g}: leave it out")
+    given = {key: value for key, value in found.items() if value is not None}
+    return cfg.replace(walk=cfg.walk or most, **given)  # type: ignore[no-any-return]
 
 
 def suggest_rounds(public: Public) -> int:
@@ -146,10 +139,10 @@ def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: 
     assert isinstance(problem, FairMoments)
 
     def release() -> Array:
-        own, share = problem.parts(shard.gradient(place.start)), _share(cfg, state)
+        own, share = problem.parts(shard.gradient(place.start)), _share(cfg, place, state)
 
         def one(stage: int) -> Array:
-            values = mech.values_of(stage, own, cfg.law, share).ravel() / _units(cfg, stage, share)
+            values = mech.values_of(stage, own, cfg.law, share).ravel() / _units(cfg, place, stage, share)
             return jnp.pad(values, (0, place.dim - values.shape[0]))
 
         values = jax.lax.switch(_stage(cfg, t), [lambda stage=stage: one(stage) for stage in cfg.stages])
@@ -170,17 +163,17 @@ def estimate(cfg: Config, place: Place, state: State) -> Float[Array, " dim"]:
 
     Its noise is that of all holders together, √N times one holder's, once averages have come together.
     """
-    d, share = cfg.columns, _share(cfg, state)
-    flat = _total(cfg, state, 1)
+    problem, share = _problem(cfg, place), _share(cfg, place, state)
+    d, flat = problem.features, _total(cfg, place, state, 1)
     groups = jnp.zeros(cfg.groups) if share is None else cfg.records * share
     rows = jnp.zeros((cfg.groups, d))
     if 2 in cfg.stages:
-        penalties = _total(cfg, state, 2, share).reshape(-1, d)
+        penalties = _total(cfg, place, state, 2, share).reshape(-1, d)
         rows = rows.at[: len(penalties)].set(penalties)
     spread = mech.spread_of(mech.whitened(d, cfg.law), cfg.law, d)
     ridge = place.agents**0.5 * level(cfg, place, 1) * jnp.diag(jnp.asarray(ridge_for(spread)))
     released = Statistics(0, groups, flat[:d], mech.matrix_of(flat[d:], cfg.law, d) + ridge, rows)
-    return FairMoments(d, cfg.groups).flat(released).astype(place.start.dtype)
+    return problem.flat(released).astype(place.start.dtype)
 
 
 def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) -> Event:
@@ -201,16 +194,21 @@ def _first(cfg: Config, t: Any) -> Any:
     return (t % cfg.walk == 0) & (t < cfg.rounds)
 
 
-def _units(cfg: Config, stage: int, share: Array | None = None) -> Array:
+def _problem(cfg: Config, place: Place) -> FairMoments:
+    """What the records are about: a point has one length for each number of features."""
+    return FairMoments.of_length(place.dim, cfg.groups)
+
+
+def _units(cfg: Config, place: Place, stage: int, share: Array | None = None) -> Array:
     """What each of a stage's numbers is measured in, so that all carry the same noise."""
-    return cfg.records * jnp.asarray(
-        mech.scale_of(stage, 1.0, cfg.law, cfg.columns, cfg.groups, share, cfg.signed)
-    )  # fmt: skip
+    d = _problem(cfg, place).features
+    return cfg.records * jnp.asarray(mech.scale_of(stage, 1.0, cfg.law, d, cfg.groups, share, cfg.signed))
 
 
-def _total(cfg: Config, state: State, stage: int, share: Array | None = None) -> Array:
-    return state.totals[cfg.stages.index(stage), : cfg.sizes[stage]] * _units(cfg, stage, share)
+def _total(cfg: Config, place: Place, state: State, stage: int, share: Array | None = None) -> Array:
+    size = mech.sizes_of(_problem(cfg, place).features, cfg.groups)[stage]
+    return state.totals[cfg.stages.index(stage), :size] * _units(cfg, place, stage, share)
 
 
-def _share(cfg: Config, state: State) -> Array | None:
-    return mech.shares_of(_total(cfg, state, 0), cfg.records) if 0 in cfg.stages else None
+def _share(cfg: Config, place: Place, state: State) -> Array | None:
+    return mech.shares_of(_total(cfg, place, state, 0), cfg.records) if 0 in cfg.stages else None

@@ -42,7 +42,6 @@ class Settings(LossSettings):
     penalty: float = Field(1.0, ge=0, description="α, the weight of the covariance of score and group")
 
 
-
 class FairMoments(Problem):
     """Sums over records that the objective is made of; a point's predictions are those of its minimiser."""
 
@@ -55,6 +54,15 @@ class FairMoments(Problem):
     bound: ClassVar[float] = 1.0
     constraint: ClassVar[None] = None
     released: ClassVar[bool] = True
+
+    @classmethod
+    def of_length(cls, dim: int, groups: int) -> FairMoments:
+        """The problem whose points have so many numbers."""
+        half = 1.5 + groups
+        made = cls(round((half**2 + 2 * (dim - groups)) ** 0.5 - half), groups)
+        if made.dim != dim:
+            raise InputError(f"no objective of {groups} groups has {dim} numbers")
+        return made
 
     @property
     def name(self) -> str:

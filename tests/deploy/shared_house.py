@@ -80,8 +80,8 @@ class NotedSums(SumParty):
 class SharedSetting:
     """Keys, agreement, records and compiled parties."""
 
-    def __init__(self, plan: Plan, folder: Path):
-        self.plan, self.records = plan, records_of(len(plan.deploy.parties if plan.deploy else ()))
+    def __init__(self, plan: Plan, folder: Path, records: list[Records] | None = None):
+        self.plan, self.records = plan, records or records_of(len(plan.deploy.parties if plan.deploy else ()))
         self.agreement_file, self.sites = sign_trial(plan, self.records, folder)
         self.terms = Terms.of(plan)
         self.keys = {s.name: load_party(s.keys) for s in self.sites}

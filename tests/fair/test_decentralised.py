@@ -64,7 +64,8 @@ def test_the_secret_sum_carries_the_noise_of_one_holder_and_local_noise_root_n_m
     # each holder's part has σ₀ grid steps; the step is σ/(√honest·σ₀), so the sum has σ
     assert objective.std() == pytest.approx(GRID_SIGMA, rel=0.02)
     assert objective.sum(0).std() == pytest.approx(np.sqrt(5) * GRID_SIGMA, rel=0.05)
-    loud = np.stack(seen["two"][1])[:, :numbers]  # what two colluders know is made up for: as many steps each, each of them larger
+    # what two colluders know is made up for: as many steps each, each of them larger
+    loud = np.stack(seen["two"][1])[:, :numbers]
     assert loud.std() == pytest.approx(GRID_SIGMA, rel=0.02)
     held, wide = (
         dec._Holders(zero, mixing(make_graph("complete", 5)), "adfc", 1.0, 1e-3, dec._Shared(5, out, None), 1, True,
