@@ -10,8 +10,8 @@ times that of one holder with all records.
 `fit_by_secret_sum`: holders round to a common grid, each adds discrete Gaussian noise of variance σ²/(N − colluding)
 and only the sum is opened. What the sum costs is a separate, named claim: it holds against those who see the sum (and
 what `colluding` holders know), not against those who see a holder's own vector. The sum itself is an argument,
-`sums`: additive secret sharing by default, with real shares but all holders in one process; confidential channels
-between machines are not there yet. The sum of N discrete Gaussians of σ₀ ≥ 65,544 grid steps differs from one discrete
+`sums`: additive secret sharing by default, with real shares but all holders in one process. Between machines the same
+agents run as a plan (docs/fair.md). The sum of N discrete Gaussians of σ₀ ≥ 65,544 grid steps differs from one discrete
 Gaussian by less than e^(−10¹⁰) (Kairouz, Liu, Steinke 2021, Thm 1), so it is charged as one.
 """
 
