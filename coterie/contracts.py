@@ -32,6 +32,7 @@ from coterie.problems.solve import MOST_STEPS, sure_steps
 __all__ = ["check_contract", "need_fit", "need_possible", "need_room", "need_solvable"]
 
 GUESSES = (3, 4, 8)  # agents, where only the data knows
+SOME_ROUNDS = 10  # where the algorithm's own rule will say
 
 
 def check_contract(plan: Plan, *problems: Problem) -> None:
@@ -44,7 +45,7 @@ def check_contract(plan: Plan, *problems: Problem) -> None:
     need_fit(algorithm, plan)
     losses = (plan.problem.loss,) if plan.problem.loss else BY_LABELS
     refused = []
-    asked = problems or tuple(problem_of(plan, loss, plan.problem.dim or 1, 2) for loss in losses)
+    asked = problems or tuple(problem_of(plan, loss) for loss in losses)
     for problem in asked:
         try:
             algorithm.check(plan.algorithm.config(), problem)
@@ -115,7 +116,7 @@ def _try(plan: Plan, algorithm: Algorithm, network: Network) -> None:
     cfg, rounds = plan.algorithm.config(), plan.run.rounds
     steered = getattr(cfg, "penalty", None) is not None  # else it follows from the sizes
     if algorithm.tune is not None:
-        cfg = algorithm.tune(cfg, public_facts(plan, network, rounds or 1))
+        cfg = algorithm.tune(cfg, public_facts(plan, network, rounds or SOME_ROUNDS))
     if rounds is None:
         return
     shape = None

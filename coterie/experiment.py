@@ -272,7 +272,7 @@ def public_network(plan: Plan) -> Network:
         )
     if plan.problem.loss is None:
         raise InputError("accounting reads no data, so the plan must state problem.loss")
-    problem = problem_of(plan, plan.problem.loss, plan.problem.dim or 1, plan.problem.classes or 2)
+    problem = problem_of(plan, plan.problem.loss)
     need_facts(problem, problem.columns)
     return Network.of(plan, problem, sizes, _names(plan, len(sizes)), leaks=leaks_of(plan))
 
@@ -289,7 +289,7 @@ def needs_dimension(plan: Plan, network: Network) -> bool:
     source = find_source(plan.data.source)
     if plan.problem.dim is not None or source.made or source.stream is not None:
         return False
-    other = dataclasses.replace(network, problem=problem_of(plan, plan.problem.loss or by_labels(2), 7, 2))
+    other = dataclasses.replace(network, problem=problem_of(plan, plan.problem.loss or by_labels(2), 7))
     return not np.allclose(price(plan, network).noise, price(plan, other).noise, rtol=1e-6)
 
 

@@ -37,12 +37,14 @@ class Kinds:
     """What there is of one sort of thing, by name: the files of `package`, and the entry points of the group `package`.
 
     A file whose name begins with "_", or is in `parts`, is a part of others and no kind. Names are those of the files,
-    with "-" for "_". Listing imports nothing.
+    with "-" for "_". Listing imports nothing. Those `apart` are ours too, and are not listed: each goes with one other
+    thing alone, and lies beside it.
     """
 
     what: str  # what messages call one of them
     package: str  # which also names the group of entry points
     parts: tuple[str, ...] = ()
+    apart: tuple[tuple[str, str], ...] = ()  # name and module
 
     @property
     def names(self) -> Mapping[str, str | EntryPoint]:
@@ -51,23 +53,28 @@ class Kinds:
 
     def unknown(self, name: str) -> str:
         """What to say about a name that none has."""
-        return f"unknown {self.what} {name!r}; there are {', '.join(self.names)}, or one of your own as package.module"
+        known = ", ".join((*self.names, *dict(self.apart)))
+        return f"unknown {self.what} {name!r}; there are {known}, or one of your own as package.module"
+
+    def place(self, name: str) -> str | EntryPoint | None:
+        """The module or entry point of that name, listed or apart; None: there is none."""
+        return self.names.get(name) or dict(self.apart).get(name)
 
     def check(self, name: str) -> str:
         """The name, or an error that lists what there is; a name with a dot is a module, looked up when loaded."""
         if clash := _found(self)[1].get(name):
             raise InputError(clash)
-        if name not in self.names and "." not in name:
+        if self.place(name) is None and "." not in name:
             raise InputError(self.unknown(name))
         return name
 
     def ours(self, name: str) -> bool:
         """Whether it is a file of ours, so that an error in it is not a user's mistake."""
-        return isinstance(self.names.get(name), str)
+        return isinstance(self.place(name), str)
 
     def load(self, name: str, *needed: str) -> ModuleType:
         """The module of that name, with the parts it needs; what is wrong with a stranger's is one line."""
-        place = self.names.get(self.check(name), name)
+        place = self.place(self.check(name)) or name
         if self.ours(name):
             return import_module(str(place))
         try:
@@ -85,7 +92,7 @@ class Kinds:
         """Whose code it is; None: ours. Packages around a module that is not loaded yet are imported, it is not."""
         if self.ours(name):
             return None
-        place = self.names.get(name, name)
+        place = self.place(name) or name
         if isinstance(place, EntryPoint):
             module, home = place.module, place.dist
         else:

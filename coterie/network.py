@@ -140,6 +140,8 @@ def public_facts(plan: Plan, network: Network, rounds: int) -> Public:
         smoothness=problem.smoothness,
         load=float(network.sizes.max() / network.sizes.mean()) if plan.problem.weighting == "records" else 1.0,
         strength=noise_strength(plan, network.sizes),
+        records=int(network.sizes.sum()),
+        classes=problem.labels.classes,
         epsilon=min(epsilon) if isinstance(epsilon, list) else epsilon,
         delta=None if plan.privacy is None else plan.privacy.delta,
     )

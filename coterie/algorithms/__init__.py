@@ -4,5 +4,10 @@ from coterie.found import Kinds
 
 __all__ = ["ALGORITHMS"]
 
-ALGORITHMS = Kinds("algorithm", __name__, parts=("base", "batches", "inbox", "laws", "quantize"))
-"""Every algorithm, by name."""
+ALGORITHMS = Kinds(
+    "algorithm",
+    __name__,
+    parts=("base", "batches", "inbox", "laws", "quantize"),
+    apart=(("fair-release", "coterie.fair.holders"),),
+)
+"""Every algorithm, by name; one that fits a single loss is not among those that are listed and compared."""

@@ -189,6 +189,8 @@ class Public:
     delta: float | None
     load: float = 1.0  # largest unit · count: what all records of an agent together weigh
     strength: float | None = None  # see `noise_strength`; None: of equal parties, each with noise of its own
+    records: int | None = None  # of all agents together
+    classes: int | None = None  # of the label
 
     def noise_strength(self) -> float:
         """By how much the noise on the agents' mean is smaller than on one record: n √N for N agents of n records.
@@ -216,6 +218,7 @@ class Needs:
     solver: bool = False  # it solves subproblems to its setting `tolerance`, whose effect it charges
     steps: bool = False  # it takes a public number of gradient steps on a subproblem
     projects: bool = False  # it keeps its answer in the problem's constraint set
+    released: bool = False  # there is nothing to minimise: sums over records are released
     even: bool = False  # it spreads its budget by a rule of its own: a schedule has nothing to act on
 
     WORDS: ClassVar[dict[str, str]] = {
@@ -225,6 +228,7 @@ class Needs:
         "scored": "a loss of one score per record",
         "directed": "gradients that keep their direction",
         "monotone": "a loss whose slope has one sign",
+        "released": "problem.loss = 'fair', whose sums it releases",
     }
 
     def missing(self, problem: Problem) -> list[str]:
@@ -321,6 +325,8 @@ class Algorithm:
         needs = self.needs(cfg)
         if missing := needs.missing(problem):
             raise InputError(f"{self.slug} needs {' and '.join(missing)}: {problem.name} has none stated")
+        if problem.released and not needs.released:
+            raise InputError(f"{self.slug} minimises, and {problem.name} is released in sums: use fair-release")
         if problem.constraint is not None and not needs.projects and not problem.interior:
             able = [a.slug for a in all_algorithms().values() if a.needs(a.example).projects]
             raise InputError(

@@ -134,8 +134,9 @@ def settle(value: Array, noise: Array | Grid, scale: Array | float) -> Array:
     halves: these go up, also where the rounding of floats has taken a little of them off.
     """
     if isinstance(noise, Grid):
-        step = scale / noise.unit
-        return step * jnp.floor(value / step + (0.5 + 1e-6))
+        step = jnp.asarray(scale / noise.unit)
+        some = jnp.where(step > 0, step, 1.0)
+        return jnp.where(step > 0, some * jnp.floor(value / some + (0.5 + 1e-6)), value)
     return value
 
 

@@ -32,6 +32,7 @@ class Stated:
     site: str | None = None
     sites: Sequence[object] | None = None
     person: str | None = None
+    protected: str | None = None
     features: Sequence[str] | None = None
     bounds: Mapping[str, Sequence[float]] = field(default_factory=dict)
     log: Sequence[str] = ()
@@ -59,7 +60,7 @@ class Stated:
     @property
     def groups(self) -> list[str]:
         """Columns that are no features."""
-        return [name for name in (self.label, self.site, self.person) if name is not None]
+        return [name for name in (self.label, self.site, self.person, self.protected) if name is not None]
 
     @property
     def levels(self) -> Mapping[str, Sequence[object]]:
@@ -120,11 +121,11 @@ class Stated:
         for key, names in (("classes", self.classes), ("sites", self.sites), ("features", self.features)):
             found += _repeated(key, [] if names is None else names)
         if len(set(self.groups)) < len(self.groups):
-            found.append(f"label, site and person must be different columns, got {', '.join(self.groups)}")
+            found.append(f"label, site, person and protected must be different columns, got {', '.join(self.groups)}")
         if self.features is not None:
             if not self.features:
                 found.append("features is empty: expected columns to learn from")
-            roles = {self.label: "label", self.site: "site", self.person: "person"}
+            roles = {self.label: "label", self.site: "site", self.person: "person", self.protected: "protected group"}
             found += [f"features lists {n!r}, which is the {roles[n]}" for n in self.features if n in roles]
         for column, ends in self.bounds.items():
             if len(ends) != 2 or not (-math.inf < ends[0] < ends[1] < math.inf):
@@ -141,7 +142,8 @@ class Stated:
             for n in self.log
             if n not in self.bounds or not self._feature(n)
         ]
-        about = {"bounds": set(self.bounds) - {self.label}, "categories": self.levels, "optional": self.optional or ()}
+        named = {n for n in self.levels if n != self.protected}
+        about = {"bounds": set(self.bounds) - {self.label}, "categories": named, "optional": self.optional or ()}
         for key, named in about.items():
             found += [f"{key} names {n!r}, which is not one of the features" for n in named if not self._feature(n)]
         return found + self._of_gaps()
@@ -169,13 +171,26 @@ class Stated:
         return found
 
     def _of_the_label(self) -> list[str]:
-        found, classes = [], self.classes
+        found, classes = self._of_the_groups(), self.classes
         if self.task == "regression" and classes is not None:
             found.append(f"classes = {list(classes)} are for classification, and task is 'regression'")
         if self.label in self.bounds and (self.task == "classification" or classes is not None):
             found.append(f"bounds of the label {self.label!r} are for regression, and its values are classes")
         if classes is not None and len(classes) < 2:
             found.append(f"label {self.label!r} has the single class {list(classes)}: nothing to learn")
+        return found
+
+    def _of_the_groups(self) -> list[str]:
+        """What is wrong with the protected column, by the options alone."""
+        if self.protected is None:
+            return []
+        found = []
+        if self.protected not in self.levels:
+            found.append(f"protected = {self.protected!r} needs its groups: state categories of {self.protected!r}")
+        elif len(self.levels[self.protected]) < 2:
+            found.append(f"protected = {self.protected!r} has a single group: two are needed")
+        if self.kind != "classification" or self.classes is None or len(self.classes) != 2:
+            found.append(f"protected = {self.protected!r} goes with a label of two classes: state both as classes")
         return found
 
     def _feature(self, column: str) -> bool:

@@ -63,7 +63,7 @@ def examine(frame: pd.DataFrame, stated: Stated) -> Examined:
     expected = dict.fromkeys([*groups, *chosen, *stated.bounds, *stated.levels, *(stated.optional or ())])
     problems = [absent(name, list(frame.columns)) for name in expected if name not in frame]
     if not chosen:
-        problems.append("there are 0 feature columns: expected some beside label, site and person")
+        problems.append("there are 0 feature columns: expected some beside label, site, person and protected")
     used = [name for name in expected if name in frame]
     if stated.features is None and any(name not in frame for name in groups):  # one of the others is misspelt
         used = [name for name in used if name in {*groups, *stated.bounds, *stated.levels}]
@@ -132,6 +132,8 @@ def _column(values: pd.Series, name: str, stated: Stated) -> tuple[list[str], li
     if name in (stated.site, stated.person):
         known = stated.sites if name == stated.site else None
         return problems + ([] if known is None else _unknown(values, name, known)), remarks
+    if name == stated.protected:
+        return problems + _unknown(values, name, stated.levels[name]), remarks
     if name == stated.label:
         ends = stated.bounds.get(name)
         return problems + _label(values, stated), [] if ends is None else _outside(values, name, *ends)
@@ -165,7 +167,7 @@ def _gaps(gaps: int, name: str, stated: Stated) -> list[str]:
         return []
     missing = f"column {name!r} is missing in {gaps} rows"
     if name in stated.groups:
-        role = next(role for role in ("label", "site", "person") if getattr(stated, role) == name)
+        role = next(role for role in ("label", "site", "person", "protected") if getattr(stated, role) == name)
         return [f"{missing}, and it is the {role}: missing = 'drop' leaves them out"]
     if stated.missing == "keep":
         return [f"{missing}, and optional, which lists the columns that may have gaps, does not name it"]

@@ -33,6 +33,7 @@ def load_table(
     site: str | None = None,
     sites: Sequence[object] | None = None,
     person: str | None = None,
+    protected: str | None = None,
     features: Sequence[str] | None = None,
     bounds: Mapping[str, Sequence[float]] | None = None,
     log: Sequence[str] = (),
@@ -57,6 +58,8 @@ def load_table(
     what is not a level one of its own. `task`: `classification`, `regression`, or `auto` (`classes` make it the first,
     bounds of the label the second; else text, truth values and few integers are classes). `classes` states the labels
     and their order. `site` and `person` name the columns that group records, `sites` states the names of all sites.
+    `protected` names the column of a protected group: it is no feature, its `categories` are the groups, and every
+    class in every group is a class of its own, as `problem.loss = "fair"` takes them.
     What is not stated is read from the data, and `leaks` reports it; `read_from_records` says that the options
     themselves were.
 
@@ -89,6 +92,8 @@ def load_table(
         names.insert(0, "constant")
     largest_row = None if notes else float(np.sqrt(square))
     targets, label_names = _targets(frame[label], stated)
+    if protected is not None:
+        targets, label_names = _in_groups(targets, label_names, frame[protected], stated)
     where, site_names = (None, ()) if site is None else site_numbers(text(frame[site]), site, sites)
     used = [*stated.groups, *table.features]
     return Dataset(
@@ -175,6 +180,17 @@ def _targets(values: pd.Series, stated: Stated) -> tuple[np.ndarray, tuple[str, 
         found = written.unique().tolist()
         classes = sorted(found, key=float) if are_numbers(values) and not _truth(values) else sorted(found)
     return class_indices(written, stated.label, tuple(map(str, classes))), tuple(map(str, classes))
+
+
+def _in_groups(
+    targets: np.ndarray, classes: tuple[str, ...] | None, values: pd.Series, stated: Stated
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Every class of every protected group as a class: those of the first group come first."""
+    assert classes is not None  # that is stated
+    assert stated.protected is not None
+    groups = tuple(map(str, stated.levels[stated.protected]))
+    group = class_indices(text(values), stated.protected, groups)
+    return targets + len(classes) * group, tuple(f"{c} ({stated.protected} {g})" for g in groups for c in classes)
 
 
 def _truth(values: pd.Series) -> bool:

@@ -10,8 +10,8 @@ times that of one holder with all records.
 `fit_by_secret_sum`: holders round to a common grid, each adds discrete Gaussian noise of variance σ²/(N − colluding)
 and only the sum is opened. What the sum costs is a separate, named claim: it holds against those who see the sum (and
 what `colluding` holders know), not against those who see a holder's own vector. The sum itself is an argument,
-`sums`: additive secret sharing by default, with real shares but all holders in one process; confidential channels
-between machines are not there yet. The sum of N discrete Gaussians of σ₀ ≥ 65,544 grid steps differs from one discrete
+`sums`: additive secret sharing by default, with real shares but all holders in one process. Between machines the same
+agents run as a plan (docs/fair.md). The sum of N discrete Gaussians of σ₀ ≥ 65,544 grid steps differs from one discrete
 Gaussian by less than e^(−10¹⁰) (Kairouz, Liu, Steinke 2021, Thm 1), so it is charged as one.
 """
 
@@ -26,10 +26,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 from numpy.typing import NDArray
 
-from coterie.algorithms.base import Algorithm, Place
+from coterie.algorithms.base import Algorithm
 from coterie.algorithms.batches import rows
 from coterie.algorithms.laws import Grid
 from coterie.drivers.layout import make_places
@@ -44,7 +43,6 @@ from coterie.fair import mechanisms as mech
 from coterie.fair.moments import FairMoments, SummedShard
 from coterie.fair.noise import GRID_SIGMA, Law, Noise, on_grid
 from coterie.fair.polynomial import Statistics
-from coterie.fair.solve import ridge_for
 from coterie.graphs import make_graph, mixing
 from coterie.graphs.mixing import Mixing
 from coterie.privacy.events import DiscreteGaussian, Event
@@ -94,10 +92,9 @@ def fit_by_consensus(
         said = np.asarray(message.values)
         return agents.Message(near @ said), agents.Message(apart @ said)
 
-    walked = np.linalg.norm(np.linalg.matrix_power(weights, rounds), axis=1)  # noise of Σ_j (W^rounds)_ij x_j
     who = "sees every message of every holder, and knows every record but one"
     order = [(0, i) for i in range(n)] + [(stage, i) for i in range(n) for stage in (1, 2)]
-    return run.fit(order, deliver, penalty, n * walked, Claim("local noise", who, run.levels.account))
+    return run.fit(order, deliver, penalty, Claim("local noise", who, run.levels.account))
 
 
 class _Shared(Noise):
@@ -153,7 +150,7 @@ def fit_by_secret_sum(
 
     def deliver(t: int, state: agents.State, message: agents.Message) -> tuple[agents.Message, agents.Message]:
         said = np.asarray(message.values)
-        step = run.steps(t, state)
+        step = run.step(t)
         opened = sums(terms, said.shape[1]).open(list(np.rint(said / step)))
         others = step * opened.steps - said
         return agents.Message(others), agents.Message(others / n)
@@ -161,7 +158,7 @@ def fit_by_secret_sum(
     name = "secret-sum (one process)" if sums is SumsHere else "secret-sum"
     who = "sees the opened sums" + (f" and all that {colluding} holders know" if colluding else "")
     claim = Claim(name, f"{who}, and knows every record but one; not a holder's own vector", run.levels.account)
-    return run.fit(product(range(3), range(n)), deliver, penalty, np.ones(n), claim)
+    return run.fit(product(range(3), range(n)), deliver, penalty, claim)
 
 
 class _Holders:
@@ -178,16 +175,15 @@ class _Holders:
         self.size, self.noise, first = len(holders), noise, holders[0]
         d, groups = first.dim, len(first.groups)
         self.levels = mech.levels_for(self.law, d, groups, epsilon=epsilon, delta=delta, shares=split, noise=noise)
-        if (level := self.levels.stages[1]) is None:
+        if self.levels.stages[1] is None:
             raise InputError("the objective needs a share of the budget: shares[1] is 0")
-        self.spread = mech.spread_of(level * mech.whitened(d, self.law), self.law, d)
         fair = (0, 1, 2) if self.levels.stages[0] is not None else (1,)  # without shares of the groups no covariance
         counts = np.array([h.count for h in holders])
         self.cfg = agents.Config(
-            columns=d, groups=groups, records=counts.sum(), law=self.law, signed=signed, walk=walk, shares=tuple(split),
+            groups=groups, records=counts.sum(), law=self.law, signed=signed, walk=walk, shares=tuple(split),
             stages=tuple(i for i in fair if split[i] > 0),
         )  # fmt: skip
-        self.problem = FairMoments(d, groups)
+        self.problem, self.sizes = FairMoments(d, groups), mech.sizes_of(d, groups)
         with jax.enable_x64(True):
             places = make_places(self.problem, counts, mixing.graph, mixing, rounds=self.cfg.rounds)
             z = np.full(self.size, self.levels.noise / np.sqrt(parts))
@@ -200,11 +196,11 @@ class _Holders:
     def draws(self, order: Iterable[tuple[int, int]]) -> Callable[[int], dict[str, Any]]:
         """Noise of every round, drawn for each (stage, holder) in this order."""
         cfg = self.cfg
-        drawn = {at: self.noise.draw((cfg.sizes[at[0]],), self.law) for at in order if at[0] in cfg.stages}
+        drawn = {at: self.noise.draw((self.sizes[at[0]],), self.law) for at in order if at[0] in cfg.stages}
         whole = any(isinstance(noise, Grid) for noise in drawn.values())
-        table = np.zeros((len(cfg.stages), self.size, agents.length(cfg)), np.int64 if whole else np.float64)
+        table = np.zeros((len(cfg.stages), self.size, self.problem.dim), np.int64 if whole else np.float64)
         for (stage, holder), noise in drawn.items():
-            table[cfg.stages.index(stage), holder, : cfg.sizes[stage]] = (
+            table[cfg.stages.index(stage), holder, : self.sizes[stage]] = (
                 noise.steps if isinstance(noise, Grid) else noise
             )
 
@@ -215,29 +211,17 @@ class _Holders:
 
         return draw
 
-    def steps(self, t: int, state: agents.State) -> Floats:
-        """The grid of a stage: of what everybody knows by then."""
-        scale = np.asarray(_scales(self.cfg, rows(self.places, 0), jnp.asarray(t), rows(state, 0)))
-        return np.where(scale > 0, scale, 1.0) / on_grid(np.zeros(0, np.int64)).unit
+    def step(self, t: int) -> float:
+        """The grid of a round."""
+        with jax.enable_x64(True):
+            return float(agents.wire(self.cfg, rows(self.places, 0), jnp.asarray(t))) / on_grid(np.zeros(0, int)).unit
 
-    def fit(
-        self, order: Iterable[tuple[int, int]], deliver: Deliver, penalty: float, spread: Floats, claim: Claim
-    ) -> FairNetwork:
-        """Run, and solve what every holder ends with; its matrix carries `spread` times the noise of one release."""
+    def fit(self, order: Iterable[tuple[int, int]], deliver: Deliver, penalty: float, claim: Claim) -> FairNetwork:
+        """Run, and solve what every holder ends with."""
         points = play_together(
             FAIR_RELEASE, self.cfg, self.places, self.shards, draw=self.draws(order), deliver=deliver
         )
-        one = self.spread
-        problem = replace(self.problem, penalty=penalty)
-        solved = [
-            problem.weights(problem.with_ridge(x, ridge_for(s * one))) for x, s in zip(points, spread, strict=True)
-        ]
-        weights = np.stack(solved)
+        weights = np.stack([replace(self.problem, penalty=penalty).weights(x) for x in points])
         gap = float(np.max(np.linalg.norm(weights - weights.mean(0), axis=1)))
         share = points[:, : self.cfg.groups].mean(0) / self.cfg.records if 0 in self.cfg.stages else None
         return FairNetwork(weights, claim, share, gap)
-
-
-@eqx.filter_jit
-def _scales(cfg: agents.Config, place: Place, t: Array, state: agents.State) -> Array:
-    return agents.scales(cfg, place, t, state)

@@ -11,7 +11,6 @@ as the upper triangle of a matrix is no longer than the matrix. A record's targe
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, ClassVar, NoReturn
 
 import equinox as eqx
@@ -20,15 +19,27 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy.typing import NDArray
+from pydantic import Field
 
 from coterie.errors import InputError
 from coterie.fair.polynomial import Numbers, Statistics, from_upper, upper
 from coterie.fair.solve import minimise
+from coterie.losses.settings import LossSettings
 from coterie.problems import Problem, Shard
 from coterie.problems.labels import ClassNumbers, Labels
 from coterie.problems.records import clip_factor, namespace
 
-__all__ = ["FairMoments", "SummedShard"]
+__all__ = ["CLASSES", "EXAMPLE", "MODEL", "FairMoments", "Settings", "SummedShard", "make"]
+
+CLASSES = 4  # two labels in two groups
+MODEL = "fair logistic classifier"
+
+
+class Settings(LossSettings):
+    """What a plan may say for it."""
+
+    radius: None = Field(None, description="has no use here: nothing is minimised between the parties")
+    penalty: float = Field(1.0, ge=0, description="α, the weight of the covariance of score and group")
 
 
 class FairMoments(Problem):
@@ -42,6 +53,16 @@ class FairMoments(Problem):
     smoothness: ClassVar[float] = 1.0  # it is 0; solvers divide by it
     bound: ClassVar[float] = 1.0
     constraint: ClassVar[None] = None
+    released: ClassVar[bool] = True
+
+    @classmethod
+    def of_length(cls, dim: int, groups: int) -> FairMoments:
+        """The problem whose points have so many numbers."""
+        half = 1.5 + groups
+        made = cls(round((half**2 + 2 * (dim - groups)) ** 0.5 - half), groups)
+        if made.dim != dim:
+            raise InputError(f"no objective of {groups} groups has {dim} numbers")
+        return made
 
     @property
     def name(self) -> str:
@@ -78,11 +99,6 @@ class FairMoments(Problem):
         groups, linear, above, sums = namespace(point).split(point, ends)
         return Statistics(0, groups, linear, from_upper(above, d), sums.reshape(k, d))
 
-    def with_ridge(self, point: Numbers, ridge: Numbers) -> Numbers:
-        """A point whose A has a ridge."""
-        own = self.parts(point)
-        return self.flat(replace(own, quadratic=own.quadratic + np.diag(ridge)))
-
     def _records(self, features: Array, targets: Array) -> Float[Array, "rows dim"]:
         """φ of each record."""
         d, label, group = self.features, targets % 2, targets // 2
@@ -99,15 +115,19 @@ class FairMoments(Problem):
         self, x: Float[Array, " dim"], features: Array, targets: Array, weights: Array,
         clip: Array | float | None = None,
     ) -> Float[Array, " dim"]:  # fmt: skip
-        own = self._records(features, targets)
         if clip is not None:
-            weights = weights * clip_factor(jnp.linalg.norm(own, axis=1), clip)
-        return weights @ own
+            own = self._records(features, targets)
+            return weights * clip_factor(jnp.linalg.norm(own, axis=1), clip) @ own
+        member = weights[:, None] * jax.nn.one_hot(targets // 2, self.groups, dtype=features.dtype)
+        linear = (weights * (0.5 - targets % 2)) @ features
+        products = upper((weights[:, None] * features).T @ features / 8)
+        return jnp.concatenate([member.sum(0), linear, products, (member.T @ features).ravel()])
 
     def predict(self, x: Float[Array, " dim"], features: Array) -> Array:
         """Decisions on the features alone: 0 or 1, which is no statement about groups."""
         shape = jax.ShapeDtypeStruct((self.features,), x.dtype)
-        weights = jax.pure_callback(lambda p: self.weights(np.asarray(p)).astype(p.dtype), shape, x)
+        solve = lambda p: self.weights(np.asarray(p)).astype(p.dtype)  # noqa: E731
+        weights = jax.pure_callback(solve, shape, x, vmap_method="sequential")
         return (features @ weights > 0).astype(jnp.int32)
 
     def score(self, x: Float[Array, " dim"], features: Array, targets: Array) -> Float[Array, ""]:
@@ -148,3 +168,16 @@ class SummedShard(Shard):
     def argmin(self, *what: Any) -> NoReturn:
         """Refused, as `descend` is."""
         self.descend()
+
+
+def make(settings: Settings, features: int, classes: int) -> FairMoments:
+    """The problem on records with this many features, whose classes are every label in every group."""
+    if classes < CLASSES or classes % 2:
+        raise InputError(
+            f"problem.loss = 'fair' has two labels in each of two groups or more, got {classes} classes: state "
+            "data.options.protected, the column of the groups"
+        )
+    return FairMoments(features, classes // 2, settings.penalty)
+
+
+EXAMPLE = FairMoments(2)

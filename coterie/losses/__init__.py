@@ -4,7 +4,7 @@ from coterie.found import Kinds
 
 __all__ = ["BY_LABELS", "LOSSES", "by_labels"]
 
-LOSSES = Kinds("loss", __name__, parts=("base", "settings"))
+LOSSES = Kinds("loss", __name__, parts=("base", "settings"), apart=(("fair", "coterie.fair.moments"),))
 """Every loss, by name."""
 BY_LABELS = ("logistic", "softmax", "squared")
 """What a plan without a loss may come to."""

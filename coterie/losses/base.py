@@ -9,6 +9,7 @@ and, where they apply,
 
     Settings                                       what [problem] may say for it; a subclass of `LossSettings`
     MODEL                                          what people call the trained thing, such as "logistic classifier"
+    CLASSES                                        how many classes there are where nobody says it; default 2
 
 The problem states the facts that privacy rests on (`coterie.problems.Problem`). Those of a loss that is not of this
 package are tried on made-up records before anything runs; `coterie.testing.check_loss` tries them at length.
@@ -44,6 +45,7 @@ class Loss:
     example: Problem
     settings: type[LossSettings]
     model: str
+    classes: int  # where nobody says how many
     text: str  # the module's docstring
 
     @classmethod
@@ -57,7 +59,8 @@ class Loss:
             raise TypeError(f"{module.__name__}: Settings is no subclass of coterie.losses.base.LossSettings")
         if not isinstance(example, Problem):
             raise TypeError(f"{module.__name__}: EXAMPLE is no coterie.problems.Problem")
-        return cls(name, parts["make"], example, settings, parts.get("MODEL", f"{name} model"), module.__doc__ or "")
+        model, text = parts.get("MODEL", f"{name} model"), module.__doc__ or ""
+        return cls(name, parts["make"], example, settings, model, parts.get("CLASSES", 2), text)
 
     @property
     def of_classes(self) -> bool:
@@ -83,9 +86,14 @@ def all_losses() -> dict[str, Loss]:
     return {name: find_loss(name) for name in LOSSES.names}
 
 
-def problem_of(plan: Plan, loss: str, features: int, classes: int) -> Problem:
-    """The problem of a loss on records with this many features, with the plan's settings."""
-    return find_loss(loss).make(plan.problem.settings(loss), features, classes)
+def problem_of(plan: Plan, loss: str, features: int | None = None, classes: int | None = None) -> Problem:
+    """The problem of a loss on records with this many features and classes, with the plan's settings.
+
+    None: as many as the plan states, or the fewest.
+    """
+    found, stated = find_loss(loss), plan.problem
+    features, classes = features or stated.dim or 1, classes or stated.classes or found.classes
+    return found.make(stated.settings(loss), features, classes)
 
 
 def make_problem(plan: Plan, name: str, features: int, classes: tuple[str, ...] | None) -> Problem:
@@ -106,7 +114,7 @@ def need_facts(problem: Problem, columns: int) -> None:
 
     Those of this package are proved where they are stated, and tried by its tests: they are not tried again.
     """
-    ours = {place for name, place in LOSSES.names.items() if LOSSES.ours(name)}
+    ours = {LOSSES.place(name) for name in (*LOSSES.names, *dict(LOSSES.apart)) if LOSSES.ours(name)}
     if type(problem).__module__ in ours:
         return
     try:

@@ -103,12 +103,17 @@ class Problem(eqx.Module):
             """Whether the optimum lies in the constraint set anyway, so that a method may leave the set aside."""
 
         @property
+        def released(self) -> bool:
+            """Whether there is nothing to minimise: its sums over records are what is wanted, and are released."""
+
+        @property
         def bound(self) -> float | None:
             """Bound on the norm of a record's features, which `admit` keeps; None: none is needed."""
 
     else:
         convex, lipschitz, smoothness = False, float("inf"), float("inf")
         directed, scored, monotone, isotropic, interior, bound = False, False, False, False, False, None
+        released = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -83,9 +83,10 @@ class NotedSums(SumParty):
 class SharedSetting:
     """Keys, agreement, records and compiled parties."""
 
-    def __init__(self, plan: Plan, folder: Path):
+    def __init__(self, plan: Plan, folder: Path, records: list[Records] | None = None):
         assert plan.deploy is not None
-        self.plan, self.records = plan, records_of(len(plan.deploy.parties), plan.problem.classes)
+        self.plan = plan
+        self.records = records or records_of(len(plan.deploy.parties), plan.problem.classes)
         self.agreement_file, self.sites = sign_trial(plan, self.records, folder)
         self.terms = Terms.of(plan)
         self.keys = {s.name: load_party(s.keys) for s in self.sites}
