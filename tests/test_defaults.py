@@ -77,14 +77,14 @@ def test_the_rule_sees_the_noise_that_is_on_the_agents_mean(tables, weighting):
     expected = 2 * cfg.step * cfg.clip * math.sqrt(gradient_rounds) / (mu * on_mean)
     rounding = 0.02 if "exchange" in tables else 1e-6  # the grid of the sums costs a little
     assert priced.public.noise_strength() == pytest.approx(expected, rel=rounding)
-    assert dp_dsgd.signal_to_noise(priced.public) == pytest.approx(expected * mu / 3, rel=rounding)  # √9 dimensions
+    assert dp_dsgd.signal_to_noise(priced.public) == pytest.approx(expected * mu, rel=rounding)
 
 
 def test_shared_noise_makes_longer_runs():
     equal = {"sizes": [800] * 4}  # else the smallest agent's noise decides in both
     alone, shared = plan_of(partition=equal), plan_of(partition=equal, exchange=CENTRAL, graph={"mixing": "uniform"})
     rounds = [price(plan, public_network(plan)).rounds for plan in (alone, shared)]
-    assert rounds[1] == pytest.approx(3**0.375 * rounds[0], rel=0.02)  # T ∝ r^(3/4), and r grows by √3
+    assert rounds[1] == pytest.approx(3**0.25 * rounds[0], rel=0.02)  # T ∝ √s, and s grows by √3
 
 
 def test_which_algorithms_clip_gradients():
