@@ -80,6 +80,17 @@ def test_the_rule_sees_the_noise_that_is_on_the_agents_mean(tables, weighting):
     assert dp_dsgd.signal_to_noise(priced.public) == pytest.approx(expected * mu, rel=rounding)
 
 
+def test_records_count_alike_where_noise_is_shared_unless_the_plan_says_otherwise():
+    """Shared noise must hide the heaviest record, so weighing parties alike gives all of them the smallest one's."""
+    shared = {"exchange": CENTRAL, "graph": {"mixing": "uniform"}}
+    assert [plan_of().weighting, plan_of(**shared).weighting] == ["agents", "records"]
+    stated = plan_of(problem={"weighting": "agents"}, **shared)
+    assert stated.weighting == stated.as_json()["problem"]["weighting"] == "agents"
+    assert validate(plan_of(**shared).as_json()).weighting == "records"
+    strengths = [price(plan, public_network(plan)).public.noise_strength() for plan in (plan_of(**shared), stated)]
+    assert strengths[0] / strengths[1] == pytest.approx(np.mean(SIZES) / min(SIZES))
+
+
 def test_shared_noise_makes_longer_runs():
     equal = {"sizes": [800] * 4}  # else the smallest agent's noise decides in both
     alone, shared = plan_of(partition=equal), plan_of(partition=equal, exchange=CENTRAL, graph={"mixing": "uniform"})

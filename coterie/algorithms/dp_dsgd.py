@@ -69,7 +69,10 @@ class Config(BaseConfig):
     clip: Auto = Field(None, gt=0, description="C, bound on a record's gradient norm; None: half its bound")
     mixing: AutoInt = Field(None, ge=1, description="rounds per gradient round; None: by the graph's spectral gap")
     tail: Auto = Field(
-        None, ge=0, le=1, description="share of the last rounds that the answer averages; 0: last point; None: 3/4, or 1/2"
+        None,
+        ge=0,
+        le=1,
+        description="share of the last rounds that the answer averages; 0: last point; None: by the rule",
     )
     batch: int | None = Field(None, ge=1, description="records per gradient round (expected, if Poisson); None: all")
     scheme: Literal["without-replacement", "poisson"] = Field(

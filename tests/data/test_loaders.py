@@ -186,7 +186,7 @@ def test_table_by_hand(table: Path, form: str) -> None:
     whole = {"label": "sick", "classes": ["no", "yes"], "site": "clinic", "sites": ["north", "south"], "person": "who"}
     data = load(form, path=table, row_norm="none", missing="error", **whole, **DECLARED)
     assert data.feature_names == ("weight", "colour=blue", "colour=red", "colour=green")
-    assert data.features.tolist() == [[0, 0, 1, 0], [0.25, 1, 0, 0], [1, 0, 1, 0], [0.5, 0, 0, 1]]
+    assert data.features.tolist() == [[-1, 0, 1, 0], [-0.5, 1, 0, 0], [1, 0, 1, 0], [0, 0, 0, 1]]
     assert (data.classes, data.targets.tolist()) == (("no", "yes"), [0, 1, 1, 0])
     assert (data.site_names, data.sites.tolist()) == (("north", "south"), [0, 1, 0, 1])
     assert data.people.tolist() == ["1", "1", "2", "3"]
