@@ -81,7 +81,7 @@ def load(
     coding: Literal["onehot", "ordinal", "frequency"] = "onehot",
     missing: Literal["drop", "keep"] = "drop",
     money: Literal["linear", "log"] = "linear",
-    centre: bool = False,
+    centre: bool | None = None,
     row_norm: RowNorm = "unit",
     fnlwgt: bool = False,
     constant: bool = False,
@@ -91,10 +91,11 @@ def load(
     `coding`: `onehot` (104 features), `ordinal` (13; the code book's order) or `frequency` (13; the papers' coding,
     which reads frequencies from the data: for reproduction only, reported in `leaks`). `missing`: `drop` the 3,620
     incomplete records or `keep` them, a missing category being all zeros. `money="log"` scales capital gain and
-    loss by their logarithm. `fnlwgt=True` adds the census weight (14 features in the short codings). `centre`
-    maps numbers to [−1, 1], which trains better with noise; [0, 1] is what published comparisons have. `constant` adds
-    a feature 1 before rows are normalised. Raw attributes are in `columns`; `test` marks the official test set.
+    loss by their logarithm. `fnlwgt=True` adds the census weight (14 features in the short codings). `centre` maps
+    numbers to [−1, 1], else they lie in [0, 1]; left out, it is true for `onehot` and false for the papers' codings.
+    `constant` adds a feature 1 before rows are normalised. Raw attributes are in `columns`; `test` marks the official test set.
     """
+    centre = coding == "onehot" if centre is None else centre
     files = locate("adult", path)
     frame = pd.concat([read(file).assign(test="test" in name) for name, file in files.items()], ignore_index=True)
     if missing == "drop":
