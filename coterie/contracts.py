@@ -125,7 +125,7 @@ def _try(plan: Plan, algorithm: Algorithm, network: Network) -> None:
     with jax.enable_x64(True):
         places = make_places(
             network.problem, network.sizes, network.graph, network.mixing, rounds=rounds, ridge=plan.ridge,
-            weighting=plan.problem.weighting, shape=shape,
+            weighting=plan.weighting, shape=shape,
         )  # fmt: skip
         jax.eval_shape(lambda t: algorithm.cost(cfg, rows(places, 0), t, None), 0)
         if (terms := sum_terms(plan, places.agents, rounds)) is not None and terms.honest is not None:

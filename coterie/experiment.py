@@ -135,7 +135,7 @@ class Experiment:
         with jax.enable_x64(dtype == jnp.float64):
             return make(
                 self.network.problem, records, self.targets, self.parts, self.network.graph, self.network.mixing,
-                rounds=rounds, ridge=plan.ridge, weighting=plan.problem.weighting, shape=shape,
+                rounds=rounds, ridge=plan.ridge, weighting=plan.weighting, shape=shape,
                 start=self.network.problem.start(plan.data.seed), dtype=dtype,
             )  # fmt: skip
 
@@ -320,7 +320,7 @@ def settle(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg
     with jax.enable_x64(True):
         places = make_places(
             network.problem, network.sizes, network.graph, network.mixing,
-            rounds=rounds, ridge=plan.ridge, weighting=plan.problem.weighting, shape=shape,
+            rounds=rounds, ridge=plan.ridge, weighting=plan.weighting, shape=shape,
         )  # fmt: skip
     if network.store is not None:
         need_sums(algorithm, cfg, rows(places, 0), network.problem, network.store)

@@ -107,7 +107,7 @@ def noise_strength(plan: Plan, sizes: np.ndarray) -> float:
     sums is equal on all agents, and the h honest ones' together must hide the heaviest record: max unit_i/√h each. Of
     agents with budgets of their own, μ is the least of all and counts as 1.
     """
-    unit = 1 / sizes if plan.problem.weighting == "agents" else np.full(len(sizes), 1 / sizes.mean())
+    unit = 1 / sizes if plan.weighting == "agents" else np.full(len(sizes), 1 / sizes.mean())
     sums = plan.exchange.sums
     if sums is not None and sums.honest is not None and plan.exchange.central:
         noise = np.full(len(sizes), unit.max() / np.sqrt(sums.honest))
@@ -138,7 +138,7 @@ def public_facts(plan: Plan, network: Network, rounds: int) -> Public:
         ridge=plan.ridge,
         lipschitz=problem.half_gap,
         smoothness=problem.smoothness,
-        load=float(network.sizes.max() / network.sizes.mean()) if plan.problem.weighting == "records" else 1.0,
+        load=float(network.sizes.max() / network.sizes.mean()) if plan.weighting == "records" else 1.0,
         strength=noise_strength(plan, network.sizes),
         records=int(network.sizes.sum()),
         classes=problem.labels.classes,

@@ -132,7 +132,11 @@ class ProblemPlan(Naming):
         description="ridge/2 ‖x‖² added to every agent's objective; default: the algorithm's own, 1e-5 for dp-dsgd and "
         "1e-3 for the others",
     )
-    weighting: Literal["agents", "records"] = Field("agents", description="what counts equally: agents or records")
+    weighting: Literal["agents", "records"] | None = Field(
+        None,
+        description="what counts equally: agents or records; default: records where noise is shared "
+        '(`exchange.noise = "central"`), whose heaviest record sets it for all, else agents',
+    )
     dim: Count | None = Field(None, description="number of features, where accounting without data needs it")
     classes: int | None = Field(None, ge=2, description="number of classes, where no data is there to tell")
 
@@ -338,6 +342,12 @@ class Plan(Settings):
         assert self.problem.ridge is not None
         return self.problem.ridge
 
+    @property
+    def weighting(self) -> Literal["agents", "records"]:
+        """What counts equally: `validate` states it too."""
+        assert self.problem.weighting is not None
+        return self.problem.weighting
+
     def as_json(self) -> dict[str, Any]:
         """The plan as plain data, the way it is stored in results."""
         return self.model_dump(mode="json", exclude_none=True)
@@ -375,7 +385,7 @@ def validate(tree: dict[str, Any], foreign: bool = False) -> Plan:
     plan.algorithm.config()
     plan.problem.settings()
     _check_sums(plan)
-    return plan if plan.problem.ridge is not None else _with_ridge(plan)
+    return _with_objective(plan)
 
 
 def _check_sums(plan: Plan) -> None:
@@ -387,13 +397,16 @@ def _check_sums(plan: Plan) -> None:
         )
 
 
-def _with_ridge(plan: Plan) -> Plan:
-    """The plan with its algorithm's own ridge stated: price, certificate and agreement name the number that is run."""
+def _with_objective(plan: Plan) -> Plan:
+    """The plan with its algorithm's own ridge and with its weighting: price, certificate and agreement name them."""
     from coterie.algorithms.base import Algorithm, find
 
-    ridge = Algorithm.ridge if plan.algorithm.name in REFERENCES else find(plan.algorithm.name).ridge
-    problem = plan.problem.model_copy(update={"ridge": ridge})
-    return plan.model_copy(update={"problem": problem})
+    stated: dict[str, Any] = {}
+    if plan.problem.ridge is None:
+        stated["ridge"] = Algorithm.ridge if plan.algorithm.name in REFERENCES else find(plan.algorithm.name).ridge
+    if plan.problem.weighting is None:
+        stated["weighting"] = "records" if plan.exchange.central else "agents"
+    return plan.model_copy(update={"problem": plan.problem.model_copy(update=stated)}) if stated else plan
 
 
 def refuse_ignored(plan: Plan, who: str, *keys: str) -> None:

@@ -42,6 +42,7 @@ class World:
     def plan(self, algorithm: str, rounds: int, ridge: float, **more: Any) -> Plan:
         """A plan on this world; `epsilon`, `delta`, `schedule`, `options` go to [privacy], the rest to [algorithm]."""
         data: dict[str, Any] = {"source": "adult", "test_fraction": 0.07 if self.table else 0.11}
+        data["options"] = {"centre": False}  # papers map numbers to [0, 1]
         if self.table:
             data |= {"source": "csv", "path": str(Path(os.environ["COTERIE_DATA"]) / self.table), "label": "label"}
             data["options"] = {"row_norm": "clip"}

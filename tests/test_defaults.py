@@ -77,14 +77,25 @@ def test_the_rule_sees_the_noise_that_is_on_the_agents_mean(tables, weighting):
     expected = 2 * cfg.step * cfg.clip * math.sqrt(gradient_rounds) / (mu * on_mean)
     rounding = 0.02 if "exchange" in tables else 1e-6  # the grid of the sums costs a little
     assert priced.public.noise_strength() == pytest.approx(expected, rel=rounding)
-    assert dp_dsgd.signal_to_noise(priced.public) == pytest.approx(expected * mu / 3, rel=rounding)  # √9 dimensions
+    assert dp_dsgd.signal_to_noise(priced.public) == pytest.approx(expected * mu, rel=rounding)
+
+
+def test_records_count_alike_where_noise_is_shared_unless_the_plan_says_otherwise():
+    """Shared noise must hide the heaviest record, so weighing parties alike gives all of them the smallest one's."""
+    shared = {"exchange": CENTRAL, "graph": {"mixing": "uniform"}}
+    assert [plan_of().weighting, plan_of(**shared).weighting] == ["agents", "records"]
+    stated = plan_of(problem={"weighting": "agents"}, **shared)
+    assert stated.weighting == stated.as_json()["problem"]["weighting"] == "agents"
+    assert validate(plan_of(**shared).as_json()).weighting == "records"
+    strengths = [price(plan, public_network(plan)).public.noise_strength() for plan in (plan_of(**shared), stated)]
+    assert strengths[0] / strengths[1] == pytest.approx(np.mean(SIZES) / min(SIZES))
 
 
 def test_shared_noise_makes_longer_runs():
     equal = {"sizes": [800] * 4}  # else the smallest agent's noise decides in both
     alone, shared = plan_of(partition=equal), plan_of(partition=equal, exchange=CENTRAL, graph={"mixing": "uniform"})
     rounds = [price(plan, public_network(plan)).rounds for plan in (alone, shared)]
-    assert rounds[1] == pytest.approx(3**0.375 * rounds[0], rel=0.02)  # T ∝ r^(3/4), and r grows by √3
+    assert rounds[1] == pytest.approx(3**0.25 * rounds[0], rel=0.02)  # T ∝ √s, and s grows by √3
 
 
 def test_which_algorithms_clip_gradients():

@@ -15,14 +15,17 @@ accounting), SampledGaussian with batches. Mixing rounds, momentum and averages 
 cost nothing. Against a reader of every message.
 
 **Defaults** (`tune`, public quantities only; chosen on five problems, reported on five others: docs/defaults.md). With
-L and G the bounds on a record's curvature and gradient, μ the Gaussian parameter of (ε, δ), d dimensions:
+L and G the bounds on a record's curvature and gradient, μ the Gaussian parameter of (ε, δ):
     ridge = 1e-5                        `travel` bounds the point already: a larger one adds bias and saves no noise
     C = G/2                             the noise halves; probabilities are corrected (`coterie.problems.clipped`)
     s = N/√Σ_i unit_i²                  1/noise on the agents' mean at μ = 1: n √N for N agents of n records; where the
                                         budget is for sums of h honest ones √(Nh)/max_i unit_i, that is n √(Nh)
-    r = s μ / √d                        signal to noise of everything that will ever be released
-    travel = .45 r^{3/2} / L            what Σ_t γ/(1 − β) should add up to: 1/travel acts as a ridge on the noise
+    travel = .4 s μ / L                 what Σ_t γ/(1 − β) should add up to. All noise together is 2C/(s μ) in each
+                                        coordinate of the mean gradient, so where there is no curvature it moves the
+                                        point by .4 · 2C/L: for logistic loss, rows of norm 1 and this C, by 1.6, about
+                                        what coefficients are. 1/travel acts as the ridge that fits such a prior
     T = √(8 travel L)                   gradient rounds (`suggest_rounds`); then 1 − β = 16/T
+    tail = 3/4                          of the rounds are averaged; without noise, or for networks, 1/2
     γ = 2/L, 1 − β = γ T/travel in [6/T, 1]; where even β = 0 goes too far, γ = travel/T
     k = the least even number with |λ₂(W)|^k ≤ .3, at most 10; 1 where |λ₂| ≤ .3 already; ≤ .1 where kT ≤ 200 even so
 Networks, which have no such bounds: C = γ = .5, β = .9, T = 100. Even k make W^k positive semi-definite, which keeps
@@ -65,7 +68,12 @@ class Config(BaseConfig):
     momentum: Auto = Field(None, ge=0, lt=1, description="β; None: by the budget")
     clip: Auto = Field(None, gt=0, description="C, bound on a record's gradient norm; None: half its bound")
     mixing: AutoInt = Field(None, ge=1, description="rounds per gradient round; None: by the graph's spectral gap")
-    tail: float = Field(0.5, ge=0, le=1, description="share of the last rounds that the answer averages; 0: last point")
+    tail: Auto = Field(
+        None,
+        ge=0,
+        le=1,
+        description="share of the last rounds that the answer averages; 0: last point; None: by the rule",
+    )
     batch: int | None = Field(None, ge=1, description="records per gradient round (expected, if Poisson); None: all")
     scheme: Literal["without-replacement", "poisson"] = Field(
         "without-replacement", description="how a batch is drawn; Poisson is accounted under add/remove"
@@ -82,6 +90,7 @@ EXAMPLE = Config(step=1.0, momentum=0.5, clip=1.0, mixing=2)
 
 NETWORK = {"clip": 0.5, "step": 0.5, "momentum": 0.9, "rounds": 100}  # without bounds on gradient and curvature
 MOST_MIXING, LEAST_ROUNDS, MOST_ROUNDS, SHORT = 10, 10, 1000, 200
+TAIL, SHORT_TAIL = 0.75, 0.5
 
 
 class State(eqx.Module):
@@ -102,10 +111,15 @@ class Message(eqx.Module):
 
 
 def signal_to_noise(public: Public) -> float:
-    """r = s μ/√d; ∞ without a budget."""
+    """s μ: 1/noise on the mean of all gradients that will ever be released, in units of 2C; ∞ without a budget."""
     if public.epsilon is None or public.delta is None:
         return math.inf
-    return public.noise_strength() * float(gdp.mu_for(public.epsilon, public.delta)) / math.sqrt(public.dim)
+    return public.noise_strength() * float(gdp.mu_for(public.epsilon, public.delta))
+
+
+def _travel(public: Public) -> float:
+    """.4 s μ, in units of 1/L."""
+    return 0.4 * signal_to_noise(public)
 
 
 def suggest_mixing(public: Public, left: float = 0.3) -> int:
@@ -128,7 +142,7 @@ def _mixing(public: Public, room: int | float) -> int:
 def _gradient_rounds(public: Public) -> int:
     """√(8 travel L), from 10 to 1000."""
     known = math.isfinite(public.smoothness)
-    wanted = math.sqrt(8 * 0.45 * signal_to_noise(public) ** 1.5) if known else NETWORK["rounds"]
+    wanted = math.sqrt(8 * _travel(public)) if known else NETWORK["rounds"]
     return round(min(max(wanted, LEAST_ROUNDS), MOST_ROUNDS))
 
 
@@ -157,11 +171,14 @@ def tune(cfg: Config, public: Public) -> Config:
     smoothness = public.smoothness + public.ridge
     known = math.isfinite(smoothness)
     if known:
-        step, rest = paced(0.45 * signal_to_noise(public) ** 1.5 / smoothness, rounds, smoothness, cfg.step)
+        step, rest = paced(_travel(public) / smoothness, rounds, smoothness, cfg.step)
     else:
         step, rest = cfg.step or NETWORK["step"], 1 - NETWORK["momentum"]
     momentum = cfg.momentum if cfg.momentum is not None else 1 - rest
-    return cfg.replace(clip=clip, mixing=mixing, step=step, momentum=momentum)
+    tail = cfg.tail
+    if tail is None:
+        tail = TAIL if known and public.epsilon is not None else SHORT_TAIL
+    return cfg.replace(clip=clip, mixing=mixing, step=step, momentum=momentum, tail=tail)
 
 
 # ---- the algorithm ---------------------------------------------------------------------------------------------------
@@ -234,7 +251,8 @@ def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: 
 def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> State:
     """Average with the neighbours; from the tail's start on, average over time too."""
     x = place.self_weight * state.x + inbox.mixed.y
-    averaged = jnp.maximum(1.0, t + 1 - jnp.floor((1 - cfg.tail) * place.rounds))
+    tail = SHORT_TAIL if cfg.tail is None else cfg.tail
+    averaged = jnp.maximum(1.0, t + 1 - jnp.floor((1 - tail) * place.rounds))
     return State(x, state.before, state.mean + (x - state.mean) / averaged)
 
 

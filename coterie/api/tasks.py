@@ -78,9 +78,9 @@ def as_task(task: Task | Problem) -> Task:
     return task
 
 
-@takes(ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT, radius=RADIUS)
+@takes(ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT | NOTHING_GIVEN, radius=RADIUS)
 def logistic(
-    *, classes: Sequence[Any] = (-1, 1), ridge: float | None = None, weighting: Weighting = "agents",
+    *, classes: Sequence[Any] = (-1, 1), ridge: float | None = None, weighting: Weighting | None = None,
     radius: float | None = None,
 ) -> Task:  # fmt: skip
     """Logistic regression on labels of two classes.
@@ -88,7 +88,7 @@ def logistic(
     Args:
         classes: the two labels, publicly known; the second is the positive one.
         ridge: ridge/2 ‖x‖² is added to every party's objective; default: the algorithm's own, 1e-5 for dp-dsgd.
-        weighting: what counts equally, "agents" (parties) or "records".
+        weighting: what counts equally, "agents" (parties) or "records"; default: records where noise is shared.
         radius: keep the model in a ball of this radius.
 
     >>> import coterie as ct
@@ -98,10 +98,10 @@ def logistic(
     return _classifier("logistic", _two("logistic", classes), ridge, weighting, radius)
 
 
-@takes(width=NUMBER, ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT, radius=RADIUS)
+@takes(width=NUMBER, ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT | NOTHING_GIVEN, radius=RADIUS)
 def hinge(
     *, classes: Sequence[Any] = (-1, 1), width: float = 0.5, ridge: float | None = None,
-    weighting: Weighting = "agents", radius: float | None = None,
+    weighting: Weighting | None = None, radius: float | None = None,
 ) -> Task:  # fmt: skip
     """A support vector machine: the hinge loss, with a corner smoothed over ± `width`. Else as `logistic`.
 
@@ -112,8 +112,8 @@ def hinge(
     return _classifier("hinge", _two("hinge", classes), ridge, weighting, radius, width=width)
 
 
-@takes(ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT, radius=RADIUS)
-def squared(*, ridge: float | None = None, weighting: Weighting = "agents", radius: float | None = None) -> Task:
+@takes(ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT | NOTHING_GIVEN, radius=RADIUS)
+def squared(*, ridge: float | None = None, weighting: Weighting | None = None, radius: float | None = None) -> Task:
     """Linear regression with the squared loss; targets are numbers. Its gradients have no bound: clip them.
 
     >>> import coterie as ct
@@ -123,12 +123,12 @@ def squared(*, ridge: float | None = None, weighting: Weighting = "agents", radi
     return _classifier("squared", None, ridge, weighting, radius)
 
 
-@takes(ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT, radius=RADIUS)
+@takes(ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT | NOTHING_GIVEN, radius=RADIUS)
 def softmax(
     classes: int | Sequence[Any],
     *,
     ridge: float | None = None,
-    weighting: Weighting = "agents",
+    weighting: Weighting | None = None,
     radius: float | None = None,
 ) -> Task:
     """Logistic regression on several classes: their number (labels 0, 1, …) or their labels, publicly known.
@@ -140,11 +140,11 @@ def softmax(
     return _classifier("softmax", _several("softmax", classes), ridge, weighting, radius)
 
 
-@takes(hidden=listed(WHOLE), activation=TEXT, ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT)
+@takes(hidden=listed(WHOLE), activation=TEXT, ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT | NOTHING_GIVEN)
 def mlp(
     classes: int | Sequence[Any], *, hidden: Sequence[int] = (50,),
     activation: Literal["sigmoid", "tanh", "relu"] = "tanh", ridge: float | None = None,
-    weighting: Weighting = "agents",
+    weighting: Weighting | None = None,
 ) -> Task:  # fmt: skip
     """A dense neural network that tells classes apart, with layers of `hidden` sizes. Classes as in `softmax`.
 
@@ -169,12 +169,12 @@ def mean(*, radius: float = 1.0, weighting: Weighting = "records") -> Task:
 
 
 @takes(
-    fn=FUNCTION, predict=FUNCTION | NOTHING_GIVEN, ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT, convex=FLAG,
-    lipschitz=FACT, smoothness=FACT, bound=FACT | NOTHING_GIVEN,
+    fn=FUNCTION, predict=FUNCTION | NOTHING_GIVEN, ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT | NOTHING_GIVEN,
+    convex=FLAG, lipschitz=FACT, smoothness=FACT, bound=FACT | NOTHING_GIVEN,
 )  # fmt: skip
 def loss(
     fn: Callable[[Any, Array, Array], Array], params: Any, *, predict: Callable[[Any, Array], Array] | None = None,
-    classes: int | Sequence[Any] | None = None, ridge: float | None = None, weighting: Weighting = "agents",
+    classes: int | Sequence[Any] | None = None, ridge: float | None = None, weighting: Weighting | None = None,
     convex: bool = False, lipschitz: float = float("inf"), smoothness: float = float("inf"),
     bound: float | None = None,
 ) -> Task:  # fmt: skip
@@ -209,14 +209,19 @@ def loss(
     return Task(own.name, _stated(ridge, weighting), labels, own)
 
 
-def _stated(ridge: float | None, weighting: str, **more: Any) -> dict[str, Any]:
+def _stated(ridge: float | None, weighting: str | None, **more: Any) -> dict[str, Any]:
     """What differs from a plan's defaults."""
     said: dict[str, Any] = {} if ridge is None else {"ridge": ridge}
-    return said | ({} if weighting == "agents" else {"weighting": weighting}) | more
+    return said | ({} if weighting is None else {"weighting": weighting}) | more
 
 
 def _classifier(
-    name: str, labels: tuple[Any, ...] | None, ridge: float | None, weighting: str, radius: float | None, **more: Any
+    name: str,
+    labels: tuple[Any, ...] | None,
+    ridge: float | None,
+    weighting: str | None,
+    radius: float | None,
+    **more: Any,
 ) -> Task:
     said = _stated(ridge, weighting, **more, **({} if radius is None else {"radius": radius}))
     return Task(name, said, labels, constant=True)

@@ -63,9 +63,9 @@ Book = Mapping[str, Number | Category]
 
 
 def encode(
-    frame: pd.DataFrame, book: Book, *, coding: str = "onehot", flags: Collection[str] = ()
+    frame: pd.DataFrame, book: Book, *, coding: str = "onehot", flags: Collection[str] = (), centre: bool = False
 ) -> tuple[np.ndarray, tuple[str, ...], float]:
-    """Features in [0, 1], their names, and the largest norm a row can have.
+    """Features in [0, 1], their names, and the largest norm a row can have; `centre` maps numbers to [−1, 1].
 
     `coding` of categories: `onehot`, or `ordinal` (place in the list of levels over their number, in (0, 1]). A
     missing value is 0 in every feature of its column, or a number's `fill`; columns in `flags` get a feature that says
@@ -83,9 +83,11 @@ def encode(
             if (wrong := np.isnan(numbers) & ~absent).any():
                 value = frame[column][wrong].iloc[0]
                 raise InputError(f"column {column!r} must be numeric, but has {value!r} (in {wrong.sum()} rows)")
-            fill = 0.0 if rule.fill is None else float(rule.scale(np.array(rule.fill)))
-            square += fill**2 if column in flags else 0.0
-            block, labels = np.where(absent, fill, rule.scale(numbers))[:, None], [column]
+            scaled, fill = rule.scale(numbers), None if rule.fill is None else float(rule.scale(np.array(rule.fill)))
+            if centre:
+                scaled, fill = 2 * scaled - 1, None if fill is None else 2 * fill - 1
+            square += (fill or 0.0) ** 2 if column in flags else 0.0
+            block, labels = np.where(absent, fill or 0.0, scaled)[:, None], [column]
         else:
             codes = _codes(frame[column], column, rule)
             if coding == "onehot":

@@ -78,6 +78,7 @@ WORDS = {
     "sites": "all sites that take part",
     "optional": "columns that may have gaps: each adds a feature that says so",
     "missing_values": "gaps, besides empty fields",
+    "constant": "a feature that is 1: without categories nothing else carries the base rate",
     "bounds": "smallest and largest value that can occur, rounded outwards: values beyond are moved to the end",
     "categories": 'names that can occur; other = true (above the tables) makes all else a level "other"',
 }
@@ -114,6 +115,8 @@ def propose(
     if words:
         book["missing_values"] = words
     numeric = [name for name in features if kinds[name] == "number" or name in bounds]
+    if len(numeric) == len(features):
+        book["constant"] = True
     ranges |= {name: bounds.get(name) or _outwards(frame[name]) for name in numeric}
     book["bounds"] = ranges
     book["categories"] = {name: _names(frame[name]) for name in features if name not in numeric}

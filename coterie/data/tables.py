@@ -46,21 +46,22 @@ def load_table(
     impute: Mapping[str, float] | None = None,
     other: bool | Sequence[str] = False,
     read_from_records: bool = False,
+    centre: bool = True,
     row_norm: RowNorm = "clip",
     constant: bool = False,
 ) -> Dataset:
     """A table from `path`: Parquet by its suffix, else CSV with a header, compressed (gz, bz2, xz) or not.
 
     `features` are all other columns unless named. `bounds` gives public (low, high) ranges: values are clipped and
-    mapped to [0, 1] (a label with bounds too), those in `log` by the logarithm of 1 + x − low, for counts and amounts
-    that are mostly small; a numeric column without is used as it is. `categories` gives the public levels of text
-    columns (one feature a level); "data" reads them from the data. `other` (of all columns, or of those listed) makes
-    what is not a level one of its own. `task`: `classification`, `regression`, or `auto` (`classes` make it the first,
-    bounds of the label the second; else text, truth values and few integers are classes). `classes` states the labels
-    and their order. `site` and `person` name the columns that group records, `sites` states the names of all sites.
-    `protected` names the column of a protected group: it is no feature, its `categories` are the groups, and every
-    class in every group is a class of its own, as `problem.loss = "fair"` takes them.
-    What is not stated is read from the data, and `leaks` reports it; `read_from_records` says that the options
+    mapped to [−1, 1] (to [0, 1] without `centre`, and so is a label with bounds), those in `log` by the logarithm of 1
+    + x − low, for counts and amounts that are mostly small; a numeric column without is used as it is. `categories`
+    gives the public levels of text columns (one feature a level); "data" reads them from the data. `other` (of all
+    columns, or of those listed) makes what is not a level one of its own. `task`: `classification`, `regression`, or
+    `auto` (`classes` make it the first, bounds of the label the second; else text, truth values and few integers are
+    classes). `classes` states the labels and their order. `site` and `person` name the columns that group records,
+    `sites` states the names of all sites. `protected` names the column of a protected group: it is no feature, its
+    `categories` are the groups, and every class in every group is a class of its own, as `problem.loss = "fair"` takes
+    them. What is not stated is read from the data, and `leaks` reports it; `read_from_records` says that the options
     themselves were.
 
     An empty field is a gap, and so is each of `missing_values`, as it is written. `missing="keep"` gives every feature
@@ -83,7 +84,7 @@ def load_table(
         rule = _rule(frame[name], name, stated)
         if rule is None:
             notes.append(f"{name}: no public range, used as it is")
-        block, labels, largest = _encoded(frame[name], name, rule, stated)
+        block, labels, largest = _encoded(frame[name], name, rule, stated, centre)
         blocks.append(block)
         names.extend(labels)
         square += largest**2
@@ -145,7 +146,7 @@ def _rule(values: pd.Series, name: str, stated: Stated) -> Number | Category | N
 
 
 def _encoded(
-    values: pd.Series, name: str, rule: Number | Category | None, stated: Stated
+    values: pd.Series, name: str, rule: Number | Category | None, stated: Stated, centre: bool
 ) -> tuple[np.ndarray, tuple[str, ...], float]:
     """The features of one column, their names, and the largest norm that they can have in a row."""
     flags = {name} if stated.may_miss(name) else set()
@@ -158,7 +159,7 @@ def _encoded(
         return encode(pd.DataFrame({name: values}), {name: rule}, flags=flags)
     column = numbers(values)
     if rule is not None:
-        return encode(pd.DataFrame({name: column}), {name: rule}, flags=flags)
+        return encode(pd.DataFrame({name: column}), {name: rule}, flags=flags, centre=centre)
     absent = np.isnan(column)
     block = np.where(absent, stated.impute.get(name, 0.0), column)
     if not flags:

@@ -165,27 +165,26 @@ def test_sampled_cost_has_the_golden_value():
 
 
 def test_defaults_follow_the_documented_rule():
-    ratio = 8000 * float(gdp.mu_for(1.0, 1e-4)) * np.sqrt(5 / 104)
+    ratio = 8000 * float(gdp.mu_for(1.0, 1e-4)) * np.sqrt(5)
     assert dp_dsgd.signal_to_noise(ADULT) == pytest.approx(ratio)
     rounds = dp_dsgd.suggest_rounds(ADULT)
-    assert rounds == round(np.sqrt(8 * 0.45 * ratio**1.5))
+    assert rounds == round(np.sqrt(8 * 0.4 * ratio))
     cfg = dp_dsgd.tune(Config(), dataclasses.replace(ADULT, rounds=rounds))
-    assert (cfg.clip, cfg.mixing, cfg.step) == (0.5, 1, 8.0)
+    assert (cfg.clip, cfg.mixing, cfg.step, cfg.tail) == (0.5, 1, 8.0, 0.75)
     assert 1 - cfg.momentum == pytest.approx(16 / rounds, rel=0.02)
     # far too many rounds: no momentum, and a step that still travels as far
     slow = dp_dsgd.tune(Config(), dataclasses.replace(ADULT, rounds=100_000))
     assert slow.momentum == 0
-    assert slow.step * 100_000 == pytest.approx(0.45 * ratio**1.5 / 0.25)
+    assert slow.step * 100_000 == pytest.approx(0.4 * ratio / 0.25)
     # what the user sets stays
-    assert dp_dsgd.tune(Config(step=3.0, momentum=0.2, clip=2.0, mixing=5), ADULT) == Config(
-        step=3.0, momentum=0.2, clip=2.0, mixing=5
-    )
+    stated = Config(step=3.0, momentum=0.2, clip=2.0, mixing=5, tail=0.0)
+    assert dp_dsgd.tune(stated, ADULT) == stated
     assert [dp_dsgd.suggest_mixing(dataclasses.replace(ADULT, mixing_gap=g)) for g in (0.8, 0.46, 0.2, 1e-4, None)] == [
         1, 2, 6, 10, 10
     ]  # fmt: skip
     # a short run mixes more, if its rounds were not stated to be fewer; ring of five: |λ₂| = .54
     ring = dataclasses.replace(ADULT, mixing_gap=0.46, epsilon=0.1)
-    steps = round(np.sqrt(8 * 0.45 * dp_dsgd.signal_to_noise(ring) ** 1.5))
+    steps = round(np.sqrt(8 * 0.4 * dp_dsgd.signal_to_noise(ring)))
     assert 40 < steps < 50
     assert dp_dsgd.suggest_rounds(ring) == 4 * steps
     assert dp_dsgd.tune(Config(), dataclasses.replace(ring, rounds=4 * steps)).mixing == 4
@@ -193,10 +192,10 @@ def test_defaults_follow_the_documented_rule():
     longer = dataclasses.replace(ring, epsilon=1.0)
     assert dp_dsgd.suggest_rounds(longer) == 2 * rounds
     free = dp_dsgd.tune(Config(), dataclasses.replace(ADULT, epsilon=None, delta=None, rounds=100))
-    assert (free.clip, free.step, free.momentum) == (1.0, 8.0, pytest.approx(0.94))
+    assert (free.clip, free.step, free.momentum, free.tail) == (1.0, 8.0, pytest.approx(0.94), 0.5)
     network_like = dataclasses.replace(ADULT, lipschitz=np.inf, smoothness=np.inf, rounds=100)
     unknown = dp_dsgd.tune(Config(), network_like)
-    assert (unknown.clip, unknown.step, unknown.momentum) == (0.5, 0.5, 0.9)
+    assert (unknown.clip, unknown.step, unknown.momentum, unknown.tail) == (0.5, 0.5, 0.9, 0.5)
     assert dp_dsgd.suggest_rounds(network_like) == 100
 
 

@@ -21,6 +21,17 @@ def test_onehot_by_hand() -> None:
     assert largest == pytest.approx(np.sqrt(2))
 
 
+def test_centred_numbers_by_hand() -> None:
+    """The middle of a range is 0, and stands for a gap; categories stay as they are."""
+    z, _, largest = encode(FRAME, BOOK, flags=("age",), centre=True)
+    assert z.tolist() == [[-1, 0, 0, 1], [0, 0, 1, 0], [1, 0, 0, 0], [0, 1, 1, 0]]
+    assert largest == pytest.approx(np.sqrt(2))
+    filled = {"age": Number(10, 110, fill=10.0)}
+    z, _, largest = encode(FRAME[["age"]], filled, flags=("age",), centre=True)
+    assert z.tolist() == [[-1, 0], [0, 0], [1, 0], [-1, 1]]
+    assert largest == pytest.approx(np.sqrt(2))
+
+
 def test_ordinal_by_hand() -> None:
     z, names, _ = encode(FRAME, BOOK, coding="ordinal")
     assert names == ("age", "town")

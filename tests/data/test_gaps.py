@@ -32,12 +32,15 @@ def test_a_gap_has_a_place_of_its_own(tmp_path: Path) -> None:
     path = table(tmp_path / "t.csv", "20,heart,no", ",None,yes", "70,,no")
     data = load("csv", path=path, **STATED)
     assert data.feature_names == ("age", "age=missing", "ward=None", "ward=NA", "ward=heart", "ward=missing")
-    assert data.features.tolist() == [[0.2, 0, 0, 0, 1, 0], [0.5, 1, 1, 0, 0, 0], [0.7, 0, 0, 0, 0, 1]]
+    np.testing.assert_allclose(
+        data.features, [[-0.6, 0, 0, 0, 1, 0], [0, 1, 1, 0, 0, 0], [0.4, 0, 0, 0, 0, 1]], atol=1e-12
+    )
     assert data.remarks == (
         ("age", "column 'age': 1 of 3 values are missing: 50 stands for them, and 'age=missing' says so"),
         ("ward", "column 'ward': 1 of 3 values are missing: 'ward=missing' says so"),
     )
-    assert load("csv", path=path, **STATED, impute={"age": 40}).features[1, 0] == 0.4
+    assert load("csv", path=path, **STATED, impute={"age": 40}).features[1, 0] == pytest.approx(-0.2)
+    assert load("csv", path=path, **STATED, centre=False).features[:, 0].tolist() == [0.2, 0.5, 0.7]
     assert data.leaks == ()
 
 
@@ -62,9 +65,9 @@ def test_words_for_missing_are_categories_unless_they_are_listed(tmp_path: Path)
     numbers = table(tmp_path / "n.csv", "NA,None,no", "30,NA,yes")
     with pytest.raises(InputError, match=r"'age' must be numeric, but has 'NA' .* missing_values = \['NA'\]"):
         load("csv", path=numbers, **STATED)
-    assert load("csv", path=numbers, **STATED, missing_values=["NA"]).features[0, :2].tolist() == [0.5, 1]
+    assert load("csv", path=numbers, **STATED, missing_values=["NA"]).features[0, :2].tolist() == [0, 1]
     coded = table(tmp_path / "c.csv", "-9,None,no", "30,NA,yes")
-    assert load("csv", path=coded, **STATED, missing_values=[-9]).features[0, :2].tolist() == [0.5, 1]
+    assert load("csv", path=coded, **STATED, missing_values=[-9]).features[0, :2].tolist() == [0, 1]
 
 
 def test_rows_stay_in_the_ball_when_gaps_are_filled(tmp_path: Path) -> None:
@@ -108,7 +111,7 @@ def test_parquet_gaps_do_not_change_how_whole_numbers_are_written(tmp_path: Path
     frame.to_parquet(tmp_path / "t.parquet")
     options = STATED | {"categories": {"ward": [1, 2]}, "classes": ["False", "True"]}
     data = load("parquet", path=tmp_path / "t.parquet", **options)
-    assert data.features.tolist() == [[0.2, 0, 1, 0, 0], [0.5, 1, 0, 0, 1]]
+    assert data.features.tolist() == [[-0.6, 0, 1, 0, 0], [0, 1, 0, 0, 1]]
     assert data.targets.tolist() == [1, 0]
 
 
@@ -124,7 +127,7 @@ def test_parquet_types_are_taken_as_they_are_meant(tmp_path: Path) -> None:
         "optional": ["age", "smokes", "ward"],
     }
     data = load("parquet", path=tmp_path / "t.parquet", **options)
-    assert data.features.tolist() == [[0.2, 0, 1, 0, 0.15, 0, 0, 1, 0], [0.5, 1, 0.5, 1, 0.25, 0, 0, 0, 1]]
+    assert data.features.tolist() == [[-0.6, 0, 1, 0, -0.7, 0, 0, 1, 0], [0, 1, 0, 1, -0.5, 0, 0, 0, 1]]
     frame.assign(day=pd.to_datetime(["2024-01-02", "2024-02-03"])).to_parquet(tmp_path / "d.parquet")
     with pytest.raises(InputError, match="'day' is text: it holds dates"):
         load("parquet", path=tmp_path / "d.parquet", **options)
@@ -150,11 +153,11 @@ def test_all_mistakes_come_at_once(tmp_path: Path) -> None:
 
 
 def test_a_logarithmic_scale_is_that_of_the_public_range(tmp_path: Path) -> None:
-    """log(1 + x − low)/log(1 + high − low), whatever the other records are; what lies outside is moved to the end."""
+    """2 log(1 + x − low)/log(1 + high − low) − 1, whatever the others are; what lies outside is moved to the end."""
     path = tmp_path / "t.csv"
     path.write_text("visits,sick\n2,no\n3,yes\n10,no\n99,yes\n,no\n")
     data = load("csv", path=path, label="sick", classes=["no", "yes"], bounds={"visits": [2, 10]}, log=["visits"],
                 impute={"visits": 3}, row_norm="none")  # fmt: skip
-    np.testing.assert_allclose(data.features[:, 0], np.log([1, 2, 9, 9, 2]) / np.log(9), atol=1e-12)
+    np.testing.assert_allclose(data.features[:, 0], 2 * np.log([1, 2, 9, 9, 2]) / np.log(9) - 1, atol=1e-12)
     assert data.features[:, 1].tolist() == [0, 0, 0, 0, 1]
     assert data.leaks == ()

@@ -43,9 +43,12 @@ def test_adult_official_form(tmp_path: Path) -> None:
     assert set(data.sha256) == {"adult.data", "adult.test"}
     first = dict(zip(data.feature_names, data.features[0], strict=True))
     raw = {"age": 22 / 73, "education-num": 12 / 15, "capital-gain": 2174 / 99999, "hours-per-week": 39 / 98}
-    norm = np.sqrt(8 + sum(value**2 for value in raw.values()))  # eight categories, four numbers that are not 0
-    for name, value in (raw | {"workclass=State-gov": 1, "sex=Male": 1, "capital-loss": 0, "sex=Female": 0}).items():
+    raw = {name: 2 * share - 1 for name, share in (raw | {"capital-loss": 0}).items()}
+    norm = np.sqrt(8 + sum(value**2 for value in raw.values()))  # eight categories, five numbers in [−1, 1]
+    for name, value in (raw | {"workclass=State-gov": 1, "sex=Male": 1, "sex=Female": 0}).items():
         assert first[name] == pytest.approx(value / norm)
+    papers = load("adult", path=tmp_path / "a", coding="ordinal", row_norm="none")
+    assert papers.features[0, papers.feature_names.index("age")] == pytest.approx(22 / 73)
     assert len(load("adult", path=tmp_path / "a", missing="keep")) == 10
 
 
@@ -186,7 +189,7 @@ def test_table_by_hand(table: Path, form: str) -> None:
     whole = {"label": "sick", "classes": ["no", "yes"], "site": "clinic", "sites": ["north", "south"], "person": "who"}
     data = load(form, path=table, row_norm="none", missing="error", **whole, **DECLARED)
     assert data.feature_names == ("weight", "colour=blue", "colour=red", "colour=green")
-    assert data.features.tolist() == [[0, 0, 1, 0], [0.25, 1, 0, 0], [1, 0, 1, 0], [0.5, 0, 0, 1]]
+    assert data.features.tolist() == [[-1, 0, 1, 0], [-0.5, 1, 0, 0], [1, 0, 1, 0], [0, 0, 0, 1]]
     assert (data.classes, data.targets.tolist()) == (("no", "yes"), [0, 1, 1, 0])
     assert (data.site_names, data.sites.tolist()) == (("north", "south"), [0, 1, 0, 1])
     assert data.people.tolist() == ["1", "1", "2", "3"]

@@ -81,6 +81,7 @@ def load(
     coding: Literal["onehot", "ordinal", "frequency"] = "onehot",
     missing: Literal["drop", "keep"] = "drop",
     money: Literal["linear", "log"] = "linear",
+    centre: bool | None = None,
     row_norm: RowNorm = "unit",
     fnlwgt: bool = False,
     constant: bool = False,
@@ -90,9 +91,12 @@ def load(
     `coding`: `onehot` (104 features), `ordinal` (13; the code book's order) or `frequency` (13; the papers' coding,
     which reads frequencies from the data: for reproduction only, reported in `leaks`). `missing`: `drop` the 3,620
     incomplete records or `keep` them, a missing category being all zeros. `money="log"` scales capital gain and
-    loss by their logarithm. `fnlwgt=True` adds the census weight (14 features in the short codings). `constant`
-    adds a feature 1 before rows are normalised. Raw attributes are in `columns`; `test` marks the official test set.
+    loss by their logarithm. `fnlwgt=True` adds the census weight (14 features in the short codings). `centre` maps
+    numbers to [−1, 1], else they lie in [0, 1]; left out, it is true for `onehot` and false for the papers' codings.
+    `constant` adds a feature 1 before rows are normalised. Raw attributes are in `columns`; `test` marks the official
+    test set.
     """
+    centre = coding == "onehot" if centre is None else centre
     files = locate("adult", path)
     frame = pd.concat([read(file).assign(test="test" in name) for name, file in files.items()], ignore_index=True)
     if missing == "drop":
@@ -100,7 +104,7 @@ def load(
     book = {name: rule for name, rule in BOOK.items() if fnlwgt or name != "fnlwgt"}
     if money == "log":
         book |= {"capital-gain": Number(0, 99_999, log=True), "capital-loss": Number(0, 4_356, log=True)}
-    z, names, largest = encode(frame, book, coding="onehot" if coding == "onehot" else "ordinal")
+    z, names, largest = encode(frame, book, coding="onehot" if coding == "onehot" else "ordinal", centre=centre)
     if coding == "frequency":
         for column, rule in book.items():
             if isinstance(rule, Category):

@@ -78,15 +78,17 @@ def load(
     counts: Literal["linear", "log"] = "linear",
     site: str | None = None,
     sites: Sequence[object] | None = None,
+    centre: bool = True,
     row_norm: RowNorm = "unit",
 ) -> Dataset:
     """Is a diabetic patient readmitted? One record per patient by default; patients who died are left out.
 
     `target`: `any` readmission, or an `early` one (within 30 days). `encounters="all"` keeps every stay and fills
     `people`, so that splits keep a patient on one side and privacy can be accounted per patient. `counts="log"` scales
-    the visits of the year before by their logarithm, within the same public range. The data has no hospital identifier;
-    `site` may name a raw column that groups the records, such as `medical_specialty`, and `sites` states its values (a
-    missing one is `unknown`), which are otherwise read from the data, as `leaks` reports.
+    the visits of the year before by their logarithm, within the same public range; numbers lie in [−1, 1], or in [0, 1]
+    without `centre`. The data has no hospital identifier; `site` may name a raw column that groups the records, such as
+    `medical_specialty`, and `sites` states its values (a missing one is `unknown`), which are otherwise read from the
+    data, as `leaks` reports.
     """
     files = locate("diabetes", path)
     (file,) = files.values()
@@ -98,7 +100,7 @@ def load(
         raw = raw.sort_values("encounter_id").drop_duplicates("patient_nbr")
     raw = raw.sort_values("encounter_id", ignore_index=True)
     logarithms: Book = {name: Number(0, 10, log=True) for name in _COUNTS} if counts == "log" else {}
-    z, names, largest = encode(_attributes(raw), {**BOOK, **logarithms}, flags=("race",))
+    z, names, largest = encode(_attributes(raw), {**BOOK, **logarithms}, flags=("race",), centre=centre)
     where, site_names = (None, ()) if site is None else site_numbers(raw[site].fillna("unknown"), site, sites)
     outcome = class_indices(raw["readmitted"], "readmitted", ("NO", ">30", "<30"))
     return Dataset(

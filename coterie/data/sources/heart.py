@@ -51,6 +51,7 @@ def load(
     seed: int = 0,
     *,
     missing: Literal["flag", "drop"] = "flag",
+    centre: bool = True,
     row_norm: RowNorm = "unit",
     constant: bool = True,
 ) -> Dataset:
@@ -59,7 +60,7 @@ def load(
     Much is missing, differently at each hospital (a blood pressure or cholesterol of 0 means missing too).
     `missing="flag"` keeps all records: a missing value is 0 and a feature says so. `missing="drop"` leaves out
     slope, ca and thal, which three hospitals hardly measured, and chol, which one never did, then every record
-    with a gap.
+    with a gap. Numbers lie in [−1, 1], or in [0, 1] without `centre`.
     """
     files = locate("heart", path)
     frame = pd.concat([_table(name, file) for name, file in files.items()], ignore_index=True)
@@ -69,7 +70,7 @@ def load(
     if missing == "drop":
         book = {name: rule for name, rule in BOOK.items() if name not in ("slope", "ca", "thal", "chol")}
         frame = frame.dropna(subset=list(book), ignore_index=True)
-    z, names, largest = encode(_integers(frame, book), book, flags=GAPS if missing == "flag" else ())
+    z, names, largest = encode(_integers(frame, book), book, flags=GAPS if missing == "flag" else (), centre=centre)
     if constant:
         z, names, largest = np.column_stack([np.ones(len(z)), z]), ("constant", *names), np.hypot(largest, 1.0)
     return Dataset(
