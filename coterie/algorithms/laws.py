@@ -8,17 +8,19 @@ A simulation draws them here with `jax.random`; a deployed agent draws integers 
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, Key
 
-__all__ = ["Grid", "L2LaplaceLaw", "LaplaceLaw", "Law", "Normal", "Uniform", "add"]
+__all__ = ["Draw", "Grid", "L2LaplaceLaw", "LaplaceLaw", "Law", "Normal", "Uniform", "add"]
 
 
 class Law(abc.ABC):
@@ -33,7 +35,7 @@ class Law(abc.ABC):
         return f"{type(self).__name__}{self.shape}"
 
     @abc.abstractmethod
-    def sample(self, key: Key[Array, ""], dtype: Any) -> Array:
+    def sample(self, key: Key[Array, ""], dtype: DTypeLike) -> Array:
         """One draw. Simulation only: a float from a seeded generator never goes on a wire (docs/threat-model.md)."""
 
     @abc.abstractmethod
@@ -46,7 +48,7 @@ class Normal(Law):
 
     name = "normal"
 
-    def sample(self, key: Key[Array, ""], dtype: Any) -> Array:
+    def sample(self, key: Key[Array, ""], dtype: DTypeLike) -> Array:
         return jax.random.normal(key, self.shape, dtype)
 
     def log_density(self, value: Array) -> Float[Array, ""]:
@@ -58,7 +60,7 @@ class LaplaceLaw(Law):
 
     name = "laplace"
 
-    def sample(self, key: Key[Array, ""], dtype: Any) -> Array:
+    def sample(self, key: Key[Array, ""], dtype: DTypeLike) -> Array:
         return jax.random.laplace(key, self.shape, dtype)
 
     def log_density(self, value: Array) -> Float[Array, ""]:
@@ -70,7 +72,7 @@ class Uniform(Law):
 
     name = "uniform"
 
-    def sample(self, key: Key[Array, ""], dtype: Any) -> Array:
+    def sample(self, key: Key[Array, ""], dtype: DTypeLike) -> Array:
         return jax.random.uniform(key, self.shape, dtype)
 
     def log_density(self, value: Array) -> Float[Array, ""]:
@@ -83,7 +85,7 @@ class L2LaplaceLaw(Law):
 
     name = "l2-laplace"
 
-    def sample(self, key: Key[Array, ""], dtype: Any) -> Array:
+    def sample(self, key: Key[Array, ""], dtype: DTypeLike) -> Array:
         radius_key, direction_key = jax.random.split(key)
         # Gamma with the whole-numbered shape d is a sum of d exponentials: no rejection loop inside a vmap.
         radius = jnp.sum(jax.random.exponential(radius_key, self.shape, dtype))
@@ -103,6 +105,10 @@ class Grid:
 
     steps: Int[Array | np.ndarray, " ..."]
     unit: float
+
+
+Draw = Mapping[str, Array | np.ndarray | Grid]
+"""One round's draws by name."""
 
 
 def add(value: Array, noise: Array | Grid, scale: Array | float) -> Array:
