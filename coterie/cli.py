@@ -24,7 +24,7 @@ OTHERS = "Others"  # the panel of commands that name none
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 
 
-class _Commands(Mapping[str, Any]):
+class _Commands(Mapping[str, object]):
     """Every command that is found, by name; it is loaded when it is asked for."""
 
     def __getitem__(self, name: str) -> Any:

@@ -26,8 +26,8 @@ class Written(BaseModel):
     """Something that is written out and read back: without Nones it still states each None that is no default."""
 
     @model_serializer(mode="wrap")
-    def _written(self, own: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
-        written: dict[str, Any] = own(self)
+    def _written(self, own: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, object]:
+        written: dict[str, object] = own(self)
         if info.exclude_none:
             left_out = (name for name, value in self if value is None and name not in written)
             written |= {name: None for name in left_out if _said(type(self), name)}
@@ -49,7 +49,7 @@ class Settings(Written):
 S = TypeVar("S", bound=BaseModel)
 
 
-def read(model: type[S], given: Mapping[str, Any], *where: str) -> S:
+def read(model: type[S], given: Mapping[str, object], *where: str) -> S:
     """Settings from plain data; a mistake is one line that begins with `where` they stand."""
     try:
         return model(**given)
@@ -134,7 +134,7 @@ class Choosing(Naming):
         raise InputError(f"unknown key {self.table}.{name}; expected one of {own}; {'; '.join(more)}")
 
     @property
-    def _rest(self) -> dict[str, Any]:
+    def _rest(self) -> dict[str, object]:
         return self.model_extra or {}
 
     def __eq__(self, other: object) -> bool:
@@ -145,8 +145,8 @@ class Choosing(Naming):
         return hash(self.model_dump_json())
 
     @model_serializer(mode="wrap")
-    def _written(self, own: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
-        written: dict[str, Any] = own(self)
+    def _written(self, own: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, object]:
+        written: dict[str, object] = own(self)
         for key in self.choices:
             written |= self.chosen(key).model_dump(mode=info.mode, exclude_none=info.exclude_none)
         return written

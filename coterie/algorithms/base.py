@@ -60,7 +60,19 @@ from pydantic import ConfigDict
 
 from coterie.algorithms import ALGORITHMS
 from coterie.algorithms.inbox import Inbox, Maybe
-from coterie.algorithms.laws import Grid, Inside, L2LaplaceLaw, LaplaceLaw, Law, Normal, Uniform, add, settle, standard
+from coterie.algorithms.laws import (
+    Draw,
+    Grid,
+    Inside,
+    L2LaplaceLaw,
+    LaplaceLaw,
+    Law,
+    Normal,
+    Uniform,
+    add,
+    settle,
+    standard,
+)
 from coterie.errors import InputError
 from coterie.privacy.base import watch_kinds
 from coterie.privacy.events import Event
@@ -260,7 +272,7 @@ class Algorithm:
     example: Config
     init: Callable[[Any, Place], Any]
     draws: Callable[[Any, Place], dict[str, Law]]
-    emit: Callable[[Any, Place, Any, Any, Any, dict[str, Array]], tuple[Any, Any]]
+    emit: Callable[[Any, Place, Array, Any, Any, Draw], tuple[Any, Any]]
     absorb: Callable[[Any, Place, Any, Any, Inbox], Any]
     estimate: Callable[[Any, Place, Any], Array]
     cost: Callable[[Any, Place, Any, Any], Event | tuple[Event, ...]]

@@ -8,17 +8,21 @@ A simulation draws them here with `jax.random`; a deployed agent draws integers 
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, Key
 
-__all__ = ["Grid", "Inside", "L2LaplaceLaw", "LaplaceLaw", "Law", "Normal", "Uniform", "add", "settle", "standard"]
+__all__ = [
+    "Draw", "Grid", "Inside", "L2LaplaceLaw", "LaplaceLaw", "Law", "Normal", "Uniform", "add", "settle", "standard",
+]  # fmt: skip
 
 
 class Law(abc.ABC):
@@ -33,7 +37,7 @@ class Law(abc.ABC):
         return f"{type(self).__name__}{self.shape}"
 
     @abc.abstractmethod
-    def sample(self, key: Key[Array, ""], dtype: Any) -> Array:
+    def sample(self, key: Key[Array, ""], dtype: DTypeLike) -> Array:
         """One draw. Simulation only: a float from a seeded generator never goes on a wire (docs/threat-model.md)."""
 
     @abc.abstractmethod
@@ -46,7 +50,7 @@ class Normal(Law):
 
     name = "normal"
 
-    def sample(self, key: Key[Array, ""], dtype: Any) -> Array:
+    def sample(self, key: Key[Array, ""], dtype: DTypeLike) -> Array:
         return jax.random.normal(key, self.shape, dtype)
 
     def log_density(self, value: Array) -> Float[Array, ""]:
@@ -66,7 +70,7 @@ class LaplaceLaw(Law):
 
     name = "laplace"
 
-    def sample(self, key: Key[Array, ""], dtype: Any) -> Array:
+    def sample(self, key: Key[Array, ""], dtype: DTypeLike) -> Array:
         return jax.random.laplace(key, self.shape, dtype)
 
     def log_density(self, value: Array) -> Float[Array, ""]:
@@ -78,7 +82,7 @@ class Uniform(Law):
 
     name = "uniform"
 
-    def sample(self, key: Key[Array, ""], dtype: Any) -> Array:
+    def sample(self, key: Key[Array, ""], dtype: DTypeLike) -> Array:
         return jax.random.uniform(key, self.shape, dtype)
 
     def log_density(self, value: Array) -> Float[Array, ""]:
@@ -91,7 +95,7 @@ class L2LaplaceLaw(Law):
 
     name = "l2-laplace"
 
-    def sample(self, key: Key[Array, ""], dtype: Any) -> Array:
+    def sample(self, key: Key[Array, ""], dtype: DTypeLike) -> Array:
         radius_key, direction_key = jax.random.split(key)
         # Gamma with the whole-numbered shape d is a sum of d exponentials: no rejection loop inside a vmap.
         radius = jnp.sum(jax.random.exponential(radius_key, self.shape, dtype))
@@ -111,6 +115,10 @@ class Grid:
 
     steps: Int[Array | np.ndarray, " ..."]
     unit: float
+
+
+Draw = Mapping[str, Array | np.ndarray | Grid]
+"""One round's draws by name."""
 
 
 def add(value: Array, noise: Array | Grid, scale: Array | float) -> Array:
@@ -140,6 +148,6 @@ def settle(value: Array, noise: Array | Grid, scale: Array | float) -> Array:
     return value
 
 
-def standard(noise: Array | Grid) -> Array:
+def standard(noise: Array | np.ndarray | Grid) -> Array:
     """A draw as a multiple of its own scale, to be kept for later rounds."""
-    return jnp.asarray(noise.steps) / noise.unit if isinstance(noise, Grid) else noise
+    return jnp.asarray(noise.steps) / noise.unit if isinstance(noise, Grid) else jnp.asarray(noise)

@@ -54,7 +54,7 @@ class Verdict:
     reasons: list[str] = field(default_factory=list)
     scores: Any = None  # (first world, second world), for plots
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Everything but the scores; infinite and undefined numbers are None."""
         out = {k: v for k, v in vars(self).items() if k != "scores"}
         return {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in out.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from coterie.algorithms.base import Algorithm, find
 from coterie.api.given import NOTHING_GIVEN, WHOLE, of, shown, takes
@@ -69,7 +69,7 @@ class Found:
         """The verdict in a word."""
         return "REFUTED" if self.violated else "could not check" if self.undecided else "holds"
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """The verdict with bets and checks."""
         bets = None if self.bets is None else {"pairs": self.bets.pairs, "refuted": self.bets.refuted,
                                                "level": self.bets.level, "wealth": self.bets.wealth}  # fmt: skip

@@ -108,7 +108,7 @@ def _passed(heard: Any, now: Any, before: Any, own: bool, moved: Any) -> Any:
 
 def opened(
     algorithm: str = "gauss-avg-gd", honest: int = 3, epsilon: float = 1.0, *, agents: int = 5, delta: float = 1e-5,
-    exchange: dict[str, Any] | None = None, settings: dict[str, Any] | None = None,
+    exchange: dict[str, object] | None = None, settings: dict[str, object] | None = None,
 ) -> str | None:  # fmt: skip
     """What is wrong with a central claim of some parties of whom so many are honest, if something is."""
     from coterie.exchange.central import shared_events

@@ -171,7 +171,7 @@ def _schemes(algorithm: Algorithm) -> list[str]:
 
 
 def _batched(algorithm: Algorithm, scheme: str) -> Config:
-    changes: dict[str, Any] = {"batch": BATCH, "scheme": scheme}
+    changes: dict[str, object] = {"batch": BATCH, "scheme": scheme}
     if "tolerance" in type(algorithm.example).model_fields:
         changes["tolerance"] = 1e-10
     return algorithm.example.replace(**changes)

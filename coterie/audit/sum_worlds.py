@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -30,7 +29,7 @@ from coterie.sums.terms import SharedTerms
 __all__ = ["TARGET", "Claimed", "SumWorlds", "sum_worlds", "sums_of_plan"]
 
 TARGET = 0
-SHARED: dict[str, Any] = {"noise": "central", "honest": 4, "threshold": 4}  # of five parties, without a plan
+SHARED: dict[str, object] = {"noise": "central", "honest": 4, "threshold": 4}  # of five parties, without a plan
 PARTIES, RECORDS, ROUNDS = 5, 4, 20
 
 
@@ -83,8 +82,8 @@ class SumWorlds:
 
 def sum_worlds(
     slug: str, *, epsilon: float = 8.0, delta: float = 1e-5, rounds: int = ROUNDS, parties: int = PARTIES,
-    exchange: Mapping[str, Any] | None = None, settings: Mapping[str, Any] | None = None,
-    graph: Mapping[str, Any] | None = None,
+    exchange: Mapping[str, object] | None = None, settings: Mapping[str, object] | None = None,
+    graph: Mapping[str, object] | None = None,
 ) -> SumWorlds:  # fmt: skip
     """Two worlds of a deployed plan with shared noise that differ in one record of party 0."""
     algorithm = find(slug)

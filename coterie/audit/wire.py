@@ -102,14 +102,14 @@ class WireVerdict:
     noise: float | None = None  # scale of the noise that explains the runs, of the declared one; None: not looked for
     scores: Any = None
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Everything but the scores."""
         return {k: v for k, v in vars(self).items() if k != "scores"}
 
 
 def make_worlds(
     slug: str, *, epsilon: float = 8.0, delta: float = 1e-5, rounds: int = 20, records: int = 4,
-    settings: dict[str, Any] | None = None,
+    settings: dict[str, object] | None = None,
 ) -> Worlds:  # fmt: skip
     """Two parties of a deployed plan that differ in one record: ±cos θ·u + sin θ·v among zero vectors."""
     algorithm = find(slug)
@@ -161,7 +161,7 @@ class _Crowd:
     def begin(self, count: int) -> Carry:
         return jax.tree.map(lambda x: np.broadcast_to(x, (count, *x.shape)), self.worlds.parties[0].begin())
 
-    def turn(self, world: int, t: int, carry: Carry, draw: dict[str, Any]) -> tuple[Carry, np.ndarray, np.ndarray]:
+    def turn(self, world: int, t: int, carry: Carry, draw: dict[str, object]) -> tuple[Carry, np.ndarray, np.ndarray]:
         with jax.enable_x64(True):
             kept, numbers, sent = self._turn(self.worlds.parties[world].shard, t, carry, draw)
             return Carry(kept, carry.heard, carry.when), np.asarray(numbers), np.asarray(sent)

@@ -48,7 +48,7 @@ class Proposal:
     columns: list[Seen]
     label: str
     site: str | None
-    book: Mapping[str, Any]
+    book: Mapping[str, object]
     said: list[str]
 
     def toml(self, source: str) -> str:
@@ -101,7 +101,7 @@ def propose(
     person = person or _by_name(frame, PEOPLE, {label, site}, "person", said)
     roles = {label: "label", site: "site", person: "person"}
     features = [n for n, kind in kinds.items() if n not in roles and (kind in ("number", "category") or n in bounds)]
-    book: dict[str, Any] = {} if person is None else {"person": person}
+    book: dict[str, object] = {} if person is None else {"person": person}
     book["features"] = features
     ranges: dict[str, Sequence[float]] = {}
     quantity = label in bounds or (kinds[label] == "number" and not _codes(frame[label]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -49,7 +49,7 @@ class Examined(NamedTuple):
     remarks: list[Remark]
 
 
-def survey(path: Path, options: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+def survey(path: Path, options: Mapping[str, object]) -> tuple[list[str], list[str]]:
     """Problems, and what will be changed, in a table that is read with these options of `load_table`."""
     found = examine(read_fields(path), Stated.of(options))
     return found.problems, [f"{one.words}{one.quoted}" for one in found.remarks]

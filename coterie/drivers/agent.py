@@ -14,20 +14,24 @@ Here an algorithm that may stay silent (`Maybe`) and one that remembers its edge
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from coterie.algorithms.base import Algorithm, Config, Law, Place
 from coterie.algorithms.inbox import Inbox, Maybe
+from coterie.algorithms.laws import Draw
 from coterie.problems import Shard
 
 __all__ = ["answer", "begin", "draw", "facing", "greet", "hear", "speak"]
 
 
-def begin(algorithm: Algorithm, cfg: Config, place: Place, slots: int) -> tuple[Any, Any]:
+Kept = tuple[object, object]  # state and memory of each edge: only the algorithm looks into them
+
+
+def begin(algorithm: Algorithm, cfg: Config, place: Place, slots: int) -> Kept:
     """State, and memory of each of `slots` edges if the algorithm keeps any, before the first round."""
     memory = None
     if algorithm.edge is not None:
@@ -35,7 +39,7 @@ def begin(algorithm: Algorithm, cfg: Config, place: Place, slots: int) -> tuple[
     return algorithm.init(cfg, place), memory
 
 
-def greet(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard) -> Any:
+def greet(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard) -> object:
     """The public message that stands before the first one: the algorithm's greeting, or zeros of a message's shape.
 
     Of the records only the shape is read.
@@ -48,33 +52,33 @@ def greet(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard) -> Any:
     return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shape)
 
 
-def draw(laws: Mapping[str, Law], key: Key[Array, ""], dtype: Any) -> dict[str, Array]:
+def draw(laws: Mapping[str, Law], key: Key[Array, ""], dtype: DTypeLike) -> dict[str, Array]:
     """A round's simulated randomness, keyed by the place of each law in `draws`."""
     return {name: law.sample(jax.random.fold_in(key, k), dtype) for k, (name, law) in enumerate(laws.items())}
 
 
 def speak(
-    algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: Any, shard: Shard, draw: dict[str, Any]
-) -> tuple[Any, Any, Bool[Array, ""]]:
+    algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: object, shard: Shard, draw: Draw
+) -> tuple[object, object, Bool[Array, ""]]:
     """The next state, the message, and whether it is sent."""
     state, out = algorithm.emit(cfg, place, t, state, shard, draw)
     return (state, out.message, out.sent) if isinstance(out, Maybe) else (state, out, jnp.array(True))
 
 
 def facing(
-    said: Any, weight: Float[Array, " neighbours"], memory: Any, senders: Int[Array, " neighbours"] | None = None
+    said: object, weight: Float[Array, " neighbours"], memory: object, senders: Int[Array, " neighbours"] | None = None
 ) -> Inbox:
     """The inbox of an agent whose neighbours' last messages lie side by side, one row for each."""
     everybody = jnp.arange(weight.shape[0])
     return Inbox(said, everybody, weight, everybody >= 0, memory, known=senders)
 
 
-def hear(algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: Any, inbox: Inbox) -> tuple[Any, Any]:
+def hear(algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: object, inbox: Inbox) -> Kept:
     """The state after the neighbours' messages of round t, and the edges' memory."""
     out = algorithm.absorb(cfg, place, t, state, inbox)
     return out if algorithm.edge is not None else (out, None)
 
 
-def answer(algorithm: Algorithm, cfg: Config, place: Place, state: Any) -> Float[Array, " dim"]:
+def answer(algorithm: Algorithm, cfg: Config, place: Place, state: object) -> Float[Array, " dim"]:
     """The point that the agent hands out."""
     return algorithm.estimate(cfg, place, state)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -43,7 +43,7 @@ class Checkpoint:
         pattern = f"step-*.process-{jax.process_index()}-of-{jax.process_count()}.npz"
         return sorted(int(p.name[5:14]) for p in self.folder.glob(pattern))
 
-    def save(self, step: int, carry: Any) -> None:
+    def save(self, step: int, carry: object) -> None:
         """Store the state after `step` steps; earlier files go once this one is on disk."""
         self.folder.mkdir(parents=True, exist_ok=True)
         arrays = {"fingerprint": np.array(self.fingerprint)}
@@ -60,7 +60,7 @@ class Checkpoint:
         for old in self.steps()[:-KEEP]:
             self.path(old).unlink(missing_ok=True)
 
-    def load(self, fingerprint: str, like: Any) -> tuple[Any, int] | None:
+    def load(self, fingerprint: str, like: object) -> tuple[object, int] | None:
         """The latest state that all processes have, in the form of `like`, and its step; None to begin anew."""
         self.fingerprint = fingerprint
         mine = self.steps()[-KEEP:]
@@ -86,6 +86,6 @@ def _common(mine: list[int]) -> int | None:
     return max(shared) if shared else None
 
 
-def _restored(stored: Any, k: int, like: jax.Array) -> jax.Array:
+def _restored(stored: Mapping[str, np.ndarray], k: int, like: jax.Array) -> jax.Array:
     pieces = [jax.device_put(stored[f"leaf{k}-{j}"], s.device) for j, s in enumerate(like.addressable_shards)]
     return jax.make_array_from_single_device_arrays(like.shape, like.sharding, pieces)

@@ -72,7 +72,7 @@ class Spread:
         return not self.process_id
 
     @contextmanager
-    def joined(self) -> Iterator[Callable[[], dict[str, Any]]]:
+    def joined(self) -> Iterator[Callable[[], dict[str, object]]]:
         """Meet the other processes; gives the options that spread `Experiment.run`. Leaves together with the others.
 
         Must come before anything is computed with JAX in this process.
@@ -97,7 +97,7 @@ class Spread:
         yield self._engine
         jax.distributed.shutdown()
 
-    def _engine(self) -> dict[str, Any]:
+    def _engine(self) -> dict[str, object]:
         from coterie.drivers.checkpoint import Checkpoint
         from coterie.drivers.sharded import make_mesh, make_shards, simulate_shards
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,7 +16,7 @@ from coterie.problems.stored import Streamed
 __all__ = ["emitted", "empty_shard", "need_sums", "undeclared"]
 
 
-def emitted(algorithm: Algorithm, cfg: Config, place: Place, shard: Any) -> Any:
+def emitted(algorithm: Algorithm, cfg: Config, place: Place, shard: object) -> object:
     """The shapes of a round's message, or of `Maybe` one; `shard` may hold shapes in place of records."""
     laws = algorithm.draws(cfg, place)
     draw = {n: jax.ShapeDtypeStruct(law.shape, place.start.dtype) for n, law in laws.items()}
@@ -43,15 +41,15 @@ class _Watched(HeldShard):
 
     asked: list[str] = eqx.field(static=True, kw_only=True)
 
-    def gradient(self, x: Float[Array, " d"], clip: Any = None, *rest: Any, **more: Any) -> Float[Array, " d"]:
+    def gradient(self, x: Float[Array, " d"], clip: object = None, *rest: object, **more: object) -> Float[Array, " d"]:
         self.asked.append("bare gradient" if clip is None else "clipped gradient")
         return jnp.zeros_like(x)
 
-    def descend(self, x: Float[Array, " d"], *_: Any) -> Float[Array, " d"]:
+    def descend(self, x: Float[Array, " d"], *_: object) -> Float[Array, " d"]:
         self.asked.append("steps")
         return x
 
-    def argmin(self, linear: Array, curvature: Any, solver: Solver, tolerance: Any) -> tuple[Array, Solver]:
+    def argmin(self, linear: Array, curvature: object, solver: Solver, tolerance: object) -> tuple[Array, Solver]:
         self.asked.append("solver")
         return linear, solver
 
@@ -79,7 +77,7 @@ def undeclared(algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard
 class _Sums(StoredShard):
     """A stored shard without a store: it answers what a store could, and refuses the rest as it would."""
 
-    def gradient(self, x: Float[Array, " d"], *_: Any, **__: Any) -> Float[Array, " d"]:
+    def gradient(self, x: Float[Array, " d"], *_: object, **__: object) -> Float[Array, " d"]:
         return jnp.zeros_like(x)
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
 from coterie.algorithms.base import Place
@@ -26,7 +27,7 @@ from coterie.graphs import Graph, Mixing
 from coterie.problems import HeldShard, Problem, Shard, SolverSettings, StoredShard
 from coterie.problems.stored import PIECE
 
-__all__ = ["Arrays", "Group", "Layout", "Terrain", "make_layout", "make_places"]
+__all__ = ["Arrays", "Group", "Laid", "Layout", "Terrain", "make_layout", "make_places"]
 
 PADDING = 1.5  # regroup where padding would cost more than this factor …
 SMALL = 1 << 18  # … of more than this many numbers: each group is compiled on its own
@@ -56,6 +57,18 @@ class Arrays(eqx.Module):
     place: Place
     agent_ids: Int[Array, " agents"]  # position -> the plan's agent number; draws are keyed by it
     adjacency: tuple[Array, Array] | None  # 0/1 and weights as matrices, for dense graphs
+
+
+@runtime_checkable
+class Laid(Protocol):
+    """Agents laid out, on one device or on many."""
+
+    @property
+    def arrays(self) -> Arrays:
+        """What a compiled round reads."""
+
+    def restore(self, x: np.ndarray, axis: int = 0) -> np.ndarray:
+        """Put the agent axis back into the plan's order."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +126,7 @@ class Terrain:
     problem: Problem
     features: np.ndarray | Store
     targets: np.ndarray
-    parts: Sequence[Any]
+    parts: Sequence[np.ndarray]
     graph: Graph
     mixing: Mixing
     rounds: int = field(kw_only=True)
@@ -122,7 +135,7 @@ class Terrain:
     shape: np.ndarray | None = field(default=None, kw_only=True)
     start: np.ndarray | None = field(default=None, kw_only=True)
     how: SolverSettings | None = field(default=None, kw_only=True)
-    dtype: Any = field(default=jnp.float64, kw_only=True)
+    dtype: DTypeLike = field(default=jnp.float64, kw_only=True)
 
     def __post_init__(self) -> None:
         n = len(self.parts)
@@ -277,7 +290,7 @@ def make_places(
     ridge: float = 0.0,
     weighting: str = "agents",
     shape: np.ndarray | None = None,
-    dtype: Any = jnp.float64,
+    dtype: DTypeLike = jnp.float64,
 ) -> Place:
     """Every agent's place, in the plan's order: from public sizes alone, so that accounting needs no data."""
     n = len(counts)
@@ -304,6 +317,6 @@ def make_places(
     )
 
 
-def _put(x: Any, dtype: Any = None) -> Array:
+def _put(x: ArrayLike, dtype: DTypeLike | None = None) -> Array:
     """An array of the device, converted on the host: `jnp.asarray` compiles a program for every shape."""
     return jax.device_put(np.asarray(x, dtype))

@@ -7,24 +7,24 @@ step has nothing to absorb, the last one, behind the loop, emits nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
-from coterie.algorithms.base import Algorithm, Config, Law, Place, standard
+from coterie.algorithms.base import Algorithm, Config, Draw, Law, Place, standard
 from coterie.algorithms.batches import axes, rows
 from coterie.algorithms.inbox import Inbox
 from coterie.drivers import agent
-from coterie.drivers.layout import Arrays, Group
+from coterie.drivers.layout import Arrays, Group, Laid
 from coterie.exchange.choice import Broadcast, Exchange, Lost
 from coterie.privacy.events import Gaussian
-from coterie.problems import HeldShard, StoredShard
+from coterie.problems import HeldShard, Shard, StoredShard
 
 __all__ = ["LoopCarry", "Program", "Test"]
 
@@ -33,6 +33,9 @@ JUDGES = 4  # … in larger ones only these, evenly spaced
 # A core makes random bits in several passes over them: above MANY numbers, draw in blocks that stay in its cache.
 MANY, CACHED = 1 << 21, 1 << 16
 ON_THE_WAY = 0x0D17  # place of the key of an exchange's draws, behind the algorithm's own
+Held = tuple[Array, Array] | None  # test records on the device: features and targets
+Said = tuple[object, object, Array]  # next state, message, and whether it is sent
+T = TypeVar("T")
 AWAY = 0x7FFF_A3A1  # place of the key that says who is left out of a sum, beyond all agents' numbers
 
 
@@ -45,23 +48,31 @@ class Test:
     targets: np.ndarray
 
 
+class Recorded(NamedTuple):
+    """Every round of a run, where it is kept; in front, an axis of rounds."""
+
+    messages: object
+    draws: Draw
+    sent: Bool[Array, "rounds agents"]
+
+
 class LoopCarry(eqx.Module):
-    state: Any
-    message: Any
-    memory: list[Any]
+    state: object
+    message: object
+    memory: list[object]
     sent: Int[Array, " agents"]
     bits: Float[Array, " agents"]  # sent so far by each agent to one neighbour
     cut: Int[Array, ""]  # numbers that the exchange cut to its bound
     clock: Float[Array, ""]  # virtual seconds, if the algorithm keeps time
     curves: dict[str, Float[Array, " slots"]]
-    recorded: dict[str, Any]
+    recorded: Recorded | None
 
 
 class Program:
     """The compiled loop of one algorithm over one layout, for a batch of runs of one static structure."""
 
     def __init__(
-        self, algorithm: Algorithm, layout: Any, rounds: int, every: int, record: bool, test: Test | None,
+        self, algorithm: Algorithm, layout: Laid, rounds: int, every: int, record: bool, test: Test | None,
         exchange: Exchange | None = None,
     ):  # fmt: skip
         self.algorithm, self.rounds, self.every, self.record = algorithm, rounds, every, record
@@ -79,7 +90,7 @@ class Program:
 
     # -- where agents are: all on one device here; `coterie.drivers.sharded` spreads them ---------------------------
 
-    def reach(self, arrays: Arrays, message: Any) -> Any:
+    def reach(self, arrays: Arrays, message: object) -> object:
         """The messages that neighbour lists point into."""
         return message
 
@@ -97,7 +108,7 @@ class Program:
 
     # -- one round ------------------------------------------------------------------------------------------------
 
-    def draw(self, cfg: Config, arrays: Arrays, key: Key[Array, ""], t: Array) -> Any:
+    def draw(self, cfg: Config, arrays: Arrays, key: Key[Array, ""], t: Array) -> Draw | Array:
         """Round t's draws of all agents, keyed by (seed, round, agent, place in `draws`), whatever the batching.
 
         Where records are streamed, only the keys: one coin per record of everybody might not fit in memory.
@@ -105,7 +116,7 @@ class Program:
         laws = self.algorithm.draws(cfg, arrays.place)
         round_key = jax.random.fold_in(key, t)
 
-        def one(number: Array) -> Any:
+        def one(number: Array) -> Draw | Array:
             own = jax.random.fold_in(round_key, number)
             return own if self.streams and not self.record else self.drawn(laws, own)
 
@@ -114,14 +125,14 @@ class Program:
             return jax.lax.map(one, arrays.agent_ids, batch_size=max(1, CACHED // sum(each)))
         return jax.vmap(one)(arrays.agent_ids)
 
-    def drawn(self, laws: dict[str, Law], own: Any) -> dict[str, Array]:
+    def drawn(self, laws: dict[str, Law], own: Array | dict[str, Array]) -> dict[str, Array]:
         """One agent's draws: from its key of the round, unless they were made before."""
         return own if isinstance(own, dict) else agent.draw(laws, own, self.dtype)
 
-    def emit(self, cfg: Config, arrays: Arrays, t: Array, state: Any, draw: Any) -> tuple:
+    def emit(self, cfg: Config, arrays: Arrays, t: Array, state: object, draw: object) -> Said:
         """Everybody's next state and message, and who spoke."""
 
-        def one(place: Place, state: Any, shard: Any, own: Any) -> tuple:
+        def one(place: Place, state: object, shard: Shard, own: Array | dict[str, Array]) -> Said:
             draw = self.drawn(self.algorithm.draws(cfg, place), own)
             return agent.speak(self.algorithm, cfg, place, t, state, shard, draw)
 
@@ -132,8 +143,9 @@ class Program:
         return _join(parts)
 
     def absorb(
-        self, cfg: Config, arrays: Arrays, t: Array, state: Any, message: Any, memory: list[Any], key: Key[Array, ""]
-    ) -> tuple:
+        self, cfg: Config, arrays: Arrays, t: Array, state: object, message: object, memory: list[object],
+        key: Key[Array, ""],
+    ) -> tuple[object, list[object]]:  # fmt: skip
         """Everybody reads the last messages of its neighbours."""
         message = self.reach(arrays, message)
         sums, shown = None, message
@@ -150,7 +162,9 @@ class Program:
         for k, group in enumerate(arrays.groups):
             chunk = group.chunk
 
-            def one(place: Place, state: Any, index: Any, weight: Any, here: Any, edge: Any, sums: Any) -> Any:
+            def one(
+                place: Place, state: object, index: Array, weight: Array, here: Array, edge: object, sums: object
+            ) -> tuple[object, object]:
                 inbox = Inbox(shown, index, weight, here, edge, sums, chunk)  # noqa: B023
                 return agent.hear(self.algorithm, cfg, place, t, state, inbox)
 
@@ -172,8 +186,8 @@ class Program:
         return Lost(jax.random.fold_in(jax.random.fold_in(key, now), AWAY), jnp.broadcast_to(sigma, free.shape))
 
     def deliver(
-        self, arrays: Arrays, key: Key[Array, ""], t: Array, message: Any, given: dict[str, Any]
-    ) -> tuple[Any, Int[Array, ""]]:
+        self, arrays: Arrays, key: Key[Array, ""], t: Array, message: object, given: Draw
+    ) -> tuple[object, Int[Array, ""]]:
         """The messages as they arrive, and how many numbers were cut on the way; `given`: draws that are replayed."""
         laws, round_key = self.exchange.draws(jax.tree.map(lambda x: x[0], message)), jax.random.fold_in(key, t)
 
@@ -181,11 +195,11 @@ class Program:
             return agent.draw(laws, jax.random.fold_in(jax.random.fold_in(round_key, number), ON_THE_WAY), self.dtype)
 
         again = laws.keys() <= given.keys()
-        draw = {name: given[name] for name in laws} if again else jax.vmap(one)(arrays.agent_ids)
+        draw = {n: standard(given[n]) for n in laws} if again else jax.vmap(one)(arrays.agent_ids)
         message, cut = jax.vmap(self.exchange.send)(message, draw)
         return message, self.total(arrays, cut.astype(jnp.int32))
 
-    def bits(self, cfg: Config, arrays: Arrays, message: Any) -> Array:
+    def bits(self, cfg: Config, arrays: Arrays, message: object) -> Array:
         """Size of each agent's message on the wire."""
         if self.algorithm.bits is not None:
             one = lambda p, m: self.algorithm.bits(cfg, p, m)  # noqa: E731
@@ -195,7 +209,7 @@ class Program:
             usual = jnp.full(arrays.agent_ids.shape, float(sum(numbers)), self.dtype)
         return self.exchange.bits(usual, message)
 
-    def duration(self, cfg: Config, arrays: Arrays, t: Array, draw: Any) -> Array:
+    def duration(self, cfg: Config, arrays: Arrays, t: Array, draw: object) -> Array:
         """Virtual seconds until the slowest agent is done with the round (0 where the algorithm keeps no time)."""
         if self.algorithm.duration is None:
             return jnp.zeros((), self.dtype)
@@ -204,12 +218,12 @@ class Program:
 
     # -- measuring ------------------------------------------------------------------------------------------------
 
-    def estimates(self, cfg: Config, arrays: Arrays, state: Any) -> Float[Array, "agents dim"]:
+    def estimates(self, cfg: Config, arrays: Arrays, state: object) -> Float[Array, "agents dim"]:
         """Every agent's answer."""
         one = lambda p, s: agent.answer(self.algorithm, cfg, p, s)  # noqa: E731
         return jax.vmap(one, (axes(arrays.place), 0))(arrays.place, state)
 
-    def measure(self, cfg: Config, arrays: Arrays, state: Any) -> dict[str, Array]:
+    def measure(self, cfg: Config, arrays: Arrays, state: object) -> dict[str, Array]:
         """Train loss and test score, averaged over the judged agents' own models, and the disagreement of all."""
         points = self.estimates(cfg, arrays, state)
         judged, agents = self.pick(arrays, points), arrays.place.agents
@@ -253,15 +267,12 @@ class Program:
         }
         if self.algorithm.duration is not None:
             curves["time"] = jnp.zeros(self.slots, self.dtype)
-        recorded: dict[str, Any] = {}
+        recorded = None
         if self.record:
             draw = jax.eval_shape(lambda k: self.draw(cfg, arrays, k, jnp.array(0)), jax.random.key(0))
             room = lambda s: jnp.zeros((self.rounds, *s.shape), s.dtype)  # noqa: E731
-            recorded = {
-                "messages": jax.tree.map(room, message),
-                "draws": jax.tree.map(room, draw),
-                "sent": jnp.zeros((self.rounds, n), bool),
-            }
+            sent = jnp.zeros((self.rounds, n), bool)
+            recorded = Recorded(jax.tree.map(room, message), jax.tree.map(room, draw), sent)
         nothing = jnp.zeros(n, self.dtype)
         return LoopCarry(
             state, message, memory, nothing.astype(jnp.int32), nothing, jnp.zeros((), jnp.int32),
@@ -274,7 +285,7 @@ class Program:
         cfg: Config,
         arrays: Arrays,
         key: Key[Array, ""],
-        replay: Any,
+        replay: object,
         low: Array,
         high: Array,
     ) -> LoopCarry:
@@ -307,7 +318,8 @@ class Program:
             message = jax.tree.map(lambda new, old: jnp.where(_as(sent, new), new, old), message, c.message)
             recorded = c.recorded
             if self.record:
-                new = {"messages": message, "draws": {n: standard(d) for n, d in draw.items()}, "sent": sent}
+                assert isinstance(draw, Mapping)
+                new = Recorded(message, {n: standard(d) for n, d in draw.items()}, sent)
                 recorded = jax.tree.map(lambda room, x: room.at[t].set(x), recorded, new)
             bits = c.bits + sent * self.bits(cfg, arrays, message)
             clock = c.clock + self.duration(cfg, arrays, t, draw)
@@ -317,14 +329,14 @@ class Program:
         return jax.lax.cond(high > self.rounds, lambda c: listen(high - 1, c), lambda c: c, carry)
 
 
-def _over_agents(f: Callable, args: tuple, group: Group, solves: bool = False) -> Any:
+def _over_agents(f: Callable[..., T], args: tuple, group: Group, solves: bool = False) -> T:
     """f over the agents of a group: batched, or one after the other where records are streamed or f solves problems."""
     if not (group.one_by_one and (solves or isinstance(group.shards, StoredShard))):
         return jax.vmap(f, tuple(axes(a) for a in args))(*args)
     return jax.lax.map(lambda i: f(*(rows(a, i) for a in args)), jnp.arange(group.high - group.low))
 
 
-def _join(parts: list[Any]) -> Any:
+def _join(parts: list[T]) -> T:
     return parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
 
 
@@ -336,5 +348,5 @@ def _product(matrix: Array, m: Array) -> Array:
     return (matrix @ m.reshape(m.shape[0], -1).astype(matrix.dtype)).reshape(-1, *m.shape[1:])
 
 
-def _is_none(x: Any) -> bool:
+def _is_none(x: object) -> bool:
     return x is None

@@ -7,7 +7,6 @@ decentralized run between. The other, every party alone, is `coterie.worth.home`
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -46,9 +45,9 @@ def pooled(layout: Layout, how: SolverSettings | None = None) -> np.ndarray:
 
     def solve(x: Array, groups: list[Group]) -> Array:  # an argument: as constants, records would be compiled in
         def mean(f_name: str, x: Array) -> Array:
-            total: Any = 0.0
+            total = jnp.zeros(())
             for g in groups:
-                total += jnp.sum(jax.vmap(lambda s: getattr(s, f_name)(x), (axes(g.shards),))(g.shards), axis=0)
+                total = total + jnp.sum(jax.vmap(lambda s: getattr(s, f_name)(x), (axes(g.shards),))(g.shards), axis=0)
             return total / place.agents
 
         value, slope, hessian = (lambda v, name=name: mean(name, v) for name in ("value", "slope", "hessian"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -36,7 +35,7 @@ def keys_of(seeds: Sequence[int]) -> Key[Array, " runs"]:
     return jax.random.wrap_key_data(jax.device_put(words), impl=IMPL)
 
 
-def wide_generator(random_state: Any) -> np.random.Generator:
+def wide_generator(random_state: object) -> np.random.Generator:
     """NumPy's generator for a scikit-learn random state: 128 bits of the operating system, or of a `RandomState`."""
     from sklearn.utils import check_random_state
 

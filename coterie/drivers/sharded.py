@@ -28,12 +28,12 @@ from jax.sharding import PartitionSpec as Spec
 from jaxtyping import Array, Bool, Int
 
 import coterie
-from coterie.algorithms.base import Algorithm
+from coterie.algorithms.base import Algorithm, Config
 from coterie.algorithms.batches import SHARED
 from coterie.drivers.checkpoint import Checkpoint
 from coterie.drivers.layout import Arrays, Terrain
 from coterie.drivers.partition_graph import Traffic, make_traffic, partition_graph
-from coterie.drivers.program import LoopCarry, Program, Test
+from coterie.drivers.program import Held, LoopCarry, Program, Test
 from coterie.drivers.seeds import IMPL, keys_of
 from coterie.drivers.simulate import Run, Trace, check_runs, in_pieces, make_trace, noisy, over_runs, stack
 from coterie.errors import InputError
@@ -151,7 +151,7 @@ def _part(
     )
 
 
-def _spec(path: tuple, _: Any) -> Spec:
+def _spec(path: tuple, _: object) -> Spec:
     return ALL if getattr(path[-1], "name", None) in SHARED else EACH
 
 
@@ -180,7 +180,7 @@ class ShardedProgram(Program):
         super().__init__(*what)
         self.traffic = traffic
 
-    def reach(self, arrays: Arrays, message: Any) -> Any:
+    def reach(self, arrays: Arrays, message: object) -> object:
         """Own messages, then what each wave brought from other devices."""
         assert isinstance(arrays, Part)
         blocks = [message]
@@ -237,21 +237,21 @@ def simulate_shards(
         program.test = held_out = None if program.test is None else jax.tree.map(everywhere, program.test)
         spread = jax.tree_util.tree_map_with_path(_spec, arrays)
 
-        def begin(cfg: Any, part: Part, z: Array, held_out: Any) -> tuple:
+        def begin(cfg: Config, part: Part, z: Array, held_out: Held) -> tuple:
             program.test = held_out
             return over_runs(lambda c, z: _apart(program.begin(c, noisy(part, z))), cfg, z)
 
-        def ahead(carry: tuple, cfg: Any, part: Part, z: Array, words: Array, held_out: Any, *span: Array) -> tuple:
+        def ahead(carry: tuple, cfg: Config, part: Part, z: Array, words: Array, held_out: Held, *span: Array) -> tuple:
             program.test = held_out
 
-            def one(carry: tuple, cfg: Any, z: Array, own: Array) -> tuple:
-                whole = LoopCarry(*carry[0], *carry[1], {})  # type: ignore[call-arg]
+            def one(carry: tuple, cfg: Config, z: Array, own: Array) -> tuple:
+                whole = LoopCarry(*carry[0], *carry[1], None)  # type: ignore[call-arg]
                 key = jax.random.wrap_key_data(own, impl=IMPL)
                 return _apart(program.advance(whole, cfg, noisy(part, z), key, None, *span))
 
             return over_runs(one, carry, cfg, z, words)
 
-        def answers(state: Any, cfg: Any, part: Part, z: Array) -> Array:
+        def answers(state: object, cfg: Config, part: Part, z: Array) -> Array:
             return jax.vmap(lambda s, c, z: program.estimates(c, noisy(part, z), s))(state, cfg, z)
 
         on = lambda f, given, out: jax.shard_map(  # noqa: E731
@@ -313,7 +313,7 @@ def fetch(x: Array) -> np.ndarray:
     return np.asarray(x if x.is_fully_addressable else multihost_utils.process_allgather(x, tiled=True))
 
 
-def _crossing(shards: Shards, message: Any, runs: int) -> int:
+def _crossing(shards: Shards, message: object, runs: int) -> int:
     """Bytes between devices in one round: boundary agents × size of a message × runs."""
     each = sum(x.dtype.itemsize * int(np.prod(x.shape[2:])) for x in jax.tree.leaves(message))
     return shards.traffic.messages * each * runs

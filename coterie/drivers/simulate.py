@@ -15,23 +15,28 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array
 
 from coterie.algorithms.base import Algorithm, Config
-from coterie.drivers.layout import Arrays, Layout
-from coterie.drivers.program import LoopCarry, Program, Test
+from coterie.algorithms.laws import Draw
+from coterie.drivers.layout import Arrays, Laid, Layout
+from coterie.drivers.program import Held, LoopCarry, Program, Test
 from coterie.drivers.seeds import SEED_BITS, keys_of
 from coterie.errors import InputError
 from coterie.exchange.choice import Exchange
 
 __all__ = ["Run", "Test", "Trace", "simulate"]
 
+T = TypeVar("T")
+A = TypeVar("A", bound=Arrays)
 KEEP = 32  # compiled programs kept for later runs of equal structure and shapes
 PIECE_SECONDS = 0.25  # how long the host lets the compiled loop run before it shows progress
 
@@ -56,10 +61,10 @@ class Trace:
     bytes: np.ndarray  # (runs, agents): how much that was, to one neighbour
     completed: int  # rounds done; fewer than asked for after Ctrl-C
     timing: dict[str, float]
-    messages: Any = None  # leaves (runs, rounds, agents, ...), if recorded
+    messages: object = None  # leaves (runs, rounds, agents, ...), if recorded
     draws: dict[str, np.ndarray] | None = None  # name -> (runs, rounds, agents, ...), if recorded
-    states: Any = None  # final states, if recorded
-    extras: dict[str, Any] = field(default_factory=dict)
+    states: object = None  # final states, if recorded
+    extras: dict[str, np.ndarray | int] = field(default_factory=dict)
 
 
 def simulate(
@@ -71,7 +76,7 @@ def simulate(
     every: int = 1,
     test: Test | None = None,
     record: bool = False,
-    replay: dict[str, Any] | None = None,
+    replay: Draw | None = None,
     exchange: Exchange | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Trace:
@@ -169,10 +174,10 @@ class _Compiled(NamedTuple):
     estimates: Callable[..., Array]
 
 
-_KEPT: OrderedDict[Any, _Compiled] = OrderedDict()  # the last programs compiled, the latest at the end
+_KEPT: OrderedDict[object, _Compiled] = OrderedDict()  # the last programs compiled, the latest at the end
 
 
-def _compiled(program: Program, cfg: Config, arrays: Arrays, noise: Array, keys: Array, again: Any) -> _Compiled:
+def _compiled(program: Program, cfg: Config, arrays: Arrays, noise: Array, keys: Array, again: object) -> _Compiled:
     """Compile, or find what an equal run compiled: same algorithm, same static structure, same shapes.
 
     Whatever tracing reads is in the key or is an argument; functions and modules are told apart by identity, so a
@@ -194,22 +199,23 @@ def _compiled(program: Program, cfg: Config, arrays: Arrays, noise: Array, keys:
     return _KEPT[key]
 
 
-def _compile(program: Program, cfg: Config, arrays: Arrays, noise: Array, keys: Array, again: Any) -> _Compiled:
-    def with_test(test: Any) -> Program:  # its records are an argument: constants would tie the program to them
+def _compile(program: Program, cfg: Config, arrays: Arrays, noise: Array, keys: Array, again: object) -> _Compiled:
+    def with_test(test: Held) -> Program:  # its records are an argument: constants would tie the program to them
         other = copy.copy(program)
         other.test = test
         return other
 
-    def begin(cfg: Config, arrays: Arrays, noise: Array, test: Any) -> LoopCarry:
+    def begin(cfg: Config, arrays: Arrays, noise: Array, test: Held) -> LoopCarry:
         return over_runs(lambda c, z: with_test(test).begin(c, noisy(arrays, z)), cfg, noise)
 
     def advance(
-        carry: LoopCarry, cfg: Config, arrays: Arrays, noise: Array, keys: Array, test: Any, again: Any, *span: Array
-    ) -> LoopCarry:
+        carry: LoopCarry, cfg: Config, arrays: Arrays, noise: Array, keys: Array, test: Held, again: object,
+        *span: Array,
+    ) -> LoopCarry:  # fmt: skip
         one = lambda c, g, z, k: with_test(test).advance(c, g, noisy(arrays, z), k, again, *span)  # noqa: E731
         return over_runs(one, carry, cfg, noise, keys)
 
-    def estimates(cfg: Config, arrays: Arrays, noise: Array, state: Any) -> Array:
+    def estimates(cfg: Config, arrays: Arrays, noise: Array, state: object) -> Array:
         return jax.vmap(lambda c, s, z: program.estimates(c, noisy(arrays, z), s))(cfg, state, noise)
 
     test, program.test = program.test, None  # so that nothing kept for later holds anybody's records
@@ -232,7 +238,7 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
     """The first Ctrl-C is noted and ends the loop between two pieces; a second one stops at once."""
     hits: list[int] = []
 
-    def note(number: int, frame: Any) -> None:
+    def note(number: int, frame: object) -> None:
         hits.append(number)
         if len(hits) > 1:
             raise KeyboardInterrupt
@@ -247,7 +253,10 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def make_trace(program: Program, layout: Any, carry: Any, points: Any, done: int, timing: dict[str, float]) -> Trace:
+def make_trace(
+    program: Program, layout: Laid, carry: LoopCarry | SimpleNamespace, points: ArrayLike, done: int,
+    timing: dict[str, float],
+) -> Trace:  # fmt: skip
     """The trace of a run that stopped after `done` steps, agents put back into the plan's order."""
     completed = max(0, done - 1)  # step t reads round t − 1: the last message sent may not have been heard yet
     due = [t for t in range(program.rounds + 1) if t % program.every == 0 or t == program.rounds]
@@ -263,20 +272,20 @@ def make_trace(program: Program, layout: Any, carry: Any, points: Any, done: int
         timing=timing,
         extras={"cut": np.asarray(carry.cut)},
     )
-    if program.record:
-        trace.messages = jax.tree.map(lambda x: put(x, 2), carry.recorded["messages"])
-        trace.draws = {k: put(v, 2) for k, v in carry.recorded["draws"].items()}
+    if program.record and carry.recorded is not None:
+        trace.messages = jax.tree.map(lambda x: put(x, 2), carry.recorded.messages)
+        trace.draws = {k: put(v, 2) for k, v in carry.recorded.draws.items()}
         trace.states = jax.tree.map(lambda x: put(x, 1), carry.state)
-        trace.extras["sent"] = put(carry.recorded["sent"], 2)
+        trace.extras["sent"] = put(carry.recorded.sent, 2)
     return trace
 
 
-def noisy(arrays: Any, noise: Array) -> Any:
+def noisy(arrays: A, noise: Array) -> A:
     """The arrays with these noise multipliers in every agent's place."""
     return eqx.tree_at(lambda a: a.place.noise, arrays, noise)
 
 
-def stack(configs: Sequence[Config], dtype: Any) -> Config:
+def stack(configs: Sequence[Config], dtype: DTypeLike) -> Config:
     """One config whose numbers carry a leading run axis."""
     structures = {jax.tree.structure(c) for c in configs}
     if len(structures) > 1:
@@ -284,7 +293,7 @@ def stack(configs: Sequence[Config], dtype: Any) -> Config:
     return jax.tree.map(lambda *x: jax.device_put(np.asarray(x, dtype)), *configs)
 
 
-def over_runs(f: Callable, *args: Any) -> Any:
+def over_runs(f: Callable[..., T], *args: object) -> T:
     """f over the batch of runs; a single run is not batched, which would cost it a fifth of its speed."""
     if jax.tree.leaves(args[-1])[0].shape[0] > 1:
         return jax.vmap(f)(*args)

@@ -18,13 +18,15 @@ from jaxtyping import Array
 from coterie.algorithms.base import Algorithm, Config, Place
 from coterie.algorithms.batches import axes
 from coterie.algorithms.inbox import Inbox
+from coterie.algorithms.laws import Draw
 from coterie.drivers import agent
 from coterie.errors import InputError
 from coterie.problems import Shard
 
 __all__ = ["Deliver", "play_together"]
 
-Deliver = Callable[[int, Any, Any], tuple[Any, Any]]
+Sums = tuple[object, object]  # of messages: of their kind
+Deliver = Callable[[int, Any, Any], Sums]
 """(round, everybody's state, everybody's message) -> Σ_j m_j and Σ_j w_ij m_j over the neighbours of every agent i."""
 
 
@@ -34,7 +36,7 @@ def play_together(
     places: Place,
     shards: Shard,
     *,
-    draw: Callable[[int], dict[str, Any]],
+    draw: Callable[[int], Draw],
     deliver: Deliver,
 ) -> np.ndarray:
     """Every agent's answer after `places.rounds` rounds; places, shards and draws have an agent axis in front."""
@@ -50,23 +52,23 @@ def play_together(
 
 
 @eqx.filter_jit
-def _begin(algorithm: Algorithm, cfg: Config, places: Place) -> Any:
+def _begin(algorithm: Algorithm, cfg: Config, places: Place) -> object:
     return jax.vmap(lambda place: agent.begin(algorithm, cfg, place, 0)[0], (axes(places),))(places)
 
 
 @eqx.filter_jit
 def _speak(
-    algorithm: Algorithm, cfg: Config, places: Place, t: Array, state: Any, shards: Shard, draw: dict[str, Any]
-) -> tuple[Any, Any]:
-    def one(place: Place, state: Any, shard: Shard, draw: dict[str, Any]) -> tuple[Any, Any]:
+    algorithm: Algorithm, cfg: Config, places: Place, t: Array, state: object, shards: Shard, draw: Draw
+) -> tuple[object, object]:
+    def one(place: Place, state: object, shard: Shard, draw: Draw) -> tuple[object, object]:
         return agent.speak(algorithm, cfg, place, t, state, shard, draw)[:2]
 
     return jax.vmap(one, (axes(places), 0, axes(shards), 0))(places, state, shards, draw)
 
 
 @eqx.filter_jit
-def _hear(algorithm: Algorithm, cfg: Config, places: Place, t: Array, state: Any, sums: tuple[Any, Any]) -> Any:
-    def one(place: Place, state: Any, sums: tuple[Any, Any]) -> Any:
+def _hear(algorithm: Algorithm, cfg: Config, places: Place, t: Array, state: object, sums: Sums) -> object:
+    def one(place: Place, state: object, sums: Sums) -> object:
         nobody = jnp.zeros(0)
         inbox = Inbox(None, nobody.astype(int), nobody, nobody > 0, sums=sums)
         return agent.hear(algorithm, cfg, place, t, state, inbox)[0]
@@ -75,5 +77,5 @@ def _hear(algorithm: Algorithm, cfg: Config, places: Place, t: Array, state: Any
 
 
 @eqx.filter_jit
-def _answer(algorithm: Algorithm, cfg: Config, places: Place, state: Any) -> Array:
+def _answer(algorithm: Algorithm, cfg: Config, places: Place, state: object) -> Array:
     return jax.vmap(lambda place, s: agent.answer(algorithm, cfg, place, s), (axes(places), 0))(places, state)

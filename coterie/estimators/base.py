@@ -48,8 +48,8 @@ class Consensus(BaseEstimator):
     epsilon: float | Sequence[float]
     delta: float
     algorithm: str
-    settings: dict[str, Any] | None
-    graph: str | dict[str, Any]
+    settings: dict[str, object] | None
+    graph: str | dict[str, object]
     bounds: Any
     rounds: int | None
     n_agents: int

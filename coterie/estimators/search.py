@@ -190,7 +190,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             return int(rng.integers(1 << 31))
         return np.random.RandomState(np.random.MT19937(np.random.SeedSequence(rng.integers(1 << 63, size=4).tolist())))
 
-    def _grid(self) -> list[dict[str, Any]]:
+    def _grid(self) -> list[dict[str, object]]:
         if not isinstance(self.estimator, PrivateConsensusClassifier | PrivateConsensusRegressor):
             raise InputError(f"PrivateSearch searches over coterie's classifier and regressor, got {self.estimator!r}")
         grid = list(ParameterGrid(self.param_grid))

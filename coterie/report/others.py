@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, get_args
+from typing import get_args
 
 from coterie.found import Kinds
 from coterie.plan import Plan
@@ -20,7 +20,7 @@ def other_code(plan: Plan) -> list[dict[str, str | None]]:
     return [{"key": key, "name": name, **asdict(code)} for key, (name, code) in found.items() if code is not None]
 
 
-def others_kinds(tree: Mapping[str, Any]) -> dict[str, tuple[Kinds, str]]:
+def others_kinds(tree: Mapping[str, object]) -> dict[str, tuple[Kinds, str]]:
     """The kinds that a plan as plain data names and that are not of this package, by the keys that name them.
 
     Nothing is looked up: who asks may not have them, or not want to run them.

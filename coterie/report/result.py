@@ -70,7 +70,7 @@ def _content(experiment: Experiment, priced: Priced, trace: Trace, seeds: list[i
     last = {rename.get(k, k): v[:, -1] for k, v in trace.curves.items()}
     last |= {k: np.array(v) for k, v in judged.metrics.items()}
     privacy = privacy_block(experiment.plan, problem, priced)
-    curves: dict[str, Any] = {"round": trace.rounds.tolist()}
+    curves: dict[str, object] = {"round": trace.rounds.tolist()}
     curves |= {rename.get(k, k): v.mean(0).tolist() for k, v in trace.curves.items()}
     curves["std"] = {rename.get(k, k): v.std(0).tolist() for k, v in trace.curves.items()}
     return {
@@ -104,7 +104,7 @@ def _content(experiment: Experiment, priced: Priced, trace: Trace, seeds: list[i
     }
 
 
-def _worth(judged: Judged, privacy: PrivacyBlock | None) -> dict[str, Any] | None:
+def _worth(judged: Judged, privacy: PrivacyBlock | None) -> dict[str, object] | None:
     if judged.worth is None:
         return None
     return {**judged.worth, "sentence": sentence(judged.worth, epsilon_words(privacy))}
@@ -115,7 +115,7 @@ def _remarks(experiment: Experiment) -> list[str]:
     return [f"{column}: {words}" if column else words for column, words in experiment.dataset.remarks]
 
 
-def exchange_block(experiment: Experiment, priced: Priced) -> dict[str, Any]:
+def exchange_block(experiment: Experiment, priced: Priced) -> dict[str, object]:
     """The `exchange` part of a result: how messages travelled, who learns what from that, and at what price."""
     epsilon = None if priced.spending is None else float(priced.spending.worst.epsilon)
     return statement_of(experiment.plan, experiment.network.graph, epsilon, priced.central).as_json()
@@ -164,7 +164,7 @@ def privacy_block(plan: Plan, problem: Problem, priced: Priced) -> PrivacyBlock 
     }
 
 
-def epsilon_words(privacy: Mapping[str, Any] | None) -> str:
+def epsilon_words(privacy: Mapping[str, object] | None) -> str:
     """The ε that the budget is for, as a headline: with its adversary's name where that is not the default one.
 
     >>> epsilon_words({"epsilon": 0.1, "claim": "central, at least 3 honest parties", "adversary": "sees sums"})
