@@ -30,7 +30,7 @@ from coterie.deploy.keys import PartyKeys
 from coterie.deploy.ledger import DurableLedger, LedgerFailure
 from coterie.deploy.noise import Source
 from coterie.deploy.party import Carry, Party
-from coterie.deploy.tally import Pace
+from coterie.deploy.tally import RoundTimes
 from coterie.deploy.transport import Incoming, Transport
 
 __all__ = ["Agent", "GaveUp", "Status"]
@@ -87,7 +87,7 @@ class Agent:
         self.reuse = party.late == "reuse"
         self.waiting: dict[str, dict[int, Incoming]] = {n: {} for n in self.neighbours}
         self.status = Status(rounds=self.rounds, budget=ledger.budget.epsilon)
-        self.pace = Pace()
+        self.pace = RoundTimes()
         self.leaving = False  # the model is stored: what is left is to serve neighbours
         self._tick, self._compiled = time.monotonic(), False
 

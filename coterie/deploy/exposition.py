@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from coterie.deploy.tally import BUCKETS, Pace
+from coterie.deploy.tally import BUCKETS, RoundTimes
 
 __all__ = ["CONTENT_TYPE", "exposition"]
 
@@ -14,7 +14,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Sample = tuple[Mapping[str, str], float]
 
 
-def exposition(facts: Mapping[str, Any], pace: Pace) -> str:
+def exposition(facts: Mapping[str, Any], pace: RoundTimes) -> str:
     """The metrics of one party, from what `Watch.everything` says and how long its rounds took."""
     waiting = set(facts["waiting"])
     return "".join(
@@ -46,7 +46,7 @@ def _family(name: str, kind: str, about: str, values: float | Sequence[Sample]) 
     return _head(name, kind, about) + "".join(_line(name, *sample) for sample in samples)
 
 
-def _histogram(name: str, about: str, pace: Pace) -> str:
+def _histogram(name: str, about: str, pace: RoundTimes) -> str:
     out, below = _head(name, "histogram", about), 0
     for edge, count in zip((*BUCKETS, math.inf), pace.counts, strict=True):
         below += count

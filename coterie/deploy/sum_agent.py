@@ -32,7 +32,7 @@ from coterie.deploy.noise import Source
 from coterie.deploy.post import PostOffice
 from coterie.deploy.shared import SharedCarry, SharedParty
 from coterie.deploy.sharing import sealing_key
-from coterie.deploy.tally import Pace
+from coterie.deploy.tally import RoundTimes
 from coterie.sums.core import Outgoing
 from coterie.sums.messages import BadSumFrame, SumFrame, pack_frames
 from coterie.sums.opening import Outcome
@@ -73,7 +73,7 @@ class SumAgent:
         self.transport, self.source, self.note, self.evidence = transport, source, note, evidence
         self.name, self.deploy, self.rounds = keys.name, agreement.deploy, party.turns.rounds
         self.status = Status(rounds=self.rounds, budget=ledger.budget.epsilon)
-        self.pace, self.leaving, self.refused = Pace(), False, 0
+        self.pace, self.leaving, self.refused = RoundTimes(), False, 0
         self._carry = party.begin() if ledger.last < 0 else party.unpack(ledger.state() or b"")
         self._told: set[int] = set()  # liars whose evidence is kept
         self._missing: list[str] = []  # from the last sum

@@ -9,14 +9,14 @@ import re
 import time
 from collections import Counter, deque
 
-__all__ = ["BUCKETS", "Pace", "Refusals"]
+__all__ = ["BUCKETS", "Refusals", "RoundTimes"]
 
 BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3600.0)  # seconds
 RECENT = 120  # round times that are kept one by one
 REASONS = 64  # different reasons that are counted apart; whoever invents more of them is counted under "other"
 
 
-class Pace:
+class RoundTimes:
     """How long rounds take, from one message sent to the next, and when something last moved."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ import pytest
 from coterie.deploy import tally, window
 from coterie.deploy.exposition import exposition
 from coterie.deploy.party import read_records, write_records
-from coterie.deploy.tally import BUCKETS, Pace, Refusals
+from coterie.deploy.tally import BUCKETS, Refusals, RoundTimes
 from coterie.deploy.trial import free_ports
 from coterie.deploy.watch import Watch
 from coterie.deploy.window import Window, WindowPlace
@@ -152,7 +152,7 @@ def test_every_number_of_a_party_that_waits(alone: Setting, tmp_path: Path) -> N
 def test_rounds_refusals_and_odd_names_are_written_as_the_format_wants(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(tally.time, "monotonic", lambda: now)
-    pace, refusals = Pace(), Refusals()
+    pace, refusals = RoundTimes(), Refusals()
     for seconds in (0.005, 0.02, 2.0, 5000.0):
         now += seconds
         assert pace.lap() == pytest.approx(seconds)
