@@ -93,7 +93,8 @@ def load(
     incomplete records or `keep` them, a missing category being all zeros. `money="log"` scales capital gain and
     loss by their logarithm. `fnlwgt=True` adds the census weight (14 features in the short codings). `centre` maps
     numbers to [−1, 1], else they lie in [0, 1]; left out, it is true for `onehot` and false for the papers' codings.
-    `constant` adds a feature 1 before rows are normalised. Raw attributes are in `columns`; `test` marks the official test set.
+    `constant` adds a feature 1 before rows are normalised. Raw attributes are in `columns`; `test` marks the official
+    test set.
     """
     centre = coding == "onehot" if centre is None else centre
     files = locate("adult", path)
