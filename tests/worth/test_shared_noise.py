@@ -49,9 +49,8 @@ def test_shared_noise_comes_within_015_of_pooled_records_with_nothing_but_defaul
         points = experiment.run(priced, [seed], every=priced.rounds).points
         told = judge(experiment, points, "none", clip=priced.algorithm.clips(priced.cfg)).metrics
         whole = LogisticRegression(C=1 / (plan.ridge * np.sum(~held)), fit_intercept=False, max_iter=3000, tol=1e-6)
-        pooled = roc_auc_score(
-            labels[held], whole.fit(features[~held], labels[~held]).decision_function(features[held])
-        )
+        whole.fit(features[~held], labels[~held])
+        pooled = roc_auc_score(labels[held], whole.decision_function(features[held]))
         rates = [np.mean(labels[rows] > 0) for rows in (~held, held)]
         private = told["test_auc"][0]
         found.append((pooled, private, told["test_calibration"][0], rates[0] - rates[1]))
