@@ -283,6 +283,12 @@ def totals(books: Books, finished: list[str]) -> list[str]:
     return wrong
 
 
+def committed(path: Path) -> list[SumFrame]:
+    """The COMMITs in a ledger, one for every masked vector that left."""
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+        return [SumFrame.unpack(frame) for (frame,) in db.execute("SELECT frame FROM release ORDER BY round")]
+
+
 def charged(books: Books) -> list[str]:
     """Every round that a party committed to is charged once, as the plan says, and every further vector is noted."""
     wrong = []
@@ -291,11 +297,9 @@ def charged(books: Books) -> list[str]:
         if not path.exists():
             continue
         paid: dict[int, int] = {}
-        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
-            frames = [frame for (frame,) in db.execute("SELECT frame FROM release ORDER BY round")]
-        rows = read(path).rows
+        frames, rows = committed(path), read(path).rows
         for frame, row in zip(frames, rows, strict=True):
-            t = SumFrame.unpack(frame).round
+            t = frame.round
             if all(isinstance(event, Free) for event in row.events):
                 continue
             paid[t] = paid.get(t, 0) + 1
@@ -306,7 +310,7 @@ def charged(books: Books) -> list[str]:
             found = next((pair for n in books.names if (pair := books.opened(n, t))), None)
             if found and node in Answered.read(found[0].body, books.shared).members and t not in paid:
                 wrong.append(f"{site.name}: in the sum of round {t} without a charge")
-        if len(frames) != len({SumFrame.unpack(f).slot for f in frames}):
+        if len(frames) != len({frame.slot for frame in frames}):
             wrong.append(f"{site.name}: a slot was masked twice")
     return wrong
 
@@ -330,7 +334,7 @@ def shares(books: Books) -> list[str]:
 
 
 def models(trial: Trial, finished: list[str]) -> list[str]:
-    """The same model everywhere, and certificates that hold."""
+    """The same model everywhere, and certificates that hold and count the vectors that their party sent again."""
     sites = [site for site in trial.sites if site.name in finished]
     points = np.stack([np.load(site.state / "model.npz")["point"] for site in sites])
     wrong = [f"models differ by {np.ptp(points, axis=0).max():.3g}"] * bool(np.ptp(points, axis=0).max() > 1e-12)
@@ -338,6 +342,13 @@ def models(trial: Trial, finished: list[str]) -> list[str]:
         with contextlib.redirect_stdout(io.StringIO()) as said:
             code = main(["verify", str(site.state / "certificate.json")])
         wrong += [f"{site.name}: the certificate does not hold: {said.getvalue()}"] * bool(code)
+        rounds = [frame.round for frame in committed(site.state / "ledger.db")]
+        stated, node = json.loads((site.state / "certificate.json").read_text())["agents"], trial.sites.index(site)
+        again = next(group["sent_again"] for group in stated if any(a <= node <= b for a, b in group["members"]))
+        if again != len(rounds) - len(set(rounds)):
+            wrong.append(
+                f"{site.name}: the certificate counts {again} vectors sent again, the ledger {len(rounds)} in all"
+            )
     return wrong
 
 
