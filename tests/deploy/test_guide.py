@@ -135,7 +135,8 @@ def go_on_from_python(capsys: pytest.CaptureFixture[str]) -> None:
     (script,) = blocks("From Python", "python")
     capsys.readouterr()
     try:
-        exec(compile(script.replace("agreement.json", "next.json"), "deploy.md", "exec"), {})
+        mine = script.replace("agreement.json", "next.json").replace("patients", "harbour")
+        exec(compile(mine, "deploy.md", "exec"), {})
         assert [p.wait(180) for p in others] == [0, 0]
     finally:
         for p in others:
