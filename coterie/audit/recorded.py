@@ -207,6 +207,8 @@ def _noise(
     noised = [n for n, law in laws.items() if type(law) in UNITS and int(np.prod(law.shape)) == party.count]
     if len(laws) != 1 or len(noised) != 1:
         return Finding("noise", "inconclusive", "not recomputed: more than one draw makes a message"), None
+    if party.turns.steps.rounded:
+        return Finding("noise", "inconclusive", "not recomputed: messages were rounded after their noise"), None
     (key,) = noised
     law, unit = laws[key], UNITS[type(laws[key])]
     declared, limits = party.charges, party.turns.steps.limit[party.node]

@@ -237,8 +237,8 @@ class Steps:
     size: np.ndarray  # (agents, rounds)
     limit: np.ndarray  # (agents, rounds): largest whole number of steps within the plan's bound
     width: int  # bytes of a number in memory
-
     bits: int  # of a number on the wire
+    rounded: bool = False  # whether it is coarser than that of the noise, to which messages are rounded last
 
     @classmethod
     def of(cls, size: np.ndarray, bound: float, most: float = MOST_STEPS) -> Steps:
@@ -256,7 +256,7 @@ class Steps:
     def few(cls, size: np.ndarray, limit: np.ndarray) -> Steps:
         """Numbers of as many bits as the limits need: from −most to most − 1, with most a power of two."""
         bits = 1 + int(np.ceil(np.log2(limit.max())))
-        return cls(size, limit.astype(np.int64), 4 if bits <= 32 else 8, bits)
+        return cls(size, limit.astype(np.int64), 4 if bits <= 32 else 8, bits, rounded=True)
 
 
 def noise_scales(algorithm: Algorithm, cfg: Config, places: Place) -> np.ndarray:

@@ -18,6 +18,7 @@ from coterie.algorithms import ALGORITHMS
 from coterie.algorithms.base import find
 from coterie.data import ALL_PUBLIC, PARTITIONS, SOURCES, Origins, find_source, load, make_clinics, partition
 from coterie.data.partition import by_site
+from coterie.drivers import agent
 from coterie.errors import InputError
 from coterie.exchange.choice import Exchange
 from coterie.exchange.kinds import KINDS as EXCHANGES
@@ -162,7 +163,7 @@ def test_an_exchange_carries_numbers_and_says_what_it_promises(kind: str) -> Non
     with jax.enable_x64(True):
         exchange: Exchange = module.make(settings, 5)
         message = {"x": jnp.linspace(-0.5, 0.5, 7)}
-        sent, cut = exchange.send(message, jax.random.key(0))
+        sent, cut = exchange.send(message, agent.draw(exchange.draws(message), jax.random.key(0), jnp.float64))
     assert int(cut) == 0
     np.testing.assert_allclose(sent["x"], message["x"], atol=1e-3)
     said: Statement = module.statement(settings, 5, None, None)
