@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -189,10 +191,12 @@ def test_agents_run_it_and_their_ledgers_say_what_it_cost(tmp_path: Path) -> Non
 def test_sums_alone_are_opened_and_the_model_is_fair(tmp_path: Path) -> None:
     """Noise for the sum of five parties: better than noise for each, and a gap between groups that is small."""
     exchange = {"kind": "secret-sum", "noise": "central", "honest": 4}
-    deploy = {"parties": [{"name": n, "address": f"{n}.example:443"} for n in SITES], "deadline": 8.0, "patience": 60.0}
     plan = fair_plan(written(tmp_path, 3000), exchange=exchange, run={"rounds": 3})
     experiment = prepare(plan)
-    deployed = validate(deployed_plan(plan, experiment).model_dump(mode="json", exclude_none=True) | {"deploy": deploy})
+    deployed = deployed_plan(plan, experiment)
+    assert deployed.deploy is not None
+    soon = deployed.deploy.model_copy(update={"deadline": 8.0, "patience": 60.0})
+    deployed = deployed.model_copy(update={"deploy": soon})
     setting = SharedSetting(deployed, tmp_path / "trial", shards_of(experiment))
     house = SharedHouse(setting, tmp_path / "house")
     house.run()
@@ -246,3 +250,12 @@ def test_refusals(tmp_path: Path) -> None:
     refused("schedule must be 'uniform'", privacy={"schedule": "periodic", "schedule_options": {"rate": 0.5}})
     path.write_text(path.read_text().replace(",f,", ",?,", 1))
     refused("'sex' has '\\?'")
+
+
+def test_the_plan_on_the_page_can_be_signed() -> None:
+    page = Path(__file__).parents[2] / "docs" / "fair.md"
+    (text,) = re.findall(r"^```toml\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    terms = Terms.of(validate(tomllib.loads(text)))
+    assert terms.rounds == 3
+    assert terms.priced.claims[0].account.epsilon == pytest.approx(1.0, rel=0.01)
+    assert terms.network.problem == FairMoments(3, 2)
