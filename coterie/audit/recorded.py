@@ -35,17 +35,17 @@ from scipy.stats import chi2, gamma
 from coterie.algorithms.laws import Grid, LaplaceLaw
 from coterie.audit.checks import RARE, Finding
 from coterie.deploy.agreement import Agreement, read_agreement
-from coterie.deploy.frames import BadFrame, Frame, Receipt, Wire, open_frame
+from coterie.deploy.frames import BadFrame, Frame, Receipt, open_frame
 from coterie.deploy.keys import read_authority
 from coterie.deploy.ledger import Damaged, read
 from coterie.deploy.noise import UNITS
-from coterie.deploy.party import Party, Terms, read_records
+from coterie.deploy.party import Party, Terms, read_records, wire_of
 from coterie.deploy.records import Book, canonical
 from coterie.errors import InputError
 from coterie.privacy.codec import to_json
 from coterie.privacy.events import Free
 
-__all__ = ["PartyFound", "audit_folder", "is_deployed", "wire_of"]
+__all__ = ["PartyFound", "audit_folder", "is_deployed"]
 
 
 @dataclass(frozen=True)
@@ -108,12 +108,6 @@ def audit_folder(folder: Path) -> list[PartyFound]:
         elif party.name in told:
             out.append(_audit(agreement, terms, party.name, told, folder / party.name))
     return out
-
-
-def wire_of(terms: Terms, count: int) -> Wire:
-    """Length and limits of everybody's messages of `count` numbers."""
-    limit = terms.steps.limit
-    return Wire(count, terms.steps.width, terms.rounds, lambda sender, t: int(limit[sender, t]))  # type: ignore[arg-type]
 
 
 def _read(path: Path) -> _Told:

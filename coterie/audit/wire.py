@@ -24,12 +24,11 @@ import numpy as np
 from coterie.algorithms.base import find
 from coterie.algorithms.laws import Grid, LaplaceLaw, Law
 from coterie.audit import bounds
-from coterie.audit.recorded import wire_of
 from coterie.audit.setting import ANGLE, FAR, RIDGE
 from coterie.audit.transcripts import IMPOSSIBLE
 from coterie.deploy.noise import UNITS, Source, SystemSource
 from coterie.deploy.party import Carry, Party, Records, Terms
-from coterie.deploy.work import Turns
+from coterie.deploy.work import Turns, wire_of
 from coterie.drivers.budget import run_events
 from coterie.errors import InputError
 from coterie.plan import validate
