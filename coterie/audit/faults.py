@@ -29,7 +29,8 @@ from coterie.errors import InputError
 __all__ = ["FAULTS", "Fault", "hunt", "plant"]
 
 
-HOST = ("certificate", "exchange", "loader", "sums")  # checks of parts that are not compiled
+# checks of parts that are not compiled, and of the loop, whose programs are kept by the class that made them
+HOST = ("certificate", "driver", "exchange", "loader", "sums")
 _PLANTED: dict[str, ModuleType] = {}  # by the fault's name, so that what was compiled for it stays
 
 

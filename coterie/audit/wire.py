@@ -37,8 +37,8 @@ from coterie.audit.neighbours import Neighbours
 from coterie.audit.setting import ANGLE, FAR, RIDGE, WHOLE
 from coterie.audit.transcripts import IMPOSSIBLE, Transcripts, explain, explainable, features
 from coterie.deploy.noise import UNITS, Source, SystemSource
-from coterie.deploy.party import Carry, Party, Records, Terms, wire_of
-from coterie.deploy.work import Turns
+from coterie.deploy.party import Carry, Party, Records, Terms
+from coterie.deploy.work import Turns, wire_of
 from coterie.drivers.agent import greet
 from coterie.drivers.budget import run_events
 from coterie.errors import InputError

@@ -18,9 +18,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from coterie.deploy.party import Carry, Party
 from coterie.deploy.tally import RoundTimes
 from coterie.deploy.transport import Incoming, Transport
 
-__all__ = ["Agent", "GaveUp", "Status"]
+__all__ = ["Agent", "GaveUp", "Status", "hanging_up"]
 
 MEETING = "meeting neighbours"
 GRACE = 0.3  # seconds in which the news that all is stored reaches the neighbours
@@ -53,6 +53,30 @@ class Status:
     budget: float = 0.0
     waiting: tuple[str, ...] = ()
     phase: str = "starting"
+
+
+async def hanging_up(transport: Closing, part: Awaitable[np.ndarray]) -> np.ndarray:
+    """Take part, and close the connections however that ends.
+
+    After a LedgerFailure the process must end at once: the connections are left as they are, since not even a farewell
+    may be sent.
+    """
+    try:
+        point = await part
+    except LedgerFailure:
+        raise
+    except BaseException:
+        await transport.close()
+        raise
+    await transport.close()
+    return point
+
+
+class Closing(Protocol):
+    """A network that can be left."""
+
+    async def close(self) -> None:
+        """End all connections."""
 
 
 class Agent:
@@ -97,18 +121,9 @@ class Agent:
         """Take part until the last round, `save` the model, and stay until the neighbours have theirs.
 
         `saved` is the model that an earlier process has stored: what is left then is to serve neighbours that need it.
-        Whatever is raised, the ledger is consistent and starting again goes on from it. After a LedgerFailure the
-        process must end at once: the connections are left as they are, since not even a farewell may be sent.
+        Whatever is raised, the ledger is consistent and starting again goes on from it.
         """
-        try:
-            point = await self._take_part(save, saved)
-        except LedgerFailure:
-            raise
-        except BaseException:
-            await self.transport.close()
-            raise
-        await self.transport.close()
-        return point
+        return await hanging_up(self.transport, self._take_part(save, saved))
 
     async def _take_part(self, save: Callable[[np.ndarray], None], saved: np.ndarray | None) -> np.ndarray:
         await self.transport.start()

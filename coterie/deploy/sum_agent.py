@@ -22,12 +22,12 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from coterie.deploy.agent import MEETING, GaveUp, Status
+from coterie.deploy.agent import MEETING, GaveUp, Status, hanging_up
 from coterie.deploy.agreement import Agreement
 from coterie.deploy.journal import log
 from coterie.deploy.kept import LedgerStore
 from coterie.deploy.keys import PartyKeys
-from coterie.deploy.ledger import DurableLedger, LedgerFailure, RolledBack
+from coterie.deploy.ledger import DurableLedger, RolledBack
 from coterie.deploy.noise import Source
 from coterie.deploy.post import PostOffice
 from coterie.deploy.shared import SharedCarry, SharedParty
@@ -85,15 +85,7 @@ class SumAgent:
         self, save: Callable[[np.ndarray], None] = lambda _: None, saved: np.ndarray | None = None
     ) -> np.ndarray:
         """Take part until the last round, `save` the model, and stay until the others have theirs, as `Agent.run`."""
-        try:
-            point = await self._take_part(save, saved)
-        except LedgerFailure:
-            raise
-        except BaseException:
-            await self.transport.close()
-            raise
-        await self.transport.close()
-        return point
+        return await hanging_up(self.transport, self._take_part(save, saved))
 
     async def _take_part(self, save: Callable[[np.ndarray], None], saved: np.ndarray | None) -> np.ndarray:
         await self.transport.start()

@@ -14,13 +14,13 @@ import pytest
 from coterie import cli
 from coterie.algorithms.base import Law
 from coterie.algorithms.laws import Grid
-from coterie.audit.recorded import PartyFound, audit_folder, wire_of
+from coterie.audit.recorded import PartyFound, audit_folder
 from coterie.deploy.agreement import read_agreement
 from coterie.deploy.frames import MESSAGE, open_frame, seal
 from coterie.deploy.keys import load_party
 from coterie.deploy.ledger import DurableLedger
 from coterie.deploy.noise import SystemSource
-from coterie.deploy.party import Party, Records, Terms, read_records
+from coterie.deploy.party import Party, Records, Terms, read_records, wire_of
 from coterie.deploy.trial import sign_trial
 from coterie.errors import InputError
 from coterie.plan import Plan, validate
