@@ -23,7 +23,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from coterie.algorithms.base import Auto, AutoInt, Inbox, LaplaceLaw, Law, Needs, Normal, Place, Public, add, settle
 from coterie.algorithms.base import Config as BaseConfig
@@ -58,6 +58,12 @@ class Config(BaseConfig):
             raise ValueError(f"stages must be [1], [0, 1] or [0, 1, 2], got {list(stages)}")
         return stages
 
+    @model_validator(mode="after")
+    def _paid(self) -> Config:
+        if not all(self.shares[stage] > 0 for stage in self.stages):
+            raise ValueError(f"shares must be > 0 for every one of the stages, got {list(self.shares)}")
+        return self
+
     @property
     def rounds(self) -> int:
         """How many a run takes."""
@@ -89,6 +95,8 @@ def tune(cfg: Config, public: Public) -> Config:
     """Sizes of the problem, and rounds that are divided over the stages."""
     if public.rounds < len(cfg.stages):
         raise InputError(f"run.rounds = {public.rounds} is too few: {len(cfg.stages)} stages take one each at least")
+    if not cfg.signed:  # of whoever calls from Python it is believed; a party's records may say otherwise
+        raise InputError("algorithm.signed = false is a promise that nothing enforces: leave it out")
     most = public.rounds // len(cfg.stages)
     if cfg.walk is not None and cfg.walk > most:
         raise InputError(f"algorithm.walk = {cfg.walk} needs {cfg.rounds} rounds, and run.rounds = {public.rounds}")

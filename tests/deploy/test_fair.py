@@ -247,6 +247,8 @@ def test_refusals(tmp_path: Path) -> None:
     refused("run.rounds = 2 is too few", run={"rounds": 2})
     refused("algorithm.walk = 4 needs 12 rounds", run={"rounds": 9}, algorithm={"walk": 4})
     refused(r"stages must be \[1\]", algorithm={"stages": [1, 2]})
+    refused("shares must be > 0", algorithm={"shares": [0.0, 0.7, 0.3]})
+    refused("a promise that nothing enforces", algorithm={"signed": False})
     refused("schedule must be 'uniform'", privacy={"schedule": "periodic", "schedule_options": {"rate": 0.5}})
     path.write_text(path.read_text().replace(",f,", ",?,", 1))
     refused("'sex' has '\\?'")
