@@ -157,9 +157,12 @@ class Core(abc.ABC):
     # -- frames in and out ---------------------------------------------------------------------------------------------
 
     def handle(self, frame: SumFrame, now: float) -> list[Outgoing]:
-        """What to send after a frame came in."""
+        """What to send after a frame came in. Whoever handed it on may have written it, in this party's own name too."""
         self.now = max(now, self.now)
-        self._queue.append(frame)
+        if frame.genuine(self.terms):
+            self._queue.append(frame)
+        else:
+            self.dropped += 1
         return self._drain()
 
     def _drain(self) -> list[Outgoing]:
@@ -170,9 +173,6 @@ class Core(abc.ABC):
         return out
 
     def _one(self, frame: SumFrame) -> None:
-        if frame.sender != self.me and not frame.genuine(self.terms):
-            self.dropped += 1
-            return
         self._absent.discard(frame.sender)
         if not self.ready and frame.kind not in (Step.ASK, Step.STAND, Step.DONE):
             if len(self._early) < EARLY * self.terms.parties:

@@ -13,10 +13,12 @@ import pytest
 from numpy.typing import NDArray
 
 from coterie.sums.core import Outgoing
+from coterie.sums.dealing import NO_SLOT
 from coterie.sums.messages import Answered, Ballots, Step, SumFrame, read_shares
 from coterie.sums.secrets import Context, commitment, walk
 from coterie.sums.shamir import Weights
 from coterie.sums.store import Charge
+from coterie.sums.terms import ROSTER_BIT
 from coterie.sums.words import subtract, to_signed
 from tests.sums.coalition import SLOT, TERMS, dealt_batch, prepared, strip, wire, words_of
 from tests.sums.world import Watched, World, keys_of, vector_of
@@ -257,3 +259,49 @@ def test_numbers_that_are_none_do_not_choose_who_takes_part() -> None:
     party.vector = np.array([np.nan, np.inf, 1.0])
     assert world.run(lambda w: w.at(1), most=20)
     assert world.live[0].finished[0].members == (0, 1, 2, 3, 4)
+
+
+# ---- in a party's own name -------------------------------------------------------------------------------------------
+
+
+class TrustsItself(Watched):
+    """Takes whatever bears its own name for its own."""
+
+    def handle(self, frame: SumFrame, now: float) -> list[Outgoing]:
+        if frame.sender != self.me:
+            return super().handle(frame, now)
+        self._queue.append(frame)
+        return self._drain()
+
+
+def unsigned(kind: Step, body: bytes, instance: int = 0, slot: int = 0) -> SumFrame:
+    """A frame in the name of party 4 that anybody can write: whoever hands packets on needs no key for it."""
+    return SumFrame(TERMS.plan, kind, 4, instance, 0, slot, body, bytes(64))
+
+
+@pytest.mark.parametrize(("make", "let_in"), [(TrustsItself, True), (Watched, False)])
+def test_nobody_vouches_for_a_ledger_in_its_owners_name(make: type[Watched], let_in: bool) -> None:
+    world = prepared(make)
+    world.kill(4)
+    world.run(lambda w: False, most=0.5)
+    answering = {1, 2}  # one fewer than the t − 1 = 3 whose answers show that a ledger is no old copy
+    world.cross = lambda to, frame: [] if frame.kind is Step.STAND and frame.sender not in answering else [(to, frame)]
+    world.start(4)
+    world.post(4, unsigned(Step.STAND, b""))
+    world.run(lambda w: False, most=3)
+    party = world.parties[4]
+    assert party is not None
+    assert party.ready == let_in
+
+
+@pytest.mark.parametrize(("make", "out"), [(TrustsItself, True), (Watched, False)])
+def test_nobody_keeps_a_party_out_of_a_roster_in_its_own_name(make: type[Watched], out: bool) -> None:
+    class Made(World):
+        def start(self, i: int) -> None:
+            self.make = make
+            super().start(i)
+
+    world = Made(TERMS, offers=0)
+    world.post(4, unsigned(Step.ENVELOPE, bytes(64), ROSTER_BIT, NO_SLOT))  # comes before its own, which is not read
+    assert world.run(lambda w: all(p.batch == 0 for p in w.live), most=60)
+    assert (4 not in world.live[0].members()) == out
