@@ -74,6 +74,8 @@ CALLS: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
                          "budget": BUDGET, "rounds": 1, "seed": 0, "own_test": SITES}),
     ("audit", ct.audit, {"algorithm": ct.dp_dsgd(), "task": ct.logistic(), "budget": BUDGET, "trials": 200}),
     ("load", ct.load, {"folder": "nowhere", "task": ct.logistic()}),
+    ("join", ct.join, {"agreement": "nowhere", "me": "ada", "keys": "nowhere", "state": "s", "listen": "h:1",
+                       "behind": "nowhere"}),
 ]  # fmt: skip
 
 

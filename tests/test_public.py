@@ -273,9 +273,10 @@ def test_a_price_reads_no_record_and_is_that_of_the_run() -> None:
 
 def test_a_price_that_depends_on_the_features_asks_for_them() -> None:
     with pytest.raises(InputError, match="depends on the number of features: give features="):
-        ct.price(ct.logistic(), ct.ring(sizes=[60] * 3), ct.dp_dsgd(), BUDGET)
-    cost = ct.price(ct.logistic(), ct.ring(sizes=[60] * 3, features=2), ct.dp_dsgd(), BUDGET)
-    assert cost.rounds == ct.price(ct.logistic(), ct.ring(sites()), ct.dp_dsgd(), BUDGET).rounds
+        ct.price(ct.logistic(), ct.ring(sizes=[60] * 3), ct.ldp_dgd_range(), BUDGET, rounds=3)
+    cost = ct.price(ct.logistic(), ct.ring(sizes=[60] * 3, features=2), ct.ldp_dgd_range(), BUDGET, rounds=3)
+    same = ct.price(ct.logistic(), ct.ring(sites()), ct.ldp_dgd_range(), BUDGET, rounds=3)
+    np.testing.assert_allclose(cost.noise, same.noise)
 
 
 # ---- the audit -------------------------------------------------------------------------------------------------------

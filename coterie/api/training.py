@@ -145,7 +145,7 @@ class Price:
     >>> import coterie as ct
     >>> cost = ct.price(ct.logistic(), ct.ring(sizes=[500] * 4, features=3), ct.dp_dsgd(), ct.Budget(1.0, 1e-5))
     >>> round(cost.epsilon, 6), cost.rounds, sorted(cost.accounts[0].all)[:2]
-    (1.0, 166, ['gdp', 'pld'])
+    (1.0, 116, ['gdp', 'pld'])
     """
 
     algorithm: str

@@ -30,7 +30,7 @@ from jaxtyping import Array
 from scipy.special import xlogy
 from scipy.stats import binom
 
-from coterie.algorithms._sampling import DeadlineGaussian, deadline_sizes
+from coterie.algorithms._sampling import DeadlineGaussian, Pace, deadline_sizes
 from coterie.algorithms.base import Algorithm, Config, Law, Place
 from coterie.audit.neighbours import Neighbours
 from coterie.audit.setting import Setting, make_setting
@@ -205,6 +205,12 @@ def _law(here: Setting, used: np.ndarray) -> str | None:
         if law is None:
             continue
         now, n = used[:, t], len(used)
+        if any(isinstance(draw, Pace) for draw in here.algorithm.draws(here.cfg, here.place).values()):
+            # a clock decides how many: charged is the most there can be, and of so many each batch is as likely as any
+            most, sizes = int(np.flatnonzero(law.chance)[-1]), now.sum(1)
+            if sizes.max() > most:
+                return f"round {t}: a batch of {sizes.max()} is drawn, and at most {most} records are charged"
+            law = _Sizes(np.bincount(sizes, minlength=RECORDS + 1) / n)
         cells = {"a record": (now.mean(0), law.rate)}
         cells |= {f"a batch of {k}": (np.mean(now.sum(1) == k), law.chance[k]) for k in range(RECORDS + 1)}
         for members in product((False, True), repeat=RECORDS):

@@ -28,6 +28,7 @@ import jax
 import numpy as np
 from scipy.special import xlogy
 
+from coterie.algorithms._sampling import Pace
 from coterie.algorithms.base import Algorithm, Config
 from coterie.algorithms.laws import Law
 from coterie.audit import exchange
@@ -171,7 +172,7 @@ def noise(evidence: Evidence) -> Finding:
     """Every charged round carries fresh noise, at the declared scale at least, neither coarse nor cut off."""
     least = np.inf
     laws = evidence.setting.algorithm.draws(evidence.setting.cfg, evidence.setting.place)
-    if strange := [n for n, law in laws.items() if type(law).__module__ != Law.__module__]:
+    if strange := [n for n, law in laws.items() if type(law).__module__ not in (Law.__module__, Pace.__module__)]:
         return Finding("noise", "refuted", f"the draw {strange[0]!r} has a law of its own, which nobody has checked")
     prepays = evidence.setting.algorithm.prepays
     for p in evidence.tried:

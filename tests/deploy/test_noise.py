@@ -402,3 +402,8 @@ def test_a_message_that_is_not_finite_is_zeros(slug: str) -> None:
     _, numbers, sent = party.turn(1, broken, draw)
     assert sent
     assert (numbers == 0).all()
+
+
+def test_noise_on_a_coarser_grid_than_a_sensitivity_was_worked_out_for_is_refused() -> None:
+    with pytest.raises(InputError, match=r"qdpsgd2: its grid has steps of 1e-09, and that of its noise is coarser"):
+        Terms.of(plan("qdpsgd2", grid=1e-9, range=8.0))

@@ -403,7 +403,7 @@ def test_probabilities_of_a_rare_class_are_calibrated():
     model.fit(x[:16_000], y[:16_000], agents=np.arange(16_000) % 4)
     rest, rate = x[16_000:], y[:16_000].mean()
     own = 1 / (1 + np.exp(-model.decision_function(rest)))
-    assert own.mean() < rate - 0.03
+    assert own.mean() < rate - 0.02
     assert model.predict_proba(rest)[:, 1].mean() == pytest.approx(rate, abs=0.015)
     assert model.ridge_ == 1e-5
 

@@ -227,7 +227,7 @@ def test_noise_for_the_central_claim_meets_its_budget_and_the_local_price_is_tol
     _, p = priced["central"]
     assert 0.999 < p.central.account.epsilon <= 1.0
     assert p.spending.worst.epsilon > 1.0
-    sigma = p.noise / np.asarray(p.places.count)
+    sigma = p.noise * np.asarray(p.places.unit)
     np.testing.assert_allclose(sigma, sigma[0])  # equal noise from everybody
 
 

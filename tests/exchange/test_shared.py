@@ -142,7 +142,7 @@ def test_main_and_local_events_by_hand() -> None:
         p = priced(tree_of(retries=retries, threshold=threshold))
         assert p.terms is not None
         steps, dim = 2.0**p.terms.code.fraction_bits, 3
-        reach = p.cfg.step * 2 * float(p.places.lipschitz) / np.array(SIZES)
+        reach = p.cfg.step * 2 * float(p.places.lipschitz) * np.asarray(p.places.unit)
         own = steps * p.noise * reach
         np.testing.assert_allclose(own, own[0])
         shift = steps * reach.max() + 17 / 16 * math.sqrt(dim)
