@@ -61,7 +61,7 @@ def dp_admm(*, variant: Literal['decentralised', 'star'] = 'decentralised', pena
 def dp_consensus_gd(*, step: float | None = None, stage_one: int | None = None) -> AlgorithmPlan:
     """Private consensus descent: noisy gradient steps with c/t step sizes, then free averaging of what was released."""
 
-def dp_dsgd(*, step: float | None = None, momentum: float | None = None, clip: float | None = None, mixing: int | None = None, tail: float = 0.5, batch: int | None = None, scheme: Literal['without-replacement', 'poisson'] = 'without-replacement') -> AlgorithmPlan:
+def dp_dsgd(*, step: float | None = None, momentum: float | None = None, clip: float | None = None, mixing: int | None = None, tail: float | None = None, batch: int | None = None, scheme: Literal['without-replacement', 'poisson'] = 'without-replacement') -> AlgorithmPlan:
     """Private decentralized gradient descent with momentum, extra mixing and tail averaging: the strong default."""
 
 def dsgd(*, step: float | None = None, decay: float = 0.0, hold: float = 1.0, batch: int = 20, link: float = 3.0) -> AlgorithmPlan:
@@ -109,16 +109,16 @@ def priv_rcd(*, step: float | None = None, public_seed: int = 0) -> AlgorithmPla
 def pvp(*, penalty: float | None = None, noise: Optional[Literal['gamma', 'gaussian']] = None, tail: float = 0.5, tolerance: float = 1e-08, share: float = 0.01, centre: Literal['released', 'own', 'literal'] = 'released', final: float = 1.0) -> AlgorithmPlan:
     """Primal-variable perturbation (Zhang-Zhu): ADMM with noise on what is sent, and a tilted objective in the last round."""
 
-def qdpsgd1(*, step: float | None = None, averaging: float | None = None, batch: int = 20, scheme: Literal['deadline', 'fixed', 'poisson'] = 'deadline', link: float = 3.0, bits: int = 3, range: float | None = None, clip: float = 0.5) -> AlgorithmPlan:
+def qdpsgd1(*, step: float | None = None, averaging: float | None = None, batch: int = 20, scheme: Literal['deadline', 'clock', 'fixed', 'poisson'] = 'deadline', link: float = 3.0, bits: int = 3, range: float | None = None, clip: float = 0.5) -> AlgorithmPlan:
     """Q-DPSGD-1: Gaussian noise on deadline-batch gradients, few-bit messages."""
 
-def qdpsgd2(*, step: float | None = None, averaging: float | None = None, batch: int = 20, scheme: Literal['deadline', 'fixed', 'poisson'] = 'deadline', link: float = 3.0, clip: float = 0.5, grid: float | None = None, range: float | None = None, failure: float | None = None, convex: bool = False) -> AlgorithmPlan:
+def qdpsgd2(*, step: float | None = None, averaging: float | None = None, batch: int = 20, scheme: Literal['deadline', 'clock', 'fixed', 'poisson'] = 'deadline', link: float = 3.0, clip: float = 0.5, grid: float | None = None, range: float | None = None, failure: float | None = None, convex: bool = False) -> AlgorithmPlan:
     """Q-DPSGD-2, released state: quantize the point, add discrete Gaussian noise, keep nothing else."""
 
-def qdpsgd2_grad(*, step: float | None = None, averaging: float | None = None, batch: int = 20, scheme: Literal['deadline', 'fixed', 'poisson'] = 'deadline', link: float = 3.0, bits: int = 3, range: float | None = None, clip: float = 0.5, grid: float | None = None, failure: float | None = None) -> AlgorithmPlan:
+def qdpsgd2_grad(*, step: float | None = None, averaging: float | None = None, batch: int = 20, scheme: Literal['deadline', 'clock', 'fixed', 'poisson'] = 'deadline', link: float = 3.0, bits: int = 3, range: float | None = None, clip: float = 0.5, grid: float | None = None, failure: float | None = None) -> AlgorithmPlan:
     """Q-DPSGD-2 with the noise on the gradient: quantize, add discrete Gaussian noise, send few-bit points."""
 
-def quantimed(*, step: float | None = None, averaging: float | None = None, batch: int = 20, scheme: Literal['deadline', 'fixed', 'poisson'] = 'deadline', link: float = 3.0, bits: int = 3, range: float | None = None, clip: float | None = None) -> AlgorithmPlan:
+def quantimed(*, step: float | None = None, averaging: float | None = None, batch: int = 20, scheme: Literal['deadline', 'clock', 'fixed', 'poisson'] = 'deadline', link: float = 3.0, bits: int = 3, range: float | None = None, clip: float | None = None) -> AlgorithmPlan:
     """QuanTimed-DSGD: few-bit messages and batches cut at a deadline. Not private; `qdpsgd1` without noise."""
 
 def r_admm(*, penalty: float | None = None, noise: Optional[Literal['gamma', 'gaussian']] = None, tail: float = 0.5, tolerance: float = 1e-08, share: float = 0.01, damping: float = 0.0) -> AlgorithmPlan:
