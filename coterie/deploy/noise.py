@@ -62,6 +62,7 @@ UNIFORM_ERROR = 2.0**-53  # of one drawn uniform, as a float64
 FINER = int(secure.GRID_VARIANCE**0.5 / SMOOTHING**0.5)  # by which each of the three parts of `Inside` is finer
 INSIDE_UNIT = GAUSSIAN_UNIT * (FINER**4 + FINER**2 + 1) ** 0.5
 UNITS: dict[type[Law], float] = {Normal: GAUSSIAN_UNIT, Inside: INSIDE_UNIT, LaplaceLaw: LAPLACE_UNIT}
+KEPT = 3 / 16  # of a solver's error: what arithmetic on a solution of any length adds to it
 REACH, BEYOND = 12 * SMOOTHING**0.5, 2e-31  # how far, in steps, `Inside` lies from continuous noise; but with chance …
 MOST_STEPS = 2.0**39  # in a message: beyond, the error of float64 arithmetic might exceed half a step …
 MOST_SOLVED = 2.0**50  # … as that of a solution does, whose own error is charged apart
@@ -186,7 +187,7 @@ def _uneven(law: Uniform, place: Place) -> float:
     """What float64 makes of uniform numbers, as total variation: each may fall on the wrong side of a rate, a speed or
     a rounding; of those that put an agent's records in an order, two may be equal."""
     count = int(np.prod(law.shape))
-    return (count**2 / 2 if law.shape == (place.rows,) else count) * UNIFORM_ERROR
+    return (max(count, count**2 / 2) if law.shape == (place.rows,) else count) * UNIFORM_ERROR
 
 
 def _charged(event: events.Event, slug: str, cfg: Any, place: Place, coins: float) -> events.Event:
@@ -203,7 +204,7 @@ def _charged(event: events.Event, slug: str, cfg: Any, place: Place, coins: floa
             return replace(event, noise_multiplier=thin * nu / (1 + 2 * root * nu / GAUSSIAN_UNIT), tv=tv + coins)
         case events.ObjectivePerturbation():
             solved = event.output / cfg.tolerance  # 2/Λ: what an error of 1 in the gradient moves, in both worlds
-            moved = event.output + root * (
+            moved = (1 + KEPT) * event.output + root * (
                 solved * REACH * event.sigma / INSIDE_UNIT + 2 * event.output_sigma / GAUSSIAN_UNIT
             )
             return replace(

@@ -104,6 +104,7 @@ class SumAgent:
         self.status.phase, t = MEETING, self.sums.round
         self._send(self.sums.begin(time.monotonic()))
         await self._within(lambda: self.sums.ready, self.deploy.patience, "no answers from enough parties")
+        self._ticked = time.monotonic()
         self.note("joined", round=t, rounds=self.rounds)
 
     async def _round(self, t: int) -> None:
@@ -194,6 +195,8 @@ class SumAgent:
         """Answer whatever arrives, and look at the deadlines, until something is so."""
         look = min(LOOK, self.deploy.deadline / 32)
         while not ready():
+            if not self.leaving:
+                self.agreement.check_date()  # a round waits for others, and may wait beyond the end
             self._judge()
             now = time.monotonic()
             if now >= self._next_look:

@@ -12,6 +12,7 @@ Nobody can pull others into a far ballot: a party promises when its own deadline
 from __future__ import annotations
 
 import abc
+import contextlib
 from collections.abc import Sequence
 
 from coterie.sums.core import Core, Missing
@@ -33,6 +34,7 @@ __all__ = ["Agreeing"]
 
 VALUES = (Step.SET, Step.ROSTER)
 PROPOSALS = (*VALUES, Step.FINISH)
+JUDGED = 1 << 8  # proposals whose validity is remembered; what is forgotten is judged again
 
 
 class Agreeing(Core):
@@ -53,11 +55,6 @@ class Agreeing(Core):
         self.restart_clock()
 
     # -- what the parts above say --------------------------------------------------------------------------------------
-
-    @property
-    @abc.abstractmethod
-    def instance(self) -> int:
-        """What is being agreed on now."""
 
     @abc.abstractmethod
     def check_value(self, frame: SumFrame) -> bool:
@@ -124,6 +121,8 @@ class Agreeing(Core):
         """Whether a proposal (or START) follows from what it refers to, down to ballot 0."""
         known = self._validity.get(frame.digest)
         if known is None:
+            if len(self._validity) >= JUDGED:
+                self._validity.clear()
             known = self._validity[frame.digest] = self._judge(frame)
         return known
 
@@ -344,9 +343,12 @@ class Agreeing(Core):
         """What is due in the ballot under way."""
         instance, ballot = self.instance, self.promised()
         wait = self.terms.deadline(ballot) / 4
-        self.lead(ballot, late=self.now >= self._enough.get(("promises", ballot), self.now) + wait)
+        with contextlib.suppress(Missing):
+            self.lead(ballot, late=self.now >= self._enough.get(("promises", ballot), self.now) + wait)
         for vote in list(self._votes.values()):
-            if self.now >= self._enough.get(("votes", vote.ballot), self.now) + wait:
+            if self.now < self._enough.get(("votes", vote.ballot), self.now) + wait:
+                continue
+            with contextlib.suppress(Missing):
                 self.count(vote.ballot, self.known(vote.body[:HASH]), late=True)
         waiting = instance == self.instance and not self.store.get(("final", instance))
         gone = self.terms.leader(instance, ballot) in self._absent and self.has_waited()

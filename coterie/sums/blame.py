@@ -212,8 +212,9 @@ class Blame(Opening):
             self._doubted.discard(owner)
             self.rebuild(value)
             return
+        if holder not in self._proofs[owner]:
+            self._proof_frames.append(frame)
         self._proofs[owner][holder] = share
-        self._proof_frames.append(frame)
         if len(self._proofs[owner]) >= self.terms.threshold:
             holders = sorted(self._proofs[owner])[: self.terms.threshold]
             secret = Weights(holders).recover({i: self._proofs[owner][i] for i in holders})

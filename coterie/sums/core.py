@@ -14,6 +14,7 @@ from typing import TypeVar
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from coterie.errors import InputError
 from coterie.sums.messages import HASH, BadSumFrame, Step, SumFrame, pack_frames, read_frames
 from coterie.sums.store import Charge, Key, SumStore
 from coterie.sums.terms import ROSTER_BIT, SharedTerms
@@ -37,8 +38,9 @@ KEPT = frozenset(
 )
 """Frames that others may ask for by name."""
 
-WAITING = 1000
-"""For so many frames that are not here others may wait: liars can name what does not exist."""
+HEARD = 64
+"""So many frames of each author are remembered, and so many wait for others that are not here: the oldest give way, so
+that no liar fills the memory. What is missed later is asked for by name."""
 
 EARLY = 16
 """So many frames for every party wait until this one is ready."""
@@ -77,7 +79,8 @@ class Core(abc.ABC):
         self._out: list[Outgoing] = []
         self._queue: deque[SumFrame] = deque()
         self._seen: dict[bytes, SumFrame] = {}
-        self._waiting: dict[bytes, list[SumFrame]] = {}
+        self._heard: dict[int, deque[bytes]] = {}  # names of those of others, by author
+        self._waiting: dict[int, dict[bytes, tuple[bytes, SumFrame]]] = {}  # by author and name; first what they lack
         self._early: list[SumFrame] = []  # what came before this party was ready
         self._reached: dict[int, set[bytes]] = {}  # frames that left for a party since it asked what is held from it
         self._stands: set[int] = set()
@@ -130,7 +133,7 @@ class Core(abc.ABC):
     def pass_on(self, frame: SumFrame, to: int) -> None:
         """Send what needs no transaction: other parties' frames, stored frames, questions."""
         if frame.kind in KEPT:
-            self._seen[frame.digest] = frame
+            self.remember(frame)
         if to == self.me:
             self._queue.append(frame)
         else:
@@ -190,12 +193,16 @@ class Core(abc.ABC):
             else:
                 self.dispatch(frame)
         except Missing as missing:
-            if len(self._waiting) >= WAITING:
-                self._waiting.pop(next(iter(self._waiting)))
-            self._waiting.setdefault(missing.digest, []).append(frame)
+            waiting = self._waiting.setdefault(frame.sender, {})
+            waiting.pop(frame.digest, None)
+            waiting[frame.digest] = missing.digest, frame
+            if len(waiting) > HEARD:
+                del waiting[next(iter(waiting))]
             if frame.sender != self.me:
                 self.pass_on(self.frame(Step.FETCH, frame.round, body=missing.digest), frame.sender)
             return
+        except InputError:
+            raise  # the ledger's word, or the owner's: never the fault of who sent a frame
         except (BadSumFrame, ValueError):
             self.dropped += 1
             return
@@ -204,13 +211,30 @@ class Core(abc.ABC):
             if last is None or self._when(frame) > self._when(last):
                 self._fresh["held", frame.sender, int(frame.kind)] = frame
         if frame.kind in KEPT:
+            self.remember(frame)
+            for waiting in self._waiting.values():
+                for name in [name for name, (lacks, _) in waiting.items() if lacks == frame.digest]:
+                    self._queue.append(waiting.pop(name)[1])
+
+    def remember(self, frame: SumFrame) -> None:
+        """Keep a frame that others may name."""
+        if frame.digest not in self._seen:
             self._seen[frame.digest] = frame
-            self._queue.extend(self._waiting.pop(frame.digest, ()))
+            if frame.sender != self.me:
+                names = self._heard.setdefault(frame.sender, deque())
+                names.append(frame.digest)
+                if len(names) > HEARD:
+                    self._seen.pop(names.popleft(), None)
 
     def accuse(self, party: int, reason: str, *proof: SumFrame) -> None:
         """Name a party that broke the protocol; what it signed first against it is kept."""
         if party not in self.named:
             self.named[party], self.proof[party] = reason, proof
+
+    @property
+    @abc.abstractmethod
+    def instance(self) -> int:
+        """What is being agreed on now."""
 
     @abc.abstractmethod
     def over(self, instance: int) -> bool:
@@ -239,6 +263,8 @@ class Core(abc.ABC):
 
     def tell(self, instance: int, whom: int) -> None:
         """How an instance ended, or what this party said in it so far; not again within a short time."""
+        if instance != self.instance and not self.over(instance):
+            return
         last = self._told.get((instance, whom))
         if last is None or self.now >= last + self.terms.patience / 8:
             self._told[instance, whom] = self.now

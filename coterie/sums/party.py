@@ -7,16 +7,18 @@ store goes on where it was.
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import ArrayLike, NDArray
 
 from coterie.errors import InputError
-from coterie.sums.core import Outgoing
+from coterie.sums.core import Missing, Outgoing
 from coterie.sums.lending import Lending
 from coterie.sums.messages import BadSumFrame, Roster, Step, SumFrame
-from coterie.sums.opening import Outcome
+from coterie.sums.opening import RECENT, Outcome
 from coterie.sums.store import SumStore
 from coterie.sums.terms import ROSTER_BIT, SharedTerms
 
@@ -68,11 +70,10 @@ class SumParty(Lending):
         """What is due at this time."""
         self.now = max(now, self.now)
         if self.ready and not self.refusal:
-            if self.instance & ROSTER_BIT:
-                self.tick_dealing()
-            else:
-                self.tick_round()
-                self.tick_opening()
+            roster = self.instance & ROSTER_BIT
+            for due in (self.tick_dealing,) if roster else (self.tick_round, self.tick_opening):
+                with contextlib.suppress(Missing):  # what rests on a frame that is not here is not due
+                    due()
             self.tick_agreement()
         elif not self.refusal:
             self.ask_again()
@@ -112,7 +113,7 @@ class SumParty(Lending):
             case Step.KEYS:
                 self.on_keys(frame)
             case Step.DEAL:
-                self._seen[frame.digest] = frame
+                self.remember(frame)
                 self.on_deal(frame)
             case Step.ENVELOPE:
                 self.on_envelope(frame)
@@ -133,7 +134,7 @@ class SumParty(Lending):
                 self.on_words(frame)
             case Step.SET | Step.FINISH:
                 if frame.kind is Step.SET:
-                    self._seen[frame.digest] = frame  # a certificate makes it final, whatever it rests on
+                    self.remember(frame)  # a certificate makes it final, whatever it rests on
                 if not self.store.get(("final", self.round)):
                     self.on_proposal(frame)
             case Step.SHARES:
@@ -165,6 +166,10 @@ class SumParty(Lending):
         self.forget()
         self._reached.clear()
         self._seen = {name: frame for name, frame in self._seen.items() if not self.over(frame.round)}
+        for waiting in self._waiting.values():
+            for name in [name for name, (_, frame) in waiting.items() if self.over(frame.round)]:
+                del waiting[name]
+        self._lent = {round_: lent for round_, lent in self._lent.items() if round_ >= self.round - RECENT}
         if self._ahead is not None:
             self.ask_how_it_ended(self.instance, self._ahead)
         if self.instance & ROSTER_BIT:

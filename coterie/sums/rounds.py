@@ -129,6 +129,9 @@ class Rounds(Starting):
         start = self.known(partial.start)
         if (start.round, start.ballot, start.slot) != (frame.round, frame.ballot, frame.slot):
             raise BadSumFrame("words of another ballot")
+        others = [heard for digest, heard in self._words.items() if digest != start.digest]
+        if sum(frame.sender in heard for heard in others) >= self.terms.attempts:
+            raise BadSumFrame("more partial sums of a round than it has attempts")
         first = self._words[start.digest].setdefault(frame.sender, frame)
         if first.digest != frame.digest:
             self.accuse(frame.sender, f"signed two partial sums of slot {frame.slot}", first, frame)

@@ -142,4 +142,4 @@ def test_a_certificate_is_worked_out_though_all_processes_are_asked_to_stop(
     monkeypatch.setattr(sys, "executable", str(asked))
     plan = small_plan(2)
     entries = [Entry(t, event, 0.0) for t, round in enumerate(Terms.of(plan).charges(0)) for event in round]
-    assert unsigned_certificate(plan, 0, entries, {"model.npz": "00"})["files"] == {"model.npz": "00"}
+    assert unsigned_certificate(plan, 0, entries, 0, {"model.npz": "00"})["files"] == {"model.npz": "00"}

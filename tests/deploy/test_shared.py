@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
+from coterie.deploy import hello, sum_agent
+from coterie.deploy.agreement import Agreement, Ended
 from coterie.deploy.certify import unsigned_certificate
 from coterie.deploy.kept import sent_again
 from coterie.deploy.ledger import DurableLedger, RolledBack, read
 from coterie.deploy.noise import noise_scales
+from coterie.deploy.packets import PACKET, TAKEN, Packets
+from coterie.deploy.routes import NOTICE
 from coterie.deploy.sharing import steady
 from coterie.deploy.sum_agent import Disputed, SumAgent
+from coterie.deploy.transport import Link
 from coterie.drivers.layout import make_layout
 from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.exchange.planned import exchange_of
@@ -28,7 +34,8 @@ from coterie.report.verification import verify
 from coterie.sums.messages import Partial, Step, SumFrame, read_frames
 from coterie.sums.store import Charge, Key
 from coterie.sums.words import add, from_signed
-from tests.deploy.house import Crash
+from tests.deploy.house import Crash, TappedLink
+from tests.deploy.memory import MemoryPost
 from tests.deploy.shared_house import ROUNDS, NotedSums, SharedHouse, SharedSetting, shared_plan
 
 PARTIES = 5
@@ -360,3 +367,141 @@ def test_the_cap_of_masked_vectors_stops_a_party(setting: SharedSetting, tmp_pat
         assert isinstance(ledger, DurableLedger)
         assert ledger.most == setting.sharing.most == ROUNDS + setting.terms.priced.terms.retries  # type: ignore[union-attr]
     assert path.exists()
+
+
+# ---- what must end a party, and not be taken for a neighbour's bad frame ---------------------------------------------
+
+
+async def how_they_end(
+    house: SharedHouse, prepare: Callable[[SumAgent], None], names: Collection[str]
+) -> dict[str, str]:
+    """The exception that ends each of these parties, or ""; the others are ended then."""
+    ends: dict[str, str] = {}
+
+    async def life(name: str) -> None:
+        try:
+            await house.live(name, prepare)
+            ends[name] = ""
+        except Exception as error:
+            ends[name] = f"{type(error).__name__}: {error}"
+
+    lives = {n: asyncio.create_task(life(n)) for n in house.setting.names}
+    await asyncio.wait([lives[n] for n in names], timeout=50)  # less than a party's patience
+    for task in lives.values():
+        task.cancel()
+    await asyncio.gather(*lives.values(), return_exceptions=True)
+    return ends
+
+
+def test_a_charge_that_the_ledger_refuses_ends_the_party(tmp_path: Path) -> None:
+    """It was counted as a bad frame of the round's leader once, and the party waited until its patience was over."""
+    plan = shared_plan(3, exchange={"noise": "central", "honest": 2})
+    house = SharedHouse(SharedSetting(plan, tmp_path / "trial"), tmp_path / "house")
+
+    def prepare(agent: SumAgent) -> None:
+        if agent.name == "party-1":
+            agent.ledger.most = 1
+
+    ends = asyncio.run(how_they_end(house, prepare, ["party-1"]))
+    assert ends["party-1"].startswith("BudgetExceeded: round 1: all 1 masked vectors that the plan allows have left")
+    assert not house.agents["party-1"].transport.refusals.counts
+    assert len(read(house.state["party-1"] / "ledger.db").rows) == 1
+
+
+@pytest.mark.parametrize("when", [Step.START, Step.COMMIT, Step.SET])
+def test_no_sum_is_paid_or_opened_after_the_end_of_the_agreement(
+    when: Step, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end comes in the middle of round 1, while all parties wait for each other."""
+    plan = shared_plan(3, exchange={"noise": "central", "honest": 2})
+    house = SharedHouse(SharedSetting(plan, tmp_path / "trial"), tmp_path / "house")
+    over: list[int] = []
+    released: list[tuple[Step, int]] = []
+
+    def check_date(self: Agreement, now: object = None) -> None:
+        if over:
+            raise Ended("the agreement ended")
+
+    monkeypatch.setattr(Agreement, "check_date", check_date)
+
+    def prepare(agent: SumAgent) -> None:
+        hear = agent._hear
+
+        def listen(data: bytes) -> None:
+            frame = SumFrame.unpack(data)
+            if (frame.kind, frame.round) == (when, 1):
+                over.append(1)
+                return  # and it comes again
+            hear(data)
+
+        send = agent.transport.send
+
+        def leave(to: Any, data: bytes) -> None:
+            frame = SumFrame.unpack(data)
+            if over and frame.kind in (Step.COMMIT, Step.WORDS, Step.SHARES, Step.OPENED):
+                released.append((frame.kind, frame.round))
+            send(to, data)
+
+        agent._hear, agent.transport.send = listen, leave  # type: ignore[method-assign]
+
+    ends = asyncio.run(how_they_end(house, prepare, house.setting.names))
+    assert over
+    assert released == []
+    assert {end.partition(":")[0] for end in ends.values()} == {"Ended"}
+    assert all(agent.sums.outcome(1) is None for agent in house.agents.values() if agent.ledger._open)
+
+
+def test_vectors_are_offered_at_fixed_times(
+    setting: SharedSetting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounds that take 9, 1 and 4 ms of a clock that only they and waiting move: the first is no exception."""
+    house, clock, offered = SharedHouse(setting, tmp_path), [100.0], [100.0]
+
+    async def at_once(*_: object) -> None: ...
+
+    async def wait(ready: Callable[[], bool]) -> None:
+        while not ready():
+            clock[0] += 0.001
+
+    async def rounds(agent: SumAgent) -> None:
+        await agent._meet()
+        for took in (0.009, 0.001, 0.004):
+            clock[0] += took
+            await agent._rest()
+            offered.append(clock[0])
+
+    with house.ledger("party-0") as ledger:
+        agent = house.agent("party-0", ledger)
+        agent.deploy = agent.deploy.model_copy(update={"tick": 0.02})
+        monkeypatch.setattr(sum_agent, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+        monkeypatch.setattr(agent, "_within", at_once)
+        monkeypatch.setattr(agent, "_answer_until", wait)
+        asyncio.run(rounds(agent))
+    np.testing.assert_allclose(np.diff(offered), 0.02, atol=0.0011)
+
+
+def test_what_leaves_is_packets_of_signed_frames_and_their_upkeep(
+    setting: SharedSetting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every byte that five parties hand to their links in a whole run."""
+    left: list[tuple[int, bytes]] = []
+    plain = MemoryPost.converse
+
+    async def converse(self: MemoryPost, link: Link, peer: Any) -> None:
+        await plain(self, TappedLink(link, lambda data: left.append((self.node, data))), peer)
+
+    monkeypatch.setattr(MemoryPost, "converse", converse)
+    house = SharedHouse(setting, tmp_path)
+    house.run()
+    known = (hello.OPENING, hello.HELLO, hello.BUSY, NOTICE, PACKET, TAKEN)
+    assert [data for _, data in left if not data.startswith(known)] == []
+    packets, payloads = Packets(PARTIES, setting.shared.longest), []
+    for writer, data in left:
+        at = 0
+        while data.startswith(PACKET) and at < len(data):
+            (_, _, _, payload), at = packets.read(data, at, writer)
+            payloads.append(SumFrame.unpack(payload))
+    assert {frame.kind for frame in payloads} >= {Step.DEAL, Step.ENVELOPE, Step.COMMIT, Step.WORDS, Step.OPENED}
+    assert all(frame.genuine(setting.shared) for frame in payloads)
+    assert len({len(frame.body) for frame in payloads if frame.kind is Step.COMMIT}) == 1
+    assert len({len(frame.body) for frame in payloads if frame.kind is Step.WORDS}) == 1

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from coterie.sums.core import Outgoing
+from coterie.sums.core import KEPT, Outgoing
 from coterie.sums.messages import Answered, Deal, Partial, Step, SumFrame
+from coterie.sums.party import SumParty
 from coterie.sums.words import subtract
 from tests.sums.coalition import TERMS, prepared, wire
 from tests.sums.world import Watched, World, keys_of, terms_of
@@ -57,6 +61,66 @@ def test_altered_frames_of_a_liar(seed: int) -> None:
 def test_many_altered_frames_of_a_liar() -> None:
     for seed in range(3, 100):
         fuzzed(seed)
+
+
+def invented(what: str, world: World) -> Iterator[SumFrame]:
+    """Frames without end that party 2 signs, each of another content, and so another name."""
+    party = world.live[0]
+    now, junk = party.round, (k.to_bytes(32, "little") for k in itertools.count(1))
+    nowhere, padding = b"?" * 32, bytes(2000)
+    bare = SumFrame(TERMS.plan, Step.START, 2, now, 0, 0, b"", b"")
+    start = wire(world, Step.START)[TERMS.leader(now, 0)][-1]
+    words = Partial.read(wire(world, Step.WORDS)[2][-1].body, TERMS)
+    for k, name in enumerate(junk):
+        match what:
+            case "of a round far ahead":
+                frame = replace(bare, kind=list(KEPT)[k % len(KEPT)], round=2**30 + k, body=name + padding)
+            case "that wait for one that does not exist":
+                frame = replace(bare, kind=Step.COMMIT, body=nowhere + name)
+            case "that wait for many that do not exist":
+                frame = replace(bare, kind=Step.WORDS, body=replace(words, start=name).pack(TERMS))
+            case "that start what it does not lead":
+                frame = replace(start, sender=2, ballot=k, slot=k % 2**16)
+            case "that ask":
+                frame = replace(bare, kind=Step.FETCH, round=k)
+            case "that add":
+                mine = replace(bare, ballot=k, body=start.body).sign(keys_of(2)[0])
+                yield mine
+                frame = replace(bare, kind=Step.WORDS, ballot=k, body=replace(words, start=mine.digest).pack(TERMS))
+        yield frame.sign(keys_of(2)[0])
+
+
+def kept_by(party: SumParty) -> int:
+    """Objects that a party has in memory, in all its collections."""
+
+    def size(value: object) -> int:
+        if isinstance(value, dict):
+            return len(value) + sum(map(size, value.values()))
+        return len(value) + sum(map(size, value)) if isinstance(value, (list, set, tuple, deque)) else 0
+
+    return sum(size(value) for name, value in vars(party).items() if name != "store")
+
+
+FLOODS = (
+    "of a round far ahead", "that wait for one that does not exist", "that wait for many that do not exist",
+    "that start what it does not lead", "that ask", "that add",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("what", FLOODS)
+def test_frames_without_end_fill_no_memory(what: str) -> None:
+    """In the middle of a round, with all of them signed by a party of the plan; then the others go on."""
+    world = prepared(drop=(Step.SET,))
+    world.liars = {2}
+    world.run(lambda w: len(wire(w, Step.WORDS)) > 3, most=3)
+    party, frames = world.live[0], invented(what, world)
+    for frame in itertools.islice(frames, 2000):
+        party.handle(frame, world.now)
+    assert kept_by(party) < 800
+    world.cross = lambda to, frame: [(to, frame)]
+    world.offers = 3
+    assert world.run(lambda w: all(p.round >= 2 for p in w.live if p.me != 2), most=200)
+    world.check()
 
 
 def test_spares_are_used_in_turn_and_then_a_person_is_needed() -> None:
