@@ -160,7 +160,7 @@ class Core(abc.ABC):
     # -- frames in and out ---------------------------------------------------------------------------------------------
 
     def handle(self, frame: SumFrame, now: float) -> list[Outgoing]:
-        """What to send after a frame came in. Whoever handed it on may have written it, in this party's own name too."""
+        """What to send after a frame came in. Whoever handed it on may have written it, in this party's name too."""
         self.now = max(now, self.now)
         if frame.genuine(self.terms):
             self._queue.append(frame)

@@ -169,7 +169,7 @@ def test_what_a_solve_sends_is_as_near_to_the_minimiser_as_is_charged(slug: str)
     (charged,) = run_events(terms.priced.algorithm, cfg, place)
     (ideal,) = run_events(find(slug), cfg, place)
     assert np.all(charged.output > ideal.output)
-    assert np.all(charged.output < 1.1 * ideal.output)
+    assert np.all(charged.output < 1.25 * ideal.output)
     tilt = next(g for name, g in draw.items() if name != "output")
     b = ideal.sigma[0] * tilt.steps / tilt.unit
     eta, degree = float(cfg.penalty), float(place.degree)
