@@ -33,6 +33,7 @@ import jax
 import numpy as np
 
 from coterie.algorithms._sampling import batch_by_clock, deadline
+from coterie.algorithms.batches import axes
 from coterie.deploy.frames import HEADER_BYTES, SIGNATURE_BYTES
 from coterie.deploy.noise import SystemSource
 from coterie.deploy.party import Party, Terms, wire_of
@@ -67,7 +68,7 @@ def losses(experiment: Experiment, points: np.ndarray) -> np.ndarray:
     with jax.enable_x64(True):
 
         def one(x: Any) -> Any:
-            each = [jax.vmap(lambda shard: shard.value(x))(group.shards) for group in layout.arrays.groups]
+            each = [jax.vmap(lambda s: s.value(x), (axes(g.shards),))(g.shards) for g in layout.arrays.groups]
             return sum(values.sum() for values in each) / layout.arrays.place.agents
 
         return np.asarray(jax.lax.map(one, jax.device_put(np.asarray(points, float))))
