@@ -142,10 +142,12 @@ class Stated:
             for n in self.log
             if n not in self.bounds or not self._feature(n)
         ]
-        levels = {n for n in self.levels if n != self.protected}
-        about = {"bounds": set(self.bounds) - {self.label}, "categories": levels, "optional": set(self.optional or ())}
-        for key, named in about.items():
-            found += [f"{key} names {n!r}, which is not one of the features" for n in named if not self._feature(n)]
+        named = set(self.levels) - {self.protected}
+        about: Mapping[str, Collection[str]] = {
+            "bounds": set(self.bounds) - {self.label}, "categories": named, "optional": self.optional or ()
+        }  # fmt: skip
+        for key, columns in about.items():
+            found += [f"{key} names {n!r}, which is not one of the features" for n in columns if not self._feature(n)]
         return found + self._of_gaps()
 
     def _of_gaps(self) -> list[str]:

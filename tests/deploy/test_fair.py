@@ -20,6 +20,7 @@ from coterie.drivers.layout import make_layout
 from coterie.drivers.simulate import Run, simulate
 from coterie.errors import InputError
 from coterie.experiment import Experiment, prepare
+from coterie.fair.holders import Config
 from coterie.fair.metrics import evaluate
 from coterie.fair.moments import FairMoments
 from coterie.plan import Plan, validate
@@ -77,7 +78,7 @@ def simulated(terms: Terms, experiment: Experiment, drawn: dict[str, Any]) -> tu
 
 
 GROUPS = {2: ("f", "m"), 3: ("f", "m", "x")}
-VARIANTS = {
+VARIANTS: dict[str, tuple[int, dict[str, dict[str, Any]]]] = {
     "gaussian": (2, {}),
     "ring": (2, {"graph": {"kind": "ring"}, "run": {"rounds": 8}}),
     "laplace, three groups": (
@@ -113,9 +114,11 @@ def test_every_stage_is_charged_once_at_the_price_of_its_grid(law: str, tmp_path
     )  # fmt: skip
     experiment = prepare(plan)
     terms = Terms.of(deployed_plan(plan, experiment))
-    charges, dim = [event for round in terms.charges(0) for event in round], terms.network.problem.dim
+    charges: list[Any] = [event for round in terms.charges(0) for event in round]
+    dim, cfg = terms.network.problem.dim, terms.priced.cfg
+    assert isinstance(cfg, Config)
     assert [float(np.max(e.times)) for e in charges] == [1, 0, 1, 0, 1, 0, 0, 0]  # two rounds each; two are left over
-    records, shares = float(np.sum(terms.network.sizes)), terms.priced.cfg.shares
+    records, shares = float(np.sum(terms.network.sizes)), cfg.shares
     z = float(terms.priced.noise[0])
     for event, share in zip((charges[0], charges[2], charges[4]), shares, strict=True):
         if law == "gaussian":
@@ -139,7 +142,8 @@ def test_replacing_a_record_moves_no_message_by_more_than_is_charged(tmp_path: P
     records, moved = int(np.sum(terms.network.sizes)), np.zeros(3)
     one = np.zeros(COLUMNS)
     one[1] = 1.0
-    for before, after in (((one, 0), (one, 1)), ((one, 0), (-one, 2)), ((one, 0), (-one, 0))):
+    pairs = ((one, 0), (one, 1)), ((one, 0), (-one, 2)), ((one, 0), (-one, 0)), ((one, 2), (-one, 2))
+    for before, after in pairs:
         worlds = []
         for row, target in (before, after):
             features, targets = shards[0].features.copy(), shards[0].targets.copy()
@@ -149,8 +153,7 @@ def test_replacing_a_record_moves_no_message_by_more_than_is_charged(tmp_path: P
         moved = np.maximum(moved, records * apart)
     dim = terms.network.problem.dim
     assert np.all(moved <= 1 + 2 * dim**0.5 * records * terms.steps.size[0])
-    assert np.all(moved[:2] >= 0.99)
-    assert moved[2] >= 0.9
+    assert np.all(moved >= 0.99)
 
 
 def _said(terms: Terms, records: Records, drawn: dict[str, Any], heard: np.ndarray) -> np.ndarray:
