@@ -126,7 +126,7 @@ class Terrain:
     problem: Problem
     features: np.ndarray | Store
     targets: np.ndarray
-    parts: Sequence[np.ndarray]
+    parts: Sequence[np.ndarray | range]
     graph: Graph
     mixing: Mixing
     rounds: int = field(kw_only=True)
