@@ -23,7 +23,7 @@ from pydantic import Field
 
 from coterie.errors import InputError
 from coterie.fair.polynomial import Numbers, Statistics, from_upper, upper
-from coterie.fair.solve import minimise
+from coterie.fair.solve import minimise, minimise_here
 from coterie.losses.settings import LossSettings
 from coterie.problems import Problem, Shard
 from coterie.problems.labels import ClassNumbers, Labels
@@ -125,10 +125,8 @@ class FairMoments(Problem):
 
     def predict(self, x: Float[Array, " dim"], features: Array) -> Array:
         """Decisions on the features alone: 0 or 1, which is no statement about groups."""
-        shape = jax.ShapeDtypeStruct((self.features,), x.dtype)
-        solve = lambda p: self.weights(np.asarray(p)).astype(p.dtype)  # noqa: E731
-        weights = jax.pure_callback(solve, shape, x, vmap_method="sequential")
-        return (features @ weights > 0).astype(jnp.int32)
+        own = self.parts(x)
+        return (features @ minimise_here(own.quadratic, own.linear, own.sums, self.penalty) > 0).astype(jnp.int32)
 
     def score(self, x: Float[Array, " dim"], features: Array, targets: Array) -> Float[Array, ""]:
         return jnp.mean(self.predict(x, features) == targets % 2, dtype=x.dtype)

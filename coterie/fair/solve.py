@@ -13,15 +13,19 @@ Mt ≈ q in the box |t_j| ≤ α. One penalty: t = clip(v̂ᵀw₀/v̂ᵀPv̂, �
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 
 from coterie.errors import InputError
 
-__all__ = ["minimise", "ridge_for"]
+__all__ = ["minimise", "minimise_here", "ridge_for"]
 
 Floats = NDArray[np.float64]
+SWEEPS = 200  # over the penalties, inside a compiled program
 
 
 def ridge_for(spread: Floats) -> Floats:
@@ -59,3 +63,21 @@ def minimise(quadratic: Floats, linear: Floats, penalties: Floats | None = None,
     else:
         t = lsq_linear(m, q, (-alpha, alpha), method="bvls").x
     return root @ (q - m @ t)
+
+
+def minimise_here(quadratic: Array, linear: Array, penalties: Array, alpha: float) -> Array:
+    """The same inside a compiled program, where runs are scored; t comes from sweeps over its coordinates."""
+    values, vectors = jnp.linalg.eigh((quadratic + quadratic.T) / 2)
+    keep = values > len(values) * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values))
+    root = vectors * jnp.where(keep, 1 / jnp.sqrt(2 * jnp.where(keep, values, 1.0)), 0.0)
+    q, m = -root.T @ linear, root.T @ penalties.T
+    inner, wanted = m.T @ m, m.T @ q
+
+    def sweep(_: int, t: Array) -> Array:
+        for j in range(len(wanted)):
+            own = inner[j, j]
+            best = t[j] + (wanted[j] - inner[j] @ t) / jnp.where(own > 0, own, 1.0)
+            t = t.at[j].set(jnp.where(own > 0, jnp.clip(best, -alpha, alpha), 0.0))
+        return t
+
+    return root @ (q - m @ jax.lax.fori_loop(0, SWEEPS, sweep, jnp.zeros_like(wanted)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import tomllib
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from coterie.algorithms.laws import Grid
+from coterie.commands.run import execute
 from coterie.data import load
 from coterie.deploy.frames import HEADER_BYTES, SIGNATURE_BYTES
 from coterie.deploy.noise import GAUSSIAN_UNIT, LAPLACE_UNIT
@@ -216,6 +219,13 @@ def test_sums_alone_are_opened_and_the_model_is_fair(tmp_path: Path) -> None:
     fair, plain = (evaluate(label, says(models[0], penalty), group) for penalty in (1e6, 0.0))
     assert fair.risk_difference < 0.5 * plain.risk_difference
     assert np.mean(says(models[0], 0.0) == label) > 0.62
+
+
+def test_a_simulation_is_scored_by_its_decisions_and_has_no_references(tmp_path: Path) -> None:
+    plan = fair_plan(written(tmp_path, 1500), privacy={"epsilon": 50.0}, problem={"penalty": 0.0})
+    result, _ = execute(plan, None, Console(file=io.StringIO()))
+    assert result["metrics"]["test_accuracy"]["mean"] > 0.62
+    assert not result["references"]
 
 
 # ---- what is read, and what is refused -------------------------------------------------------------------------------

@@ -1,11 +1,12 @@
 """The closed form against a general solver, and objectives that noise has made indefinite."""
 
+import jax
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
 from coterie.errors import InputError
-from coterie.fair.solve import minimise, ridge_for
+from coterie.fair.solve import minimise, minimise_here, ridge_for
 
 
 def _problem(seed=0, d=4, k=1):
@@ -91,3 +92,15 @@ def test_the_ridge_is_about_twice_the_norm_of_the_noise():
 def test_a_negative_penalty_is_refused():
     with pytest.raises(InputError, match="penalty must be >= 0"):
         minimise(np.eye(2), np.ones(2), np.ones((1, 2)), -1.0)
+
+
+@pytest.mark.parametrize(("count", "alpha"), [(1, 0.3), (1, 1e6), (3, 0.3), (3, 0.0)])
+def test_a_compiled_program_finds_the_same(count, alpha):
+    rng = np.random.default_rng(7)
+    a, b, v = rng.normal(size=(5, 5)), rng.normal(size=5), rng.normal(size=(count, 5))
+    indefinite = a + a.T + np.eye(5)
+    assert np.linalg.eigvalsh(indefinite)[0] < 0
+    for matrix in (a @ a.T + np.eye(5), indefinite):
+        with jax.enable_x64(True):
+            here = np.asarray(jax.jit(minimise_here, static_argnums=3)(matrix, b, np.vstack([v, 0 * v[:1]]), alpha))
+        assert np.allclose(here, minimise(matrix, b, v, alpha), rtol=1e-6, atol=1e-8)
