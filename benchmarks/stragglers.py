@@ -57,6 +57,7 @@ def planned(way: str, rounds: int, second: float) -> tuple[Plan, Experiment]:
     plan = read_plan(PLAN, [*changes, f"run.rounds={rounds}", "run.seeds=1", "privacy.epsilon=4"])
     experiment, limit = prepare(plan), second * deadline(BATCH)
     tree = deployed_plan(plan, experiment).as_json()
+    tree["run"] = {"rounds": rounds}  # no agreement takes a seed
     tree["deploy"] |= {"work": limit} if way == "clock" else {}
     tree["deploy"] |= {"deadline": limit if way == "late" else 60.0}
     return validate(tree), experiment
