@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from typing import Any
 
 import jax
@@ -16,15 +17,15 @@ from coterie.worth.measures import chances
 __all__ = ["Model"]
 
 
-class Model:
+class Model(abc.ABC):
     """One flat vector, and how records are written for it."""
 
     coding: Coding
 
     @property
+    @abc.abstractmethod
     def point(self) -> NDArray[np.float64]:
         """The model as one flat vector, as the loss takes it."""
-        raise NotImplementedError
 
     @property
     def clip(self) -> float | None:
