@@ -105,7 +105,7 @@ def of_sums(terms: SumTerms, numbers: int, rounds: int) -> list[str]:
     each = bytes_per_round(terms, numbers)
     lines = [
         f"In each of {rounds} rounds one sum of {numbers} numbers over all {n} parties is opened, to everybody; nobody "
-        f"sees the message of another, even if {terms.colluders} of them pool what they know. The graph only carries "
+        f"sees the message of another, {_pooling(terms.colluders)}. The graph only carries "
         "words that say nothing to who passes them on.",
         f"Each party makes about {_bytes(each)} a round ({_bytes(rounds * each)} in all), and passes on what others "
         "make.",
@@ -123,6 +123,12 @@ def of_sums(terms: SumTerms, numbers: int, rounds: int) -> list[str]:
         f"answered, scaled to stand for all, with {more}; the round costs every party the same. With fewer "
         f"than {t} answers nothing is opened and the round waits. Who comes back takes part in later rounds.",
     ]
+
+
+def _pooling(colluders: int) -> str:
+    if colluders < 2:
+        return "as long as no two of them pool what they know" if colluders else "as long as each keeps to itself what it knows"
+    return f"even if {colluders} of them pool what they know"
 
 
 def _more(terms: SumTerms) -> float:
