@@ -18,6 +18,7 @@ from coterie.problems import Shard
 class Config(BaseConfig):
     step: float = 0.5
     sigma: float = 0.01
+    clip: float | None = None
 
 
 EXAMPLE = Config()
@@ -45,7 +46,7 @@ def draws(cfg: Config, place: Place) -> dict[str, Law]:
 
 
 def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
-    slope = place.unit * shard.gradient(state.x) + place.ridge * state.x
+    slope = place.unit * shard.gradient(state.x, clip=cfg.clip) + place.ridge * state.x
     y = add(state.x - cfg.step * slope, draw["noise"], cfg.sigma)
     return State(y), Message(y)
 

@@ -74,10 +74,12 @@ def main() -> int:
     print(f"{'pooled, no privacy':<26}{table['shared noise'][:, 0].mean():>9.4f}{0:>14.4f}")
     for name, cells in table.items():
         print(f"{name:<26}{cells[:, 1].mean():>9.4f}{(cells[:, 0] - cells[:, 1]).mean():>14.4f}")
-    shared, local = (table[name] for name in ("shared noise", "local noise, sums"))
+    shared = table["shared noise"]
     near = (shared[:, 0] - shared[:, 1]).mean() <= 0.018
-    above = (shared[:, 1] - local[:, 1]).mean() >= 0.015
+    gains = {name: (shared[:, 1] - table[name][:, 1]).mean() for name in ("local noise, ring", "local noise, sums")}
+    above = gains["local noise, ring"] >= 0.015
     print(f"within .018 of pooled: {'yes' if near else 'NO'}; .015 above local noise: {'yes' if above else 'NO'}")
+    print("; ".join(f"{gain:+.4f} over {name}" for name, gain in gains.items()))
     return 0 if near and above else 1
 
 

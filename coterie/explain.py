@@ -126,8 +126,10 @@ def of_sums(terms: SumTerms, numbers: int, rounds: int) -> list[str]:
 
 
 def _pooling(colluders: int) -> str:
-    if colluders < 2:
-        return "as long as no two of them pool what they know" if colluders else "as long as each keeps to itself what it knows"
+    if colluders == 0:
+        return "as long as each keeps to itself what it knows"
+    if colluders == 1:
+        return "as long as no two of them pool what they know"
     return f"even if {colluders} of them pool what they know"
 
 

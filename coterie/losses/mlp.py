@@ -20,7 +20,7 @@ from pydantic import Field
 from coterie.losses.base import LossSettings
 from coterie.problems.base import Problem
 from coterie.problems.labels import ClassNumbers, Labels
-from coterie.problems.records import clip_factor, sound
+from coterie.problems.records import apart, clip_factor, sound
 from coterie.problems.sets import Constraint
 
 __all__ = ["Perceptron", "Settings"]
@@ -109,9 +109,9 @@ class Perceptron(Problem):
                 (jnp.sum(a**2, axis=1) + 1) * jnp.sum(d**2, axis=1) for a, d in zip(values, deltas, strict=False)
             )
             weights = weights * clip_factor(jnp.sqrt(square), clip)
+        deltas = apart([weights[:, None] * d for d in deltas])
         parts = []
         for a, d in zip(values, deltas, strict=False):
-            d = weights[:, None] * d
             parts += [(a.T @ d).reshape(-1), jnp.sum(d, axis=0)]
         return jnp.concatenate(parts)
 

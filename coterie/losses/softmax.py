@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from coterie.losses.base import LossSettings
 from coterie.problems.base import Problem
 from coterie.problems.labels import ClassNumbers, Labels
-from coterie.problems.records import clip_factor, sound
+from coterie.problems.records import apart, clip_factor, sound
 from coterie.problems.sets import Constraint
 
 __all__ = ["Softmax"]
@@ -85,7 +85,7 @@ class Softmax(Problem):
         if clip is not None:
             norms = jnp.linalg.norm(gap, axis=1) * jnp.linalg.norm(features, axis=1)
             weights = weights * clip_factor(norms, clip)
-        return (features.T @ (weights[:, None] * gap)).reshape(-1)
+        return (features.T @ apart(weights[:, None] * gap)).reshape(-1)
 
     def evidence(self, x: Float[Array, " d"], features: Array) -> Float[Array, "rows classes"]:
         return self.scores(x, features)

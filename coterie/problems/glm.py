@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from coterie.problems.base import Problem
+from coterie.problems.once import gradients, worth_it
 from coterie.problems.records import clip_factor, sound
 from coterie.problems.sets import Constraint
 
@@ -60,10 +61,19 @@ class Linear(Problem):
         weights: Array,
         clip: Array | float | None = None,
     ) -> Float[Array, " d"]:
-        slope = sound(self.at(x, features, targets).slope)
-        if clip is not None:
-            slope = slope * clip_factor(jnp.abs(slope) * jnp.linalg.norm(features, axis=1), clip)
-        return (weights * slope) @ features
+        def plain(x: Array, features: Array, targets: Array, weights: Array, clip: Array | None = None) -> Array:
+            slope = sound(self.at(x, features, targets).slope)
+            if clip is not None:
+                slope = slope * clip_factor(jnp.abs(slope) * jnp.linalg.norm(features, axis=1), clip)
+            return (weights * slope) @ features
+
+        def slope(score: Array, targets: Array) -> Array:
+            return self.of_score(score, targets).slope
+
+        cap = None if clip is None else jnp.asarray(clip, x.dtype)
+        if worth_it(slope, features, targets):
+            return gradients(plain, slope, x, features, targets, weights, cap)
+        return plain(x, features, targets, weights, cap)
 
     def weighted_hessian(
         self, x: Float[Array, " d"], features: Array, targets: Array, weights: Array

@@ -6,15 +6,16 @@ The same lines serve NumPy arrays on the host and JAX arrays inside a compiled r
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-__all__ = ["ROUNDING", "Rows", "bounded_rows", "class_numbers", "clip_factor", "namespace", "rescale", "sound"]
+__all__ = ["ROUNDING", "Rows", "apart", "bounded_rows", "class_numbers", "clip_factor", "namespace", "rescale", "sound"]
 
+T = TypeVar("T")
 Rows = Any  # numbers of records: an array of NumPy, or of JAX
 ROUNDING = 1e-9  # a norm may exceed its bound by this part of it
 
@@ -33,6 +34,11 @@ def clip_factor(norms: Array, clip: Array | float | None) -> Array:
 def sound(x: Array) -> Array:
     """The numbers, 0 for one that is not finite."""
     return jnp.where(jnp.isfinite(x), x, 0.0)
+
+
+def apart(x: T) -> T:
+    """The same numbers, made before what uses them: inside a matrix product a GPU's compiler may make them per tile."""
+    return jax.lax.optimization_barrier(x)
 
 
 def rescale(vectors: Float[Array, "rows d"], norms: Float[Array, " rows"], clip: Array | float | None) -> Array:

@@ -42,22 +42,25 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     return float(brentq(lambda mu: spent(mu) - delta, 1e-4, 50.0))
 
 
-def private(parts: Sequence[Part], how: Descent, rng: np.random.Generator) -> np.ndarray:
-    """Heavy-ball descent on the mean of clipped gradients, each party's noised for itself; the tail average."""
+def private(parts: Sequence[Part], how: Descent, draws: int, rng: np.random.Generator) -> np.ndarray:
+    """Heavy-ball descent on the mean of clipped gradients, each party's noised for itself; the tail averages.
+
+    One row for each of so many draws of all noise.
+    """
     multiplier = np.sqrt(how.steps) / gaussian_mu(how.epsilon, how.delta)
-    x = before = np.zeros(parts[0][0].shape[1])
-    kept = []
-    for _ in range(how.steps):
-        slopes = []
-        for features, labels in parts:
-            weight = -labels / (1 + np.exp(labels * (features @ x)))
-            length = np.abs(weight) * np.linalg.norm(features, axis=1)
-            weight = weight * np.minimum(1, how.clip / np.maximum(length, 1e-300))
-            noise = multiplier * 2 * how.clip / len(labels) * rng.normal(size=len(x))
-            slopes.append(weight @ features / len(labels) + how.ridge * x + noise)
-        x, before = x + how.momentum * (x - before) - how.step * np.mean(slopes, axis=0), x
-        kept.append(x)
-    return np.mean(kept[int((1 - how.tail) * how.steps) :], axis=0)
+    x = before = np.zeros((draws, parts[0][0].shape[1]))
+    total, first = np.zeros_like(x), int((1 - how.tail) * how.steps)
+    norms = [np.linalg.norm(features, axis=1)[:, None] for features, _ in parts]
+    for k in range(how.steps):
+        slope = how.ridge * x
+        for (features, labels), norm_of in zip(parts, norms, strict=True):
+            weight = -labels[:, None] / (1 + np.exp(labels[:, None] * (features @ x.T)))
+            weight = weight * np.minimum(1, how.clip / np.maximum(np.abs(weight) * norm_of, 1e-300))
+            noise = multiplier * 2 * how.clip / len(labels) * rng.normal(size=x.shape)
+            slope = slope + (weight.T @ features / len(labels) + noise) / len(parts)
+        x, before = x + how.momentum * (x - before) - how.step * slope, x
+        total += x if k >= first else 0.0
+    return total / (how.steps - first)
 
 
 def alone(part: Part, seed: int) -> np.ndarray:
@@ -86,16 +89,21 @@ def score(x: np.ndarray, part: Part, measure: str) -> float | None:
 
 
 def mean_gain(
-    splits: Sequence[tuple[Sequence[Part], Sequence[Part]]], how: Descent, measure: str, chosen: Sequence[int]
-) -> tuple[float, float, float]:
-    """The mean over the chosen parties of private − alone, and its 95 % interval over splits (training, test parts)."""
+    splits: Sequence[tuple[Sequence[Part], Sequence[Part]]], how: Descent, measure: str, chosen: Sequence[int],
+    draws: int,
+) -> tuple[float, float, float]:  # fmt: skip
+    """The mean over the chosen parties of private − alone, and its 95 % interval over splits (training, test parts).
+
+    The private model's score is its mean over so many draws of the noise.
+    """
     each, shares = [], []
     for seed, (training, test) in enumerate(splits):
-        model, gains = private(training, how, np.random.default_rng([7, seed])), []
+        models, gains = private(training, how, draws, np.random.default_rng([7, seed])), []
         for i in chosen:
-            mine, own = score(model, test[i], measure), score(alone(training[i], seed), test[i], measure)
-            if mine is not None and own is not None:
-                gains.append(mine - own)
+            own = score(alone(training[i], seed), test[i], measure)
+            mine = [score(model, test[i], measure) for model in models]
+            if own is not None:
+                gains.append(np.mean([one for one in mine if one is not None]) - own)
         each.append(np.mean(gains))
         shares.append(sum(len(y) for _, y in test) / sum(len(y) for _, y in training))
     error = np.sqrt((1 / len(each) + shares[0]) * np.var(each, ddof=1))
