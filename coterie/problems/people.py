@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, Int
 from coterie.problems.base import Problem
 from coterie.problems.records import clip_factor
 
-__all__ = ["Grouped", "People", "clipped_sum", "grouped", "lay_out", "numbered_people", "of_people"]
+__all__ = ["LOST", "Grouped", "People", "clipped_sum", "grouped", "lay_out", "numbered_people", "of_people"]
 
 P = TypeVar("P", bound=Problem)
 LOST = ("scored", "monotone", "directed")  # facts that a record has and a mean of several need not have
