@@ -171,10 +171,16 @@ def of_people(problem: P) -> P:
     """
     if problem.per_person:
         return problem
-    made = object.__new__(_kind(type(problem)))
-    for field in fields(problem):
-        lost = field.name in LOST and not problem.isotropic
-        object.__setattr__(made, field.name, False if lost else getattr(problem, field.name))
+    lost = () if problem.isotropic else LOST
+    stated = {field.name: getattr(problem, field.name) for field in fields(problem)}
+    return _made(type(problem), {name: False if name in lost else value for name, value in stated.items()})
+
+
+def _made(kind: type[P], stated: dict[str, Any]) -> P:
+    """A loss of this kind for people, from its fields."""
+    made = object.__new__(_kind(kind))
+    for name, value in stated.items():
+        object.__setattr__(made, name, value)
     return made
 
 
@@ -183,7 +189,11 @@ def _kind(kind: type[P]) -> type[P]:
     """A subclass that states less; nothing that a loss depends on is touched."""
     stated = {f.name for f in fields(kind)}  # type: ignore[arg-type]
     less = {name: property(_kept(kind, name)) for name in LOST if name not in stated}
-    body = {"per_person": True, "__module__": kind.__module__, "__doc__": kind.__doc__, **less}
+
+    def reduced(self: P) -> tuple:  # a class that is made here is found by the one that it is made of
+        return _made, (kind, {field.name: getattr(self, field.name) for field in fields(self)})
+
+    body = {"per_person": True, "__module__": kind.__module__, "__doc__": kind.__doc__, "__reduce__": reduced, **less}
     return type(kind)(kind.__name__, (kind,), body)  # type: ignore[return-value]
 
 
