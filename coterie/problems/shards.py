@@ -8,6 +8,7 @@ algorithm: what is counted, picked, clipped and weighed is a person, whose loss 
 from __future__ import annotations
 
 import abc
+import dataclasses
 from typing import TYPE_CHECKING
 
 import equinox as eqx
@@ -21,7 +22,7 @@ from coterie.problems.base import Problem
 from coterie.problems.people import People, clipped_sum, grouped
 from coterie.problems.solve import Solver, SolverSettings, newton_like, projected, quasi_newton, surely
 
-__all__ = ["HeldShard", "Shard"]
+__all__ = ["HELD", "HeldShard", "Shard"]
 
 
 class Shard(eqx.Module):
@@ -135,7 +136,9 @@ class HeldShard(Shard):
 
     def hessian(self, x: Float[Array, " d"]) -> Float[Array, "d d"]:
         """∇²f_i(x)."""
-        weights = self.unit * (self.mask.astype(x.dtype) if self.people is None else self.people.share)
+        weights = self.unit * self.mask.astype(x.dtype)
+        if self.people is not None:
+            weights = weights[self.people.owner] * self.people.share
         data = self.problem.weighted_hessian(x, self.features, self.targets, weights)
         return data + self.ridge * jnp.eye(x.shape[0], dtype=x.dtype)
 
@@ -182,3 +185,7 @@ class HeldShard(Shard):
             far = self.unit * self.count * problem.lipschitz / low
             solver = surely(gradient, -linear / low, far, low, high, solver, tolerance, how.fixed)
         return solver.x, solver
+
+
+HELD = tuple(field.name for field in dataclasses.fields(HeldShard))
+"""What a `HeldShard` is made of, for whoever makes another kind of it."""
