@@ -79,13 +79,13 @@ class DataPlan(Naming):
     )
     unit: Literal["record", "person"] | None = Field(
         None,
-        description="who is protected: one record, or a person with all of its records at a party ([people](people.md)); "
-        "default: person, where the data say whose a record is",
+        description="who is protected: one record, or a person with all of its records at a party "
+        "([people](people.md)); default: person, where the data say whose a record is",
     )
     records_per_person: Count | None = Field(
         None,
-        description="how many records of a person are used at most, its first ones; default: all. A deployment needs it: "
-        "nothing that a party does may show how many somebody has",
+        description="how many records of a person are used at most, its first ones; default: all. A deployment needs "
+        "it: nothing that a party does may show how many somebody has",
     )
     test_fraction: float = Field(0.2, gt=0, lt=1, description="share of records held out for testing")
     seed: int = Field(0, ge=0, description="seed of the train/test split and of made data (public)")

@@ -83,7 +83,11 @@ class Parties:
         width = "" if self.features is None else f" of {self.features} features"
         kind = self.network["kind"]
         held = f"{sum(self.sizes)} people, whose records have {self.features} features"
-        held = held if self.by_person and width else f"{sum(self.sizes)} {'people' if self.by_person else 'records'}{width}"
+        held = (
+            held
+            if self.by_person and width
+            else f"{sum(self.sizes)} {'people' if self.by_person else 'records'}{width}"
+        )
         return f"<{len(self)} parties on a {kind} graph: {held}>"
 
 

@@ -1,10 +1,11 @@
 """What is attacked: one agent of a small network with its price, and two worlds that nobody may tell apart.
 
 The worlds differ in one record of a shard whose other records are zero vectors, which add neither gradient nor
-curvature; where people are the unit, in a person who has `CROWD` such records in one world and one in the other. Two canaries are tried (docs/audit.md): the *antipodal* pair ±cos θ·u + sin θ·v,
-whose margins are both very negative at points −M·v, where the gradients differ by 2 cos θ and the loss has no
-curvature left; and the *flip* of one label. Neighbours answer with −M·v, with zero, or echo. (u, v) are the axes, or,
-against noise with independent Laplace coordinates, the diagonals, which move every coordinate.
+curvature; where people are the unit, in a person who has `CROWD` such records in one world and one in the other. Two
+canaries are tried (docs/audit.md): the *antipodal* pair ±cos θ·u + sin θ·v, whose margins are both very negative at
+points −M·v, where the gradients differ by 2 cos θ and the loss has no curvature left; and the *flip* of one label.
+Neighbours answer with −M·v, with zero, or echo. (u, v) are the axes, or, against noise with independent Laplace
+coordinates, the diagonals, which move every coordinate.
 """
 
 from __future__ import annotations

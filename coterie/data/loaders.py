@@ -74,8 +74,8 @@ def _source(name: str, module: ModuleType) -> RecordSource:
             for option in set(options.model_fields) - {p.name for p in taken}:
                 raise InputError(f"data set {name!r}: origins in {module.__name__} does not take {option!r}")
     flags = {flag: bool(getattr(module, flag.upper(), False)) for flag in ("made", "needs_path", "sited", "handed")}
-    parts = (getattr(module, part, None) for part in ("people", "stream"))
-    return RecordSource(name, options, load, origins, *parts, **flags)
+    people, stream = getattr(module, "people", None), getattr(module, "stream", None)
+    return RecordSource(name, options, load, origins, people, stream, **flags)
 
 
 def _options(name: str, load: Callable[..., Dataset] | None) -> type[Settings]:

@@ -50,7 +50,9 @@ def read_records(plan: Plan, path: Path) -> Records:
     if leaks := origins(kind, **options).leaks:
         raise InputError(f"{leaks[0]}: state it in data.options, so that the data decide nothing")
     data = load(kind, path=path, **options)
-    return Records(data.features, data.targets, data.classes, data.leaks, data.remarks, data.people if plan.by_person else None)
+    return Records(
+        data.features, data.targets, data.classes, data.leaks, data.remarks, data.people if plan.by_person else None
+    )
 
 
 def is_stored(path: Path) -> bool:
@@ -68,7 +70,7 @@ def _stored(path: Path) -> Records:
                 raise InputError(f"{path} does not say what was read from its records: write it by `write_records`")
             classes = tuple(map(str, stored["classes"])) if "classes" in stored else None
             leaks = tuple(map(str, stored["leaks"]))
-            people = stored["people"] if "people" in stored else None
+            people = stored.get("people")
             return Records(stored["features"].astype(float), stored["targets"], classes, leaks, people=people)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise InputError(f"cannot read {path}: {error}") from None
@@ -127,7 +129,8 @@ class Outline:
             take, laid = self._grouped(records)
             padded = features[take], targets[take]
         with jax.enable_x64(True):  # arrays of NumPy are taken over: nothing is compiled here
-            return self._made(*jax.device_put(padded), None if laid is None else jax.device_put(laid))
+            x, y, whose = jax.device_put((*padded, laid))
+            return self._made(x, y, whose)
 
     def _grouped(self, records: Records) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Which records stand in which rows, and whose they are."""
@@ -147,7 +150,9 @@ class Outline:
         rows, laid = self.rows * (self.per_person or 1), None
         if self.per_person is not None:
             shapes = {"owner": rows, "share": rows, "first": self.rows, "many": self.rows}
-            laid = {n: jax.ShapeDtypeStruct((k,), jnp.float64 if n == "share" else jnp.int32) for n, k in shapes.items()}
+            laid = {
+                n: jax.ShapeDtypeStruct((k,), jnp.float64 if n == "share" else jnp.int32) for n, k in shapes.items()
+            }
         targets = jax.ShapeDtypeStruct((rows,), jnp.float64 if kind == "f" else jnp.int32)
         shard = self._made(jax.ShapeDtypeStruct((rows, self.width), jnp.float64), targets, laid)
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), shard)

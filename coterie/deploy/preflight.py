@@ -151,7 +151,11 @@ class _Checks:
                     if terms is not None:
                         terms.outline(node).shard(records)
                 self.found += [ReachFinding("warning", "data", f"{data}: {text}") for text in told]
-                whose = f" of {len(np.unique(records.people))} people" if plan.by_person and records.people is not None else ""
+                whose = (
+                    f" of {len(np.unique(records.people))} people"
+                    if plan.by_person and records.people is not None
+                    else ""
+                )
                 self.say("ok", "data", f"{len(records.features)} records{whose} of {records.features.shape[1]} numbers")
         with self.about("disk"):
             need = None if terms is None else _need(agreed, node, terms)

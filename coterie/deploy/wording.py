@@ -37,13 +37,13 @@ def headlines(agreement: Agreement) -> list[str]:
     priced = terms.priced
     first, *others = priced.claims  # of a private algorithm, and no other is deployed
     worst = first.account
-    records = terms.network.sizes
+    records, held = terms.network.sizes, "people" if plan.by_person else "records"
     lines += [
         f"cost: ε = {worst.epsilon:.4g} will be spent by the party that spends most ({worst.accountant} accountant), "
         f"against one who {first.adversary}",
         *(f"another adversary, who {c.adversary}: ε = {c.account.epsilon:.4g} ({c.name})" for c in others),
         f"{priced.rounds} rounds of {plan.algorithm.name}, a {plan.problem.loss} model of {terms.network.problem.dim} "
-        f"parameters, {int(records.sum())} {'people' if plan.by_person else 'records'} at {len(records)} parties on a {plan.graph.kind} graph",
+        f"parameters, {int(records.sum())} {held} at {len(records)} parties on a {plan.graph.kind} graph",
     ]
     return lines
 

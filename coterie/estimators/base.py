@@ -122,7 +122,8 @@ class Consensus(BaseEstimator):
     def _check(self, *problems: Problem, people: Any = None) -> None:
         """Refuse settings under which none of these problems could be trained, before a record is looked at."""
         check_settings(
-            problems if people is None else [of_people(p) for p in problems], epsilon=self.epsilon, delta=self.delta, algorithm=self.algorithm, settings=self.settings,
+            problems if people is None else [of_people(p) for p in problems],
+            epsilon=self.epsilon, delta=self.delta, algorithm=self.algorithm, settings=self.settings,
             graph=self.graph, rounds=self.rounds,
         )  # fmt: skip
 

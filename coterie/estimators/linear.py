@@ -49,8 +49,8 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
 
     Each party keeps its records and sends its neighbours noisy vectors only. The guarantee holds for one record of one
     party replaced by another (for a person with all of its records there, where `fit` is given `people`), against
-    somebody who reads every message; the parties' sizes, the class labels and all parameters are public. It covers every
-    attribute that `fit` stores.
+    somebody who reads every message; the parties' sizes, the class labels and all parameters are public. It covers
+    every attribute that `fit` stores.
 
     All parties run in this process with seeded floating-point noise: a simulation of the deployed network, for study
     and for choosing settings on public data. Records that are really apart belong in a deployment.
@@ -157,9 +157,9 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
     ) -> PrivateConsensusClassifier:
         """Train on (X, y), record i being held by the party `agents[i]`; or on a list with one (X, y) for each site.
 
-        `people[i]` says whose record i is (of a list of sites, a list with one such for each): the guarantee is then for
-        a person with all of its records at a party, and without `agents` they stay at one. `test`: records that are not
-        private, for a curve of the accuracy.
+        `people[i]` says whose record i is (of a list of sites, a list with one such for each): the guarantee is then
+        for a person with all of its records at a party, and without `agents` they stay at one. `test`: records that are
+        not private, for a curve of the accuracy.
         """
         if sample_weight is not None:
             raise InputError(WEIGHTS)
@@ -295,8 +295,8 @@ class PrivateConsensusRegressor(RegressorMixin, _LinearModel):
     ) -> PrivateConsensusRegressor:
         """Train on (X, y), record i being held by the party `agents[i]`; or on a list with one (X, y) for each site.
 
-        `people[i]` says whose record i is, as for the classifier. `test`: records that are not private, for a curve of R²
-        (of targets in scaled units).
+        `people[i]` says whose record i is, as for the classifier. `test`: records that are not private, for a curve of
+        R² (of targets in scaled units).
         """
         if sample_weight is not None:
             raise InputError(WEIGHTS)

@@ -142,7 +142,7 @@ def lay_out(
     All agents get as many rows and places for people; padding repeats an agent's first record.
     """
     take = np.zeros((len(owners), rows), int)
-    laid = {
+    laid: dict[str, np.ndarray] = {
         "owner": np.full((len(owners), rows), people, np.int32),
         "share": np.zeros((len(owners), rows)),
         "first": np.zeros((len(owners), people), np.int32),
@@ -194,7 +194,8 @@ def _kind(kind: type[P]) -> type[P]:
         return _made, (kind, {field.name: getattr(self, field.name) for field in fields(self)})
 
     body = {"per_person": True, "__module__": kind.__module__, "__doc__": kind.__doc__, "__reduce__": reduced, **less}
-    return type(kind)(kind.__name__, (kind,), body)  # type: ignore[return-value]
+    meta: Any = type(kind)
+    return meta(kind.__name__, (kind,), body)  # type: ignore[no-any-return]
 
 
 def _kept(kind: type[Problem], name: str) -> Any:

@@ -18,7 +18,9 @@ SIZED = True
 class Settings(settings.Settings):
     """How many records each gets."""
 
-    records: int | None = Field(None, ge=1, description="records per agent (people, where they are the unit); default: all")
+    records: int | None = Field(
+        None, ge=1, description="records per agent (people, where they are the unit); default: all"
+    )
 
 
 def deal(
