@@ -24,7 +24,7 @@ from coterie.contracts import check_contract, need_fit, need_room, need_solvable
 from coterie.data import Dataset, Origins, find_source, split
 from coterie.data.partition import by_site
 from coterie.data.partition import own_test as deal_test
-from coterie.data.planned import agents_of, leaks_of, load_planned, parts_of, public_sizes
+from coterie.data.planned import agents_of, leaks_of, load_planned, parts_of, people_of, public_sizes, sizes_of
 from coterie.data.store import Store
 from coterie.drivers.budget import Spending, calibrate_agents, spending
 from coterie.drivers.dry_run import need_sums
@@ -127,6 +127,8 @@ class Experiment:
     test: Test | None
     own_test: Sequence[np.ndarray] | None = None  # which of the test records are each party's own
     outsiders: Sequence[Outsider] = ()
+    people: np.ndarray | None = None  # whose each record is, where the person is the unit
+    whose: np.ndarray | None = None  # the same wherever it is known: for those who hold the records
 
     def layout(self, rounds: int, shape: np.ndarray | None = None, make: Callable[..., Any] = make_layout) -> Any:
         """Lay the agents out for `rounds` rounds, on one device (a `Layout`) or as `make` does."""
@@ -137,6 +139,7 @@ class Experiment:
                 self.network.problem, records, self.targets, self.parts, self.network.graph, self.network.mixing,
                 rounds=rounds, ridge=plan.ridge, weighting=plan.weighting, shape=shape,
                 start=self.network.problem.start(plan.data.seed), dtype=dtype,
+                people=self.people, per_person=plan.data.records_per_person,
             )  # fmt: skip
 
     def run(
@@ -192,8 +195,8 @@ def prepare(plan: Plan, split_number: int = 0) -> Experiment:
     need_facts(problem, problem.columns)
     targets = problem.encode(dataset.targets, dataset.classes)
     names = dataset.site_names if by_site(plan.partition.kind) else _names(plan, len(parts))
-    sizes = np.array([len(p) for p in parts])
-    network = Network.of(plan, problem, sizes, names, leaks=dataset.leaks)
+    people = people_of(plan, training)
+    network = Network.of(plan, problem, np.array(sizes_of(parts, people)), names, leaks=dataset.leaks)
     test = Test(*problem.admit(dataset.features[held_out], targets[held_out]))
     owned = deal_test(training, parts, dataset.take(held_out), plan.partition.kind, seed=plan.data.seed)
     admitted = problem.admit(training.features, targets[train])
@@ -201,7 +204,7 @@ def prepare(plan: Plan, split_number: int = 0) -> Experiment:
         _outsider(name, problem, other, plan.data.test_fraction, drawn)
         for name, other in zip(plan.partition.outsiders, others, strict=True)
     ]
-    return Experiment(plan, network, dataset, parts, *admitted, test, owned, outside)
+    return Experiment(plan, network, dataset, parts, *admitted, test, owned, outside, people, training.people)
 
 
 def _outsider(name: str, problem: Problem, its: Dataset, fraction: float, seed: int | list[int]) -> Outsider:
@@ -246,17 +249,21 @@ def assemble(
     test: Test | None = None,
     own_test: Sequence[np.ndarray] | None = None,
     columns: Sequence[str] | None = None,
+    people: np.ndarray | None = None,
 ) -> Experiment:
     """An experiment on records that are at hand; of the plan's data, partition and problem.loss nothing is used.
 
     `targets` are in the problem's coding; party i holds the records `parts[i]`; `origins` says what was read to make
-    them, `own_test` whose test records are whose, and `columns` what the features are called.
+    them, `own_test` whose test records are whose, and `columns` what the features are called. `people` says whose each
+    record is, where the plan's unit is a person.
     """
+    if plan.by_person != (people is not None) or plan.by_person != problem.per_person:
+        raise InputError("people go with data.unit = 'person' and a loss for people (`of_people`), and with no other")
     need_facts(problem, features.shape[1])
     columns = range(features.shape[1]) if columns is None else columns  # type: ignore[assignment]
     dataset = Dataset(plan.name, features, targets, None, tuple(map(str, columns or ())), origins=origins)
-    network = Network.of(plan, problem, np.array([len(p) for p in parts]), names, leaks=dataset.leaks)
-    return Experiment(plan, network, dataset, parts, features, targets, test, own_test)
+    network = Network.of(plan, problem, np.array(sizes_of(parts, people)), names, leaks=dataset.leaks)
+    return Experiment(plan, network, dataset, parts, features, targets, test, own_test, people=people)
 
 
 def public_network(plan: Plan) -> Network:

@@ -55,7 +55,8 @@ def explain(plan: Plan) -> tuple[list[str], Network, Priced]:
     network, note = _network(plan)
     priced = price(plan, network)
     sizes, graph = network.sizes, network.transport
-    count = f"{sizes[0]} records each" if len(set(sizes.tolist())) == 1 else f"{sizes.min()} to {sizes.max()} records"
+    held, one = ("people", "person") if plan.by_person else ("records", "record")
+    count = f"{sizes[0]} {held} each" if len(set(sizes.tolist())) == 1 else f"{sizes.min()} to {sizes.max()} {held}"
     degrees = np.asarray(graph.degrees)
     talks = f"{degrees.min()}" if degrees.min() == degrees.max() else f"{degrees.min()} to {degrees.max()}"
     numbers, always = message_size(network, priced)
@@ -82,15 +83,15 @@ def explain(plan: Plan) -> tuple[list[str], Network, Priced]:
         lines += [
             f"Privacy: ε = {spent:.2f} of {budget:.2f} will be spent by the party that spends most, at δ = "
             f"{plan.privacy.delta:g}, by the {first.account.accountant} accountant. It covers replacing one "
-            f"record, against somebody who {against}.",
+            f"{one}{' with all of its records' if plan.by_person else ''}, against somebody who {against}.",
             *(
                 f"Another adversary, who {other.adversary}: ε = {other.account.epsilon:.2f} ({other.name})."
                 for other in others
             ),
-            f"Noise: {_span(priced.noise)} times what one record can change in a message.",
+            f"Noise: {_span(priced.noise)} times what one {one} can change in a message.",
         ]
         if plan.privacy.delta > 1 / sizes.max():
-            lines.append(f"Warning: δ = {plan.privacy.delta:g} is larger than 1 in {sizes.max()}, a whole record.")
+            lines.append(f"Warning: δ = {plan.privacy.delta:g} is larger than 1 in {sizes.max()}, a whole {one}.")
         if spent > 10:
             lines.append(f"Warning: ε = {spent:.3g} promises next to nothing; below 1 is strong, up to 3 is common.")
         if plan.privacy.tuned_on_private_data:
@@ -205,9 +206,10 @@ def rehearse(plan: Plan, network: Network, priced: Priced) -> Rehearsal | None:
         parts = np.split(rest[:total], np.cumsum(sizes)[:-1])
         owned = np.array_split(np.arange(HELD_OUT), len(sizes))
     test = Test(everybody.features[held], targets[held])
+    alone = np.arange(len(targets)) if plan.by_person else None  # made up: everybody has one record
     experiment = assemble(
         plan, network.problem, everybody.features, targets, parts, names=network.names, origins=everybody.origins,
-        test=test, own_test=owned,
+        test=test, own_test=owned, people=alone,
     )  # fmt: skip
     trace = experiment.run(priced, [0], every=priced.rounds)
     worth = judge(experiment, trace.points, measure="accuracy").worth

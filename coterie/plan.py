@@ -14,7 +14,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_v
 
 from coterie.algorithms import ALGORITHMS
 from coterie.data.partitions import PARTITIONS, site
-from coterie.data.planned import check_source
+from coterie.data.planned import check_source, knows_people
 from coterie.data.sources import SOURCES
 from coterie.errors import InputError
 from coterie.exchange.kinds import KINDS as EXCHANGES
@@ -74,6 +74,19 @@ class DataPlan(Naming):
     )
     label: str | None = Field(None, description="label column, for csv and parquet")
     site: str | None = Field(None, description="column that says which site a record belongs to")
+    person: str | None = Field(
+        None, description="column that says whose a record is: the person is then the unit of privacy"
+    )
+    unit: Literal["record", "person"] | None = Field(
+        None,
+        description="who is protected: one record, or a person with all of its records at a party "
+        "([people](people.md)); default: person, where the data say whose a record is",
+    )
+    records_per_person: Count | None = Field(
+        None,
+        description="how many records of a person are used at most, its first ones; default: all. A deployment needs "
+        "it: nothing that a party does may show how many somebody has",
+    )
     test_fraction: float = Field(0.2, gt=0, lt=1, description="share of records held out for testing")
     seed: int = Field(0, ge=0, description="seed of the train/test split and of made data (public)")
     options: dict[str, Any] = Field(
@@ -89,7 +102,9 @@ class PartitionPlan(Choosing):
     choices: ClassVar[Mapping[str, Kinds]] = {"kind": PARTITIONS}
     kind: str = Field("site", description="how records are split over agents; or your own, as package.module")
     agents: int | None = Field(None, ge=2, description="number of agents; by site: all sites")
-    sizes: list[Count] | None = Field(None, description="records of each agent: sizes are public and fix the noise")
+    sizes: list[Count] | None = Field(
+        None, description="records of each agent (people, where they are the unit): sizes are public and fix the noise"
+    )
 
     @property
     def outsiders(self) -> list[str]:
@@ -348,6 +363,11 @@ class Plan(Settings):
         assert self.problem.weighting is not None
         return self.problem.weighting
 
+    @property
+    def by_person(self) -> bool:
+        """Whether the unit of privacy is a person: `validate` states it where the data say whose a record is."""
+        return self.data.unit == "person"
+
     def as_json(self) -> dict[str, Any]:
         """The plan as plain data, the way it is stored in results."""
         return self.model_dump(mode="json", exclude_none=True)
@@ -380,12 +400,38 @@ def validate(tree: dict[str, Any], foreign: bool = False) -> Plan:
     if plan.privacy is not None:
         plan.privacy.check()
     check_source(plan)
+    plan = _with_unit(plan, foreign)
     plan.graph.check()
     plan.exchange.check()
     plan.algorithm.config()
     plan.problem.settings()
     _check_sums(plan)
     return _with_objective(plan)
+
+
+def _with_unit(plan: Plan, foreign: bool) -> Plan:
+    """The plan with its unit of privacy stated, where the data say whose a record is.
+
+    An agreement that does not state it was signed when records were the only unit.
+    """
+    data, known = plan.data, knows_people(plan)
+    if data.unit is None and known:
+        unit = "record" if foreign else "person"
+        plan = plan.model_copy(update={"data": data.model_copy(update={"unit": unit})})
+    if data.unit == "person" and not known:
+        raise InputError(
+            f"data.unit = 'person', but data.source = {data.source!r} does not say whose a record is: state data.person"
+        )
+    if plan.by_person and data.records_per_person is None and plan.deploy is not None:
+        raise InputError(
+            "data.records_per_person is needed where parties are deployed and the unit is a person: how many records "
+            "somebody has must not show in what a party does"
+        )
+    if not plan.by_person and data.records_per_person is not None:
+        raise InputError(
+            f"data.records_per_person = {data.records_per_person} is for data.unit = 'person', and the unit is a record"
+        )
+    return plan
 
 
 def _check_sums(plan: Plan) -> None:

@@ -77,6 +77,7 @@ from coterie.errors import InputError
 from coterie.privacy.base import watch_kinds
 from coterie.privacy.events import Event
 from coterie.problems.base import Problem
+from coterie.problems.people import LOST
 from coterie.problems.solve import Solver
 from coterie.settings import Written
 
@@ -336,6 +337,11 @@ class Algorithm:
         """Refuse a problem that lacks what the algorithm's proof asks for, naming both."""
         needs = self.needs(cfg)
         if missing := needs.missing(problem):
+            if problem.per_person and set(missing) <= {needs.WORDS[fact] for fact in LOST}:
+                raise InputError(
+                    f"{self.slug} needs {' and '.join(missing)}, which a person with several records does not have: "
+                    "its proof is for data.unit = 'record'"
+                )
             raise InputError(f"{self.slug} needs {' and '.join(missing)}: {problem.name} has none stated")
         if problem.released and not needs.released:
             raise InputError(f"{self.slug} minimises, and {problem.name} is released in sums: use fair-release")

@@ -26,7 +26,7 @@ from coterie.losses.base import need_facts
 from coterie.network import Network
 from coterie.plan import AlgorithmPlan, Plan, validate
 from coterie.privacy.ledger import Budget
-from coterie.problems import Custom, Problem
+from coterie.problems import Custom, Problem, of_people
 
 __all__ = ["Asked", "ask", "auto", "check_settings", "need_dimension"]
 
@@ -71,8 +71,9 @@ def ask(
     }
     if budget is not None:
         tree["privacy"] = _privacy(budget, len(parties))
-    tree["data"] = {"source": "memory"}
+    tree["data"] = {"source": "memory"} | ({"unit": "person"} if parties.by_person else {})
     problem = task.problem(validate(tree), width)
+    problem = of_people(problem) if parties.by_person else problem
     names = None if columns == list(map(str, range(len(columns)))) else parties.columns
     coding = Coding(problem, task.labels, where, parties.radius, task.constant, names, _classes(task, parties))
     tree["data"] |= {"options": coding.options()}
@@ -103,7 +104,8 @@ def need_dimension(asked: Asked, parties: Parties) -> None:
     """Refuse a price that depends on the number of features where nobody has said it."""
     if parties.features is not None or asked.task.own is not None:
         return
-    other = replace(asked.network, problem=asked.task.problem(asked.plan, 7))
+    wider = asked.task.problem(asked.plan, 7)
+    other = replace(asked.network, problem=of_people(wider) if asked.plan.by_person else wider)
     if not np.allclose(price(asked.plan, asked.network).noise, price(asked.plan, other).noise, rtol=1e-6):
         raise InputError(
             f"the price of {asked.plan.algorithm.name} depends on the number of features: give features=… beside sizes"

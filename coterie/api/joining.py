@@ -32,6 +32,8 @@ from numpy.typing import NDArray
 from coterie.api.coding import Coding
 from coterie.api.given import FLAG, FUNCTION, NOTHING_GIVEN, PLACE, TEXT, takes
 from coterie.api.model import Model
+from coterie.api.parties import person_numbers
+from coterie.data.planned import options_of
 from coterie.errors import InputError, InputErrors
 from coterie.plan import Plan
 from coterie.privacy.ledger import Budget
@@ -182,7 +184,7 @@ class JoinedParty:
 
     @takes(progress=FLAG | FUNCTION)
     def fit(
-        self, X: Any, y: Any = None, *, progress: bool | Callable[[dict[str, Any]], None] = True
+        self, X: Any, y: Any = None, *, people: Any = None, progress: bool | Callable[[dict[str, Any]], None] = True
     ) -> PartyModel:  # fmt: skip
         """Take part to the end, with this party's records, and return the model. The others run theirs meanwhile.
 
@@ -194,9 +196,10 @@ class JoinedParty:
             X: this party's records as its agent takes them: the path of a table or of an npz; or a table, or rows,
                 with `y`. Columns are taken by the names that the plan states; rows without names in its order.
             y: their labels, in the plan's own words; None where X has the label column.
+            people: whose each record is, where the agreement protects people and X has no column that says it.
             progress: show a line, or not; or a function that is called with what `coterie agent --status` shows.
         """
-        with _records(self.agreement.plan, X, y) as (data, handed):
+        with _records(self.agreement.plan, X, y, people) as (data, handed):
             code, said = self._run(data, handed, progress)
             if code:
                 raise _failure(code, said)
@@ -391,14 +394,18 @@ def join(
 
 
 @contextlib.contextmanager
-def _records(plan: Plan, X: Any, y: Any) -> Iterator[tuple[Path, tuple[int, ...]]]:
+def _records(plan: Plan, X: Any, y: Any, people: Any = None) -> Iterator[tuple[Path, tuple[int, ...]]]:
     """Where an agent reads these records: a file that is there, or anonymous memory and the descriptor of it."""
     if isinstance(X, str | os.PathLike):
         if y is not None:
             raise InputError(f"X is the file {os.fspath(X)!r}, which has the labels too: leave y out")
+        if people is not None:
+            raise InputError(f"X is the file {os.fspath(X)!r}, which says whose its records are: leave people out")
         yield Path(X).absolute(), ()
         return
-    content = _packed(plan, X, y)
+    if people is not None and not plan.by_person:
+        raise InputError("people are given, and the agreement protects records: its unit was agreed as 'record'")
+    content = _packed(plan, X, y, people)
     memory = os.memfd_create("records", os.MFD_CLOEXEC)
     try:
         view = memoryview(content)
@@ -413,14 +420,17 @@ def _records(plan: Plan, X: Any, y: Any) -> Iterator[tuple[Path, tuple[int, ...]
         os.close(memory)
 
 
-def _packed(plan: Plan, X: Any, y: Any) -> bytes:
+def _packed(plan: Plan, X: Any, y: Any, people: Any) -> bytes:
     """Records as the file that the plan's parties read: a table with the label column, or encoded numbers."""
     if plan.data.label is not None:
-        return _table(plan, X, y).to_csv(index=False).encode()  # type: ignore[no-any-return]
+        return _owned(plan, _table(plan, X, y), people).to_csv(index=False).encode()  # type: ignore[no-any-return]
     from coterie.deploy.data import write_records
 
     file = io.BytesIO()
-    write_records(file, _numbers(plan, X, y))
+    found = _numbers(plan, X, y)
+    if people is not None:
+        found = found._replace(people=person_numbers(people, len(found.features), "X"))
+    write_records(file, found)
     return file.getvalue()
 
 
@@ -453,6 +463,17 @@ def _table(plan: Plan, X: Any, y: Any) -> Any:
     if values.shape != (len(frame),):
         raise InputError(f"y: expected one label for each of {len(frame)} records, got shape {values.shape}")
     return frame.assign(**{str(label): values})
+
+
+def _owned(plan: Plan, frame: Any, people: Any) -> Any:
+    """The frame with the column that says whose a record is, where the plan names one."""
+    column = options_of(plan, "csv").get("person")
+    if column is None or not plan.by_person:
+        return frame
+    if (people is None) == (column not in frame):
+        gap = "is not given, and X has no" if people is None else "are given, and X has the"
+        raise InputError(f"people {gap} column {column!r}, in which the plan says whose a record is")
+    return frame if people is None else frame.assign(**{column: person_numbers(people, len(frame), "X")})
 
 
 def _numbers(plan: Plan, X: Any, y: Any) -> Records:
@@ -488,10 +509,10 @@ class TableCoding(Coding):
         object.__setattr__(made, "plan", plan)
         return made
 
-    def _read(self, X: Any, y: Any) -> Records:
+    def _read(self, X: Any, y: Any, people: Any = None) -> Records:
         from coterie.deploy.data import read_records
 
-        with _records(self.plan, X, y) as (path, _):
+        with _records(self.plan, X, y, people) as (path, _):
             return read_records(self.plan, path)
 
     def rows(self, features: Any, where: str = "X") -> NDArray[np.float64]:
@@ -500,7 +521,11 @@ class TableCoding(Coding):
         known = self.labels[0] if self.labels else self.plan.data.options.get("bounds", {}).get(label, (0,))[0]
         if hasattr(features, "columns") and label in features:
             features = features.drop(columns=label)
-        found = self._read(features, np.full(len(features), known)).features
+        person = options_of(self.plan, "csv").get("person")
+        if hasattr(features, "columns") and person in features:  # whose it is does not matter to a prediction
+            features = features.drop(columns=person)
+        whose = np.arange(len(features)) if self.plan.by_person else None
+        found = self._read(features, np.full(len(features), known), whose).features
         if len(found) != len(features):
             raise InputError(f"{where}: the plan leaves out records with gaps, {len(features) - len(found)} of them")
         return found

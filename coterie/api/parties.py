@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     Site = tuple[ArrayLike, ArrayLike] | ArrayLike | Dataset
     Sites = Sequence[Site] | Mapping[str, Site] | Dataset | pd.DataFrame
 
-__all__ = ["Parties", "constructor", "graph", "named_columns", "on", "table_of"]
+__all__ = ["Parties", "constructor", "graph", "named_columns", "on", "person_numbers", "table_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,13 +61,15 @@ class Parties:
     """
 
     network: dict[str, Any]  # the plan's [graph]
-    sizes: tuple[int, ...]  # records of each party
+    sizes: tuple[int, ...]  # records of each party, or people where these are the unit
     names: tuple[str, ...]
     sites: tuple[Any, ...] | None = None  # their records; None where sizes are all that is known
     columns: tuple[str, ...] | None = None  # of the features
     bounds: Bounds = None
     radius: float | None = None
     leaks: tuple[str, ...] = field(default=())  # what was read from the records to know all this
+    people: tuple[np.ndarray, ...] | None = None  # whose each record of each party is, where people are the unit
+    by_person: bool = False  # whether they are
 
     @property
     def features(self) -> int | None:
@@ -80,22 +82,30 @@ class Parties:
     def __repr__(self) -> str:
         width = "" if self.features is None else f" of {self.features} features"
         kind = self.network["kind"]
-        return f"<{len(self)} parties on a {kind} graph: {sum(self.sizes)} records{width}>"
+        held = f"{sum(self.sizes)} people, whose records have {self.features} features"
+        held = (
+            held
+            if self.by_person and width
+            else f"{sum(self.sizes)} {'people' if self.by_person else 'records'}{width}"
+        )
+        return f"<{len(self)} parties on a {kind} graph: {held}>"
 
 
 NAME = TEXT | WHOLE  # of a party, or of a column of a frame
+PEOPLE = Expected("lists of names, a column, or a truth value", lambda value: True)  # `_people` looks at them
 TABLE = Expected("the table of a graph", lambda value: isinstance(value, dict))
 
 
 @takes(
     network=TABLE, sizes=listed(WHOLE) | NOTHING_GIVEN, features=WHOLE | NOTHING_GIVEN,
     names=listed(NAME) | NOTHING_GIVEN, site=NAME | NOTHING_GIVEN, label=NAME | NOTHING_GIVEN,
-    bounds=BOUNDS | NOTHING_GIVEN, radius=NUMBER | NOTHING_GIVEN, leaks=listed(TEXT),
+    bounds=BOUNDS | NOTHING_GIVEN, radius=NUMBER | NOTHING_GIVEN, leaks=listed(TEXT), people=PEOPLE,
 )  # fmt: skip
 def on(
     network: dict[str, Any], sites: Sites | None = None, *, sizes: Sequence[int] | None = None,
     features: int | None = None, names: Sequence[str] | None = None, site: str | None = None, label: str | None = None,
     bounds: Bounds = None, radius: float | None = None, leaks: Sequence[str] = (),
+    people: str | bool | Sequence[ArrayLike] | Mapping[str, ArrayLike] | None = None,
 ) -> Parties:  # fmt: skip
     """Parties on the graph of a plan's [graph] table.
 
@@ -114,21 +124,28 @@ def on(
             where they are longer than the loss's price allows.
         radius: of that ball, public; default min(√d, 1 + √d/2) for d features.
         leaks: what was read from private records to make the arrays: the model is then not private, and says so.
+        people: whose each record is, which makes the person the unit of privacy: for each party a list of names, one a
+            record (in a dictionary, if the sites are); of a frame, the column that says it; True, of data sets that say
+            it themselves, or of `sizes`, which are then numbers of people. False: records are the unit, even of data
+            sets that know people; left out, these are the unit there.
     """
     leaks = tuple(leaks)
     if (sites is None) == (sizes is None):
         raise InputError("give either sites, the records of each party, or sizes, how many each has")
     if sizes is not None:
+        if not (people is None or isinstance(people, bool)):
+            raise InputError("people: with sizes, which name nobody, it is True (sizes are numbers of people) or False")
         counts = tuple(_count("sizes", n) for n in sizes)
         width = None if features is None else tuple(map(str, range(_count("features", features))))
-        return _checked(Parties(network, counts, _names(names, len(counts)), None, width, bounds, radius, leaks))
+        made = Parties(network, counts, _names(names, len(counts)), None, width, bounds, radius, leaks)
+        return _checked(replace(made, by_person=bool(people)))
     if features is not None:
         raise InputError("features belongs to sizes: sites show how many columns they have")
     assert sites is not None
     if isinstance(sites, Dataset):
         sites, names = _by_site(sites, names)
     if hasattr(sites, "columns") and hasattr(sites, "groupby"):
-        sites, names, columns, read = _framed(sites, site, label, names)
+        sites, names, columns, read, people = _framed(sites, site, label, names, people)
         leaks += read
     else:
         if site is not None or label is not None:
@@ -137,6 +154,10 @@ def on(
         if isinstance(sites, Mapping):
             if names is not None:
                 raise InputError("names are the keys of the dictionary of sites: leave them out")
+            if isinstance(people, Mapping):
+                if stray := next((name for name in {*sites, *people} if not (name in sites and name in people)), None):
+                    raise InputError(f"people and sites name the same parties, and {stray!r} is in one of them only")
+                people = [people[name] for name in sites]
             names, sites = list(map(str, sites)), list(sites.values())
     if not isinstance(sites, Sequence | np.ndarray) or isinstance(sites, str):
         raise InputError(f"sites must be a list with one (X, y) for each party, or a frame; got {type(sites).__name__}")
@@ -148,7 +169,39 @@ def on(
     if columns is None and shapes:
         columns = _columns(held, shapes[0][1])
     counts = tuple(count for count, _ in shapes)
-    return _checked(Parties(network, counts, _names(names, len(held)), held, columns, bounds, radius, leaks))
+    whose = _people(people, held, counts)
+    if whose is not None:
+        counts = tuple(len(np.unique(ids)) for ids in whose)
+    made = Parties(network, counts, _names(names, len(held)), held, columns, bounds, radius, leaks)
+    return _checked(replace(made, people=whose, by_person=whose is not None))
+
+
+def _people(people: Any, held: Sequence[Site], counts: Sequence[int]) -> tuple[np.ndarray, ...] | None:
+    """Numbers of people for every record of every site; None: records are the unit."""
+    if people is None or isinstance(people, bool):
+        told = [one.people if isinstance(one, Dataset) else None for one in held]
+        known = [ids is not None for ids in told]
+        if people is False or (people is None and not any(known)):
+            return None
+        if not all(known):
+            raise InputError(f"people: the records of site {known.index(False)} do not say whose they are")
+        people = told
+    if isinstance(people, str | Mapping):
+        what = "a column of a frame" if isinstance(people, str) else "a dictionary, as the sites are not"
+        raise InputError(f"people: expected one list of names for each site, got {what}")
+    if len(people) != len(held):
+        raise InputError(f"people: {len(people)} lists of names for {len(held)} sites")
+    return tuple(person_numbers(ids, n, f"site {i}") for i, (ids, n) in enumerate(zip(people, counts, strict=True)))
+
+
+def person_numbers(ids: Any, records: int, where: str) -> np.ndarray:
+    """The people of some records, numbered; an InputError where a record is nobody's."""
+    names = np.asarray(ids)
+    if names.shape != (records,):
+        raise InputError(f"{where}: people must name the person of each of {records} records, got shape {names.shape}")
+    if gaps := int(sum(name is None or name != name or name == "" for name in names.tolist())):
+        raise InputError(f"{where}: people must name a person for every record, and {gaps} are missing")
+    return np.unique(names.astype(str) if names.dtype == object else names, return_inverse=True)[1].reshape(-1)
 
 
 def _checked(parties: Parties) -> Parties:
@@ -235,15 +288,22 @@ def _by_site(data: Dataset, names: Sequence[str] | None) -> tuple[list[Dataset],
 
 
 def _framed(
-    frame: Any, site: str | None, label: str | None, names: Sequence[str] | None
-) -> tuple[list[Any], list[str], tuple[str, ...], tuple[str, ...]]:
-    """Sites from one table: the records of each, the names, the feature columns, and what was read to know them."""
+    frame: Any, site: str | None, label: str | None, names: Sequence[str] | None, people: Any
+) -> tuple[list[Any], list[str], tuple[str, ...], tuple[str, ...], list[Any] | None]:
+    """Sites from one table: the records of each, the names, the feature columns, what was read to know them, and whose
+    the records are.
+    """
+    if not (people is None or people is False or isinstance(people, str)):
+        raise InputError(f"people: of a frame it is the column that says whose a record is, got {shown(people)}")
+    person = people or None
     if site is None:
         raise InputError("a frame needs site='…', the column that says which party holds a record")
     if site == label:
         raise InputError(f"site and label are both {site!r}: who holds a record is no target")
     _need_once(list(map(str, frame.columns)), "the frame")
-    for column in (site, *([] if label is None else [label])):
+    if person is not None and person in (site, label):
+        raise InputError(f"people = {person!r} is the column of the {'site' if person == site else 'label'}")
+    for column in (site, *(column for column in (label, person) if column is not None)):
         if column not in frame.columns:
             raise InputError(f"the frame has no column {column!r}: it has {', '.join(map(str, frame.columns))}")
     holders = frame[site]
@@ -255,13 +315,14 @@ def _framed(
         raise InputError(f"column {site!r} has {stray[0]!r}, which is not one of the names {known}")
     if empty := [name for name in known if name not in found]:
         raise InputError(f"no record has {empty[0]!r} in column {site!r}: a party needs records")
-    chosen = [c for c in frame.columns if c not in (site, label)]
+    chosen = [c for c in frame.columns if c not in (site, label, person)]
     for column in chosen:
         if frame[column].to_numpy().dtype.kind not in "biuf":
             raise InputError(f"column {str(column)!r} does not hold numbers: encode it by a public list first")
     parts = [frame[holders.astype(str) == name] for name in known]
     sites = [part[chosen] if label is None else (part[chosen], part[label].to_numpy()) for part in parts]
-    return sites, known, tuple(map(str, chosen)), site_origin(site, names)
+    whose = None if person is None else [part[person].to_numpy() for part in parts]
+    return sites, known, tuple(map(str, chosen)), site_origin(site, names), whose
 
 
 # ---- kinds of graph --------------------------------------------------------------------------------------------------

@@ -60,7 +60,8 @@ def train(
 ) -> Trained:
     """Train one model on the records of several parties, every message of every party noised to its budget.
 
-    The guarantee is for one record of one party replaced by another, sizes public, against a reader of all messages.
+    The guarantee is for one record of one party replaced by another (for one person with all of its records, where the
+    parties have `people`), sizes public, against a reader of all messages.
     All parties run in this process, with seeded floating-point noise: a simulation, for study and for choosing
     settings on public data. Between real parties use `coterie agent`.
 
@@ -120,15 +121,18 @@ def _experiment(
         each = [coding.records(site, f"own_test {i}") for i, site in enumerate(own_test)]
         shown = Test(*(np.concatenate(part) for part in zip(*each, strict=True)))
         owned = np.split(np.arange(len(shown.targets)), np.cumsum([len(y) for _, y in each])[:-1])
-    if [len(x) for x, _ in records] != list(parties.sizes):
+    lengths, people = [len(x) for x, _ in records], None
+    if parties.people is not None:  # a person at two parties is two people: each party has its own part of it
+        people = np.concatenate([k * sum(lengths) + ids for k, ids in enumerate(parties.people)])
+    if lengths != list(parties.sizes if parties.people is None else map(len, parties.people)):
         raise InputError("a site has changed its number of records since the parties were made")
-    parts = np.split(np.arange(sum(parties.sizes)), np.cumsum(parties.sizes)[:-1])
+    parts = np.split(np.arange(sum(lengths)), np.cumsum(lengths)[:-1])
     features = np.concatenate([x for x, _ in records])
     columns = list(parties.columns or ())
     columns += ["constant"] * (features.shape[1] - len(columns))
     return assemble(
         asked.plan, asked.problem, features, np.concatenate([y for _, y in records]), parts, names=parties.names,
-        test=shown, own_test=owned, origins=replace(ALL_PUBLIC, scale=parties.leaks), columns=columns,
+        test=shown, own_test=owned, origins=replace(ALL_PUBLIC, scale=parties.leaks), columns=columns, people=people,
     )  # fmt: skip
 
 

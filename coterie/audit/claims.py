@@ -93,13 +93,19 @@ def attack(
     return Found("", setting, verdict, sequential(setting, trials), checks, planned)
 
 
-def attack_whole(algorithm: Algorithm, budget: Budget, trials: int, report: Report) -> Found:
-    """An algorithm on every loss that it accepts, in every way that it runs; transcripts of the first."""
-    found, todo = [], cases(algorithm)
+def attack_whole(
+    algorithm: Algorithm, budget: Budget, trials: int, report: Report, *, person: bool = False
+) -> Found:  # fmt: skip
+    """An algorithm on every loss that it accepts, in every way that it runs; transcripts of the first.
+
+    `person`: the worlds differ in a person with many records.
+    """
+    found, todo = [], cases(algorithm, person=person)
     for k, case in enumerate(todo):
         report(0.5 * k / len(todo))
         found += [(f"{case.loss}, {case.way}", f) for f in case.examine(budget.epsilon)]
-    setting = make_setting(algorithm, epsilon=budget.epsilon, delta=budget.delta)
+    problem = todo[0].problem if person else None
+    setting = make_setting(algorithm, epsilon=budget.epsilon, delta=budget.delta, problem=problem)
     return attack(setting, found, trials, lambda share: report(0.5 + share / 2))
 
 

@@ -44,6 +44,7 @@ from coterie.drivers.agent import begin, facing, greet, hear, speak
 from coterie.errors import InputError
 from coterie.privacy.events import Gaussian, Laplace, SparseVector
 from coterie.problems import HeldShard, Solver
+from coterie.problems.shards import HELD
 
 __all__ = ["CLOSE", "TwoWorlds", "couple", "noises"]
 
@@ -112,7 +113,7 @@ def couple(
 
 
 def _implicit(shard: HeldShard) -> _Implicit:
-    return _Implicit(*(getattr(shard, n) for n in ("problem", "features", "targets", "count", "unit", "ridge", "how")))
+    return _Implicit(*(getattr(shard, n) for n in HELD))
 
 
 @eqx.filter_jit

@@ -23,3 +23,4 @@ class Fault:
     problem: str = ""  # of a module of problems: the one to learn, as it is made there
     put: tuple[str, ...] = ()  # names below `coterie` that are taken from the changed module meanwhile
     slow: bool = False  # its algorithm takes long to compile
+    person: bool = False  # whether it is looked for between worlds that differ in a person

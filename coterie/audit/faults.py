@@ -25,6 +25,7 @@ from coterie.audit.losses import LOSSES, accepted
 from coterie.audit.matrix import LOAD
 from coterie.audit.setting import make_setting
 from coterie.errors import InputError
+from coterie.problems import of_people
 
 __all__ = ["FAULTS", "Fault", "hunt", "plant"]
 
@@ -87,8 +88,9 @@ def _find(fault: Fault, planted: bool) -> list[Finding]:
     out = []
     for name, problem in problems.items():
         try:
+            unit = of_people(problem) if fault.person else problem
             setting = make_setting(
-                algorithm, _config(algorithm, fault), epsilon=8.0, problem=problem, **{"load": LOAD} | fault.options
+                algorithm, _config(algorithm, fault), epsilon=8.0, problem=unit, **{"load": LOAD} | fault.options
             )
             out += checks.examine(checks.gather(setting))
         except (InputError, FloatingPointError) as error:

@@ -25,7 +25,7 @@ from coterie.errors import InputError
 from coterie.losses.base import all_losses
 from coterie.losses.logistic import Logistic
 from coterie.losses.mean import Mean
-from coterie.problems import Ball, Custom, Linear, Problem
+from coterie.problems import Ball, Custom, Linear, Problem, of_people
 from coterie.problems.glm import Pointwise
 from coterie.problems.labels import SIGNS, Labels
 
@@ -102,12 +102,12 @@ LOSSES: dict[str, Problem] = {
 """By name. Those of two classes and of one score in two features have crafted pairs."""
 
 
-def accepted(algorithm: Algorithm, cfg: Config | None = None) -> list[str]:
-    """The losses that the algorithm's contract accepts, by name."""
+def accepted(algorithm: Algorithm, cfg: Config | None = None, *, person: bool = False) -> list[str]:
+    """The losses that the algorithm's contract accepts, by name; where `person`, with a person as the unit."""
     out = []
     for name, problem in LOSSES.items():
         try:
-            algorithm.check(cfg or algorithm.example, problem)
+            algorithm.check(cfg or algorithm.example, of_people(problem) if person else problem)
         except InputError:
             continue
         out.append(name)
@@ -135,9 +135,13 @@ class Pair:
         if self.seed is not None:
             features *= rng.uniform(-1, 1, (count, 1))
             features += 0.1 * rng.standard_normal(features.shape)
-        at = count - 1 if last else (self.seed or 0) % count
+        at = self.place(count, last)
         features[at], targets[at] = (self.first, self.second)[world]
         return features, targets
+
+    def place(self, count: int, last: bool = False) -> int:
+        """Where the record in question stands."""
+        return count - 1 if last else (self.seed or 0) % count
 
     def neighbours(self, degree: int = DEGREE) -> Neighbours:
         """Who answers (inside x64)."""

@@ -26,6 +26,7 @@ from coterie.audit.neighbours import DEGREE
 from coterie.audit.setting import WHOLE, Setting, make_setting
 from coterie.errors import InputError
 from coterie.graphs import make_graph
+from coterie.problems import Problem, of_people
 
 __all__ = ["Case", "cases", "covering", "variations"]
 
@@ -46,13 +47,20 @@ class Case:
     choice: tuple[str, Any] | None = None  # a setting, and another value than the example's
     agent: int = 0  # of a graph of three: 0 has two neighbours
     graph: str | None = None  # its kind, if the choice needs another than the algorithm's first
+    person: bool = False  # whether the worlds differ in a person with many records, not in a record
 
     @property
     def name(self) -> str:
         """For people."""
         what = () if self.choice is None else (f"{self.choice[0]} = {self.choice[1]}",)
         where = () if self.graph is None else (f"agent {self.agent} of a {self.graph}",)
-        return ", ".join((self.algorithm.slug, self.loss, self.way, *what, *where))
+        whom = ("a person",) if self.person else ()
+        return ", ".join((self.algorithm.slug, self.loss, self.way, *what, *where, *whom))
+
+    @property
+    def problem(self) -> Problem:
+        """The loss, for records or for people."""
+        return of_people(LOSSES[self.loss]) if self.person else LOSSES[self.loss]
 
     def setting(self, epsilon: float, delta: float = 1e-5) -> Setting:
         """Priced for a budget, with as few records as it takes."""
@@ -66,7 +74,7 @@ class Case:
                 uneven = not self.algorithm.needs(cfg or self.algorithm.example).even
                 return make_setting(
                     self.algorithm, cfg, epsilon=epsilon, delta=delta, rounds=ROUNDS, records=least,
-                    problem=LOSSES[self.loss], shape=SHAPE if uneven else None, load=LOAD,
+                    problem=self.problem, shape=SHAPE if uneven else None, load=LOAD,
                     graph=graph, agent=self.agent,
                 )  # fmt: skip
             except InputError as error:
@@ -79,12 +87,19 @@ class Case:
         return examine(gather(self.setting(epsilon), seed=seed, grid=self.way == "wire"))
 
 
-def cases(algorithm: Algorithm) -> list[Case]:
-    """All ways on the first loss that its contract accepts, and every record in every round on all others."""
-    losses = accepted(algorithm)
+def cases(algorithm: Algorithm, *, person: bool = False) -> list[Case]:
+    """All ways on the first loss that its contract accepts, and every record in every round on all others.
+
+    `person`: with worlds that differ in a person. What its other settings do is the same for records and for people.
+    """
+    losses = accepted(algorithm, person=person)
+    if not losses:
+        raise InputError(f"{algorithm.slug} has no proof for people: its unit is a record")
     ways = ["whole", *_schemes(algorithm), *(["wire"] if algorithm.wire is not None else [])]
-    first = [Case(algorithm, losses[0], way) for way in ways]
-    others = [Case(algorithm, loss, "whole") for loss in losses[1:]]
+    first = [Case(algorithm, losses[0], way, person=person) for way in ways]
+    others = [Case(algorithm, loss, "whole", person=person) for loss in losses[1:]]
+    if person:
+        return first + others
     return first + others + [case for choice in variations(algorithm) for case in _cases_of(algorithm, choice)]
 
 

@@ -1,10 +1,11 @@
 """What is attacked: one agent of a small network with its price, and two worlds that nobody may tell apart.
 
 The worlds differ in one record of a shard whose other records are zero vectors, which add neither gradient nor
-curvature. Two canaries are tried (docs/audit.md): the *antipodal* pair ±cos θ·u + sin θ·v,
-whose margins are both very negative at points −M·v, where the gradients differ by 2 cos θ and the loss has no
-curvature left; and the *flip* of one label. Neighbours answer with −M·v, with zero, or echo. (u, v) are the axes, or,
-against noise with independent Laplace coordinates, the diagonals, which move every coordinate.
+curvature; where people are the unit, in a person who has `CROWD` such records in one world and one in the other. Two
+canaries are tried (docs/audit.md): the *antipodal* pair ±cos θ·u + sin θ·v, whose margins are both very negative at
+points −M·v, where the gradients differ by 2 cos θ and the loss has no curvature left; and the *flip* of one label.
+Neighbours answer with −M·v, with zero, or echo. (u, v) are the axes, or, against noise with independent Laplace
+coordinates, the diagonals, which move every coordinate.
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ from coterie.graphs import Graph, Mixing, make_graph, mixing
 from coterie.losses.logistic import Logistic
 from coterie.privacy.accountants import account, total_mu
 from coterie.privacy.events import Event, Free, NonPrivate
-from coterie.problems import HeldShard, Problem, SolverSettings
+from coterie.problems import HeldShard, Linear, People, Problem, SolverSettings
 from coterie.problems.labels import SIGNS
+from coterie.problems.people import lay_out
 
-__all__ = ["ATTACKS", "DIAGONAL", "Setting", "attacks_on", "make_setting", "place_of", "shard_of", "worlds"]
+__all__ = ["ATTACKS", "CROWD", "DIAGONAL", "Setting", "attacks_on", "make_setting", "place_of", "shard_of", "worlds"]
 
 ANGLE, FAR, RIDGE = 0.05, 400.0, 0.05
+CROWD = 40  # records of the person in whom worlds differ, where people are the unit
 DRAWN = 10  # pairs drawn at random beside the crafted ones
 TOLERANCE = 1e-11  # of the solver; what is declared must not be smaller
 WHOLE: dict[
@@ -119,17 +122,31 @@ class _Sloppy(HeldShard):
         return x + jnp.linalg.solve(self.hessian(x) + curvature * jnp.eye(x.shape[0]), self.push), solver
 
 
-def shard_of(setting: Setting, features: Any, targets: Any = None, count: Any = None, side: Any = None) -> HeldShard:
-    """The agent's records, by default all positive; with `slip` its solver errs to the given side."""
+def shard_of(
+    setting: Setting, features: Any, targets: Any = None, count: Any = None, side: Any = None, *, at: int = 0,
+    many: int = CROWD,
+) -> HeldShard:  # fmt: skip
+    """The agent's records, by default all positive; with `slip` its solver errs to the given side.
+
+    Where people are the unit every record is a person's only one, but for that of person `at`, who has `many` like it.
+    """
     n = setting.records
+    features, targets = jnp.asarray(features), jnp.ones(n) if targets is None else jnp.asarray(targets)
+    people = None
+    if setting.problem.per_person:
+        owner = np.repeat(np.arange(n), np.where(np.arange(n) == at, many, 1))
+        (take,), laid = lay_out([owner], n - 1 + CROWD, n, CROWD)
+        features, targets = features[owner[take]], targets[owner[take]]
+        people = People(**{name: jax.device_put(x[0]) for name, x in laid.items()}, most=CROWD)
     parts: dict[str, Any] = {
         "problem": setting.problem,
-        "features": jnp.asarray(features),
-        "targets": jnp.ones(n) if targets is None else jnp.asarray(targets),
+        "features": features,
+        "targets": targets,
         "count": jnp.asarray(n if count is None else count),
         "unit": setting.place.unit,
         "ridge": setting.place.ridge,
         "how": SolverSettings(max_steps=100),
+        "people": people,
     }
     if setting.slip and side is not None:
         return _Sloppy(**parts, push=jnp.asarray(setting.slip * side))
@@ -150,7 +167,10 @@ def worlds(setting: Setting, pair: Pair) -> tuple[HeldShard, HeldShard]:
         targets = targets.astype(np.int32) if targets.dtype.kind == "i" else targets
         count = setting.records - (which if not setting.replaces else 0)
         push = (1 - 2 * which) * side if side.size == setting.problem.dim else None
-        out.append(shard_of(setting, jax.device_put(rows), jax.device_put(targets), count, push))
+        whose = pair.place(setting.records, last=not setting.replaces)
+        many = 1 if which and setting.replaces else CROWD
+        made = jax.device_put(rows), jax.device_put(targets)
+        out.append(shard_of(setting, *made, count, push, at=whose, many=many))
     return out[0], out[1]
 
 
@@ -162,7 +182,8 @@ def place_of(setting: Setting, pair: Pair) -> Place:
 
 def attacks_on(setting: Setting, drawn: int = DRAWN, seed: int = 0) -> tuple[Pair, ...]:
     """The pairs worth trying: those crafted for linear losses in two dimensions, and some drawn at random for all."""
-    linear = setting.problem.scored and setting.problem.labels is SIGNS and setting.place.dim == 2
+    scored = setting.problem.scored or isinstance(setting.problem, Linear)
+    linear = scored and setting.problem.labels is SIGNS and setting.place.dim == 2
     crafted = (ATTACKS + DIAGONAL if "laplace" in setting.laws else ATTACKS) if linear else ()
     return (*crafted, *pairs(setting.problem, drawn, seed))
 

@@ -32,6 +32,7 @@ from scipy.stats import laplace, norm
 
 from coterie.algorithms.base import Law
 from coterie.problems import HeldShard, Solver
+from coterie.problems.shards import HELD
 
 __all__ = ["Remembered", "bit_weights", "edge_of", "remember"]
 
@@ -66,7 +67,7 @@ class Remembered(HeldShard):
 
 def remember(shard: HeldShard, ask: Callable[[HeldShard], Any]) -> Callable[[], Remembered]:
     """Run `ask` on the shard once; shards that answer alike without solving."""
-    parts = {n: getattr(shard, n) for n in ("problem", "features", "targets", "count", "unit", "ridge", "how")}
+    parts = {n: getattr(shard, n) for n in HELD}
     answers: list = []
     ask(_Recorder(**parts, answers=answers))
     return lambda: Remembered(**parts, answers=answers, asked=[])

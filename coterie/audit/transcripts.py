@@ -35,6 +35,7 @@ from coterie.audit.neighbours import Neighbours
 from coterie.audit.silence import bit_weights, edge_of, remember
 from coterie.drivers.agent import begin, facing, greet, hear, speak
 from coterie.problems import HeldShard, Solver
+from coterie.problems.shards import HELD
 
 __all__ = ["Explanation", "Transcripts", "explain", "explainable", "features", "play"]
 
@@ -81,7 +82,7 @@ class _Probe(HeldShard):
 
 
 def _probe(shard: HeldShard, answer: Array, reply: str = "answer") -> _Probe:
-    parts = {n: getattr(shard, n) for n in ("problem", "features", "targets", "count", "unit", "ridge", "how")}
+    parts = {n: getattr(shard, n) for n in HELD}
     return _Probe(**parts, answer=answer, reply=reply)
 
 

@@ -36,7 +36,7 @@ WORDS = {"REFUTED": "[bold red]REFUTED[/]", "could not check": "[red]could not c
 
 def run(
     targets: list[str], epsilons: list[float], delta: float, trials: int | None, as_json: bool,
-    out: Path | None, console: Console, wire: bool = False, shared: bool = False,
+    out: Path | None, console: Console, wire: bool = False, shared: bool = False, person: bool = False,
 ) -> int:  # fmt: skip
     """Audit what is named (all private algorithms if nothing is); the exit code, 1 unless all of it holds.
 
@@ -48,6 +48,8 @@ def run(
     if shared and not wire:
         raise InputError("--shared goes with --wire: it attacks what deployed parties open")
 
+    if person and wire:
+        raise InputError("--person is for transcripts of algorithms: it does not go with --wire")
     if folders := [Path(t) for t in targets if Path(t).is_dir()]:
         if len(folders) < len(targets) or wire:
             raise InputError("folders of deployed runs are audited by themselves: give nothing else with them")
@@ -60,7 +62,7 @@ def run(
         check_out(out)
     if wire:
         return _wire(targets, epsilons, delta, trials or 1000, as_json, out, console, shared)
-    return report(_claims(targets, epsilons, delta, trials), as_json, out, console)
+    return report(_claims(targets, epsilons, delta, trials, person), as_json, out, console)
 
 
 def report(jobs: list[tuple], as_json: bool, out: Path | None, console: Console) -> int:
@@ -111,7 +113,9 @@ def table(found: list[Found]) -> Table:
     return shown
 
 
-def _claims(targets: list[str], epsilons: list[float], delta: float, trials: int | None) -> list[tuple]:
+def _claims(
+    targets: list[str], epsilons: list[float], delta: float, trials: int | None, person: bool
+) -> list[tuple]:  # fmt: skip
     """Our own claims: each algorithm at each ε on every loss that it accepts, and each plan at its own."""
     from coterie.algorithms.base import all_algorithms, find
     from coterie.audit import checks
@@ -122,7 +126,7 @@ def _claims(targets: list[str], epsilons: list[float], delta: float, trials: int
     count = trials or TRIALS
 
     def whole(algorithm: Algorithm, epsilon: float, report: Any) -> Found:
-        return attack_whole(algorithm, Budget(epsilon, delta), count, report)
+        return attack_whole(algorithm, Budget(epsilon, delta), count, report, person=person)
 
     def planned(plan: Plan, looked: list[Looked], report: Any) -> Found:
         found = sums(plan)
@@ -132,8 +136,10 @@ def _claims(targets: list[str], epsilons: list[float], delta: float, trials: int
         return attack(looked[0].setting, found, count, lambda share: report(0.5 + share / 2), planned=True)
 
     jobs = []
-    for target in targets or [s for s, a in all_algorithms().items() if a.private]:
+    for target in targets or [s for s, a in all_algorithms().items() if a.private and (not person or _for_people(a))]:
         if Path(target).suffix == ".toml":
+            if person:
+                raise InputError(f"--person is for algorithms: {target} states its unit itself (data.unit)")
             jobs.append((target, partial(planned, *of_plan(Path(target))), count))
             continue
         algorithm = find(target)
@@ -142,6 +148,13 @@ def _claims(targets: list[str], epsilons: list[float], delta: float, trials: int
         for epsilon in epsilons:
             jobs.append((f"{target} at ε = {epsilon:g}", partial(whole, algorithm, epsilon), count))
     return jobs
+
+
+def _for_people(algorithm: Algorithm) -> bool:
+    """Whether its proof holds for people, on some loss."""
+    from coterie.audit.losses import accepted
+
+    return bool(accepted(algorithm, person=True))
 
 
 def _recorded(folders: list[Path], as_json: bool, out: Path | None, console: Console) -> int:
@@ -284,6 +297,9 @@ def command(
     shared: Annotated[
         bool, typer.Option("--shared", help="with --wire: attack the sums of five parties that share their noise")
     ] = False,
+    person: Annotated[
+        bool, typer.Option("--person", help="worlds that differ in a person with 40 records, and not in one record")
+    ] = False,
 ) -> None:
     """Attack our own implementation, on every loss that an algorithm accepts: what it must spend at least.
 
@@ -293,5 +309,5 @@ def command(
     """
     look_at([Path(t) for t in targets or [] if t.endswith(".toml")], None)
     budgets = numbers("--epsilons", epsilons)
-    if run(targets or [], budgets, delta, trials, as_json, out, console, wire, shared):
+    if run(targets or [], budgets, delta, trials, as_json, out, console, wire, shared, person):
         raise typer.Exit(1)

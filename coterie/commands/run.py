@@ -106,9 +106,10 @@ def execute(
     priced = price(plan, network)
     for warning in priced.warnings:
         console.print(f"[yellow]warning:[/] {escape(warning)}")
-    records, edges = int(network.sizes.sum()), len(network.transport.edges)
+    edges = len(network.transport.edges)
+    held = f"{int(network.sizes.sum())} {'people' if plan.by_person else 'records'}"
     console.print(
-        f"[bold]{escape(plan.name)}[/]: {network.graph.size} agents, {records} records, {network.transport.kind} with "
+        f"[bold]{escape(plan.name)}[/]: {network.graph.size} agents, {held}, {network.transport.kind} with "
         f"{edges} edges, {network.problem.dim} parameters, {priced.algorithm.slug}, {priced.rounds} rounds",
         highlight=False,
     )
@@ -205,6 +206,8 @@ def table(result: dict[str, Any]) -> Table:
 
 def notes(result: dict[str, Any]) -> list[str]:
     """Lines under the table: guarantee, disagreement, traffic, time."""
+    from coterie.report.units import home_words, unit_words
+
     lines = []
     privacy = result["privacy"]
     if privacy is None:
@@ -221,9 +224,12 @@ def notes(result: dict[str, Any]) -> list[str]:
         asked = result["plan"].get("privacy", {}).get("claim") == "paper" and privacy["paper_claim"] is not None
         claim = f"; the paper would print ε = {privacy['paper_claim']:.3g}" if asked else ""
         lines.append(
-            f"privacy: (ε, δ) = ({privacy['epsilon']:.4g}, {privacy['delta']:g}) per record, {privacy['adjacency']}, "
-            f"by {privacy['accountant']}{claim}; the adversary {privacy['adversary']}"
+            f"privacy: (ε, δ) = ({privacy['epsilon']:.4g}, {privacy['delta']:g}) per {privacy['protects']['unit']}, "
+            f"{privacy['adjacency']}, by {privacy['accountant']}{claim}; the adversary {privacy['adversary']}"
         )
+        lines.append(unit_words(privacy["protects"], privacy["delta"]))
+        if (home := result.get("at_home")) is not None:
+            lines.append(home_words(home))
         for other in privacy["other_claims"]:
             epsilon = "∞" if other["epsilon"] is None else f"{other['epsilon']:.4g}"
             lines.append(

@@ -29,6 +29,7 @@ class RecordSource:
     options: type[Settings]
     load: Callable[..., Dataset] | None
     origins: Callable[..., Origins] | None
+    people: Callable[..., bool] | None
     stream: Callable[[Path], Store] | None
     made: bool
     needs_path: bool
@@ -73,7 +74,8 @@ def _source(name: str, module: ModuleType) -> RecordSource:
             for option in set(options.model_fields) - {p.name for p in taken}:
                 raise InputError(f"data set {name!r}: origins in {module.__name__} does not take {option!r}")
     flags = {flag: bool(getattr(module, flag.upper(), False)) for flag in ("made", "needs_path", "sited", "handed")}
-    return RecordSource(name, options, load, origins, getattr(module, "stream", None), **flags)
+    people, stream = getattr(module, "people", None), getattr(module, "stream", None)
+    return RecordSource(name, options, load, origins, people, stream, **flags)
 
 
 def _options(name: str, load: Callable[..., Dataset] | None) -> type[Settings]:

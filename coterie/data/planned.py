@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,18 @@ from coterie.errors import InputError
 if TYPE_CHECKING:
     from coterie.plan import Plan
 
-__all__ = ["agents_of", "check_source", "leaks_of", "load_planned", "options_of", "parts_of", "public_sizes"]
+__all__ = [
+    "agents_of",
+    "check_source",
+    "knows_people",
+    "leaks_of",
+    "load_planned",
+    "options_of",
+    "parts_of",
+    "people_of",
+    "public_sizes",
+    "sizes_of",
+]
 
 log = logging.getLogger("coterie.data")
 
@@ -30,14 +42,14 @@ def check_source(plan: Plan) -> None:
         raise InputError(f"data.path is needed for data.source = {data.source!r}")
     if source.stream is not None:
         fields = type(data).model_fields
-        for key in ("test_fraction", "options", "label", "site"):
+        for key in ("test_fraction", "options", "label", "site", "person", "records_per_person"):
             if getattr(data, key) != fields[key].get_default(call_default_factory=True):
                 raise InputError(
                     f"data.{key} does not apply to data.source = {data.source!r}: it holds encoded records, with test "
                     "records of its own"
                 )
     elif plan.deploy is None:
-        for key in ("label", "site"):
+        for key in ("label", "site", "person"):
             if getattr(data, key) is not None and not source.takes(key):
                 raise InputError(f"data.{key} does not apply to data.source = {data.source!r}")
         source.checked(options_of(plan), "data", "options")
@@ -50,7 +62,7 @@ def options_of(plan: Plan, source: str | None = None) -> dict[str, Any]:
     """
     data, loss, found = plan.data, plan.problem.loss, find_source(source or plan.data.source)
     options: dict[str, Any] = dict(data.options)
-    for key in ("label", "site"):
+    for key in ("label", "site", "person"):
         if getattr(data, key) is not None:
             options[key] = getattr(data, key)
     if found.made and found.takes("sites") and plan.partition.agents:
@@ -58,6 +70,29 @@ def options_of(plan: Plan, source: str | None = None) -> dict[str, Any]:
     if found.takes("task") and loss is not None and options.get("classes") is None:
         options.setdefault("task", "classification" if plan.problem.of_classes else "regression")
     return options
+
+
+def knows_people(plan: Plan) -> bool:
+    """Whether the plan's records say whose they are, known before one is read.
+
+    Records that are handed over in Python, or that a deployed party keeps in a file without a label column, say it if
+    the plan does.
+    """
+    source = find_source(plan.data.source)
+    if source.handed or (plan.deploy is not None and plan.data.label is None):
+        return plan.data.unit is not None
+    if plan.deploy is not None or source.people is None:
+        return options_of(plan).get("person") is not None
+    return bool(source.people(**source.checked(options_of(plan))))
+
+
+def people_of(plan: Plan, training: Dataset) -> np.ndarray | None:
+    """Whose each record is, where the person is the unit of privacy."""
+    if not plan.by_person:
+        return None
+    if training.people is None:
+        raise InputError(f"data.unit = 'person', but the records of {training.name!r} do not say whose they are")
+    return training.people
 
 
 def leaks_of(plan: Plan) -> tuple[str, ...]:
@@ -104,14 +139,24 @@ def parts_of(plan: Plan, training: Dataset) -> list[np.ndarray]:
             f"partition.kind = {p.kind!r} but data set {training.name!r} has no sites: use 'iid' and agents = N"
         )
     sizes = p.sizes if by_size(p.kind) else None
+    if training.people is not None and not plan.by_person and (sizes or public_sizes(plan) is not None):
+        raise InputError(
+            f"sizes cannot be kept for {training.name!r}: a person's records stay together, so sizes are numbers of "
+            "people: use data.unit = 'person'"
+        )
     parts = deal(training, agents, p.kind, p.chosen("kind"), seed=plan.data.seed, sizes=sizes)
-    if p.sizes is not None and [len(x) for x in parts] != list(p.sizes):
-        raise InputError(f"partition.sizes says {p.sizes}, but the data gives {[len(x) for x in parts]}")
+    if p.sizes is not None and (found := sizes_of(parts, people_of(plan, training))) != list(p.sizes):
+        raise InputError(f"partition.sizes says {p.sizes}, but the data gives {found}")
     return parts
 
 
+def sizes_of(parts: Sequence[np.ndarray], people: np.ndarray | None) -> list[int]:
+    """Records of each agent, or people where these are given."""
+    return [len(rows if people is None else np.unique(people[rows])) for rows in parts]
+
+
 def public_sizes(plan: Plan) -> np.ndarray | None:
-    """Records of each agent, if the plan states them (so that accounting needs no data)."""
+    """Records (or people) of each agent, if the plan states them, so that accounting needs no data."""
     p = plan.partition
     if p.sizes is not None:
         return np.array(p.sizes)

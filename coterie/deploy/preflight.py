@@ -151,7 +151,12 @@ class _Checks:
                     if terms is not None:
                         terms.outline(node).shard(records)
                 self.found += [ReachFinding("warning", "data", f"{data}: {text}") for text in told]
-                self.say("ok", "data", f"{len(records.features)} records of {records.features.shape[1]} numbers")
+                whose = (
+                    f" of {len(np.unique(records.people))} people"
+                    if plan.by_person and records.people is not None
+                    else ""
+                )
+                self.say("ok", "data", f"{len(records.features)} records{whose} of {records.features.shape[1]} numbers")
         with self.about("disk"):
             need = None if terms is None else _need(agreed, node, terms)
             self.disk(state, need)
@@ -246,7 +251,9 @@ def _need(agreed: Agreement, node: int, terms: Terms) -> int:
     turns = Turns.of(terms, node)
     count, width, classes = turns.outline.count, turns.outline.width, turns.outline.classes
     names = None if classes is None else tuple(map(str, range(classes)))
-    nothing = Records(np.zeros((count, width)), np.zeros(count, float if names is None else int), names, ())
+    people = None if turns.outline.per_person is None else np.arange(count)
+    targets = np.zeros(count, float if names is None else int)
+    nothing = Records(np.zeros((count, width)), targets, names, (), people=people)
     party = join(turns, nothing)
     state = sum(part.nbytes for part in party.pack(party.begin()))
     if isinstance(party, SharedParty):  # of every round: SET, certificate and opening; of a batch: everybody's deal

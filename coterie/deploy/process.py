@@ -45,6 +45,7 @@ from coterie.deploy.window import Window, WindowPlace
 from coterie.deploy.work import Turns
 from coterie.errors import InputError
 from coterie.privacy.ledger import Budget, BudgetExceeded
+from coterie.problems.people import numbered_people
 
 __all__ = ["EXIT", "open_party", "run_party"]
 
@@ -110,7 +111,10 @@ def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | N
 
 def fingerprint(keys: PartyKeys, records: Records) -> bytes:
     """Which records these are, as only their owner can tell: the ledger refuses others after its first release."""
-    arrays = [np.ascontiguousarray(a) for a in (records.features, np.asarray(records.targets))]
+    given = [records.features, np.asarray(records.targets)]
+    if records.people is not None:  # numbered, so that another way to write the same names is the same
+        given.append(numbered_people(records.people))
+    arrays = [np.ascontiguousarray(a) for a in given]
     parts = [part for a in arrays for part in (f"{a.dtype.str}{a.shape}".encode(), a.tobytes())]
     return keys.keyed_hash(b"records", [*parts, *(name.encode() for name in records.classes or ())])
 

@@ -102,8 +102,10 @@ def shards_of(experiment: Experiment) -> list[Records]:
     plan, dataset = experiment.plan, experiment.dataset
     train, _ = split(dataset, plan.data.test_fraction, seed=plan.data.seed)
     labels = dataset.targets[train]
+    whose = (lambda rows: None) if experiment.people is None else experiment.people.__getitem__
     return [
-        Records(experiment.features[rows], labels[rows], dataset.classes, dataset.leaks) for rows in experiment.parts
+        Records(experiment.features[rows], labels[rows], dataset.classes, dataset.leaks, people=whose(rows))
+        for rows in experiment.parts
     ]
 
 

@@ -19,10 +19,10 @@ def headlines(agreement: Agreement) -> list[str]:
     plan = agreement.plan
     lines = [f"plan {_text(plan.name)}, hash {agreement.plan_hash.hex()}"]
     assert plan.privacy is not None
-    budgets = _budgets(agreement)
+    budgets, unit = _budgets(agreement), "person with all its records at a party" if plan.by_person else "record"
     largest, smallest = max(budgets), min(budgets)
     each = f"{largest:g} for every party" if largest == smallest else f"{smallest:g} to {largest:g}, party by party"
-    lines.append(f"privacy: ε = {each}, δ = {plan.privacy.delta:g}, for one record, for all rounds together")
+    lines.append(f"privacy: ε = {each}, δ = {plan.privacy.delta:g}, for one {unit}, for all rounds together")
     if follows := agreement.deploy.follows:
         lines.append(
             f"amends agreement {follows[-1]}: its budget is in addition to what a party has spent under that one"
@@ -37,13 +37,13 @@ def headlines(agreement: Agreement) -> list[str]:
     priced = terms.priced
     first, *others = priced.claims  # of a private algorithm, and no other is deployed
     worst = first.account
-    records = terms.network.sizes
+    records, held = terms.network.sizes, "people" if plan.by_person else "records"
     lines += [
         f"cost: ε = {worst.epsilon:.4g} will be spent by the party that spends most ({worst.accountant} accountant), "
         f"against one who {first.adversary}",
         *(f"another adversary, who {c.adversary}: ε = {c.account.epsilon:.4g} ({c.name})" for c in others),
         f"{priced.rounds} rounds of {plan.algorithm.name}, a {plan.problem.loss} model of {terms.network.problem.dim} "
-        f"parameters, {int(records.sum())} records at {len(records)} parties on a {plan.graph.kind} graph",
+        f"parameters, {int(records.sum())} {held} at {len(records)} parties on a {plan.graph.kind} graph",
     ]
     return lines
 
@@ -61,7 +61,8 @@ def columns(agreement: Agreement) -> tuple[list[str], list[list[str]]]:
         name = party.name if title is None else f"{party.name} ({title})"
         rows.append([name, f"{budget:g}", size, party.address or "nowhere", ", ".join(calls) or "-",
                      ", ".join(called) or "-"])  # fmt: skip
-    return ["party", "ε", "records", "listens at", "calls", "is called by"], rows
+    held = "people" if agreement.plan.by_person else "records"
+    return ["party", "ε", held, "listens at", "calls", "is called by"], rows
 
 
 def settings(agreement: Agreement) -> list[str]:

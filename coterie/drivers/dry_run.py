@@ -11,6 +11,7 @@ from coterie.algorithms.base import Algorithm, Config, Place
 from coterie.data.store import Store
 from coterie.errors import InputError
 from coterie.problems import HeldShard, Problem, Shard, Solver, StoredShard
+from coterie.problems.shards import HELD
 from coterie.problems.stored import Streamed
 
 __all__ = ["emitted", "empty_shard", "need_sums", "undeclared"]
@@ -60,7 +61,7 @@ def undeclared(algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard
     Bare gradients rest on a bound, steps and solutions on convexity and a curvature bound. An algorithm that makes no
     promise has to say only whether it goes over its records many times.
     """
-    fields = (shard.problem, shard.features, shard.targets, shard.count, shard.unit, shard.ridge, shard.how)
+    fields = tuple(getattr(shard, name) for name in HELD)
     watched = _Watched(*fields, asked=[])
     emitted(algorithm, cfg, place, watched)
     asked, needs = set(watched.asked), algorithm.needs(cfg)

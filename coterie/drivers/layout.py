@@ -24,7 +24,8 @@ from coterie.algorithms.batches import rows
 from coterie.data.store import Store
 from coterie.errors import InputError
 from coterie.graphs import Graph, Mixing
-from coterie.problems import HeldShard, Problem, Shard, SolverSettings, StoredShard
+from coterie.problems import HeldShard, People, Problem, Shard, SolverSettings, StoredShard
+from coterie.problems.people import lay_out
 from coterie.problems.stored import PIECE
 
 __all__ = ["Arrays", "Group", "Laid", "Layout", "Terrain", "make_layout", "make_places"]
@@ -119,8 +120,9 @@ def _classes(values: np.ndarray, width: int) -> np.ndarray:
 class Terrain:
     """Agents on a graph, checked and classed, before they are placed in memory; agent i holds records `parts[i]`.
 
-    `targets` are in the problem's coding; where `features` is a `Store`, they are in it. Groups are cut from the
-    terrain: all of them on one device (`make_layout`) or spread over many (`coterie.drivers.sharded`).
+    `targets` are in the problem's coding; where `features` is a `Store`, they are in it. `people` says whose each
+    record is, where the person is the unit; `per_person`, how many records of one are used at most. Groups are cut from
+    the terrain: all of them on one device (`make_layout`) or spread over many (`coterie.drivers.sharded`).
     """
 
     problem: Problem
@@ -136,6 +138,8 @@ class Terrain:
     start: np.ndarray | None = field(default=None, kw_only=True)
     how: SolverSettings | None = field(default=None, kw_only=True)
     dtype: DTypeLike = field(default=jnp.float64, kw_only=True)
+    people: np.ndarray | None = field(default=None, kw_only=True)
+    per_person: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         n = len(self.parts)
@@ -148,6 +152,13 @@ class Terrain:
 
     @cached_property
     def counts(self) -> np.ndarray:
+        """Records of each agent, or its people where these are the unit."""
+        if self.people is None:
+            return self._lengths
+        return np.array([len(np.unique(self.people[p])) for p in self.parts])
+
+    @cached_property
+    def _lengths(self) -> np.ndarray:
         """Records of each agent."""
         return np.array([len(p) for p in self.parts])
 
@@ -163,7 +174,7 @@ class Terrain:
         by_degree = _classes(np.asarray(self.graph.degrees), self.problem.dim)
         if isinstance(self.features, Store):  # nothing is padded
             return by_degree
-        by_count = _classes(self.counts, self.features.shape[1])
+        by_count = _classes(self._lengths, self.features.shape[1])
         return by_degree * (by_count.max() + 1) + by_count
 
     @cached_property
@@ -212,16 +223,35 @@ class Terrain:
     def _shards(self, members: np.ndarray, longest: int) -> Shard:
         """The records of these agents in memory, padded to one length."""
         assert isinstance(self.features, np.ndarray)
+        if self.people is not None:
+            return self._grouped(members, longest)
         counts, size = self.counts[members], len(members)
         # Padding repeats the agent's own first record, so that whatever is finite on records is finite on padding (0
         # times it is 0); `count` keeps it out of every result.
         take = np.repeat([self.parts[i][0] for i in members], longest).reshape(size, longest)
         take[np.arange(longest) < counts[:, None]] = np.concatenate([self.parts[i] for i in members])
+        return HeldShard(self.problem, *self._admitted(take), *self._weights(members), self.how or SolverSettings())
+
+    def _grouped(self, members: np.ndarray, longest: int) -> Shard:
+        """The same where people are the unit: rows of one person stand together."""
+        assert self.people is not None
+        owners = [self.people[self.parts[i]] for i in members]
+        limit = self.per_person or longest
+        most = max(min(limit, int(np.unique(owner, return_counts=True)[1].max())) for owner in owners)
+        at, laid = lay_out(owners, longest, int(self.counts[members].max()), most)
+        take = np.stack([self.parts[i][own] for i, own in zip(members, at, strict=True)])
+        kinds = {"share": self.dtype}
+        people = People(**{name: _put(x, kinds.get(name)) for name, x in laid.items()}, most=most)
+        shown = self._admitted(take), self._weights(members)
+        return HeldShard(self.problem, *shown[0], *shown[1], self.how or SolverSettings(), people)
+
+    def _admitted(self, take: np.ndarray) -> tuple[Array, Array]:
+        """These records as the facts take them."""
+        assert isinstance(self.features, np.ndarray)
         block, labels = self.problem.admit(self.features[take], self.targets[take])
         kind = self.dtype if self.targets.dtype.kind == "f" else jnp.int32
         # On an accelerator (`sharded`) `jnp.asarray` would make a second copy.
-        numbers = jax.device_put(block.astype(np.dtype(self.dtype), copy=False)), _put(labels, kind)
-        return HeldShard(self.problem, *numbers, *self._weights(members), self.how or SolverSettings())
+        return jax.device_put(block.astype(np.dtype(self.dtype), copy=False)), _put(labels, kind)
 
     def _stored(self, members: np.ndarray) -> StoredShard:
         """These agents' files; nothing is read."""
@@ -249,7 +279,7 @@ class Terrain:
         """Most records and most neighbours of an agent, by class."""
         degrees = np.asarray(self.graph.degrees)
         alike = {int(k): self.key == k for k in np.unique(self.key)}
-        return {k: (int(self.counts[m].max()), int(degrees[m].max())) for k, m in alike.items()}
+        return {k: (int(self._lengths[m].max()), int(degrees[m].max())) for k, m in alike.items()}
 
     def _slots(self, members: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
         """Which of `width` slots these agents' neighbours fill, and where these stand in the graph's lists."""

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from coterie.api.asked import auto, check_settings
 from coterie.api.bounds import PublicBox, box
 from coterie.api.methods import algorithm
-from coterie.api.parties import on
+from coterie.api.parties import on, person_numbers
 from coterie.api.tasks import Task
 from coterie.api.training import Trained, train
 from coterie.drivers.seeds import fresh_seed
@@ -25,7 +25,7 @@ from coterie.estimators.fits import remember
 from coterie.plan import AlgorithmPlan
 from coterie.privacy.events import Event
 from coterie.privacy.ledger import Budget
-from coterie.problems import Problem
+from coterie.problems import Problem, of_people
 
 __all__ = ["Consensus", "Seeds"]
 
@@ -83,8 +83,24 @@ class Consensus(BaseEstimator):
         split, low, high = map(int, state.randint(0, 1 << 32, size=3, dtype=np.uint32))
         return Seeds(split, low if known else high << 32 | low)
 
-    def _parts(self, agents: ArrayLike | None, records: int, seed: int) -> tuple[list[NDArray], tuple[str, ...]]:
-        """Which records each party holds, and the parties' names, sorted; without `agents` an even random split."""
+    def _people(self, people: Any, given: Any, records: int) -> NDArray | None:
+        """Whose each record is, by number; of a list of sites, `given`, a list with the names of each."""
+        if people is None:
+            return None
+        if isinstance(given, list | tuple) and len(people) == len(given) and all(np.ndim(p) == 1 for p in people):
+            people = np.concatenate([np.asarray(p) for p in people])
+        return person_numbers(people, records, "fit")
+
+    def _parts(
+        self, agents: ArrayLike | None, records: int, seed: int, people: NDArray | None = None
+    ) -> tuple[list[NDArray], tuple[str, ...]]:
+        """Which records each party holds, and the parties' names, sorted; without `agents` an even random split.
+
+        All records of a person go to one party then.
+        """
+        if agents is None and people is not None:
+            parts, names = self._parts(None, int(people.max()) + 1, seed)
+            return [np.flatnonzero(np.isin(people, part)) for part in parts], names
         if agents is None:
             if self.n_agents < 2:
                 raise InputError(f"n_agents must be at least 2, got {self.n_agents}")
@@ -103,10 +119,11 @@ class Consensus(BaseEstimator):
         found, which = np.unique(ids, return_inverse=True)
         return [np.flatnonzero(which == i) for i in range(len(found))], tuple(map(str, found))
 
-    def _check(self, *problems: Problem) -> None:
+    def _check(self, *problems: Problem, people: Any = None) -> None:
         """Refuse settings under which none of these problems could be trained, before a record is looked at."""
         check_settings(
-            problems, epsilon=self.epsilon, delta=self.delta, algorithm=self.algorithm, settings=self.settings,
+            problems if people is None else [of_people(p) for p in problems],
+            epsilon=self.epsilon, delta=self.delta, algorithm=self.algorithm, settings=self.settings,
             graph=self.graph, rounds=self.rounds,
         )  # fmt: skip
 
@@ -131,13 +148,15 @@ class Consensus(BaseEstimator):
 
     def _run(
         self, problem: Problem, features: NDArray, targets: NDArray, agents: Any, test: Any,
-        leaks: tuple[str, ...] = (), **settings: Any,
+        leaks: tuple[str, ...] = (), people: NDArray | None = None, **settings: Any,
     ) -> Trained:  # fmt: skip
         """Train, and store what every estimator stores. The warning about `leaks` has been given."""
         seeds = self._seeds()
-        parts, names = self._parts(agents, len(features), seeds.split)
+        parts, names = self._parts(agents, len(features), seeds.split, people)
         network = dict(self.graph) if isinstance(self.graph, dict) else {"kind": self.graph}
-        parties = on(network, [(features[p], targets[p]) for p in parts], names=names, leaks=leaks)
+        whose = None if people is None else [people[p] for p in parts]
+        sites = [(features[p], targets[p]) for p in parts]
+        parties = on(network, sites, names=names, leaks=leaks, people=whose)
         chosen, rounds = self._algorithm(problem.isotropic)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="no privacy can be claimed")
@@ -146,6 +165,7 @@ class Consensus(BaseEstimator):
                 seed=seeds.noise, test=test,
             )  # fmt: skip
         self.agents_ = names
+        self.unit_ = "record" if people is None else "person"
         self.private_ = found.private
         self.leaks_ = found.leaks
         self.epsilon_spent_ = found.epsilon

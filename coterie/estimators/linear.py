@@ -48,8 +48,9 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
     """Logistic regression that several parties train together, differentially private, on a graph without a server.
 
     Each party keeps its records and sends its neighbours noisy vectors only. The guarantee holds for one record of one
-    party replaced by another, against somebody who reads every message; the parties' sizes, the class labels and all
-    parameters are public. It covers every attribute that `fit` stores.
+    party replaced by another (for a person with all of its records there, where `fit` is given `people`), against
+    somebody who reads every message; the parties' sizes, the class labels and all parameters are public. It covers
+    every attribute that `fit` stores.
 
     All parties run in this process with seeded floating-point noise: a simulation of the deployed network, for study
     and for choosing settings on public data. Records that are really apart belong in a deployment.
@@ -91,7 +92,7 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
     coef_, intercept_ : weights in the units of X, (1, features) for two classes, else one row for each class. Records
         beyond `bounds` or `radius` are scored as they are trained on: pulled back.
     classes_, n_features_in_, feature_names_in_, agents_ : labels, columns, parties.
-    epsilon_spent_ : ε of the party that paid most, at delta.
+    epsilon_spent_, unit_ : ε of the party that paid most, at delta; "record" or "person", whom it is for.
     private_, leaks_ : whether that is a guarantee; if not, what was read from the records without being paid for.
     ledger_ : dictionary from party to its `MemoryLedger`; `.entries` are the events.
     history_ : curves over `history_["round"]`: disagreement of the parties, and the score on `test` if given.
@@ -150,18 +151,23 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
         y: Any = None,
         *,
         agents: ArrayLike | None = None,
+        people: ArrayLike | Sequence[ArrayLike] | None = None,
         test: tuple[ArrayLike, ArrayLike] | None = None,
         sample_weight: Any = None,
     ) -> PrivateConsensusClassifier:
         """Train on (X, y), record i being held by the party `agents[i]`; or on a list with one (X, y) for each site.
 
-        `test`: records that are not private, for a curve of the accuracy.
+        `people[i]` says whose record i is (of a list of sites, a list with one such for each): the guarantee is then
+        for a person with all of its records at a party, and without `agents` they stay at one. `test`: records that are
+        not private, for a curve of the accuracy.
         """
         if sample_weight is not None:
             raise InputError(WEIGHTS)
-        self._check(Logistic(1), Softmax(1, 2))
+        self._check(Logistic(1), Softmax(1, 2), people=people)
+        given = X
         X, y, agents = self._pooled(X, y, agents)
         x, y = validate_data(self, X, y, dtype=np.float64)
+        whose = self._people(people, given, len(x))
         check_classification_targets(y)
         self.classes_, leaks = public_labels(self.classes, y, stacklevel=3)
         if len(self.classes_) < 2:
@@ -175,7 +181,7 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
             shown = rows_of(tx, where, self.radius), self._problem(x.shape[1] + 1, self._codes(ty))[1]
         found = self._run(
             problem, rows_of(x, where, self.radius), targets, agents, shown, leaks, ridge=self.ridge,
-            weighting=self.weighting,
+            weighting=self.weighting, people=whose,
         )  # fmt: skip
         outputs = 1 if len(self.classes_) == 2 else len(self.classes_)
         self._store(found.point.reshape(x.shape[1] + 1, outputs).T, where)
@@ -283,18 +289,22 @@ class PrivateConsensusRegressor(RegressorMixin, _LinearModel):
         y: Any = None,
         *,
         agents: ArrayLike | None = None,
+        people: ArrayLike | Sequence[ArrayLike] | None = None,
         test: tuple[ArrayLike, ArrayLike] | None = None,
         sample_weight: Any = None,
     ) -> PrivateConsensusRegressor:
         """Train on (X, y), record i being held by the party `agents[i]`; or on a list with one (X, y) for each site.
 
-        `test`: records that are not private, for a curve of R² (of targets in scaled units).
+        `people[i]` says whose record i is, as for the classifier. `test`: records that are not private, for a curve of
+        R² (of targets in scaled units).
         """
         if sample_weight is not None:
             raise InputError(WEIGHTS)
-        self._check(Squared(1))
+        self._check(Squared(1), people=people)
+        given = X
         X, y, agents = self._pooled(X, y, agents)
         x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        whose = self._people(people, given, len(x))
         where = self._box(x.shape[1])
         self._target = box(self._target_bounds(), ["target"], "target", "target_bounds")
         shown = None
@@ -303,8 +313,9 @@ class PrivateConsensusRegressor(RegressorMixin, _LinearModel):
             shown = rows_of(tx, where, self.radius), self._target.scale(ty)
         problem, rows = Squared(x.shape[1] + 1), rows_of(x, where, self.radius)
         found = self._run(
-            problem, rows, self._target.scale(y), agents, shown, ridge=self.ridge, weighting=self.weighting
-        )
+            problem, rows, self._target.scale(y), agents, shown, ridge=self.ridge, weighting=self.weighting,
+            people=whose,
+        )  # fmt: skip
         self._store(found.point[None], where)
         half, middle = self._target.half[0], self._target.middle[0]
         self.coef_, self.intercept_ = half * self.coef_[0], float(half * self.intercept_[0] + middle)

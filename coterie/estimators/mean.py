@@ -68,15 +68,25 @@ class PrivateMean(Consensus):
         self.n_agents = n_agents
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, *, agents: ArrayLike | None = None) -> PrivateMean:
-        """Estimate the mean of X, or of a list with one table for each site; `agents` names each record's party."""
-        self._check(Mean(1, boxed=False))
+    def fit(
+        self, X: Any, y: Any = None, *, agents: ArrayLike | None = None,
+        people: ArrayLike | Sequence[ArrayLike] | None = None,
+    ) -> PrivateMean:  # fmt: skip
+        """Estimate the mean of X, or of a list with one table for each site; `agents` names each record's party.
+
+        `people[i]` says whose record i is (of a list of sites, a list with one such for each): the mean is then over
+        people, each counting with the mean of its own records, and so is the guarantee.
+        """
+        self._check(Mean(1, boxed=False), people=people)
+        given = X
         X, _, agents = self._pooled(X, None, agents, targets=False)
         x = validate_data(self, X, dtype=np.float64)
+        whose = self._people(people, given, len(x))
         where = self._box(x.shape[1])
         found = self._run(
-            Mean(x.shape[1], boxed=False), where.scale(x), np.zeros(len(x)), agents, None, weighting="records"
-        )
+            Mean(x.shape[1], boxed=False), where.scale(x), np.zeros(len(x)), agents, None, weighting="records",
+            people=whose,
+        )  # fmt: skip
         self.mean_ = where.middle + where.half * np.clip(found.point, -1.0, 1.0)
         self._remember(x)
         return self

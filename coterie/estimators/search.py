@@ -108,11 +108,13 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(
-        self, X: Any, y: Any = None, *, agents: ArrayLike | None = None, sample_weight: Any = None
+        self, X: Any, y: Any = None, *, agents: ArrayLike | None = None, people: Any = None, sample_weight: Any = None
     ) -> PrivateSearch:
-        """Search, with the records of (X, y) held as in the estimator's own `fit`."""
+        """Search, with the records of (X, y) held as in the estimator's own `fit`; the guarantee is for a record."""
         if sample_weight is not None:
             raise InputError(WEIGHTS)
+        if people is not None:
+            raise InputError("people are not for PrivateSearch, whose votes are priced per record: fit with settings")
         choose("adversary", self.adversary, ("network", "model"))
         grid = self._grid()
         rng = wide_generator(self.random_state)

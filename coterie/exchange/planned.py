@@ -130,7 +130,8 @@ def statement_of(plan: Plan, graph: Graph, epsilon: float | None, claim: Claim |
     """What the plan's exchange promises; `epsilon` is what the messages themselves cost, if they are private."""
     paid = None
     if epsilon is not None and plan.privacy is not None:
-        paid = f"the noise of the messages in them: ({epsilon:.4g}, {plan.privacy.delta:g}) per record at least"
+        total, unit = f"({epsilon:.4g}, {plan.privacy.delta:g})", plan.data.unit or "record"
+        paid = f"the noise of the messages in them: {total} per {unit} at least"
     asked = plan.exchange
     said: Statement = KINDS.load(asked.kind, *PARTS).statement(asked.chosen("kind"), graph.size, claim, paid)
     return said

@@ -29,6 +29,7 @@ from coterie.losses.settings import LossSettings
 from coterie.problems.base import Problem
 from coterie.problems.facts import try_facts
 from coterie.problems.labels import ClassNumbers
+from coterie.problems.people import of_people
 
 if TYPE_CHECKING:
     from coterie.plan import Plan
@@ -87,13 +88,14 @@ def all_losses() -> dict[str, Loss]:
 
 
 def problem_of(plan: Plan, loss: str, features: int | None = None, classes: int | None = None) -> Problem:
-    """The problem of a loss on records with this many features and classes, with the plan's settings.
+    """The problem of a loss on records with this many features and classes, with the plan's settings and its unit.
 
     None: as many as the plan states, or the fewest.
     """
     found, stated = find_loss(loss), plan.problem
     features, classes = features or stated.dim or 1, classes or stated.classes or found.classes
-    return found.make(stated.settings(loss), features, classes)
+    made = found.make(stated.settings(loss), features, classes)
+    return of_people(made) if plan.by_person else made
 
 
 def make_problem(plan: Plan, name: str, features: int, classes: tuple[str, ...] | None) -> Problem:

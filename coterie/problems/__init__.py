@@ -3,6 +3,7 @@
 from coterie.problems.base import Problem
 from coterie.problems.custom import Custom
 from coterie.problems.glm import Linear
+from coterie.problems.people import People, of_people
 from coterie.problems.sets import Ball, Box, Constraint
 from coterie.problems.shards import HeldShard, Shard
 from coterie.problems.solve import Solver, SolverSettings
@@ -15,9 +16,11 @@ __all__ = [
     "Custom",
     "HeldShard",
     "Linear",
+    "People",
     "Problem",
     "Shard",
     "Solver",
     "SolverSettings",
     "StoredShard",
+    "of_people",
 ]

@@ -40,6 +40,7 @@ HARMLESS = {
     "premise",
     "outside",
     "shaped",
+    "per_person",
     *FACTS,
     "half_gap",
 }
@@ -169,7 +170,10 @@ class Problem(eqx.Module):
     def weighted_gradient(
         self, x: Float[Array, " d"], features: Array, targets: Array, weights: Array, clip: Array | float | None = None
     ) -> Float[Array, " d"]:
-        """Σ_r weights_r · clip(∇loss_r(x)), without forming the single gradients where a closed form exists."""
+        """Σ_r weights_r · clip(∇loss_r(x)), without forming the single gradients where a closed form exists.
+
+        `clip` is one number, or one for each record; with an infinite one only what is not finite is left out.
+        """
 
     def weighted_hessian(
         self, x: Float[Array, " d"], features: Array, targets: Array, weights: Array
@@ -180,6 +184,9 @@ class Problem(eqx.Module):
     @abc.abstractmethod
     def predict(self, x: Float[Array, " d"], features: Array) -> Array:
         """Predicted targets, in the coding of `encode`."""
+
+    per_person: ClassVar[bool] = False
+    """Whether the unit is a person with the mean loss of its records (`coterie.problems.people`), and not a record."""
 
     likely: ClassVar[bool] = False
     """Whether softmax(`evidence`) are the chances of the classes, whose log-likelihood is the loss."""

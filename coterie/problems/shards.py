@@ -1,12 +1,14 @@
 """Shards: one agent's records, and all that an algorithm may ask of them.
 
 Agent i minimises f_i(x) = unit Σ_r loss(x; record r) + ridge/2 ‖x‖², unit = 1/n_i unless the plan weights agents by
-their records.
+their records. Where people are the unit of privacy (`coterie.problems.people`), "record" means person here and in every
+algorithm: what is counted, picked, clipped and weighed is a person, whose loss is the mean of its records'.
 """
 
 from __future__ import annotations
 
 import abc
+import dataclasses
 from typing import TYPE_CHECKING
 
 import equinox as eqx
@@ -17,9 +19,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from coterie.errors import InputError
 from coterie.problems.base import Problem
+from coterie.problems.people import People, clipped_sum, grouped
 from coterie.problems.solve import Solver, SolverSettings, newton_like, projected, quasi_newton, surely
 
-__all__ = ["HeldShard", "Shard"]
+__all__ = ["HELD", "HeldShard", "Shard"]
 
 
 class Shard(eqx.Module):
@@ -97,11 +100,12 @@ class HeldShard(Shard):
     unit: Float[Array, "*agents"]
     ridge: Float[Array, ""]
     how: SolverSettings = eqx.field(default_factory=SolverSettings)
+    people: People | None = None  # whose the rows are; None: a record is nobody's but its own
 
     @property
     def mask(self) -> Bool[Array, " rows"]:
-        """True on real records, False on padding."""
-        return jnp.arange(self.features.shape[0]) < self.count
+        """True on real records (or people), False on padding."""
+        return jnp.arange(self.features.shape[0] if self.people is None else self.people.size) < self.count
 
     def gradient(
         self,
@@ -111,6 +115,9 @@ class HeldShard(Shard):
         mask: Bool[Array, " b"] | None = None,
     ) -> Float[Array, " d"]:
         features, targets, here = self.features, self.targets, self.mask
+        if self.people is not None:
+            chosen = grouped(self.people, features, targets, here, rows, mask, x.dtype)
+            return clipped_sum(self.problem, x, chosen, clip)
         if rows is not None:
             features, targets, here = features[rows], targets[rows], here[rows]
         if mask is not None:
@@ -118,7 +125,11 @@ class HeldShard(Shard):
         return self.problem.weighted_gradient(x, features, targets, here.astype(x.dtype), clip)
 
     def losses(self, x: Float[Array, " d"]) -> Float[Array, " rows"]:
-        return jnp.where(self.mask, self.problem.losses(x, self.features, self.targets), 0.0)
+        each = self.problem.losses(x, self.features, self.targets)
+        if self.people is not None:
+            own = jnp.where(self.people.share > 0, self.people.share * each, 0.0)
+            each = jax.ops.segment_sum(own, self.people.owner, self.people.size, indices_are_sorted=True)
+        return jnp.where(self.mask, each, 0.0)
 
     def value(self, x: Float[Array, " d"]) -> Float[Array, ""]:
         return self.unit * jnp.sum(self.losses(x)) + self.ridge / 2 * jnp.dot(x, x)
@@ -126,6 +137,8 @@ class HeldShard(Shard):
     def hessian(self, x: Float[Array, " d"]) -> Float[Array, "d d"]:
         """∇²f_i(x)."""
         weights = self.unit * self.mask.astype(x.dtype)
+        if self.people is not None:
+            weights = weights[self.people.owner] * self.people.share
         data = self.problem.weighted_hessian(x, self.features, self.targets, weights)
         return data + self.ridge * jnp.eye(x.shape[0], dtype=x.dtype)
 
@@ -172,3 +185,7 @@ class HeldShard(Shard):
             far = self.unit * self.count * problem.lipschitz / low
             solver = surely(gradient, -linear / low, far, low, high, solver, tolerance, how.fixed)
         return solver.x, solver
+
+
+HELD = tuple(field.name for field in dataclasses.fields(HeldShard))
+"""What a `HeldShard` is made of, for whoever makes another kind of it."""

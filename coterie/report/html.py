@@ -27,6 +27,7 @@ from coterie.report import charts
 from coterie.report.charts import Level, Series, number
 from coterie.report.errata import MEANING
 from coterie.report.schema import PrivacyBlock, RunResult
+from coterie.report.units import home_words, unit_words
 
 __all__ = ["available", "errata_of", "fair_page", "page_of", "render", "run_page"]
 
@@ -94,6 +95,11 @@ def render(template: str, **content: Any) -> str:
 # ---- a run -----------------------------------------------------------------------------------------------------------
 
 
+def upper(words: str) -> str:
+    """The words as a sentence begins."""
+    return words[:1].upper() + words[1:]
+
+
 def run_page(result: RunResult, sealed: dict[str, Any] | None) -> str:
     """The page of a run: `result` as in result.json, `sealed` as in certificate.json (None: there is none)."""
     plan, privacy = result["plan"], result["privacy"]
@@ -104,12 +110,16 @@ def run_page(result: RunResult, sealed: dict[str, Any] | None) -> str:
     algorithm = all_algorithms().get(slug)
     graph = _graph(plan, result, sealed)
     worth = result.get("worth")  # none where nothing was compared, or an earlier version wrote it
+    protects = None if privacy is None else privacy.get("protects")
+    home = result.get("at_home")
     return render(
         "run.html",
         kinds=[] if worth is None else [kind for kind in KINDS if kind in worth["mean"]],
         extra={key: name for key, name in EXTRA.items() if key in result["metrics"]},
         result=result, plan=plan, privacy=privacy, certificate=sealed, score=score, measure=measure,
         agents=_agents(result), listed=LISTED, graph=graph, size=_size(result, sealed), odds=_odds(privacy),
+        protects=None if privacy is None or protects is None else upper(unit_words(protects, privacy["delta"])),
+        home=None if home is None else upper(home_words(home)),
         summary="" if algorithm is None else algorithm.summary,
         reference="" if algorithm is None else algorithm.reference.rstrip("."),
         errata=_errata(() if algorithm is None else algorithm.errata), meaning=MEANING,

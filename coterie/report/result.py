@@ -7,8 +7,8 @@ Schema of result.json, version 1 (docs/result.md):
     metrics.{train_loss, test_accuracy | test_score, consensus_gap, test_auc, …}.{mean, std, per_seed},
     curves.{round, train_loss, …} (means over seeds), curves.std.{train_loss, …},
     references.{pooled, alone, majority}.{train_loss, test_accuracy | test_score, test_auc, …}, worth (or null),
-    privacy (null for an algorithm without), exchange, evaluation, timing.{compile_s, run_s}, bytes_sent, noise_source,
-    warnings
+    privacy (null for an algorithm without), at_home (or null), exchange, evaluation, timing.{compile_s, run_s},
+    bytes_sent, noise_source, warnings
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from coterie.report import certificate
 from coterie.report.released import MODEL, run_model
 from coterie.report.schema import AgentRow, PrivacyBlock, RunResult
 from coterie.report.statements import assumptions
+from coterie.report.units import at_home, unit_block
 from coterie.worth.judge import Judged
 from coterie.worth.verdict import sentence
 
@@ -94,6 +95,7 @@ def _content(experiment: Experiment, priced: Priced, trace: Trace, seeds: list[i
         "references": {r: {rename.get(k, k): v for k, v in d.items()} for r, d in judged.references.items()},
         "worth": _worth(judged, privacy),
         "privacy": privacy,
+        "at_home": at_home(experiment, priced),
         "exchange": exchange_block(experiment, priced),
         "evaluation": "metrics, curves, references and worth are computed on the data without noise: for study, not a "
         "release",
@@ -160,6 +162,7 @@ def privacy_block(plan: Plan, problem: Problem, priced: Priced) -> PrivacyBlock 
         "paper_claim": None if priced.claim is None else finite(priced.claim),
         "private": priced.private,
         "leaks": list(priced.leaks),
+        "protects": unit_block(plan, priced),
         "assumptions": [a.statement for a in assumptions(plan, problem, priced.algorithm, priced.cfg, priced.leaks)],
     }
 

@@ -50,6 +50,7 @@ class PrivacyBlock(TypedDict):
     paper_claim: float | None
     private: bool
     leaks: list[str]
+    protects: dict[str, Any]
     assumptions: list[str]
 
 
@@ -71,6 +72,7 @@ class RunResult(TypedDict):
     references: dict[str, dict[str, float]]
     worth: dict[str, Any] | None
     privacy: PrivacyBlock | None
+    at_home: dict[str, Any] | None
     exchange: dict[str, Any]
     evaluation: str
     timing: dict[str, float]

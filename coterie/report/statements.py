@@ -50,17 +50,18 @@ def assumptions(
     if problem.premise is not None:
         said.append(Said(f"{problem.premise}{'' if leaks else _kept(plan, deployed=noise == SECURE)}", OWNER))
     if clip is not None:
-        text = f"every record's gradient is clipped to norm {float(clip):.6g} before anything is done with it"
+        whose = "the mean gradient of every person's records" if plan.by_person else "every record's gradient"
+        text = f"{whose} is clipped to norm {float(clip):.6g} before anything is done with it"
         said.append(Said(text, PROGRAM))
     if algorithm.needs(cfg).solver:
         text = "every subproblem is solved to the stated tolerance, by steps whose number public constants fix"
         said.append(Said(text, PROGRAM))
     said += [
-        Said("the numbers of records, the graph, the settings and the schedule are public and were fixed beforehand",
-             OWNER),
+        Said(f"the numbers of {'people' if plan.by_person else 'records'}, the graph, the settings and the schedule "
+             "are public and were fixed beforehand", OWNER),
         Said("noise is drawn from the declared law, used once, and never shown: whoever knows the seed can subtract it",
              PROGRAM),
-        Said("the claim is for one record, which one agent holds; for a person with k records it is weaker", READER),
+        *_whose(plan),
         Said("one run is released: k runs on the same records, other seeds included, cost k times the events",
              RELEASER),
         Said("metrics and curves computed from the records without noise are not released, or are paid for elsewhere",
@@ -74,6 +75,18 @@ def assumptions(
     if plan.privacy is not None and plan.privacy.tuned_on_private_data:
         said.append(Said("settings were tuned on private data, which this ε does NOT cover", RELEASER))
     return said
+
+
+def _whose(plan: Plan) -> list[Said]:
+    """Whom the claim is for."""
+    if not plan.by_person:
+        text = "the claim is for one record, which one agent holds; for a person with k records it is weaker"
+        return [Said(text, READER)]
+    return [
+        Said("the claim is for one person with all of its records at one agent; for a person whom several agents know "
+             "it is weaker: what all of them send adds up, and so does what the person moves in an opened sum", READER),
+        Said("it was said rightly whose every record is: who goes by two names is two people", OWNER),
+    ]  # fmt: skip
 
 
 def _kept(plan: Plan, *, deployed: bool) -> str:

@@ -18,7 +18,9 @@ SIZED = True
 class Settings(settings.Settings):
     """How many records each gets."""
 
-    records: int | None = Field(None, ge=1, description="records per agent; default: all of them")
+    records: int | None = Field(
+        None, ge=1, description="records per agent (people, where they are the unit); default: all"
+    )
 
 
 def deal(
@@ -29,26 +31,38 @@ def deal(
     sizes: int | Sequence[int] | None,
     rng: np.random.Generator,
 ) -> list[np.ndarray]:
-    """Rows of each agent; what is left over belongs to nobody. All records of a person go to one agent."""
+    """Rows of each agent; what is left over belongs to nobody.
+
+    All records of a person go to one agent, and sizes are numbers of people then.
+    """
     n, sizes = len(dataset), settings.records if sizes is None else sizes
     if dataset.people is not None:
-        if sizes is not None:
-            raise InputError(f"sizes cannot be kept for {dataset.name!r}: a person's records stay together")
         _, person = np.unique(dataset.people, return_inverse=True)
         if person.max() + 1 < agents:
             raise InputError(f"{agents} agents cannot share {person.max() + 1} people")
-        owner = rng.permutation(person.max() + 1) % agents
-        return [np.flatnonzero(owner[person] == agent) for agent in range(agents)]
+        owner = rng.permutation(person.max() + 1)
+        if sizes is None:
+            return [np.flatnonzero(owner[person] % agents == agent) for agent in range(agents)]
+        ends = np.concatenate([[0], np.cumsum(_counts(agents, sizes, len(owner), "people"))])
+        return [np.flatnonzero((owner[person] >= low) & (owner[person] < high)) for low, high in pairwise(ends)]
     if sizes is None:
         counts = np.full(agents, n // agents) + (np.arange(agents) < n % agents)
     else:
-        counts = np.full(agents, sizes) if isinstance(sizes, int) else np.asarray(sizes)
-        if len(counts) != agents:
-            raise InputError(f"{agents} agents need {agents} sizes, got {len(counts)}")
-    if counts.min() < 1 or counts.sum() > n:
-        raise InputError(f"{agents} agents with {counts.min()} or more records need {counts.sum()} of {n} records")
+        counts = _counts(agents, sizes, n, "records")
+    if counts.min() < 1:
+        raise InputError(f"{agents} agents cannot share {n} records")
     order, ends = rng.permutation(n), np.concatenate([[0], np.cumsum(counts)])
     return [np.sort(order[start:end]) for start, end in pairwise(ends)]
+
+
+def _counts(agents: int, sizes: int | Sequence[int], n: int, what: str) -> np.ndarray:
+    """How many each gets, of `n` that there are."""
+    counts = np.full(agents, sizes) if isinstance(sizes, int) else np.asarray(sizes)
+    if len(counts) != agents:
+        raise InputError(f"{agents} agents need {agents} sizes, got {len(counts)}")
+    if counts.min() < 1 or counts.sum() > n:
+        raise InputError(f"{agents} agents with {counts.min()} or more {what} need {counts.sum()} of {n} {what}")
+    return counts
 
 
 def sizes(agents: int, settings: Settings) -> list[int] | None:

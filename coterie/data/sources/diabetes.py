@@ -120,6 +120,11 @@ def load(
     )
 
 
+def people(*, encounters: str = "first", **_: object) -> bool:
+    """Whether records say whose they are: of one record per patient nothing needs to be said."""
+    return encounters == "all"
+
+
 def origins(*, site: str | None = None, sites: Sequence[object] | None = None, **_: object) -> Origins:
     """Where things come from, by the options alone."""
     return replace(ALL_PUBLIC, sites=site_origin(site, sites))

@@ -1,0 +1,54 @@
+"""Faults of what a person adds to a sum: found between worlds that differ in a person with many records."""
+
+from __future__ import annotations
+
+from coterie.audit.fault import Fault
+from coterie.audit.fault_lines import DSGD, GD
+
+__all__ = ["PEOPLE"]
+
+ONE = "    one = of.share == 1  # a person's only record: clipped as every record is\n"
+EACH = "    return problem.weighted_gradient(x, of.features, of.targets, of.weights[of.owner] * (of.share > 0), clip)\n"
+SUM = ("problems.shards.clipped_sum",)
+
+PEOPLE = (
+    Fault(
+        "every record of a person is clipped, and all are added up",
+        "problems.people",
+        "replay",
+        ((ONE, EACH + ONE),),
+        {"clip": 0.3},
+        runs=DSGD,
+        put=SUM,
+        person=True,
+    ),
+    Fault(
+        "a person counts as often as it has records",
+        "problems.people",
+        "replay",
+        (("of.weights[of.owner] * of.share, None)", "of.weights[of.owner] * (of.share > 0), None)"),),
+        runs=GD,
+        put=SUM,
+        person=True,
+    ),
+    Fault(
+        "only people with several records are clipped",
+        "problems.people",
+        "replay",
+        (("jnp.where(one, clip, jnp.inf)", "jnp.where(one, jnp.inf, jnp.inf)"),),
+        {"clip": 0.3},
+        runs=DSGD,
+        put=SUM,
+        person=True,
+    ),
+    Fault(
+        "the clip looks at a fortieth of a person",
+        "problems.people",
+        "replay",
+        (("clip_factor(_lengths(problem, x, of), clip)", "clip_factor(_lengths(problem, x, of) / 40, clip)"),),
+        {"clip": 0.3},
+        runs=DSGD,
+        put=SUM,
+        person=True,
+    ),
+)
