@@ -170,8 +170,9 @@ def test_a_packet_to_everybody_crosses_one_edge_for_each_receiver(
 
 
 @pytest.mark.parametrize("wire", ["memory", "grpc"])
-def test_ten_thousand_packets_take_about_a_second(folder: Path, wire: str) -> None:
-    """Of the processor's time, for all three parties, whatever else the machine does."""
+def test_ten_thousand_packets_take_about_a_second(folder: Path, wire: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the processor's time, for all three parties, whatever else the machine does; without the pace of an author."""
+    monkeypatch.setattr(mail_module, "PACE", 1e9)
 
     async def scenario() -> None:
         async with town(folder, 3, "path", wire) as t:
@@ -743,7 +744,7 @@ def test_a_flood_takes_a_bounded_part_of_memory_and_of_time(
                     heard += 1
 
             tasks = [asyncio.create_task(work) for work in (hear(), pour(eve, 1, 400_000))]
-            await until(lambda: line.got >= 22_000, 30)  # bursts are over
+            await until(lambda: line.got >= 22_000 and (twin or line.reads > time.monotonic()), 30)  # bursts are over
             start, before = time.monotonic(), (heard, line.got)
             await asyncio.sleep(1.0)
             seconds = time.monotonic() - start
@@ -769,6 +770,7 @@ def test_own_packets_are_bounded_and_the_oldest_go_first(folder: Path, monkeypat
         assert t.posts[0]._own.used <= 100_000
         kept = len(t.posts[0]._own.held)
         assert t.posts[0].lost == {"no room": 1000 - kept}
+        monkeypatch.undo()  # the others have room enough
         await t.begin(1, 2)
         assert await take(t.posts[2], kept) == [b"%d" % k for k in range(1000 - kept, 1000)]
         await t.end()
