@@ -16,6 +16,7 @@ from coterie.sums.dealing import NO_SLOT
 from coterie.sums.messages import Answered, Deal, Partial, Step, SumFrame
 from coterie.sums.party import SumParty
 from coterie.sums.store import MemoryStore
+from coterie.sums.terms import ROSTER_BIT
 from coterie.sums.words import subtract
 from tests.sums.coalition import TERMS, prepared, wire
 from tests.sums.world import Watched, World, keys_of, terms_of
@@ -179,6 +180,26 @@ def test_what_is_held_is_stored_as_often_as_it_can_change() -> None:
         party.handle(replace(said, ballot=k + 1).sign(keys_of(2)[0]), world.now)
     assert world.stores[0].commits - commits == TERMS.parties + 1
     assert party.dropped == 1000 - TERMS.parties - 1
+
+
+def test_a_party_says_nothing_before_enough_others_said_what_they_hold() -> None:
+    """t − 1 others, or what a second process of it said could be said again in another way."""
+    party = SumParty(TERMS, 0, *keys_of(0), MemoryStore())
+    said = party.begin(0.0)
+    for j in range(1, TERMS.threshold - 1):
+        said += party.handle(SumFrame(TERMS.plan, Step.STAND, j, 0, 0, 0, b"", b"").sign(keys_of(j)[0]), 1.0)
+    for now in range(2, 200):
+        said += party.tick(float(now))
+        said += party.handle(wire_keys(1), float(now))
+    assert {frame.kind for _, frame in said} == {Step.ASK}
+    j = TERMS.threshold - 1
+    party.handle(SumFrame(TERMS.plan, Step.STAND, j, 0, 0, 0, b"", b"").sign(keys_of(j)[0]), 200.0)
+    assert Step.KEYS in {frame.kind for _, frame in party.tick(210.0)}
+
+
+def wire_keys(sender: int) -> SumFrame:
+    public = keys_of(sender)[1].public_key().public_bytes_raw()
+    return SumFrame(TERMS.plan, Step.KEYS, sender, ROSTER_BIT, 0, NO_SLOT, public, b"").sign(keys_of(sender)[0])
 
 
 def test_one_party_does_not_take_the_place_of_others_before_the_start() -> None:
