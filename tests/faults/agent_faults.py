@@ -14,6 +14,7 @@ Every experiment prints one JSON object.
     copies             an old copy of the state folder, and a second process on the same one
     clock              another monotonic clock after a restart (a time namespace), and a pause of the process
     partition SECONDS  a party's link goes down and up again: the integers of an unbroken run; no listening socket
+    crowd COUNT        the pace of rounds while so many connections that say nothing, or half of a greeting, are held
     nemesis SECONDS    five parties, everything at once
 """
 
@@ -26,6 +27,7 @@ import random
 import re
 import shutil
 import signal
+import statistics
 import sys
 import time
 from dataclasses import replace
@@ -33,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.deploy.trial import free_ports
+from tests.deploy.flood import flooding
 from tests.deploy.house import rows
 from tests.faults.lab import HUB, PORT, Fleet, Lab, Proxy, address, lab_plan, sh
 
@@ -347,6 +350,34 @@ def partition(folder: Path, seconds: int = 60) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def crowd(folder: Path, count: int = 10_000) -> dict[str, Any]:
+    """Two parties; the one that is called is the one that is crowded. Windows with and without take turns."""
+    places: list[str | None] = [f"127.0.0.1:{p}" for p in free_ports(2)]
+    plan = lab_plan(places, 100_000, "path", deadline=30.0, patience=600.0)
+    fleet = Fleet(plan, folder, namespaces=False)
+    for node in range(2):
+        fleet.start(node)
+    fleet.until(lambda: fleet.round(0) >= 50)
+
+    def pace(seconds: float = 4.0) -> float:
+        start, before = time.monotonic(), fleet.round(1)
+        time.sleep(seconds)
+        return (fleet.round(1) - before) / (time.monotonic() - start)
+
+    found: dict[str, list[float]] = {"alone": [], "silent": [], "hello": []}
+    for _ in range(3):
+        for kind in ("silent", "hello"):
+            found["alone"].append(pace())
+            with flooding(str(places[1]), count, kind):
+                time.sleep(1)
+                found[kind].append(pace())
+    codes = [process.poll() for process in fleet.processes.values()]
+    for process in fleet.processes.values():
+        process.terminate()
+    medians = {kind: statistics.median(each) for kind, each in found.items()}
+    return {"pace": found, "medians": medians, "running": [code is None for code in codes], "ended": fleet.wait(60)}
+
+
 def nemesis(folder: Path, seconds: int = 600, seed: int = 1) -> dict[str, Any]:
     """Five parties in a ring, each behind a proxy and in a namespace; faults until the time is over, then peace."""
     rng, lab = random.Random(seed), Lab(5)
@@ -417,5 +448,7 @@ def nemesis(folder: Path, seconds: int = 600, seed: int = 1) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    known = {f.__name__: f for f in (births, lives, ends, kills, errors, full, copies, clock, partition, nemesis)}
+    known = {
+        f.__name__: f for f in (births, lives, ends, kills, errors, full, copies, clock, partition, crowd, nemesis)
+    }
     print(json.dumps(known[sys.argv[1]](Path(sys.argv[2]) / "fleet", *map(int, sys.argv[3:]))))

@@ -124,6 +124,14 @@ def test_t3_t5_a_partition_heals_to_identical_integers(tmp_path: Path) -> None:
     assert report["violations"] == []
 
 
+def test_ten_thousand_connections_that_say_nothing_slow_no_round(tmp_path: Path) -> None:
+    report = experiment("crowd", tmp_path)
+    assert report["running"] == [True, True], report
+    assert report["ended"] == [130, 130], report
+    medians = report["medians"]
+    assert min(medians["silent"], medians["hello"]) >= 0.8 * medians["alone"], report
+
+
 @needs_root
 @needs_links
 @needs_buckets
