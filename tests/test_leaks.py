@@ -1,6 +1,7 @@
 """No record in any file that a run leaves, nor in anything it sends: planted records are looked for everywhere.
 
-The small version: one `coterie run` and one deployed pair. Everything else: tests/faults/test_leaks.py.
+The small version: one `coterie run`, one deployed pair, three parties of secret sums in one process. Everything else:
+tests/faults/test_leaks.py.
 """
 
 from __future__ import annotations
@@ -17,9 +18,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie.deploy.party import read_records
+from coterie.deploy.party import Records, read_records
+from coterie.deploy.shared import SharedParty
+from coterie.deploy.sum_agent import SumAgent
 from coterie.deploy.trial import free_ports, sign_trial
 from coterie.plan import Plan, validate
+from coterie.sums.party import SumParty
+from tests.deploy import tapped_agent
+from tests.deploy.memory import MemoryLink
+from tests.deploy.shared_house import SharedHouse, SharedSetting, shared_plan
 from tests.leaks import Search, planted_numbers
 
 COLUMNS = {"age": (0.0, 100.0), "pressure": (80.0, 200.0), "bmi": (10.0, 60.0), "dose": (0.0, 3.0)}
@@ -137,6 +144,45 @@ def test_a_deployed_party_leaves_and_sends_no_record(tmp_path: Path) -> None:
     assert [p for p in (tmp_path / "cache").rglob("*") if p.is_file()] == []  # no program is kept
     sizes = [p.stat().st_size for p in (tmp_path / "sent").iterdir()]
     assert min(sizes) > 500, sizes
+
+
+@pytest.fixture(scope="module")
+def planted_sums(tmp_path_factory: pytest.TempPathFactory) -> SharedSetting:
+    records = [
+        Records(planted_numbers((12, 3), 0.05, 0.5, seed=30 + k), np.arange(12) % 2, ("no", "yes"), ())
+        for k in range(3)
+    ]
+    return SharedSetting(shared_plan(3, rounds=2), tmp_path_factory.mktemp("sums") / "trial", records)
+
+
+@pytest.mark.parametrize("leak", tapped_agent.LEAKS)
+def test_a_party_of_secret_sums_leaves_and_sends_no_record(
+    leak: str, planted_sums: SharedSetting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With shared noise the message itself is bare: what is stored and sent of it is masked. The twins are found."""
+    for kind, name in ((SharedParty, "pack"), (SumAgent, "__init__"), (SumParty, "say_done")):
+        monkeypatch.setattr(kind, name, getattr(kind, name))  # as it is, after the twin
+    tapped_agent.LEAKS[leak]()
+    sent, write = bytearray(), MemoryLink.write
+
+    async def noted(link: MemoryLink, data: bytes) -> None:
+        sent.extend(data)
+        await write(link, data)
+
+    monkeypatch.setattr(MemoryLink, "write", noted)
+    house = SharedHouse(planted_sums, tmp_path / "house")
+    house.run()
+    assert len(house.models) == 3
+    search = Search(*(r.features for r in planted_sums.records))
+    (tmp_path / "sent").write_bytes(sent)
+    found = search.files(tmp_path)
+    assert len(sent) > 10_000
+    if not leak:
+        assert found == {}
+    else:
+        assert set(found.values()) == {"float64"}
+        assert all(("sent" if leak == "frame" else "ledger.db") in name for name in found), found
+        assert found
 
 
 CONSTANTS = """

@@ -22,6 +22,7 @@ from coterie.sums.store import ONCE, Charge, Key
 __all__ = ["LedgerStore", "read_key", "read_value", "sent_again", "write_key", "write_value"]
 
 _WHOLE = struct.Struct("<q")
+NEAR = 1 << 25  # bytes of rows that are kept near; a question about old rounds must not bring the whole ledger here
 
 
 class LedgerStore:
@@ -44,6 +45,7 @@ class LedgerStore:
     ) -> None:
         self.ledger, self._price, self._state, self._left = ledger, price, state, again - sent_again(ledger)
         self._near: dict[Key, object] = {}  # rows of the round under way: asked for again and again
+        self._read = 0  # bytes that were read into it
 
     def get(self, key: Key) -> object | None:
         """A row, or None."""
@@ -51,6 +53,10 @@ class LedgerStore:
             stored = self.ledger.kept(*write_key(key))
             if stored is None:
                 return None
+            self._read += len(stored)
+            if self._read > NEAR:
+                self._near.clear()
+                self._read = len(stored)
             self._near[key] = read_value(stored)
         return self._near[key]
 
@@ -79,6 +85,7 @@ class LedgerStore:
             self.ledger.release(number, self._price(charge), frame.pack(), self._state(), {}, rows)
         if ("at",) in puts:
             self._near.clear()
+            self._read = 0
         for key in gone:
             self._near.pop(key, None)
         self._near.update((key, value) for key, value in puts.items() if value is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from coterie.deploy.peers import Peer
 
 __all__ = ["Copy", "Line", "Parcel", "Recalled", "Relay", "Room"]
 
+PACKETS, HASTE = 5000.0, 4.0  # packets that a neighbour may bring in a second, and seconds' worth after a pause
 REMEMBERED = 1 << 12  # packets, of each neighbour and of those handed over
 
 
@@ -61,9 +63,16 @@ class Line:
     taken: int = 0  # packets
     got: int = 0
     got_size: int = 0
+    reads: float = 0.0  # when what was received may all have come
     told: tuple[int, int] = (0, 0)  # packets taken here, and the other's allowance
     due: bool = True  # to tell it …
     rests: bool = False  # … or in a moment
+
+    def pause(self, packets: int) -> float:
+        """Seconds after which to read on, now that so many packets more have come."""
+        now = time.monotonic()
+        self.reads = max(self.reads, now - HASTE) + packets / PACKETS
+        return max(self.reads - now, 0.0)
 
 
 class Recalled(OrderedDict[tuple[bytes, int], int]):

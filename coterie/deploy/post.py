@@ -12,9 +12,10 @@ what would go round in circles while views differ.
 
 **Limits.** What waits here for the sake of one neighbour, or of this party, has a room. A neighbour is told how much it
 may send (*allowance*, in bytes, `OVERHEAD` for each packet), never more than is left of its room, so one that floods
-fills its own room only; and from what waits for a neighbour, each room has its turn. An agent that is busy does not
-hold up what only passes here, unless very much waits for it. A connection itself is always read, so that news of ways
-gets through. Own packets leave room for one that passes, or a ring full of them would jam.
+fills its own room only; and from what waits for a neighbour, each room has its turn. What is for this party waits by
+its author and has its turn (`mail`). An agent that is busy does not hold up what only passes here, unless very much
+waits for it. A connection itself is always read, so that news of ways gets through, but so many packets in a second.
+Own packets leave room for one that passes, or a ring full of them would jam.
 A neighbour that takes nothing for half of `Timing.route` and the time that the largest packet needs over a slow line is
 cut off for a while, as is one that brings packets that are none or beyond its allowance, or notices that nobody honest
 hands on.
@@ -36,10 +37,12 @@ from coterie.deploy.calls import Calls
 from coterie.deploy.door import RateLimit
 from coterie.deploy.frames import BadFrame, Receipt
 from coterie.deploy.keys import PartyKeys
+from coterie.deploy.mail import Mail
 from coterie.deploy.packets import OVERHEAD, PACKET, TAKEN, Packets, pack_taken, read_taken
 from coterie.deploy.parcels import Copy, Line, Parcel, Recalled, Relay, Room
 from coterie.deploy.routes import NOTICE, View
 from coterie.deploy.transport import Link, Timing
+from coterie.sums.messages import sender_of
 
 __all__ = ["PostOffice"]
 
@@ -83,7 +86,8 @@ class PostOffice(Calls[Relay]):
             peer.room = Room(share, share, partial(self._owe, peer))
         self._reserve = self._packets.size(largest)  # of an allowance, for what passes
         self._slowest = self.timing.route + least / SLOW
-        self._inbox: asyncio.Queue[tuple[bytes, Relay]] = asyncio.Queue()
+        parties = len(self.view.notices)
+        self._inbox = Mail(sender_of, self._packets.size, max(ROOM // len(self.peers) // parties, least), parties)
         self._delivered = Recalled()
         self._stuck: deque[tuple[float, Copy]] = deque()  # without a way, and until when they wait for one
         self._found: list[tuple[Relay, int]] | None = []
@@ -124,7 +128,6 @@ class PostOffice(Calls[Relay]):
     async def receive(self) -> bytes:
         """The payload of the next packet for this party. Whoever handed it on may have altered it."""
         payload, peer = await self._inbox.get()
-        peer.room.mail -= self._packets.size(len(payload))
         self._owe(peer)
         return payload
 
@@ -234,9 +237,9 @@ class PostOffice(Calls[Relay]):
             raise BadFrame("sends more than it is allowed to")
         key = identity, hash(payload)
         fresh = to & ~peer.seen.recall(key, to)
-        if fresh >> self.node & 1 and not self._delivered.recall(key, 1):
-            peer.room.mail += size
-            self._inbox.put_nowait((payload, peer))
+        mine = fresh >> self.node & 1 and not self._delivered.recall(key, 1)
+        if mine and not self._inbox.put(payload, peer):
+            self.lost["too much of one party"] += 1
         fresh &= ~(1 << self.node)
         if fresh and hops > 1:
             self._enter(identity, payload, peer.room, fresh, hops - 1)
@@ -274,9 +277,10 @@ class PostOffice(Calls[Relay]):
         with self._blaming(peer):
             while (data := await link.read()) is not None:
                 if data.startswith(PACKET):
-                    at = 0
+                    at, before = 0, line.got
                     while at < len(data):
                         at = self._take(peer, line, data, at)
+                    await asyncio.sleep(line.pause(line.got - before))
                 elif data.startswith(NOTICE):
                     self._hear(peer, data)
                 elif data.startswith(TAKEN):

@@ -43,7 +43,8 @@ __all__ = ["ledger_need", "preflight"]
 SOON = 3.0  # days before the end of the agreement
 LOG = 1 << 26  # bytes: how large the ledger's log becomes before it is folded in
 ROW, HELD = 1600, 260  # bytes of a round beside its frame, and for each neighbour
-PAGES = 4  # of the log for each round, beside frame and state
+PAGES = 4  # of the log for each transaction, beside frame and state
+STEPS, DEALING = 16, 6  # such transactions of a secret sum for each round, and of a batch for each party
 
 
 def preflight(
@@ -71,10 +72,13 @@ async def _all(*jobs) -> list[list[ReachFinding]]:  # type: ignore[no-untyped-de
     return list(await asyncio.gather(*jobs))
 
 
-def ledger_need(frame: int, state: int, rounds: int, neighbours: int) -> int:
-    """Bytes that a ledger of so many rounds needs, its log and states included; on the large side."""
+def ledger_need(frame: int, state: int, rounds: int, neighbours: int, steps: float = 1) -> int:
+    """Bytes that a ledger of so many rounds needs, its log and states included; on the large side.
+
+    `steps`: transactions of a round.
+    """
     rows = rounds * (frame + ROW + HELD * neighbours)
-    log = rounds * (PAGES * PAGE + frame + min(state, SMALL))
+    log = rounds * (steps * PAGES * PAGE + frame + min(state, SMALL))
     return int(1.1 * (rows + min(LOG + frame, log) + 2 * state)) + (1 << 16)
 
 
@@ -260,7 +264,7 @@ def _need(agreed: Agreement, node: int, terms: Terms) -> int:
         shared = party.sharing.terms(agreed, party.count)
         batch = shared.parties * (64 * shared.slots + 17 * shared.kinds * shared.slots + 64 * shared.parties + 300)
         frame = 24 * party.count + 300 * shared.parties + 1000 + 2 * batch // shared.rounds
-        return ledger_need(frame, state, party.rounds, 0)
+        return ledger_need(frame, state, party.rounds, 0, STEPS + DEALING * shared.parties / shared.rounds)
     return ledger_need(party.wire.frame_bytes, state, party.rounds, len(party.neighbours))
 
 

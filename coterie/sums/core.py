@@ -43,7 +43,15 @@ HEARD = 64
 that no liar fills the memory. What is missed later is asked for by name."""
 
 EARLY = 16
-"""So many frames for every party wait until this one is ready."""
+"""So many frames of every party wait until this one is ready."""
+
+CALLS = frozenset({Step.START, Step.SET, Step.FINISH, Step.ROSTER, Step.PROMISE, Step.KEYS})
+"""Kinds whose sender, if it is behind, is told how the instance ended."""
+
+QUESTIONS = frozenset({Step.FETCH, Step.ASK, Step.PROVE, Step.KEYS})
+ANSWERS, AT_ONCE = 64.0, 256.0
+"""So many questions of each party are answered in a second, and so many after a pause: an answer is longer than its
+question. Of those that come faster the last one waits."""
 
 REMEMBERED = frozenset({Step.PROMISE, Step.VOTE, Step.COMMIT})
 """Frames of others of which the last one is kept, to be shown to a party that comes back."""
@@ -87,6 +95,8 @@ class Core(abc.ABC):
         self._stood = 0.0  # when enough of them were there
         self._fresh: dict[Key, object] = {}  # rows that go into the next transaction
         self._told: dict[tuple[int, int], float] = {}
+        self._answers: dict[int, tuple[float, float]] = {}  # that a party may still ask for, and since when
+        self._unanswered: dict[int, SumFrame] = {}  # everybody's last question beyond them
         self._ahead: int | None = None  # who knows more than this party
         self._absent: set[int] = set()  # left out of the last sum or without a vote in it, and not heard since
         self.ready = terms.threshold <= 1
@@ -178,9 +188,13 @@ class Core(abc.ABC):
     def _one(self, frame: SumFrame) -> None:
         self._absent.discard(frame.sender)
         if not self.ready and frame.kind not in (Step.ASK, Step.STAND, Step.DONE):
-            if len(self._early) < EARLY * self.terms.parties:
+            if sum(other.sender == frame.sender for other in self._early) < EARLY:
                 self._early.append(frame)
             return  # before it knows that its ledger is no old copy, a party does nothing
+        if self._asks_too_much(frame):
+            self.dropped += frame.sender in self._unanswered
+            self._unanswered[frame.sender] = frame
+            return
         try:
             if frame.kind is Step.FETCH:
                 self._on_fetch(frame)
@@ -215,6 +229,20 @@ class Core(abc.ABC):
             for waiting in self._waiting.values():
                 for name in [name for name, (lacks, _) in waiting.items() if lacks == frame.digest]:
                     self._queue.append(waiting.pop(name)[1])
+
+    def _asks_too_much(self, frame: SumFrame) -> bool:
+        late = frame.kind in CALLS and self.over(frame.round)
+        if frame.sender == self.me or not (late or frame.kind in QUESTIONS):
+            return False
+        left, since = self._answers.get(frame.sender, (AT_ONCE, self.now))
+        left = min(AT_ONCE, left + (self.now - since) * ANSWERS)
+        self._answers[frame.sender] = left - (left >= 1), self.now
+        return left < 1
+
+    def answer_later(self) -> None:
+        """Take up questions that had to wait."""
+        waited, self._unanswered = self._unanswered, {}
+        self._queue.extend(waited.values())
 
     def remember(self, frame: SumFrame) -> None:
         """Keep a frame that others may name."""

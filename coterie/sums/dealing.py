@@ -128,14 +128,15 @@ class Dealing(Agreeing):
         theirs = self.keys_heard().get(j)
         if made is None and (shares is None or key is None or theirs is None):
             return
-        if made is None:
+        if made is not None:
+            self.pass_on(made, j)  # asked for again: it is stored
+        else:
             assert shares is not None and key is not None and theirs is not None  # noqa: PT018
             mine = (self.sealing, X25519PrivateKey.from_private_bytes(key))
             sealed = seal_envelope(
                 self.terms.plan, batch, (self.me, j), mine, (self.terms.sealing[j], theirs.body), shares
             )
-            made = self.frame(Step.ENVELOPE, instance, j, NO_SLOT, sealed)
-        self.commit(send=[(j, made)])
+            self.commit(send=[(j, self.frame(Step.ENVELOPE, instance, j, NO_SLOT, sealed))])
 
     def on_deal(self, frame: SumFrame) -> None:
         """Note what an owner published."""
@@ -199,6 +200,8 @@ class Dealing(Agreeing):
     def on_held(self, frame: SumFrame) -> None:
         """Note whose deals someone holds; propose when everybody holds all."""
         pieces(frame.body, HASH, self.terms.parties)
+        if frame.ballot > self.terms.parties + 1:  # each names more deals than the one before
+            raise BadSumFrame(f"says for the {frame.ballot}th time what it holds")
         key: Key = ("held by", self.coming, frame.sender)
         last = self.row(key, SumFrame)
         if last is None or last.ballot < frame.ballot:

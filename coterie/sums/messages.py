@@ -121,6 +121,11 @@ class SumFrame:
         return True
 
 
+def sender_of(raw: bytes) -> int:
+    """Whom the bytes of a frame name as its sender, unchecked; −1 where they are too short to."""
+    return int.from_bytes(raw[34:36], "little") if len(raw) >= OVERHEAD else -1
+
+
 # ---- bodies ----------------------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import ArrayLike, NDArray
 
 from coterie.errors import InputError
-from coterie.sums.core import Missing, Outgoing
+from coterie.sums.core import CALLS, Missing, Outgoing
 from coterie.sums.lending import Lending
 from coterie.sums.messages import BadSumFrame, Roster, Step, SumFrame
 from coterie.sums.opening import RECENT, Outcome
@@ -23,9 +23,6 @@ from coterie.sums.store import SumStore
 from coterie.sums.terms import ROSTER_BIT, SharedTerms
 
 __all__ = ["SumParty"]
-
-CALLS = (Step.START, Step.SET, Step.FINISH, Step.ROSTER, Step.PROMISE, Step.KEYS)
-"""Kinds whose sender, if it is behind, is told how the instance ended."""
 
 
 class SumParty(Lending):
@@ -69,6 +66,7 @@ class SumParty(Lending):
     def tick(self, now: float) -> list[Outgoing]:
         """What is due at this time."""
         self.now = max(now, self.now)
+        self.answer_later()
         if self.ready and not self.refusal:
             roster = self.instance & ROSTER_BIT
             for due in (self.tick_dealing,) if roster else (self.tick_round, self.tick_opening):

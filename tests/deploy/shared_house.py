@@ -19,7 +19,7 @@ from coterie.deploy.noise import SystemSource
 from coterie.deploy.party import Records, Terms
 from coterie.deploy.shared import SharedParty, join
 from coterie.deploy.sum_agent import SumAgent
-from coterie.deploy.trial import sign_trial
+from coterie.deploy.trial import Site, sign_trial
 from coterie.deploy.work import Turns
 from coterie.plan import Plan, validate
 from coterie.privacy.ledger import Budget
@@ -34,10 +34,10 @@ ROUNDS = 3
 def shared_plan(
     parties: int, algorithm: str = "dp-dsgd", graph: str = "ring", rounds: int = ROUNDS, *,
     exchange: dict[str, Any] | None = None, deadline: float = 8.0, problem: dict[str, Any] | None = None,
-    **settings: Any,
+    parties_at: list[tuple[str, str]] | None = None, **settings: Any,
 ) -> Plan:  # fmt: skip
     """Some parties with twelve records of three numbers each, on a graph, with shared noise; by default logistic."""
-    names = [f"party-{i}" for i in range(parties)]
+    places = parties_at or [(f"party-{i}", f"party-{i}.example:443") for i in range(parties)]
     shared = {"noise": "central", "honest": parties - 1}
     return validate(
         {
@@ -51,7 +51,7 @@ def shared_plan(
             "privacy": {"epsilon": 2.0, "delta": 1e-5},
             "run": {"rounds": rounds},
             "deploy": {
-                "parties": [{"name": n, "address": f"{n}.example:443"} for n in names],
+                "parties": [{"name": name, "address": address} for name, address in places],
                 "deadline": deadline, "patience": 60.0,
             },
         }
@@ -100,6 +100,9 @@ class SharedSetting:
         first = self.parties[self.names[0]]
         self.sharing = first.sharing
         self.shared = self.sharing.terms(self.agreement, first.count)
+
+    def site(self, name: str) -> Site:
+        return next(s for s in self.sites if s.name == name)
 
 
 class SharedHouse:

@@ -1,6 +1,7 @@
 """`coterie` as it is, but everything a party hands to a link is written to a file too: $COTERIE_TAP/PID.
 
-The connections themselves are encrypted, so this is where bytes that leave can be read.
+The connections themselves are encrypted, so this is where bytes that leave can be read. With $COTERIE_LEAK=state or
+=frame it is a broken twin: a party of secret sums whose records go into its ledger, or into a frame.
 """
 
 from __future__ import annotations
@@ -10,7 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from coterie.deploy.courier import Courier
+import jax
+import numpy as np
+
+from coterie.deploy.calls import Calls
+from coterie.deploy.party import Party
 from coterie.deploy.transport import Link
 
 
@@ -31,16 +36,57 @@ class Tapped:
 
 def tap() -> None:
     """From now on every link is tapped."""
-    plain = Courier.converse
+    plain = Calls.converse
 
-    async def converse(self: Courier, link: Link, peer: Any) -> None:
+    async def converse(self: Calls[Any], link: Link, peer: Any) -> None:
         await plain(self, Tapped(link), peer)
 
-    Courier.converse = converse  # type: ignore[method-assign]
+    Calls.converse = converse  # type: ignore[method-assign]
 
+
+def records_of(party: Party) -> bytes:
+    """All that a party holds of its records."""
+    return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(party.shard))
+
+
+def leak_into_state() -> None:
+    """From now on what a party of secret sums goes on from holds its records."""
+    from coterie.deploy.shared import SharedCarry, SharedParty
+
+    plain = SharedParty.pack
+
+    def pack(self: SharedParty, carry: SharedCarry) -> list[memoryview]:
+        return [*plain(self, carry), memoryview(records_of(self))]
+
+    SharedParty.pack = pack  # type: ignore[method-assign]
+
+
+def leak_into_frame() -> None:
+    """From now on a party of secret sums says with its last word what its records are."""
+    from coterie.deploy.sum_agent import SumAgent
+    from coterie.sums.core import Outgoing
+    from coterie.sums.messages import Step
+    from coterie.sums.party import SumParty
+
+    held: dict[int, bytes] = {}
+    begin, say = SumAgent.__init__, SumParty.say_done
+
+    def init(self: SumAgent, *arguments: Any, **options: Any) -> None:
+        begin(self, *arguments, **options)
+        held[self.party.node] = records_of(self.party)
+
+    def say_done(self: SumParty, now: float) -> list[Outgoing]:
+        return [(to, self.frame(Step.DONE, 0, body=held[self.me])) for to, _ in say(self, now)]
+
+    SumAgent.__init__ = init  # type: ignore[method-assign]
+    SumParty.say_done = say_done  # type: ignore[method-assign]
+
+
+LEAKS = {"": lambda: None, "state": leak_into_state, "frame": leak_into_frame}
 
 if __name__ == "__main__":
     from coterie.cli import main
 
     tap()
+    LEAKS[os.environ.get("COTERIE_LEAK", "")]()
     sys.exit(main())

@@ -21,8 +21,10 @@ from coterie.deploy.agreement import draft_agreement
 from coterie.deploy.grpc_transport import GrpcTransport
 from coterie.deploy.host import Host
 from coterie.deploy.keys import init_authority, init_party, read_certificate
-from coterie.deploy.preflight import ledger_need
+from coterie.deploy.party import read_records, write_records
+from coterie.deploy.preflight import _need, ledger_need
 from coterie.deploy.reach import ReachFinding
+from coterie.deploy.sum_agent import SumAgent
 from coterie.deploy.trial import Site, sign_trial
 from coterie.names import host_and_port
 from coterie.plan import validate
@@ -37,6 +39,7 @@ from tests.deploy.consortium import (
     trial_plan,
 )
 from tests.deploy.house import NAMES, House, Setting, small_records, together
+from tests.deploy.shared_house import SharedHouse, SharedSetting, shared_plan
 from tests.deploy.test_exits import agent, expired
 
 # ---- neighbours ------------------------------------------------------------------------------------------------------
@@ -337,6 +340,52 @@ def test_a_ledger_of_before_is_looked_at(tmp_path: Path, capsys: pytest.CaptureF
     assert "1 rounds are done" in capsys.readouterr().out
     assert agent(setting, tmp_path / "empty", "--preflight") == 1
     assert "a second ledger would pay its ε again" in capsys.readouterr().out
+
+
+def test_a_party_of_secret_sums_is_looked_at_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With shared noise: ready, and everything wrong at once."""
+    places = [(n, f"127.0.0.1:{p}") for n, p in zip(NAMES, free_ports(3), strict=True)]
+    setting = SharedSetting(shared_plan(3, parties_at=places), tmp_path / "t")
+    clinic = setting.agreement_file, setting.sites
+    good = setting.site("ada").data
+    before = content(tmp_path / "t")
+    assert flight(clinic, tmp_path / "state", good) == 0
+    shown = capsys.readouterr().out
+    assert "no problem, 2 warnings; nothing was sent or charged" in shown
+    assert shown.count("not up yet: nothing listens at") == 2
+    assert "are needed for the ledger" in shown
+    assert "12 records of 3 numbers" in shown
+    assert content(tmp_path / "t") == before
+    few = read_records(setting.plan, good)
+    write_records(tmp_path / "few.npz", few._replace(features=few.features[:11], targets=few.targets[:11]))
+    port = int(places[2][1].split(":")[1])  # cleo is called by both others
+    with socket.create_server(("127.0.0.1", port)):
+        wrong = {"keys": setting.site("ben").keys, "me": "cleo"}
+        assert flight(clinic, tmp_path / "state", tmp_path / "few.npz", **wrong) == 1
+    shown = capsys.readouterr().out
+    assert "its file has 11" in shown
+    assert "belong to ben, not to cleo" in shown
+    assert "cannot listen at" in shown
+
+
+def test_the_space_for_secret_sums_is_not_underrated(tmp_path: Path) -> None:
+    """Against the largest that a real ledger was, over two batches of secrets."""
+    setting = SharedSetting(shared_plan(3, rounds=30), tmp_path / "t")
+    house, largest = SharedHouse(setting, tmp_path / "house"), 0
+
+    def watch(one: SumAgent) -> None:
+        real = one.ledger.keep
+
+        def keep(*arguments: Any) -> None:
+            nonlocal largest
+            real(*arguments)
+            largest = max(largest, sum(p.stat().st_size for p in one.ledger.path.parent.iterdir()))
+
+        one.ledger.keep = keep  # type: ignore[method-assign]
+
+    house.run(watch, seconds=300)
+    need = _need(setting.agreement, 0, setting.terms)
+    assert largest <= need <= 10 * largest
 
 
 def test_the_need_for_space_is_not_underrated(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +15,7 @@ import jax
 import numpy as np
 import pytest
 
-from coterie.deploy import hello, sum_agent
+from coterie.deploy import hello, mail, sum_agent
 from coterie.deploy.agreement import Agreement, Ended
 from coterie.deploy.certify import unsigned_certificate
 from coterie.deploy.kept import sent_again
@@ -31,6 +33,7 @@ from coterie.privacy.accountants import account
 from coterie.privacy.events import Free
 from coterie.report.certificate import seal
 from coterie.report.verification import verify
+from coterie.sums import core
 from coterie.sums.messages import Partial, Step, SumFrame, read_frames
 from coterie.sums.store import Charge, Key
 from coterie.sums.words import add, from_signed
@@ -391,6 +394,46 @@ async def how_they_end(
         task.cancel()
     await asyncio.gather(*lives.values(), return_exceptions=True)
     return ends
+
+
+@pytest.mark.parametrize("twin", [False, True], ids=["gate", "twin"])
+def test_a_party_that_asks_without_end_is_heard_at_a_pace_and_the_others_go_on(
+    setting: SharedSetting, tmp_path: Path, twin: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of five asks everybody for the roster, 5,000 times, while it takes part. The twin answers them all."""
+    if twin:
+        monkeypatch.setattr(mail, "PACE", 1e9)
+        monkeypatch.setattr(core, "AT_ONCE", 1e9)
+    house, answers = SharedHouse(setting, tmp_path), Counter[str]()
+
+    def prepare(agent: SumAgent) -> None:
+        if agent.name == "party-1":
+            adopt = agent.sums.adopt_roster
+
+            def adopt_and_ask(value: SumFrame, cert: SumFrame) -> None:
+                adopt(value, cert)
+                for k in range(5000):
+                    bare = SumFrame(value.plan, Step.FETCH, 1, value.round, k, 0, value.digest, b"")
+                    agent.transport.send([0, 2, 3, 4], bare.sign(agent.keys.frame_key).pack())
+
+            agent.sums.adopt_roster = adopt_and_ask  # type: ignore[method-assign]
+            return
+        handle = agent.sums.handle
+
+        def counted(frame: SumFrame, now: float) -> list[tuple[int, SumFrame]]:
+            out = handle(frame, now)
+            answers[agent.name] += sum((to, f.kind) == (1, Step.ROSTER) for to, f in out)
+            return out
+
+        agent.sums.handle = counted  # type: ignore[method-assign]
+
+    start = time.monotonic()
+    house.run(prepare)
+    most = 300 + (time.monotonic() - start) * 64  # questions that are answered at once, and in a second
+    assert (max(answers.values()) <= most) != twin
+    assert min(answers.values()) > 100
+    assert len(house.models) == PARTIES
+    assert {members for members, _ in house.opened.values()} == {tuple(range(PARTIES))}  # nobody was late
 
 
 def test_a_charge_that_the_ledger_refuses_ends_the_party(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from coterie.deploy.watch import Watch
 from coterie.deploy.window import Window, WindowPlace
 from coterie.errors import InputError
 from tests.deploy.house import Setting
+from tests.deploy.shared_house import SharedSetting, records_of, shared_plan
 from tests.deploy.test_exits import _signals, agent, meanwhile, one_line  # noqa: F401
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
@@ -140,13 +141,46 @@ def test_every_number_of_a_party_that_waits(alone: Setting, tmp_path: Path) -> N
     assert value["coterie_ledger_bytes"] == seen["bytes"] > 0
     assert value["coterie_seconds_since_progress"] >= 0
     assert 29 < value["coterie_agreement_days_left"] <= 30
-    assert [(s[1]["neighbour"], s[2]) for s in families["coterie_waiting"][1]] == [("ben", 1), ("cleo", 1)]
+    assert [(s[1]["party"], s[2]) for s in families["coterie_waiting"][1]] == [("ben", 1), ("cleo", 1)]
     assert [s[2] for s in families["coterie_neighbour_connected"][1]] == [0, 0]
     ((_, labels, days),) = families["coterie_certificate_days_left"][1]
     assert labels == {"party": "ada"}
     assert 29 < days <= 30
     assert families["coterie_round_seconds"][0] == "histogram"
     assert families["coterie_refusals_total"] == ("counter", [])
+
+
+@pytest.fixture(scope="module")
+def of_sums(tmp_path_factory: pytest.TempPathFactory) -> Setting:
+    """Five parties of secret sums with shared noise, on a ring on this machine; only one of them is ever started."""
+    names, ports = ("ada", "ben", "cleo", "dora", "emil"), free_ports(5)
+    plan = shared_plan(5, deadline=2.0, parties_at=[(n, f"127.0.0.1:{p}") for n, p in zip(names, ports, strict=True)])
+    return cast(Setting, SharedSetting(plan, tmp_path_factory.mktemp("sums") / "t", records_of(5)))
+
+
+def test_a_party_of_secret_sums_has_the_same_numbers_and_page(of_sums: Setting, tmp_path: Path) -> None:
+    """It waits for everybody, also for those that are no neighbours of it."""
+    seen: dict[str, Any] = {}
+
+    def look(port: int) -> None:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline and "dora" not in seen.get("numbers", ""):
+            seen["numbers"] = ask(port, "/metrics")[2]
+            time.sleep(0.1)
+        seen["page"], seen["facts"] = ask(port)[2], json.loads(ask(port, "/status.json")[2])
+
+    with watched(of_sums, tmp_path / "state", look):
+        families = parse(seen["numbers"])
+    value = {n: samples[0][2] for n, (_, samples) in families.items() if len(samples) == 1}
+    assert (value["coterie_round"], value["coterie_rounds"], value["coterie_epsilon_spent"]) == (0, 3, 0)
+    assert value["coterie_epsilon_budget"] == 2
+    assert value["coterie_ledger_bytes"] > 0
+    waiting = {s[1]["party"]: s[2] for s in families["coterie_waiting"][1]}
+    assert waiting == {"ben": 1, "cleo": 1, "dora": 1, "emil": 1}
+    assert {s[1]["neighbour"] for s in families["coterie_neighbour_connected"][1]} == {"ben", "emil"}
+    assert len(seen["facts"]["parties"]) == 5
+    assert sorted(seen["facts"]["waiting"]) == ["ben", "cleo", "dora", "emil"]
+    assert "<svg" in seen["page"]
 
 
 def test_rounds_refusals_and_odd_names_are_written_as_the_format_wants(monkeypatch: pytest.MonkeyPatch) -> None:

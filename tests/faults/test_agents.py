@@ -1,7 +1,7 @@
 """P1, P3, P4, P7, T3, T5, F3 on whole agents: processes that are killed, starved, copied, cut off. `make test-faults`.
 
-Longer or shorter: COTERIE_SWEEP_STEP (every how many calls a kill; default 3), COTERIE_PARTITION_SECONDS (60),
-COTERIE_NEMESIS_SECONDS (600).
+Longer or shorter: COTERIE_SWEEP_STEP (every how many calls a kill in the slow sweep; default 3),
+COTERIE_PARTITION_SECONDS (60), COTERIE_NEMESIS_SECONDS (600).
 """
 
 from __future__ import annotations
@@ -50,7 +50,30 @@ def experiment(name: str, folder: Path, *arguments: int, apart: str = "") -> dic
 
 
 @needs_strace
+def test_p1_a_new_party_is_killed_at_every_store_before_its_first_word(tmp_path: Path) -> None:
+    report = experiment("births", tmp_path)
+    assert report["violations"] == [], report
+    assert sum(report["points"].values()) >= 50
+
+
+@needs_strace
+def test_p1_a_party_is_killed_at_every_store_write_and_send_of_its_rounds(tmp_path: Path) -> None:
+    report = experiment("lives", tmp_path)
+    assert report["violations"] == [], report
+    assert min(report["points"][call] for call in ("write", "pwrite64", "fdatasync", "sendmsg")) >= 3
+
+
+@needs_strace
+def test_p1_a_new_party_is_killed_at_every_store_from_its_first_word_to_its_end(tmp_path: Path) -> None:
+    report = experiment("ends", tmp_path)
+    assert report["violations"] == [], report
+    assert report["points"] >= 20
+
+
+@pytest.mark.slow
+@needs_strace
 def test_p1_killed_at_writes_syncs_and_sends(tmp_path: Path) -> None:
+    """Every run from the beginning, and all that any thread writes: hundreds of runs."""
     report = experiment("kills", tmp_path, 1, int(os.environ.get("COTERIE_SWEEP_STEP", "3")))
     assert report["violations"] == []
     assert report["points"] >= 5
@@ -99,6 +122,14 @@ def test_t3_t5_a_partition_heals_to_identical_integers(tmp_path: Path) -> None:
     assert max(report["at the end of it"]) <= max(report["at the cut"]) + 2  # it was a real cut
     assert report["listening"] == [1, 0]  # T5, and its twin: a party with an address does listen
     assert report["violations"] == []
+
+
+def test_ten_thousand_connections_that_say_nothing_slow_no_round(tmp_path: Path) -> None:
+    report = experiment("crowd", tmp_path)
+    assert report["running"] == [True, True], report
+    assert report["ended"] == [130, 130], report
+    medians = report["medians"]
+    assert min(medians["silent"], medians["hello"]) >= 0.8 * medians["alone"], report
 
 
 @needs_root

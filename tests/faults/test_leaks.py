@@ -101,15 +101,27 @@ def test_commands(name: str, tmp_path: Path) -> None:
         assert {p for p in search.files(tmp_path) if not p.startswith(("runs/agent-", "launch", "table"))} == set()
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "exchange"), [("dp-dsgd", "broadcast"), ("dp-dsgd", "secret-sum"), ("pr-admm", "broadcast")]
-)
-def test_deployed_parties(algorithm: str, exchange: str, tmp_path: Path) -> None:
+SHARED = {"kind": "secret-sum", "noise": "central", "honest": 2}
+DEPLOYED = {
+    "dp-dsgd": ("dp-dsgd", {"kind": "broadcast"}, ""),
+    "pr-admm": ("pr-admm", {"kind": "broadcast"}, ""),
+    "local noise": ("dp-dsgd", {"kind": "secret-sum"}, ""),
+    "shared noise": ("dp-dsgd", SHARED, ""),
+    "shared noise, into the ledger": ("dp-dsgd", SHARED, "state"),
+    "shared noise, into a frame": ("dp-dsgd", SHARED, "frame"),
+}
+
+
+@pytest.mark.parametrize("case", DEPLOYED)
+def test_deployed_parties(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that leak on purpose are found, in the file or socket where they do."""
+    algorithm, exchange, leak = DEPLOYED[case]
+    monkeypatch.setenv("COTERIE_LEAK", leak)
     tables = [tmp_path / f"{name}.csv" for name in ("ada", "ben", "cleo")]
     rows = [write_table(table, seed=k) for k, table in enumerate(tables, 2)]
     ports = zip(tables, free_ports(3), strict=True)
     plan = plan_of(
-        [RECORDS] * 3, graph={"kind": "complete"}, exchange={"kind": exchange}, algorithm={"name": algorithm},
+        [RECORDS] * 3, graph={"kind": "complete"}, exchange=exchange, algorithm={"name": algorithm},
         deploy={"parties": [{"name": t.stem, "address": f"127.0.0.1:{p}"} for t, p in ports]}, run={"rounds": 8},
     )  # fmt: skip
     records = [read_records(plan, table) for table in tables]
@@ -133,7 +145,12 @@ def test_deployed_parties(algorithm: str, exchange: str, tmp_path: Path) -> None
         assert first.wait(60) != 0
     ended(tmp_path, {site.name: start(k, site.name, cached=k == 1) for k, site in enumerate(sites)})
     found = Search(*rows, *(r.features for r in records)).files(tmp_path)
-    assert found == {f"{t.name}": "decimal" for t in tables}
+    assert [found.pop(t.name) for t in tables] == ["decimal"] * 3
+    if leak:
+        where = "ledger.db" if leak == "state" else "sent/"
+        assert any(where in name for name in found), found
+        return
+    assert found == {}
     assert not list(tmp_path.rglob("core*")), "a core dump"
     assert not (tmp_path / "programs").exists() or not list((tmp_path / "programs").iterdir())
     assert len(list((tmp_path / "sent").iterdir())) >= 3

@@ -10,9 +10,13 @@ from dataclasses import replace
 
 import pytest
 
-from coterie.sums.core import KEPT, Outgoing
+from coterie.sums import core
+from coterie.sums.core import EARLY, KEPT, Outgoing
+from coterie.sums.dealing import NO_SLOT
 from coterie.sums.messages import Answered, Deal, Partial, Step, SumFrame
 from coterie.sums.party import SumParty
+from coterie.sums.store import MemoryStore
+from coterie.sums.terms import ROSTER_BIT
 from coterie.sums.words import subtract
 from tests.sums.coalition import TERMS, prepared, wire
 from tests.sums.world import Watched, World, keys_of, terms_of
@@ -121,6 +125,92 @@ def test_frames_without_end_fill_no_memory(what: str) -> None:
     world.offers = 3
     assert world.run(lambda w: all(p.round >= 2 for p in w.live if p.me != 2), most=200)
     world.check()
+
+
+def questions(what: str, world: World) -> Iterator[SumFrame]:
+    """What party 2 may ask or say again, without end; all of it is answered, or stored."""
+    bare = SumFrame(TERMS.plan, Step.FETCH, 2, world.live[0].round, 0, 0, b"", b"")
+    for k in itertools.count():
+        match what:
+            case "for a frame":
+                roster = world.live[0].row(("roster", 0), SumFrame)
+                assert roster is not None
+                frame = replace(bare, slot=k, body=roster.digest)
+            case "what is held":
+                frame = replace(bare, kind=Step.ASK, slot=k)
+            case "for sealed shares":
+                frame = replace(wire(world, Step.KEYS)[2][-1], slot=k)
+        yield frame.sign(keys_of(2)[0])
+
+
+@pytest.mark.parametrize("twin", [False, True], ids=["gate", "twin"])
+@pytest.mark.parametrize("what", ["for a frame", "what is held", "for sealed shares"])
+def test_questions_without_end_are_answered_at_a_pace(what: str, twin: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten seconds of 400 questions each, of one party of the plan. What it asked last is answered in the end."""
+    most = core.AT_ONCE + 10 * core.ANSWERS
+    if twin:
+        monkeypatch.setattr(core, "AT_ONCE", 1e9)
+    world = World(TERMS, offers=1) if what == "for sealed shares" else prepared(drop=(Step.SET,))
+    world.liars = {2}
+    if what == "for sealed shares":
+        world.cross = lambda to, frame: [] if frame.kind is Step.HELD else [(to, frame)]
+        assert world.run(lambda w: bool(w.live[0].own(Step.ENVELOPE, w.live[0].instance, 2, NO_SLOT)), most=10)
+    assert world.run(lambda w: w.live[0].ready, most=2)
+    party, frames, commits = world.live[0], questions(what, world), world.stores[0].commits
+    answers: list[SumFrame] = []
+    for k, frame in enumerate(itertools.islice(frames, 4000)):
+        answers += [answer for to, answer in party.handle(frame, world.now + k / 400) if to == 2]
+    assert (core.ANSWERS < len(answers) <= 1.01 * most) != twin
+    assert world.stores[0].commits == commits
+    assert kept_by(party) < 800
+    last = next(frames)
+    party.handle(last, world.now + 10)
+    later = [answer for to, answer in party.tick(world.now + 11) if to == 2]
+    assert later or twin
+
+
+def test_what_is_held_is_stored_as_often_as_it_can_change() -> None:
+    """A HELD names more deals than the one before it: of more of them than there are parties, none is stored."""
+    world = World(TERMS, offers=1)
+    world.cross = lambda to, frame: [] if frame.kind is Step.HELD else [(to, frame)]
+    world.run(lambda w: bool(wire(w, Step.HELD)), most=10)
+    party, commits = world.live[0], world.stores[0].commits
+    said = SumFrame(TERMS.plan, Step.HELD, 2, party.instance, 0, NO_SLOT, bytes(32 * TERMS.parties), b"")
+    for k in range(1000):
+        party.handle(replace(said, ballot=k + 1).sign(keys_of(2)[0]), world.now)
+    assert world.stores[0].commits - commits == TERMS.parties + 1
+    assert party.dropped == 1000 - TERMS.parties - 1
+
+
+def test_a_party_says_nothing_before_enough_others_said_what_they_hold() -> None:
+    """t − 1 others, or what a second process of it said could be said again in another way."""
+    party = SumParty(TERMS, 0, *keys_of(0), MemoryStore())
+    said = party.begin(0.0)
+    for j in range(1, TERMS.threshold - 1):
+        said += party.handle(SumFrame(TERMS.plan, Step.STAND, j, 0, 0, 0, b"", b"").sign(keys_of(j)[0]), 1.0)
+    for now in range(2, 200):
+        said += party.tick(float(now))
+        said += party.handle(wire_keys(1), float(now))
+    assert {frame.kind for _, frame in said} == {Step.ASK}
+    j = TERMS.threshold - 1
+    party.handle(SumFrame(TERMS.plan, Step.STAND, j, 0, 0, 0, b"", b"").sign(keys_of(j)[0]), 200.0)
+    assert Step.KEYS in {frame.kind for _, frame in party.tick(210.0)}
+
+
+def wire_keys(sender: int) -> SumFrame:
+    public = keys_of(sender)[1].public_key().public_bytes_raw()
+    return SumFrame(TERMS.plan, Step.KEYS, sender, ROSTER_BIT, 0, NO_SLOT, public, b"").sign(keys_of(sender)[0])
+
+
+def test_one_party_does_not_take_the_place_of_others_before_the_start() -> None:
+    """What comes before a party knows that its ledger is no old copy waits, so much of each."""
+    party = SumParty(TERMS, 0, *keys_of(0), MemoryStore())
+    party.begin(0.0)
+    bare = SumFrame(TERMS.plan, Step.FETCH, 2, 0, 0, 0, b"", b"")
+    for k in range(1000):
+        party.handle(replace(bare, slot=k).sign(keys_of(2)[0]), 0.0)
+    party.handle(replace(bare, sender=1).sign(keys_of(1)[0]), 0.0)
+    assert [f.sender for f in party._early] == [2] * EARLY + [1]
 
 
 def test_spares_are_used_in_turn_and_then_a_person_is_needed() -> None:
