@@ -50,7 +50,8 @@ def _parts(data: Any) -> Iterator[Any]:
     """Tables, one at a time."""
     if getattr(data, "sites", None) is not None and not isinstance(data, Dataset):  # parties
         data = data.sites
-    if isinstance(data, list) or (isinstance(data, tuple) and not _is_pair(data)):
+    rows = isinstance(data, list) and data and isinstance(data[0], list | tuple) and all(map(np.isscalar, data[0]))
+    if (isinstance(data, list) and not rows) or (isinstance(data, tuple) and not _is_pair(data)):
         for one in data:
             yield from _parts(one)
     else:
@@ -59,7 +60,7 @@ def _parts(data: Any) -> Iterator[Any]:
 
 def _is_pair(data: tuple[Any, ...]) -> bool:
     """(X, y), and not two tables."""
-    return len(data) == 2 and np.ndim(data[0]) == 2 and np.ndim(data[1]) <= 1
+    return len(data) == 2 and len(np.shape(data[0])) == 2 and len(np.shape(data[1])) == 1
 
 
 def _rows(one: Any) -> Iterator[bytes]:
@@ -124,7 +125,8 @@ def _written(values: Any) -> Sequence[bytes]:
 
 
 def _value(value: Any) -> bytes:
-    if value is None or value != value or (text := str(value).strip()) == "" or text == "<NA>":
+    text = str(value).strip()
+    if text in ("", "None", "nan", "NaN", "<NA>", "NaT"):  # a gap, however a library writes it
         return b"-"
     try:
         number = float(value)

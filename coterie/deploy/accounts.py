@@ -29,7 +29,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.data.fingerprint import KEY, fingerprint
 from coterie.deploy.account_rows import (
@@ -53,8 +53,11 @@ from coterie.privacy.filter import Rule
 from coterie.privacy.ledger import Allowance, Budget, BudgetExceeded
 from coterie.privacy.lifetime import Against, DrawCost, Lifetime, Unit
 
+if TYPE_CHECKING:
+    from coterie.plan import Plan
+
 __all__ = ["BudgetExceeded", "Damaged", "DataAccount", "Draw", "LedgerFailure", "RolledBack", "Settled", "Statement",
-           "keeper_folder", "login"]  # fmt: skip
+           "keeper_folder", "login", "unit_of"]  # fmt: skip
 
 KINDS = ("agreement", "fit", "statistic", "other")
 TRIES = 1500  # of taking the lock, a fiftieth of a second apart: half a minute
@@ -78,6 +81,11 @@ def login() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return f"uid {os.getuid()}"
+
+
+def unit_of(plan: Plan) -> Unit:
+    """Whom a plan's events are priced for."""
+    return "person" if getattr(plan, "by_person", False) else "record"
 
 
 def _words(path: Path) -> Words:

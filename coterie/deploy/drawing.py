@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coterie.data.fingerprint import fingerprint
-from coterie.deploy.accounts import DataAccount, Draw, RolledBack, Settled, login
+from coterie.deploy.accounts import DataAccount, Draw, RolledBack, Settled, login, unit_of
 from coterie.deploy.agreement import Agreement
 from coterie.deploy.anchor import FOLDER
 from coterie.deploy.apart import apart
@@ -27,19 +27,13 @@ from coterie.deploy.sealing import Damaged
 from coterie.deploy.storage import sync_folder
 from coterie.deploy.work import Turns
 from coterie.errors import InputError
-from coterie.plan import Plan
 from coterie.privacy.codec import from_json
 from coterie.privacy.events import Event
-from coterie.privacy.lifetime import Lifetime, Unit
+from coterie.privacy.lifetime import Lifetime
 
-__all__ = ["Drawing", "need_account", "unit_of"]
+__all__ = ["Drawing", "need_account"]
 
 NOTE = ".account"
-
-
-def unit_of(plan: Plan) -> Unit:
-    """Whom a plan's events are priced for."""
-    return "person" if getattr(plan, "by_person", False) else "record"
 
 
 class Drawing(NamedTuple):

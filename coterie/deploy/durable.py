@@ -42,6 +42,7 @@ class DurableFile(abc.ABC):
     Raises:
         InputError: no such file, in use by another process, on a network file system, or what `_load` refuses.
         Damaged: the file is not what was written.
+        LedgerFailure: the disk refused.
     """
 
     kind: ClassVar[str] = "ledger"
@@ -65,6 +66,9 @@ class DurableFile(abc.ABC):
         except InputError as error:
             os.close(self._fd)
             raise (Damaged(f"{self.kind} {path}: {error}") if isinstance(error, Damaged) else error) from None
+        except OSError as error:
+            self._failed = f"opening: {error}"
+            raise LedgerFailure(f"{self.kind} {path} cannot be opened ({error}): the process must end") from error
         if log.data:
             with self._final("recovery"):
                 cut(self._log_path, log.end)  # or a torn tail would lie behind what is written next

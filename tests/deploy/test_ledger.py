@@ -22,8 +22,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from coterie.cli import main
-from coterie.deploy import ledger as ledger_module
 from coterie.deploy import durable, records, sealing, storage
+from coterie.deploy import ledger as ledger_module
 from coterie.deploy.frames import Receipt, digest
 from coterie.deploy.ledger import Damaged, DurableLedger, LedgerFailure, RolledBack, read
 from coterie.errors import InputError
