@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from coterie.deploy.chain import canonical, link
 from coterie.deploy.sealing import Damaged
-from coterie.privacy.codec import from_json
+from coterie.privacy.codec import Json, from_json
 from coterie.privacy.events import Event
 from coterie.privacy.ledger import Budget
 from coterie.privacy.lifetime import DrawCost, Lifetime, Unit
@@ -116,11 +116,11 @@ class Draw(NamedTuple):
         kind, what: agreement, fit, statistic or other; and words for people.
         by: who drew it.
         unit: that its events are priced for.
-        events: all that may be released for it.
+        written: its events, as stored.
         cost: of them, or of what was sent if it is settled.
-        epsilon: ε of it alone, at the account's δ.
         epoch: in which it was drawn.
         created: when, by this machine's clock.
+        rules: of the account.
         settled: why no more will be released for it than `cost`; None: it may go on.
     """
 
@@ -130,12 +130,22 @@ class Draw(NamedTuple):
     what: str
     by: str
     unit: Unit
-    events: tuple[Event, ...]
+    written: list[dict[str, Json]]
     cost: DrawCost
-    epsilon: float
     epoch: int
     created: str
+    rules: Lifetime
     settled: str | None = None
+
+    @property
+    def events(self) -> list[Event]:
+        """All that may be released for it, equal ones counted in `times`; of a draw that is settled, what was."""
+        return [from_json(event) for event in self.written]
+
+    @property
+    def epsilon(self) -> float:
+        """ε of it alone, at the account's δ."""
+        return self.rules.epsilon(self.cost)
 
 
 class Epoch(NamedTuple):
@@ -228,20 +238,16 @@ class Contents:
         match row.kind:
             case "draw":
                 cost = DrawCost(int(body["cost"], 16), int(body["slack"], 16))
-                events = tuple(from_json(event) for event in body["events"])
                 self.draws[row.key] = Draw(
-                    row.number, row.key, body["kind"], body["what"], body["by"], body["unit"], events, cost,
-                    self.rules.epsilon(cost), len(self.epochs) - 1, body["created"],
+                    row.number, row.key, body["kind"], body["what"], body["by"], body["unit"], body["events"], cost,
+                    len(self.epochs) - 1, body["created"], self.rules,
                 )  # fmt: skip
             case "settle":
                 cost = DrawCost(int(body["cost"], 16), int(body["slack"], 16))
                 old = self.draws[row.key]
                 if cost.units > old.cost.units or cost.slack > old.cost.slack:
                     raise Damaged(f"row {row.number}: settles a draw for more than was drawn")
-                events = tuple(from_json(event) for event in body["events"])
-                self.draws[row.key] = old._replace(
-                    cost=cost, epsilon=self.rules.epsilon(cost), events=events, settled=body["why"]
-                )
+                self.draws[row.key] = old._replace(cost=cost, written=body["events"], settled=body["why"])
             case "epoch":
                 new = Epoch(len(self.epochs), dict(body["data"]), bool(body["all_new"]), body["by"], body["created"])
                 self.epochs.append(new)

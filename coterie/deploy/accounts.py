@@ -48,7 +48,7 @@ from coterie.deploy.sealing import Damaged
 from coterie.deploy.storage import LedgerFailure, create_file, refuse_network, sync_folder
 from coterie.errors import InputError
 from coterie.privacy.codec import to_json
-from coterie.privacy.events import Event, Free
+from coterie.privacy.events import Event, Free, merge
 from coterie.privacy.filter import Rule
 from coterie.privacy.ledger import Allowance, Budget, BudgetExceeded
 from coterie.privacy.lifetime import Against, DrawCost, Lifetime, Unit
@@ -153,7 +153,7 @@ class Statement:
                         "created": e.created} for e in self.epochs],
             "draws": [{"number": d.number, "key": d.key, "kind": d.kind, "what": d.what, "by": d.by, "unit": d.unit,
                        "epsilon": d.epsilon, "epoch": d.epoch, "created": d.created, "settled": d.settled,
-                       "events": [to_json(event) for event in d.events]} for d in self.draws],
+                       "events": d.written} for d in self.draws],
         }  # fmt: skip
 
     def __str__(self) -> str:
@@ -355,7 +355,7 @@ class DataAccount:
             planned, now, rows = _plan(found, key, events, unit, settle), _now(), []
             for step in planned:
                 body = {"cost": f"{step.cost.units:x}", "slack": f"{step.cost.slack:x}", "created": now,
-                        "events": [to_json(event) for event in step.events]}  # fmt: skip
+                        "events": [to_json(event) for event in merge(step.events)]}  # fmt: skip
                 if step.settles:
                     body["why"] = step.why
                     rows.append(_row(found, "settle", step.key, body))
@@ -454,7 +454,7 @@ def _row(found: Contents, kind: Any, key: str, body: Mapping[str, Any]) -> Durab
         cost = DrawCost(int(body["cost"], 16), int(body["slack"], 16))
         known = draws.get(key)
         epoch = len(found.epochs) - 1 if known is None else known.epoch
-        draws[key] = Draw(0, key, "", "", "", "record", (), cost, 0.0, epoch, "")
+        draws[key] = Draw(0, key, "", "", "", "record", [], cost, epoch, "", found.rules)
     if kind == "epoch" and body["all_new"]:
         start = len(found.epochs)
     row = DurableRow.after(found, kind, key, body, found.paid(draws, start))

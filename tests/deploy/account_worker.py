@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from coterie.deploy.accounts import DataAccount, RolledBack
-from coterie.deploy.binding import Binding
 from coterie.deploy.sealing import Damaged
 from coterie.errors import InputError
 from coterie.privacy.events import Gaussian
@@ -46,13 +45,14 @@ def line(number: int, key: str) -> bytes:
 def draw(folder: Path, wire: int, stop: int, twin: str = "") -> None:
     """Draw up to number `stop`, each released after its draw; one that was drawn before is released again.
 
-    Twins: "early" releases before it draws; "normal" does not sync its commits; "unbound" notes no row in the binding.
+    Twins: "early" releases before it draws; "normal" does not sync what it writes; "ahead" notes a row in the binding
+    before it is written.
     """
     account = opened(folder)
     if twin == "normal":
         _without_sync()
-    if twin == "unbound":
-        Binding.advance = lambda self, number, head: None  # type: ignore[method-assign]
+    if twin == "ahead":
+        _note_first()
     for number in range(stop):
         key = f"draw {number}"
         if twin == "early":
@@ -63,6 +63,16 @@ def draw(folder: Path, wire: int, stop: int, twin: str = "") -> None:
             return
         if twin != "early":
             os.write(wire, line(number, key))
+
+
+def _note_first() -> None:
+    from coterie.deploy.accounts import _OpenAccount
+
+    def append(self: Any, *rows: Any) -> None:
+        self._binding.advance(rows[-1].number, rows[-1].hash)
+        self._write(*(row.statement for row in rows))
+
+    _OpenAccount.append = append  # type: ignore[method-assign]
 
 
 def _without_sync() -> None:

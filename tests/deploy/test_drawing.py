@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
+import datetime as dt
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,21 +13,21 @@ import pytest
 from coterie.cli import main
 from coterie.deploy import drawing as drawing_module
 from coterie.deploy.accounts import DataAccount, RolledBack
-from coterie.deploy.agreement import AGREEMENT, Agreement, draft_agreement, sign_agreement
+from coterie.deploy.agreement import read_agreement, sign_agreement
 from coterie.deploy.amending import amended_plan
 from coterie.deploy.anchor import FOLDER
 from coterie.deploy.keys import load_authority, read_certificate
 from coterie.deploy.ledger import read
-from coterie.deploy.party import Terms, write_records
+from coterie.deploy.party import Terms
 from coterie.deploy.preflight import preflight
 from coterie.deploy.process import EXIT, ReadyParty, open_party, run_party
-from coterie.deploy.trial import Site, sign_trial, start_agent
+from coterie.deploy.trial import free_ports, sign_trial, start_agent
 from coterie.deploy.work import Turns
 from coterie.errors import InputError
 from coterie.plan import validate
 from coterie.privacy.accountants import account as total_of
 from coterie.privacy.ledger import Budget, BudgetExceeded
-from tests.deploy.house import Setting, free_ports, small_plan, small_records
+from tests.deploy.house import Setting, small_records
 from tests.deploy.test_process import wait_all
 
 ROUNDS = 4
@@ -61,11 +60,9 @@ class Bench:
     def amended(self, before: Path, name: str, **changes: Any) -> Path:
         folder = self.setting.agreement_file.parent
         authority, key = load_authority(folder / "authority")
-        from coterie.deploy.agreement import read_agreement
-
         _, plan = amended_plan(read_agreement(before, authority), **changes)
         known = [read_certificate(folder / p.name / "keys" / "certificate.pem") for p in plan.deploy.parties]  # type: ignore[union-attr]
-        signed = sign_agreement(plan, known, authority, key, 30)
+        signed = sign_agreement(plan, known, authority, key, dt.datetime.now(dt.UTC) + dt.timedelta(days=30))
         signed.write(self.folder / name)
         return self.folder / name
 
@@ -124,7 +121,7 @@ def test_other_records_and_other_parties_are_refused(bench: Bench, tmp_path: Pat
     other = DataAccount.open(
         tmp_path / "d.account", Budget(5.0, 1e-5), data=bench.data, may=["ben"], keeper=tmp_path / "keeper"
     )
-    with pytest.raises(InputError, match="ada or .* may not draw; ben may"), bench.opened(other):
+    with pytest.raises(InputError, match=r"ada or .* may not draw; ben may"), bench.opened(other):
         pass
     assert not (bench.state / "ledger.db").exists()
 
@@ -141,7 +138,7 @@ def test_an_agreement_that_has_drawn_does_not_run_without_its_account(bench: Ben
     account = bench.open_account()
     with bench.opened(account) as party:
         speak(party, 1)
-    with pytest.raises(InputError, match="has drawn on the account at .*c.account: give it as --account"), \
+    with pytest.raises(InputError, match=r"has drawn on the account at .*c.account: give it as --account"), \
             bench.opened(None):  # fmt: skip
         pass
     other = DataAccount.open(
@@ -229,9 +226,8 @@ def test_what_was_sent_without_an_account_is_drawn_by_the_one_that_follows(bench
     with bench.opened(account, second):
         pass
     old, new = account.statement().draws
-    assert (old.key[-64:], len(old.events), new.settled) == (bench.setting.agreement.plan_hash.hex(), 2, None) or (
-        sum(int(np.sum(event.times)) for event in old.events) == 2
-    )
+    assert (old.key[-64:], new.settled) == (bench.setting.agreement.plan_hash.hex(), None)
+    assert sum(int(np.sum(event.times)) for event in old.events) == 2
     assert old.settled is not None
 
 
@@ -262,13 +258,12 @@ def test_against_everybody_a_shared_sum_costs_its_local_claim(tmp_path: Path) ->
             "name": "shared", "data": {"source": "csv"}, "partition": {"kind": "iid", "sizes": [12] * 3},
             "graph": {"kind": "complete"}, "problem": {"loss": "logistic", "dim": 3, "ridge": 0.1},
             "algorithm": {"name": "dp-dsgd", "mixing": 1}, "privacy": {"epsilon": 2.0, "delta": 1e-5},
-            "exchange": {"kind": "secret-sum", "noise": "central", "retries": 2}, "run": {"rounds": 3},
+            "exchange": {"kind": "secret-sum", "noise": "central", "honest": 2, "retries": 2}, "run": {"rounds": 3},
             "deploy": {"parties": [{"name": n, "address": f"{n}.example:443"} for n in ("ada", "ben", "cleo")]},
         }
     )  # fmt: skip
     agreement, sites = sign_trial(plan, small_records(), tmp_path / "t")
     terms = Terms.of(plan)
-    cap = [c for c in terms.priced.other_claims if "again" in c.name] if hasattr(terms.priced, "other_claims") else []
     charged = {}
     for against in ("agreed", "everybody"):
         account = DataAccount.open(
@@ -286,7 +281,6 @@ def test_against_everybody_a_shared_sum_costs_its_local_claim(tmp_path: Path) ->
     assert charged["agreed"] == pytest.approx(2.0, rel=2e-3)
     assert charged["everybody"] == pytest.approx(local, rel=1e-6)
     assert charged["everybody"] > charged["agreed"]
-    assert cap == [] or cap[0].account.epsilon == pytest.approx(local, rel=1e-6)
 
 
 @pytest.mark.slow
@@ -296,7 +290,8 @@ def test_three_parties_draw_and_finish(alone: Setting, tmp_path: Path, monkeypat
     for site in alone.sites:
         words = ["--data", str(site.data), "--epsilon", "2.2", "--delta", "1e-5", "--may", site.name]
         assert main(["account", "open", str(tmp_path / f"{site.name}.account"), *words]) == 0
-    agents = [start_agent(alone.agreement_file, s, "--account", str(tmp_path / f"{s.name}.account")) for s in alone.sites]
+    given = {s.name: ["--account", str(tmp_path / f"{s.name}.account")] for s in alone.sites}
+    agents = [start_agent(alone.agreement_file, s, options=given[s.name]) for s in alone.sites]
     assert wait_all(agents) == [0] * 3
     for site in alone.sites:
         (draw,) = DataAccount(tmp_path / f"{site.name}.account").statement().draws
