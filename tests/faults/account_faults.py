@@ -7,13 +7,15 @@ from pathlib import Path
 
 from coterie.deploy.accounts import DataAccount
 from tests.deploy.account_worker import account_violations, draw
+from tests.deploy.ledger_worker import REFUSED
 from tests.faults.ledger_faults import Subject, run
 
 ACCOUNT = Subject(
     lambda folder, wire, stop, size, twin: draw(folder, wire, stop, twin),
     account_violations,
     lambda folder: len(DataAccount(folder / "c.account", folder / "keeper").contents().draws),
-    "76k",
+    "96k",
+    (REFUSED,),
 )
 
 if __name__ == "__main__":

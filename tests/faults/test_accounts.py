@@ -20,7 +20,7 @@ def trial(name: str, folder: Path, *arguments: str) -> dict[str, Any]:
 def test_killed_at_every_write_sync_and_release(tmp_path: Path) -> None:
     """From an empty folder on: the key, the binding, the file, and three draws."""
     report = trial("kills", tmp_path)
-    assert report["points"] > 80
+    assert report["points"] > 60
     assert report["violations"] == []
 
 
@@ -45,7 +45,7 @@ def test_killed_again_while_recovering(tmp_path: Path) -> None:
 @needs_strace
 def test_io_errors_end_the_process_and_harm_nothing(tmp_path: Path) -> None:
     report = trial("errors", tmp_path)
-    assert report["points"] > 60
+    assert report["points"] > 100
     assert report["violations"] == []
 
 
@@ -60,7 +60,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 @needs_mounts
 @needs_loops
 def test_power_cuts(tmp_path: Path) -> None:
-    report = trial("cuts", tmp_path, "", "100")
+    report = trial("cuts", tmp_path, "", "40")
     assert report["sent"] > 500
     assert (report["lost"], report["refused"], report["violations"]) == (0, 0, [])
 
