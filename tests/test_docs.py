@@ -122,6 +122,8 @@ def commands() -> dict[str, set[str]]:
         below = getattr(command, "commands", None)
         for words, one in {f"{name} {n}": c for n, c in below.items()}.items() if below else [(name, command)]:
             found[words] = {o for p in one.params for o in (*p.opts, *p.secondary_opts)} | {"--help"}
+        if below and (usual := getattr(importlib.import_module(f"coterie.commands.{name}"), "DEFAULT", None)):
+            found[name] = found[f"{name} {usual}"]
     return found
 
 

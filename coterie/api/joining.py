@@ -29,11 +29,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.api.accounts import ACCOUNT, as_account
 from coterie.api.coding import Coding
 from coterie.api.given import FLAG, FUNCTION, NOTHING_GIVEN, PLACE, TEXT, takes
 from coterie.api.model import Model
 from coterie.api.parties import person_numbers
 from coterie.data.planned import options_of
+from coterie.deploy.accounts import DataAccount
 from coterie.errors import InputError, InputErrors
 from coterie.plan import Plan
 from coterie.privacy.ledger import Budget
@@ -166,13 +168,14 @@ class JoinedParty:
         name: the party's, as certified.
         agreement: what all parties have signed up to.
         state: its folder: ledger, log, model, certificate.
+        account: of its data set, if it was given.
     """
 
     def __init__(
         self, path: Path, agreement: Agreement, name: str, keys: Path, state: Path, listen: str | None,
-        behind: Path | None,
+        behind: Path | None, account: DataAccount | None = None,
     ):  # fmt: skip
-        self._path, self._keys, self._listen, self._behind = path, keys, listen, behind
+        self._path, self._keys, self._listen, self._behind, self.account = path, keys, listen, behind, account
         self.agreement, self.name, self.state = agreement, name, state
 
     def __repr__(self) -> str:
@@ -254,13 +257,17 @@ class JoinedParty:
         here = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
         options = [("--me", self.name), ("--keys", self._keys), ("--state", self.state), ("--data", data)]
         options += [(key, v) for key, v in (("--listen", self._listen), ("--behind", self._behind)) if v is not None]
+        places = {}
+        if self.account is not None:
+            options.append(("--account", self.account.path))
+            places = {"COTERIE_ACCOUNTS": str(self.account.keeper)}
         command = [
             sys.executable, "-P", "-m", "coterie.commands._beside", str(os.getpid()), "agent", str(self._path),
             *(str(part) for option in options for part in option), "--log-level", "warning",
         ]  # fmt: skip
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(here)}, pass_fds=handed, start_new_session=True,
+            env={**os.environ, **places, "PYTHONPATH": os.pathsep.join(here)}, pass_fds=handed, start_new_session=True,
         )  # fmt: skip
         said: deque[str] = deque(maxlen=LINES)
         reader = threading.Thread(target=_listen, args=(process, said), daemon=True)
@@ -349,11 +356,11 @@ def _failure(code: int, said: list[str]) -> BaseException:
 
 @takes(
     agreement=PLACE, me=TEXT | NOTHING_GIVEN, keys=PLACE | NOTHING_GIVEN, state=PLACE | NOTHING_GIVEN,
-    listen=TEXT | NOTHING_GIVEN, behind=PLACE | NOTHING_GIVEN,
+    account=ACCOUNT | NOTHING_GIVEN, listen=TEXT | NOTHING_GIVEN, behind=PLACE | NOTHING_GIVEN,
 )  # fmt: skip
 def join(
     agreement: str | Path, *, me: str | None = None, keys: str | Path | None = None, state: str | Path | None = None,
-    listen: str | None = None, behind: str | Path | None = None,
+    account: DataAccount | str | Path | None = None, listen: str | None = None, behind: str | Path | None = None,
 ) -> JoinedParty:  # fmt: skip
     """One party of a signed agreement, with the same files and rules as `coterie agent`. Nothing is sent yet.
 
@@ -362,6 +369,7 @@ def join(
         me: this party's name; may be left out where `keys` are given.
         keys: its key folder; default: where `coterie keys init` put it.
         state: folder for ledger, log and model, as `coterie agent --state`; default NAME-state.
+        account: of the data set: `fit` draws the agreement's whole charge from it, once, before anything is sent.
         listen, behind: as of `coterie agent`.
 
     >>> import coterie as ct
@@ -387,7 +395,8 @@ def join(
     agreed.index(own.name)
     place = Path(state) if state is not None else Path(f"{own.name}-state")
     behind = None if behind is None else Path(behind).absolute()
-    return JoinedParty(path.absolute(), agreed, own.name, folder.absolute(), place.absolute(), listen, behind)
+    drawn = as_account(account)
+    return JoinedParty(path.absolute(), agreed, own.name, folder.absolute(), place.absolute(), listen, behind, drawn)
 
 
 # ---- records ---------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from coterie.report.schema import RunResult
     from coterie.worth.judge import Judged
 
-__all__ = ["Trained", "load"]
+__all__ = ["Trained", "events_of", "load"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -156,16 +156,7 @@ class Trained(Model):
     @cached_property
     def events(self) -> tuple[tuple[Event, ...], ...]:
         """What each party released: one tuple of events a party."""
-        priced, seen = self._made.priced, {}
-        place = priced.places
-        facts = (place.count, place.degree, place.self_weight, place.unit, place.noise)
-        out = []
-        for i, row in enumerate(zip(*(np.asarray(x, float).tolist() for x in facts), strict=True)):
-            if row not in seen:  # parties in like places pay alike
-                with jax.enable_x64(True):
-                    seen[row] = tuple(flat(e) for e in run_events(priced.algorithm, priced.cfg, rows(place, i)))
-            out.append(seen[row])
-        return tuple(out)
+        return events_of(self._made.priced)
 
     @cached_property
     def ledgers(self) -> tuple[MemoryLedger, ...]:
@@ -225,6 +216,18 @@ class Trained(Model):
             Path(folder), cast("RunResult", self.result), made.plan, made.network, made.priced, points=self.points,
             completed=made.completed, columns=made.columns, key=None if key is None else Path(key),
         )  # fmt: skip
+
+
+def events_of(priced: Priced) -> tuple[tuple[Event, ...], ...]:
+    """What each party releases in a run: one tuple of events a party, from public numbers alone."""
+    place, seen, out = priced.places, dict[Any, tuple[Event, ...]](), []
+    facts = (place.count, place.degree, place.self_weight, place.unit, place.noise)
+    for i, row in enumerate(zip(*(np.asarray(x, float).tolist() for x in facts), strict=True)):
+        if row not in seen:  # parties in like places pay alike
+            with jax.enable_x64(True):
+                seen[row] = tuple(flat(e) for e in run_events(priced.algorithm, priced.cfg, rows(place, i)))
+        out.append(seen[row])
+    return tuple(out)
 
 
 # ---- from a folder ---------------------------------------------------------------------------------------------------

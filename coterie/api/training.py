@@ -7,19 +7,22 @@ the noise from public sizes, and only then are records read. The estimators are 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.api.accounts import ACCOUNT, as_account, draw_fit
 from coterie.api.asked import Asked, ask, need_dimension
 from coterie.api.given import FLAG, NOTHING_GIVEN, TEXT, WHOLE, Expected, listed, takes
 from coterie.api.parties import Parties
 from coterie.api.tasks import Task
-from coterie.api.trained import Trained
+from coterie.api.trained import Trained, events_of
 from coterie.data import ALL_PUBLIC
+from coterie.deploy.accounts import DataAccount, unit_of
 from coterie.drivers.budget import accounts
 from coterie.drivers.seeds import fresh_seed
 from coterie.drivers.simulate import Test
@@ -28,21 +31,23 @@ from coterie.experiment import Experiment, assemble
 from coterie.experiment import price as price_plan
 from coterie.plan import AlgorithmPlan
 from coterie.privacy.accountants import Account
+from coterie.privacy.events import Event
 from coterie.privacy.ledger import Budget
+from coterie.privacy.lifetime import Unit
 from coterie.problems import Problem
 from coterie.worth.judge import judge
 
 if TYPE_CHECKING:
     from coterie.api.parties import Site
 
-__all__ = ["Price", "Trained", "price", "train"]
+__all__ = ["Price", "Trained", "price", "train", "train_paid"]
 
 RECORDS = Expected("(X, y)", lambda value: True)  # `Coding.records` looks at them
 
 
 @takes(
     rounds=WHOLE | NOTHING_GIVEN, seeds=WHOLE, seed=WHOLE | NOTHING_GIVEN, references=FLAG, name=TEXT,
-    own_test=listed(RECORDS) | NOTHING_GIVEN,
+    own_test=listed(RECORDS) | NOTHING_GIVEN, account=ACCOUNT | NOTHING_GIVEN,
 )  # fmt: skip
 def train(
     task: Task | Problem,
@@ -57,6 +62,7 @@ def train(
     own_test: Sequence[Site] | None = None,
     references: bool = False,
     name: str = "python",
+    account: DataAccount | str | Path | None = None,
 ) -> Trained:
     """Train one model on the records of several parties, every message of every party noised to its budget.
 
@@ -81,6 +87,9 @@ def train(
         references: also train on all records in one place, and at every party alone, without privacy, and score that on
             `test`: numbers for study, in `result["references"]`.
         name: what reports call it.
+        account: of the data set that all parties' records are: what the party that pays most pays, for every seed, is
+            drawn from it before a round is computed, or the call is refused. Left out, nothing is drawn: a simulation
+            of which nothing is published costs nobody anything.
 
     >>> import coterie as ct
     >>> rng = np.random.default_rng(0)
@@ -89,6 +98,21 @@ def train(
     >>> bool(np.abs(run.model).max() < 0.05), round(run.epsilon, 6)
     (True, 1.0)
     """
+    drawn = as_account(account)
+    pay = None if drawn is None else lambda several, unit: draw_fit(drawn, several, parties, f"fit {name}", unit)
+    return train_paid(
+        task, parties, algorithm, budget, rounds=rounds, seeds=seeds, seed=seed, test=test, own_test=own_test,
+        references=references, name=name, pay=pay, stacklevel=4,
+    )  # fmt: skip
+
+
+def train_paid(
+    task: Task | Problem, parties: Parties, algorithm: AlgorithmPlan | None, budget: Budget | Sequence[Budget] | None,
+    *, rounds: int | None = None, seeds: int = 1, seed: int | None = None, test: Site | None = None,
+    own_test: Sequence[Site] | None = None, references: bool = False, name: str = "python",
+    pay: Callable[[Sequence[Sequence[Event]], Unit], object] | None = None, stacklevel: int = 3,
+) -> Trained:  # fmt: skip
+    """`train`, with a function that is called with every party's events and their unit before a round is computed."""
     first = fresh_seed() if seed is None else seed
     asked = ask(task, parties, algorithm, budget, rounds=rounds, seeds=seeds, seed=first, name=name)
     if parties.sites is None:
@@ -98,11 +122,19 @@ def train(
     if own_test is not None and (test is not None or len(own_test) != len(parties.names)):
         given = "test too" if test is not None else f"{len(own_test)} of them"
         raise InputError(f"own_test is one (X, y) for each of the {len(parties.names)} parties, got {given}")
+    if pay is not None and budget is None:
+        raise InputError(f"{asked.plan.algorithm.name} is not private: no account can pay for it")
+    if pay is not None and references:
+        raise InputError("references are computed from the records without noise: no account can pay for them")
     priced = price_plan(asked.plan, asked.network)
+    if pay is not None and not priced.private:
+        raise InputError(f"{priced.leaks[0] if priced.leaks else 'the run is not private'}: no account can pay for it")
     for complaint in priced.warnings:
-        warnings.warn(complaint, stacklevel=3)  # past `takes`
+        warnings.warn(complaint, stacklevel=stacklevel)  # past `takes`
     experiment, run = _experiment(asked, parties, test, own_test), asked.plan.run
     drawn = [run.seed + k for k in range(run.seeds)]
+    if pay is not None:
+        pay([list(events) * run.seeds for events in events_of(priced)], unit_of(asked.plan))
     trace = experiment.run(priced, drawn)
     if not np.isfinite(trace.points).all():
         raise InputError(f"{priced.algorithm.slug} diverged: use a smaller step, a clip, or another algorithm")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from coterie.deploy.accounts import DataAccount
 from coterie.deploy.keys import default_folder
 from coterie.deploy.process import EXIT, run_party
 from coterie.deploy.watch import line, read_status
@@ -23,6 +24,7 @@ def agent(
     data: Path,
     keys: Path | None,
     state: Path,
+    account: Path | None,
     listen: str | None,
     behind: Path | None,
     metrics: WindowPlace | None,
@@ -44,7 +46,8 @@ def agent(
 
     try:
         code = run_party(
-            agreement, keys, data, state, me=me, listen=listen, behind=behind, metrics=metrics,
+            agreement, keys, data, state, me=me, account=None if account is None else DataAccount(account),
+            listen=listen, behind=behind, metrics=metrics,
             show=show if terminal.is_terminal else None, level=level,
         )  # fmt: skip
     finally:

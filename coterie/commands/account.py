@@ -1,30 +1,55 @@
-"""`coterie account`: what a plan costs, without data."""
+"""`coterie account`: what a plan costs, without data; and the account that a data set has for life."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.table import Table
+from typer.core import TyperGroup
 
 from coterie.commands import PROVE, PlanArgument, SetOption, console
 from coterie.errors import InputError
 
-__all__ = ["PANEL", "app"]
+if TYPE_CHECKING:
+    from coterie.deploy.accounts import DataAccount, Statement
+    from coterie.privacy.events import Event
+
+__all__ = ["DEFAULT", "PANEL", "app"]
 
 PANEL = PROVE
-app = typer.Typer()
+DEFAULT = "plan"
+OUT_OF_BUDGET = 3  # exit code, as of an agent
 SHOWN = ("algorithm", "rounds", "private", "claim", "epsilon", "delta", "accountant", "adjacency", "adversary",
          "paper_claim")  # fmt: skip
 
 
-@app.command()
-def command(
-    plan: PlanArgument = None,
-    set_: SetOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
-) -> None:
+class _PlanUnlessNamed(TyperGroup):
+    """`coterie account PLAN.toml` is `coterie account plan PLAN.toml`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] != "--help"):
+            args = [DEFAULT, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_PlanUnlessNamed,
+    help="What a plan costs, without data: `coterie account PLAN.toml`. And the account of a data set, one budget for "
+    "as long as it is kept, on which agreements and fits draw before they release anything: the other commands.",
+)
+FileArgument = Annotated[Path, typer.Argument(metavar="ACCOUNT", help="the account's file")]
+JsonOption = Annotated[bool, typer.Option("--json", help="machine-readable")]
+
+
+# ---- a plan ----------------------------------------------------------------------------------------------------------
+
+
+@app.command(DEFAULT)
+def plan(plan: PlanArgument = None, set_: SetOption = None, as_json: JsonOption = False) -> None:
     """What a plan costs every agent, by every valid accountant, without reading any data.
 
     Sizes are public and fix the noise: the plan must state them (partition.sizes, or agents and records).
@@ -69,3 +94,186 @@ def command(
     console.print(shown)
     for warning in priced.warnings:
         console.print(f"[yellow]warning:[/] {warning}")
+
+
+# ---- the account of a data set ---------------------------------------------------------------------------------------
+
+
+def _account(path: Path) -> DataAccount:
+    from coterie.deploy.accounts import DataAccount
+
+    return DataAccount(path)
+
+
+def _say(text: str) -> None:
+    Console(soft_wrap=True).print(text, highlight=False, markup=False)
+
+
+@app.command("open")
+def open_(
+    account: FileArgument,
+    data: Annotated[list[Path], typer.Option(help="the records: CSV, Parquet or npz; again for more about the same")],
+    epsilon: Annotated[float, typer.Option(help="ε for the life of the data")],
+    delta: Annotated[float, typer.Option(help="δ for the life of the data; 0: pure draws only")],
+    name: Annotated[str, typer.Option(help="what people call the data set; default: the file's name")] = "",
+    unit: Annotated[str, typer.Option(help="whose budget it is: record or person")] = "record",
+    records_per_person: Annotated[
+        int | None, typer.Option(help="with --unit person: nobody has more; lets draws priced per record in, dearer")
+    ] = None,
+    measure: Annotated[
+        str | None, typer.Option(help="how draws add up: gaussian (default), renyi (any noise, dearer), pure (δ = 0)")
+    ] = None,
+    adjacency: Annotated[str, typer.Option(help="replace-one, add-remove or zero-out")] = "replace-one",
+    against: Annotated[
+        str, typer.Option(help="agreed: whom each draw's claim names; everybody: all other parties together")
+    ] = "agreed",
+    reserve: Annotated[
+        float | None, typer.Option(help="part of δ for draws that have a δ of their own; default: a hundredth")
+    ] = None,
+    may: Annotated[list[str] | None, typer.Option(help="who may draw: a party, its key, a user; default: you")] = None,
+) -> None:
+    """Open the account of a data set that nothing was released of yet. Its rules are for good.
+
+    Example: coterie account open clinic.account --data patients.csv --epsilon 3 --delta 1e-6 --may harbour
+    """
+    from coterie.deploy.accounts import DataAccount
+    from coterie.privacy.ledger import Budget
+
+    made = DataAccount.open(
+        account, Budget(epsilon, delta), data={str(path): path for path in data}, name=name,
+        unit=unit, most=records_per_person, measure=measure, adjacency=adjacency,  # type: ignore[arg-type]
+        against=against, reserve=reserve, may=may or (),  # type: ignore[arg-type]
+    )  # fmt: skip
+    _say(str(made.statement()))
+    _say(f"back up {made.path} and {made.keeper} together, and restore neither: an old copy is refused")
+
+
+@app.command()
+def show(account: FileArgument, as_json: JsonOption = False) -> None:
+    """Print an account: what is spent and left, every draw, the records it is for, who may draw. Nothing is changed."""
+    found = _account(account).statement()
+    if as_json:
+        console.print_json(json.dumps(found.as_json()))
+        return
+    _describe(found)
+
+
+def _describe(found: Statement) -> None:
+    from coterie.privacy.lifetime import AGAINST
+
+    rules = found.rules
+    _say(str(found))
+    how = {"gaussian": "μ² adds", "renyi": "Rényi divergences of one order add", "pure": "ε adds"}[rules.measure]
+    _say(f"{how}, whatever is drawn next; neighbours: {rules.adjacency}; against {AGAINST[rules.against]}")
+    _say(f"may draw: {', '.join(found.holders) or 'nobody'}")
+    for epoch in found.epochs:
+        begins = "with nothing spent" if epoch.all_new else "and goes on: what was drawn before stays drawn"
+        why = ", all new as stated" if epoch.all_new and epoch.number else ""
+        _say(f"epoch {epoch.number} from {epoch.created[:10]}{why}, {begins}: {', '.join(epoch.data)}; by {epoch.by}")
+    if not found.draws:
+        return
+    table = Table("row", "when", "what", "by", "unit", "ε alone", "epoch")
+    for draw in found.draws:
+        what = draw.what + (f" (ended: {draw.settled})" if draw.settled else "")
+        table.add_row(str(draw.number), draw.created[:10], what, draw.by, draw.unit, f"{draw.epsilon:.4g}",
+                      str(draw.epoch))  # fmt: skip
+    console.print(table)
+
+
+@app.command()
+def charge(
+    account: FileArgument,
+    what: Annotated[str, typer.Option(help="what is released, in words")],
+    data: Annotated[Path, typer.Option(help="the records that it is of")],
+    mu: Annotated[float | None, typer.Option(help="of a Gaussian release: sensitivity over noise")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="of a release by other means")] = None,
+    delta: Annotated[float, typer.Option(help="with --epsilon; comes out of the account's reserve")] = 0.0,
+    ledger: Annotated[Path | None, typer.Option(help="what an agent's ledger has spent, of before the account")] = None,
+    key: Annotated[str | None, typer.Option(help="a name of your own: the same key is drawn once")] = None,
+    unit: Annotated[str, typer.Option(help="that the price is for: record or person")] = "record",
+    as_json: JsonOption = False,
+) -> None:
+    """Draw on an account, before the release that it pays for. Exit code 3: it does not fit, and nothing was drawn.
+
+    Agents draw by themselves (`coterie agent --account`), and fits in Python (`account=`): this is for the rest.
+
+    Example: coterie account charge clinic.account --what "mean age, published" --data patients.csv --mu 0.05
+    """
+    from coterie.privacy.filter import BudgetExceeded
+
+    events, key = _events(mu, epsilon, delta, ledger, key)
+    try:
+        draw = _account(account).charge(events, what=what, kind="statistic", key=key, data=data, unit=unit)  # type: ignore[arg-type]
+    except BudgetExceeded as error:
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {error}", highlight=False)
+        raise typer.Exit(OUT_OF_BUDGET) from None
+    found = _account(account).statement()
+    if as_json:
+        block = {"number": draw.number, "key": draw.key, "epsilon": draw.epsilon, "spent": found.spent,
+                 "left": found.left}  # fmt: skip
+        console.print_json(json.dumps(block))
+        return
+    _say(f"drawn: ε {draw.epsilon:.4g} for {draw.what}, row {draw.number}")
+    _say(str(found))
+
+
+def _events(
+    mu: float | None, epsilon: float | None, delta: float, ledger: Path | None, key: str | None
+) -> tuple[list[Event], str | None]:
+    from coterie.privacy.events import Gaussian, Pure
+
+    if sum(given is not None for given in (mu, epsilon, ledger)) != 1:
+        raise InputError("say what it costs by one of --mu, --epsilon (with --delta) and --ledger")
+    if delta and epsilon is None:
+        raise InputError(f"--delta {delta:g} goes with --epsilon")
+    if mu is not None:
+        if not mu > 0:
+            raise InputError(f"--mu must be > 0, got {mu:g}")
+        return [Gaussian(mu, 1.0)], key
+    if epsilon is not None:
+        if not (epsilon > 0 and 0 <= delta < 1):
+            raise InputError(f"--epsilon must be > 0 and --delta in [0, 1), got {epsilon:g} and {delta:g}")
+        return [Pure(epsilon, slack=delta)], key  # what (ε, δ) allows at worst: all with chance δ, else ε
+    from coterie.deploy.reading import read
+
+    assert ledger is not None
+    book = read(ledger)
+    return book.allowance.used(), key or f"agreement {book.meta.plan_hash.hex()}"
+
+
+@app.command()
+def epoch(
+    account: FileArgument,
+    data: Annotated[list[Path], typer.Option(help="the records from now on; again for more about the same")],
+    all_new: Annotated[
+        bool, typer.Option("--all-new", help="you state that nobody in them was in the data of any epoch before")
+    ] = False,
+) -> None:
+    """Say that the records have changed. Nothing is refilled: whoever was in the data before stays charged.
+
+    With --all-new the records begin with nothing spent, and those before are not drawn for any more.
+    """
+    made = _account(account).epoch({str(path): path for path in data}, all_new=all_new)
+    begins = "with nothing spent, as you state that all are new" if all_new else "and the account goes on"
+    _say(f"epoch {made.number} begins, {begins}")
+    _say(str(_account(account).statement()))
+
+
+@app.command()
+def allow(
+    account: FileArgument,
+    name: Annotated[str, typer.Argument(help="a party, the fingerprint of its frame key, or a user")],
+    no_more: Annotated[bool, typer.Option("--no-more", help="from now on that one may not")] = False,
+) -> None:
+    """Let somebody draw on an account, or not any more."""
+    _account(account).allow(name, not no_more)
+    _say(f"may draw: {', '.join(_account(account).statement().holders) or 'nobody'}")
+
+
+@app.command()
+def close(
+    account: FileArgument, why: Annotated[str, typer.Option(help="why, in words")] = "closed by its keeper"
+) -> None:
+    """End an account for good: nothing is drawn any more, and nothing is forgotten."""
+    _account(account).close(why)
+    _say(str(_account(account).statement()))

@@ -29,6 +29,9 @@ def command(
     keys: Annotated[
         Path | None, typer.Option(help="this party's key folder; default: where `keys init` put it")
     ] = None,
+    account: Annotated[
+        Path | None, typer.Option(help="the data set's account: the agreement's whole charge is drawn from it first")
+    ] = None,
     listen: Annotated[str | None, typer.Option(help="host:port to bind, if not the agreed address")] = None,
     behind: Annotated[Path | None, typer.Option(help="folder of a `coterie host` that listens for this one")] = None,
     metrics: Annotated[
@@ -66,9 +69,9 @@ def command(
     if preflight:
         from coterie.commands._preflight import preflight as check
 
-        raise typer.Exit(check(agreement, me, data, keys, folder, listen, behind, as_json, console))
+        raise typer.Exit(check(agreement, me, data, keys, folder, account, listen, behind, as_json, console))
     if log_level in ("debug", "info"):  # importing takes seconds, and what logs is imported then
         typer.echo(f"{dt.datetime.now(dt.UTC):%H:%M:%SZ} info: {me}: loads coterie {coterie.__version__}", err=True)
     party = loaded_for_good("coterie.commands._party")
     place = None if metrics is None else party.WindowPlace.read(metrics, metrics_anywhere)
-    raise typer.Exit(party.agent(agreement, me, data, keys, folder, listen, behind, place, log_level, console))
+    raise typer.Exit(party.agent(agreement, me, data, keys, folder, account, listen, behind, place, log_level, console))

@@ -13,48 +13,34 @@ later charge must be one of them (`coterie.privacy.ledger.Allowance`). The sum o
 number of 2^-k units and compared with that of the plan inside the transaction too, by the database. A refused charge
 stops the ledger for good, durably.
 
-**Storage.** SQLite with a write-ahead log, synchronous=FULL, exclusive locking, one connection, no memory map, on a
-local file system. Any failure to write is final for the process (`LedgerFailure`): after a failed fsync nobody knows
-what the disk holds until the file is read again. The log is folded into the database only by `seal` and `close`; an
-object that is not closed leaves the files as a crash would.
+**Storage** is that of `coterie.deploy.durable`: any failure to write is final for the process (`LedgerFailure`).
 
 **Damage.** Rows form a SHA-256 chain from a genesis over plan, agent and budget; the file carries a seal over all of
-its bytes (`coterie.deploy.sealing`). On opening, any single flipped bit of the database file or of the current state
-is refused, and so is any damage to the log that would drop a commit. Not covered: somebody who rewrites all files, and
-all files put back from a backup: both are consistent. A neighbour that holds a later or different message reveals
-them (`reconcile`), before anything is sent.
+its bytes. On opening, any single flipped bit of the database file or of the current state is refused, and so is any
+damage to the log that would drop a commit. Not covered: somebody who rewrites all files, and all files put back from a
+backup: both are consistent. A neighbour that holds a later or different message reveals them (`reconcile`), before
+anything is sent.
 
 Nothing here reads a clock to decide anything; `created` is a note.
 """
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import os
 import sqlite3
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import NoReturn
 
 from coterie.deploy import records
 from coterie.deploy.anchor import Anchor, RolledBack
+from coterie.deploy.durable import DurableFile
 from coterie.deploy.frames import Receipt, digest
 from coterie.deploy.reading import read
-from coterie.deploy.sealing import PAGE, Damaged, intact, is_sealed, overlaid, page_sum, scan_log, seal_of
-from coterie.deploy.storage import (
-    LedgerFailure,
-    States,
-    bytes_of,
-    connect,
-    create_file,
-    cut,
-    disconnect,
-    locked,
-    refuse_network,
-)
+from coterie.deploy.sealing import Damaged
+from coterie.deploy.storage import LedgerFailure, States, create_file, refuse_network
 from coterie.errors import InputError
 from coterie.privacy.accountants import account
 from coterie.privacy.base import key_of
@@ -63,10 +49,8 @@ from coterie.privacy.ledger import Budget, BudgetExceeded, Entry, prove
 
 __all__ = ["Damaged", "DurableLedger", "LedgerFailure", "RolledBack", "read"]
 
-_LOG_LIMIT = 1 << 26  # bytes; folding in takes a tenth of a second then, once in 160 rounds of 400 kB
 
-
-class DurableLedger:
+class DurableLedger(DurableFile):
     """One agent's ledger on disk; a context manager. One thread at a time may call it, from any thread.
 
     Args:
@@ -109,34 +93,19 @@ class DurableLedger:
             proved = prove(plan, budget).epsilon
             now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             meta = records.Meta.new(self.plan_hash, agent, budget, proved, plan, now)
-            create_file(self.path, meta, kept=most is not None, earlier=earlier)
-        refuse_network(self.path)
-        self._lock, self._failed, self._open, self._pid = threading.RLock(), "", True, os.getpid()
-        self._anchor, self._fingerprint = anchor, b""
+            create_file(self.path, records.first_rows(meta, most is not None, earlier))
+        self._anchor, self._fingerprint, self._plan = anchor, b"", plan
         self._charged: tuple[tuple[object, ...] | None, str] = (None, "")  # the last charge, and how it is stored
-        self._fd, self._states = locked(self.path), States(self.path)
-        try:
-            log = scan_log(self._read_log())
-            self._sums = intact(self._fd, log)
-            self._db = connect(self.path)
-            try:
-                self._book = records.load(self._db, self._states.read)
-                self._book.meta.refuse_other(self.path, self.plan_hash, agent, budget, plan)
-                if anchor is not None:
-                    anchor.check(self.path, self._book.meta.identity, [row.hash for row in self._book.rows])
-                self._count = len(self._book.rows)
-                self._book.rows.clear()  # they are in the file: a run of many rounds keeps none in memory
-            except InputError:
-                if not log.data:  # else SQLite would fold it in, unsealed: leave it to the end of the process
-                    disconnect(self._db)
-                raise
-        except InputError as error:
-            os.close(self._fd)
-            raise (Damaged(f"ledger {self.path}: {error}") if isinstance(error, Damaged) else error) from None
-        if log.data:
-            with self._final("recovery"):
-                cut(self._log_path, log.end)  # or a torn tail would lie behind what is written next
-            self.seal()
+        self._states = States(self.path)
+        super().__init__(self.path)
+
+    def _load(self, db: sqlite3.Connection) -> None:
+        self._book = records.load(db, self._states.read)
+        self._book.meta.refuse_other(self.path, self.plan_hash, self.agent, self.budget, self._plan)
+        if self._anchor is not None:
+            self._anchor.check(self.path, self._book.meta.identity, [row.hash for row in self._book.rows])
+        self._count = len(self._book.rows)
+        self._book.rows.clear()  # they are in the file: a run of many rounds keeps none in memory
 
     @property
     def limit(self) -> Fraction:
@@ -314,56 +283,8 @@ class DurableLedger:
                 "it is in use"
             )
 
-    def seal(self) -> None:
-        """Fold the log into the database and seal it. Happens by itself when the log is large, and on `close`."""
-        with self._lock:
-            self._usable()
-            with self._final("seal"):
-                log = self._read_log()
-                if not log:
-                    return
-                pages = scan_log(log)
-                first = pages.page(1) if 1 in pages.newest else os.pread(self._fd, PAGE, 0)
-                sums = overlaid(self._sums, pages)
-                self._db.execute(f"PRAGMA user_version = {seal_of(sums, first)}")
-                busy, *_ = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-                first = os.pread(self._fd, PAGE, 0)
-                sums[0] = page_sum(first, True)
-                if busy or self._read_log() or not is_sealed(first, sums, os.fstat(self._fd).st_size):
-                    raise sqlite3.OperationalError("the log could not be folded in")
-                self._sums = sums
-
-    def close(self) -> None:
-        """Seal and let go of the file. After a failure: leave everything as it is."""
-        with self._lock:
-            if not self._open or self._failed or self._pid != os.getpid():
-                return
-            self.seal()
-            self._open = False
-            disconnect(self._db)
-            self._states.close()
-            os.close(self._fd)
-
-    def __enter__(self) -> DurableLedger:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    @property
-    def _log_path(self) -> str:
-        return f"{self.path}-wal"
-
-    def _read_log(self) -> bytes:
-        return bytes_of(self._log_path)
-
-    def _usable(self) -> None:
-        if self._failed:
-            raise LedgerFailure(f"ledger {self.path} failed before ({self._failed}): the process must end")
-        if self._pid != os.getpid():
-            raise LedgerFailure(f"ledger {self.path} belongs to process {self._pid}, not to its fork {os.getpid()}")
-        if not self._open:
-            raise InputError(f"ledger {self.path} is closed")
+    def _let_go(self) -> None:
+        self._states.close()
 
     def _charge_text(self, events: Sequence[Event]) -> str:
         """The events as stored; rounds that cost the same follow each other, and checking them takes a while."""
@@ -378,36 +299,9 @@ class DurableLedger:
             with self._final("anchor"):
                 self._anchor.bind(self.path, self._book.meta.identity)
 
-    def _fold(self) -> None:
-        """Fold the log in when it is large."""
-        if os.stat(self._log_path).st_size > _LOG_LIMIT:
-            self.seal()
-
     def _stop(self, reason: str) -> None:
         """Close the budget, durably."""
         after, before = self.last, self._book.head
         own = records.link(before, after, reason)
         self._write(("INSERT INTO stop VALUES (0, ?, ?, ?, ?)", (after, reason, before, own)))
         self._book.head, self._book.stopped = own, reason
-
-    def _write(self, *statements: tuple[str, tuple[object, ...]]) -> None:
-        """All statements in one transaction, on the disk when this returns."""
-        with self._final("commit"):
-            self._db.execute("BEGIN IMMEDIATE")
-            for sql, values in statements:
-                self._db.execute(sql, values)
-            self._db.execute("COMMIT")
-
-    @contextlib.contextmanager
-    def _final(self, what: str) -> Iterator[None]:
-        """Whatever goes wrong inside, an interrupt too, leaves an object that refuses everything."""
-        try:
-            yield
-        except (sqlite3.Error, OSError, Damaged) as error:
-            self._failed = f"{what}: {error}"
-            raise LedgerFailure(
-                f"ledger {self.path} cannot be written ({self._failed}): the process must end"
-            ) from error
-        except BaseException as error:
-            self._failed = f"{what}: interrupted by {type(error).__name__}"
-            raise

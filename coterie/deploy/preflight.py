@@ -20,10 +20,12 @@ import numpy as np
 import coterie
 from coterie.data.planned import options_of
 from coterie.data.survey import survey
+from coterie.deploy.accounts import DataAccount
 from coterie.deploy.agreement import EVER, Agreement, read_agreement, unverified
 from coterie.deploy.anchor import Anchor
 from coterie.deploy.data import is_stored
 from coterie.deploy.door import crowd_limit, listening_sockets
+from coterie.deploy.drawing import Drawing, need_account
 from coterie.deploy.host import has_host
 from coterie.deploy.journal import for_owner
 from coterie.deploy.keys import PartyKeys, load_party, read_certificate
@@ -48,8 +50,9 @@ STEPS, DEALING = 16, 6  # such transactions of a secret sum for each round, and 
 
 
 def preflight(
-    agreement: Path, keys: Path, data: Path, state: Path, me: str, listen: str | None, behind: Path | None = None
-) -> list[ReachFinding]:
+    agreement: Path, keys: Path, data: Path, state: Path, me: str, listen: str | None, behind: Path | None = None,
+    account: DataAccount | None = None,
+) -> list[ReachFinding]:  # fmt: skip
     """Look at everything; a problem in one place does not hide those in others."""
     checks = _Checks()
     checks.say("ok", "software", f"coterie {coterie.__version__}")
@@ -64,6 +67,7 @@ def preflight(
             checks.found += [finding for each in found for finding in each]
         running = checks.ledger(agreed, keys, state, me)
         checks.plan(agreed, data, state, me)
+        checks.account(agreed, own, data, state, account)
         checks.listening(agreed, me, listen, behind, running)
     return checks.found
 
@@ -206,6 +210,24 @@ class _Checks:
             with contextlib.closing(Anchor(keys, agreed.plan_hash)) as anchor:
                 anchor.refuse(path, identity, heads)
         return False
+
+    def account(
+        self, agreed: Agreement, own: PartyKeys | None, data: Path, state: Path, account: DataAccount | None
+    ) -> None:  # fmt: skip
+        """Whether the account that is given, or is not, would let the party start."""
+        if own is None:
+            return
+        with self.about("account"):
+            need_account(own.folder, agreed, account)
+            if account is None:
+                return
+            node = agreed.index(own.name)
+            drawing = Drawing.of(account, agreed, own, Turns.of(Terms.of(agreed.plan), node), data)
+            draw = drawing.check(check_amended(own.folder, state, agreed, own.name))
+            found = account.statement()
+            left = f"spent ε {found.spent:.4g} of {found.rules.budget.epsilon:g}"
+            text = "the agreement fits" if draw is None else f"ε {draw.epsilon:.4g} is drawn for this agreement"
+            self.say("ok", "account", f"{account.path}: {left}; {text}")
 
     def listening(self, agreed: Agreement, me: str, listen: str | None, behind: Path | None, running: bool) -> None:
         callers = [name for name in agreed.neighbours(me) if agreed.dials(name, me)]

@@ -21,12 +21,14 @@ from typing import Any
 import numpy as np
 
 from coterie import programs
+from coterie.deploy.accounts import DataAccount
 from coterie.deploy.agent import Agent, GaveUp
 from coterie.deploy.agreement import AGREEMENT, Agreement, Ended, read_agreement
 from coterie.deploy.anchor import Anchor
 from coterie.deploy.apart import apart
 from coterie.deploy.calls import Calls
 from coterie.deploy.data import is_stored
+from coterie.deploy.drawing import Drawing, need_account
 from coterie.deploy.files import private_files, private_folder, write_bytes
 from coterie.deploy.grpc_transport import GrpcPost, GrpcTransport
 from coterie.deploy.journal import EvidenceFolder, Log, Recent, for_owner, listening, log, shown
@@ -37,7 +39,7 @@ from coterie.deploy.noise import Source, SystemSource
 from coterie.deploy.party import Party, Records, Terms, read_records
 from coterie.deploy.sealing import VOLATILE, filesystem
 from coterie.deploy.shared import SharedParty, join
-from coterie.deploy.succession import carry_over
+from coterie.deploy.succession import carry_over, check_amended
 from coterie.deploy.sum_agent import Disputed, SumAgent
 from coterie.deploy.transport import NeighbourKnowsMore
 from coterie.deploy.watch import Watch
@@ -63,8 +65,13 @@ class ReadyParty:
 
 
 @contextlib.contextmanager
-def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | None = None) -> Iterator[ReadyParty]:
-    """Read the keys, the agreement, the ledger and, at last, the records of one party; refuse what does not fit."""
+def open_party(
+    agreement: Path, keys: Path, data: Path, state: Path, me: str | None = None, account: DataAccount | None = None
+) -> Iterator[ReadyParty]:  # fmt: skip
+    """Read the keys, the agreement, the ledger and, at last, the records of one party; refuse what does not fit.
+
+    With an `account` the agreement's whole charge is drawn from it, once, before anything can be released.
+    """
     programs.keep_nothing()  # nor is one taken from a cache: such a program cannot be sent on to another process
     own = load_party(keys)
     if me not in (None, own.name):
@@ -81,6 +88,10 @@ def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | N
     assert privacy is not None  # a private algorithm has a budget
     epsilon = privacy.epsilon[node] if isinstance(privacy.epsilon, list) else privacy.epsilon
     private_folder(state)
+    need_account(keys, agreed, account)
+    drawing = None if account is None else Drawing.of(account, agreed, own, turns, data)
+    if drawing is not None:
+        drawing.check(check_amended(keys, state, agreed, own.name))  # before the agreement in force is closed for it
     if (kind := filesystem(state)) in VOLATILE:
         log.warning("the state folder is on %s: a reboot loses the ledger", kind)
     charges = [event for round in turns.charges for event in round]
@@ -106,6 +117,9 @@ def open_party(agreement: Path, keys: Path, data: Path, state: Path, me: str | N
                 for_owner.warning(remark, extra={"about": column})
             ledger.releases(fingerprint(own, records))
             party = join(turns, records)
+            if drawing is not None:
+                draw = drawing.draw(ledger.earlier)
+                log.info("account %s: ε %.4g is drawn for this agreement", drawing.account.path, draw.epsilon)
             yield ReadyParty(agreed, own, party, ledger, note)
 
 
@@ -126,6 +140,7 @@ def run_party(
     state: Path,
     *,
     me: str | None = None,
+    account: DataAccount | None = None,
     listen: str | None = None,
     behind: Path | None = None,
     source: Source | None = None,
@@ -137,7 +152,7 @@ def run_party(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the loop has a better way to stop
     with private_files(), shown(level) as recent:
         try:
-            with open_party(agreement, keys, data, state, me) as opened:
+            with open_party(agreement, keys, data, state, me, account) as opened:
                 kind = asyncio.run(
                     _main(opened, state, source or SystemSource(), listen, behind, metrics, show, recent)
                 )

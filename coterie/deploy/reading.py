@@ -1,6 +1,6 @@
-"""Reading a ledger without being in anybody's way: an agent may be writing it meanwhile.
+"""Reading a durable file without being in anybody's way: an agent may be writing its ledger meanwhile.
 
-No lock is held and nothing beside the ledger is written, so neither an agent that runs nor one that starts notices.
+No lock is held and nothing beside the file is written, so neither an agent that runs nor one that starts notices.
 What was read is believed only if it is whole: the log's header and the database file are the same before and after, and
 every hash, the seal and the state agree (`records.load`, `sealing.intact`). While an agent writes, a reading that is
 not whole is tried again. The copy lies in memory, never in a temporary file: a state is not noisy.
@@ -15,16 +15,20 @@ import fcntl
 import os
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from coterie.deploy import records
-from coterie.deploy.records import Book
 from coterie.deploy.sealing import PAGE, Damaged, LogPages, intact, scan_log
 from coterie.deploy.storage import States, bytes_of
 from coterie.errors import InputError
 
-__all__ = ["Reading", "look", "read"]
+if TYPE_CHECKING:
+    from coterie.deploy.records import Book
+
+__all__ = ["Reading", "look", "read", "read_durable"]
+
+T = TypeVar("T")
 
 TRIES = 40
 PAUSE = 0.05  # seconds
@@ -46,21 +50,27 @@ def read(path: str | os.PathLike[str]) -> Book:
 
 def look(path: str | os.PathLike[str]) -> Reading:
     """The same, and whether an agent is at work on it."""
-    where = Path(path)
+    from coterie.deploy import records
+
+    return Reading(*read_durable(Path(path), "ledger", lambda db: records.load(db, States(Path(path)).read)))
+
+
+def read_durable(path: Path, what: str, load: Callable[[sqlite3.Connection], T]) -> tuple[T, bool]:
+    """What `load` makes of a durable file as it is now, and whether somebody has it open; `what` it is called."""
     for attempt in range(TRIES):
-        running = _is_held(where)
+        running = _is_held(path, what)
         try:
-            return Reading(_read(where, running), running)
+            return _read(path, running, what, load), running
         except Damaged as error:  # or in the middle of being written
-            if attempt == TRIES - 1 or not (running or _is_held(where)):
-                raise Damaged(f"ledger {path}: {error}") from None
+            if attempt == TRIES - 1 or not (running or _is_held(path, what)):
+                raise Damaged(f"{what} {path}: {error}") from None
         time.sleep(PAUSE)
     raise AssertionError
 
 
-def _is_held(path: Path) -> bool:
-    """Whether an agent has locked the ledger. An agent that starts in this moment tries its lock again."""
-    fd = _open(path)
+def _is_held(path: Path, what: str = "ledger") -> bool:
+    """Whether a process has locked the file. One that starts in this moment tries its lock again."""
+    fd = _open(path, what)
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
@@ -70,13 +80,14 @@ def _is_held(path: Path) -> bool:
     return False
 
 
-def _open(path: Path) -> int:
+def _open(path: Path, what: str) -> int:
     if path.is_dir():
-        raise InputError(f"{path} is a folder, expected a ledger: {path / 'ledger.db'}?")
+        there = f": {path / 'ledger.db'}?" if what == "ledger" else ""
+        raise InputError(f"{path} is a folder, expected the {what}{there}")
     try:
         return os.open(path, os.O_RDONLY)
     except OSError as error:
-        raise InputError(f"no ledger at {path}: {error.strerror}") from None
+        raise InputError(f"no {what} at {path}: {error.strerror}") from None
 
 
 def _stamp(fd: int, log: str) -> tuple[int, int, bytes]:
@@ -85,14 +96,14 @@ def _stamp(fd: int, log: str) -> tuple[int, int, bytes]:
     return found.st_mtime_ns, found.st_size, bytes_of(log)[:_LOG_HEADER]
 
 
-def _read(path: Path, running: bool) -> Book:
+def _read(path: Path, running: bool, what: str, load: Callable[[sqlite3.Connection], T]) -> T:
     log_path = f"{path}-wal"
     with contextlib.ExitStack() as stack:
-        fd = _open(path)
+        fd = _open(path, what)
         stack.callback(os.close, fd)
         before = _stamp(fd, log_path)
         if running or before[2]:
-            copy = os.memfd_create("ledger", os.MFD_CLOEXEC)
+            copy = os.memfd_create(what, os.MFD_CLOEXEC)
             stack.callback(os.close, copy)
             _copy(fd, copy)
         else:
@@ -108,10 +119,10 @@ def _read(path: Path, running: bool) -> Book:
             wrong = str(error)
         db = _in_memory(copy, log) if copy != fd else _in_place(path)
         with contextlib.closing(db):
-            book = records.load(db, States(path).read)  # first: it can name the row
+            found = load(db)  # first: it can name the row
         if wrong:
             raise Damaged(wrong)
-        return book
+        return found
 
 
 def _in_place(path: Path) -> sqlite3.Connection:

@@ -7,7 +7,6 @@ lie in a file of its own. Fields are encoded with type and length, so that no tw
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 import sqlite3
@@ -18,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from coterie.deploy.chain import canonical, link, sha256
 from coterie.deploy.frames import BadFrame, Receipt
 from coterie.deploy.sealing import Damaged
 from coterie.errors import InputError
@@ -27,7 +27,7 @@ from coterie.privacy.events import Event, Free
 from coterie.privacy.ledger import Allowance, Budget, BudgetExceeded, Entry
 
 __all__ = ["EARLIER", "FORMAT", "KEPT", "SCHEMA", "Book", "EarlierRun", "Meta", "Row", "Rows", "canonical", "charges",
-           "held_json", "link", "load", "payable", "sha256"]  # fmt: skip
+           "first_rows", "held_json", "link", "load", "payable", "sha256"]  # fmt: skip
 
 FORMAT = 3
 # `total` and `allowed` are whole numbers of 1/denominator in hexadecimal, all of one length: text order is their order
@@ -67,33 +67,6 @@ EARLIER = (
 )
 """A further table of a ledger whose agreement amends others: what was spent under them (`deploy.succession`)."""
 FORMS = [[*SCHEMA, *kept, *earlier] for kept in ((), KEPT) for earlier in ((), EARLIER)]
-
-
-_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
-
-
-def canonical(value: object) -> str:
-    """JSON with one way to write each value."""
-    return _JSON.encode(value)
-
-
-def link(*fields: bytes | str | int) -> bytes:
-    """SHA-256 over the fields, each with its type and length."""
-    encoded = bytearray()
-    for field in fields:
-        kind, data = (
-            (b"b", field) if isinstance(field, bytes) else (type(field).__name__[:1].encode(), str(field).encode())
-        )
-        encoded += kind + len(data).to_bytes(8, "big") + data
-    return hashlib.sha256(encoded).digest()
-
-
-def sha256(*parts: bytes | memoryview) -> bytes:
-    """Of the parts as if they were one."""
-    hasher = hashlib.sha256()
-    for part in parts:
-        hasher.update(part)
-    return hasher.digest()
 
 
 def payable(events: Iterable[Event]) -> list[Event]:
@@ -251,6 +224,20 @@ class Book:
         """Note a committed release; its charge has been taken from the allowance."""
         self.rows.append(row)
         self.held, self.head = dict(held), row.hash
+
+
+def first_rows(
+    meta: Meta, kept: bool = False, earlier: Sequence[EarlierRun] = ()
+) -> list[tuple[str, tuple[object, ...]]]:
+    """What makes an empty ledger: `kept` with rows of sums, `earlier` with what was spent under earlier agreements."""
+    more = (*(KEPT if kept else ()), *(EARLIER if earlier else ()))
+    marks, genesis = ", ".join("?" * (len(meta) + 2)), link(*meta)
+    made: list[tuple[str, tuple[object, ...]]] = [(sql, ()) for sql in (*SCHEMA, *more)]
+    made.append((f"INSERT INTO meta VALUES ({marks})", (0, *meta, genesis)))
+    if earlier:
+        runs = canonical([run._asdict() for run in earlier])
+        made.append(("INSERT INTO earlier VALUES (0, ?, ?)", (runs, link(genesis, runs))))
+    return made
 
 
 def charges(db: sqlite3.Connection, meta: Meta) -> list[Entry]:

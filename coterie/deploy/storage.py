@@ -1,7 +1,7 @@
-"""The files of a durable ledger: locked, opened with settings that are read back, made all at once; states beside it.
+"""Durable files: locked, opened with settings that are read back, made all at once; a ledger's states beside it.
 
-Exclusion between processes is a `flock` on the database file, held as long as the ledger is open, beside SQLite's own
-exclusive lock.
+Exclusion between processes is a `flock` on the database file, held as long as it is open, beside SQLite's own exclusive
+lock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from coterie.deploy import records
 from coterie.deploy.sealing import PAGE, Damaged, intact, network_filesystem, page_sums, scan_log, seal_of
 from coterie.errors import InputError
 
@@ -105,28 +104,28 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def refuse_network(path: Path) -> None:
+def refuse_network(path: Path, what: str = "ledger") -> None:
     """Raise an `InputError` for a path on a network file system: locks and fsync there promise too little."""
     kind = network_filesystem(path) if path.exists() else None
     if kind:
-        raise InputError(f"a ledger must lie on a local file system, {path} is on {kind}")
+        raise InputError(f"the {what} must lie on a local file system, {path} is on {kind}")
 
 
-def locked(path: Path) -> int:
+def locked(path: Path, what: str = "ledger", tries: int = TRIES) -> int:
     """An open, locked file. It stays open as long as SQLite's connection: closing it would drop SQLite's own locks."""
     try:
         fd = os.open(path, os.O_RDWR)
     except OSError as error:
-        raise InputError(f"no ledger at {path}: {error.strerror}") from None
-    if take_lock(fd):
+        raise InputError(f"no {what} at {path}: {error.strerror}") from None
+    if take_lock(fd, tries):
         return fd
     os.close(fd)
-    raise InputError(f"ledger {path} is in use by another process")
+    raise InputError(f"{what} {path} is in use by another process")
 
 
-def take_lock(fd: int) -> bool:
+def take_lock(fd: int, tries: int = TRIES) -> bool:
     """Lock an open file, for as long as it is open; False if another process goes on having it."""
-    for _ in range(TRIES):
+    for _ in range(tries):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -136,7 +135,7 @@ def take_lock(fd: int) -> bool:
     return False
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path, what: str = "ledger") -> sqlite3.Connection:
     """The one connection, with every setting asked for and read back; ended by `disconnect` alone.
 
     SQLite folds the log in when a connection is closed or collected. Here that may happen only after a seal, so the
@@ -153,12 +152,12 @@ def connect(path: Path) -> sqlite3.Connection:
             db.execute(f"PRAGMA {name} = {value}").fetchall()
             found = db.execute(f"PRAGMA {name}").fetchone()
             if found is not None and found[0] != expected:
-                raise LedgerFailure(f"ledger {path}: SQLite does not take {name} = {value}, it says {found[0]!r}")
+                raise LedgerFailure(f"{what} {path}: SQLite does not take {name} = {value}, it says {found[0]!r}")
         db.execute("BEGIN IMMEDIATE")  # takes the lock
         db.execute("ROLLBACK")
     except sqlite3.Error as error:
         if "locked" in str(error):
-            raise InputError(f"ledger {path} is in use by another process") from None
+            raise InputError(f"{what} {path} is in use by another process") from None
         raise Damaged(str(error)) from None
     return db
 
@@ -169,30 +168,19 @@ def disconnect(db: sqlite3.Connection) -> None:
     db.close()
 
 
-def create_file(
-    path: Path, meta: records.Meta, kept: bool = False, earlier: Sequence[records.EarlierRun] = ()
-) -> None:  # fmt: skip
-    """Make a sealed, empty ledger that appears under its name all at once, or not at all.
-
-    `kept`: with rows of sums; `earlier`: what was spent under the agreements that its own one amends.
-    """
+def create_file(path: Path, statements: Sequence[tuple[str, tuple[object, ...]]], what: str = "ledger") -> None:
+    """Make a sealed database of these statements that appears under its name all at once, or not at all."""
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except OSError as error:
-        raise InputError(f"cannot make a ledger at {path}: {error.strerror}") from None
+        raise InputError(f"cannot make the {what} at {path}: {error.strerror}") from None
     try:
         with contextlib.closing(sqlite3.connect(name, isolation_level=None)) as db:
             db.execute(f"PRAGMA page_size = {PAGE}")
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("BEGIN")
-            more = (*(records.KEPT if kept else ()), *(records.EARLIER if earlier else ()))
-            for statement in (*records.SCHEMA, *more):
-                db.execute(statement)
-            marks, genesis = ", ".join("?" * (len(meta) + 2)), records.link(*meta)
-            db.execute(f"INSERT INTO meta VALUES ({marks})", (0, *meta, genesis))
-            if earlier:
-                runs = records.canonical([run._asdict() for run in earlier])
-                db.execute("INSERT INTO earlier VALUES (0, ?, ?)", (runs, records.link(genesis, runs)))
+            for sql, values in statements:
+                db.execute(sql, values)
             db.execute("COMMIT")
         seal = seal_of(page_sums(handle), os.pread(handle, PAGE, 0))
         with contextlib.closing(sqlite3.connect(name, isolation_level=None)) as db:
@@ -203,7 +191,7 @@ def create_file(
             os.link(name, path)
         sync_folder(path.parent)
     except (sqlite3.Error, OSError, Damaged) as error:  # damaged: closing does not report every failed write
-        raise LedgerFailure(f"cannot make a ledger at {path}: {error}") from error
+        raise LedgerFailure(f"cannot make the {what} at {path}: {error}") from error
     finally:
         os.close(handle)
         for leftover in (name, f"{name}-wal", f"{name}-shm"):

@@ -147,7 +147,9 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def start_agent(agreement: Path, site: Site, module: str | None = None) -> subprocess.Popen:
+def start_agent(
+    agreement: Path, site: Site, module: str | None = None, options: Sequence[str] = ()
+) -> subprocess.Popen:
     """One party's process, with one thread of arithmetic since several share the machine; errors go to errors.txt.
 
     It imports nothing from the folder in which it is started, unless `module` says what to run there.
@@ -155,7 +157,7 @@ def start_agent(agreement: Path, site: Site, module: str | None = None) -> subpr
     program = ["-P", "-m", "coterie.cli"] if module is None else ["-m", module]
     command = [
         sys.executable, *program, "agent", str(agreement), "--me", site.name, "--data", str(site.data),
-        "--keys", str(site.keys), "--state", str(site.state),
+        "--keys", str(site.keys), "--state", str(site.state), *options,
     ]  # fmt: skip
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false"
     alone = {**os.environ, "XLA_FLAGS": flags, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

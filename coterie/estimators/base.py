@@ -13,12 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
+from coterie.api.accounts import as_account, draw_fit
 from coterie.api.asked import auto, check_settings
 from coterie.api.bounds import PublicBox, box
 from coterie.api.methods import algorithm
 from coterie.api.parties import on, person_numbers
 from coterie.api.tasks import Task
-from coterie.api.training import Trained, train
+from coterie.api.training import Trained, train_paid
 from coterie.drivers.seeds import fresh_seed
 from coterie.errors import InputError
 from coterie.estimators.fits import remember
@@ -54,6 +55,7 @@ class Consensus(BaseEstimator):
     rounds: int | None
     n_agents: int
     random_state: Any
+    account: Any
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -148,9 +150,15 @@ class Consensus(BaseEstimator):
 
     def _run(
         self, problem: Problem, features: NDArray, targets: NDArray, agents: Any, test: Any,
-        leaks: tuple[str, ...] = (), people: NDArray | None = None, **settings: Any,
+        leaks: tuple[str, ...] = (), people: NDArray | None = None, *, given: Any, **settings: Any,
     ) -> Trained:  # fmt: skip
-        """Train, and store what every estimator stores. The warning about `leaks` has been given."""
+        """Train, and store what every estimator stores. The warning about `leaks` has been given.
+
+        `given`: the records as the caller has them, for the account.
+        """
+        account = as_account(self.account)
+        what = f"fit {type(self).__name__}"
+        pay = None if account is None else lambda several, unit: draw_fit(account, several, given, what, unit)
         seeds = self._seeds()
         parts, names = self._parts(agents, len(features), seeds.split, people)
         network = dict(self.graph) if isinstance(self.graph, dict) else {"kind": self.graph}
@@ -160,9 +168,9 @@ class Consensus(BaseEstimator):
         chosen, rounds = self._algorithm(problem.isotropic)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="no privacy can be claimed")
-            found = train(
+            found = train_paid(
                 Task(problem.name, settings, own=problem), parties, chosen, self._budget(), rounds=rounds,
-                seed=seeds.noise, test=test,
+                seed=seeds.noise, test=test, pay=pay,
             )  # fmt: skip
         self.agents_ = names
         self.unit_ = "record" if people is None else "person"

@@ -86,6 +86,8 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
         How many parties to make, evenly and at random, where `fit` is not told who holds what.
     random_state : int, RandomState or None
         Seed of the split and of the noise. Whoever knows it can subtract the noise. None: from the operating system.
+    account : DataAccount or path, optional
+        The data set's account: what the fit costs is drawn from it first, or the fit is refused (docs/account.md).
 
     Attributes
     ----------
@@ -125,6 +127,7 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
         classes: Sequence | None = None,
         n_agents: int = 5,
         random_state: Any = None,
+        account: Any = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -139,6 +142,7 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
         self.classes = classes
         self.n_agents = n_agents
         self.random_state = random_state
+        self.account = account
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -180,8 +184,8 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
             tx, ty = validate_data(self, *test, dtype=np.float64, reset=False)
             shown = rows_of(tx, where, self.radius), self._problem(x.shape[1] + 1, self._codes(ty))[1]
         found = self._run(
-            problem, rows_of(x, where, self.radius), targets, agents, shown, leaks, ridge=self.ridge,
-            weighting=self.weighting, people=whose,
+            problem, rows_of(x, where, self.radius), targets, agents, shown, leaks, given=(X, y),
+            ridge=self.ridge, weighting=self.weighting, people=whose,
         )  # fmt: skip
         outputs = 1 if len(self.classes_) == 2 else len(self.classes_)
         self._store(found.point.reshape(x.shape[1] + 1, outputs).T, where)
@@ -263,6 +267,7 @@ class PrivateConsensusRegressor(RegressorMixin, _LinearModel):
         weighting: str = "agents",
         n_agents: int = 5,
         random_state: Any = None,
+        account: Any = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -277,6 +282,7 @@ class PrivateConsensusRegressor(RegressorMixin, _LinearModel):
         self.weighting = weighting
         self.n_agents = n_agents
         self.random_state = random_state
+        self.account = account
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -313,8 +319,8 @@ class PrivateConsensusRegressor(RegressorMixin, _LinearModel):
             shown = rows_of(tx, where, self.radius), self._target.scale(ty)
         problem, rows = Squared(x.shape[1] + 1), rows_of(x, where, self.radius)
         found = self._run(
-            problem, rows, self._target.scale(y), agents, shown, ridge=self.ridge, weighting=self.weighting,
-            people=whose,
+            problem, rows, self._target.scale(y), agents, shown, given=(X, y), ridge=self.ridge,
+            weighting=self.weighting, people=whose,
         )  # fmt: skip
         self._store(found.point[None], where)
         half, middle = self._target.half[0], self._target.middle[0]

@@ -28,7 +28,7 @@ class PrivateMean(Consensus):
         Budget of every party; a list of ε gives each its own.
     bounds : (low, high), list of pairs, or dictionary from column name to pair
         Public range of each column. Without it [−3, 3] is assumed, with a `BoundsWarning`.
-    algorithm, settings, graph, rounds, n_agents, random_state
+    algorithm, settings, graph, rounds, n_agents, random_state, account
         As in `PrivateConsensusClassifier`.
 
     Attributes
@@ -57,6 +57,7 @@ class PrivateMean(Consensus):
         rounds: int | None = None,
         n_agents: int = 5,
         random_state: Any = None,
+        account: Any = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -67,6 +68,7 @@ class PrivateMean(Consensus):
         self.rounds = rounds
         self.n_agents = n_agents
         self.random_state = random_state
+        self.account = account
 
     def fit(
         self, X: Any, y: Any = None, *, agents: ArrayLike | None = None,
@@ -84,8 +86,8 @@ class PrivateMean(Consensus):
         whose = self._people(people, given, len(x))
         where = self._box(x.shape[1])
         found = self._run(
-            Mean(x.shape[1], boxed=False), where.scale(x), np.zeros(len(x)), agents, None, weighting="records",
-            people=whose,
+            Mean(x.shape[1], boxed=False), where.scale(x), np.zeros(len(x)), agents, None, given=X,
+            weighting="records", people=whose,
         )  # fmt: skip
         self.mean_ = where.middle + where.half * np.clip(found.point, -1.0, 1.0)
         self._remember(x)

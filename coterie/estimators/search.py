@@ -22,6 +22,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from coterie.algorithms.laws import add
+from coterie.api.accounts import as_account
 from coterie.arguments import choose
 from coterie.drivers.seeds import wide_generator
 from coterie.errors import InputError
@@ -65,6 +66,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         η of the law of the number of runs: 1 geometric, 0 logarithmic (cheaper, and often a single run).
     random_state : int, RandomState or None
         Seed of all splits, settings and noise.
+    account : DataAccount or path, optional
+        The data set's account: what the search costs is drawn from it first. For adversary "network" only: the price of
+        a hidden choice is an ε at one δ, which does not add to others.
 
     Attributes
     ----------
@@ -96,6 +100,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         repeats: float | None = None,
         shape: float = 1.0,
         random_state: Any = None,
+        account: Any = None,
     ) -> None:
         self.estimator = estimator
         self.param_grid = param_grid
@@ -106,6 +111,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         self.repeats = repeats
         self.shape = shape
         self.random_state = random_state
+        self.account = account
 
     def fit(
         self, X: Any, y: Any = None, *, agents: ArrayLike | None = None, people: Any = None, sample_weight: Any = None
@@ -137,6 +143,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             runs = draw_runs(repeats, self.shape, rng)
             settings = [grid[int(i)] for i in rng.integers(len(grid), size=runs)]
         self.epsilon_run_ = float(gdp.epsilon_of(mu, self.delta))
+        self._draw(mu, len(settings), (X, y))
         results, best = [], None
         for params in settings:
             model = clone(self.estimator).set_params(
@@ -185,6 +192,17 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         """The chosen model's score on records whose use you account for yourself."""
         check_is_fitted(self)
         return float(self.best_estimator_.score(X, y))
+
+    def _draw(self, mu: float, runs: int, given: Any) -> None:
+        """Draw the whole search from the account, before its first fit."""
+        if self.estimator.account is not None:
+            raise InputError("give the account to the search: its estimator is fitted many times, and draws nothing")
+        account = as_account(self.account)
+        if account is None:
+            return
+        if self.adversary != "network":
+            raise InputError(f"adversary = {self.adversary!r}: no account can add the price of a hidden choice")
+        account.charge([Gaussian(mu, 1.0, times=runs)], what="search", kind="fit", data=given)
 
     def _state(self, rng: np.random.Generator) -> Any:
         """A run's own random state: as secret as the search's."""

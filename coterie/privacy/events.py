@@ -41,7 +41,7 @@ __all__ = [
 def _over(top: Floats, bottom: Floats) -> Floats:
     """top/bottom for top, bottom ≥ 0 with 0/0 = 0 (nothing to hide costs nothing)."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(top == 0, 0.0, top / bottom)
+        ratio = np.where(np.equal(top, 0), 0.0, np.divide(top, bottom))
     return np.where(np.isnan(ratio), np.inf, ratio)
 
 

@@ -5,7 +5,8 @@ transcript, the running sum of its announced, public cost may still be used to s
 cost was fixed before the first release:
 
 - "renyi": Σ D_α at one order α (Feldman, Zrnic 2021, Thm 3.1; Lécuyer 2021);
-- "gaussian": Σ μ², exact (Smith, Thakurta 2022; Koskela, Tobaben, Honkela 2023);
+- "gaussian": Σ μ², exact (Smith, Thakurta 2022; Koskela, Tobaben, Honkela 2023); a pure release enters by the μ that
+  dominates it (`gdp.mu_of_pure`);
 - "pure": Σ ε (Rogers, Roth, Ullman, Vadhan 2016).
 
 Stopping before the sum passes the limit gives the whole interaction the guarantee of the limit. Picking the best
@@ -67,7 +68,7 @@ class Meter(NamedTuple):
             return float(one.times @ one.pure())
         if self.rule == "gaussian":
             mu = one.mu()
-            return np.inf if mu is None else float(one.times @ mu**2)
+            return float(one.times @ (gdp.mu_of_pure(one.pure()) if mu is None else mu) ** 2)
         if one.integer_orders and self.order != int(self.order):
             return np.inf
         return float(one.times @ one.rdp(np.array([self.order]))[:, 0])
@@ -124,11 +125,11 @@ class Filter:
 
     def would_exceed(self, event: Event) -> bool:
         """Whether charging the event would pass the limit."""
-        return not self._fits(self.meter.cost(event), self._added(event))
+        return not self._fits(self.meter.cost(event), self.added(event))
 
     def spend(self, event: Event) -> None:
         """Charge the event, or raise `BudgetExceeded` and change nothing."""
-        cost, added = self.meter.cost(event), self._added(event)
+        cost, added = self.meter.cost(event), self.added(event)
         if not isinstance(event, Free | NonPrivate) and self.adjacency not in (None, event.adjacency):
             raise InputError(f"cannot add events of different adjacency: {self.adjacency}, {event.adjacency}")
         if not self._fits(cost, added):
@@ -153,7 +154,7 @@ class Filter:
         limit = self.meter.epsilon(self.limit, self.delta)
         return f"{name} would raise epsilon from {now:.4g} to {then:.4g}, budget {limit:.4g} at delta {self.delta:.3g}"
 
-    def _added(self, event: Event) -> float:
+    def added(self, event: Event) -> float:
         """δ added by the event itself."""
         times, slack, tv = (np.asarray(x, float) for x in (event.times, event.slack, event.tv))
         return float(np.sum(times * (slack + self._tv_price * tv)))

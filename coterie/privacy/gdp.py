@@ -16,11 +16,11 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import erfcx, log_ndtr, ndtr, ndtri
+from scipy.special import erfcx, log_ndtr, ndtr, ndtri, ndtri_exp
 
 from coterie.errors import InputError
 
-__all__ = ["delta_of", "epsilon_of", "log_delta_of", "mu_for"]
+__all__ = ["delta_of", "epsilon_of", "log_delta_of", "mu_for", "mu_of_pure"]
 
 Floats = NDArray[np.float64]
 
@@ -110,6 +110,24 @@ def mu_for(epsilon: ArrayLike, delta: ArrayLike) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         found = _root(step, np.full_like(upper, 1e-300), upper, start)[0]
     return np.asarray(np.where(np.isfinite(epsilon), found, np.inf))
+
+
+def mu_of_pure(epsilon: ArrayLike) -> Floats:
+    """The smallest μ such that every pure ε-DP release is μ-GDP: 2 Φ⁻¹(e^ε/(1 + e^ε)).
+
+    The worst such release is randomised response, whose trade-off curve has one corner, at false-alarm rate and miss
+    rate 1/(1 + e^ε). A Gaussian's curve is convex and has the same ends, so it lies below all of it as soon as it
+    passes through the corner, where Φ(μ/2) = e^ε/(1 + e^ε).
+
+    >>> float(mu_of_pure(1.0).round(6)), float(mu_of_pure(0.0))
+    (1.232035, 0.0)
+    """
+    epsilon = np.asarray(epsilon, float)
+    if np.any(epsilon < 0) or np.any(np.isnan(epsilon)):
+        raise InputError(f"epsilon must be >= 0, got {epsilon}")
+    finite = np.where(np.isfinite(epsilon), epsilon, 0.0)
+    found = -2 * ndtri_exp(-np.logaddexp(0.0, finite)) * (1 + 1e-13)  # never below it by rounding
+    return np.asarray(np.where(np.isfinite(epsilon), np.where(finite > 0, found, 0.0), np.inf))
 
 
 def _unit(delta: ArrayLike) -> Floats:

@@ -13,6 +13,9 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from coterie.privacy import gdp
+from coterie.privacy.events import Gaussian
+from coterie.privacy.ledger import Budget
+from coterie.privacy.lifetime import Lifetime
 from coterie.report.markdown import table
 
 __all__ = ["EPSILON_TABLES", "best_guess", "detection", "posterior"]
@@ -23,6 +26,10 @@ ALARMS = (0.05, 0.01, 0.001)
 PRIORS = (0.01, 0.1, 0.5)
 REPEATS = (1, 2, 4, 10)
 RECORDS = (100, 1_000, 10_000)
+PEOPLE = (1, 2, 5, 10, 40)
+PARTIES = (1, 2, 3, 5)
+LIFE = (0.1, 0.3, 0.5, 1.0, 2.0)
+LIFETIME = 3.0
 
 
 def detection(epsilon: float, delta: float, alarm: float) -> float:
@@ -89,10 +96,46 @@ def noise_table() -> str:
     return table(header, rows)
 
 
+def people_table() -> str:
+    """What ε = 1 per record means for a person with k records, and the ε per record that gives such a person 1."""
+    mu = float(gdp.mu_for(1.0, DELTA))
+    rows = []
+    for k in PEOPLE:
+        person, record = (float(gdp.epsilon_of(m, DELTA)) for m in (k * mu, mu / k))
+        rows.append((k, f"{person:.3g}", f"{record:.3g}"))
+    return table(("records of the person", "ε of the person at ε = 1 per record",
+                  "ε per record at which the person has ε = 1"), rows)  # fmt: skip
+
+
+def parties_table() -> str:
+    """A person known to several parties of one run, each of which spends (1, 1e-5) on it."""
+    mu = float(gdp.mu_for(1.0, DELTA))
+    rows = []
+    for k in PARTIES:
+        messages, sums = (float(gdp.epsilon_of(m, DELTA)) for m in (k**0.5 * mu, k * mu))
+        rows.append((k, f"{messages:.3g}", f"{sums:.3g}"))
+    return table(("parties that know the person", "against a reader of all messages: √Σμ²",
+                  "in opened sums with shared noise: Σμ"), rows)  # fmt: skip
+
+
+def lifetime_table() -> str:
+    """How many agreements an account of (3, 1e-5) pays for, exactly and by adding up."""
+    rules = Lifetime(Budget(LIFETIME, DELTA))
+    rows = []
+    for epsilon in LIFE:
+        one = rules.price([Gaussian(float(gdp.mu_for(epsilon, DELTA)), 1.0)])
+        rows.append((f"{epsilon:g}", rules.limit.units // one.units, int(LIFETIME / epsilon + 1e-9)))
+    return table((f"ε of each agreement at δ = {DELTA:g}", "agreements that fit, μ² added up",
+                  "if ε were added up"), rows)  # fmt: skip
+
+
 EPSILON_TABLES: dict[str, Callable[..., str]] = {
     "epsilon-odds": odds_table,
     "epsilon-tests": tests_table,
     "epsilon-repeats": repeat_table,
     "epsilon-noise": noise_table,
+    "epsilon-people": people_table,
+    "epsilon-parties": parties_table,
+    "epsilon-lifetime": lifetime_table,
 }
 """Generators for `coterie.report.pages`."""

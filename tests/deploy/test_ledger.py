@@ -22,8 +22,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from coterie.cli import main
+from coterie.deploy import durable, records, sealing, storage
 from coterie.deploy import ledger as ledger_module
-from coterie.deploy import records, sealing, storage
 from coterie.deploy.frames import Receipt, digest
 from coterie.deploy.ledger import Damaged, DurableLedger, LedgerFailure, RolledBack, read
 from coterie.errors import InputError
@@ -418,7 +418,7 @@ def test_the_checks_are_what_refuses(folder: Path, monkeypatch: pytest.MonkeyPat
     unused = [8 * (data.index(bytes(200)) + k) for k in (50, 100)]
     message = [8 * (data.index(frame_of(2)) + 10)]
     assert accepted(path, data, unused + message) == []
-    monkeypatch.setattr(ledger_module, "intact", lambda fd, log: sealing.page_sums(fd))
+    monkeypatch.setattr(durable, "intact", lambda fd, log: sealing.page_sums(fd))
     assert accepted(path, data, unused + message) == unused
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -552,7 +552,7 @@ def test_a_torn_log_loses_only_what_was_not_committed(folder: Path, monkeypatch:
             ledger.release(ledger.last + 1, [EVENT], b"x" * 100, b"", {})
         assert read(path).rows[-1].frame_bytes == 100
     # twin: left to SQLite alone, damage in the first commit silently drops all three
-    monkeypatch.setattr(ledger_module, "scan_log", lambda data: sealing.LogPages(data, {}, 0, len(data)))
+    monkeypatch.setattr(durable, "scan_log", lambda data: sealing.LogPages(data, {}, 0, len(data)))
     monkeypatch.setattr(DurableLedger, "seal", lambda self: None)
     path.write_bytes(database)
     Path(f"{path}-wal").write_bytes(flipped(log, 8 * 100))
@@ -568,8 +568,8 @@ def test_a_second_crash_while_recovering_from_a_torn_log(folder: Path, monkeypat
     Path(f"{path}-wal").write_bytes(log[: -sealing._FRAME - 100])  # the last transaction, almost whole
 
     class Stopping:
-        def __init__(self, path: Path):
-            self._db = storage.connect(path)
+        def __init__(self, path: Path, what: str):
+            self._db = storage.connect(path, what)
 
         def execute(self, sql: str, *values: Any) -> Any:
             if "wal_checkpoint" in sql:
@@ -579,8 +579,8 @@ def test_a_second_crash_while_recovering_from_a_torn_log(folder: Path, monkeypat
     for cut, readable in ((storage.cut, True), (lambda path, size: None, False)):  # the twin leaves the tail
         twice = crash(path, folder / f"twice {readable}")
         with monkeypatch.context() as patch:
-            patch.setattr(ledger_module, "connect", Stopping)
-            patch.setattr(ledger_module, "cut", cut)
+            patch.setattr(durable, "connect", Stopping)
+            patch.setattr(durable, "cut", cut)
             with pytest.raises(LedgerFailure, match="power cut"):
                 DurableLedger(twice, **settings())
         again = crash(twice, folder / f"again {readable}")
@@ -643,7 +643,7 @@ def test_the_checksums_of_a_log_are_those_of_sqlite(folder: Path) -> None:
 
 
 def test_a_large_log_is_folded_in_by_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_module, "_LOG_LIMIT", 40_000)
+    monkeypatch.setattr(durable, "_LOG_LIMIT", 40_000)
     with fill(folder / "a", 12):
         assert os.path.getsize(f"{folder / 'a'}-wal") < 60_000
         assert os.path.getsize(folder / "a") > 20_000
@@ -686,7 +686,7 @@ def test_network_file_systems_are_refused(folder: Path, monkeypatch: pytest.Monk
 
 def test_no_clock_decides_anything(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """P7: the only clock is the note `created`; ten years either way change nothing."""
-    for module in (ledger_module, records, sealing, storage):
+    for module in (ledger_module, durable, records, sealing, storage):
         tree = ast.parse(Path(module.__file__ or "").read_text())
         names = [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
         assert not {"time", "monotonic", "perf_counter", "utcnow", "today"} & set(names)

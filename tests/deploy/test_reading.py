@@ -22,10 +22,10 @@ ROUNDS = 150
 WRITER = """
 import sys
 from pathlib import Path
-from coterie.deploy import ledger as module, storage
+from coterie.deploy import durable, ledger as module, storage
 from tests.deploy.ledger_worker import EVENT, settings
 path, rounds, lives, files = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-module._LOG_LIMIT = 1 << 17  # folded in every few rounds: the moment at which a reader could be wrong
+durable._LOG_LIMIT = 1 << 17  # folded in every few rounds: the moment at which a reader could be wrong
 storage.SMALL = 0 if files == "files" else 1 << 30
 for life in range(lives):
     with module.DurableLedger(path, create=True, **settings()) as ledger:

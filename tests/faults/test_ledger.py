@@ -23,7 +23,7 @@ needs_loops = pytest.mark.skipif(
 )
 
 
-def experiment(name: str, folder: Path, *arguments: str) -> dict[str, Any]:
+def experiment(name: str, folder: Path, *arguments: str, module: str = "ledger_faults") -> dict[str, Any]:
     """Run one, in a mount namespace of its own where that is possible: what it mounts ends with it."""
     alone = ["unshare", "-m", "--propagation", "private"] if os.geteuid() == 0 else []
     command = [
@@ -32,7 +32,7 @@ def experiment(name: str, folder: Path, *arguments: str) -> dict[str, Any]:
         "-W",
         "ignore",
         "-m",
-        "tests.faults.ledger_faults",
+        f"tests.faults.{module}",
         name,
         str(folder),
         *arguments,

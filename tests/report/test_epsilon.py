@@ -66,6 +66,25 @@ def test_repeats_and_noise_on_the_page() -> None:
             assert sigma == pytest.approx(100 / (n * float(mu_of(eps, 1e-5))), rel=0.05)
 
 
+def test_people_parties_and_a_lifetime_on_the_page() -> None:
+    """ε = 1 per record is 2.15, 6.2, 14.4 and 102 for people with 2, 5, 10 and 40 records."""
+    mu, people = mu_of(1.0, 1e-5), numbers("epsilon-people")
+    assert {k: round(people[k][0], 2) for k in (2, 10, 40)} == {2: 2.15, 10: 14.4, 40: 102}
+    assert people[5][0] == pytest.approx(6.2, abs=0.05)
+    for k, (person, record) in people.items():
+        assert float(mu_of(person, 1e-5)) == pytest.approx(float(k * mu), rel=5e-3)
+        assert float(mu_of(record, 1e-5)) == pytest.approx(float(mu / k), rel=5e-3)
+    for k, (messages, sums) in numbers("epsilon-parties").items():
+        assert float(mu_of(messages, 1e-5)) == pytest.approx(float(mpmath.sqrt(k) * mu), rel=5e-3)
+        assert float(mu_of(sums, 1e-5)) == pytest.approx(float(k * mu), rel=5e-3)
+        assert sums >= messages
+    whole = mu_of(3.0, 0.99e-5) ** 2
+    for epsilon, (fit, added) in numbers("epsilon-lifetime").items():
+        assert fit == int(mpmath.floor(whole / mu_of(epsilon, 1e-5) ** 2))
+        assert added == round(3 / epsilon - 0.4999)
+        assert fit >= added
+
+
 def test_a_wrong_conversion_would_be_noticed() -> None:
     """The classic μ = ε/√(2 ln 1.25/δ), off by 30 % here, would fail the checks above."""
     classic = 1.0 / np.sqrt(2 * np.log(1.25e5))

@@ -1,0 +1,31 @@
+"""The account of a data set in calls from Python: what may be given as one, and what a fit draws from it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from coterie.api.given import of
+from coterie.deploy.accounts import DataAccount, Draw
+from coterie.errors import InputError
+from coterie.privacy.events import Event
+from coterie.privacy.lifetime import Unit
+
+__all__ = ["ACCOUNT", "as_account", "draw_fit"]
+
+ACCOUNT = of("a ct.DataAccount or the path of one", DataAccount, str, os.PathLike)
+
+
+def as_account(given: DataAccount | str | Path | None) -> DataAccount | None:
+    """The account that was given, by itself or by its path."""
+    if not (given is None or ACCOUNT.fits(given)):
+        raise InputError(f"account must be {ACCOUNT.words}, got {given!r}")
+    return given if given is None or isinstance(given, DataAccount) else DataAccount(given)
+
+
+def draw_fit(account: DataAccount, several: Sequence[Sequence[Event]], data: Any, what: str, unit: Unit) -> Draw:
+    """Draw what a fit costs the party that pays most: a record is at one party, so its price is everybody's."""
+    events = account.contents().rules.dearest(several, unit)
+    return account.charge(events, what=what, kind="fit", data=data, unit=unit)

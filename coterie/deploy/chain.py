@@ -1,0 +1,34 @@
+"""Hash chains: one way to write each value, and SHA-256 over fields that no other fields share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+__all__ = ["canonical", "link", "sha256"]
+
+_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
+def canonical(value: object) -> str:
+    """JSON with one way to write each value."""
+    return _JSON.encode(value)
+
+
+def link(*fields: bytes | str | int) -> bytes:
+    """SHA-256 over the fields, each with its type and length."""
+    encoded = bytearray()
+    for field in fields:
+        kind, data = (
+            (b"b", field) if isinstance(field, bytes) else (type(field).__name__[:1].encode(), str(field).encode())
+        )
+        encoded += kind + len(data).to_bytes(8, "big") + data
+    return hashlib.sha256(encoded).digest()
+
+
+def sha256(*parts: bytes | memoryview) -> bytes:
+    """Of the parts as if they were one."""
+    hasher = hashlib.sha256()
+    for part in parts:
+        hasher.update(part)
+    return hasher.digest()

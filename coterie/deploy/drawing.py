@@ -1,0 +1,151 @@
+"""A deployed party draws on its data set's account: the agreement's whole charge, once, before its first release.
+
+The draw's key is the agreement's hash, so a restart finds it paid. An agreement that amends others goes on where they
+ended: they are settled at what their ledgers have sent, closed for good as those are, and the new plan is drawn, in one
+transaction. What they sent before there was an account is drawn then too.
+
+The key folder notes, beside the agreement's ledger, which account was drawn on. From then on the agreement, and those
+that follow it, do not start without that account, with another one, or with an old copy that does not hold the draw.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from coterie.data.fingerprint import fingerprint
+from coterie.deploy.accounts import DataAccount, Draw, RolledBack, Settled, login, unit_of
+from coterie.deploy.agreement import Agreement
+from coterie.deploy.anchor import FOLDER
+from coterie.deploy.apart import apart
+from coterie.deploy.files import write_bytes
+from coterie.deploy.keys import PartyKeys
+from coterie.deploy.records import EarlierRun
+from coterie.deploy.sealing import Damaged
+from coterie.deploy.storage import sync_folder
+from coterie.deploy.work import Turns
+from coterie.errors import InputError
+from coterie.privacy.codec import from_json
+from coterie.privacy.events import Event
+from coterie.privacy.lifetime import Lifetime
+
+__all__ = ["Drawing", "need_account"]
+
+NOTE = ".account"
+
+
+class Drawing(NamedTuple):
+    """What a party is about to draw; `check` says whether it would be refused, `draw` does it."""
+
+    account: DataAccount
+    agreement: Agreement
+    keys: PartyKeys
+    turns: Turns
+    mark: bytes  # of the records
+
+    @classmethod
+    def of(cls, account: DataAccount, agreed: Agreement, keys: PartyKeys, turns: Turns, data: Path) -> Drawing:
+        """Reads the records, for their fingerprint, in a process of its own."""
+        key = account.key()
+        return cls(account, agreed, keys, turns, apart(lambda: fingerprint(key, data)))
+
+    @property
+    def key(self) -> str:
+        """One draw for each agreement."""
+        return _key(self.agreement.plan_hash.hex())
+
+    def check(self, earlier: Sequence[EarlierRun]) -> Draw | None:
+        """Refuse what `draw` would, before anything is written; the draw, if it was made before."""
+        rules = self.account.contents().rules
+        return self.account.check(
+            self._events(rules), key=self.key, by=self._names, mark=self.mark, unit=unit_of(self.agreement.plan),
+            settle=self._settled(rules, earlier),
+        )  # fmt: skip
+
+    def draw(self, earlier: Sequence[EarlierRun]) -> Draw:
+        """Draw, and note it in the key folder; when this returns, rounds may be released."""
+        plan, found = self.agreement.plan, self.account.contents()
+        made = self.account.charge(
+            self._events(found.rules), what=f"agreement {self.agreement.plan_hash.hex()[:16]}, {plan.name}",
+            kind="agreement", key=self.key, by=self._names, mark=self.mark, unit=unit_of(plan),
+            settle=self._settled(found.rules, earlier),
+        )  # fmt: skip
+        _note(self.keys.folder, self.agreement.plan_hash.hex(), found.meta.identity, self.account.path)
+        return made
+
+    @property
+    def _names(self) -> list[str]:
+        return [self.keys.name, self.keys.identity.frame_key.hex(), login()]
+
+    def _events(self, rules: Lifetime) -> list[Event]:
+        """The whole charge, against whom the account is."""
+        sharing = self.turns.sharing
+        if rules.against == "everybody" and sharing is not None and sharing.central:
+            dearest = max(sharing.local, key=lambda event: rules.price([event], unit_of(self.agreement.plan)))
+            return [*sharing.local, *[dearest] * sharing.again]
+        return [event for round in self.turns.charges for event in round]
+
+    def _settled(self, rules: Lifetime, earlier: Sequence[EarlierRun]) -> list[Settled]:
+        own = self.agreement.plan_hash.hex()[:16]
+        if rules.against == "everybody":  # a ledger's charges are for what the agreement claims, which may be less
+            drawn = self.account.contents().draws
+            for run in earlier:
+                if _key(run.plan_hash) not in drawn:
+                    raise InputError(
+                        f"agreement {run.plan_hash[:16]} was run before account {self.account.path}, whose total is "
+                        "against everybody: what its rounds cost then is not in its ledger"
+                    )
+            return []
+        return [
+            Settled(
+                _key(run.plan_hash), [from_json(row) for row in run.events],  # type: ignore[arg-type]
+                f"agreement {run.plan_hash[:16]}", f"agreement {own} follows",
+            )
+            for run in earlier
+        ]  # fmt: skip
+
+
+def need_account(keys: Path, agreed: Agreement, account: DataAccount | None) -> None:
+    """Refuse to start without the account that this agreement, or one that it amends, has drawn on; or with another."""
+    for known in (agreed.plan_hash.hex(), *(agreed.deploy.follows or ())):
+        path = keys / FOLDER / f"{known}{NOTE}"
+        if not path.exists():
+            continue
+        try:
+            noted = json.loads(path.read_bytes())
+            identity, place = str(noted["account"]), str(noted["place"])
+        except (OSError, ValueError, KeyError, TypeError):
+            raise Damaged(f"{path} is damaged: it says on which account the agreement draws") from None
+        if account is None:
+            raise InputError(f"agreement {known[:16]} has drawn on the account at {place}: give it as --account")
+        found = account.contents()
+        if found.meta.identity != identity:
+            raise InputError(
+                f"agreement {known[:16]} has drawn on the account at {place}, and {account.path} is another one"
+            )
+        if _key(known) not in found.draws:
+            raise RolledBack(
+                f"account {account.path} does not hold the draw of agreement {known[:16]}, which was made: it was "
+                "restored from an old copy, or is another copy; put the latest one back"
+            )
+
+
+def _key(plan_hash: str) -> str:
+    return f"agreement {plan_hash}"
+
+
+def _note(keys: Path, plan_hash: str, identity: str, place: Path) -> None:
+    folder = keys / FOLDER
+    path = folder / f"{plan_hash}{NOTE}"
+    if path.exists():
+        return
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        content = json.dumps({"format": "coterie draw 1", "account": identity, "place": str(place)})
+        write_bytes(path, content.encode(), private=True)
+        sync_folder(folder)
+        sync_folder(keys)
+    except OSError as error:
+        raise InputError(f"cannot write {folder}: {error.strerror}") from None
