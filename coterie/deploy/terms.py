@@ -89,7 +89,7 @@ class Terms:
         problem = self.network.problem
         return Outline(
             problem, int(self.network.sizes[node]), asked.dim, problem.labels.classes, place.rows, float(place.unit),
-            float(place.ridge),
+            float(place.ridge), node,
         )  # fmt: skip
 
     def _priced_place(self, node: int) -> Place:
