@@ -49,7 +49,7 @@ RIDGE = 0.0
 ROUNDS = 200
 
 
-class Seat(NamedTuple):
+class PartySteps(NamedTuple):
     """A party's public numbers."""
 
     matrix: tuple[tuple[float, ...], ...]
@@ -67,7 +67,7 @@ class Config(BaseConfig):
     inverse_step: Auto = Field(None, gt=0, description="D; default: L_i + ζ‖A‖², at least rounds·m/10")
     tail: float = Field(0.5, gt=0, le=1, description="share of the rounds, the last ones, that the answer averages")
     total: tuple[float, ...] | None = Field(None, description="filled in from problem.total")
-    seats: tuple[Seat, ...] | None = Field(None, description="filled in from problem.variables")
+    seats: tuple[PartySteps, ...] | None = Field(None, description="filled in from problem.variables")
 
 
 class State(eqx.Module):
@@ -112,7 +112,7 @@ def _given(cfg: Config) -> admm.Config:
 def _filled(cfg: Config, problem: CoupledFunctions, rounds: int) -> Config:
     steps = admm.resolve(_given(cfg), problem.stated, rounds)
     seats = tuple(
-        Seat(m.matrix, m.low, m.high, m.reach(float(inverse)), float(agent.gap.l2), float(inverse))
+        PartySteps(m.matrix, m.low, m.high, m.reach(float(inverse)), float(agent.gap.l2), float(inverse))
         for m, agent, inverse in zip(problem.members, problem.stated.agents, steps.inverse, strict=True)
     )
     return cfg.replace(dual_step=float(steps.dual[0]), total=problem.total, seats=seats)  # type: ignore[no-any-return]
@@ -134,7 +134,7 @@ def suggest_rounds(public: Public) -> int:
 
 
 class _Seats(NamedTuple):
-    """The numbers of all parties side by side, or of one; those of `Seat`, as arrays."""
+    """The numbers of all parties side by side, or of one; those of `PartySteps`, as arrays."""
 
     matrix: Any
     low: Any
@@ -145,7 +145,7 @@ class _Seats(NamedTuple):
 
 
 @cache
-def _stacked(seats: tuple[Seat, ...]) -> _Seats:
+def _stacked(seats: tuple[PartySteps, ...]) -> _Seats:
     return _Seats(*(np.array(column) for column in zip(*seats, strict=True)))
 
 

@@ -31,7 +31,7 @@ from coterie.problems.labels import WHOLE, Labels
 from coterie.problems.records import Rows, clip_factor, namespace
 from coterie.settings import Settings as Table
 
-__all__ = ["EXAMPLE", "MODEL", "CoupledFunctions", "Member", "Settings", "Variables", "make"]
+__all__ = ["EXAMPLE", "MODEL", "CoupledFunctions", "PublicPart", "Settings", "Variables", "make"]
 
 MODEL = "shares of a resource, and its price"
 Range = tuple[float, float]
@@ -71,7 +71,7 @@ class Settings(LossSettings):
         return 2 * max(v.count for v in self.variables)
 
 
-class Member(NamedTuple):
+class PublicPart(NamedTuple):
     """What is public of a party; numbers that it has fewer of than others end with zeros."""
 
     variables: int
@@ -92,7 +92,7 @@ class CoupledFunctions(Problem):
     """Functions of parties that share something; see the module."""
 
     total: Numbers = eqx.field(static=True)
-    members: tuple[Member, ...] = eqx.field(static=True)
+    members: tuple[PublicPart, ...] = eqx.field(static=True)
     labels: ClassVar[Labels] = WHOLE
     metric: ClassVar[str] = "negative mean cost"  # type: ignore[misc]
     convex: ClassVar[bool] = True
@@ -209,7 +209,7 @@ def _stated(problem: CoupledFunctions) -> Coupled:
     return Coupled(agents, problem.total)
 
 
-def _member(at: int, stated: Variables, total: Numbers, most: int) -> Member:
+def _member(at: int, stated: Variables, total: Numbers, most: int) -> PublicPart:
     """One party's numbers, checked and filled up with zeros."""
     count = stated.count
 
@@ -243,7 +243,7 @@ def _member(at: int, stated: Variables, total: Numbers, most: int) -> Member:
     if not np.any((bends[0] < bends[1]) | (slopes[0] < slopes[1])):
         raise InputError(f"problem.variables[{at}] leaves nothing to hide: give curvature or slope a range")
     fill = lambda x: (*map(float, x), *[0.0] * (most - count))  # noqa: E731
-    return Member(
+    return PublicPart(
         count, tuple(fill(row) for row in matrix), fill(low), fill(high),
         (*fill(bends[0]), *fill(slopes[0])), (*fill(bends[1]), *fill(slopes[1])),
     )  # fmt: skip

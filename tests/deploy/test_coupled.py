@@ -330,7 +330,7 @@ def test_three_plants_follow_the_page(tmp_path: Path, monkeypatch: pytest.Monkey
         asked = shlex.split(command.strip().replace(plants[0], plant))[1:]
         processes.append(subprocess.Popen([sys.executable, "-m", "coterie.cli", *asked], env=here))
     try:
-        assert [p.wait(180) for p in processes] == [0, 0, 0]
+        assert [p.wait(400) for p in processes] == [0, 0, 0]
     finally:
         for p in processes:
             p.kill()
