@@ -197,9 +197,15 @@ def prepare(plan: Plan, split_number: int = 0) -> Experiment:
     names = dataset.site_names if by_site(plan.partition.kind) else _names(plan, len(parts))
     people = people_of(plan, training)
     network = Network.of(plan, problem, np.array(sizes_of(parts, people)), names, leaks=dataset.leaks)
-    test = Test(*problem.admit(dataset.features[held_out], targets[held_out]))
-    owned = deal_test(training, parts, dataset.take(held_out), plan.partition.kind, seed=plan.data.seed)
+    judged = held_out if len(held_out) else train  # where there is nothing to predict, nothing is held out
+    test = Test(*problem.admit(dataset.features[judged], targets[judged]))
+    owned = None
+    if len(held_out):
+        owned = deal_test(training, parts, dataset.take(held_out), plan.partition.kind, seed=plan.data.seed)
     admitted = problem.admit(training.features, targets[train])
+    if problem.coupled and np.any(beyond := np.any(admitted[0] != training.features, axis=1)):
+        whose = names[next(i for i, part in enumerate(parts) if beyond[part].any())]
+        raise InputError(f"records of {whose!r} lie outside of the ranges that problem.variables states for it")
     outside = [
         _outsider(name, problem, other, plan.data.test_fraction, drawn)
         for name, other in zip(plan.partition.outsiders, others, strict=True)

@@ -142,6 +142,7 @@ def public_facts(plan: Plan, network: Network, rounds: int) -> Public:
         strength=noise_strength(plan, network.sizes),
         records=int(network.sizes.sum()),
         classes=problem.labels.classes,
+        problem=problem,
         epsilon=min(epsilon) if isinstance(epsilon, list) else epsilon,
         delta=None if plan.privacy is None else plan.privacy.delta,
     )

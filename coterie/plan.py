@@ -450,6 +450,8 @@ def _with_objective(plan: Plan) -> Plan:
     stated: dict[str, Any] = {}
     if plan.problem.ridge is None:
         stated["ridge"] = Algorithm.ridge if plan.algorithm.name in REFERENCES else find(plan.algorithm.name).ridge
+    if plan.problem.dim is None and plan.problem.loss is not None:
+        stated |= {} if (features := plan.problem.settings().features) is None else {"dim": features}
     if plan.problem.weighting is None:
         stated["weighting"] = "records" if plan.exchange.central else "agents"
     return plan.model_copy(update={"problem": plan.problem.model_copy(update=stated)}) if stated else plan

@@ -8,6 +8,6 @@ ALGORITHMS = Kinds(
     "algorithm",
     __name__,
     parts=("base", "batches", "inbox", "laws", "quantize"),
-    apart=(("fair-release", "coterie.fair.holders"),),
+    apart=(("fair-release", "coterie.fair.holders"), ("coupled-admm", "coterie.coupled.between")),
 )
 """Every algorithm, by name; one that fits a single loss is not among those that are listed and compared."""

@@ -34,6 +34,7 @@ def costs(algorithm: Algorithm, cfg: Config, place: Place, rounds: int) -> tuple
 def alike(places: Place, extra: np.ndarray) -> list[tuple[np.ndarray, Place]]:
     """Groups of agents whose places (and budgets) are equal: (who, one of their places in float64)."""
     facts = [places.count, places.degree, places.self_weight, places.unit, places.noise]
+    facts += [] if places.seat is None else [places.seat]
     table = np.stack([np.asarray(x, float) for x in (*facts, extra)], axis=1)
     _, first, which = np.unique(table, axis=0, return_index=True, return_inverse=True)
     with jax.enable_x64(True):

@@ -35,6 +35,8 @@ and, where they apply,
     INCONCLUSIVE                                     {check of the audit: why it cannot decide here}
     LATE                                             "reuse": a late neighbour's last message will do; default "wait"
     GRAPHS                                           kinds of graph it runs on
+    NAMED                                            True: `absorb` asks who sent what, and what is kept of an own
+                                                     message is what is sent; `inbox.senders` has the plan's numbers
     READS                                            what `absorb` needs of the others: "individuals" (the default),
                                                      "sums" (`inbox.total`, `inbox.mixed`), or "total": sums, and the
                                                      state depends on own messages only through the sum of everybody's
@@ -172,6 +174,7 @@ class Place(eqx.Module):
     factor: bool = eqx.field(static=True, default=False)  # whether `argmin` keeps a dense factor between rounds
     monotone: bool = eqx.field(static=True, default=False)  # whether the loss's slope never changes sign
     steepness: float = eqx.field(static=True, default=float("inf"))  # bound on the norm of a record's gradient
+    seat: Float[Array, "*agents"] | None = None  # which party this is, where the problem tells them apart
 
     def noise_at(self, t: Int[Array, ""]) -> Float[Array, ""]:
         """Noise of round t as a multiple of the round's sensitivity."""
@@ -204,6 +207,7 @@ class Public:
     strength: float | None = None  # see `noise_strength`; None: of equal parties, each with noise of its own
     records: int | None = None  # of all agents together
     classes: int | None = None  # of the label
+    problem: Problem | None = None  # itself: of a coupled one, everybody's numbers
 
     def noise_strength(self) -> float:
         """By how much the noise on the agents' mean is smaller than on one record: n √N for N agents of n records.
@@ -232,6 +236,7 @@ class Needs:
     steps: bool = False  # it takes a public number of gradient steps on a subproblem
     projects: bool = False  # it keeps its answer in the problem's constraint set
     released: bool = False  # there is nothing to minimise: sums over records are released
+    coupled: bool = False  # every party has variables of its own, and they have to add up
     even: bool = False  # it spreads its budget by a rule of its own: a schedule has nothing to act on
 
     WORDS: ClassVar[dict[str, str]] = {
@@ -242,6 +247,7 @@ class Needs:
         "directed": "gradients that keep their direction",
         "monotone": "a loss whose slope has one sign",
         "released": "problem.loss = 'fair', whose sums it releases",
+        "coupled": "problem.loss = 'coupled', whose parties have variables of their own",
     }
 
     def missing(self, problem: Problem) -> list[str]:
@@ -297,6 +303,7 @@ class Algorithm:
     inconclusive: tuple[tuple[str, str], ...] = ()
     late: Literal["wait", "reuse"] = "wait"
     graphs: tuple[str, ...] = ()  # empty: any connected graph
+    named: bool = False
     reads: Literal["individuals", "sums", "total"] = "individuals"
     ridge: float = 1e-3  # of the objective, where the plan states none
     reference: str = ""
@@ -345,6 +352,8 @@ class Algorithm:
             raise InputError(f"{self.slug} needs {' and '.join(missing)}: {problem.name} has none stated")
         if problem.released and not needs.released:
             raise InputError(f"{self.slug} minimises, and {problem.name} is released in sums: use fair-release")
+        if problem.coupled and not needs.coupled:
+            raise InputError(f"{self.slug} looks for one common point, and a {problem.name} has none: use coupled-admm")
         if problem.constraint is not None and not needs.projects and not problem.interior:
             able = [a.slug for a in all_algorithms().values() if a.needs(a.example).projects]
             raise InputError(
@@ -356,7 +365,7 @@ class Algorithm:
 NAMES = {
     "config": "Config", "example": "EXAMPLE", "threshold": "THRESHOLD", "prepays": "PREPAYS",
     "inconclusive": "INCONCLUSIVE", "late": "LATE",
-    "travels": "TRAVELS",
+    "travels": "TRAVELS", "named": "NAMED",
     "graphs": "GRAPHS", "reads": "READS", "ridge": "RIDGE", "reference": "REFERENCE", "errata": "ERRATA",
 }  # fmt: skip
 REQUIRED = ("Config", "EXAMPLE", "init", "draws", "emit", "absorb", "estimate", "cost", "needs")

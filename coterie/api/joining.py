@@ -431,6 +431,8 @@ def _records(plan: Plan, X: Any, y: Any, people: Any = None) -> Iterator[tuple[P
 
 def _packed(plan: Plan, X: Any, y: Any, people: Any) -> bytes:
     """Records as the file that the plan's parties read: a table with the label column, or encoded numbers."""
+    if plan.problem.settings().features is not None:
+        return _coefficients(plan, X, y)
     if plan.data.label is not None:
         return _owned(plan, _table(plan, X, y), people).to_csv(index=False).encode()  # type: ignore[no-any-return]
     from coterie.deploy.data import write_records
@@ -441,6 +443,21 @@ def _packed(plan: Plan, X: Any, y: Any, people: Any) -> bytes:
         found = found._replace(people=person_numbers(people, len(found.features), "X"))
     write_records(file, found)
     return file.getvalue()
+
+
+def _coefficients(plan: Plan, X: Any, y: Any) -> bytes:
+    """A party's functions: a table with their columns, or rows in the order of these."""
+    from coterie.data.sources.coefficients import columns_of
+
+    if y is not None:
+        raise InputError("y: functions that share something have no labels: leave it out")
+    if hasattr(X, "to_csv"):
+        return X.to_csv(index=False).encode()  # type: ignore[no-any-return]
+    rows, names = np.asarray(X, float), columns_of((plan.problem.dim or 0) // 2)
+    if rows.ndim != 2 or rows.shape[1] != len(names):
+        raise InputError(f"X: expected rows of {len(names)} numbers ({', '.join(names)}), got shape {rows.shape}")
+    lines = [",".join(map(repr, row)) for row in rows.tolist()]
+    return "\n".join([",".join(names), *lines, ""]).encode()
 
 
 def _table(plan: Plan, X: Any, y: Any) -> Any:

@@ -111,18 +111,18 @@ def make_worlds(
     slug: str, *, epsilon: float = 8.0, delta: float = 1e-5, rounds: int = 20, records: int = 4,
     settings: dict[str, object] | None = None,
 ) -> Worlds:  # fmt: skip
-    """Two parties of a deployed plan that differ in one record: ±cos θ·u + sin θ·v among zero vectors."""
+    """Two parties of a deployed plan that differ in one record."""
     algorithm = find(slug)
-    example = algorithm.example.model_dump(exclude_none=True)
+    apart, pair = _attacked(algorithm, records), []
     plan = validate(
         {
             "data": {"source": "csv"},
             "partition": {"kind": "iid", "sizes": [records] * len(NAMES)},
             "graph": {"kind": (algorithm.graphs or ("complete",))[0]},
-            "problem": {"loss": "logistic", "dim": 2, "ridge": RIDGE},
-            "algorithm": {"name": slug, **example, **_attackable(algorithm, records), **(settings or {})},
+            "problem": apart.problem,
+            "algorithm": {"name": slug, **apart.settings, **(settings or {})},
             "privacy": {"epsilon": epsilon, "delta": delta},
-            "run": {"rounds": rounds},
+            "run": {"rounds": apart.rounds or rounds},
             "deploy": {
                 "parties": [{"name": n, "address": f"{n}.example:443"} for n in NAMES],
                 "bound": 1e3 if algorithm.lattice is None else 1e4,  # grids too fine to matter reach far
@@ -130,17 +130,48 @@ def make_worlds(
         }
     )
     terms = Terms.of(plan)
-    turns, pair = Turns.of(terms, 0), []
-    for sign in (1.0, -1.0):
-        features = np.zeros((records, 2))
-        features[0] = sign * np.cos(ANGLE), np.sin(ANGLE)
-        pair.append(Party(turns, Records(features, np.ones(records, int), ("no", "yes"), ())))
+    turns = Turns.of(terms, 0)
+    for row, target in apart.pair:
+        features, targets = np.tile(apart.rest, (records, 1)), np.full(records, apart.pair[0][1])
+        features[0], targets[0] = row, target
+        pair.append(Party(turns, Records(features, targets, apart.classes, ())))
     events = run_events(terms.priced.algorithm, terms.priced.cfg, terms.place(0))
     said = account(events, delta).epsilon
     mu = total_mu(
         [replace(e, tv=0.0 * e.tv) for e in events]
     )  # the tables' error, 1e-32 a number, is beyond any attack
     return Worlds(terms, (pair[0], pair[1]), np.array([0.0, -FAR]), said, delta, mu)
+
+
+@dataclass(frozen=True)
+class _Attacked:
+    """A small problem for an algorithm, and two records that no others are farther apart than."""
+
+    problem: dict[str, Any]
+    settings: dict[str, Any]
+    classes: tuple[str, ...] | None
+    pair: tuple[tuple[tuple[float, ...], int], tuple[tuple[float, ...], int]]
+    rest: tuple[float, ...] = (0.0, 0.0)  # every other record
+    rounds: int | None = None  # where the algorithm says how many there are
+
+
+def _attacked(algorithm: Algorithm, records: int) -> _Attacked:
+    """±cos θ·u + sin θ·v for a loss on records; for sums over groups another group and −u; for a shared resource,
+    which the neighbours leave to the party, the ends of a range."""
+    needs = algorithm.needs(algorithm.example)
+    if needs.released:
+        names = tuple(f"{label} ({group})" for group in "fm" for label in ("no", "yes"))
+        pair = ((1.0, 0.0), 0), ((-1.0, 0.0), 2)
+        return _Attacked({"loss": "fair", "dim": 2, "classes": 4}, {}, names, pair, rounds=3)
+    if needs.coupled:
+        own = {"low": -1, "high": [1, 1], "curvature": [1, 1], "slope": [-1, 1]}
+        return _Attacked({"loss": "coupled", "total": -2.0, "variables": [own] * len(NAMES)}, {}, None,
+                         (((1.0, 1.0, -1.0, -1.0), 0), ((1.0, 1.0, 1.0, 1.0), 0)), (1.0, 1.0, 0.0, 0.0))  # fmt: skip
+    example = algorithm.example.model_dump(exclude_none=True)
+    problem = {"loss": "logistic", "dim": 2, "ridge": RIDGE}
+    cos, sin = float(np.cos(ANGLE)), float(np.sin(ANGLE))
+    return _Attacked(problem, {**example, **_attackable(algorithm, records)}, ("no", "yes"),
+                     (((cos, sin), 1), ((-cos, sin), 1)))  # fmt: skip
 
 
 def _attackable(algorithm: Algorithm, records: int) -> dict[str, Any]:

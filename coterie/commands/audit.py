@@ -222,6 +222,7 @@ def _wire_jobs(
     targets: list[str], epsilons: list[float], delta: float, trials: int, shared: bool
 ) -> list[tuple[str, Callable[[], Sequence[WireVerdict]]]]:
     """Attacks on bytes by name: algorithms at each ε, and plans with shared noise at their own."""
+    from coterie.algorithms import ALGORITHMS
     from coterie.algorithms.base import all_algorithms, find
     from coterie.audit.sums import audit_sums, sum_worlds, sums_of_plan
     from coterie.audit.wire import audit_wire, make_worlds
@@ -242,6 +243,7 @@ def _wire_jobs(
             "--shared needs algorithms by name, such as dp-dsgd or gauss-avg-gd: those that read only totals"
         )
     able = [slug for slug, algorithm in all_algorithms().items() if algorithm.wire is not None]
+    able += [slug for slug, _ in ALGORITHMS.apart]
     jobs: list[tuple[str, Callable[[], Sequence[WireVerdict]]]] = []
     for target in targets or able:
         if Path(target).suffix == ".toml":

@@ -53,17 +53,18 @@ def sign(
             f"no certificates in {', '.join(map(str, places))}: `coterie keys sign` keeps them in the authority's "
             "folder; or give --certs"
         )
+    asked = read_plan(plan)
+    if asked.data.label is not None and asked.data.options.get("features") is None:
+        raise InputError(
+            f"{plan} does not state data.options.features: of tables with columns in different orders the parties "
+            "would learn from different columns, and nobody would notice; list them in one order"
+        )
     authority, key = load_authority(ca)
     until = dt.datetime.now(dt.UTC) + dt.timedelta(days=days)
-    agreement = sign_agreement(read_plan(plan), [read_certificate(f) for f in files], authority, key, until)
+    agreement = sign_agreement(asked, [read_certificate(f) for f in files], authority, key, until)
     agreement.write(out)
     console.print(f"wrote {out}, valid until {agreement.valid_until:%Y-%m-%d}", highlight=False)
     console.print(f"plan hash {agreement.plan_hash.hex()}", highlight=False)
-    if agreement.plan.data.label is not None and agreement.plan.data.options.get("features") is None:
-        console.print(
-            "data.options.features is not stated: every party's table must have its columns in the same order",
-            highlight=False,
-        )
 
 
 @app.command()

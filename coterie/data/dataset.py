@@ -51,11 +51,12 @@ class Dataset:
 
     `targets` are class indices 0 … k − 1 (int64) with their names in `classes`, or float64 with `classes=None`.
     `sites` says which of `site_names` holds a record, `people` which person it is about (where one person has
-    several records: split and account by it), `test` marks the records of an official test set. `columns` keeps
-    raw attributes that are not features, such as sex or race. `notes` says how features were made and which public
-    bounds were used, `origins` which of that was read from the records (`leaks`; empty: nothing, as privacy needs);
-    `remarks` what happened to records (a column, or "", and words), for their owner alone; `source` and `sha256` (by
-    file) where from. Building one refuses empty, misshapen or non-finite data.
+    several records: split and account by it), `test` marks the records of an official test set (where it marks none,
+    nothing is ever held out). `columns` keeps raw attributes that are not features, such as sex or race. `notes` says
+    how features were made and which public bounds were used, `origins` which of that was read from the records
+    (`leaks`; empty: nothing, as privacy needs); `remarks` what happened to records (a column, or "", and words), for
+    their owner alone; `source` and `sha256` (by file) where from. Building one refuses empty, misshapen or non-finite
+    data.
     """
 
     name: str

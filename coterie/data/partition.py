@@ -98,6 +98,8 @@ def split(
         if dataset.test is None:
             raise InputError(f"data set {dataset.name!r} has no official test set: give a test fraction")
         return np.flatnonzero(~dataset.test), np.flatnonzero(dataset.test)
+    if dataset.test is not None and not dataset.test.any():  # there is nothing to test on
+        return np.arange(len(dataset)), np.arange(0)
     if not 0 < test_fraction < 1:
         raise InputError(f"test_fraction must lie between 0 and 1, got {test_fraction}")
     rng = np.random.default_rng(seed)

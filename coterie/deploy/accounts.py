@@ -85,7 +85,7 @@ def login() -> str:
 
 def unit_of(plan: Plan) -> Unit:
     """Whom a plan's events are priced for."""
-    return "person" if getattr(plan, "by_person", False) else "record"
+    return "person" if plan.by_person else "record"
 
 
 def _words(path: Path) -> Words:

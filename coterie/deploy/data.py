@@ -13,6 +13,7 @@ import numpy as np
 
 from coterie.data import load, origins
 from coterie.data.planned import options_of
+from coterie.data.sources.coefficients import read_coefficients
 from coterie.deploy.journal import for_owner
 from coterie.errors import InputError
 from coterie.plan import Plan
@@ -43,6 +44,9 @@ def read_records(plan: Plan, path: Path) -> Records:
         if found.leaks:
             raise InputError(f"{path}: {found.leaks[0]}; an agent takes records that only public rules have made")
         return found if plan.by_person else found._replace(people=None)
+    if (numbers := plan.problem.settings().features) is not None:
+        features = read_coefficients(path, numbers // 2)
+        return Records(features, np.zeros(len(features)), None, ())
     if plan.data.label is None:
         raise InputError("the plan must state data.label, the label column of every party's table")
     kind = "parquet" if path.suffix in (".parquet", ".pq") else "csv"
@@ -100,6 +104,7 @@ class Outline:
     rows: int  # records, or people, of the largest party: all shards are padded to that
     unit: float
     ridge: float
+    node: int
     per_person: int | None = None  # records of a person that are used at most; None: the unit is a record
 
     def shard(self, records: Records) -> HeldShard:
@@ -117,8 +122,9 @@ class Outline:
             raise InputError(f"the plan says {self.width} features, the file has {width}")
         # To refuse a record would tell everybody of it: this party would not come. It is made admissible instead.
         targets = self.problem.encode(records.targets, records.classes)
-        features, targets = self.problem.admit(records.features, targets)
-        if changed := int(np.sum(np.any(features != records.features, axis=1))):
+        given, targets = self.problem.owned(records.features, targets, self.node)
+        features, targets = self.problem.admit(given, targets)
+        if changed := int(np.sum(np.any(features != given, axis=1))):
             text = "%d of %d records lie outside the bounds that the noise is priced for: pulled back"
             for_owner.warning(text, changed, count)
         kind = np.float64 if targets.dtype.kind == "f" else np.int32

@@ -134,6 +134,11 @@ def check_deployable(plan: Plan, rehearsed: bool = False) -> None:
         raise InputError(  # a number between the two would stop a party in the middle of a run
             f"deploy.bound = {plan.deploy.bound:g} exceeds what a secret sum can hold, exchange.bound = {sums.bound:g}"
         )
+    if algorithm.named and plan.deploy is not None and plan.deploy.bound < 1:
+        raise InputError(
+            f"deploy.bound = {plan.deploy.bound:g} would cut messages of {slug}, which are in units of the largest "
+            "number that there is: it must be at least 1"
+        )
     if plan.deploy is not None and plan.deploy.work is not None and not _paced(algorithm, cfg):
         raise InputError(
             f"deploy.work = {plan.deploy.work:g} is for batches that go by the clock (algorithm.scheme = 'clock', as "
@@ -178,7 +183,8 @@ def on_grid(algorithm: Algorithm) -> Algorithm:
         declared = algorithm.cost(cfg, place, t, message)
         coins = sum(_uneven(law, place) for law in algorithm.draws(cfg, place).values() if isinstance(law, Uniform))
         parts = declared if isinstance(declared, tuple) else (declared,)
-        return tuple(_charged(e, algorithm.slug, cfg, place, coins) for e in parts)
+        dim = _noised(algorithm, cfg, place)
+        return tuple(_charged(e, algorithm.slug, cfg, place, coins, dim) for e in parts)
 
     return replace(algorithm, cost=cost)
 
@@ -190,9 +196,14 @@ def _uneven(law: Uniform, place: Place) -> float:
     return (max(count, count**2 / 2) if law.shape == (place.rows,) else count) * UNIFORM_ERROR
 
 
-def _charged(event: events.Event, slug: str, cfg: Any, place: Place, coins: float) -> events.Event:
-    thin, dim = float(np.sqrt(1 - SMOOTHING / secure.GRID_VARIANCE)), place.dim
-    root = float(np.sqrt(dim))
+def _noised(algorithm: Algorithm, cfg: Config, place: Place) -> int:
+    """How many numbers are rounded to the grid: those of a point, or where it has everybody's, those of one party."""
+    laws = [law for law in algorithm.draws(cfg, place).values() if isinstance(law, Normal | LaplaceLaw)]
+    return max(int(np.prod(law.shape)) for law in laws) if algorithm.named else place.dim
+
+
+def _charged(event: events.Event, slug: str, cfg: Any, place: Place, coins: float, dim: int) -> events.Event:
+    thin, root = float(np.sqrt(1 - SMOOTHING / secure.GRID_VARIANCE)), float(np.sqrt(dim))
     tv = event.tv + dim * TABLE_ERROR
     match event:
         case events.Gaussian() | events.MaskedGaussian():

@@ -198,7 +198,9 @@ class _Checks:
                 if running:
                     self.say("warning", "ledger", f"an agent is running in {state}, round {len(book.rows)}")
                     return True
-            if earlier := check_amended(keys, state, agreed, me):
+            rounds = Terms.of(agreed.plan).charges(agreed.index(me)) if agreed.deploy.follows else []
+            charges = [event for round in rounds for event in round]
+            if earlier := check_amended(keys, state, agreed, me, charges):
                 spent = in_all(earlier)
                 said = f"ε {spent.epsilon:.4g} at δ {spent.delta:g} was spent under it and before"
                 self.say("ok", "ledger", f"goes on from agreement {earlier[-1].plan_hash[:16]}: {said}")

@@ -95,7 +95,7 @@ def open_party(
     if (kind := filesystem(state)) in VOLATILE:
         log.warning("the state folder is on %s: a reboot loses the ledger", kind)
     charges = [event for round in turns.charges for event in round]
-    earlier = carry_over(keys, state, agreed, own.name)
+    earlier = carry_over(keys, state, agreed, own.name, charges)
     with (
         contextlib.closing(Anchor(keys, agreed.plan_hash)) as anchor,
         DurableLedger(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from coterie.deploy.agreement import AGREEMENT, Agreement
@@ -30,6 +30,7 @@ from coterie.deploy.storage import sync_folder
 from coterie.errors import InputError
 from coterie.privacy.accountants import account
 from coterie.privacy.codec import from_json
+from coterie.privacy.events import Event, Free, NonPrivate
 from coterie.privacy.ledger import Budget
 
 __all__ = ["ASIDE", "carry_over", "check_amended", "in_all"]
@@ -53,8 +54,25 @@ def in_all(runs: Sequence[EarlierRun]) -> Budget:
     return Budget(plain, delta)
 
 
-def check_amended(keys: Path, state: Path, agreed: Agreement, me: str) -> tuple[EarlierRun, ...]:
-    """What this party brings into an agreement that it has not begun; refuses one that cannot follow. Only reads."""
+def _refuse_other_neighbours(runs: Sequence[EarlierRun], charges: Iterable[Event]) -> None:
+    """One account is of one kind of neighbours: what hides a record says nothing of what hides a function."""
+    brought = [from_json(row) for run in runs for row in run.events]  # type: ignore[arg-type]
+    was, now = ({e.adjacency for e in events if not isinstance(e, Free | NonPrivate)} for events in (brought, charges))
+    if was and now and was != now:
+        raise InputError(
+            f"the account so far is for neighbours by {', '.join(sorted(was))}, and this agreement for "
+            f"{', '.join(sorted(now))}: the two are never added; sign a new agreement that amends none, with another "
+            "--state"
+        )
+
+
+def check_amended(
+    keys: Path, state: Path, agreed: Agreement, me: str, charges: Sequence[Event] = ()
+) -> tuple[EarlierRun, ...]:
+    """What this party brings into an agreement that it has not begun; refuses one that cannot follow. Only reads.
+
+    `charges`: of the agreement, if they are known already.
+    """
     own, follows = agreed.plan_hash.hex(), agreed.deploy.follows or []
     refuse_amended(keys, own, follows)
     found = _latest(state, follows)
@@ -72,12 +90,15 @@ def check_amended(keys: Path, state: Path, agreed: Agreement, me: str) -> tuple[
                 f"agreement {own[:16]} amends {known[:16]}, which this party has begun with the ledger at {place}: "
                 f"give its folder as --state, {state} does not hold it"
             )
+    _refuse_other_neighbours(runs, charges)
     return runs
 
 
-def carry_over(keys: Path, state: Path, agreed: Agreement, me: str) -> tuple[EarlierRun, ...]:
+def carry_over(
+    keys: Path, state: Path, agreed: Agreement, me: str, charges: Sequence[Event] = ()
+) -> tuple[EarlierRun, ...]:
     """The same, with the ledger of the agreement before closed for good and set aside."""
-    runs = check_amended(keys, state, agreed, me)
+    runs = check_amended(keys, state, agreed, me, charges)
     if not agreed.deploy.follows:
         return runs
     own = agreed.plan_hash.hex()

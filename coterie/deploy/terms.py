@@ -89,7 +89,7 @@ class Terms:
         problem = self.network.problem
         return Outline(
             problem, int(self.network.sizes[node]), asked.dim, problem.labels.classes, place.rows, float(place.unit),
-            float(place.ridge), self.plan.data.records_per_person if self.plan.by_person else None,
+            float(place.ridge), node, self.plan.data.records_per_person if self.plan.by_person else None,
         )  # fmt: skip
 
     def _priced_place(self, node: int) -> Place:

@@ -344,6 +344,7 @@ def make_places(
         factor=problem.keeps_factor,
         monotone=problem.monotone,
         steepness=float(problem.lipschitz),
+        seat=put(np.arange(n)) if problem.coupled else None,
     )
 
 

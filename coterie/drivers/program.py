@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -159,13 +159,15 @@ class Program:
                 jax.tree.map(lambda m: _product(weights, m), message),
             )
         parts, memories = [], []
+        numbers: Any = self.reach(arrays, arrays.agent_ids) if self.algorithm.named else None
         for k, group in enumerate(arrays.groups):
             chunk = group.chunk
 
             def one(
                 place: Place, state: object, index: Array, weight: Array, here: Array, edge: object, sums: object
             ) -> tuple[object, object]:
-                inbox = Inbox(shown, index, weight, here, edge, sums, chunk)  # noqa: B023
+                known = None if numbers is None else numbers[index]
+                inbox = Inbox(shown, index, weight, here, edge, sums, chunk, known)  # noqa: B023
                 return agent.hear(self.algorithm, cfg, place, t, state, inbox)
 
             place, own, neat = (rows(tree, slice(group.low, group.high)) for tree in (arrays.place, state, sums))

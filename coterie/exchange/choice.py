@@ -213,6 +213,10 @@ def check_fits(exchange: Exchange, algorithm: Algorithm, graph: Graph, mixing: M
     """Refuse an exchange that the algorithm or the graph cannot live with, with the reason."""
     if isinstance(exchange, Quantized) and algorithm.bits is not None:
         raise InputError(f"{algorithm.slug} encodes its messages itself: use exchange.kind = 'broadcast'")
+    if algorithm.named and not isinstance(exchange, Broadcast):
+        raise InputError(
+            f"{algorithm.slug} has everybody know everybody's point as it was sent: use exchange.kind = 'broadcast'"
+        )
     if not exchange.sums_only:
         return
     if algorithm.reads == "individuals":

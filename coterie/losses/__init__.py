@@ -4,7 +4,12 @@ from coterie.found import Kinds
 
 __all__ = ["BY_LABELS", "LOSSES", "by_labels"]
 
-LOSSES = Kinds("loss", __name__, parts=("base", "settings"), apart=(("fair", "coterie.fair.moments"),))
+LOSSES = Kinds(
+    "loss",
+    __name__,
+    parts=("base", "settings"),
+    apart=(("fair", "coterie.fair.moments"), ("coupled", "coterie.coupled.functions")),
+)
 """Every loss, by name."""
 BY_LABELS = ("logistic", "softmax", "squared")
 """What a plan without a loss may come to."""

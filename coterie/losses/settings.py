@@ -20,6 +20,11 @@ class LossSettings(Settings):
     radius: float | None = Field(None, gt=0, description="keep the point in a ball of this radius")
 
     @property
+    def features(self) -> int | None:
+        """How many numbers a record has, where the settings say it; None: a plan does."""
+        return None
+
+    @property
     def ball(self) -> Ball | None:
         """The set that the point is kept in, if there is one."""
         from coterie.problems.sets import Ball

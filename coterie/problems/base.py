@@ -39,6 +39,7 @@ HARMLESS = {
     "columns",
     "premise",
     "outside",
+    "owned",
     "shaped",
     "per_person",
     *FACTS,
@@ -108,13 +109,17 @@ class Problem(eqx.Module):
             """Whether there is nothing to minimise: its sums over records are what is wanted, and are released."""
 
         @property
+        def coupled(self) -> bool:
+            """Whether every party has variables of its own, so that a record's target is the number of its party."""
+
+        @property
         def bound(self) -> float | None:
             """Bound on the norm of a record's features, which `admit` keeps; None: none is needed."""
 
     else:
         convex, lipschitz, smoothness = False, float("inf"), float("inf")
         directed, scored, monotone, isotropic, interior, bound = False, False, False, False, False, None
-        released = False
+        released, coupled = False, False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -217,6 +222,10 @@ class Problem(eqx.Module):
     def admit_targets(self, targets: Rows) -> Rows:
         """The targets as the facts take them."""
         return self.labels.admit(targets)
+
+    def owned(self, features: np.ndarray, targets: np.ndarray, node: int) -> tuple[np.ndarray, np.ndarray]:
+        """Records of the party at a node, before they are admitted: where a target is a party, it is this one."""
+        return features, targets
 
     def start(self, seed: int) -> np.ndarray:
         """A public, data-free starting point."""

@@ -51,6 +51,8 @@ def write_party_page(state: Path, place: Path, data: Path | None = None, test: P
     mine = held = None
     if test is not None:
         plan = unverified(state / AGREEMENT).plan
+        if plan.problem.settings().features is not None:
+            raise InputError(f"--test {test}: functions that share something predict nothing, so nothing is tested")
         mine, held = (None if path is None else read_records(plan, path) for path in (data, test))
     write_bytes(place, party_page(state, mine, held).encode(), private=True)
 
@@ -83,6 +85,7 @@ def party_page(state: Path, records: Records | None = None, test: Records | None
     spent, budget = run.used, book.meta.budget
     epsilon = f"ε = {spent:.3g}"
     worth = None if test is None else _worth(state, terms, titles[node], node, records, test, epsilon)
+    shared = _shared(state, terms) if done and terms.network.problem.coupled else None
     head, rows = columns(agreement)
     priced = terms.priced
     return render(
@@ -94,11 +97,26 @@ def party_page(state: Path, records: Records | None = None, test: Records | None
         earlier=book.earlier, total=in_all([*book.earlier, run]) if book.earlier else None,
         head=head, rows=rows, settings=settings(agreement), opened=_opened(agreement, terms, me),
         neighbours=[titles[agreement.index(n)] for n in agreement.neighbours(me)], history=history,
-        pace=_pace(history), evidence=_evidence(state), certificate=certificate, worth=worth,
+        pace=_pace(history), evidence=_evidence(state), certificate=certificate, worth=worth, shared=shared,
         kinds=["alone", "private", "blend"], picture=_picture(agreement, terms),
         summary=priced.algorithm.summary, reference=priced.algorithm.reference.rstrip("."),
         **errata_of(priced.algorithm.errata),
     )  # fmt: skip
+
+
+def _shared(state: Path, terms: Terms) -> dict[str, Any]:
+    """Who has how much of what is shared, and its price: as everybody knows them."""
+    from coterie.coupled.functions import CoupledFunctions
+
+    problem = terms.network.problem
+    assert isinstance(problem, CoupledFunctions)
+    with np.load(state / "model.npz", allow_pickle=False) as stored:
+        point = np.asarray(stored["point"], float)
+    found = problem.shaped(point)
+    made = problem.stated.residual([np.array(share) for share in found["shares"]]) + problem.stated.total
+    ends = [list(zip(m.low, m.high, strict=True))[: m.variables] for m in problem.members]
+    boxes = ["; ".join(f"{low:g} to {high:g}" for low, high in own) for own in ends]
+    return {**found, "boxes": boxes, "made": made.tolist(), "total": problem.total}
 
 
 def _left(spent: float, budget: float) -> float:

@@ -68,7 +68,7 @@ def judge(
         said = [[ask(x, clip) for x in seed[some]] for seed in run]
         of_seeds = [_mean(summary(s, specificity) for s in models) for models in said]
         metrics = {key: [one[key] for one in of_seeds] for key in of_seeds[0]}
-    if asked == "none" or problem.released:  # of what is not minimised there is no optimum to compare with
+    if asked == "none" or problem.released or problem.coupled:  # nothing is minimised, or nobody can alone
         return Judged(metrics, warnings=_complaints(said, {}, None) if said else [])
     layout = experiment.layout(1)
     train_loss = objective(layout)

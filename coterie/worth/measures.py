@@ -80,8 +80,8 @@ class Answers:
 def _asked() -> object:
     return eqx.filter_jit(
         lambda problem, x, features, targets: (
-            problem.predict(x, features), problem.losses(x, features, targets), problem.evidence(x, features),
-            problem.score(x, features, targets),
+            targets if problem.coupled else problem.predict(x, features), problem.losses(x, features, targets),
+            problem.evidence(x, features), problem.score(x, features, targets),
         )
     )  # fmt: skip
 

@@ -216,6 +216,12 @@ rounds = 5
     shown = capsys.readouterr().out
     found = read_agreement(out, group.authority)
     assert found.plan_hash.hex() in shown
+    unnamed = tmp_path / "unnamed.toml"  # tables of parties may have their columns in any order
+    unnamed.write_text('[data]\nsource = "csv"\nlabel = "ill"\n' + plan.read_text())
+    assert main(["plan", "sign", str(unnamed), *command[3:], *last, "--out", str(tmp_path / "unnamed.json")]) == 2
+    assert "does not state data.options.features" in (said := capsys.readouterr().err)
+    assert len(said.splitlines()) == 1
+    assert not (tmp_path / "unnamed.json").exists()
     shutil.copytree(group.folder / "ca", tmp_path / "ca")
     simple = ["plan", "sign", str(plan), "--ca", str(tmp_path / "ca"), "--out", str(tmp_path / "simple.json")]
     assert main(simple) == 2

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -22,13 +22,16 @@ from coterie.deploy.frames import open_frame
 from coterie.deploy.keys import read_authority
 from coterie.deploy.noise import SystemSource
 from coterie.deploy.party import Party, Records, Terms, wire_of
+from coterie.deploy.shared import SharedParty, join
 from coterie.deploy.trial import deployed_plan, make_trial, shards_of, start_agent
-from coterie.deploy.work import Work
+from coterie.deploy.work import Turns, Work
 from coterie.drivers.layout import make_layout
 from coterie.drivers.simulate import Run, simulate
 from coterie.errors import InputError
 from coterie.exchange.kinds import quantized
+from coterie.exchange.members import SumsHere
 from coterie.experiment import Experiment, prepare
+from coterie.losses.base import find_loss
 from coterie.plan import Plan, read_plan
 from coterie.problems import SolverSettings
 from tests.deploy.recorded_agent import load_draws
@@ -51,6 +54,13 @@ VARIANTS = [
     ("qdpsgd1", ("algorithm.bits=10", "algorithm.scheme=clock")),
     ("qdpsgd2", ("algorithm.scheme=clock", "algorithm.batch=50")),
 ]
+LOSSES = {
+    "hinge": ("problem.loss=hinge",),
+    "softmax": ("problem.loss=softmax",),
+    "mlp": ("problem.loss=mlp", "problem.hidden=[3]", "problem.ridge=0"),
+}
+SMALL = (("sdm", "mlp"), ("qdpsgd2", "softmax"), ("pp-admm", "hinge"))  # of these, in every run of the tests
+SUMMED = [slug for slug in PRIVATE if find(slug).reads != "individuals"]
 COARSE = ("exchange.kind=quantized", "exchange.bits=6", "exchange.bound=4")
 NEAREST = (*COARSE, "exchange.rounding=nearest")
 ROUNDED = [
@@ -116,6 +126,12 @@ def _columns(drawn: list[list[dict[str, Any]]]) -> dict[str, Any]:
 
 def replayed(terms: Terms, experiment: Experiment, drawn: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """(round, party, number) integers of a simulation with these draws, and its answers."""
+    values, points = simulated(terms, experiment, drawn)
+    return np.rint(values / terms.steps.size.T[:, :, None]), points
+
+
+def simulated(terms: Terms, experiment: Experiment, drawn: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """The same as the numbers that messages have."""
     fixed = partial(make_layout, how=SolverSettings(fixed=True))  # as deployed: its work says nothing of records
     layout = experiment.layout(terms.rounds, terms.priced.shape, fixed)
     bare = replace(layout.arrays.place, factor=False)
@@ -127,8 +143,7 @@ def replayed(terms: Terms, experiment: Experiment, drawn: dict[str, Any]) -> tup
     )  # fmt: skip
     fields = terms.priced.algorithm.travels or tuple(vars(told.messages))
     parts = [np.asarray(getattr(told.messages, f))[0] for f in fields]
-    values = np.concatenate([part.reshape(*part.shape[:2], -1) for part in parts], axis=2)
-    return np.rint(values / terms.steps.size.T[:, :, None]), told.points[0]
+    return np.concatenate([part.reshape(*part.shape[:2], -1) for part in parts], axis=2), told.points[0]
 
 
 def is_replayed(terms: Terms, experiment: Experiment) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
@@ -151,6 +166,66 @@ def test_deployed_integers_are_those_of_the_simulation(slug: str, settings: tupl
     moved[0] += 1 << 20
     other, _ = replayed(terms, experiment, {**drawn, name: Grid(moved, drawn[name].unit)})
     assert np.any(np.where(sent[:, :, None], said - other, 0) != 0) or not sent[0].any()
+
+
+def _fits(slug: str, loss: str) -> bool:
+    """Whether an algorithm's proof goes with a loss."""
+    try:
+        find(slug).check(find(slug).config(), find_loss(loss).example)
+    except InputError:
+        return False
+    return True
+
+
+OTHERS = [
+    pytest.param(slug, loss, marks=() if (slug, loss) in SMALL else pytest.mark.slow)
+    for loss in LOSSES for slug in PRIVATE if _fits(slug, loss)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("slug", "loss"), OTHERS)
+def test_other_losses_are_those_of_the_simulation(slug: str, loss: str) -> None:
+    """Numbers that come out of a kink, of several classes or of layers, under the same draws."""
+    plan, experiment = planned(slug, (*LOSSES[loss], *SPECIAL.get(slug, ())), rounds=3)
+    assert type(experiment.network.problem) is type(find_loss(loss).example)
+    said, sent, _ = is_replayed(Terms.of(plan), experiment)
+    assert said[sent].any() or not sent.any()
+
+
+@pytest.mark.parametrize(
+    "slug", [pytest.param(s, marks=() if s in ("sdm", "ldp-admm", "dvp") else pytest.mark.slow) for s in SUMMED]
+)
+def test_opened_sums_are_those_of_the_simulation(slug: str) -> None:
+    """With noise on every message: only what all of them add up to is opened, and everything follows from that."""
+    plan, experiment = planned(slug, (*SPECIAL.get(slug, ()), "exchange.kind=secret-sum"), rounds=3)
+    terms, source = Terms.of(plan), AnySpeed()
+    assert terms.sum is not None
+    assert not terms.sum.shared
+    parties = [join(Turns.of(terms, node), records) for node, records in enumerate(shards_of(experiment))]
+    carries, drawn, opened = [cast(SharedParty, p).begin() for p in parties], [], []
+    sums = SumsHere(terms.sum, parties[0].count)
+    for t in range(terms.rounds):
+        kept = _Kept(source)
+        carries = [cast(SharedParty, p).utter(t, c, kept) for p, c in zip(parties, carries, strict=True)]
+        drawn.append(kept.drawn)
+        total = sums.open([c.value for c in carries]).values
+        opened.append(np.rint(total * 2.0**terms.sum.code.fraction_bits))
+        carries = [cast(SharedParty, p).told(c, total, 5) for p, c in zip(parties, carries, strict=True)]
+    answers = np.stack([cast(SharedParty, p).result(c) for p, c in zip(parties, carries, strict=True)])
+    values, points = simulated(terms, experiment, _columns(drawn))
+    np.testing.assert_array_equal(opened, np.rint(values * 2.0**terms.sum.code.fraction_bits).sum(axis=1))
+    np.testing.assert_allclose(answers, points, rtol=1e-9, atol=1e-9)
+
+
+class _Kept:
+    """Draws of one round, party after party, kept."""
+
+    def __init__(self, source: SystemSource):
+        self.source, self.drawn = source, list[dict[str, Any]]()
+
+    def draw(self, round: int, laws: Mapping[str, Law]) -> dict[str, Any]:
+        self.drawn.append(self.source.draw(round, laws))
+        return self.drawn[-1]
 
 
 @pytest.mark.parametrize(("slug", "settings"), ROUNDED, ids=[f"{s}-{len(v)}" for s, v in ROUNDED])
