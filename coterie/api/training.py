@@ -30,6 +30,7 @@ from coterie.plan import AlgorithmPlan
 from coterie.privacy.accountants import Account
 from coterie.privacy.ledger import Budget
 from coterie.problems import Problem
+from coterie.problems.additive import Additive
 from coterie.worth.judge import judge
 
 if TYPE_CHECKING:
@@ -125,6 +126,8 @@ def _experiment(
     parts = np.split(np.arange(sum(parties.sizes)), np.cumsum(parties.sizes)[:-1])
     features = np.concatenate([x for x, _ in records])
     columns = list(parties.columns or ())
+    if isinstance(asked.problem, Additive):
+        columns = list(asked.problem.bins.feature_names)
     columns += ["constant"] * (features.shape[1] - len(columns))
     return assemble(
         asked.plan, asked.problem, features, np.concatenate([y for _, y in records]), parts, names=parties.names,

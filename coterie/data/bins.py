@@ -243,22 +243,18 @@ def bins_of(
         if rules.get(name, True) is not False
     )
     places = {attribute.name: k for k, attribute in enumerate(chosen)}
-    return Bins(chosen, tuple(_pair(pair, places) for pair in _once(pairs)))
+    return Bins(chosen, _paired(pairs, places, key.removesuffix("bins") + "pairs"))
 
 
-def _once(pairs: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
+def _paired(pairs: Sequence[Sequence[str]], places: Mapping[str, int], key: str) -> tuple[tuple[int, int], ...]:
     for k, pair in enumerate(pairs):
-        if len(pair) == 2 and any(sorted(pair) == sorted(earlier) for earlier in pairs[:k]):
-            raise InputError(f"pairs lists {list(pair)} twice")
-    return pairs
-
-
-def _pair(pair: Sequence[str], places: Mapping[str, int]) -> tuple[int, int]:
-    if len(pair) != 2 or pair[0] == pair[1]:
-        raise InputError(f"pairs must hold two different attributes each, got {list(pair)}")
-    if stray := [name for name in pair if name not in places]:
-        raise InputError(f"pairs names {stray[0]!r}, which is not an attribute: there are {', '.join(places)}")
-    return places[pair[0]], places[pair[1]]
+        if len(pair) != 2 or pair[0] == pair[1]:
+            raise InputError(f"{key} must hold two different attributes each, got {list(pair)}")
+        if stray := [name for name in pair if name not in places]:
+            raise InputError(f"{key} names {stray[0]!r}, which is not an attribute: there are {', '.join(places)}")
+        if any(sorted(pair) == sorted(earlier) for earlier in pairs[:k]):
+            raise InputError(f"{key} lists {list(pair)} twice")
+    return tuple((places[one], places[two]) for one, two in pairs)
 
 
 def _attribute(name: str, rule: Number | Category, said: Any, key: str) -> Grid | Levels:
