@@ -302,7 +302,12 @@ def _multiples(step: float, low: float, high: float) -> tuple[float, ...]:
     first, last = math.floor(low / step * (1 + math.copysign(1e-12, low))) + 1, math.ceil(high / step - 1e-9) - 1
     if last - first >= MOST_BINS:
         raise InputError(f"a step of {step:g} makes {last - first + 2} bins between {low:g} and {high:g}: too many")
-    return tuple(float(f"{k * step:.12g}") for k in range(first, last + 1))
+    return tuple(_round(k * step, step) for k in range(first, last + 1))
+
+
+def _round(value: float, step: float) -> float:
+    """To a millionth of a step, so that 3 · 0.1 is 0.3."""
+    return round(value, 6 - math.floor(math.log10(step)))
 
 
 def _decades(low: float, high: float) -> tuple[float, ...]:
@@ -310,4 +315,4 @@ def _decades(low: float, high: float) -> tuple[float, ...]:
     width = high - low
     last = math.ceil(QUARTER * math.log10(width) - 1e-9) - 1
     first = 0 if width > 1 else last - QUARTER * DECADES
-    return tuple(float(f"{low + 10 ** (k / QUARTER):.12g}") for k in range(first, last + 1))
+    return tuple(_round(low + 10 ** (k / QUARTER), 10 ** (k / QUARTER)) for k in range(first, last + 1))
