@@ -23,7 +23,7 @@ from coterie.estimators import (
 )
 from coterie.experiment import prepare, price, public_network
 from coterie.plan import Plan, validate
-from coterie.problems.additive import Additive
+from coterie.problems.additive import AdditiveModel
 from coterie.report.html import run_page, shapes
 from coterie.worth.bands import noise_alone
 
@@ -259,10 +259,10 @@ def test_pairs_and_many_classes() -> None:
     for _ in range(3):
         x = rng.uniform(0, 1, (1500, 2))
         one, two = x[:, 0] > 0.5, x[:, 1] > 0.5
-        made.append((x, np.where(one == two, 0, np.where(one, 1, 2))))
+        made.append((x, np.where(x[:, 1] > 0.8, 2, one == two)))  # no sum of two curves tells 0 from 1
     labels = [0, 1, 2]
     both = {"0": (0, 1), "1": (0, 1)}
-    bins = {"0": [0.5], "1": [0.5]}
+    bins = {"0": [0.5], "1": [0.5, 0.8]}
     X, y = made[0]
     alone, paired = (
         ct.train(ct.additive(both, classes=labels, bins=bins, pairs=pairs), ct.complete(made), ct.dp_dsgd(),
@@ -270,7 +270,7 @@ def test_pairs_and_many_classes() -> None:
         for pairs in ((), [("0", "1")])
     )  # fmt: skip
     assert paired.score(X, y) > 0.99 > alone.score(X, y)
-    assert paired.model["0 × 1"].shape == (3, 3, 3)
+    assert paired.model["0 × 1"].shape == (3, 4, 3)
     told = paired.curves
     assert np.array_equal(AdditiveClassifier(told.as_json()).fit().predict(pd.DataFrame(X, columns=["0", "1"])), y)
     assert shapes(told.as_json()) is None  # a curve for each of three classes is no picture
@@ -360,7 +360,7 @@ def test_a_problem_with_bins_is_what_its_plan_states(table: Path) -> None:
     """A certificate is of a problem that its plan can make again: equal, field by field."""
     plan = plan_of(table, smooth=1.0, monotone={"age": "up"}, pairs=[["age", "job"]])
     one, two = prepare(plan).network.problem, public_network_of(plan)
-    assert isinstance(one, Additive)
+    assert isinstance(one, AdditiveModel)
     assert one == two
     assert one != prepare(plan_of(table)).network.problem
 

@@ -16,7 +16,7 @@ from coterie.data.bins import Bins
 from coterie.data.dataset import Dataset
 from coterie.errors import InputError
 from coterie.problems import Custom, Problem
-from coterie.problems.additive import Additive
+from coterie.problems.additive import AdditiveModel
 from coterie.problems.labels import NOTHING, SIGNS
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Coding:
 
     def _bins(self, features: Any) -> Bins | None:
         """The bins of an additive model, where records are raw: those of a loader lie in bins already."""
-        if not isinstance(self.problem, Additive) or isinstance(features, Dataset):
+        if not isinstance(self.problem, AdditiveModel) or isinstance(features, Dataset):
             return None
         ready = getattr(features, "columns", None) is None and np.shape(features)[1:] == (self.problem.columns,)
         return None if ready else self.problem.bins

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.data.bins import Bins, Grid, Levels
+from coterie.data.bins import Bins, LevelBins, NumberBins
 from coterie.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from coterie.problems.additive import Additive
+    from coterie.problems.additive import AdditiveModel
 
 __all__ = ["SCHEMA", "Curves"]
 
@@ -48,7 +48,7 @@ class Curves:
 
     @classmethod
     def of(
-        cls, problem: Additive, point: NDArray, *, classes: tuple[Any, ...] | None = None,
+        cls, problem: AdditiveModel, point: NDArray, *, classes: tuple[Any, ...] | None = None,
         target: tuple[float, float] | None = None, clip: float | None = None, noise: float | None = None,
     ) -> Curves:  # fmt: skip
         """The curves of a released point; `noise` is that of the point's coordinates."""
@@ -123,14 +123,14 @@ class Curves:
         return values[:, 0].tolist() if values.shape[1] == 1 else values.tolist()
 
 
-def _described(attribute: Grid | Levels) -> dict[str, Any]:
-    if isinstance(attribute, Levels):
+def _described(attribute: NumberBins | LevelBins) -> dict[str, Any]:
+    if isinstance(attribute, LevelBins):
         return {"name": attribute.name, "kind": "category", "levels": list(attribute.levels)}
     ends = {"low": attribute.low, "high": attribute.high}
     return {"name": attribute.name, "kind": "number", "edges": list(attribute.edges), **ends}
 
 
-def _attribute(one: Mapping[str, Any]) -> Grid | Levels:
+def _attribute(one: Mapping[str, Any]) -> NumberBins | LevelBins:
     if one["kind"] == "category":
-        return Levels(str(one["name"]), tuple(map(str, one["levels"])))
-    return Grid(str(one["name"]), tuple(map(float, one["edges"])), float(one["low"]), float(one["high"]))
+        return LevelBins(str(one["name"]), tuple(map(str, one["levels"])))
+    return NumberBins(str(one["name"]), tuple(map(float, one["edges"])), float(one["low"]), float(one["high"]))

@@ -31,7 +31,7 @@ from coterie.network import Network
 from coterie.plan import Plan
 from coterie.privacy.events import Event, flat
 from coterie.privacy.ledger import Budget, MemoryLedger
-from coterie.problems.additive import Additive
+from coterie.problems.additive import AdditiveModel
 from coterie.worth.bands import noise_alone
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Trained(Model):
 
         network = experiment.network
         names, shares = experiment.dataset.feature_names, None
-        if isinstance(network.problem, Additive) and len(experiment.features):
+        if isinstance(network.problem, AdditiveModel) and len(experiment.features):
             shares = np.sqrt(network.problem.bins.ones) * experiment.features.mean(axis=0)
         made = Made(experiment.plan, network, priced, trace.completed, names, shares)
         result = build_result(experiment, priced, trace, seeds, judged or Judged())
@@ -115,7 +115,7 @@ class Trained(Model):
     def curves(self) -> Curves:
         """The curves of an additive model, with the noise that bins without records have: both cost nothing more."""
         problem = self.coding.problem
-        if not isinstance(problem, Additive):
+        if not isinstance(problem, AdditiveModel):
             raise InputError(f"{problem.name} has no curves: they are of ct.additive, or problem.model = 'additive'")
         if self.made is None:
             told = self.result.get("additive") or {}
@@ -124,7 +124,7 @@ class Trained(Model):
             noise = noise_alone(self.made.plan, self.made.network, self.made.priced)
         return Curves.of(problem, self.point, classes=self._classes(problem), clip=self.clip, noise=noise)
 
-    def _classes(self, problem: Additive) -> tuple[Any, ...] | None:
+    def _classes(self, problem: AdditiveModel) -> tuple[Any, ...] | None:
         """The labels of the classes, or their numbers where nobody has named them."""
         count = problem.labels.classes
         if count is None:
@@ -249,7 +249,7 @@ class Trained(Model):
             raise InputError("key signs a certificate, and the run of a loss of your own has none: leave it out")
         check_out(Path(folder))
         result = self.result
-        if isinstance(self.coding.problem, Additive):
+        if isinstance(self.coding.problem, AdditiveModel):
             at_home = None if made.shares is None else made.shares.tolist()
             result = {**result, "additive": {**self.curves.as_json(), "at_home": {"shares": at_home}}}
         return write_run(

@@ -30,7 +30,7 @@ from coterie.plan import AlgorithmPlan
 from coterie.privacy.accountants import Account
 from coterie.privacy.ledger import Budget
 from coterie.problems import Problem
-from coterie.problems.additive import Additive
+from coterie.problems.additive import AdditiveModel
 from coterie.worth.judge import judge
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _experiment(
     parts = np.split(np.arange(sum(parties.sizes)), np.cumsum(parties.sizes)[:-1])
     features = np.concatenate([x for x, _ in records])
     columns = list(parties.columns or ())
-    if isinstance(asked.problem, Additive):
+    if isinstance(asked.problem, AdditiveModel):
         columns = list(asked.problem.bins.feature_names)
     columns += ["constant"] * (features.shape[1] - len(columns))
     return assemble(

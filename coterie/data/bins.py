@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 else:
     pd = lazily("pandas")
 
-__all__ = ["MISSING", "Bins", "Block", "Direction", "Finish", "Grid", "Levels", "Rule", "bins_of", "neutral"]
+__all__ = ["MISSING", "Bins", "Block", "Direction", "Finish", "LevelBins", "NumberBins", "Rule", "bins_of", "neutral"]
 
 Rule = bool | float | str | Sequence[float]
 """What may be said of a number: a step, the edges, "log", or False (leave it out); True is the neutral rule."""
@@ -43,7 +43,7 @@ MOST_BINS = 5000  # of a whole model
 
 
 @dataclass(frozen=True)
-class Grid:
+class NumberBins:
     """A number in bins: bin k holds edges[k − 1] ≤ x < edges[k], the first and the last reach as far as numbers do."""
 
     name: str
@@ -77,7 +77,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Levels:
+class LevelBins:
     """A category: one bin a level."""
 
     name: str
@@ -128,7 +128,7 @@ class Block:
 class Bins:
     """The bins of all attributes, and of pairs of them: public, and the same whatever the records are."""
 
-    attributes: tuple[Grid | Levels, ...]
+    attributes: tuple[NumberBins | LevelBins, ...]
     pairs: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
@@ -257,11 +257,11 @@ def _paired(pairs: Sequence[Sequence[str]], places: Mapping[str, int], key: str)
     return tuple((places[one], places[two]) for one, two in pairs)
 
 
-def _attribute(name: str, rule: Number | Category, said: Any, key: str) -> Grid | Levels:
+def _attribute(name: str, rule: Number | Category, said: Any, key: str) -> NumberBins | LevelBins:
     if isinstance(rule, Category):
         if said is not True:
             raise InputError(f"{key} = {said!r}: {name!r} is a category, whose levels are its bins; expected false")
-        return Levels(name, rule.levels)
+        return LevelBins(name, rule.levels)
     low, high = rule.low, rule.high
     if said == "quantiles":
         raise InputError(
@@ -280,7 +280,7 @@ def _attribute(name: str, rule: Number | Category, said: Any, key: str) -> Grid 
             raise InputError(f"{key} = {said:g} leaves one bin: {name!r} goes from {low:g} to {high:g}")
     else:
         raise InputError(f"{key} = {said!r}: expected a step > 0, a list of edges, 'log', or false to leave it out")
-    return Grid(name, edges, low, high)
+    return NumberBins(name, edges, low, high)
 
 
 def neutral(rule: Number) -> tuple[float, ...]:

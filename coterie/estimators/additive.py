@@ -26,7 +26,7 @@ from coterie.losses.logistic import Logistic
 from coterie.losses.softmax import Softmax
 from coterie.losses.squared import Squared
 from coterie.problems import Problem
-from coterie.problems.additive import Additive
+from coterie.problems.additive import AdditiveModel
 from coterie.problems.clipped import unclipped
 
 __all__ = ["AdditiveClassifier", "AdditiveRegressor", "PrivateAdditiveClassifier", "PrivateAdditiveRegressor"]
@@ -173,7 +173,7 @@ class _Private(_Curved, Consensus):
         return bins, finish
 
     def _learn(
-        self, table: pd.DataFrame, bins: Bins, problem: Additive, targets: NDArray, agents: Any, shown: Any,
+        self, table: pd.DataFrame, bins: Bins, problem: AdditiveModel, targets: NDArray, agents: Any, shown: Any,
         leaks: tuple[str, ...], classes: tuple[Any, ...] | None, target: tuple[float, float] | None,
     ) -> None:  # fmt: skip
         """Train on the bins of the records, and store the curves."""
@@ -291,7 +291,7 @@ class PrivateAdditiveClassifier(_Classifies, _Private):
         bins, finish = self._bins(self._columns(table.shape[1]))
         two = len(self.classes_) == 2
         loss: Problem = Logistic(bins.width) if two else Softmax(bins.width, len(self.classes_))
-        problem = Additive(loss, bins, finish)
+        problem = AdditiveModel(loss, bins, finish)
         shown = None if test is None else (bins.rows(self._table(test[0])), self._coded(np.asarray(test[1])))
         classes = tuple(self.classes_.tolist())
         self._learn(table, bins, problem, self._coded(y), agents, shown, leaks, classes, None)
@@ -397,7 +397,7 @@ class PrivateAdditiveRegressor(_Regresses, _Private):
             raise InputError(f"target_bounds must be (low, high), got {self.target_bounds!r}")
         where = box(self.target_bounds, ["target"], "target", "target_bounds")
         shown = None if test is None else (bins.rows(self._table(test[0])), where.scale(np.asarray(test[1], float)))
-        problem = Additive(Squared(bins.width), bins, finish)
+        problem = AdditiveModel(Squared(bins.width), bins, finish)
         ends = float(where.low[0]), float(where.high[0])
         self._learn(table, bins, problem, where.scale(y), agents, shown, (), None, ends)
         self._remember(_hashed(table))

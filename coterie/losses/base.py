@@ -27,7 +27,7 @@ from coterie.data.planned import finish_of, planned_bins
 from coterie.errors import InputError
 from coterie.losses import LOSSES, by_labels
 from coterie.losses.settings import LossSettings
-from coterie.problems.additive import Additive, bare
+from coterie.problems.additive import AdditiveModel, bare
 from coterie.problems.base import Problem
 from coterie.problems.facts import try_facts
 from coterie.problems.labels import ClassNumbers
@@ -96,7 +96,7 @@ def problem_of(plan: Plan, loss: str, features: int | None = None, classes: int 
     found, stated, bins = find_loss(loss), plan.problem, planned_bins(plan)
     classes = classes or stated.classes or found.classes
     if bins is not None:
-        return Additive(found.make(stated.settings(loss), bins.width, classes), bins, finish_of(plan))
+        return AdditiveModel(found.make(stated.settings(loss), bins.width, classes), bins, finish_of(plan))
     return found.make(stated.settings(loss), features or stated.dim or 1, classes)
 
 

@@ -2,7 +2,7 @@ r"""Additive models: a score that is a sum of curves, one for each attribute, ov
 
 A record is A ones, one in the bins of each attribute, divided by √A (`coterie.data.bins`): its features have norm 1
 exactly, so a loss with slope s in the score has gradients of norm |s|, and every fact of the loss holds as it stands.
-`Additive` is that loss, and every algorithm runs on it unchanged.
+`AdditiveModel` is that loss, and every algorithm runs on it unchanged.
 
 What makes the curves is done to the released point, so it costs nothing. The noise has the same law in every
 coordinate, so all bins weigh the same:
@@ -32,10 +32,10 @@ from coterie.problems.base import Problem
 from coterie.problems.labels import Labels
 from coterie.problems.sets import Constraint
 
-__all__ = ["Additive", "bare"]
+__all__ = ["AdditiveModel", "bare"]
 
 
-class Additive(Problem):
+class AdditiveModel(Problem):
     """A loss of one score, or of one for each class, on records in bins."""
 
     of: Problem
@@ -173,7 +173,7 @@ class Additive(Problem):
 
 def bare(problem: Problem) -> Problem:
     """The loss of an additive model; of any other problem, itself."""
-    return problem.of if isinstance(problem, Additive) else problem
+    return problem.of if isinstance(problem, AdditiveModel) else problem
 
 
 def _path(bins: int) -> NDArray[np.float64]:

@@ -237,13 +237,25 @@ def shapes(told: dict[str, Any] | None) -> dict[str, Any] | None:
             labels, each = [labels[j] for j in kept], [each[j] for j in kept]
             held = None if held is None else [held[j] for j in kept]
         title = one["name"] + (f" ({len(labels)} of {len(values[k])} levels)" if len(labels) < len(values[k]) else "")
-        marks = [f"{edge:.3g}" for edge in one["edges"]] if number_ else None
+        marks = [_short(edge) for edge in one["edges"]] if number_ else None
         chart = charts.curve_chart(
             f"shape-{k}", title, "adds to the score", labels, each, ends, marks=marks, noise=band or None, shares=held
         )
         found.append((max(each) - min(each), chart))
     ordered = [chart for _, chart in sorted(found, key=lambda pair: -pair[0])]
     return {"charts": ordered, "noise": noise, "band": BAND, "shares": shares is not None, "pairs": told["pairs"]}
+
+
+def _short(value: float) -> str:
+    """A number in few letters.
+
+    >>> _short(56234.1), _short(0.25), _short(1e7)
+    ('56k', '0.25', '10M')
+    """
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if abs(value) >= size:
+            return f"{value / size:.2g}{unit}"
+    return f"{value:.3g}"
 
 
 def _between(edges: Sequence[float]) -> list[str]:
