@@ -16,7 +16,8 @@ from coterie.compiler import mend
 
 __version__ = "0.1.0"
 __all__ = [
-    "Budget", "DataAccount", "InputError", "Parties", "Price", "Task", "Trained", "__version__", "algorithm", "audit",
+    "Budget", "DataAccount", "InputError", "Parties", "Price", "Task", "Trained", "__version__", "additive",
+    "algorithm", "audit",
     "graph", "hinge", "join", "load", "logistic", "loss", "mean", "mlp", "price", "softmax", "squared", "train",
 ]  # fmt: skip
 
@@ -26,7 +27,7 @@ _HOMES = {
     "coterie.api.joining": ("join",),
     "coterie.api.methods": ("algorithm",),
     "coterie.api.parties": ("Parties", "graph"),
-    "coterie.api.tasks": ("Task", "hinge", "logistic", "loss", "mean", "mlp", "softmax", "squared"),
+    "coterie.api.tasks": ("Task", "additive", "hinge", "logistic", "loss", "mean", "mlp", "softmax", "squared"),
     "coterie.api.trained": ("Trained", "load"),
     "coterie.api.training": ("Price", "price", "train"),
     "coterie.deploy.accounts": ("DataAccount",),

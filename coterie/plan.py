@@ -14,7 +14,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_v
 
 from coterie.algorithms import ALGORITHMS
 from coterie.data.partitions import PARTITIONS, site
-from coterie.data.planned import check_source, knows_people
+from coterie.data.planned import check_bins, check_source, knows_people
 from coterie.data.sources import SOURCES
 from coterie.errors import InputError
 from coterie.exchange.kinds import KINDS as EXCHANGES
@@ -152,6 +152,25 @@ class ProblemPlan(Naming):
         description="what counts equally: agents or records; default: records where noise is shared "
         '(`exchange.noise = "central"`), whose heaviest record sets it for all, else agents',
     )
+    model: Literal["linear", "additive"] | None = Field(
+        None,
+        description="'additive': a curve for each attribute over public bins ([additive models](additive.md)); "
+        "default: linear in the features, or as the loss says",
+    )
+    bins: dict[str, bool | float | list[float] | str] | None = Field(
+        None,
+        description="of an additive model, by attribute: a step, a list of edges, 'log' (quarter decades), or false to "
+        "leave it out; default: round numbers from its public range",
+    )
+    pairs: list[tuple[str, str]] | None = Field(
+        None, description="of an additive model: pairs of attributes that have a bin for each two of theirs"
+    )
+    smooth: float | None = Field(
+        None, ge=0, description="of an additive model: how much neighbouring bins are pulled together, afterwards"
+    )
+    monotone: dict[str, Literal["up", "down"]] | None = Field(
+        None, description="of an additive model, by attribute: 'up' or 'down', a curve that never falls or never rises"
+    )
     dim: Count | None = Field(None, description="number of features, where accounting without data needs it")
     classes: int | None = Field(None, ge=2, description="number of classes, where no data is there to tell")
 
@@ -183,6 +202,11 @@ class ProblemPlan(Naming):
             raise InputError(f"problem.{key} belongs to problem.loss = {' or '.join(map(repr, homes))}, {made}")
         known = ", ".join((*type(self).model_fields, *kind.model_fields))
         raise InputError(f"unknown key problem.{key}; expected one of {known}")
+
+    @property
+    def additive(self) -> bool:
+        """Whether records are put into bins."""
+        return self.model == "additive"
 
     @property
     def of_classes(self) -> bool:
@@ -405,6 +429,7 @@ def validate(tree: dict[str, Any], foreign: bool = False) -> Plan:
     plan.exchange.check()
     plan.algorithm.config()
     plan.problem.settings()
+    check_bins(plan)
     _check_sums(plan)
     return _with_objective(plan)
 

@@ -31,7 +31,8 @@ from coterie.report.stub import PLACE, stub
 ROOT = Path(__file__).parents[1]
 BUDGET = ct.Budget(1.0, 1e-5)
 WRITTEN = {
-    "Budget", "DataAccount", "InputError", "Parties", "Price", "Task", "Trained", "__version__", "algorithm", "audit",
+    "Budget", "DataAccount", "InputError", "Parties", "Price", "Task", "Trained", "__version__", "additive",
+    "algorithm", "audit",
     "graph", "hinge", "join", "load", "logistic", "loss", "mean", "mlp", "price", "softmax", "squared", "train",
 }  # fmt: skip
 

@@ -61,22 +61,28 @@ def ask(
     columns = list(parties.columns or ())
     where = None if parties.bounds is None or not columns else box(parties.bounds, columns, "features", "bounds")
     width = (parties.features or 1) + int(task.constant and parties.bounds is not None)
+    binned = task.attributes is not None
+    if binned and parties.bounds is not None:
+        raise InputError("bounds: an additive model takes the range of every column from its attributes; leave it out")
     tree: dict[str, Any] = {
         "name": name,
         "graph": parties.network,
         "partition": {"sizes": list(parties.sizes)},
-        "problem": task.table | ({} if task.own is not None or not columns else {"dim": width}),
+        "problem": task.table | ({} if task.own is not None or not columns or binned else {"dim": width}),
         "algorithm": _settings(algorithm),
         "run": {"seed": seed, "seeds": seeds} | ({} if rounds is None else {"rounds": rounds}),
     }
     if budget is not None:
         tree["privacy"] = _privacy(budget, len(parties))
-    tree["data"] = {"source": "memory"} | ({"unit": "person"} if parties.by_person else {})
+    tree["data"] = {"source": "memory", "options": {"attributes": task.attributes} if binned else {}}
+    if parties.by_person:
+        tree["data"]["unit"] = "person"
     problem = task.problem(validate(tree), width)
+    width = problem.columns if binned else width
     problem = of_people(problem) if parties.by_person else problem
     names = None if columns == list(map(str, range(len(columns)))) else parties.columns
     coding = Coding(problem, task.labels, where, parties.radius, task.constant, names, _classes(task, parties))
-    tree["data"] |= {"options": coding.options()}
+    tree["data"]["options"] |= coding.options()
     plan = validate(tree)
     if (budget is not None) != _private(plan):
         private, advice = "private", "give it a budget, such as ct.Budget(1.0, 1e-5)"

@@ -12,12 +12,16 @@ from numpy.typing import NDArray
 
 from coterie.api.bounds import PublicBox, default_radius, rows_of
 from coterie.api.parties import named_columns, table_of
+from coterie.data.bins import Bins
 from coterie.data.dataset import Dataset
 from coterie.errors import InputError
 from coterie.problems import Custom, Problem
+from coterie.problems.additive import AdditiveModel
 from coterie.problems.labels import NOTHING, SIGNS
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from coterie.api.parties import Site
 
 __all__ = ["Coding", "class_order", "columns_of", "columns_taken", "misfit"]
@@ -64,6 +68,9 @@ class Coding:
 
     def rows(self, features: Any, where: str = "X") -> NDArray[np.float64]:
         """Features as the problem takes them."""
+        bins = self._bins(features)
+        if bins is not None:
+            return bins.rows(_columns_of_bins(features, bins, where))
         try:
             table = features.features if isinstance(features, Dataset) else features
             x = _array(table, "features", where).astype(float)
@@ -82,6 +89,13 @@ class Coding:
         if self.box is None:
             return x
         return rows_of(x, self.box, self.radius) if self.constant else self.box.scale(x)
+
+    def _bins(self, features: Any) -> Bins | None:
+        """The bins of an additive model, where records are raw: those of a loader lie in bins already."""
+        if not isinstance(self.problem, AdditiveModel) or isinstance(features, Dataset):
+            return None
+        ready = getattr(features, "columns", None) is None and np.shape(features)[1:] == (self.problem.columns,)
+        return None if ready else self.problem.bins
 
     def _in_order(self, x: NDArray, names: tuple[str, ...] | None, where: str) -> NDArray:
         """Columns in the model's order, by their names where both have any."""
@@ -163,6 +177,18 @@ def class_order(
             f"classes={list(classes)}"
         )
     return classes
+
+
+def _columns_of_bins(features: Any, bins: Bins, where: str) -> pd.DataFrame:
+    """A raw table with one column for each attribute."""
+    import pandas as pd
+
+    named = features if isinstance(features, pd.DataFrame) else pd.DataFrame(_array(features, "features", where))
+    table = named.set_axis(list(map(str, named.columns)), axis=1)
+    named_columns(table, where)
+    if absent := [name for name in bins.names if name not in table]:
+        raise InputError(f"{where}: the attribute {absent[0]!r} is missing: its columns are {list(table.columns)}")
+    return table
 
 
 def _array(given: Any, what: str, where: str) -> NDArray:

@@ -6,11 +6,11 @@ never read from the records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from coterie.api.given import FACT, FLAG, FUNCTION, NOTHING_GIVEN, NUMBER, TEXT, WHOLE, listed, shown, takes
+from coterie.api.given import FACT, FLAG, FUNCTION, NOTHING_GIVEN, NUMBER, TEXT, WHOLE, listed, of, shown, takes
 from coterie.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,17 +19,19 @@ if TYPE_CHECKING:
     from coterie.plan import Plan
     from coterie.problems import Problem
 
-__all__ = ["Task", "as_task", "hinge", "logistic", "loss", "mean", "mlp", "softmax", "squared"]
+__all__ = ["Task", "additive", "as_task", "hinge", "logistic", "loss", "mean", "mlp", "softmax", "squared"]
 
 Weighting = Literal["agents", "records"]
 RADIUS = NUMBER | NOTHING_GIVEN
+TABLE = of("a dictionary by column", dict)
 
 
 @dataclass(frozen=True)
 class Task:
     """What is learned: a loss with its settings, and the labels that it is about.
 
-    Make one with `ct.logistic`, `ct.hinge`, `ct.squared`, `ct.softmax`, `ct.mlp`, `ct.mean` or `ct.loss`.
+    Make one with `ct.logistic`, `ct.hinge`, `ct.squared`, `ct.softmax`, `ct.additive`, `ct.mlp`, `ct.mean` or
+    `ct.loss`.
 
     >>> import coterie as ct
     >>> ct.logistic(ridge=1e-4)
@@ -41,10 +43,13 @@ class Task:
     labels: tuple[Any, ...] | None = None  # of the classes, in the order of their codes
     own: Problem | None = None  # a problem that no plan can state
     constant: bool = False  # whether rows that are scaled by public bounds get a constant feature
+    attributes: dict[str, list[Any]] | None = None  # of an additive model: the range or the levels of every column
 
     def __repr__(self) -> str:
         if self.own is not None:
             return f"<{self.name}>"
+        if self.attributes is not None:
+            return f"<additive {self.name} of {len(self.attributes)} attributes>"
         said = [f"{key}={value!r}" for key, value in self.settings.items()]
         return f"{self.name}({', '.join(said)})"
 
@@ -138,6 +143,68 @@ def softmax(
     ('a', 'b', 'c')
     """
     return _classifier("softmax", _several("softmax", classes), ridge, weighting, radius)
+
+
+@takes(
+    bins=TABLE | NOTHING_GIVEN, pairs=listed(listed(TEXT)), smooth=NUMBER, monotone=TABLE | NOTHING_GIVEN,
+    ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT | NOTHING_GIVEN,
+)  # fmt: skip
+def additive(
+    attributes: Mapping[Any, Sequence[Any]], *, classes: int | Sequence[Any] | None = (-1, 1),
+    bins: Mapping[Any, Any] | None = None, pairs: Sequence[tuple[str, str]] = (), smooth: float = 0.0,
+    monotone: Mapping[str, Literal["up", "down"]] | None = None, ridge: float | None = None,
+    weighting: Weighting | None = None,
+) -> Task:  # fmt: skip
+    """An additive model: a curve for each attribute over public bins, whose sum is the score.
+
+    Records are tables with one column for each attribute: a number, a text, or nothing, which has a bin of its own.
+
+    Args:
+        attributes: by column, what is publicly known of it: (low, high) of a number, or the list of a text's levels.
+            Columns of an array are called "0", "1", …
+        classes: labels of two classes (logistic loss), or more (softmax), publicly known; None: targets are numbers
+            (squared loss).
+        bins: by attribute, a step, a list of edges, "log" for quarter decades, or False to leave it out. Default: round
+            numbers from the public range, sixteen at most.
+        pairs: attributes that have a bin for each two of theirs.
+        smooth: how much neighbouring bins are pulled together, once the model is there: costs nothing.
+        monotone: by attribute, "up" or "down": its curve never falls, or never rises. Costs nothing either.
+        ridge, weighting: as in `logistic`.
+
+    >>> import coterie as ct
+    >>> ct.additive({"age": (0, 100), "smoker": ["no", "yes"]}, bins={"age": 10}, monotone={"age": "up"})
+    <additive logistic of 2 attributes>
+    """
+    if not isinstance(attributes, Mapping):
+        raise InputError(f"additive: attributes must be a dictionary by column, got {shown(attributes)}")
+    known = {str(name): _known(str(name), rule) for name, rule in attributes.items()}
+    labels = None if classes is None else _several("additive", classes)
+    name = "squared" if labels is None else "logistic" if len(labels) == 2 else "softmax"
+    more: dict[str, Any] = {"model": "additive"}
+    if bins:
+        more["bins"] = {str(column): _plain(rule) for column, rule in bins.items()}
+    if len(pairs):
+        more["pairs"] = [list(map(str, pair)) for pair in pairs]
+    if smooth:
+        more["smooth"] = float(smooth)
+    if monotone:
+        more["monotone"] = dict(monotone)
+    return Task(name, _stated(ridge, weighting, **more), labels, attributes=known)
+
+
+def _plain(rule: Any) -> Any:
+    """A rule for bins as a plan writes it."""
+    return [float(edge) for edge in rule] if isinstance(rule, list | tuple) or hasattr(rule, "shape") else rule
+
+
+def _known(name: str, rule: Any) -> list[Any]:
+    """What is known of a column as a plan writes it: two numbers, or texts."""
+    said = list(rule) if isinstance(rule, list | tuple) else []
+    if said and all(isinstance(level, str) for level in said):
+        return said
+    if len(said) == 2 and all(map(NUMBER.fits, said)) and said[0] < said[1]:
+        return [float(end) for end in said]
+    raise InputError(f"additive: attributes[{name!r}] must be (low, high) or a list of texts, got {shown(rule)}")
 
 
 @takes(hidden=listed(WHOLE), activation=TEXT, ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT | NOTHING_GIVEN)

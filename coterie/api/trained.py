@@ -19,6 +19,7 @@ from coterie.algorithms.base import all_algorithms
 from coterie.algorithms.batches import rows
 from coterie.api.bounds import PublicBox
 from coterie.api.coding import Coding
+from coterie.api.curves import Curves
 from coterie.api.given import NOTHING_GIVEN, PLACE, of, takes
 from coterie.api.model import Model
 from coterie.api.tasks import Task
@@ -30,6 +31,8 @@ from coterie.network import Network
 from coterie.plan import Plan
 from coterie.privacy.events import Event, flat
 from coterie.privacy.ledger import Budget, MemoryLedger
+from coterie.problems.additive import AdditiveModel
+from coterie.worth.bands import noise_alone
 
 if TYPE_CHECKING:
     from coterie.drivers.simulate import Trace
@@ -48,6 +51,7 @@ class Made:
     priced: Priced
     completed: int  # rounds that were heard
     columns: tuple[str, ...]
+    shares: NDArray[np.float64] | None = None  # of an additive model: of the records in each bin, for study alone
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -84,7 +88,10 @@ class Trained(Model):
         from coterie.worth.judge import Judged
 
         network = experiment.network
-        made = Made(experiment.plan, network, priced, trace.completed, experiment.dataset.feature_names)
+        names, shares = experiment.dataset.feature_names, None
+        if isinstance(network.problem, AdditiveModel) and len(experiment.features):
+            shares = np.sqrt(network.problem.bins.ones) * experiment.features.mean(axis=0)
+        made = Made(experiment.plan, network, priced, trace.completed, names, shares)
         result = build_result(experiment, priced, trace, seeds, judged or Judged())
         points = np.asarray(trace.points[0], float)
         return cls(coding or Coding(network.problem), points, dict(result), network.names, made)
@@ -103,6 +110,26 @@ class Trained(Model):
             return self.made.priced.algorithm.clips(self.made.priced.cfg)
         known = all_algorithms().get(self.algorithm)
         return None if known is None else known.clips(known.config.model_validate(self.settings))
+
+    @cached_property
+    def curves(self) -> Curves:
+        """The curves of an additive model, with the noise that bins without records have: both cost nothing more."""
+        problem = self.coding.problem
+        if not isinstance(problem, AdditiveModel):
+            raise InputError(f"{problem.name} has no curves: they are of ct.additive, or problem.model = 'additive'")
+        if self.made is None:
+            told = self.result.get("additive") or {}
+            noise = None if told.get("noise") is None else told["noise"] * np.sqrt(problem.bins.ones)
+        else:
+            noise = noise_alone(self.made.plan, self.made.network, self.made.priced)
+        return Curves.of(problem, self.point, classes=self._classes(problem), clip=self.clip, noise=noise)
+
+    def _classes(self, problem: AdditiveModel) -> tuple[Any, ...] | None:
+        """The labels of the classes, or their numbers where nobody has named them."""
+        count = problem.labels.classes
+        if count is None:
+            return None
+        return tuple(range(count)) if self.coding.labels is None else self.coding.labels
 
     # -- what it cost ----------------------------------------------------------------------------------------------
 
@@ -212,8 +239,12 @@ class Trained(Model):
         if key is not None and made.plan.data.source == "memory" and made.plan.problem.loss is None:
             raise InputError("key signs a certificate, and the run of a loss of your own has none: leave it out")
         check_out(Path(folder))
+        result = self.result
+        if isinstance(self.coding.problem, AdditiveModel):
+            at_home = None if made.shares is None else made.shares.tolist()
+            result = {**result, "additive": {**self.curves.as_json(), "at_home": {"shares": at_home}}}
         return write_run(
-            Path(folder), cast("RunResult", self.result), made.plan, made.network, made.priced, points=self.points,
+            Path(folder), cast("RunResult", result), made.plan, made.network, made.priced, points=self.points,
             completed=made.completed, columns=made.columns, key=None if key is None else Path(key),
         )  # fmt: skip
 

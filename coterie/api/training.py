@@ -35,6 +35,7 @@ from coterie.privacy.events import Event
 from coterie.privacy.ledger import Budget
 from coterie.privacy.lifetime import Unit
 from coterie.problems import Problem
+from coterie.problems.additive import AdditiveModel
 from coterie.worth.judge import judge
 
 if TYPE_CHECKING:
@@ -161,6 +162,8 @@ def _experiment(
     parts = np.split(np.arange(sum(lengths)), np.cumsum(lengths)[:-1])
     features = np.concatenate([x for x, _ in records])
     columns = list(parties.columns or ())
+    if isinstance(asked.problem, AdditiveModel):
+        columns = list(asked.problem.bins.feature_names)
     columns += ["constant"] * (features.shape[1] - len(columns))
     return assemble(
         asked.plan, asked.problem, features, np.concatenate([y for _, y in records]), parts, names=parties.names,

@@ -19,7 +19,7 @@ from coterie.contracts import check_contract
 from coterie.errors import InputError
 from coterie.experiment import Network, Priced, prepare, price, public_network, public_sizes
 from coterie.losses import by_labels
-from coterie.losses.base import problem_of
+from coterie.losses.base import find_loss
 from coterie.plan import Plan, read_plan
 from coterie.problems import Problem
 
@@ -53,7 +53,8 @@ def of_plan(path: Path) -> tuple[Plan, list[Looked]]:
 def _problem(plan: Plan, network: Network) -> Problem:
     """The plan's problem in two features."""
     classes = network.problem.labels.classes
-    return problem_of(plan, plan.problem.loss or by_labels(classes), 2, classes or 1)
+    loss = plan.problem.loss or by_labels(classes)
+    return find_loss(loss).make(plan.problem.settings(loss), 2, classes or 1)  # without bins: any row of norm 1
 
 
 def _agents(plan: Plan, network: Network) -> list[int]:

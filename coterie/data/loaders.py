@@ -12,7 +12,9 @@ from typing import Any, get_type_hints
 
 from pydantic import PydanticUserError, create_model
 
+from coterie.data.bins import Bins
 from coterie.data.dataset import Dataset, Origins
+from coterie.data.encode import Book
 from coterie.data.sources import SOURCES
 from coterie.data.store import Store
 from coterie.errors import InputError
@@ -31,6 +33,7 @@ class RecordSource:
     origins: Callable[..., Origins] | None
     people: Callable[..., bool] | None
     stream: Callable[[Path], Store] | None
+    book: Callable[..., Book] | None  # the public code book, by the options; None: it has none
     made: bool
     needs_path: bool
     sited: bool
@@ -74,17 +77,20 @@ def _source(name: str, module: ModuleType) -> RecordSource:
             for option in set(options.model_fields) - {p.name for p in taken}:
                 raise InputError(f"data set {name!r}: origins in {module.__name__} does not take {option!r}")
     flags = {flag: bool(getattr(module, flag.upper(), False)) for flag in ("made", "needs_path", "sited", "handed")}
-    people, stream = getattr(module, "people", None), getattr(module, "stream", None)
-    return RecordSource(name, options, load, origins, people, stream, **flags)
+    people, stream, book = (getattr(module, part, None) for part in ("people", "stream", "book"))
+    return RecordSource(name, options, load, origins, people, stream, book, **flags)
 
 
 def _options(name: str, load: Callable[..., Dataset] | None) -> type[Settings]:
-    """The keyword arguments of a loader as settings: their types, and which of them are needed."""
+    """The keyword arguments of a loader as settings: their types, and which of them are needed.
+
+    `bins` is not one: a plan says them where it says what is learned.
+    """
     fields: dict[str, Any] = {}
     if load is not None:
         types = get_type_hints(load)
         for p in inspect.signature(load).parameters.values():
-            if p.kind is p.KEYWORD_ONLY:
+            if p.kind is p.KEYWORD_ONLY and p.name != "bins":
                 fields[p.name] = (types.get(p.name, Any), ... if p.default is p.empty else p.default)
     return create_model(f"options of {name}", __base__=Settings, **fields)
 
@@ -101,8 +107,10 @@ def origins(name: str, **options: object) -> Origins:
     return source.origins(**source.checked(options))
 
 
-def load(name: str, *, path: str | Path | None = None, seed: int = 0, **options: object) -> Dataset:
-    """A data set by name: one of `SOURCES`, with that loader's options.
+def load(
+    name: str, *, path: str | Path | None = None, seed: int = 0, bins: Bins | None = None, **options: object
+) -> Dataset:  # fmt: skip
+    """A data set by name: one of `SOURCES`, with that loader's options; its records in `bins`, if there are any.
 
     Files are searched in `path` alone if given; else in the directory `COTERIE_DATA`, then in the user's cache, into
     which they are downloaded and checked if nowhere to be found. `seed` matters to synthetic data only.
@@ -113,7 +121,8 @@ def load(name: str, *, path: str | Path | None = None, seed: int = 0, **options:
     source = find_source(name)
     if source.load is None:
         raise InputError(f"data set {name!r} is streamed: it cannot be loaded whole")
-    stated, data = origins(name, **options), source.load(path, seed, **source.checked(options))
+    stated, into = origins(name, **options), {} if bins is None else {"bins": bins}
+    data = source.load(path, seed, **into, **source.checked(options))
     if data.origins != stated:
         raise InputError(
             f"data set {name!r} read from the records what it had not stated: {', '.join(data.leaks) or 'less'}"

@@ -8,26 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from coterie.data.bins import Bins, Finish, bins_of
 from coterie.data.dataset import Dataset
 from coterie.data.loaders import find_source, load, origins
 from coterie.data.partition import by_site, by_size, deal, stated_sizes
+from coterie.data.sources import SOURCES
 from coterie.errors import InputError
 
 if TYPE_CHECKING:
     from coterie.plan import Plan
 
 __all__ = [
-    "agents_of",
-    "check_source",
-    "knows_people",
-    "leaks_of",
-    "load_planned",
-    "options_of",
-    "parts_of",
-    "people_of",
-    "public_sizes",
-    "sizes_of",
-]
+    "agents_of", "check_bins", "check_source", "finish_of", "knows_people", "leaks_of", "load_planned", "options_of",
+    "parts_of", "people_of", "planned_bins", "public_sizes", "sizes_of",
+]  # fmt: skip
 
 log = logging.getLogger("coterie.data")
 
@@ -95,6 +89,50 @@ def people_of(plan: Plan, training: Dataset) -> np.ndarray | None:
     return training.people
 
 
+def planned_bins(plan: Plan) -> Bins | None:
+    """The bins of an additive model, by the plan alone: of the source's code book, or of what it says of a table."""
+    if not plan.problem.additive:
+        return None
+    name = plan.data.source if plan.deploy is None else "csv"  # parties read tables of their own
+    source = find_source(name)
+    if source.book is None:
+        known = [other for other in SOURCES.names if SOURCES.ours(other) and find_source(other).book is not None]
+        raise InputError(
+            f"problem.model = 'additive' needs records with a code book, and data.source = {name!r} has none: use "
+            f"{', '.join(known)}"
+        )
+    book = source.book(**source.checked(options_of(plan, name), "data", "options"))
+    return bins_of(book, plan.problem.bins, plan.problem.pairs or (), key="problem.bins")
+
+
+def finish_of(plan: Plan) -> Finish:
+    """What is made of an additive model once it is released."""
+    return Finish(plan.problem.smooth or 0.0, tuple(sorted((plan.problem.monotone or {}).items())))
+
+
+BINNED = ("logistic", "hinge", "squared", "softmax")  # losses of scores, which bins can add up to
+
+
+def check_bins(plan: Plan) -> None:
+    """Refuse bins that cannot be, and what is said about bins where there are none, before data is read."""
+    p = plan.problem
+    if not p.additive:
+        for key in ("bins", "pairs", "smooth", "monotone"):
+            if getattr(p, key) is not None:
+                raise InputError(f"problem.{key} belongs to problem.model = 'additive', not {p.model or 'linear'!r}")
+        return
+    if p.loss not in (None, *BINNED):
+        raise InputError(f"problem.model = 'additive' goes with problem.loss = {', '.join(BINNED)}, not {p.loss!r}")
+    bins = planned_bins(plan)
+    assert bins is not None
+    try:
+        finish_of(plan).check(bins)
+    except InputError as error:
+        raise InputError(f"problem.{error}") from None
+    if p.dim not in (None, bins.width):
+        raise InputError(f"problem.dim = {p.dim}, but there are {bins.width} bins: leave it out")
+
+
 def leaks_of(plan: Plan) -> tuple[str, ...]:
     """What the plan has a loader read from the records, known before one is.
 
@@ -111,7 +149,9 @@ def leaks_of(plan: Plan) -> tuple[str, ...]:
 
 def load_planned(plan: Plan) -> Dataset:
     """The plan's data set; what happened to its records is said on standard error, to whoever runs a simulation."""
-    data = load(plan.data.source, path=plan.data.path, seed=plan.data.seed, **options_of(plan))
+    data = load(
+        plan.data.source, path=plan.data.path, seed=plan.data.seed, bins=planned_bins(plan), **options_of(plan)
+    )  # fmt: skip
     for _, words in data.remarks:
         log.warning("%s: %s", data.name, words)
     return data

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from coterie.data.bins import Bins
 from coterie.data.dataset import Dataset, Origins
 from coterie.data.download import digest
-from coterie.data.encode import Category, Number, RowNorm, class_indices, encode, normalise_rows
+from coterie.data.encode import Book, Category, Number, RowNorm, class_indices, encode, normalise_rows
 from coterie.data.files import PARQUET, read_fields, read_parquet
 from coterie.data.stated import MISSING, OTHER, Gaps, Stated, Task, site_origin
 from coterie.data.survey import MANY, are_numbers, examine, numbers, text, whole
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 else:
     pd = lazily("pandas")
 
-__all__ = ["load_table", "read_table", "site_numbers", "site_origin", "table_origins"]
+__all__ = ["load_table", "read_table", "site_numbers", "site_origin", "table_book", "table_origins"]
 
 
 def load_table(
@@ -49,6 +50,7 @@ def load_table(
     centre: bool = True,
     row_norm: RowNorm = "clip",
     constant: bool = False,
+    bins: Bins | None = None,
 ) -> Dataset:
     """A table from `path`: Parquet by its suffix, else CSV with a header, compressed (gz, bz2, xz) or not.
 
@@ -68,7 +70,7 @@ def load_table(
     in `optional`, or all where that is left out, one more column that says whether it has a gap (of categories a level
     `missing`), whatever the records are like; in a number's own place stands `impute`, or the middle of its bounds, or
     0 without. `drop` leaves out records with gaps, `error` refuses them. `row_norm` as in `normalise_rows`; the default
-    keeps every row in the unit ball.
+    keeps every row in the unit ball. `bins` puts every record into public bins instead (`coterie.data.bins`).
     """
     stated = Stated.of({name: value for name, value in locals().items() if name in Stated.__dataclass_fields__})
     if path is None:
@@ -80,7 +82,9 @@ def load_table(
     blocks: list[np.ndarray] = []
     names: list[str] = []
     notes: list[str] = []
-    for name in table.features:
+    if bins is not None:
+        _need_stated(path, table.features, bins)
+    for name in table.features if bins is None else ():
         rule = _rule(frame[name], name, stated)
         if rule is None:
             notes.append(f"{name}: no public range, used as it is")
@@ -88,6 +92,9 @@ def load_table(
         blocks.append(block)
         names.extend(labels)
         square += largest**2
+    if bins is not None:
+        blocks, names = [bins.rows(_in_kind(frame, bins))], list(bins.feature_names)
+        row_norm, constant = "none", False
     if constant:
         blocks.insert(0, np.ones((len(frame), 1)))
         names.insert(0, "constant")
@@ -113,6 +120,36 @@ def load_table(
         remarks=tuple((one.column, one.words) for one in table.remarks),
         origins=stated.origins,
     )
+
+
+def table_book(**options: Any) -> Book:
+    """The ranges and categories that options of `load_table` state, in the order of `features`, or of the names."""
+    stated = Stated.of(options)
+    known = sorted({*stated.bounds, *stated.levels} - set(stated.groups))
+    names = known if stated.features is None else stated.features
+    book: dict[str, Number | Category] = {}
+    for name in names:
+        rule = stated.category(name) or stated.range(name)
+        if rule is None:
+            raise InputError(f"column {name!r} has neither bounds nor categories, so it has no public bins: state one")
+        book[name] = rule
+    if not book:
+        raise InputError("there are no public bins: state bounds or categories of the columns to learn from")
+    return book
+
+
+def _need_stated(path: object, features: Sequence[str], bins: Bins) -> None:
+    """Refuse columns of a table of which nothing public is known: nobody has said whether they are to be left out."""
+    known = set(bins.names)
+    if unknown := [name for name in features if name not in known]:
+        raise InputError(
+            f"{path}: column {unknown[0]!r} has no bins: state its bounds or categories, or features without it"
+        )
+
+
+def _in_kind(frame: pd.DataFrame, bins: Bins) -> pd.DataFrame:
+    """The columns of all attributes: numbers where bins are of numbers, else text."""
+    return pd.DataFrame({a.name: numbers(frame[a.name]) if a.ordered else text(frame[a.name]) for a in bins.attributes})
 
 
 def table_origins(**options: Any) -> Origins:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.data import load, origins
-from coterie.data.planned import options_of
+from coterie.data.planned import options_of, planned_bins
 from coterie.data.sources.coefficients import read_coefficients
 from coterie.deploy.journal import for_owner
 from coterie.errors import InputError
@@ -53,7 +53,7 @@ def read_records(plan: Plan, path: Path) -> Records:
     options = options_of(plan, kind)
     if leaks := origins(kind, **options).leaks:
         raise InputError(f"{leaks[0]}: state it in data.options, so that the data decide nothing")
-    data = load(kind, path=path, **options)
+    data = load(kind, path=path, bins=planned_bins(plan), **options)
     return Records(
         data.features, data.targets, data.classes, data.leaks, data.remarks, data.people if plan.by_person else None
     )

@@ -23,9 +23,11 @@ from functools import cache, lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from coterie.data.planned import finish_of, planned_bins
 from coterie.errors import InputError
 from coterie.losses import LOSSES, by_labels
 from coterie.losses.settings import LossSettings
+from coterie.problems.additive import AdditiveModel, bare
 from coterie.problems.base import Problem
 from coterie.problems.facts import try_facts
 from coterie.problems.labels import ClassNumbers
@@ -90,11 +92,14 @@ def all_losses() -> dict[str, Loss]:
 def problem_of(plan: Plan, loss: str, features: int | None = None, classes: int | None = None) -> Problem:
     """The problem of a loss on records with this many features and classes, with the plan's settings and its unit.
 
-    None: as many as the plan states, or the fewest.
+    None: as many as the plan states, or the fewest. An additive model has as many features as bins.
     """
-    found, stated = find_loss(loss), plan.problem
-    features, classes = features or stated.dim or 1, classes or stated.classes or found.classes
+    found, stated, bins = find_loss(loss), plan.problem, planned_bins(plan)
+    classes = classes or stated.classes or found.classes
+    features = (features or stated.dim or 1) if bins is None else bins.width
     made = found.make(stated.settings(loss), features, classes)
+    if bins is not None:
+        made = AdditiveModel(made, bins, finish_of(plan))
     return of_people(made) if plan.by_person else made
 
 
@@ -117,7 +122,7 @@ def need_facts(problem: Problem, columns: int) -> None:
     Those of this package are proved where they are stated, and tried by its tests: they are not tried again.
     """
     ours = {LOSSES.place(name) for name in (*LOSSES.names, *dict(LOSSES.apart)) if LOSSES.ours(name)}
-    if type(problem).__module__ in ours:
+    if type(bare(problem)).__module__ in ours:
         return
     try:
         hash(problem)

@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Level", "Series", "dot_plot", "line_chart", "network", "number"]
+__all__ = ["Level", "Series", "curve_chart", "dot_plot", "line_chart", "network", "number"]
 
 WIDTH, HEIGHT = 440, 290
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 14, 46
+BARS = 46  # of the tallest bar of a density, below a curve
+NAMES = 64  # for the names of categories, below it
 
 
 @dataclass(frozen=True)
@@ -190,6 +192,43 @@ def dot_plot(name: str, title: str, x_label: str, rows: Sequence[dict[str, Any]]
         "id": name, "title": title, "empty": False, "x_label": x_label, "width": WIDTH, "height": bottom + BOTTOM - 4,
         "bottom": bottom, "left": 24, "right": WIDTH - 24, "x_ticks": [(xs(t), f"{t:.4g}") for t in xs.ticks],
         "rows": drawn, "desc": "; ".join(f"{r['label']}: {number(r['value'])}" for r in rows) + ".",
+    }  # fmt: skip
+
+
+def curve_chart(
+    name: str, title: str, y_label: str, labels: Sequence[str], values: Sequence[float], ends: tuple[float, float], *,
+    marks: Sequence[str] | None = None, noise: float | None = None, shares: Sequence[float] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """A value for each bin, all bins equally wide: steps, or with `marks` (edges between bins) a curve over numbers.
+
+    `noise` is the half-height of the band, `shares` of records are drawn as bars below, `ends` is the range of all such
+    charts of a page, so that they can be compared.
+    """
+    count = len(values)
+    width, bottom = (WIDTH - RIGHT - LEFT) / count, HEIGHT - BOTTOM
+    ys = Scale.around(list(ends), bottom, TOP, room=0.02)
+    at = [round(LEFT + width * k, 2) for k in range(count + 1)]
+    tallest = max(shares, default=0.0) if shares is not None else 0.0
+    steps = [
+        {
+            "x1": at[k], "x2": at[k + 1], "y": ys(v), "name": label, "text": number(v, 3),
+            "top": ys(v + noise) if noise else None, "low": ys(v - noise) if noise else None,
+            "bar": round(BARS * shares[k] / tallest, 2) if shares is not None and tallest else 0.0,
+        }
+        for k, (label, v) in enumerate(zip(labels, values, strict=True))
+    ]  # fmt: skip
+    every = max(1, math.ceil(len(marks or ()) / 7))
+    ticks = [(at[k + 1], mark) for k, mark in enumerate(marks or ()) if k % every == 0]
+    said = [f"{s['name']}: {s['text']}" + ("" if shares is None else f"; {100 * shares[k]:.1f} % of the records")
+            for k, s in enumerate(steps)]  # fmt: skip
+    highest, lowest = (labels[int(f(values))] for f in (np.argmax, np.argmin))
+    centres = [round((s["x1"] + s["x2"]) / 2, 2) for s in steps]
+    return {
+        "id": name, "title": title, "desc": f"Highest for {highest}, lowest for {lowest}.", "joined": marks is not None,
+        "width": WIDTH, "height": HEIGHT + (NAMES if marks is None else 0), "left": LEFT, "right": WIDTH - RIGHT,
+        "top": TOP, "bottom": bottom, "y_label": y_label, "y_ticks": [(ys(t), f"{t:.4g}") for t in ys.ticks],
+        "x_ticks": ticks, "steps": steps, "zero": ys(0.0) if ys.low < 0 < ys.high else None,
+        "readout": json.dumps([list(pair) for pair in zip(centres, said, strict=True)]),
     }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Sequence
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ __all__ = ["available", "errata_of", "fair_page", "page_of", "render", "run_page
 NEEDED = "the report needs the package jinja2: pip install 'coterie[report]'"
 DRAWN = 300  # agents beyond which the graph is told, not drawn
 LISTED = 200  # agents in the table
+LEVELS = 16  # of a category that are drawn
+BAND = 2  # standard deviations of noise, either way
 STYLES = 8  # colours of the palette
 KINDS = ("alone", "private", "blend", "pooled")  # what a party may choose between
 EXTRA = {"test_auc": "AUC", "test_log_loss": "log-loss", "test_recall": "recall", "test_calibration": "calibration"}
@@ -124,7 +127,8 @@ def run_page(result: RunResult, sealed: dict[str, Any] | None) -> str:
         reference="" if algorithm is None else algorithm.reference.rstrip("."),
         errata=_errata(() if algorithm is None else algorithm.errata), meaning=MEANING,
         scores=None if score is None else _scores(result, score, measure), curves=_curves(result, score, measure),
-        table=_curve_table(result, score), settings=_settings(result["algorithm"]["settings"]),
+        shapes=shapes(result.get("additive")), table=_curve_table(result, score),
+        settings=_settings(result["algorithm"]["settings"]),
         picture=None if graph is None or graph.size > DRAWN else charts.network(
             graph, [a["name"] for a in result["agents"]], [a["records"] for a in result["agents"]]
         ),
@@ -218,6 +222,55 @@ def _curves(result: RunResult, score: str | None, measure: str) -> list[dict[str
         series = Series(name, "run", data["round"], data[key], std[key])
         out.append(charts.line_chart(key, title, "round", label, [series], levels, log_y=log))
     return out
+
+
+def shapes(told: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The pictures of an additive model, the curves that move most first; None where there is none to draw.
+
+    `told` is what `Curves.as_json` gives, with `at_home.shares` of records where they may be shown.
+    """
+    if told is None or isinstance(told["intercept"], list):  # a curve for each of many classes is no picture
+        return None
+    noise = told["noise"]
+    values = [[*one["values"], one["missing"]] for one in told["attributes"]]
+    reach = [v for each in values for v in each] + [0.0]
+    band = BAND * noise if noise else 0.0
+    ends = min(reach) - band, max(reach) + band
+    shares, start, found = (told.get("at_home") or {}).get("shares"), 0, []
+    for k, (one, each) in enumerate(zip(told["attributes"], values, strict=True)):
+        held = None if shares is None else shares[start : start + len(each)]
+        start += len(each)
+        number_ = one["kind"] == "number"
+        labels = [*(_between(one["edges"]) if number_ else one["levels"]), "missing"]
+        if not number_ and len(each) > LEVELS:
+            kept = sorted(sorted(range(len(each)), key=lambda j: -abs(each[j]))[:LEVELS])
+            labels, each = [labels[j] for j in kept], [each[j] for j in kept]
+            held = None if held is None else [held[j] for j in kept]
+        title = one["name"] + (f" ({len(labels)} of {len(values[k])} levels)" if len(labels) < len(values[k]) else "")
+        marks = [_short(edge) for edge in one["edges"]] if number_ else None
+        chart = charts.curve_chart(
+            f"shape-{k}", title, "adds to the score", labels, each, ends, marks=marks, noise=band or None, shares=held
+        )
+        found.append((max(each) - min(each), chart))
+    ordered = [chart for _, chart in sorted(found, key=lambda pair: -pair[0])]
+    return {"charts": ordered, "noise": noise, "band": BAND, "shares": shares is not None, "pairs": told["pairs"]}
+
+
+def _short(value: float) -> str:
+    """A number in few letters.
+
+    >>> _short(56234.1), _short(0.25), _short(1e7)
+    ('56k', '0.25', '10M')
+    """
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if abs(value) >= size:
+            return f"{value / size:.2g}{unit}"
+    return f"{value:.3g}"
+
+
+def _between(edges: Sequence[float]) -> list[str]:
+    ends = [f"{edge:.6g}" for edge in edges]
+    return [f"below {ends[0]}", *(f"{a} to {b}" for a, b in pairwise(ends)), f"from {ends[-1]}"]
 
 
 def _curve_table(result: RunResult, score: str | None) -> dict[str, Any]:

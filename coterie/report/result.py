@@ -7,6 +7,7 @@ Schema of result.json, version 1 (docs/result.md):
     metrics.{train_loss, test_accuracy | test_score, consensus_gap, test_auc, …}.{mean, std, per_seed},
     curves.{round, train_loss, …} (means over seeds), curves.std.{train_loss, …},
     references.{pooled, alone, majority}.{train_loss, test_accuracy | test_score, test_auc, …}, worth (or null),
+    additive (the curves of an additive model, or null),
     privacy (null for an algorithm without), at_home (or null), exchange, evaluation, timing.{compile_s, run_s},
     bytes_sent, noise_source, warnings
 """
@@ -55,6 +56,7 @@ __all__ = [
 ]
 
 SCHEMA = 1
+CURVES = "curves.json"  # of an additive model: what was released, for other programs
 
 
 def build_result(experiment: Experiment, priced: Priced, trace: Trace, seeds: list[int], judged: Judged) -> RunResult:
@@ -94,11 +96,12 @@ def _content(experiment: Experiment, priced: Priced, trace: Trace, seeds: list[i
         "curves": curves,
         "references": {r: {rename.get(k, k): v for k, v in d.items()} for r, d in judged.references.items()},
         "worth": _worth(judged, privacy),
+        "additive": None,
         "privacy": privacy,
         "at_home": at_home(experiment, priced),
         "exchange": exchange_block(experiment, priced),
-        "evaluation": "metrics, curves, references and worth are computed on the data without noise: for study, not a "
-        "release",
+        "evaluation": "metrics, curves, references, worth and additive.at_home are computed on the data without noise: "
+        "for study, not a release",
         "timing": trace.timing | judged.seconds,
         "bytes_sent": float(sent.sum()),
         "noise_source": "simulation: seeded floating-point noise, for study only; nothing here protects anybody",
@@ -259,8 +262,11 @@ def write_run(
     write_atomically(out / "curves.png", lambda p: plots.curves(result, p))
     write_atomically(out / "graph.png", lambda p: plots.network(network, p))
     written, sealed = ["result.json", MODEL, "curves.png", "graph.png"], None
-    for name in ("certificate.json", "report.html"):
+    for name in ("certificate.json", "report.html", CURVES):
         (out / name).unlink(missing_ok=True)
+    if result["additive"] is not None:
+        write_json(out / CURVES, {key: value for key, value in result["additive"].items() if key != "at_home"})
+        written.append(CURVES)
     if stated:
         files = {MODEL: certificate.sha256(model)}
         sealed = certificate.seal(certificate.certificate(plan, network, priced, completed=sent, files=files), key)

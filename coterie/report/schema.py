@@ -71,6 +71,7 @@ class RunResult(TypedDict):
     curves: dict[str, Any]
     references: dict[str, dict[str, float]]
     worth: dict[str, Any] | None
+    additive: dict[str, Any] | None
     privacy: PrivacyBlock | None
     at_home: dict[str, Any] | None
     exchange: dict[str, Any]

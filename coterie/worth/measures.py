@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from coterie.errors import InputError
 from coterie.losses.softmax import Softmax
 from coterie.problems import Linear, Problem
+from coterie.problems.additive import bare
 from coterie.problems.clipped import unclipped
 from coterie.problems.labels import NOTHING, NUMBERS, SIGNS
 
@@ -107,7 +108,7 @@ def chances(problem: Problem, evidence: NDArray | None, features: NDArray, clip:
     from scipy.special import softmax
 
     plain = softmax(evidence, axis=1)
-    if not isinstance(problem, Linear | Softmax):
+    if not isinstance(bare(problem), Linear | Softmax):
         return plain
     return unclipped(plain, np.linalg.norm(features, axis=1), clip, two=problem.labels == SIGNS)
 

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from coterie.data.bins import bins_of
+from coterie.data.encode import Number
 from coterie.fair.penalised import CovariancePenalised
 from coterie.losses.base import all_losses, find_loss
 from coterie.losses.hinge import Hinge
@@ -22,6 +24,7 @@ from coterie.losses.mean import Mean
 from coterie.losses.mlp import Perceptron
 from coterie.losses.softmax import Softmax
 from coterie.problems import Box, Custom, Problem
+from coterie.problems.additive import AdditiveModel
 from coterie.testing import check_loss, check_problem
 from coterie.testing.losses import LOSS_CHECKS
 from tests.support import forget_losses
@@ -55,6 +58,7 @@ VARIANTS: dict[str, Problem] = {
         smoothness=1.0,
         bound=1.0,
     ),
+    "additive": AdditiveModel(Logistic(6), bins_of({"a": Number(0, 2), "b": Number(0, 2)}, {"a": [1.0], "b": [1.0]})),
     "penalised": CovariancePenalised.make(Hinge(3), np.eye(3)[:2], alpha=2.0, corner=0.1),
 }
 

@@ -3,7 +3,13 @@
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from coterie.estimators import PrivateConsensusClassifier, PrivateConsensusRegressor, PrivateMean
+from coterie.estimators import (
+    PrivateAdditiveClassifier,
+    PrivateAdditiveRegressor,
+    PrivateConsensusClassifier,
+    PrivateConsensusRegressor,
+    PrivateMean,
+)
 
 WEIGHTS = "sample_weight is refused: a weight changes what one record can move, on which the noise rests"
 REFUSED = dict.fromkeys(
@@ -43,4 +49,20 @@ def test_regressor(estimator, check):
 @pytest.mark.filterwarnings("ignore::coterie.estimators.RepeatedFitWarning")
 @parametrize_with_checks([PrivateMean(**COMMON)])
 def test_mean(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::coterie.estimators.RepeatedFitWarning", "ignore::coterie.estimators.LabelsWarning")
+@parametrize_with_checks([PrivateAdditiveClassifier(**COMMON)], expected_failed_checks=lambda _: REFUSED)
+def test_additive_classifier(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::coterie.estimators.RepeatedFitWarning")
+@parametrize_with_checks(
+    [PrivateAdditiveRegressor(target_bounds=(-10, 10), **COMMON)], expected_failed_checks=lambda _: REFUSED
+)
+def test_additive_regressor(estimator, check):
     check(estimator)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from coterie.data.bins import Bins
 from coterie.data.dataset import ALL_PUBLIC, Dataset, Origins
 from coterie.data.download import digest, locate
 from coterie.data.encode import Book, Category, Number, RowNorm, class_indices, encode, normalise_rows, words
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 else:
     pd = lazily("pandas")
 
-__all__ = ["BOOK", "COLUMNS", "load", "origins"]
+__all__ = ["BOOK", "COLUMNS", "book", "load", "origins"]
 
 COLUMNS = words(
     "age workclass fnlwgt education education-num marital-status occupation relationship race sex "
@@ -85,6 +86,7 @@ def load(
     row_norm: RowNorm = "unit",
     fnlwgt: bool = False,
     constant: bool = False,
+    bins: Bins | None = None,
 ) -> Dataset:
     """Adult: 45,222 complete records, 104 features by default; class 0 is `<=50K`, class 1 `>50K`.
 
@@ -101,17 +103,17 @@ def load(
     frame = pd.concat([read(file).assign(test="test" in name) for name, file in files.items()], ignore_index=True)
     if missing == "drop":
         frame = frame.dropna(ignore_index=True)
-    book = {name: rule for name, rule in BOOK.items() if fnlwgt or name != "fnlwgt"}
-    if money == "log":
-        book |= {"capital-gain": Number(0, 99_999, log=True), "capital-loss": Number(0, 4_356, log=True)}
-    z, names, largest = encode(frame, book, coding="onehot" if coding == "onehot" else "ordinal", centre=centre)
+    rules = book(money=money, fnlwgt=fnlwgt)
+    z, names, largest = encode(frame, rules, coding="onehot" if coding == "onehot" else "ordinal", centre=centre)
     if coding == "frequency":
-        for column, rule in book.items():
+        for column, rule in rules.items():
             if isinstance(rule, Category):
                 share = frame[column].value_counts(normalize=True)
                 z[:, names.index(column)] = frame[column].map(share).fillna(0.0)
     if constant:
         z, names, largest = np.column_stack([np.ones(len(z)), z]), ("constant", *names), np.hypot(largest, 1.0)
+    if bins is not None:
+        z, names, row_norm = bins.rows(frame), bins.feature_names, "none"
     income = frame["income"].astype("string").str.rstrip(".")
     return Dataset(
         name="adult",
@@ -126,6 +128,14 @@ def load(
         notes=(f"numbers in public ranges, {coding} coding of public categories, row norm {row_norm!r}",),
         origins=origins(coding=coding),
     )
+
+
+def book(*, money: str = "linear", fnlwgt: bool = False, **_: object) -> Book:
+    """The public code book, by the options."""
+    rules = {name: rule for name, rule in BOOK.items() if fnlwgt or name != "fnlwgt"}
+    if money == "log":
+        rules |= {"capital-gain": Number(0, 99_999, log=True), "capital-loss": Number(0, 4_356, log=True)}
+    return rules
 
 
 def origins(*, coding: str = "onehot", **_: object) -> Origins:

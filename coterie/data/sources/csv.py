@@ -4,9 +4,10 @@ from typing import Any
 
 from coterie.data import tables
 from coterie.data.dataset import Origins
+from coterie.data.encode import Book
 from coterie.data.tables import load_table as load
 
-__all__ = ["NEEDS_PATH", "load", "origins"]
+__all__ = ["NEEDS_PATH", "book", "load", "origins"]
 
 NEEDS_PATH = True
 
@@ -14,3 +15,8 @@ NEEDS_PATH = True
 def origins(**options: Any) -> Origins:
     """What a table is read for, by its options."""
     return tables.table_origins(**options)
+
+
+def book(**options: Any) -> Book:
+    """The code book that its options state."""
+    return tables.table_book(**options)

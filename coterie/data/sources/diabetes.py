@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from coterie.data.bins import Bins
 from coterie.data.dataset import ALL_PUBLIC, Dataset, Origins
 from coterie.data.download import digest, locate
 from coterie.data.encode import Book, Category, Number, RowNorm, class_indices, encode, normalise_rows, words
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 else:
     pd = lazily("pandas")
 
-__all__ = ["BOOK", "load", "origins"]
+__all__ = ["BOOK", "book", "load", "origins"]
 
 _COUNTS = words("number_outpatient number_emergency number_inpatient")
 _TAKEN = words("metformin repaglinide nateglinide glimepiride glipizide glyburide pioglitazone rosiglitazone acarbose")
@@ -80,6 +81,7 @@ def load(
     sites: Sequence[object] | None = None,
     centre: bool = True,
     row_norm: RowNorm = "unit",
+    bins: Bins | None = None,
 ) -> Dataset:
     """Is a diabetic patient readmitted? One record per patient by default; patients who died are left out.
 
@@ -99,8 +101,10 @@ def load(
     if encounters == "first":
         raw = raw.sort_values("encounter_id").drop_duplicates("patient_nbr")
     raw = raw.sort_values("encounter_id", ignore_index=True)
-    logarithms: Book = {name: Number(0, 10, log=True) for name in _COUNTS} if counts == "log" else {}
-    z, names, largest = encode(_attributes(raw), {**BOOK, **logarithms}, flags=("race",), centre=centre)
+    table = _attributes(raw)
+    z, names, largest = encode(table, book(counts=counts), flags=("race",), centre=centre)
+    if bins is not None:
+        z, names, row_norm = bins.rows(table), bins.feature_names, "none"
     where, site_names = (None, ()) if site is None else site_numbers(raw[site].fillna("unknown"), site, sites)
     outcome = class_indices(raw["readmitted"], "readmitted", ("NO", ">30", "<30"))
     return Dataset(
@@ -123,6 +127,11 @@ def load(
 def people(*, encounters: str = "first", **_: object) -> bool:
     """Whether records say whose they are: of one record per patient nothing needs to be said."""
     return encounters == "all"
+
+
+def book(*, counts: str = "linear", **_: object) -> Book:
+    """The public code book, by the options."""
+    return {**BOOK, **({name: Number(0, 10, log=True) for name in _COUNTS} if counts == "log" else {})}
 
 
 def origins(*, site: str | None = None, sites: Sequence[object] | None = None, **_: object) -> Origins:

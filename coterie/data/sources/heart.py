@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from coterie.data.bins import Bins
 from coterie.data.dataset import ALL_PUBLIC, Dataset, Origins
 from coterie.data.download import digest, locate
 from coterie.data.encode import Book, Category, Number, RowNorm, class_indices, encode, normalise_rows, words
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 else:
     pd = lazily("pandas")
 
-__all__ = ["BOOK", "SITED", "load", "origins"]
+__all__ = ["BOOK", "SITED", "book", "load", "origins"]
 
 SITED = True
 SITES = ("cleveland", "hungarian", "switzerland", "va")
@@ -54,6 +55,7 @@ def load(
     centre: bool = True,
     row_norm: RowNorm = "unit",
     constant: bool = True,
+    bins: Bins | None = None,
 ) -> Dataset:
     """Heart disease (any, `num` > 0) at four hospitals, which are the sites: 920 records.
 
@@ -66,13 +68,15 @@ def load(
     frame = pd.concat([_table(name, file) for name, file in files.items()], ignore_index=True)
     for column in ("trestbps", "chol"):
         frame[column] = frame[column].where(frame[column] != 0)
-    book = dict(BOOK)
+    rules = book(missing=missing)
     if missing == "drop":
-        book = {name: rule for name, rule in BOOK.items() if name not in ("slope", "ca", "thal", "chol")}
-        frame = frame.dropna(subset=list(book), ignore_index=True)
-    z, names, largest = encode(_integers(frame, book), book, flags=GAPS if missing == "flag" else (), centre=centre)
+        frame = frame.dropna(subset=list(rules), ignore_index=True)
+    table = _integers(frame, rules)
+    z, names, largest = encode(table, rules, flags=GAPS if missing == "flag" else (), centre=centre)
     if constant:
         z, names, largest = np.column_stack([np.ones(len(z)), z]), ("constant", *names), np.hypot(largest, 1.0)
+    if bins is not None:
+        z, names, row_norm = bins.rows(table), bins.feature_names, "none"
     return Dataset(
         name="heart",
         features=normalise_rows(z, row_norm, largest),
@@ -87,6 +91,12 @@ def load(
         notes=(f"numbers in public ranges, missing values: {missing}, row norm {row_norm!r}",),
         origins=origins(),
     )
+
+
+def book(*, missing: str = "flag", **_: object) -> Book:
+    """The public code book, by the options."""
+    gone = ("slope", "ca", "thal", "chol") if missing == "drop" else ()
+    return {name: rule for name, rule in BOOK.items() if name not in gone}
 
 
 def _table(name: str, file: Path) -> pd.DataFrame:

@@ -1,0 +1,136 @@
+"""An additive model as people read it: a curve for each attribute, in a form that any program can read.
+
+A record's score is the intercept plus the value of every bin that it falls into; a positive score speaks for the second
+class (or for a class of its own, where there are several; or is the target itself). Curves are centred: their mean over
+an attribute's bins is 0, `missing` left aside. Which bin holds more records is private and has no part in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.data.bins import Bins, LevelBins, NumberBins
+from coterie.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from coterie.problems.additive import AdditiveModel
+
+__all__ = ["SCHEMA", "Curves"]
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """Curves over public bins.
+
+    `values` has one table for each block of `bins` (attributes, then pairs): bins × outputs, outputs being 1, or the
+    classes where there are more than two. `noise` is the standard deviation of the noise in a bin that no record moves:
+    other bins have less.
+    """
+
+    bins: Bins
+    values: tuple[NDArray[np.float64], ...]
+    intercept: NDArray[np.float64]
+    classes: tuple[Any, ...] | None = None  # None: the score is a number
+    target: tuple[float, float] | None = None  # the public range that a number was scaled from
+    clip: float | None = None  # the norm to which gradients were clipped, for which probabilities are corrected
+    noise: float | None = None
+
+    @classmethod
+    def of(
+        cls, problem: AdditiveModel, point: NDArray, *, classes: tuple[Any, ...] | None = None,
+        target: tuple[float, float] | None = None, clip: float | None = None, noise: float | None = None,
+    ) -> Curves:  # fmt: skip
+        """The curves of a released point; `noise` is that of the point's coordinates."""
+        tables = [np.reshape(table, (-1, problem.outputs)) for table in problem.shaped(point).values()]
+        values, intercept = [], np.zeros(problem.outputs)
+        for block, table in zip(problem.bins.blocks, tables, strict=True):
+            middle = table[: block.count - 1 if len(block.of) == 1 else None].mean(axis=0)
+            values.append(table - middle)
+            intercept += middle
+        scaled = None if noise is None else float(noise / np.sqrt(problem.bins.ones))
+        return cls(problem.bins, tuple(values), intercept, classes, target, clip, scaled)
+
+    def scores(self, table: pd.DataFrame) -> NDArray[np.float64]:
+        """(records, outputs): the intercept and what each attribute adds."""
+        codes = self.bins.codes(table)
+        out = np.tile(self.intercept, (len(codes), 1))
+        for k, (block, values) in enumerate(zip(self.bins.blocks, self.values, strict=True)):
+            out += values[codes[:, k] - block.start]
+        return out
+
+    # -- as plain data -------------------------------------------------------------------------------------------------
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data, from which `read` makes the same curves."""
+        alone = len(self.bins.attributes)
+        attributes = [
+            _described(a) | {"values": self._plain(v[:-1]), "missing": self._plain(v[-1:])[0]}
+            for a, v in zip(self.bins.attributes, self.values, strict=False)
+        ]
+        pairs = [
+            {"of": [self.bins.attributes[k].name for k in block.of],
+             "values": [self._plain(row) for row in v.reshape(*block.shape, -1)]}
+            for block, v in zip(self.bins.blocks[alone:], self.values[alone:], strict=True)
+        ]  # fmt: skip
+        return {
+            "schema": SCHEMA, "model": "additive", "classes": None if self.classes is None else list(self.classes),
+            "target": None if self.target is None else list(self.target), "clip": self.clip, "noise": self.noise,
+            "intercept": self._plain(self.intercept[None])[0], "attributes": attributes, "pairs": pairs,
+        }  # fmt: skip
+
+    def save(self, path: str | Path) -> None:
+        """Write the curves as JSON."""
+        Path(path).write_text(json.dumps(self.as_json(), indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+    @classmethod
+    def read(cls, content: Mapping[str, Any] | str | Path) -> Curves:
+        """Curves from what `as_json` gives, or from the file that `save` wrote."""
+        try:
+            if not isinstance(content, Mapping):
+                content = json.loads(Path(content).read_text("utf-8"))
+            if content["model"] != "additive" or content["schema"] != SCHEMA:
+                raise InputError(f"these are no curves of schema {SCHEMA}: got {content['model']!r}")
+            attributes = tuple(_attribute(one) for one in content["attributes"])
+            places = {attribute.name: k for k, attribute in enumerate(attributes)}
+            pairs = tuple((places[one], places[two]) for one, two in (pair["of"] for pair in content["pairs"]))
+            bins, intercept = Bins(attributes, pairs), np.array(content["intercept"], float).reshape(-1)
+            stored = [[*one["values"], one["missing"]] for one in content["attributes"]]
+            stored += [pair["values"] for pair in content["pairs"]]
+            values = tuple(
+                np.array(table, float).reshape(block.count, len(intercept))
+                for block, table in zip(bins.blocks, stored, strict=True)
+            )
+            classes, target = (None if (x := content[k]) is None else tuple(x) for k in ("classes", "target"))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"these are no curves of an additive model: {error!r}") from None
+        return cls(bins, values, intercept, classes, target, content["clip"], content["noise"])  # type: ignore[arg-type]
+
+    def _plain(self, values: NDArray) -> list[Any]:
+        """One number a bin, or a list of as many as there are classes."""
+        return values[:, 0].tolist() if values.shape[1] == 1 else values.tolist()
+
+
+def _described(attribute: NumberBins | LevelBins) -> dict[str, Any]:
+    if isinstance(attribute, LevelBins):
+        return {"name": attribute.name, "kind": "category", "levels": list(attribute.levels)}
+    ends = {"low": attribute.low, "high": attribute.high}
+    return {"name": attribute.name, "kind": "number", "edges": list(attribute.edges), **ends}
+
+
+def _attribute(one: Mapping[str, Any]) -> NumberBins | LevelBins:
+    if one["kind"] == "category":
+        return LevelBins(str(one["name"]), tuple(map(str, one["levels"])))
+    return NumberBins(str(one["name"]), tuple(map(float, one["edges"])), float(one["low"]), float(one["high"]))

@@ -1,0 +1,420 @@
+"""Additive models over several parties with the scikit-learn interface: a curve for each column, over public bins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, softmax
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
+
+from coterie.api.bounds import DEFAULT_RANGE, box
+from coterie.api.curves import Curves
+from coterie.data.bins import Bins, Finish, bins_of
+from coterie.data.encode import Category, Number
+from coterie.data.labels import public_labels
+from coterie.errors import InputError
+from coterie.estimators.base import WEIGHTS, Consensus
+from coterie.fair.features import book_of
+from coterie.losses.logistic import Logistic
+from coterie.losses.softmax import Softmax
+from coterie.losses.squared import Squared
+from coterie.problems import Problem
+from coterie.problems.additive import AdditiveModel
+from coterie.problems.clipped import unclipped
+
+__all__ = ["AdditiveClassifier", "AdditiveRegressor", "PrivateAdditiveClassifier", "PrivateAdditiveRegressor"]
+
+
+class _Curved(BaseEstimator):
+    """What predicts by `curves_`."""
+
+    curves_: Curves
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True  # a missing value has a bin of its own
+        return tags
+
+    def _table(self, X: Any) -> pd.DataFrame:
+        """Columns by their names as text; numbers, unless texts are expected."""
+        if self._texts():
+            return self._framed(X, reset=False)
+        x = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
+        return pd.DataFrame(x, columns=self._names(x.shape[1]))
+
+    def _framed(self, X: Any, reset: bool) -> pd.DataFrame:
+        """A frame with columns of texts."""
+        if not isinstance(X, pd.DataFrame):
+            raise InputError(f"columns of texts need a DataFrame, got {type(X).__name__}")
+        validate_data(self, X, skip_check_array=True, reset=reset)
+        return X.set_axis(list(map(str, X.columns)), axis=1)
+
+    def _texts(self) -> bool:
+        return not all(attribute.ordered for attribute in self.curves_.bins.attributes)
+
+    def _names(self, width: int) -> list[str]:
+        return list(map(str, getattr(self, "feature_names_in_", range(width))))
+
+    def _scores(self, X: Any) -> NDArray[np.float64]:
+        check_is_fitted(self)
+        return self.curves_.scores(self._table(X))
+
+
+class _Classifies(ClassifierMixin, _Curved):
+    classes_: NDArray
+
+    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Scores: for two classes (n,), positive meaning the second; else (n, classes)."""
+        scores = self._scores(X)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def predict(self, X: ArrayLike) -> NDArray:
+        """Labels."""
+        scores = self._scores(X)
+        return self.classes_[(scores[:, 0] > 0).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=1)]
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Probabilities of the classes: the logistic model's, corrected for the clip it was trained with."""
+        scores = self._scores(X)
+        two = scores.shape[1] == 1
+        p = np.column_stack([expit(-scores[:, 0]), expit(scores[:, 0])]) if two else softmax(scores, axis=1)
+        return unclipped(p, 1.0, self.curves_.clip, two=two)
+
+
+class _Regresses(RegressorMixin, _Curved):
+    def predict(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Predicted targets."""
+        scores = self._scores(X)[:, 0]
+        low, high = self.curves_.target or (-1.0, 1.0)
+        return (low + high) / 2 + (high - low) / 2 * scores
+
+
+class _Kept(_Curved):
+    """Curves that were trained elsewhere: `fit` changes nothing."""
+
+    def __init__(self, curves: Curves | Mapping[str, Any] | str | Path) -> None:
+        self.curves = curves
+
+    def fit(self, X: Any = None, y: Any = None) -> Any:
+        """Read the curves; records are not looked at."""
+        self.curves_ = self.curves if isinstance(self.curves, Curves) else Curves.read(self.curves)
+        if (self.curves_.classes is not None) != isinstance(self, ClassifierMixin):
+            raise InputError(f"{type(self).__name__} does not fit these curves, of classes {self.curves_.classes}")
+        if self.curves_.classes is not None:
+            self.classes_ = np.array(self.curves_.classes)
+        self.feature_names_in_ = np.array(self.curves_.bins.names, object)
+        self.n_features_in_ = len(self.feature_names_in_)
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "curves_")
+
+    def _table(self, X: Any) -> pd.DataFrame:
+        if isinstance(X, pd.DataFrame):
+            return X.set_axis(list(map(str, X.columns)), axis=1)
+        return pd.DataFrame(np.asarray(X), columns=list(self.curves_.bins.names))
+
+
+class AdditiveClassifier(_Classifies, _Kept):
+    """The curves of a run as a scikit-learn classifier that needs no training.
+
+    Parameters
+    ----------
+    curves : Curves, dictionary or path
+        `run.curves`, `estimator.curves_`, what its `as_json()` gives, or the file that its `save` wrote.
+    """
+
+
+class AdditiveRegressor(_Regresses, _Kept):
+    """The curves of a run as a scikit-learn regressor that needs no training; see `AdditiveClassifier`."""
+
+
+class _Private(_Curved, Consensus):
+    """What both private estimators do."""
+
+    bins: Mapping[Any, Any] | None
+    pairs: Sequence[tuple[Any, Any]]
+    smooth: float
+    monotone: Mapping[Any, str] | None
+    ridge: float | None
+    weighting: str
+
+    def _texts(self) -> bool:
+        rules = self.bounds.values() if isinstance(self.bounds, Mapping) else ()
+        return any(isinstance(rule, Category) or _of_texts(rule) for rule in rules)
+
+    def _records(self, X: Any, y: Any, **checks: bool) -> tuple[pd.DataFrame, NDArray]:
+        """Records and targets, checked as scikit-learn does."""
+        if not self._texts():
+            x, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite="allow-nan", **checks)
+            return pd.DataFrame(x, columns=self._names(x.shape[1])), y
+        table = self._framed(X, reset=True)
+        _, y = check_X_y(np.zeros((len(table), 1)), y, **checks)
+        return table, y
+
+    def _bins(self, columns: list[Any]) -> tuple[Bins, Finish]:
+        """Public bins, by what was said of the columns; with default ranges where nothing was."""
+        if self.bounds is None:
+            box(None, columns, "features", "bounds")  # warns
+        book = book_of(DEFAULT_RANGE if self.bounds is None else self.bounds, columns)
+        named: dict[str, Number | Category] = {str(name): rule for name, rule in book.items()}
+        pairs = [tuple(map(str, pair)) for pair in self.pairs]
+        bins = bins_of(named, {str(name): rule for name, rule in (self.bins or {}).items()}, pairs)
+        ways: Any = tuple(sorted((str(name), way) for name, way in (self.monotone or {}).items()))
+        finish = Finish(float(self.smooth), ways)
+        finish.check(bins)
+        return bins, finish
+
+    def _learn(
+        self, table: pd.DataFrame, bins: Bins, problem: AdditiveModel, targets: NDArray, agents: Any, shown: Any,
+        leaks: tuple[str, ...], classes: tuple[Any, ...] | None, target: tuple[float, float] | None,
+    ) -> None:  # fmt: skip
+        """Train on the bins of the records, and store the curves."""
+        found = self._run(
+            problem, bins.rows(table), targets, agents, shown, leaks, ridge=self.ridge, weighting=self.weighting
+        )
+        self.bins_ = bins
+        self.curves_ = Curves.of(problem, found.point, classes=classes, target=target, clip=self._clip)
+
+
+class PrivateAdditiveClassifier(_Classifies, _Private):
+    """An additive classifier that several parties train together, differentially private, without a server.
+
+    Every column falls into public bins and has a curve over them; a record's score is the sum. So each record has
+    features of norm 1 by construction, whatever its values are, and no row is cut. Guarantee, network and all
+    parameters that are not listed are those of `PrivateConsensusClassifier`.
+
+    Parameters
+    ----------
+    bounds : (low, high), list of pairs, or dictionary from column name to pair or to the list of its levels
+        What is publicly known of each column. Never the range of these records. Without it [−3, 3] is assumed, with a
+        `BoundsWarning`. Values beyond lie in the first or last bin, missing ones in a bin of their own, and so do
+        levels that are not listed.
+    bins : dictionary, optional
+        By column: a step, a list of edges, "log" for quarter decades, or False to leave it out. Default: round numbers
+        from the range, sixteen bins at most.
+    pairs : list of pairs of columns
+        Columns that have a bin for each two of theirs: a public list.
+    smooth : float
+        How much neighbouring bins are pulled together once the model is there: (I + smooth·L)⁻¹. Costs nothing.
+    monotone : dictionary, optional
+        By column, "up" or "down": its curve never falls, or never rises. Costs nothing.
+
+    Attributes
+    ----------
+    curves_ : `Curves`, with `as_json()` and `save(path)`; `AdditiveClassifier` predicts by them alone.
+    bins_ : the public bins.
+    classes_, agents_, epsilon_spent_, private_, leaks_, ledger_, history_, n_iter_, algorithm_, settings_, ridge_,
+    points_ : as in `PrivateConsensusClassifier`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(0, 100, (6000, 2)); y = np.abs(X[:, 0] - 50) < 25
+    >>> model = PrivateAdditiveClassifier(bounds=(0, 100), classes=[False, True], random_state=0)
+    >>> model = model.fit(X, y, agents=np.arange(6000) % 4)
+    >>> model.score(X, y) > 0.9, round(model.epsilon_spent_, 6), model.private_
+    (True, 1.0, True)
+    """
+
+    def __init__(
+        self,
+        epsilon: float | Sequence[float] = 1.0,
+        delta: float = 1e-5,
+        *,
+        algorithm: str = "auto",
+        settings: dict[str, object] | None = None,
+        graph: str | dict[str, object] = "ring",
+        bounds: Any = None,
+        bins: Mapping[Any, Any] | None = None,
+        pairs: Sequence[tuple[Any, Any]] = (),
+        smooth: float = 0.0,
+        monotone: Mapping[Any, str] | None = None,
+        ridge: float | None = None,
+        rounds: int | None = None,
+        weighting: str = "agents",
+        classes: Sequence | None = None,
+        n_agents: int = 5,
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.algorithm = algorithm
+        self.settings = settings
+        self.graph = graph
+        self.bounds = bounds
+        self.bins = bins
+        self.pairs = pairs
+        self.smooth = smooth
+        self.monotone = monotone
+        self.ridge = ridge
+        self.rounds = rounds
+        self.weighting = weighting
+        self.classes = classes
+        self.n_agents = n_agents
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True  # noise on a hundred records costs accuracy, as asked
+        return tags
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        agents: ArrayLike | None = None,
+        test: tuple[Any, ArrayLike] | None = None,
+        sample_weight: Any = None,
+    ) -> PrivateAdditiveClassifier:
+        """Train on (X, y), record i being held by the party `agents[i]`; or on a list with one (X, y) for each site.
+
+        `test`: records that are not private, for a curve of the accuracy.
+        """
+        if sample_weight is not None:
+            raise InputError(WEIGHTS)
+        self._check(Logistic(1), Softmax(1, 2))
+        X, y, agents = self._pooled(X, y, agents)
+        table, y = self._records(X, y)
+        check_classification_targets(y)
+        self.classes_, leaks = public_labels(self.classes, y, stacklevel=3)
+        if len(self.classes_) < 2:
+            raise InputError(f"a classifier needs at least 2 classes, got {len(self.classes_)} class: {self.classes_}")
+        bins, finish = self._bins(self._columns(table.shape[1]))
+        two = len(self.classes_) == 2
+        loss: Problem = Logistic(bins.width) if two else Softmax(bins.width, len(self.classes_))
+        problem = AdditiveModel(loss, bins, finish)
+        shown = None if test is None else (bins.rows(self._table(test[0])), self._coded(np.asarray(test[1])))
+        classes = tuple(self.classes_.tolist())
+        self._learn(table, bins, problem, self._coded(y), agents, shown, leaks, classes, None)
+        self._remember(_hashed(table))
+        return self
+
+    def _coded(self, y: NDArray) -> NDArray:
+        same = np.asarray(y)[:, None] == self.classes_[None]
+        if not same.any(axis=1).all():
+            stray = np.asarray(y)[~same.any(axis=1)][:1].tolist()[0]
+            raise InputError(f"label {stray!r} is not one of the classes {self.classes_.tolist()}")
+        codes = same.argmax(axis=1)
+        return np.where(codes == 1, 1.0, -1.0) if len(self.classes_) == 2 else codes.astype(np.int32)
+
+    def _credit(self, X: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
+        """What each record says of the model, in [0, 1]: whether its label is predicted."""
+        return (self.predict(X) == np.asarray(y)).astype(float)
+
+
+class PrivateAdditiveRegressor(_Regresses, _Private):
+    """Additive regression that several parties train together, differentially private, without a server.
+
+    Squared loss on a target mapped to [−1, 1], every record's gradient clipped. Parameters and attributes as in
+    `PrivateAdditiveClassifier`, and
+
+    Parameters
+    ----------
+    target_bounds : (low, high)
+        Public range of y; values beyond are clipped for training. Without it [−3, 3] is assumed, with a
+        `BoundsWarning`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(0, 10, (6000, 2)); y = (X[:, 0] - 5) ** 2 + rng.normal(size=6000)
+    >>> model = PrivateAdditiveRegressor(bounds=(0, 10), target_bounds=(0, 25), random_state=0)
+    >>> model.fit(X, y, agents=np.arange(6000) % 4).score(X, y) > 0.7
+    True
+    """
+
+    def __init__(
+        self,
+        epsilon: float | Sequence[float] = 1.0,
+        delta: float = 1e-5,
+        *,
+        algorithm: str = "auto",
+        settings: dict[str, object] | None = None,
+        graph: str | dict[str, object] = "ring",
+        bounds: Any = None,
+        target_bounds: tuple[float, float] | None = None,
+        bins: Mapping[Any, Any] | None = None,
+        pairs: Sequence[tuple[Any, Any]] = (),
+        smooth: float = 0.0,
+        monotone: Mapping[Any, str] | None = None,
+        ridge: float | None = None,
+        rounds: int | None = None,
+        weighting: str = "agents",
+        n_agents: int = 5,
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.algorithm = algorithm
+        self.settings = settings
+        self.graph = graph
+        self.bounds = bounds
+        self.target_bounds = target_bounds
+        self.bins = bins
+        self.pairs = pairs
+        self.smooth = smooth
+        self.monotone = monotone
+        self.ridge = ridge
+        self.rounds = rounds
+        self.weighting = weighting
+        self.n_agents = n_agents
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True  # as for the classifier
+        return tags
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        agents: ArrayLike | None = None,
+        test: tuple[Any, ArrayLike] | None = None,
+        sample_weight: Any = None,
+    ) -> PrivateAdditiveRegressor:
+        """Train on (X, y), record i being held by the party `agents[i]`; or on a list with one (X, y) for each site.
+
+        `test`: records that are not private, for a curve of R² (of targets in scaled units).
+        """
+        if sample_weight is not None:
+            raise InputError(WEIGHTS)
+        self._check(Squared(1))
+        X, y, agents = self._pooled(X, y, agents)
+        table, y = self._records(X, y, y_numeric=True)
+        bins, finish = self._bins(self._columns(table.shape[1]))
+        if self.target_bounds is not None and np.shape(self.target_bounds) != (2,):
+            raise InputError(f"target_bounds must be (low, high), got {self.target_bounds!r}")
+        where = box(self.target_bounds, ["target"], "target", "target_bounds")
+        shown = None if test is None else (bins.rows(self._table(test[0])), where.scale(np.asarray(test[1], float)))
+        problem = AdditiveModel(Squared(bins.width), bins, finish)
+        ends = float(where.low[0]), float(where.high[0])
+        self._learn(table, bins, problem, where.scale(y), agents, shown, (), None, ends)
+        self._remember(_hashed(table))
+        return self
+
+    def _credit(self, X: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
+        """What each record says of the model, in [0, 1]: 1 − (error in units of the public range)²."""
+        low, high = self.curves_.target or (-1.0, 1.0)
+        error = np.clip(self.predict(X), low, high) - np.clip(np.asarray(y, float), low, high)
+        return 1 - (error / (high - low)) ** 2
+
+
+def _of_texts(rule: Any) -> bool:
+    return isinstance(rule, Sequence) and not isinstance(rule, str) and any(isinstance(one, str) for one in rule)
+
+
+def _hashed(table: pd.DataFrame) -> NDArray[np.float64]:
+    """Rows as numbers, for the memory of fits."""
+    hashes = pd.util.hash_pandas_object(table, index=False).to_numpy(np.uint64)
+    return np.column_stack([hashes >> np.uint64(32), hashes & np.uint64(0xFFFFFFFF)]).astype(np.float64)
