@@ -232,6 +232,7 @@ class Needs:
     projects: bool = False  # it keeps its answer in the problem's constraint set
     released: bool = False  # there is nothing to minimise: sums over records are released
     even: bool = False  # it spreads its budget by a rule of its own: a schedule has nothing to act on
+    alike: bool = False  # it states the noise on the total of all parties: all add as much, and all are in it
 
     WORDS: ClassVar[dict[str, str]] = {
         "convex": "a convex loss",
@@ -240,7 +241,7 @@ class Needs:
         "scored": "a loss of one score per record",
         "directed": "gradients that keep their direction",
         "monotone": "a loss whose slope has one sign",
-        "released": "problem.loss = 'fair', whose sums it releases",
+        "released": "sums to release (problem.loss = 'moments', 'statistics', 'scores' or 'fair')",
     }
 
     def missing(self, problem: Problem) -> list[str]:
@@ -338,7 +339,9 @@ class Algorithm:
         if missing := needs.missing(problem):
             raise InputError(f"{self.slug} needs {' and '.join(missing)}: {problem.name} has none stated")
         if problem.released and not needs.released:
-            raise InputError(f"{self.slug} minimises, and {problem.name} is released in sums: use fair-release")
+            raise InputError(f"{self.slug} minimises, and {problem.name} is released in sums: use {problem.released}")
+        if problem.released and problem.released != self.slug:
+            raise InputError(f"{self.slug} does not release {problem.name}: use {problem.released}")
         if problem.constraint is not None and not needs.projects and not problem.interior:
             able = [a.slug for a in all_algorithms().values() if a.needs(a.example).projects]
             raise InputError(

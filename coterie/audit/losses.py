@@ -22,7 +22,7 @@ from coterie.algorithms.base import Algorithm, Config
 from coterie.api.coding import columns_taken
 from coterie.audit.neighbours import DEGREE, Neighbours
 from coterie.errors import InputError
-from coterie.losses.base import all_losses
+from coterie.losses.base import all_losses, find_loss
 from coterie.losses.logistic import Logistic
 from coterie.losses.mean import Mean
 from coterie.problems import Ball, Custom, Linear, Problem
@@ -92,6 +92,7 @@ LOSSES: dict[str, Problem] = {
     "logistic, five features": Logistic(5),
     "logistic, in a ball": Logistic(2, constraint=Ball(2.0)),
     "mean, in its box": Mean(2),
+    "moments": find_loss("moments").example,
     "own, smooth": Custom.make(_pseudo_huber, np.zeros(2), lipschitz=1.0, smoothness=1.0, convex=True, bound=1.0),
     "own, cornered": Custom.make(_absolute, np.zeros(2), lipschitz=1.0, convex=True, bound=1.0),
     "own, wild": Custom.make(_wild, np.zeros(2)),

@@ -4,8 +4,13 @@ from coterie.found import Kinds
 
 __all__ = ["BY_LABELS", "LOSSES", "by_labels"]
 
-LOSSES = Kinds("loss", __name__, parts=("base", "settings"), apart=(("fair", "coterie.fair.moments"),))
-"""Every loss, by name."""
+LOSSES = Kinds(
+    "loss",
+    __name__,
+    parts=("base", "settings"),
+    apart=(("fair", "coterie.fair.moments"), ("moments", "coterie.released.moments")),
+)
+"""Every loss, by name; what is released and not minimised is not among those that are listed."""
 BY_LABELS = ("logistic", "softmax", "squared")
 """What a plan without a loss may come to."""
 
