@@ -62,9 +62,7 @@ def needs(cfg: Config) -> Needs:
 def tune(cfg: Config, public: Public) -> Config:
     """How many records there are."""
     if None not in (cfg.records, public.records) and cfg.records != public.records:
-        raise InputError(
-            f"algorithm.records = {cfg.records:g}, but the parties have {public.records} together: leave it out"
-        )
+        raise InputError(f"algorithm.records = {cfg.records:g} is counted by the plan, not stated: leave it out")
     return cfg if public.records is None else cfg.replace(records=float(public.records))  # type: ignore[no-any-return]
 
 

@@ -3,6 +3,7 @@
 from coterie.audit.fault import Fault
 from coterie.audit.fault_list_around import AROUND
 from coterie.audit.fault_list_batches import BATCHES
+from coterie.audit.fault_list_released import RELEASED
 from coterie.audit.fault_list_rounds import ROUNDS
 from coterie.audit.fault_list_states import STATES
 from coterie.audit.fault_list_sums import SUMS
@@ -10,4 +11,4 @@ from coterie.audit.fault_list_tests import TESTS
 
 __all__ = ["FAULTS", "Fault"]
 
-FAULTS: tuple[Fault, ...] = (*ROUNDS, *BATCHES, *STATES, *TESTS, *SUMS, *AROUND)
+FAULTS: tuple[Fault, ...] = (*ROUNDS, *BATCHES, *STATES, *TESTS, *SUMS, *RELEASED, *AROUND)

@@ -48,6 +48,7 @@ class Settings(LossSettings):
         None, gt=0, description="λ of the model that is scored, ½ mean (⟨θ, x⟩ − y)² + λ/2 ‖θ‖²; default: by the noise"
     )
     weight: float = Field(1.0, gt=0, description="w, the weight of y x beside x xᵀ: more of it is less noise on y x")
+    numbers: bool = Field(False, description="whether labels are numbers; else they are two classes")
     reach: float = Field(1.0, gt=0, description="where labels are numbers: they are cut to ± this public bound")
 
 
@@ -157,10 +158,10 @@ class Moments(Released):
 
 
 def make(settings: Settings, features: int, classes: int) -> Moments:
-    """The problem on records with this many features, with labels of two classes, or numbers (one class)."""
+    """The problem on records with this many features."""
     if classes > CLASSES:
-        raise InputError(f"problem.loss = 'moments' takes two classes or a number, got {classes} classes")
-    return Moments(features, classes < CLASSES, settings.penalty, settings.weight, settings.reach)
+        raise InputError(f"problem.loss = 'moments' takes two classes, or numbers, got {classes} classes")
+    return Moments(features, settings.numbers, settings.penalty, settings.weight, settings.reach)
 
 
 EXAMPLE = Moments(2)
