@@ -14,7 +14,7 @@ RELEASED = (
           losses=MOMENTS),
     Fault("a party's own mean is released at the price of its part of everybody's", "release", "replay",
           ((SENT, SENT.replace("/ cfg.records", "/ place.count")),), losses=MOMENTS),
-    Fault("a release again in every round, paid once", "release", "noise",
+    Fault("a release again in every round, paid once", "release", "replay",
           (("jax.lax.cond(t == 0, release", "jax.lax.cond(t >= 0, release"),), losses=MOMENTS),
     Fault("pairs of second moments counted twice", "released.moments", "replay",
           (("return jnp.concatenate([jnp.diag(products), 2**0.5 * products[row, column], labelled])",

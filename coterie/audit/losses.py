@@ -93,6 +93,7 @@ LOSSES: dict[str, Problem] = {
     "logistic, in a ball": Logistic(2, constraint=Ball(2.0)),
     "mean, in its box": Mean(2),
     "moments": find_loss("moments").example,
+    "scores": find_loss("scores").example,
     "own, smooth": Custom.make(_pseudo_huber, np.zeros(2), lipschitz=1.0, smoothness=1.0, convex=True, bound=1.0),
     "own, cornered": Custom.make(_absolute, np.zeros(2), lipschitz=1.0, convex=True, bound=1.0),
     "own, wild": Custom.make(_wild, np.zeros(2)),

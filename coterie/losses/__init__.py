@@ -8,7 +8,11 @@ LOSSES = Kinds(
     "loss",
     __name__,
     parts=("base", "settings"),
-    apart=(("fair", "coterie.fair.moments"), ("moments", "coterie.released.moments")),
+    apart=(
+        ("fair", "coterie.fair.moments"),
+        ("moments", "coterie.released.moments"),
+        ("scores", "coterie.released.scores"),
+    ),
 )
 """Every loss, by name; what is released and not minimised is not among those that are listed."""
 BY_LABELS = ("logistic", "softmax", "squared")

@@ -93,10 +93,11 @@ def _content(experiment: Experiment, priced: Priced, trace: Trace, seeds: list[i
         "curves": curves,
         "references": {r: {rename.get(k, k): v for k, v in d.items()} for r, d in judged.references.items()},
         "worth": _worth(judged, privacy),
+        "covered": judged.covered,
         "privacy": privacy,
         "exchange": exchange_block(experiment, priced),
-        "evaluation": "metrics, curves, references and worth are computed on the data without noise: for study, not a "
-        "release",
+        "evaluation": "at home only: metrics, curves, references and worth are computed on the data without noise: for "
+        "study, not a release" + ("; covered by ε: the numbers under covered" if judged.covered else ""),
         "timing": trace.timing | judged.seconds,
         "bytes_sent": float(sent.sum()),
         "noise_source": "simulation: seeded floating-point noise, for study only; nothing here protects anybody",

@@ -70,6 +70,7 @@ class RunResult(TypedDict):
     curves: dict[str, Any]
     references: dict[str, dict[str, float]]
     worth: dict[str, Any] | None
+    covered: dict[str, Any] | None
     privacy: PrivacyBlock | None
     exchange: dict[str, Any]
     evaluation: str
