@@ -165,7 +165,7 @@ def pairs(problem: Problem, count: int, seed: int = 0) -> Iterator[Pair]:
         if k % 10 == 7:
             u = 50.0 * u  # beyond the bound: `admit` pulls it back
         if k % 10 == 8:
-            u = u * np.where(np.arange(u.size) % 2, np.nan, np.inf)  # no record at all: `admit` makes it zeros
+            u = np.where(np.arange(u.size) % 2, np.nan, np.inf)  # no record at all: `admit` makes it zeros
         yield Pair(f"records drawn at random, {k}", (u, _target(problem, rng)), (v, _target(problem, rng)), rest,
                    point + problem.start(k), flags[k % len(flags)], seed=None if k % 3 == 0 else k)  # fmt: skip
 

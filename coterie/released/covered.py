@@ -97,7 +97,7 @@ def auc_of(cells: Floats, noise: float, *, whole: bool) -> CoveredNumber:
     total = above.sum(), below.sum()
     wide = noise * (bins / 2 if whole else bins) ** 0.5
     for count, what in zip(total, ("happened", "did not happen"), strict=True):
-        if count < SURE * wide:
+        if count <= SURE * wide:
             words = f"{count:.3g} ± {wide:.2g} of the records {what}: too close to none for the noise"
             return CoveredNumber(None, None, words)
     fine, coarse = _rule(np.arange(bins)), _rule(np.arange(bins) // 2)
@@ -120,7 +120,7 @@ def _of_group(right: float, gap: float, cells: Floats, noise_right: float, noise
     """Scores of one group: its share of the records is noisy too."""
     share, wide = float(cells.sum()), noise * cells.size**0.5
     out = {"share": CoveredNumber(share, wide)}
-    if share < SURE * wide:
+    if share <= SURE * wide:
         why = f"{share:.3g} ± {wide:.2g} of the records are of this group: too close to none for the noise"
         return out | {name: CoveredNumber(None, None, why) for name in ("accuracy", "calibration", "auc")}
     for name, total, own in (("accuracy", right, noise_right), ("calibration", gap, noise_gap)):
@@ -134,7 +134,7 @@ def _curve(cells: Floats, noise: float, bins: int) -> tuple[dict[str, Any], ...]
     edges, out = edges_of(bins), []
     for k, (missed, happened) in enumerate(cells):
         total, wide = missed + happened, noise * 2**0.5
-        if total < SURE * wide:
+        if total <= SURE * wide:
             continue
         share = happened / total
         error = noise * np.hypot(1 - share, share) / total

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from coterie.released.once import Charge, Once, events_of, release_once, release
 from coterie.released.scores import Scores
 from coterie.worth.measures import Answers, say
 
-__all__ = ["AT_HOME", "COVERED", "Covered", "covered_scores", "overlapping", "scored_records"]
+__all__ = ["AT_HOME", "COVERED", "Covered", "covered_scores", "overlapping", "scored_records", "write_scored"]
 
 COVERED, AT_HOME = "covered by ε", "at home only"
 NO_CHANCES = "the loss states no chances"
@@ -111,6 +112,14 @@ def covered_scores(
     )  # fmt: skip
     scores = CoveredScores.of(released, once.point, names)
     return Covered(_known(scores, problem), once, len(targets))
+
+
+def write_scored(path: Path, rows: NDArray, targets: NDArray, *, groups: int = 1) -> None:
+    """A party's `scored_records` as the file that its agent takes under an agreement with `problem.loss = "scores"`."""
+    from coterie.deploy.data import Records, write_records
+
+    names = tuple(f"{what} {group}" for group in range(groups) for what in ("missed", "happened"))
+    write_records(path, Records(np.asarray(rows, float), np.asarray(targets), names, ()))
 
 
 def _known(scores: CoveredScores, problem: Problem) -> CoveredScores:
