@@ -68,12 +68,29 @@ def need_fit(algorithm: Algorithm, plan: Plan) -> None:
         raise InputError(
             f"{algorithm.slug} spreads its budget by a rule of its own: privacy.schedule must be 'uniform'"
         )
+    if algorithm.needs(cfg).alike:
+        _need_alike(algorithm, plan)
     if p is not None and p.claim == "paper" and algorithm.claim is None:
         raise InputError(f"{algorithm.slug} has no formula of a paper's claim: privacy.claim must be 'tight'")
     allowed = algorithm.graphs
     if allowed and plan.exchange.sums is None and plan.graph.kind not in allowed:  # a sum is over everybody
         raise InputError(
             f"{algorithm.slug} runs on {' or '.join(allowed)} graphs, not on graph.kind = {plan.graph.kind!r}"
+        )
+
+
+def _need_alike(algorithm: Algorithm, plan: Plan) -> None:
+    """Refuse noise of which no party can say how much is on the total: unlike budgets, and parties that may miss."""
+    budgets = plan.privacy.epsilon if plan.privacy is not None else 0.0
+    if isinstance(budgets, list) and len(set(budgets)) > 1:
+        raise InputError(
+            f"{algorithm.slug} states the noise on the total of all parties: privacy.epsilon must be one number"
+        )
+    sums = plan.exchange.sums
+    if sums is not None and sums.threshold is not None:
+        raise InputError(
+            f"{algorithm.slug} is about the records of all parties: leave out exchange.threshold = {sums.threshold}, "
+            "which lets some be missing"
         )
 
 

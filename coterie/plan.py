@@ -277,6 +277,11 @@ class RunPlan(Settings):
     metric: Literal["accuracy", "auc", "log-loss", "r2", "loss"] | None = Field(
         None, description="what parties are judged by; default: accuracy, AUC where one of two classes is rare, R²"
     )
+    covered: bool = Field(
+        False,
+        description="also release accuracy, AUC and calibration on everybody's held-out records, with noise, at the "
+        "plan's budget: each record pays once ([covered scores](scores.md))",
+    )
     specificity: float = Field(0.9, gt=0, lt=1, description="at which the recall of two classes is reported")
 
 

@@ -7,7 +7,11 @@ __all__ = ["ALGORITHMS"]
 ALGORITHMS = Kinds(
     "algorithm",
     __name__,
-    parts=("base", "batches", "inbox", "laws", "quantize"),
-    apart=(("fair-release", "coterie.fair.holders"), ("coupled-admm", "coterie.coupled.between")),
+    parts=("base", "batches", "inbox", "laws", "quantize", "release"),
+    apart=(
+        ("fair-release", "coterie.fair.holders"),
+        ("coupled-admm", "coterie.coupled.between"),
+        ("release", "coterie.algorithms.release"),
+    ),
 )
-"""Every algorithm, by name; one that fits a single loss is not among those that are listed and compared."""
+"""Every algorithm, by name; those that minimise nothing are not among those that are listed and compared."""

@@ -238,6 +238,7 @@ class Needs:
     released: bool = False  # there is nothing to minimise: sums over records are released
     coupled: bool = False  # every party has variables of its own, and they have to add up
     even: bool = False  # it spreads its budget by a rule of its own: a schedule has nothing to act on
+    alike: bool = False  # it states the noise on the total of all parties: all add as much, and all are in it
 
     WORDS: ClassVar[dict[str, str]] = {
         "convex": "a convex loss",
@@ -246,7 +247,7 @@ class Needs:
         "scored": "a loss of one score per record",
         "directed": "gradients that keep their direction",
         "monotone": "a loss whose slope has one sign",
-        "released": "problem.loss = 'fair', whose sums it releases",
+        "released": "sums to release (problem.loss = 'moments', 'statistics', 'scores' or 'fair')",
         "coupled": "problem.loss = 'coupled', whose parties have variables of their own",
     }
 
@@ -351,7 +352,9 @@ class Algorithm:
                 )
             raise InputError(f"{self.slug} needs {' and '.join(missing)}: {problem.name} has none stated")
         if problem.released and not needs.released:
-            raise InputError(f"{self.slug} minimises, and {problem.name} is released in sums: use fair-release")
+            raise InputError(f"{self.slug} minimises, and {problem.name} is released in sums: use {problem.released}")
+        if problem.released and problem.released != self.slug:
+            raise InputError(f"{self.slug} does not release {problem.name}: use {problem.released}")
         if problem.coupled and not needs.coupled:
             raise InputError(f"{self.slug} looks for one common point, and a {problem.name} has none: use coupled-admm")
         if problem.constraint is not None and not needs.projects and not problem.interior:

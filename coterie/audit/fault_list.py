@@ -4,6 +4,7 @@ from coterie.audit.fault import Fault
 from coterie.audit.fault_list_around import AROUND
 from coterie.audit.fault_list_batches import BATCHES
 from coterie.audit.fault_list_people import PEOPLE
+from coterie.audit.fault_list_released import RELEASED
 from coterie.audit.fault_list_rounds import ROUNDS
 from coterie.audit.fault_list_states import STATES
 from coterie.audit.fault_list_sums import SUMS
@@ -11,4 +12,4 @@ from coterie.audit.fault_list_tests import TESTS
 
 __all__ = ["FAULTS", "Fault"]
 
-FAULTS: tuple[Fault, ...] = (*ROUNDS, *BATCHES, *STATES, *TESTS, *SUMS, *AROUND, *PEOPLE)
+FAULTS: tuple[Fault, ...] = (*ROUNDS, *BATCHES, *STATES, *TESTS, *SUMS, *RELEASED, *AROUND, *PEOPLE)

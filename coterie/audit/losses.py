@@ -22,7 +22,7 @@ from coterie.algorithms.base import Algorithm, Config
 from coterie.api.coding import columns_taken
 from coterie.audit.neighbours import DEGREE, Neighbours
 from coterie.errors import InputError
-from coterie.losses.base import all_losses
+from coterie.losses.base import all_losses, find_loss
 from coterie.losses.logistic import Logistic
 from coterie.losses.mean import Mean
 from coterie.problems import Ball, Custom, Linear, Problem, of_people
@@ -92,6 +92,8 @@ LOSSES: dict[str, Problem] = {
     "logistic, five features": Logistic(5),
     "logistic, in a ball": Logistic(2, constraint=Ball(2.0)),
     "mean, in its box": Mean(2),
+    "moments": find_loss("moments").example,
+    "scores": find_loss("scores").example,
     "own, smooth": Custom.make(_pseudo_huber, np.zeros(2), lipschitz=1.0, smoothness=1.0, convex=True, bound=1.0),
     "own, cornered": Custom.make(_absolute, np.zeros(2), lipschitz=1.0, convex=True, bound=1.0),
     "own, wild": Custom.make(_wild, np.zeros(2)),
@@ -167,7 +169,7 @@ def pairs(problem: Problem, count: int, seed: int = 0) -> Iterator[Pair]:
         if k % 10 == 7:
             u = 50.0 * u  # beyond the bound: `admit` pulls it back
         if k % 10 == 8:
-            u = u * np.where(np.arange(u.size) % 2, np.nan, np.inf)  # no record at all: `admit` makes it zeros
+            u = np.where(np.arange(u.size) % 2, np.nan, np.inf)  # no record at all: `admit` makes it zeros
         yield Pair(f"records drawn at random, {k}", (u, _target(problem, rng)), (v, _target(problem, rng)), rest,
                    point + problem.start(k), flags[k % len(flags)], seed=None if k % 3 == 0 else k)  # fmt: skip
 

@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args, get_origin
 import numpy as np
 from pydantic import ValidationError
 
-from coterie.algorithms.base import Algorithm, Config, all_algorithms
+from coterie.algorithms.base import Algorithm, Config, all_algorithms, find
 from coterie.api.asked import check_settings
 from coterie.audit.checks import Finding, examine, gather
 from coterie.audit.losses import LOSSES, accepted
@@ -28,7 +28,7 @@ from coterie.errors import InputError
 from coterie.graphs import make_graph
 from coterie.problems import Problem, of_people
 
-__all__ = ["Case", "cases", "covering", "variations"]
+__all__ = ["Case", "audited", "cases", "covering", "variations"]
 
 RECORDS = (4, 64, 1024)  # of the agent: the fewest at which the budget can be met
 BATCH = 2
@@ -85,6 +85,11 @@ class Case:
     def examine(self, epsilon: float, seed: int = 0) -> list[Finding]:
         """What the checks find."""
         return examine(gather(self.setting(epsilon), seed=seed, grid=self.way == "wire"))
+
+
+def audited() -> list[Algorithm]:
+    """Every private algorithm that is found, and the one that releases sums."""
+    return [a for a in (*all_algorithms().values(), find("release")) if a.private]
 
 
 def cases(algorithm: Algorithm, *, person: bool = False) -> list[Case]:
@@ -152,7 +157,7 @@ def _cases_of(algorithm: Algorithm, choice: tuple[str, Any]) -> list[Case]:
 
 def covering() -> list[Case]:
     """Every algorithm once on a loss of its own turn, and what is then still missing of losses and ways."""
-    private = [a for a in all_algorithms().values() if a.private]
+    private = audited()
     chosen: list[Case] = []
     for k, algorithm in enumerate(private):
         losses = accepted(algorithm)

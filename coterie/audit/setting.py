@@ -27,6 +27,7 @@ from coterie.drivers.budget import calibrate_place, run_events
 from coterie.drivers.layout import make_places
 from coterie.errors import InputError
 from coterie.graphs import Graph, Mixing, make_graph, mixing
+from coterie.losses.base import find_loss
 from coterie.losses.logistic import Logistic
 from coterie.privacy.accountants import account, total_mu
 from coterie.privacy.events import Event, Free, NonPrivate
@@ -227,7 +228,7 @@ def make_setting(
         self_weight: w_ii; by default that of the network.
         slip: gradient norm at which a hostile solver stops (the agent must declare at least as much).
         dim: of the problem; the attacks here are made for 2.
-        problem: what is learned; by default a logistic model. A problem that the contract refuses is an error.
+        problem: what is learned; by default a logistic model, or second moments that are released. A problem that the contract refuses is an error.
         load: unit · count, what all records of the agent together weigh.
         graph: who talks to whom; by default three agents, each of whom has two neighbours or is a leaf.
         weights: of the graph; by default Metropolis.
@@ -249,7 +250,9 @@ def make_setting(
         kind = (algorithm.graphs or ("ring",))[0]
         graph = make_graph(kind, DEGREE + 1)  # agent 0 has two neighbours in every kind
     weights = weights or mixing(graph, "metropolis")
-    problem = Logistic(dim) if problem is None else problem
+    if problem is None:
+        loss = find_loss("moments" if algorithm.needs(cfg).released else "logistic")
+        problem = loss.make(loss.settings(), dim, 2)
     algorithm.check(cfg, problem)
     public = Public(
         agents=graph.size, rounds=rounds, dim=problem.dim, count_min=records, count_max=records,

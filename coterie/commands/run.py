@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from coterie.drivers.cluster import Spread
+    from coterie.experiment import Experiment, Priced
     from coterie.plan import Plan
 
 __all__ = ["PANEL", "app", "execute"]
@@ -100,6 +101,8 @@ def execute(
         raise InputError(
             f"{plan.algorithm.name} is a reference, which every run reports: choose an algorithm to compare with it"
         )
+    if plan.run.covered and plan.privacy is None:
+        raise InputError("run.covered = true needs a [privacy] table: covered scores are paid for")
     experiment = prepare(plan)
     network = experiment.network
     need_measure(network.problem, plan.run.metric)
@@ -134,10 +137,21 @@ def execute(
             told = lambda k: shown.update(f"judging over {asked.splits} splits: {k} done")  # noqa: E731
             worth, warned = over_splits(plan, judged.worth, told)
             judged = dataclasses.replace(judged, worth=worth, warnings=[*judged.warnings, *warned])
+    if asked.covered:
+        judged = dataclasses.replace(judged, covered=_covered(experiment, priced, trace.points[0]))
     done = Trained.of(experiment, priced, trace, seeds, judged)
     for warning in done.result["warnings"][len(priced.warnings) :]:
         console.print(f"[yellow]warning:[/] {escape(warning)}")
     return done.result, [] if out is None else done.save(out, key)
+
+
+def _covered(experiment: Experiment, priced: Priced, points: Any) -> dict[str, Any]:
+    """Scores of the average of the parties' models, released with noise of another seed than the run's."""
+    from coterie.released.judging import covered_scores
+
+    seed = experiment.plan.run.seed + experiment.plan.run.seeds
+    model = points.astype(float).mean(axis=0)
+    return covered_scores(experiment, model, clip=priced.algorithm.clips(priced.cfg), seed=seed).as_json()
 
 
 COLUMNS = {"accuracy": "accuracy", "auc": "AUC", "log-loss": "log-loss", "r2": "R²", "loss": "loss"}
@@ -240,6 +254,8 @@ def notes(result: dict[str, Any]) -> list[str]:
                 f"one run is released, that of seed {result['seeds'][0]}; the {len(result['seeds'])} seeds are for "
                 f"study: to release them all would cost ε = {privacy['all_seeds_epsilon']:.4g}"
             )
+    if result.get("covered"):
+        lines.append(covered_line(result["covered"]))
     if (told := result.get("exchange")) and told["exchange"] != "broadcast":
         lines.append(f"exchange: {told['text']}")
     gap, timing = result["metrics"]["consensus_gap"]["mean"], result["timing"]
@@ -263,6 +279,20 @@ def notes(result: dict[str, Any]) -> list[str]:
             "ε is that of all, the certificate charges those in which something was sent"
         )
     return lines
+
+
+def covered_line(covered: dict[str, Any]) -> str:
+    """The scores that may leave, with their errors, in one line."""
+    shown = []
+    for name, words in (("accuracy", "accuracy"), ("auc", "AUC"), ("calibration", "calibration")):
+        told = covered[name]
+        known = told["value"] is not None
+        shown.append(f"{words} {told['value']:.4f} ± {told['standard_error']:.4f}" if known else
+                     f"{words} refused ({told['refused']})")  # fmt: skip
+    return (
+        f"{covered['marked']}: {'; '.join(shown)}; on {covered['records']} held-out records, which pay "
+        f"({covered['epsilon']:.4g}, {covered['delta']:g}) each, once; every other score here is at home only"
+    )
 
 
 def _progress_bar(console: Console) -> Progress:

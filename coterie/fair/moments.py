@@ -53,7 +53,7 @@ class FairMoments(Problem):
     smoothness: ClassVar[float] = 1.0  # it is 0; solvers divide by it
     bound: ClassVar[float] = 1.0
     constraint: ClassVar[None] = None
-    released: ClassVar[bool] = True
+    released: ClassVar[str] = "fair-release"
 
     @classmethod
     def of_length(cls, dim: int, groups: int) -> FairMoments:

@@ -8,9 +8,14 @@ LOSSES = Kinds(
     "loss",
     __name__,
     parts=("base", "settings"),
-    apart=(("fair", "coterie.fair.moments"), ("coupled", "coterie.coupled.functions")),
+    apart=(
+        ("fair", "coterie.fair.moments"),
+        ("coupled", "coterie.coupled.functions"),
+        ("moments", "coterie.released.moments"),
+        ("scores", "coterie.released.scores"),
+    ),
 )
-"""Every loss, by name."""
+"""Every loss, by name; what is released and not minimised is not among those that are listed."""
 BY_LABELS = ("logistic", "softmax", "squared")
 """What a plan without a loss may come to."""
 

@@ -105,8 +105,8 @@ class Problem(eqx.Module):
             """Whether the optimum lies in the constraint set anyway, so that a method may leave the set aside."""
 
         @property
-        def released(self) -> bool:
-            """Whether there is nothing to minimise: its sums over records are what is wanted, and are released."""
+        def released(self) -> str:
+            """The algorithm that releases its sums over records, which are what is wanted; "": it is minimised."""
 
         @property
         def coupled(self) -> bool:
@@ -119,7 +119,7 @@ class Problem(eqx.Module):
     else:
         convex, lipschitz, smoothness = False, float("inf"), float("inf")
         directed, scored, monotone, isotropic, interior, bound = False, False, False, False, False, None
-        released, coupled = False, False
+        released, coupled = "", False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -97,11 +97,13 @@ def _content(experiment: Experiment, priced: Priced, trace: Trace, seeds: list[i
         "references": {r: {rename.get(k, k): v for k, v in d.items()} for r, d in judged.references.items()},
         "worth": _worth(judged, privacy),
         "additive": None,
+        "covered": judged.covered,
         "privacy": privacy,
         "at_home": at_home(experiment, priced),
         "exchange": exchange_block(experiment, priced),
-        "evaluation": "metrics, curves, references, worth and additive.at_home are computed on the data without noise: "
-        "for study, not a release",
+        "evaluation": "at home only: metrics, curves, references, worth and additive.at_home are computed on the data "
+        "without noise: for study, not a release"
+        + ("; covered by ε: the numbers under covered" if judged.covered else ""),
         "timing": trace.timing | judged.seconds,
         "bytes_sent": float(sent.sum()),
         "noise_source": "simulation: seeded floating-point noise, for study only; nothing here protects anybody",

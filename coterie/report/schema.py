@@ -72,6 +72,7 @@ class RunResult(TypedDict):
     references: dict[str, dict[str, float]]
     worth: dict[str, Any] | None
     additive: dict[str, Any] | None
+    covered: dict[str, Any] | None
     privacy: PrivacyBlock | None
     at_home: dict[str, Any] | None
     exchange: dict[str, Any]

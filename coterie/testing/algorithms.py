@@ -24,10 +24,10 @@ from coterie.drivers.layout import Arrays, Group, Layout, make_layout
 from coterie.drivers.program import Program
 from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.graphs import make_graph, mixing
-from coterie.losses.logistic import Logistic
+from coterie.losses.base import find_loss
 from coterie.privacy.accountants import account
 from coterie.privacy.events import Event, NonPrivate
-from coterie.problems import HeldShard
+from coterie.problems import HeldShard, Problem
 from coterie.testing.claims import need
 
 __all__ = ["ALGORITHM_CHECKS", "check_algorithm"]
@@ -53,7 +53,7 @@ def check_algorithm(name: str) -> None:
 
 @cache
 def _layout(algorithm: Algorithm, garbage: float = 0.0) -> Layout:
-    """Five agents with logistic data on the first kind of graph it runs on; `garbage` is what their padding holds."""
+    """Five agents with labelled records on the first kind of graph it runs on; `garbage`: what their padding holds."""
     rng = np.random.default_rng(3)
     x = rng.standard_normal((sum(SIZES), DIM))
     x /= np.linalg.norm(x, axis=1, keepdims=True)
@@ -62,7 +62,7 @@ def _layout(algorithm: Algorithm, garbage: float = 0.0) -> Layout:
     graph = make_graph((algorithm.graphs or ("ring",))[0], len(SIZES))
     with jax.enable_x64(True):
         layout = make_layout(
-            Logistic(DIM), x, y, parts, graph, mixing(graph, "metropolis"), rounds=ROUNDS, ridge=0.05
+            _problem(algorithm), x, y, parts, graph, mixing(graph, "metropolis"), rounds=ROUNDS, ridge=0.05
         )  # fmt: skip
         if not garbage:
             return layout
@@ -72,6 +72,12 @@ def _layout(algorithm: Algorithm, garbage: float = 0.0) -> Layout:
             return jnp.where(padding[..., None], garbage, features)
 
         return Layout(_with_features(layout.arrays, dirty), layout.problem, layout.order)
+
+
+def _problem(algorithm: Algorithm) -> Problem:
+    """What it is tried on: a logistic model, or second moments where it releases sums."""
+    loss = find_loss("moments" if algorithm.needs(algorithm.example).released else "logistic")
+    return loss.make(loss.settings(), DIM, 2)
 
 
 def _with_features(arrays: Arrays, change: Callable[[Group, Array], Array]) -> Arrays:
@@ -147,7 +153,8 @@ def check_run(algorithm: Algorithm) -> None:
         need(bool(np.isfinite(leaf).all()), "a message, point or curve is not finite")
         need(leaf.dtype != np.float32, "something is computed in single precision")
     need(trace.completed == ROUNDS, f"{trace.completed} of {ROUNDS} rounds")
-    need(trace.points.shape == (2, len(SIZES), DIM), f"points have shape {trace.points.shape}")
+    dim = _problem(algorithm).dim
+    need(trace.points.shape == (2, len(SIZES), dim), f"points have shape {trace.points.shape}")
 
 
 def check_replay(algorithm: Algorithm) -> None:

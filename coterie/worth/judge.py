@@ -39,6 +39,7 @@ class Judged:
     worth: dict[str, Any] | None = None
     seconds: dict[str, float] = field(default_factory=dict)  # what each reference took
     warnings: list[str] = field(default_factory=list)
+    covered: dict[str, Any] | None = None  # scores that were released: they may leave
 
 
 def judge(

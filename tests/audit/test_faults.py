@@ -42,6 +42,9 @@ EVERYDAY = {
     "all agents draw the same noise",
     "half the noise on sums",
     "layer 0 of shared noise from the seeds that others hold shares of",
+    "a release with half of its noise",
+    "a release again in every round, paid once",
+    "pairs of second moments counted twice",
 }
 
 

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie.algorithms.base import Algorithm, all_algorithms, find
+from coterie.algorithms.base import Algorithm, find
 from coterie.audit.checks import examine, gather
 from coterie.audit.faults import FAULTS, plant
 from coterie.audit.losses import LOSSES, accepted
-from coterie.audit.matrix import Case, cases, covering, variations
+from coterie.audit.matrix import Case, audited, cases, covering, variations
 from coterie.audit.setting import make_setting
 from coterie.experiment import price, public_network
 from coterie.plan import validate
 
-PRIVATE = [a for a in all_algorithms().values() if a.private]
+PRIVATE = audited()
 
 
 def shown(todo: list[Case]) -> list[Any]:

@@ -1,0 +1,137 @@
+"""Covered scores of a trained model: its held-out records, as the public model sees them, released once.
+
+Training and held-out records are disjoint by a public split (by person, where records have people). The scores are a
+function of the model, which the training records have paid for, and of the held-out records, which pay here: each
+record pays once, so a run and its covered scores together cost a record the larger of the two (parallel composition).
+Where records are in both, their costs add up (`overlapping`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from coterie.errors import InputError
+from coterie.experiment import Experiment, Priced
+from coterie.privacy.accountants import Account, account
+from coterie.problems import Problem
+from coterie.released.covered import CoveredNumber, CoveredScores
+from coterie.released.once import Charge, Once, events_of, release_once, release_plan
+from coterie.released.scores import Scores
+from coterie.worth.measures import Answers, say
+
+__all__ = ["AT_HOME", "COVERED", "Covered", "covered_scores", "overlapping", "scored_records", "write_scored"]
+
+COVERED, AT_HOME = "covered by ε", "at home only"
+NO_CHANCES = "the loss states no chances"
+MANY_CLASSES = "an AUC is of two classes"
+
+
+@dataclass(frozen=True, eq=False)
+class Covered:
+    """Scores that may leave, and what they cost the held-out records."""
+
+    scores: CoveredScores
+    once: Once
+    records: int
+
+    def as_json(self) -> dict[str, Any]:
+        """The part `covered` of result.json."""
+        claim = self.once.priced.claims[0]
+        return {
+            "marked": COVERED,
+            "records": self.records,
+            "epsilon": float(claim.account.epsilon),
+            "delta": claim.account.delta,
+            "claim": claim.name,
+            "adversary": claim.adversary,
+            "composition": "parallel: held-out records are not training records, so each pays once",
+            **self.scores.as_json(),
+        }
+
+
+def scored_records(
+    problem: Problem, point: NDArray, features: NDArray, targets: NDArray, *, clip: float | None = None,
+    groups: NDArray | None = None,
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:  # fmt: skip
+    """What a public model says of records, each on its own: (chance, right), and what happened with the group.
+
+    Of two classes the chance is that of the second, which happened or not; of more it is that of the class that was
+    predicted, which was right or not. A score without a chance is squeezed between 0 and 1.
+    """
+    if problem.labels.classes is None:
+        raise InputError(f"covered scores are of classes, and {problem.name} predicts none: use statistics")
+    said = say(problem, point, features, targets, clip)
+    right = (said.predicted == said.truth).astype(float)
+    happened = said.truth == 1 if problem.labels.classes == 2 else right > 0
+    group = np.zeros(len(right), np.int64) if groups is None else np.asarray(groups, np.int64)
+    return np.stack([_chance(problem, said), right], axis=1), happened.astype(np.int64) + 2 * group
+
+
+def _chance(problem: Problem, said: Answers) -> NDArray[np.float64]:
+    if said.chances is not None:
+        return said.chances[:, 1] if said.chances.shape[1] == 2 else said.chances.max(axis=1)
+    if said.score is None:
+        return np.full(len(said.truth), 0.5)
+    return np.clip((1 + said.score) / 2, 0, 1) if problem.released else expit(said.score)
+
+
+def covered_scores(
+    experiment: Experiment, point: NDArray, *, clip: float | None = None, groups: NDArray | None = None,
+    names: Sequence[str] = (), bins: int = 20, epsilon: float | None = None, seed: int = 0,
+    charge: Charge | None = None,
+) -> Covered:  # fmt: skip
+    """Scores of the model at `point` on all held-out records, released as the plan's exchange and budget say.
+
+    Args:
+        experiment: the run whose model it is; every party's held-out records are its `own_test`.
+        point: the model, which has been paid for.
+        clip: the norm to which gradients were clipped as it was trained.
+        groups: the number of every held-out record's group, of `names`, which are public; None: one group.
+        bins: score bins.
+        epsilon: of the held-out records; default: that of the plan, so that all records pay the same.
+        seed: of the simulated noise.
+        charge: hears the events before a record is used.
+    """
+    test, problem = experiment.test, experiment.network.problem
+    if test is None or experiment.own_test is None:
+        raise InputError("covered scores need held-out records of every party, and this run has none")
+    if groups is not None and (len(names) < 1 or groups.min() < 0 or groups.max() >= len(names)):
+        raise InputError(f"groups must be numbers from 0 to {len(names) - 1}, of the {len(names)} names")
+    released = Scores(bins, max(1, len(names)))
+    rows, targets = scored_records(problem, point, test.features, test.targets, clip=clip, groups=groups)
+    once = release_once(
+        release_plan(experiment.plan, "scores", epsilon=epsilon), released, rows, targets, experiment.own_test,
+        names=experiment.network.names, origins=experiment.dataset.origins, seed=seed, charge=charge,
+    )  # fmt: skip
+    scores = CoveredScores.of(released, once.point, names)
+    return Covered(_known(scores, problem), once, len(targets))
+
+
+def write_scored(path: Path, rows: NDArray, targets: NDArray, *, groups: int = 1) -> None:
+    """A party's `scored_records` as the file that its agent takes under an agreement with `problem.loss = "scores"`."""
+    from coterie.deploy.data import Records, write_records
+
+    names = tuple(f"{what} {group}" for group in range(groups) for what in ("missed", "happened"))
+    write_records(path, Records(np.asarray(rows, float), np.asarray(targets), names, ()))
+
+
+def _known(scores: CoveredScores, problem: Problem) -> CoveredScores:
+    """The scores without those that the model has not got."""
+    lacking = {} if problem.likely else {"calibration": NO_CHANCES}
+    if problem.labels.classes != 2:
+        lacking["auc"] = MANY_CLASSES
+    cut = lambda told: {k: CoveredNumber(None, None, lacking[k]) if k in lacking else v for k, v in told.items()}  # noqa: E731
+    curve = scores.curve if problem.likely else ()
+    return CoveredScores(cut(scores.whole), tuple(map(cut, scores.groups)), curve, scores.names)
+
+
+def overlapping(first: Priced, second: Priced, delta: float) -> Account:
+    """What a record pays that is in both: the costs add up."""
+    return account([*events_of(first), *events_of(second)], delta)
