@@ -174,12 +174,14 @@ class _Private(_Curved, Consensus):
 
     def _learn(
         self, table: pd.DataFrame, bins: Bins, problem: AdditiveModel, targets: NDArray, agents: Any, shown: Any,
-        leaks: tuple[str, ...], classes: tuple[Any, ...] | None, target: tuple[float, float] | None,
+        leaks: tuple[str, ...], classes: tuple[Any, ...] | None, target: tuple[float, float] | None, given: Any,
+        people: NDArray | None,
     ) -> None:  # fmt: skip
         """Train on the bins of the records, and store the curves."""
         found = self._run(
-            problem, bins.rows(table), targets, agents, shown, leaks, ridge=self.ridge, weighting=self.weighting
-        )
+            problem, bins.rows(table), targets, agents, shown, leaks, given=given, ridge=self.ridge,
+            weighting=self.weighting, people=people,
+        )  # fmt: skip
         self.bins_ = bins
         self.curves_ = Curves.of(problem, found.point, classes=classes, target=target, clip=self._clip)
 
@@ -243,6 +245,7 @@ class PrivateAdditiveClassifier(_Classifies, _Private):
         classes: Sequence | None = None,
         n_agents: int = 5,
         random_state: Any = None,
+        account: Any = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -260,6 +263,7 @@ class PrivateAdditiveClassifier(_Classifies, _Private):
         self.classes = classes
         self.n_agents = n_agents
         self.random_state = random_state
+        self.account = account
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -272,18 +276,21 @@ class PrivateAdditiveClassifier(_Classifies, _Private):
         y: Any = None,
         *,
         agents: ArrayLike | None = None,
+        people: ArrayLike | Sequence[ArrayLike] | None = None,
         test: tuple[Any, ArrayLike] | None = None,
         sample_weight: Any = None,
     ) -> PrivateAdditiveClassifier:
         """Train on (X, y), record i being held by the party `agents[i]`; or on a list with one (X, y) for each site.
 
-        `test`: records that are not private, for a curve of the accuracy.
+        `people` as in `PrivateConsensusClassifier`. `test`: records that are not private, for a curve of the accuracy.
         """
         if sample_weight is not None:
             raise InputError(WEIGHTS)
-        self._check(Logistic(1), Softmax(1, 2))
+        self._check(Logistic(1), Softmax(1, 2), people=people)
+        given = X
         X, y, agents = self._pooled(X, y, agents)
         table, y = self._records(X, y)
+        whose = self._people(people, given, len(table))
         check_classification_targets(y)
         self.classes_, leaks = public_labels(self.classes, y, stacklevel=3)
         if len(self.classes_) < 2:
@@ -294,7 +301,7 @@ class PrivateAdditiveClassifier(_Classifies, _Private):
         problem = AdditiveModel(loss, bins, finish)
         shown = None if test is None else (bins.rows(self._table(test[0])), self._coded(np.asarray(test[1])))
         classes = tuple(self.classes_.tolist())
-        self._learn(table, bins, problem, self._coded(y), agents, shown, leaks, classes, None)
+        self._learn(table, bins, problem, self._coded(y), agents, shown, leaks, classes, None, (X, y), whose)
         self._remember(_hashed(table))
         return self
 
@@ -351,6 +358,7 @@ class PrivateAdditiveRegressor(_Regresses, _Private):
         weighting: str = "agents",
         n_agents: int = 5,
         random_state: Any = None,
+        account: Any = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -368,6 +376,7 @@ class PrivateAdditiveRegressor(_Regresses, _Private):
         self.weighting = weighting
         self.n_agents = n_agents
         self.random_state = random_state
+        self.account = account
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -380,18 +389,22 @@ class PrivateAdditiveRegressor(_Regresses, _Private):
         y: Any = None,
         *,
         agents: ArrayLike | None = None,
+        people: ArrayLike | Sequence[ArrayLike] | None = None,
         test: tuple[Any, ArrayLike] | None = None,
         sample_weight: Any = None,
     ) -> PrivateAdditiveRegressor:
         """Train on (X, y), record i being held by the party `agents[i]`; or on a list with one (X, y) for each site.
 
-        `test`: records that are not private, for a curve of R² (of targets in scaled units).
+        `people` as in `PrivateConsensusClassifier`. `test`: records that are not private, for a curve of R² (of targets
+        in scaled units).
         """
         if sample_weight is not None:
             raise InputError(WEIGHTS)
-        self._check(Squared(1))
+        self._check(Squared(1), people=people)
+        given = X
         X, y, agents = self._pooled(X, y, agents)
         table, y = self._records(X, y, y_numeric=True)
+        whose = self._people(people, given, len(table))
         bins, finish = self._bins(self._columns(table.shape[1]))
         if self.target_bounds is not None and np.shape(self.target_bounds) != (2,):
             raise InputError(f"target_bounds must be (low, high), got {self.target_bounds!r}")
@@ -399,7 +412,7 @@ class PrivateAdditiveRegressor(_Regresses, _Private):
         shown = None if test is None else (bins.rows(self._table(test[0])), where.scale(np.asarray(test[1], float)))
         problem = AdditiveModel(Squared(bins.width), bins, finish)
         ends = float(where.low[0]), float(where.high[0])
-        self._learn(table, bins, problem, where.scale(y), agents, shown, (), None, ends)
+        self._learn(table, bins, problem, where.scale(y), agents, shown, (), None, ends, (X, y), whose)
         self._remember(_hashed(table))
         return self
 
