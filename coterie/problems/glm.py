@@ -71,7 +71,7 @@ class Linear(Problem):
             return self.of_score(score, targets).slope
 
         cap = None if clip is None else jnp.asarray(clip, x.dtype)
-        if worth_it(slope, features, targets):
+        if (cap is None or cap.ndim == 0) and worth_it(slope, features, targets):
             return gradients(plain, slope, x, features, targets, weights, cap)
         return plain(x, features, targets, weights, cap)
 
