@@ -43,7 +43,7 @@ def cell(split: int, epsilon: float, unit: str) -> dict[str, Any]:
     experiment = prepare(plan_of(split, epsilon, unit))
     priced, test, problem = price(experiment.plan, experiment.network), experiment.test, experiment.network.problem
     assert test is not None
-    auc = lambda x: summary(say(problem, np.asarray(x, float), *test), 0.9)["test_auc"]  # noqa: E731
+    auc = lambda x: summary(say(problem, np.asarray(x, float), test.features, test.targets), 0.9)["test_auc"]  # noqa: E731
     trace = experiment.run(priced, [0], every=priced.rounds)
     found: dict[str, Any] = {
         "auc": auc(trace.points[0].mean(0)),

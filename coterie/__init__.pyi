@@ -22,31 +22,31 @@ from coterie.plan import AlgorithmPlan
 __version__: str
 __all__ = ['Budget', 'InputError', 'Parties', 'Price', 'Task', 'Trained', '__version__', 'additive', 'admm', 'algorithm', 'audit', 'complete', 'dgd', 'dp_admm', 'dp_consensus_gd', 'dp_dsgd', 'dsgd', 'dvp', 'erdos_renyi', 'gauss_avg_gd', 'gnm', 'graph', 'grid', 'hinge', 'hmv_dgd', 'ipp_admm', 'join', 'ldp_admm', 'ldp_dgd', 'ldp_dgd_range', 'load', 'logistic', 'loss', 'm_admm', 'mean', 'mlp', 'mr_admm', 'p_admm', 'path', 'pp_admm', 'pr_admm', 'price', 'priv_rcd', 'pvp', 'qdpsgd1', 'qdpsgd2', 'qdpsgd2_grad', 'quantimed', 'r_admm', 'regular', 'ring', 'sdm', 'small_world', 'softmax', 'squared', 'star', 'train']
 
-def complete(sites: Sites | None = None, *, sizes: Sequence[int] | None = None, features: int | None = None, names: Sequence[str] | None = None, site: str | None = None, label: str | None = None, bounds: Bounds = None, radius: float | None = None, leaks: Sequence[str] = (), mixing: str = 'metropolis') -> Parties:
+def complete(sites: Sites | None = None, *, sizes: Sequence[int] | None = None, features: int | None = None, names: Sequence[str] | None = None, site: str | None = None, label: str | None = None, bounds: Bounds = None, radius: float | None = None, leaks: Sequence[str] = (), people: str | bool | Sequence[ArrayLike] | Mapping[str, ArrayLike] | None = None, mixing: str = 'metropolis') -> Parties:
     """Parties on a complete graph, each with its records."""
 
-def erdos_renyi(sites: Sites | None = None, *, p: float, sizes: Sequence[int] | None = None, features: int | None = None, names: Sequence[str] | None = None, site: str | None = None, label: str | None = None, bounds: Bounds = None, radius: float | None = None, leaks: Sequence[str] = (), seed: int = 0, mixing: str = 'metropolis') -> Parties:
+def erdos_renyi(sites: Sites | None = None, *, p: float, sizes: Sequence[int] | None = None, features: int | None = None, names: Sequence[str] | None = None, site: str | None = None, label: str | None = None, bounds: Bounds = None, radius: float | None = None, leaks: Sequence[str] = (), people: str | bool | Sequence[ArrayLike] | Mapping[str, ArrayLike] | None = None, seed: int = 0, mixing: str = 'metropolis') -> Parties:
     """Parties on a erdos-renyi graph, each with its records."""
 
-def gnm(sites: Sites | None = None, *, edges: int, sizes: Sequence[int] | None = None, features: int | None = None, names: Sequence[str] | None = None, site: str | None = None, label: str | None = None, bounds: Bounds = None, radius: float | None = None, leaks: Sequence[str] = (), seed: int = 0, mixing: str = 'metropolis') -> Parties:
+def gnm(sites: Sites | None = None, *, edges: int, sizes: Sequence[int] | None = None, features: int | None = None, names: Sequence[str] | None = None, site: str | None = None, label: str | None = None, bounds: Bounds = None, radius: float | None = None, leaks: Sequence[str] = (), people: str | bool | Sequence[ArrayLike] | Mapping[str, ArrayLike] | None = None, seed: int = 0, mixing: str = 'metropolis') -> Parties:
     """Parties on a gnm graph, each with its records."""
 
-def grid(sites: Sites | None = None, *, sizes: Sequence[int] | None = None, features: int | None = None, names: Sequence[str] | None = None, site: str | None = None, label: str | None = None, bounds: Bounds = None, radius: float | None = None, leaks: Sequence[str] = (), rows: int | None = None, mixing: str = 'metropolis') -> Parties:
+def grid(sites: Sites | None = None, *, sizes: Sequence[int] | None = None, features: int | None = None, names: Sequence[str] | None = None, site: str | None = None, label: str | None = None, bounds: Bounds = None, radius: float | None = None, leaks: Sequence[str] = (), people: str | bool | Sequence[ArrayLike] | Mapping[str, ArrayLike] | None = None, rows: int | None = None, mixing: str = 'metropolis') -> Parties:
     """Parties on a grid graph, each with its records."""
 
-def path(sites: Sites | None = None, *, sizes: Sequence[int] | None = None, features: int | None = None, names: Sequence[str] | None = None, site: str | None = None, label: str | None = None, bounds: Bounds = None, radius: float | None = None, leaks: Sequence[str] = (), mixing: str = 'metropolis') -> Parties:
+def path(sites: Sites | None = None, *, sizes: Sequence[int] | None = None, features: int | None = None, names: Sequence[str] | None = None, site: str | None = None, label: str | None = None, bounds: Bounds = None, radius: float | None = None, leaks: Sequence[str] = (), people: str | bool | Sequence[ArrayLike] | Mapping[str, ArrayLike] | None = None, mixing: str = 'metropolis') -> Parties:
     """Parties on a path graph, each with its records."""
 
-def regular(sites: Sites | None = None, *, degree: int, sizes: Sequence[int] | None = None, features: int | None = None, names: Sequence[str] | None = None, site: str | None = None, label: str | None = None, bounds: Bounds = None, radius: float | None = None, leaks: Sequence[str] = (), seed: int = 0, mixing: str = 'metropolis') -> Parties:
+def regular(sites: Sites | None = None, *, degree: int, sizes: Sequence[int] | None = None, features: int | None = None, names: Sequence[str] | None = None, site: str | None = None, label: str | None = None, bounds: Bounds = None, radius: float | None = None, leaks: Sequence[str] = (), people: str | bool | Sequence[ArrayLike] | Mapping[str, ArrayLike] | None = None, seed: int = 0, mixing: str = 'metropolis') -> Parties:
     """Parties on a regular graph, each with its records."""
 
-def ring(sites: Sites | None = None, *, sizes: Sequence[int] | None = None, features: int | None = None, names: Sequence[str] | None = None, site: str | None = None, label: str | None = None, bounds: Bounds = None, radius: float | None = None, leaks: Sequence[str] = (), mixing: str = 'metropolis') -> Parties:
+def ring(sites: Sites | None = None, *, sizes: Sequence[int] | None = None, features: int | None = None, names: Sequence[str] | None = None, site: str | None = None, label: str | None = None, bounds: Bounds = None, radius: float | None = None, leaks: Sequence[str] = (), people: str | bool | Sequence[ArrayLike] | Mapping[str, ArrayLike] | None = None, mixing: str = 'metropolis') -> Parties:
     """Parties on a ring graph, each with its records."""
 
-def small_world(sites: Sites | None = None, *, k: int, p: float, sizes: Sequence[int] | None = None, features: int | None = None, names: Sequence[str] | None = None, site: str | None = None, label: str | None = None, bounds: Bounds = None, radius: float | None = None, leaks: Sequence[str] = (), seed: int = 0, mixing: str = 'metropolis') -> Parties:
+def small_world(sites: Sites | None = None, *, k: int, p: float, sizes: Sequence[int] | None = None, features: int | None = None, names: Sequence[str] | None = None, site: str | None = None, label: str | None = None, bounds: Bounds = None, radius: float | None = None, leaks: Sequence[str] = (), people: str | bool | Sequence[ArrayLike] | Mapping[str, ArrayLike] | None = None, seed: int = 0, mixing: str = 'metropolis') -> Parties:
     """Parties on a small-world graph, each with its records."""
 
-def star(sites: Sites | None = None, *, sizes: Sequence[int] | None = None, features: int | None = None, names: Sequence[str] | None = None, site: str | None = None, label: str | None = None, bounds: Bounds = None, radius: float | None = None, leaks: Sequence[str] = (), mixing: str = 'metropolis') -> Parties:
+def star(sites: Sites | None = None, *, sizes: Sequence[int] | None = None, features: int | None = None, names: Sequence[str] | None = None, site: str | None = None, label: str | None = None, bounds: Bounds = None, radius: float | None = None, leaks: Sequence[str] = (), people: str | bool | Sequence[ArrayLike] | Mapping[str, ArrayLike] | None = None, mixing: str = 'metropolis') -> Parties:
     """Parties on a star graph, each with its records."""
 
 def admm(*, penalty: float | None = None, tolerance: float = 1e-08) -> AlgorithmPlan:

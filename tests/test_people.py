@@ -387,6 +387,11 @@ def test_a_person_at_two_parties_adds_squares_of_messages_and_sums_of_sums(table
     assert block["person_at_two_parties"] == pytest.approx(float(gdp.epsilon_of(2**0.5 * mu, 1e-5)), rel=1e-3)
     plan, experiment = made(table, exchange={"kind": "secret-sum", "noise": "central", "honest": 2})
     summed = unit_block(plan, price(plan, experiment.network))
+    record, other = made(
+        table, exchange={"kind": "secret-sum", "noise": "central", "honest": 2}, data={"unit": "record"}
+    )
+    many = unit_block(record, price(record, other.network))["of_records"]
+    assert many["40"] == pytest.approx(102.4, rel=0.003)
     assert summed["person_at_two_parties"] == pytest.approx(float(gdp.epsilon_of(2 * mu, 1e-5)), rel=1e-3)
     plan, experiment = made(table, privacy={"epsilon": [1.0, 0.5, 0.2], "delta": 1e-5})
     mus = gdp.mu_for(np.array([1.0, 0.5]), 1e-5)

@@ -22,7 +22,7 @@ def unit_block(plan: Plan, priced: Priced) -> dict[str, Any]:
     """ε of the plan's budget for a record, for a person, and for a person at the two parties that pay most.
 
     Where the unit is a record, a person may have any number of them, and nothing is said of it but `of_records`: ε of a
-    person with so many at one party. None: no bound.
+    person with so many at one party, by the law of the noise. None: no bound.
     """
     assert plan.privacy is not None
     delta, epsilon = plan.privacy.delta, float(priced.claims[0].account.epsilon)
@@ -32,7 +32,7 @@ def unit_block(plan: Plan, priced: Priced) -> dict[str, Any]:
     found: dict[str, Any] = {"unit": "person" if plan.by_person else "record", "record": finite(epsilon)}
     if plan.by_person:
         return found | {"person": finite(epsilon), "person_at_two_parties": finite(two), "of_records": {}}
-    many = {str(k): finite(of_group(each[0], k, delta)) for k in RECORDS}
+    many = {str(k): finite(of_group(each[0], k, delta, lawful=True)) for k in RECORDS}
     return found | {"person": None, "person_at_two_parties": None, "of_records": many}
 
 
@@ -68,7 +68,7 @@ def at_home(experiment: Experiment, priced: Priced) -> dict[str, Any] | None:
     if plan.privacy is None or priced.spending is None or plan.by_person or people is None:
         return None
     most = max(int(np.unique(people[part], return_counts=True)[1].max()) for part in experiment.parts)
-    epsilon = of_group(_events(priced)[0], most, plan.privacy.delta)
+    epsilon = of_group(_events(priced)[0], most, plan.privacy.delta, lawful=True)
     return {"most_records": most, "epsilon": float(epsilon) if np.isfinite(epsilon) else None}
 
 
