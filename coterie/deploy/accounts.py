@@ -502,7 +502,8 @@ def _need_open(found: Contents, path: Path, by: Sequence[str], mark: str | None)
     if mark is not None and mark not in found.known:
         known = ", ".join(found.known.values())
         raise InputError(
-            f"account {path} is for other records ({known}): if they have changed, say so by `coterie account epoch`"
+            f"account {path} is for other records ({known}): if they have changed, say so by `coterie account epoch`, "
+            "in Python by `epoch`"
         )
 
 
