@@ -125,6 +125,25 @@ def test_bytes_of_descent_at_epsilon_8() -> None:
     judge("dp-dsgd", make_worlds("dp-dsgd", epsilon=8.0, rounds=ROUNDS, settings=SETTINGS["dp-dsgd"]))
 
 
+def test_bytes_of_a_fair_release() -> None:
+    """Three stages of one round each, whose noise is that of everybody's integers: another group, and −u for u."""
+    worlds = make_worlds("fair-release", epsilon=8.0)
+    assert worlds.exact
+    assert worlds.mu is not None
+    sent = speak(worlds, 1, 50)
+    own, other = explain_bytes(worlds, 1, sent), explain_bytes(worlds, 0, sent)
+    assert own.shape[1] == 3
+    assert np.sqrt(np.mean(own**2)) / GAUSSIAN_UNIT == pytest.approx(1, abs=5 / np.sqrt(2 * own.size))
+    apart = np.sqrt(np.sum((own - other) ** 2, axis=(1, 2))) / GAUSSIAN_UNIT
+    assert np.all(apart <= worlds.mu)
+    assert np.all(apart > 0.85 * worlds.mu)  # no pair of records is the worst of every stage
+    right = audit_wire(worlds, 1000)
+    assert not right.violated
+    assert right.mu_bound > 0.6 * worlds.mu
+    for fault in (halved, lambda steps, round: steps * (round < 2)):
+        assert audit_wire(worlds, 300, source=Broken(fault)).violated
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0, 8.0])
 @pytest.mark.parametrize("slug", ["dp-admm", "dp-dsgd"])
