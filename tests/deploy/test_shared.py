@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -400,7 +399,11 @@ async def how_they_end(
 def test_a_party_that_asks_without_end_is_heard_at_a_pace_and_the_others_go_on(
     setting: SharedSetting, tmp_path: Path, twin: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of five asks everybody for the roster, 5,000 times, while it takes part. The twin answers them all."""
+    """One of five asks everybody for the roster, 5,000 times, while it takes part. The twin answers them all.
+
+    Without the answers that time brings, or on a slow machine there would be as many.
+    """
+    monkeypatch.setattr(core, "ANSWERS", 0.0)
     if twin:
         monkeypatch.setattr(mail, "PACE", 1e9)
         monkeypatch.setattr(core, "AT_ONCE", 1e9)
@@ -427,13 +430,11 @@ def test_a_party_that_asks_without_end_is_heard_at_a_pace_and_the_others_go_on(
 
         agent.sums.handle = counted  # type: ignore[method-assign]
 
-    start = time.monotonic()
     house.run(prepare)
-    most = 300 + (time.monotonic() - start) * 64  # questions that are answered at once, and in a second
-    assert (max(answers.values()) <= most) != twin
+    assert (max(answers.values()) <= 256) != twin
     assert min(answers.values()) > 100
     assert len(house.models) == PARTIES
-    assert {members for members, _ in house.opened.values()} == {tuple(range(PARTIES))}  # nobody was late
+    assert np.allclose(list(house.models.values()), house.models["party-0"])
 
 
 def test_a_charge_that_the_ledger_refuses_ends_the_party(tmp_path: Path) -> None:
