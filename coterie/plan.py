@@ -14,7 +14,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_v
 
 from coterie.algorithms import ALGORITHMS
 from coterie.data.partitions import PARTITIONS, site
-from coterie.data.planned import check_bins, check_source, knows_people
+from coterie.data.planned import check_bins, check_source, knows_people, planned_bins
 from coterie.data.sources import SOURCES
 from coterie.errors import InputError
 from coterie.exchange.kinds import KINDS as EXCHANGES
@@ -474,7 +474,7 @@ def _check_sums(plan: Plan) -> None:
 
 
 def _with_objective(plan: Plan) -> Plan:
-    """The plan with its algorithm's own ridge and with its weighting: price, certificate and agreement name them."""
+    """The plan with its algorithm's ridge, its weighting and the number of its bins: price and agreement name them."""
     from coterie.algorithms.base import Algorithm, find
 
     stated: dict[str, Any] = {}
@@ -484,6 +484,8 @@ def _with_objective(plan: Plan) -> Plan:
         stated |= {} if (features := plan.problem.settings().features) is None else {"dim": features}
     if plan.problem.weighting is None:
         stated["weighting"] = "records" if plan.exchange.central else "agents"
+    if plan.problem.dim is None and (bins := planned_bins(plan)) is not None:
+        stated["dim"] = bins.width
     return plan.model_copy(update={"problem": plan.problem.model_copy(update=stated)}) if stated else plan
 
 

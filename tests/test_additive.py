@@ -14,6 +14,10 @@ from scipy.special import expit
 
 import coterie as ct
 from coterie.api.curves import Curves
+from coterie.deploy.data import read_records
+from coterie.deploy.process import open_party
+from coterie.deploy.terms import Terms
+from coterie.deploy.trial import sign_trial
 from coterie.drivers.references import pooled
 from coterie.estimators import (
     AdditiveClassifier,
@@ -24,7 +28,10 @@ from coterie.estimators import (
 from coterie.experiment import prepare, price, public_network
 from coterie.plan import Plan, validate
 from coterie.problems.additive import AdditiveModel
+from coterie.report.certificate import plan_hash
 from coterie.report.html import run_page, shapes
+from coterie.report.party import party_page
+from coterie.report.released import party_model
 from coterie.worth.bands import noise_alone
 
 AGES, JOBS = (20.0, 40.0, 60.0, 80.0), ("nurse", "cook", "pilot")
@@ -315,6 +322,53 @@ def test_the_page_draws_every_curve(run: ct.Trained, tmp_path: Path) -> None:
     assert "<script>alert" not in run_page(hostile, None)
     without = {**result, "additive": None}
     assert "a curve for each attribute" not in run_page(without, None)
+
+
+# ---- between real parties --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def clinic(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Path, Path]:
+    """A deployed plan over tables of the parties' own, one of those tables, and a party's folder with a model in it."""
+    place = tmp_path_factory.mktemp("clinic")
+    tree = plan_of(place / "nobody has this.csv", smooth=0.5).as_json()
+    del tree["data"]["path"]
+    tree |= {"partition": {"kind": "iid", "sizes": [40] * 3}, "graph": {"kind": "ring"}, "run": {"rounds": 6}}
+    tree["deploy"] = {"parties": [{"name": name, "address": f"{name}.example:443"} for name in ("ada", "ben", "cleo")]}
+    plan, tables = validate(tree), [place / f"{k}.csv" for k in range(3)]
+    for k, path in enumerate(tables):
+        records(40, seed=k, gaps=0.2).to_csv(path, index=False)
+    agreement, held = sign_trial(plan, [read_records(plan, path) for path in tables], place / "trial")
+    with open_party(agreement, held[0].keys, held[0].data, held[0].state):
+        pass
+    point = np.linspace(-1, 1, 10)
+    model = party_model(point, plan=plan_hash(plan), rounds=6, epsilon=2.0, delta=1e-5)
+    (held[0].state / "model.npz").write_bytes(model)
+    return plan, tables[0], held[0].state
+
+
+def test_a_party_puts_its_own_table_into_the_bins_of_the_plan(clinic: tuple[Plan, Path, Path]) -> None:
+    """The number of features is the plan's, known before any table is read; gaps and strangers have a place."""
+    plan, path, _ = clinic
+    assert plan.problem.dim == 10
+    terms, held = Terms.of(plan), read_records(plan, path)
+    by_hand, y = numbered(pd.read_csv(path))
+    assert [tuple(np.flatnonzero(row)) for row in held.features] == [*map(tuple, by_hand.tolist())]
+    shard = terms.outline(0).shard(held)
+    assert np.array_equal(np.asarray(shard.features)[:40], held.features)  # nothing was pulled back
+    assert np.array_equal(np.asarray(shard.targets)[:40], y)
+
+
+def test_a_party_s_page_shows_densities_to_its_owner_alone(clinic: tuple[Plan, Path, Path]) -> None:
+    plan, path, state = clinic
+    public, own = party_page(state), party_page(state, read_records(plan, path), read_records(plan, path))
+    for page in (public, own):
+        assert "a curve for each attribute" in page
+        assert page.count('class="band run"') == 10
+    assert 'class="share"' not in public
+    assert "at home only" not in public
+    assert own.count('class="share"') >= 8
+    assert "For you alone" in own
 
 
 # ---- scikit-learn ----------------------------------------------------------------------------------------------------

@@ -97,26 +97,27 @@ class Curves:
     def read(cls, content: Mapping[str, Any] | str | Path) -> Curves:
         """Curves from what `as_json` gives, or from the file that `save` wrote."""
         try:
-            if not isinstance(content, Mapping):
-                content = json.loads(Path(content).read_text("utf-8"))
-            if content["model"] != "additive" or content["schema"] != SCHEMA:
-                raise InputError(f"these are no curves of schema {SCHEMA}: got {content['model']!r}")
-            attributes = tuple(_attribute(one) for one in content["attributes"])
+            read = isinstance(content, Mapping)
+            told: Any = content if read else json.loads(Path(content).read_text("utf-8"))  # type: ignore[arg-type]
+            if told["model"] != "additive" or told["schema"] != SCHEMA:
+                raise InputError(f"these are no curves of schema {SCHEMA}: got {told['model']!r}")
+            attributes = tuple(_attribute(one) for one in told["attributes"])
             places = {attribute.name: k for k, attribute in enumerate(attributes)}
-            pairs = tuple((places[one], places[two]) for one, two in (pair["of"] for pair in content["pairs"]))
-            bins, intercept = Bins(attributes, pairs), np.array(content["intercept"], float).reshape(-1)
-            stored = [[*one["values"], one["missing"]] for one in content["attributes"]]
-            stored += [pair["values"] for pair in content["pairs"]]
+            pairs = tuple((places[one], places[two]) for one, two in (pair["of"] for pair in told["pairs"]))
+            bins, intercept = Bins(attributes, pairs), np.array(told["intercept"], float).reshape(-1)
+            stored = [[*one["values"], one["missing"]] for one in told["attributes"]]
+            stored += [pair["values"] for pair in told["pairs"]]
             values = tuple(
                 np.array(table, float).reshape(block.count, len(intercept))
                 for block, table in zip(bins.blocks, stored, strict=True)
             )
-            classes, target = (None if (x := content[k]) is None else tuple(x) for k in ("classes", "target"))
+            classes, target = (None if told[key] is None else tuple(told[key]) for key in ("classes", "target"))
+            clip, noise = told["clip"], told["noise"]
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"these are no curves of an additive model: {error!r}") from None
-        return cls(bins, values, intercept, classes, target, content["clip"], content["noise"])  # type: ignore[arg-type]
+        return cls(bins, values, intercept, classes, target, clip, noise)  # type: ignore[arg-type]
 
     def _plain(self, values: NDArray) -> list[Any]:
         """One number a bin, or a list of as many as there are classes."""

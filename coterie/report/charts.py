@@ -209,7 +209,7 @@ def curve_chart(
     ys = Scale.around(list(ends), bottom, TOP, room=0.02)
     at = [round(LEFT + width * k, 2) for k in range(count + 1)]
     tallest = max(shares, default=0.0) if shares is not None else 0.0
-    steps = [
+    steps: list[dict[str, Any]] = [
         {
             "x1": at[k], "x2": at[k + 1], "y": ys(v), "name": label, "text": number(v, 3),
             "top": ys(v + noise) if noise else None, "low": ys(v - noise) if noise else None,

@@ -30,7 +30,7 @@ from coterie.report.errata import MEANING
 from coterie.report.schema import PrivacyBlock, RunResult
 from coterie.report.units import home_words, unit_words
 
-__all__ = ["available", "errata_of", "fair_page", "page_of", "render", "run_page"]
+__all__ = ["available", "errata_of", "fair_page", "page_of", "render", "run_page", "shapes"]
 
 NEEDED = "the report needs the package jinja2: pip install 'coterie[report]'"
 DRAWN = 300  # agents beyond which the graph is told, not drawn

@@ -1,8 +1,9 @@
 """The report of a deployed run, at one party: what was agreed, spent and sent, who made trouble, and what it was worth.
 
-Made from the party's own state folder. All on the page but the worth is public among the parties, or comes from clocks
-and connections; the worth is computed from the party's own records without noise, if they are given, and the page then
-says that it is for its owner alone. What the log says of records is never repeated.
+Made from the party's own state folder. All on the page but the worth, and the density below the curves of an additive
+model, is public among the parties, or comes from clocks and connections; those two are computed from the party's own
+records without noise, if they are given, and the page then says that it is for its owner alone. What the log says of
+records is never repeated.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from coterie.errors import InputError
 from coterie.graphs import Graph
 from coterie.report import charts
 from coterie.report.charts import Series
-from coterie.report.html import errata_of, render
+from coterie.report.html import errata_of, render, shapes
 
 if TYPE_CHECKING:
     from coterie.deploy.agreement import Agreement
@@ -98,7 +99,7 @@ def party_page(state: Path, records: Records | None = None, test: Records | None
         head=head, rows=rows, settings=settings(agreement), opened=_opened(agreement, terms, me),
         neighbours=[titles[agreement.index(n)] for n in agreement.neighbours(me)], history=history,
         pace=_pace(history), evidence=_evidence(state), certificate=certificate, worth=worth, shared=shared,
-        kinds=["alone", "private", "blend"], picture=_picture(agreement, terms),
+        shapes=_shapes(state, terms, records), kinds=["alone", "private", "blend"], picture=_picture(agreement, terms),
         summary=priced.algorithm.summary, reference=priced.algorithm.reference.rstrip("."),
         **errata_of(priced.algorithm.errata),
     )  # fmt: skip
@@ -297,11 +298,7 @@ def _worth(
 
     if records is None:
         raise InputError("test records alone say nothing of staying alone: give this party's own records too (--data)")
-    try:
-        with np.load(state / "model.npz", allow_pickle=False) as stored:
-            point = np.asarray(stored["point"], float)
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"{state} holds no model yet, so nothing can be compared: {error}") from None
+    point = _point(state)
     terms.outline(node).shard(records)  # as many, and as wide, as agreed
     problem, priced = terms.network.problem, terms.priced
     width = terms.plan.problem.dim
@@ -311,3 +308,29 @@ def _worth(
     clip = priced.algorithm.clips(priced.cfg)
     found = own_worth(problem, title, coded(records), coded(test), point, measure=terms.plan.run.metric, clip=clip)
     return {**found, "sentence": sentence(found, epsilon)}
+
+
+def _point(state: Path) -> np.ndarray:
+    """The model in the folder."""
+    try:
+        with np.load(state / "model.npz", allow_pickle=False) as stored:
+            return np.asarray(stored["point"], float)
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{state} holds no model yet, so nothing can be compared: {error}") from None
+
+
+def _shapes(state: Path, terms: Terms, records: Records | None) -> dict[str, Any] | None:
+    """The curves of an additive model, with the density of this party's own records where they are given."""
+    from coterie.api.curves import Curves
+    from coterie.experiment import price
+    from coterie.problems.additive import AdditiveModel
+    from coterie.worth.bands import noise_alone
+
+    problem = terms.network.problem
+    if not isinstance(problem, AdditiveModel) or not (state / "model.npz").is_file():
+        return None
+    noise = noise_alone(terms.plan, terms.network, price(terms.plan, terms.network, fast=True))
+    told = Curves.of(problem, _point(state), noise=noise).as_json()
+    if records is not None:
+        told["at_home"] = {"shares": (np.sqrt(problem.bins.ones) * records.features.mean(axis=0)).tolist()}
+    return shapes(told)
