@@ -17,7 +17,7 @@ from coterie.compiler import mend
 __version__ = "0.1.0"
 __all__ = [
     "Budget", "InputError", "Parties", "Price", "Task", "Trained", "__version__", "algorithm", "audit", "graph",
-    "hinge", "join", "load", "logistic", "loss", "mean", "mlp", "price", "softmax", "squared", "train",
+    "hinge", "join", "load", "logistic", "loss", "mean", "mlp", "price", "softmax", "squared", "statistics", "train",
 ]  # fmt: skip
 
 mend()  # before JAX starts
@@ -31,6 +31,7 @@ _HOMES = {
     "coterie.api.training": ("Price", "price", "train"),
     "coterie.errors": ("InputError",),
     "coterie.privacy.ledger": ("Budget",),
+    "coterie.released.statistics": ("statistics",),
 }
 
 

@@ -12,6 +12,7 @@ LOSSES = Kinds(
         ("fair", "coterie.fair.moments"),
         ("moments", "coterie.released.moments"),
         ("scores", "coterie.released.scores"),
+        ("statistics", "coterie.released.table_sums"),
     ),
 )
 """Every loss, by name; what is released and not minimised is not among those that are listed."""

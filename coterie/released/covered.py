@@ -116,7 +116,9 @@ def _rule(place: NDArray[np.int64]) -> Floats:
     return 0.5 * (1 + np.sign(place[:, None] - place[None, :]))
 
 
-def _of_group(right: float, gap: float, cells: Floats, noise_right: float, noise_gap: float, noise: float) -> dict[str, CoveredNumber]:
+def _of_group(
+    right: float, gap: float, cells: Floats, noise_right: float, noise_gap: float, noise: float
+) -> dict[str, CoveredNumber]:
     """Scores of one group: its share of the records is noisy too."""
     share, wide = float(cells.sum()), noise * cells.size**0.5
     out = {"share": CoveredNumber(share, wide)}
@@ -138,5 +140,7 @@ def _curve(cells: Floats, noise: float, bins: int) -> tuple[dict[str, Any], ...]
             continue
         share = happened / total
         error = noise * np.hypot(1 - share, share) / total
-        out.append({"from": float(edges[k]), "to": float(edges[k + 1]), "share": float(share), "standard_error": float(error)})
+        out.append(
+            {"from": float(edges[k]), "to": float(edges[k + 1]), "share": float(share), "standard_error": float(error)}
+        )
     return tuple(out)
