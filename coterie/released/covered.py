@@ -4,10 +4,10 @@ Every number is made of a release (`coterie.released.scores`) alone, so it may l
 the exact value on the held-out records lies within two standard errors with probability 95 %. How well those records
 stand for others is another question, with an error of its own.
 
-**Accuracy and calibration** (mean of p − y) are released numbers. **AUC** is a ratio of products of noisy counts P_b, N_b
-over bins b,  AUC = Σ_b P_b (N_{<b} + N_b/2) / (P N).  Pairs within a bin count one half, which is too little by about
-what halving the bins changes, over three (the error of the trapezium rule on the ROC curve): that much is added. With
-W the matrix of both rules, AUC = PᵀWN/(1ᵀP 1ᵀN) and counts with noise s,
+**Accuracy and calibration** (mean of p − y) are released numbers. **AUC** is a ratio of products of noisy counts P_b
+and N_b over bins b,  AUC = Σ_b P_b (N_{<b} + N_b/2) / (P N).  Pairs within a bin count one half, which is too little by
+about what halving the bins changes, over three (the error of the trapezium rule on the ROC curve): that much is added.
+With W the matrix of both rules, AUC = PᵀWN/(1ᵀP 1ᵀN) and counts with noise s,
 
     variance ≈ s² (‖∂/∂P‖² + ‖∂/∂N‖²) − s⁴ ‖W‖²/(PN)²,
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -153,7 +154,7 @@ class TableStatistics:
         """Below which the share q of what is there lies; the interval allows for noise and for the width of a bin."""
         if not 0 < q < 1:
             raise InputError(f"a quantile is between 0 and 1, got {q}")
-        k, rule = self._ranged(column)
+        _, rule = self._ranged(column)
         values, _ = self.shares(column)
         bins, (h, _, _) = self.problem.bins, self.problem.weights
         cells, noise = values[:bins], self.noise / h
@@ -231,7 +232,7 @@ class TableStatistics:
             labels = list(rule.levels)
         else:
             edges = [_unscaled(rule, u) for u in np.linspace(0, 1, self.problem.bins + 1)]
-            labels = [f"{low:.6g} to {high:.6g}" for low, high in zip(edges, edges[1:], strict=False)]
+            labels = [f"{low:.6g} to {high:.6g}" for low, high in pairwise(edges)]
         return labels + ["missing"] * self.problem.gaps[k]
 
     def _present(self, k: int) -> tuple[float, float]:
@@ -263,6 +264,12 @@ class TableStatistics:
         a, b = (self.problem.numbers.index(k) for k in (i, j))
         noise = self.noise / self.problem.weights[2]
         return float(self._moments()[1][a, b]), noise if a == b else noise / 2**0.5
+
+
+def _range(pair: Sequence[float], log: bool = False) -> Number:
+    if len(pair) != 2:
+        raise InputError(f"a public range is (low, high), got {list(pair)}")
+    return Number(float(pair[0]), float(pair[1]), log=log)
 
 
 def _scale(rule: Number) -> tuple[float, float]:
@@ -310,7 +317,7 @@ def statistics(
     >>> bool(abs(told.mean("age").value - 50) < 1), round(told.once.priced.claims[0].account.epsilon, 3)
     (True, 1.0)
     """
-    rules: dict[str, Rule] = {name: Number(*map(float, pair)) for name, pair in (bounds or {}).items()}
+    rules: dict[str, Rule] = {name: _range(pair) for name, pair in (bounds or {}).items()}
     rules |= {name: Category(tuple(map(str, levels))) for name, levels in (categories or {}).items()}
     if not rules:
         raise InputError("statistics need public ranges (bounds) or levels (categories) of the columns")
@@ -400,7 +407,7 @@ def _table_of(plan: Plan) -> tuple[Floats, dict[str, Rule], list[str], Dataset]:
     for name in dict.fromkeys(f.partition("=")[0] for f in dataset.feature_names):
         absent = dataset.features[:, where[f"{name}=missing"]] > 0 if f"{name}=missing" in where else None
         if name in where and name in bounds:
-            rules[name] = Number(*map(float, bounds[name]), log=name in log)
+            rules[name] = _range(bounds[name], log=name in log)
             column = dataset.features[:, where[name]]
         elif not isinstance(levels, str) and name in levels:
             own = [f for f in dataset.feature_names if f.startswith(f"{name}=") and f != f"{name}=missing"]
@@ -417,6 +424,6 @@ def _table_of(plan: Plan) -> tuple[Floats, dict[str, Rule], list[str], Dataset]:
         rules[plan.data.label] = Category(dataset.classes)
         columns.append(dataset.targets.astype(float))
     elif plan.data.label in bounds:
-        rules[str(plan.data.label)] = Number(*map(float, bounds[str(plan.data.label)]))
+        rules[str(plan.data.label)] = _range(bounds[str(plan.data.label)])
         columns.append(np.asarray(dataset.targets, float))
     return np.stack(columns, axis=1), rules, gaps, dataset

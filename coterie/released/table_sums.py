@@ -1,8 +1,8 @@
 r"""Statistics of a table as a problem: counts of every column's public bins or levels, and moments of its numbers.
 
-A record is one number a column: of a numeric column its place in the public range, u in [0, 1]; of a category the number
-of its level; −1 where it is missing, in columns that may have gaps. With v = 2u − 1 (0 where missing) for the d numeric
-columns its vector has
+A record is one number a column: of a numeric column its place in the public range, u in [0, 1]; of a category the
+number of its level; −1 where it is missing, in columns that may have gaps. With v = 2u − 1 (0 where missing) for the d
+numeric columns its vector has
 
     h · one at its bin or level, for each of C columns,   m v,   q (v_a², √2 v_a v_b for a < b).
 
@@ -130,8 +130,8 @@ class TableSums(Released):
         if self.numbers:
             u = features[:, list(self.numbers)]
             v = jnp.where(u < 0, 0.0, 2 * u - 1)
-            row, column = np.triu_indices(len(self.numbers), 1)
-            blocks += [m * v, q * v**2, q * 2**0.5 * v[:, row] * v[:, column]]
+            one, other = np.triu_indices(len(self.numbers), 1)
+            blocks += [m * v, q * v**2, q * 2**0.5 * v[:, one] * v[:, other]]
         return jnp.concatenate(blocks, axis=1).astype(kind)
 
     def admit(self, features: Rows, targets: Rows) -> tuple[Rows, Rows]:

@@ -187,6 +187,9 @@ def test_accounting_reads_no_data_and_agrees() -> None:
     ],
 )
 def test_what_cannot_be_stated_is_refused(tables: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words):
+    def priced() -> object:
         plan = planned(**tables)
-        price(plan, prepare(plan).network)
+        return price(plan, prepare(plan).network)
+
+    with pytest.raises(InputError, match=words):
+        priced()

@@ -79,7 +79,7 @@ def test_columns_that_are_not_there(columns: list[int | str], words: str) -> Non
 
 
 def test_too_many_features_and_classes_are_refused_by_name() -> None:
-    with pytest.raises(InputError, match="second moments of 301 features.*at most 300"):
+    with pytest.raises(InputError, match=r"second moments of 301 features.*at most 300"):
         Moments(301)
     assert Moments(300).dim == 300 * 301 // 2 + 300 + 1
     loss = find_loss("moments")

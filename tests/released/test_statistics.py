@@ -113,8 +113,9 @@ def coverage(short: float = 1.0) -> dict[str, float]:
     with jax.enable_x64(True):
         plain = np.asarray(full.each(jnp.asarray(rows), jnp.zeros(len(rows)))).mean(0)
     truth = {
-        "mean": table.age.mean(), "gaps": table.weight.mean(), "std": table.age.std(ddof=0), "spread": table.weight.std(ddof=0),
-        "level": (table.sex == "x").mean(), "correlation": np.corrcoef(rows.T)[0, 1],
+        "mean": table.age.mean(), "gaps": table.weight.mean(), "std": table.age.std(ddof=0),
+        "spread": table.weight.std(ddof=0), "level": (table.sex == "x").mean(),
+        "correlation": np.corrcoef(rows.T)[0, 1],
     }  # fmt: skip
     inside, median, runs = dict.fromkeys(truth, 0), 0, 1000
     for _ in range(runs):
