@@ -17,8 +17,8 @@ from coterie.compiler import mend
 __version__ = "0.1.0"
 __all__ = [
     "Budget", "DataAccount", "InputError", "Parties", "Price", "Task", "Trained", "__version__", "additive",
-    "algorithm", "audit",
-    "graph", "hinge", "join", "load", "logistic", "loss", "mean", "mlp", "price", "softmax", "squared", "train",
+    "algorithm", "audit", "graph", "hinge", "join", "load", "logistic", "loss", "mean", "mlp", "price", "softmax",
+    "squared", "statistics", "train",
 ]  # fmt: skip
 
 mend()  # before JAX starts
@@ -33,6 +33,7 @@ _HOMES = {
     "coterie.deploy.accounts": ("DataAccount",),
     "coterie.errors": ("InputError",),
     "coterie.privacy.ledger": ("Budget",),
+    "coterie.released.statistics": ("statistics",),
 }
 
 

@@ -94,6 +94,7 @@ LOSSES: dict[str, Problem] = {
     "mean, in its box": Mean(2),
     "moments": find_loss("moments").example,
     "scores": find_loss("scores").example,
+    "statistics": find_loss("statistics").example,
     "own, smooth": Custom.make(_pseudo_huber, np.zeros(2), lipschitz=1.0, smoothness=1.0, convex=True, bound=1.0),
     "own, cornered": Custom.make(_absolute, np.zeros(2), lipschitz=1.0, convex=True, bound=1.0),
     "own, wild": Custom.make(_wild, np.zeros(2)),

@@ -228,7 +228,8 @@ def make_setting(
         self_weight: w_ii; by default that of the network.
         slip: gradient norm at which a hostile solver stops (the agent must declare at least as much).
         dim: of the problem; the attacks here are made for 2.
-        problem: what is learned; by default a logistic model, or second moments that are released. A problem that the contract refuses is an error.
+        problem: what is learned; by default a logistic model, or second moments that are released. One that the
+            contract refuses is an error.
         load: unit · count, what all records of the agent together weigh.
         graph: who talks to whom; by default three agents, each of whom has two neighbours or is a leaf.
         weights: of the graph; by default Metropolis.

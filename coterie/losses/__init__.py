@@ -13,6 +13,7 @@ LOSSES = Kinds(
         ("coupled", "coterie.coupled.functions"),
         ("moments", "coterie.released.moments"),
         ("scores", "coterie.released.scores"),
+        ("statistics", "coterie.released.table_sums"),
     ),
 )
 """Every loss, by name; what is released and not minimised is not among those that are listed."""

@@ -4,10 +4,10 @@ Every number is made of a release (`coterie.released.scores`) alone, so it may l
 the exact value on the held-out records lies within two standard errors with probability 95 %. How well those records
 stand for others is another question, with an error of its own.
 
-**Accuracy and calibration** (mean of p − y) are released numbers. **AUC** is a ratio of products of noisy counts P_b, N_b
-over bins b,  AUC = Σ_b P_b (N_{<b} + N_b/2) / (P N).  Pairs within a bin count one half, which is too little by about
-what halving the bins changes, over three (the error of the trapezium rule on the ROC curve): that much is added. With
-W the matrix of both rules, AUC = PᵀWN/(1ᵀP 1ᵀN) and counts with noise s,
+**Accuracy and calibration** (mean of p − y) are released numbers. **AUC** is a ratio of products of noisy counts P_b
+and N_b over bins b,  AUC = Σ_b P_b (N_{<b} + N_b/2) / (P N).  Pairs within a bin count one half, which is too little by
+about what halving the bins changes, over three (the error of the trapezium rule on the ROC curve): that much is added.
+With W the matrix of both rules, AUC = PᵀWN/(1ᵀP 1ᵀN) and counts with noise s,
 
     variance ≈ s² (‖∂/∂P‖² + ‖∂/∂N‖²) − s⁴ ‖W‖²/(PN)²,
 
@@ -116,7 +116,9 @@ def _rule(place: NDArray[np.int64]) -> Floats:
     return 0.5 * (1 + np.sign(place[:, None] - place[None, :]))
 
 
-def _of_group(right: float, gap: float, cells: Floats, noise_right: float, noise_gap: float, noise: float) -> dict[str, CoveredNumber]:
+def _of_group(
+    right: float, gap: float, cells: Floats, noise_right: float, noise_gap: float, noise: float
+) -> dict[str, CoveredNumber]:
     """Scores of one group: its share of the records is noisy too."""
     share, wide = float(cells.sum()), noise * cells.size**0.5
     out = {"share": CoveredNumber(share, wide)}
@@ -138,5 +140,7 @@ def _curve(cells: Floats, noise: float, bins: int) -> tuple[dict[str, Any], ...]
             continue
         share = happened / total
         error = noise * np.hypot(1 - share, share) / total
-        out.append({"from": float(edges[k]), "to": float(edges[k + 1]), "share": float(share), "standard_error": float(error)})
+        out.append(
+            {"from": float(edges[k]), "to": float(edges[k + 1]), "share": float(share), "standard_error": float(error)}
+        )
     return tuple(out)

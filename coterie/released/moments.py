@@ -4,16 +4,17 @@ A record in the unit ball with label y, |y| ≤ 1, gives the vector
 
     φ = (x_a² for every a,  √2 x_a x_b for a < b,  w y x),      ‖φ‖² = ‖x‖⁴ + w² y² ‖x‖² ≤ 1 + w².
 
-With √2 on the pairs ‖φ(r) − φ(r')‖ is the Frobenius distance of the matrices, and noise that is the same on every number
-is symmetric noise on the matrix: variance σ² on its diagonal, σ²/2 off it, and its law does not depend on the basis.
+With √2 on the pairs ‖φ(r) − φ(r')‖ is the Frobenius distance of the matrices, and noise that is the same on every
+number is symmetric noise on the matrix: variance σ² on its diagonal, σ²/2 off it, with a law that is the same in every
+basis.
 
 **How far one record moves it.** For records x, z of norms a, b with u = ⟨x, z⟩
 
     ‖φ − φ'‖² = a⁴ + b⁴ − 2u² + w² ‖yx − y'z‖²,
 
 convex in (y, y'), so largest at labels ±1; the same labels at u are opposite ones at −u. With opposite ones it is
-a⁴ + b⁴ − 2u² + w² (a² + b² + 2u), which grows with a and b, as does the range |u| ≤ ab: a = b = 1. Then u = min(1, w²/2)
-is best: Δ² = 2 + 2w² + w⁴/2 for w² ≤ 2, which is 4.5 at w = 1, and 4w² beyond. Both are reached.
+a⁴ + b⁴ − 2u² + w² (a² + b² + 2u), which grows with a and b, as does the range |u| ≤ ab: a = b = 1. Then u = min(1,
+w²/2) is best: Δ² = 2 + 2w² + w⁴/2 for w² ≤ 2, which is 4.5 at w = 1, and 4w² beyond. Both are reached.
 """
 
 from __future__ import annotations

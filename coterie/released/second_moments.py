@@ -19,11 +19,12 @@ __all__ = ["RidgeModel", "SecondMoments", "default_penalty", "ridge_weights"]
 
 Floats = NDArray[np.float64]
 LEAST = 1e-9  # penalty where there is no noise
+PART = 0.3  # of the noise's length: the best of seven on Adult, at ε = 0.1 and at 1, local and shared
 
 
 def default_penalty(noise: Any, dim: int) -> Any:
-    """λ by the noise: the length of a symmetric d × d matrix of it, σ√(2d), within which no direction is known."""
-    return noise * (2 * dim) ** 0.5 + LEAST
+    """λ by the noise, which is public: a part of the length of a symmetric d × d matrix of it, σ√(2d)."""
+    return PART * noise * (2 * dim) ** 0.5 + LEAST
 
 
 def positive(matrix: Rows) -> Rows:

@@ -30,7 +30,9 @@ def vectors(problem: Moments, rows: np.ndarray, labels: np.ndarray) -> np.ndarra
         return np.asarray(problem.each(jnp.asarray(rows), jnp.asarray(labels)))
 
 
-@pytest.mark.parametrize(("weight", "square"), [(0.5, 2 + 0.5 + 1 / 32), (1.0, 4.5), (1.4, 2 + 3.92 + 1.9208), (2.0, 16.0)])
+@pytest.mark.parametrize(
+    ("weight", "square"), [(0.5, 2 + 0.5 + 1 / 32), (1.0, 4.5), (1.4, 2 + 3.92 + 1.9208), (2.0, 16.0)]
+)
 def test_the_worst_pair_reaches_what_is_declared_and_no_pair_exceeds_it(weight: float, square: float) -> None:
     problem = Moments(4, weight=weight)
     assert (2 * problem.half_gap) ** 2 == pytest.approx(square, rel=1e-12)
@@ -56,7 +58,9 @@ def test_the_vector_is_the_matrix_and_the_products() -> None:
     problem = Moments(3, weight=0.7)
     with jax.enable_x64(True):
         ones = jnp.ones(50)
-        total = np.asarray(problem.weighted_gradient(jnp.zeros(problem.dim), jnp.asarray(rows), jnp.asarray(labels), ones))
+        total = np.asarray(
+            problem.weighted_gradient(jnp.zeros(problem.dim), jnp.asarray(rows), jnp.asarray(labels), ones)
+        )
     assert np.allclose(total[:-1], vectors(problem, rows, labels).sum(0), rtol=1e-12)
     seen = problem.shaped(total / 50)
     assert np.allclose(seen.matrix, rows.T @ rows / 50, rtol=1e-12)
@@ -83,7 +87,13 @@ def noises(kind: str, scale: float = 1.0) -> tuple[np.ndarray, float]:
     parts = np.split(np.arange(5 * PARTIES), PARTIES)
     with jax.enable_x64(True):
         layout = make_layout(
-            problem, np.zeros((25, FEATURES)), np.ones(25), parts, graph, mixing(graph), rounds=1 if kind == "complete" else 60
+            problem,
+            np.zeros((25, FEATURES)),
+            np.ones(25),
+            parts,
+            graph,
+            mixing(graph),
+            rounds=1 if kind == "complete" else 60,
         )
     cfg = RELEASE.example.replace(records=25.0)
     runs = [Run(seed, cfg, np.full(PARTIES, 3.0 * scale)) for seed in range(RUNS)]
@@ -177,6 +187,9 @@ def test_accounting_reads_no_data_and_agrees() -> None:
     ],
 )
 def test_what_cannot_be_stated_is_refused(tables: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words):
+    def priced() -> object:
         plan = planned(**tables)
-        price(plan, prepare(plan).network)
+        return price(plan, prepare(plan).network)
+
+    with pytest.raises(InputError, match=words):
+        priced()

@@ -130,7 +130,10 @@ def test_parties_release_them_between_machines(tmp_path: Path) -> None:
         kept.append(read_records(plan, path))
     _, sent, _, answers = run_parties(terms, kept)
     assert sent.all()
-    told, truth = CoveredScores.of(problem, answers[0]).whole, exact(experiment, point, priced.algorithm.clips(priced.cfg))
+    told, truth = (
+        CoveredScores.of(problem, answers[0]).whole,
+        exact(experiment, point, priced.algorithm.clips(priced.cfg)),
+    )
     for name, value in truth.items():
         found = told[name]
         assert found.value is not None

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
+from coterie.algorithms.base import find
 from coterie.audit.checks import examine, gather
 from coterie.audit.setting import make_setting
-from coterie.algorithms.base import find
 from coterie.privacy.gdp import mu_for
 from coterie.released.covered import CoveredScores, auc_of
 from coterie.released.scores import Scores, edges_of
@@ -67,7 +67,7 @@ def coverage(epsilon: float, positive: float, runs: int = 1000, short: float = 1
     }
     sigma = (5 / 4) ** 0.5 * 2 * problem.half_gap / float(mu_for(epsilon, 1e-5)) / len(targets)  # five, four honest
     whole, rng = means(problem, features, targets), np.random.default_rng(7)
-    inside = {name: 0 for name in exact}
+    inside = dict.fromkeys(exact, 0)
     for _ in range(runs):
         noisy = whole + sigma * rng.standard_normal(problem.size)
         told = CoveredScores.of(problem, np.append(noisy, short * sigma)).whole

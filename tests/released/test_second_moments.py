@@ -14,7 +14,9 @@ from coterie.testing.losses import PROBLEM_CHECKS
 
 
 @pytest.mark.parametrize("check", PROBLEM_CHECKS)
-@pytest.mark.parametrize("problem", [Moments(3), Moments(2, numbers=True, reach=2.0, weight=1.8)], ids=["two classes", "numbers"])
+@pytest.mark.parametrize(
+    "problem", [Moments(3), Moments(2, numbers=True, reach=2.0, weight=1.8)], ids=["two classes", "numbers"]
+)
 def test_second_moments_are_what_they_say(problem: Moments, check: str) -> None:
     PROBLEM_CHECKS[check](problem)
 
@@ -46,7 +48,7 @@ def test_noise_leaves_a_matrix_that_is_no_worse_than_positive() -> None:
     seen = SecondMoments((noise + noise.T) / 8, rng.standard_normal(6), 0.25, 0.25)
     assert np.linalg.eigvalsh(seen.matrix).min() < -0.1
     assert np.linalg.eigvalsh(seen.positive()).min() > -1e-12
-    assert seen.default == pytest.approx(0.25 * 12**0.5, rel=1e-6)
+    assert seen.default == pytest.approx(0.3 * 0.25 * 12**0.5, rel=1e-6)
     values, vectors = np.linalg.eigh(seen.matrix)
     by_hand = vectors @ np.diag(1 / (np.maximum(values, 0) + 0.5)) @ vectors.T @ seen.cross
     assert np.allclose(seen.ridge(0.5).weights, by_hand)
@@ -77,7 +79,7 @@ def test_columns_that_are_not_there(columns: list[int | str], words: str) -> Non
 
 
 def test_too_many_features_and_classes_are_refused_by_name() -> None:
-    with pytest.raises(InputError, match="second moments of 301 features.*at most 300"):
+    with pytest.raises(InputError, match=r"second moments of 301 features.*at most 300"):
         Moments(301)
     assert Moments(300).dim == 300 * 301 // 2 + 300 + 1
     loss = find_loss("moments")

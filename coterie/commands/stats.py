@@ -1,0 +1,76 @@
+"""`coterie stats`: counts, means, quantiles and correlations of a plan's table, in one noisy sum."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from coterie.commands import LEARN, PlanArgument, SetOption, console
+
+if TYPE_CHECKING:
+    from coterie.released.covered import CoveredNumber
+    from coterie.released.statistics import TableStatistics
+
+__all__ = ["PANEL", "app"]
+
+PANEL = LEARN
+app = typer.Typer()
+SHOWN = 8  # levels of a column
+
+
+@app.command()
+def command(
+    plan: PlanArgument = None,
+    set_: SetOption = None,
+    bins: Annotated[int, typer.Option(min=2, help="bins of a numeric column over its public range")] = 20,
+    moments: Annotated[bool, typer.Option(help="also means, deviations and correlations")] = True,
+    out: Annotated[Path | None, typer.Option(help="file for all numbers, as JSON")] = None,
+) -> None:
+    """Release statistics of a plan's table once: simulated, by its parties, exchange and budget.
+
+    Ranges and levels are those that the plan states. A record that a model is trained on as well pays for both.
+
+    Example: coterie stats plan.toml --out stats.json
+    """
+    from coterie.plan import read_plan
+
+    asked = read_plan(plan, set_)
+    from coterie.released.statistics import planned_statistics
+    from coterie.report.result import write_json
+
+    told = planned_statistics(asked, bins=bins, moments=moments)
+    _show(told)
+    if out is not None:
+        write_json(out, told.as_json())
+        console.print(f"wrote {escape(str(out))}", highlight=False)
+
+
+def _show(told: TableStatistics) -> None:
+    number = lambda n: f"{n.value:.5g} ± {n.error:.2g}" if n.value is not None else f"refused: {n.why}"  # noqa: E731
+    shown = Table(box=None, header_style="bold")
+    for column in ("column", "mean", "deviation", "median (95 %)", "shares"):
+        shown.add_column(column)
+    for name, many in zip(told.names, told.problem.levels, strict=True):
+        if many:
+            shown.add_row(escape(name), "", "", "", escape(_shares(told.histogram(name))))
+            continue
+        middle = told.quantile(name, 0.5)
+        moments = (number(told.mean(name)), number(told.std(name))) if told.problem.moments else ("", "")
+        shown.add_row(escape(name), *moments, f"{middle.value:.5g} ({middle.low:.5g} to {middle.high:.5g})", "")
+    console.print(shown)
+    assert told.once is not None
+    claim = told.once.priced.claims[0]
+    console.print(
+        f"covered by ε: ({claim.account.epsilon:.4g}, {claim.account.delta:g}) per record for all of it, in one "
+        f"release of {told.problem.size} numbers; the adversary {claim.adversary}. A simulation: the noise has a seed",
+        highlight=False,
+    )
+
+
+def _shares(levels: dict[str, CoveredNumber]) -> str:
+    some = [f"{name} {n.value:.3f} ± {n.error:.3f}" for name, n in list(levels.items())[:SHOWN]]
+    return ", ".join(some) + (f" and {len(levels) - SHOWN} more" if len(levels) > SHOWN else "")
