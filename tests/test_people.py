@@ -19,7 +19,7 @@ from coterie.deploy.party import Terms
 from coterie.deploy.trial import deployed_plan
 from coterie.deploy.wording import headlines
 from coterie.errors import InputError
-from coterie.estimators import PrivateConsensusClassifier, PrivateConsensusRegressor, PrivateMean
+from coterie.estimators import PrivateConsensusClassifier, PrivateConsensusRegressor, PrivateMean, PrivateSearch
 from coterie.experiment import Experiment, prepare, price, public_network
 from coterie.losses.logistic import Logistic
 from coterie.plan import Plan, validate
@@ -240,6 +240,7 @@ def test_people_that_are_not_said_are_refused(people: Any, words: str) -> None:
         ct.complete(sites, people=people)
 
 
+@pytest.mark.filterwarnings("ignore::coterie.estimators.fits.RepeatedFitWarning")
 def test_estimators_take_people() -> None:
     rng = np.random.default_rng(0)
     who = np.concatenate([np.arange(200), rng.integers(0, 200, 200)])
@@ -267,6 +268,7 @@ def test_estimators_take_people() -> None:
         PrivateConsensusClassifier(algorithm="dvp", classes=["no", "yes"], **options).fit(x, y, people=who)
 
 
+@pytest.mark.filterwarnings("ignore::coterie.estimators.fits.RepeatedFitWarning")
 def test_the_mean_of_people_is_over_people() -> None:
     ages = np.array([[10.0]] * 900 + [[50.0]] * 100)
     who = np.concatenate([np.zeros(900, int), np.arange(1, 101)])  # one person with nine hundred records
@@ -276,7 +278,7 @@ def test_the_mean_of_people_is_over_people() -> None:
 
 
 def test_a_search_refuses_people() -> None:
-    search = ct.PrivateSearch(PrivateConsensusClassifier(), {"ridge": [0.1]})
+    search = PrivateSearch(PrivateConsensusClassifier(), {"ridge": [0.1]})
     with pytest.raises(InputError, match="people are not for PrivateSearch"):
         search.fit(np.zeros((4, 1)), np.zeros(4), people=np.arange(4))
 
@@ -349,7 +351,8 @@ def test_stored_records_keep_whose_they_are(tmp_path: Path) -> None:
 
 
 def test_the_agreement_fixes_the_unit(tmp_path: Path) -> None:
-    tables = {k: v for k, v in deployed().model_dump(mode="json", exclude_none=True).items() if k != "deploy"}
+    stated = deployed().model_dump(mode="json", exclude_none=True, exclude={"run": {"seed", "seeds"}})
+    tables = {k: v for k, v in stated.items() if k != "deploy"}
     agreed = make_consortium(tmp_path, ("ada", "ben", "cleo"), **tables).agreement
     assert agreed.plan.by_person
     words = "\n".join(headlines(agreed))

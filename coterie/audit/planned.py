@@ -92,9 +92,9 @@ def _looked(plan: Plan, network: Network, priced: Priced, problem: Problem, agen
         setting = after(min(priced.rounds, MOST_ROUNDS))
     except InputError:  # settings that need all of them
         setting = after(priced.rounds)
-    rounds = setting.place.rounds
+    rounds, held = setting.place.rounds, "people" if plan.by_person else "records"
     words = (
-        f"{problem.name}, {network.names[agent]}: {setting.degree} neighbours, {_of(records, count, 'records')}, "
+        f"{problem.name}, {network.names[agent]}: {setting.degree} neighbours, {_of(records, count, held)}, "
         f"{_of(rounds, priced.rounds, 'rounds')}, ε = {setting.epsilon:.4g}"
     )
     return Looked(words, setting)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.algorithms.base import find
-from coterie.audit.setting import ANGLE, FAR, RIDGE
+from coterie.audit.setting import ANGLE, CROWD, FAR, RIDGE
 from coterie.deploy.agreement import Agreement, read_agreement
 from coterie.deploy.keys import PartyKeys, load_party
 from coterie.deploy.party import Carry, Records, Terms
@@ -83,9 +83,9 @@ class SumWorlds:
 def sum_worlds(
     slug: str, *, epsilon: float = 8.0, delta: float = 1e-5, rounds: int = ROUNDS, parties: int = PARTIES,
     exchange: Mapping[str, object] | None = None, settings: Mapping[str, object] | None = None,
-    graph: Mapping[str, object] | None = None,
+    graph: Mapping[str, object] | None = None, person: bool = False,
 ) -> SumWorlds:  # fmt: skip
-    """Two worlds of a deployed plan with shared noise that differ in one record of party 0."""
+    """Two worlds of a deployed plan with shared noise that differ in one record of party 0, or in a `person` there."""
     algorithm = find(slug)
     if algorithm.wire is None:
         raise InputError(f"{slug} cannot be deployed, so it sends no bytes to attack")
@@ -93,7 +93,7 @@ def sum_worlds(
     names = [f"party-{i}" for i in range(parties)]
     plan = validate(
         {
-            "data": {"source": "csv"},
+            "data": {"source": "csv"} | ({"unit": "person", "records_per_person": CROWD} if person else {}),
             "partition": {"kind": "iid", "sizes": [RECORDS] * parties},
             "graph": dict(graph or {"kind": "ring"}),
             "problem": {"loss": "hinge", "dim": 2, "ridge": RIDGE},  # its slope is at its bound from the start on
@@ -109,10 +109,14 @@ def sum_worlds(
         raise InputError("an audit of opened sums needs exchange.noise = 'central'")
     turns = Turns.of(terms, TARGET)
     pair, shards = [], []
-    for sign in (1.0, -1.0):
+    for sign, many in ((1.0, CROWD), (-1.0, 1)):
         features = np.zeros((RECORDS, 2))
         features[0] = sign * np.cos(ANGLE), np.sin(ANGLE)
-        shards.append(Records(features, np.ones(RECORDS, int), ("no", "yes"), ()))
+        whose = None
+        if person:
+            whose = np.repeat(np.arange(RECORDS), np.where(np.arange(RECORDS) == 0, many, 1))
+            features = features[whose]
+        shards.append(Records(features, np.ones(len(features), int), ("no", "yes"), (), people=whose))
         party = join(turns, shards[-1])
         assert isinstance(party, SharedParty)
         pair.append(party)
@@ -138,6 +142,7 @@ def sums_of_plan(plan: Plan) -> SumWorlds:
         plan.algorithm.name, epsilon=float(np.min(plan.privacy.epsilon)), delta=plan.privacy.delta,
         rounds=min(plan.run.rounds or ROUNDS, ROUNDS), parties=parties, exchange=exchange,
         settings=dict(plan.algorithm.model_extra or {}), graph=plan.graph.model_dump(exclude_none=True),
+        person=plan.by_person,
     )  # fmt: skip
 
 
