@@ -130,7 +130,7 @@ def open_(
     reserve: Annotated[
         float | None, typer.Option(help="part of δ for draws that have a δ of their own; default: a hundredth")
     ] = None,
-    may: Annotated[list[str] | None, typer.Option(help="who may draw: a party, its key, a user; default: you")] = None,
+    may: Annotated[list[str] | None, typer.Option(help="who may draw beside you: a party, its key, a user")] = None,
 ) -> None:
     """Open the account of a data set that nothing was released of yet. Its rules are for good.
 

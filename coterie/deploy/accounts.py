@@ -250,7 +250,7 @@ class DataAccount:
             most: largest number of records of a person, if draws priced per record may enter an account of people.
             measure: in which draws add up (`coterie.privacy.lifetime`); default: "gaussian", or "pure" where δ = 0.
             adjacency, against, reserve: as in `coterie.privacy.lifetime.Lifetime`.
-            may: who may draw: names of parties, fingerprints of their keys, or users; default: this user.
+            may: who may draw, beside this user: names of parties, fingerprints of their keys, or users.
             keeper: as of the class.
 
         Raises:
@@ -270,7 +270,7 @@ class DataAccount:
         marks, identity, now = made.marks(data), secrets.token_hex(16), _now()
         found = Contents(AccountMeta.new(identity, name or made.path.stem, rules, now))
         rows = [_epoch_row(found, marks, True, login(), now)]
-        for who in dict.fromkeys(may or [login()]):
+        for who in dict.fromkeys([login(), *may]):
             rows.append(_allow_row(found, _checked_name(who), True, login(), now))
         with contextlib.closing(Binding(made.keeper / f"{identity}.account", _words(made.path))) as binding:
             try:
@@ -383,7 +383,7 @@ class DataAccount:
         marks = self.marks(data)
         with self._open() as file:
             found = file.contents
-            _need_open(found, self.path, [by or login()], None)
+            _need_keeper(found, self.path, by or login())
             before = {mark for epoch in found.epochs for mark in epoch.data.values()}
             if all_new and (both := [name for name, mark in marks.items() if mark in before]):
                 raise InputError(f"{both[0]} is not new: the account knows these very records")
@@ -394,13 +394,13 @@ class DataAccount:
         """Let somebody draw from now on, or not any more."""
         _checked_name(name)
         with self._open() as file:
-            _need_open(file.contents, self.path, [login()], None)
+            _need_keeper(file.contents, self.path, login())
             file.append(_allow_row(file.contents, name, may, login(), _now()))
 
     def close(self, why: str) -> None:
         """End the account for good: nothing is drawn any more. What was drawn may still be released."""
         with self._open() as file:
-            _need_open(file.contents, self.path, [login()], None)
+            _need_keeper(file.contents, self.path, login())
             file.append(_row(file.contents, "close", "", {"why": why, "by": login(), "created": _now()}))
 
     @contextlib.contextmanager
@@ -494,12 +494,20 @@ def _same(found: Contents, key: str, events: Sequence[Event], path: Path) -> Dra
     return draw
 
 
-def _need_open(found: Contents, path: Path, by: Sequence[str], mark: str | None) -> None:
+def _need_keeper(found: Contents, path: Path, by: str) -> None:
+    """Who opened an account, or may draw on it, may say that it changes."""
+    if found.closed is not None:
+        raise InputError(f"account {path} is closed for good: {found.closed}")
+    if by != (keeper := found.epochs[0].by) and by not in found.holders:
+        raise InputError(f"account {path} is kept by {keeper}, not by {by}")
+
+
+def _need_open(found: Contents, path: Path, by: Sequence[str], mark: str) -> None:
     if found.closed is not None:
         raise InputError(f"account {path} is closed for good: {found.closed}")
     if not set(by) & set(found.holders):
         raise InputError(f"account {path}: {' or '.join(by)} may not draw; {', '.join(found.holders) or 'nobody'} may")
-    if mark is not None and mark not in found.known:
+    if mark not in found.known:
         known = ", ".join(found.known.values())
         raise InputError(
             f"account {path} is for other records ({known}): if they have changed, say so by `coterie account epoch`, "

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coterie.data.fingerprint import fingerprint
-from coterie.deploy.accounts import DataAccount, Draw, RolledBack, Settled, login, unit_of
+from coterie.deploy.accounts import DataAccount, Draw, RolledBack, Settled, unit_of
 from coterie.deploy.agreement import Agreement
 from coterie.deploy.anchor import FOLDER
 from coterie.deploy.apart import apart
@@ -77,7 +77,7 @@ class Drawing(NamedTuple):
 
     @property
     def _names(self) -> list[str]:
-        return [self.keys.name, self.keys.identity.frame_key.hex(), login()]
+        return [self.keys.name, self.keys.identity.frame_key.hex()]
 
     def _events(self, rules: Lifetime) -> list[Event]:
         """The whole charge, against whom the account is."""
