@@ -153,8 +153,9 @@ def ends(folder: Path) -> dict[str, Any]:
     silent = lines[
         : next(i for i, line in enumerate(lines) if "SIGTERM" in line or re.search(r" send(msg|to)\(", line))
     ]
-    main = [line for line in silent if line.split()[0] == silent[0].split()[0]]
-    first = {call: 1 + sum(f" {call}(" in line for line in main) for call in DURABLE.split(",")}
+    main = statistics.mode(line.split()[0] for line in silent)  # the thread that stores
+    stores = [line for line in silent if line.split()[0] == main]
+    first = {call: 1 + sum(f" {call}(" in line for line in stores) for call in DURABLE.split(",")}
     return kills(folder / "then", rounds=1, first=first, enough=1)
 
 
