@@ -70,7 +70,7 @@ class Linear(Problem):
         def slope(score: Array, targets: Array) -> Array:
             return self.of_score(score, targets).slope
 
-        cap = None if clip is None else jnp.asarray(clip, x.dtype)
+        cap = None if clip is None else jnp.asarray(clip)
         if (cap is None or cap.ndim == 0) and worth_it(slope, features, targets):
             return gradients(plain, slope, x, features, targets, weights, cap)
         return plain(x, features, targets, weights, cap)

@@ -105,7 +105,7 @@ def once(
     given = [x, features, targets, weights]
     specs = [held, block, each, each]
     if clip is not None:
-        given, specs = [*given, clip], [*specs, pl.BlockSpec((None,), lambda i: (i,))]
+        given, specs = [*given, clip.astype(x.dtype)], [*specs, pl.BlockSpec((None,), lambda i: (i,))]
     return pl.pallas_call(
         party, grid=(parties,), in_specs=specs, out_specs=held, interpret=interpret,
         out_shape=jax.ShapeDtypeStruct((parties, columns), x.dtype),
