@@ -71,7 +71,7 @@ class Proposal:
 
 
 WORDS = {
-    "person": "whose record it is: one person's records stay together",
+    "person": "whose record it is: one person's records stay together, and ε is per person",
     "features": "what is learned from",
     "classes": "labels that can occur, in this order",
     "task": "the label is a quantity",

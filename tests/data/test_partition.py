@@ -111,7 +111,7 @@ def test_partition_refusals_by_data() -> None:
         partition(regression, 2, "dirichlet")
     with pytest.raises(InputError, match="separate the records of a person"):
         partition(toy(9, people=3), 2, "dirichlet")
-    with pytest.raises(InputError, match="stay together"):
+    with pytest.raises(InputError, match="2 agents with 2 or more people need 4 of 3 people"):
         partition(toy(9, people=3), 2, "iid", sizes=2)
     with pytest.raises(InputError, match="9 agents cannot share"):
         partition(toy(9, people=3), 9, "iid")
@@ -136,6 +136,9 @@ def test_a_site_of_one_person_keeps_it_to_learn_from() -> None:
 
 def test_a_person_is_never_divided() -> None:
     data = toy(300, people=60)
+    sized = [set(data.people[rows]) for rows in partition(data, 3, "iid", seed=2, sizes=[5, 10, 20])]
+    assert list(map(len, sized)) == [5, 10, 20]  # sizes are numbers of people
+    assert sum(map(len, sized)) == len(set.union(*sized))
     shards = partition(data, 7, "iid", seed=2)
     assert sorted(np.concatenate(shards)) == list(range(300))
     people = [set(data.people[rows]) for rows in shards]
