@@ -252,7 +252,7 @@ def test_labels_read_from_the_records_are_not_private():
 def test_noise_that_nobody_seeds_has_the_whole_key(monkeypatch):
     """Neither the default nor a `RandomState` of the caller's is squeezed through 32 bits."""
     seeds = []
-    monkeypatch.setattr("coterie.estimators.base.train", lambda *_, seed, **__: seeds.append(seed) or 1 / 0)
+    monkeypatch.setattr("coterie.estimators.base.train_paid", lambda *_, seed, **__: seeds.append(seed) or 1 / 0)
     x, y, sites = people()
     for state in (None, np.random.RandomState(3), 3):
         for _ in range(8):
