@@ -7,8 +7,8 @@ Schema of result.json, version 1 (docs/result.md):
     metrics.{train_loss, test_accuracy | test_score, consensus_gap, test_auc, …}.{mean, std, per_seed},
     curves.{round, train_loss, …} (means over seeds), curves.std.{train_loss, …},
     references.{pooled, alone, majority}.{train_loss, test_accuracy | test_score, test_auc, …}, worth (or null),
-    privacy (null for an algorithm without), exchange, evaluation, timing.{compile_s, run_s}, bytes_sent, noise_source,
-    warnings
+    covered (null unless asked for), privacy (null for an algorithm without), exchange, evaluation,
+    timing.{compile_s, run_s}, bytes_sent, noise_source, warnings
 """
 
 from __future__ import annotations
