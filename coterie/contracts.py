@@ -68,7 +68,7 @@ def need_fit(algorithm: Algorithm, plan: Plan) -> None:
         raise InputError(
             f"{algorithm.slug} spreads its budget by a rule of its own: privacy.schedule must be 'uniform'"
         )
-    if algorithm.needs(algorithm.example).alike:  # whatever its settings
+    if algorithm.needs(algorithm.example).alike:  # of the algorithm, whatever the plan names
         _need_alike(algorithm, plan)
     if p is not None and p.claim == "paper" and algorithm.claim is None:
         raise InputError(f"{algorithm.slug} has no formula of a paper's claim: privacy.claim must be 'tight'")

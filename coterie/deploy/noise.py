@@ -121,6 +121,9 @@ def check_deployable(plan: Plan, rehearsed: bool = False) -> None:
     if getattr(cfg, "as_printed", False):
         raise InputError(f"{slug} as_printed is not private as claimed: an agent refuses it")
     refuse_ignored(plan, "an agent, which measures nothing and computes in float64", "run.every", "run.dtype")
+    refuse_ignored(
+        plan, "an agent, whose covered scores are an agreement of their own (problem.loss = 'scores')", "run.covered"
+    )
     if not rehearsed:
         whole = "an agent, which reads all of its own file"
         refuse_ignored(plan, whole, "data.path", "data.site", "data.test_fraction")

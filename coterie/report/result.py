@@ -7,7 +7,7 @@ Schema of result.json, version 1 (docs/result.md):
     metrics.{train_loss, test_accuracy | test_score, consensus_gap, test_auc, …}.{mean, std, per_seed},
     curves.{round, train_loss, …} (means over seeds), curves.std.{train_loss, …},
     references.{pooled, alone, majority}.{train_loss, test_accuracy | test_score, test_auc, …}, worth (or null),
-    additive (the curves of an additive model, or null),
+    additive (the curves of an additive model, or null), covered (null unless asked for),
     privacy (null for an algorithm without), at_home (or null), exchange, evaluation, timing.{compile_s, run_s},
     bytes_sent, noise_source, warnings
 """
