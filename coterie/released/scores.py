@@ -45,15 +45,15 @@ class Settings(LossSettings):
     """What a plan may say for it."""
 
     radius: None = Field(None, description="has no use here: nothing is minimised")
-    bins: int = Field(20, ge=2, le=200, description="score bins, an even number")
+    cells: int = Field(20, ge=2, le=200, description="score bins, an even number")
     groups: int = Field(1, ge=1, le=100, description="public groups of records")
 
-    @field_validator("bins")
+    @field_validator("cells")
     @classmethod
-    def _even(cls, bins: int) -> int:
-        if bins % 2:
-            raise ValueError(f"bins must be even, as one half is an edge, got {bins}")
-        return bins
+    def _even(cls, cells: int) -> int:
+        if cells % 2:
+            raise ValueError(f"cells must be even, as one half is an edge, got {cells}")
+        return cells
 
 
 class Scores(Released):
@@ -141,7 +141,7 @@ class Scores(Released):
 
 def make(settings: Settings, features: int, classes: int) -> Scores:
     """The problem; its groups are stated, and classes are what happened in every group."""
-    return Scores(settings.bins, settings.groups)
+    return Scores(settings.cells, settings.groups)
 
 
 EXAMPLE = Scores(4, 2)

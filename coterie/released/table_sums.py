@@ -43,7 +43,7 @@ class Settings(LossSettings):
     radius: None = Field(None, description="has no use here: nothing is minimised")
     levels: list[int] | None = Field(None, description="of every column: how many levels a category has, 0 for numbers")
     gaps: list[bool] | None = Field(None, description="whether a column may have missing values; default: none has")
-    bins: int = Field(20, ge=2, le=1000, description="bins of a numeric column over its public range")
+    cells: int = Field(20, ge=2, le=1000, description="bins of a numeric column over its public range")
     moments: bool = Field(True, description="also means, variances and correlations of numeric columns")
 
     @field_validator("levels")
@@ -173,7 +173,7 @@ def make(settings: Settings, features: int, classes: int) -> TableSums:
     if len(levels) != features:
         raise InputError(f"problem.levels is of {len(levels)} columns, but the records have {features}")
     gaps = settings.gaps or [False] * features
-    return TableSums(tuple(levels), tuple(gaps), settings.bins, settings.moments)
+    return TableSums(tuple(levels), tuple(gaps), settings.cells, settings.moments)
 
 
 EXAMPLE = TableSums((0, 3), (True, False), 4)
