@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import coterie as ct
 from coterie.algorithms._charges import run_events
 from coterie.algorithms.base import all_algorithms
 from coterie.algorithms.batches import rows
+from coterie.cli import main
 from coterie.deploy.data import Records, read_records, write_records
 from coterie.deploy.party import Terms
 from coterie.deploy.trial import deployed_plan
@@ -29,6 +31,7 @@ from coterie.privacy.people import at_parties, of_group
 from coterie.problems import of_people
 from coterie.report.statements import assumptions
 from coterie.report.units import at_home, unit_block
+from coterie.written import toml_of
 from tests.deploy.consortium import make_consortium
 from tests.deploy.test_everything import is_replayed
 
@@ -434,3 +437,23 @@ def test_statements_name_the_unit(table: Path) -> None:
         assert any(words in one for one in said)
         whose = "the mean gradient of every person's records" if unit == "person" else "every record's gradient"
         assert any(one.startswith(whose) for one in said)
+
+
+@pytest.mark.parametrize("unit", ["person", "record"])
+def test_a_run_says_whom_it_protects_and_its_certificate_verifies(
+    unit: str, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stated = tree(table, data={"unit": unit})
+    stated["run"]["references"] = "none"
+    (tmp_path / "plan.toml").write_text(toml_of(stated), "utf-8")
+    assert main(["run", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "out")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"per {unit}, replace-one" in said
+    assert ("whom two parties know: ε = 1.4" in said) == (unit == "person")
+    assert ("at home only" in said) == (unit == "record")
+    result = json.loads((tmp_path / "out" / "result.json").read_text("utf-8"))
+    assert result["privacy"]["protects"]["unit"] == unit
+    assert (result["at_home"] is None) == (unit == "person")
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert ("At home only" in page) == (unit == "record")
+    assert main(["verify", str(tmp_path / "out" / "certificate.json")]) == 0

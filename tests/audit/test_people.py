@@ -57,7 +57,7 @@ def test_a_build_that_clips_every_record_is_refuted_by_its_transcripts() -> None
     with _put(fault):
         verdict = audit(setting(), TRIALS)
     assert verdict.violated
-    assert verdict.lower_bound > 3 * 8.0
+    assert verdict.lower_bound > 2 * 8.0
 
 
 def test_the_opened_sums_of_deployed_parties_hide_a_person() -> None:
