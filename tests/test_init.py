@@ -206,7 +206,9 @@ def test_a_table_becomes_a_plan_and_a_code_book_that_claims_nothing_until_it_is_
     plan = read_plan(Path("study/plan.toml"))
     assert settle(plan, prepare(plan).network).leaks == ()
     monkeypatch.chdir("study")
-    assert prepare(read_plan(Path("plan.toml"))).network.sizes.sum() > 80
+    experiment = prepare(read_plan(Path("plan.toml")))
+    assert sum(map(len, experiment.parts)) > 80
+    assert experiment.network.sizes.sum() < 80  # patients, whose visits these are
 
 
 def test_what_looks_wrong_in_a_table_is_told_before_it_is_used(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,6 +26,7 @@ from coterie.experiment import Experiment, prepare, price, public_network
 from coterie.losses.logistic import Logistic
 from coterie.plan import Plan, validate
 from coterie.privacy import gdp
+from coterie.privacy.accountants import account
 from coterie.privacy.events import Gaussian, Pure, SampledGaussian
 from coterie.privacy.people import at_parties, of_group
 from coterie.problems import of_people
@@ -99,7 +100,7 @@ def test_charges_are_for_numbers_of_people(table: Path) -> None:
     assert np.array_equal(priced.noise, records.noise)
     for node in range(3):
         ours, theirs = (run_events(p.algorithm, p.cfg, rows(p.places, node)) for p in (priced, records))
-        assert [float(np.sum(np.square(e.mu()))) for e in ours] == [float(np.sum(np.square(e.mu()))) for e in theirs]
+        assert [account([e], 1e-5).epsilon for e in ours] == [account([e], 1e-5).epsilon for e in theirs]
     batched, again = made(table, algorithm={"name": "dp-dsgd", "batch": 8})
     (event,) = run_events(*_priced(batched, again)[:2], rows(_priced(batched, again)[2], 0))
     assert np.allclose(event.rate, 8 / sizes[0])  # type: ignore[attr-defined]  # a batch is of people
@@ -118,7 +119,7 @@ def test_sizes_of_a_partition_are_numbers_of_people(table: Path) -> None:
     assert [len(np.unique(experiment.people[p])) for p in experiment.parts] == [10, 20, 30]
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[dict[str, dict[str, Any]], str]] = {
     "unknown people": ({"data": {"person": None, "unit": "person"}}, "does not say whose a record is: state"),
     "a store": ({"data": {"source": "store", "person": "who", "label": None, "site": None, "options": {}}},
                 "data.person does not apply to data.source = 'store'"),
@@ -194,12 +195,12 @@ def test_people_with_one_record_each_give_the_same_bits(
 ) -> None:
     first = pd.read_csv(table).drop_duplicates("who")
     first.to_csv(tmp_path / "first.csv", index=False)
-    runs = []
+    runs: list[np.ndarray] = []
     for unit in ("person", "record"):
         plan, experiment = made(tmp_path / "first.csv", algorithm=algorithm, exchange=exchange, data={"unit": unit})
         priced = price(plan, experiment.network)
         runs.append(experiment.run(priced, [3], every=6).points)
-    assert np.array_equal(*runs)
+    assert np.array_equal(runs[0], runs[1])
     plan, experiment = made(table, algorithm=algorithm, exchange=exchange)  # broken twin: several records
     assert not np.array_equal(runs[0], experiment.run(price(plan, experiment.network), [3], every=6).points)
 

@@ -109,7 +109,16 @@ def _sums(problem: Problem, features: np.ndarray, targets: np.ndarray, points: n
             whole = np.asarray(add(x, jnp.asarray(weights, float)))
             if not np.allclose(whole, parts[weights].sum(0), rtol=SLACK, atol=SLACK):
                 return "weighted_gradient is not the sum of its records' own parts: one record changes the others'"
+            if problem.per_person and not np.allclose(_one_by_one(problem, x, rows, ys, clip), whole, SLACK, SLACK):
+                return "weighted_gradient does not take one clip for each record, which people as the unit need"
     return None
+
+
+def _one_by_one(problem: Problem, x: jax.Array, rows: jax.Array, ys: jax.Array, clip: float) -> np.ndarray:
+    """The same sum, from a clip of its own for every record: none for those that are not counted."""
+    counted = jnp.arange(len(rows)) % 3 == 1
+    each = jnp.where(counted, clip, jnp.inf)
+    return np.asarray(problem.weighted_gradient(x, rows, ys, counted.astype(x.dtype), each))
 
 
 def _complaint(problem: Problem, one: np.ndarray, two: np.ndarray, apart: np.ndarray) -> str | None:

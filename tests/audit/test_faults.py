@@ -45,6 +45,7 @@ EVERYDAY = {
     "a release with half of its noise",
     "a release again in every round, paid once",
     "pairs of second moments counted twice",
+    "every record of a person is clipped, and all are added up",
 }
 
 
@@ -57,7 +58,8 @@ HONEST: dict[tuple[str, ...], list[Finding]] = {}  # by all that is run where no
 
 def wrong_with_the_real(fault: Fault) -> list[Finding]:
     apart = fault.check if fault.check not in CHECKS else ""  # a check that looks at another part than an agent
-    key = (apart, fault.runs or fault.module, fault.problem, *map(repr, (fault.changes, fault.options, fault.losses)))
+    settings = fault.changes, fault.options, fault.losses, fault.person
+    key = (apart, fault.runs or fault.module, fault.problem, *map(repr, settings))
     if key not in HONEST:
         HONEST[key] = hunt(fault, planted=False)
     return HONEST[key]

@@ -54,7 +54,7 @@ def shard(
     return HeldShard(of_people(problem), *made, *facts, people=whose)
 
 
-def means(problem: Problem, x: np.ndarray, features: np.ndarray, targets: np.ndarray, owner: np.ndarray) -> np.ndarray:
+def means(problem: Problem, x: Any, features: np.ndarray, targets: np.ndarray, owner: np.ndarray) -> np.ndarray:
     """The mean gradient of every person, one record at a time and by no code of the shard."""
     slope = jax.jit(jax.grad(lambda v, f, y: problem.losses(v, f[None], y[None])[0]))
     each = np.nan_to_num(np.array([slope(x, f, y) for f, y in zip(features, targets, strict=True)]), nan=0.0)
@@ -80,7 +80,7 @@ def test_the_mean_gradient_of_every_person_is_clipped(
     problem, rng = EXAMPLES[name], np.random.default_rng(1)
     owner = np.concatenate([rng.integers(0, 9, 40), np.full(25, 4), [17, 18, 19]])
     features, targets = records(problem, len(owner))
-    x = rng.normal(size=problem.dim)
+    x = jnp.asarray(rng.normal(size=problem.dim))
     held, every = shard(problem, features, targets, owner, spare=3), means(problem, x, features, targets, owner)
     few, there = jnp.array([3, 0, 7, 1]), jnp.array([True, False, True, True])
     many = jnp.asarray(rng.permutation(len(every)))  # so many that all rows are read
@@ -107,7 +107,7 @@ def test_the_mean_gradient_of_every_person_is_clipped(
 def test_a_person_with_one_record_is_that_record_to_the_last_bit(name: str) -> None:
     problem = EXAMPLES[name]
     features, targets = records(problem, 50)
-    x = np.random.default_rng(2).normal(size=problem.dim)
+    x = jnp.asarray(np.random.default_rng(2).normal(size=problem.dim))
     bare = shard(problem, features, targets, None)
     ids = np.random.default_rng(0).permutation(50)
     people = shard(problem, features, targets, np.array([f"patient {k}" for k in ids]))
@@ -134,7 +134,7 @@ class Worlds:
         rng = np.random.default_rng(seed)
         rest, labels = records(self.problem, 5, seed)
         x = rng.normal(size=self.problem.dim) * 10 ** rng.uniform(-2, 2)
-        sums = []
+        sums: list[np.ndarray] = []
         for count in counts:
             own, ys = records(self.problem, count, int(rng.integers(1 << 30)))
             if seed % 2:  # all of its records alike: the largest mean
