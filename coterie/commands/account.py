@@ -15,7 +15,7 @@ from coterie.commands import PROVE, PlanArgument, SetOption, console
 from coterie.errors import InputError
 
 if TYPE_CHECKING:
-    from coterie.deploy.accounts import DataAccount, Statement
+    from coterie.deploy.accounts import AccountStatement, DataAccount
     from coterie.privacy.events import Event
 
 __all__ = ["DEFAULT", "PANEL", "app"]
@@ -158,7 +158,7 @@ def show(account: FileArgument, as_json: JsonOption = False) -> None:
     _describe(found)
 
 
-def _describe(found: Statement) -> None:
+def _describe(found: AccountStatement) -> None:
     from coterie.privacy.lifetime import AGAINST
 
     rules = found.rules

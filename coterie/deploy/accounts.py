@@ -56,8 +56,19 @@ from coterie.privacy.lifetime import Against, DrawCost, Lifetime, Unit
 if TYPE_CHECKING:
     from coterie.plan import Plan
 
-__all__ = ["BudgetExceeded", "Damaged", "DataAccount", "Draw", "LedgerFailure", "RolledBack", "Settled", "Statement",
-           "keeper_folder", "login", "unit_of"]  # fmt: skip
+__all__ = [
+    "AccountStatement",
+    "BudgetExceeded",
+    "Damaged",
+    "DataAccount",
+    "Draw",
+    "LedgerFailure",
+    "RolledBack",
+    "Settled",
+    "keeper_folder",
+    "login",
+    "unit_of",
+]  # fmt: skip
 
 KINDS = ("agreement", "fit", "statistic", "other")
 TRIES = 1500  # of taking the lock, a fiftieth of a second apart: half a minute
@@ -102,7 +113,7 @@ class Settled(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Statement:
+class AccountStatement:
     """An account as it stands. `print` it for people; `as_json` for programs.
 
     Attributes:
@@ -131,7 +142,7 @@ class Statement:
     known: tuple[str, ...]
 
     @classmethod
-    def of(cls, path: Path, found: Contents) -> Statement:
+    def of(cls, path: Path, found: Contents) -> AccountStatement:
         """Of what was read."""
         meta, rules = found.meta, found.rules
         return cls(
@@ -284,9 +295,9 @@ class DataAccount:
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
-    def statement(self) -> Statement:
+    def statement(self) -> AccountStatement:
         """The account as it stands, checked; refused if it is an old copy. Waits for nobody."""
-        return Statement.of(self.path, self.contents())
+        return AccountStatement.of(self.path, self.contents())
 
     def contents(self) -> Contents:
         """The same with every row's hash."""
