@@ -107,7 +107,7 @@ def test_any_sequence_of_draws_stays_within_the_budget(sizes: list[float], rando
         assert spend(rules, other) == (spent, len(taken))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=8)
 @given(st.lists(st.sampled_from([
     Gaussian(1.0, 30.0), Pure(0.01), Laplace(1.0, 0.02), SampledGaussian(4.0, 0.01, times=5),
     DiscreteGaussian(1.0, 20.0), ObjectivePerturbation(0.001, 0.05, 0.01),
