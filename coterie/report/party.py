@@ -122,7 +122,7 @@ def _shared(state: Path, terms: Terms) -> dict[str, Any]:
 
 def _left(spent: float, budget: float) -> float:
     left = budget - spent
-    return left if left > 1e-6 * budget else 0.0  # what calibration could not place is no budget
+    return left if left > 1e-4 * budget else 0.0  # what calibration could not place is no budget
 
 
 def _share(spent: float, budget: float) -> float:
@@ -141,10 +141,10 @@ def _opened(agreement: Agreement, terms: Terms, me: str) -> list[str]:
     numbers, _ = message_size(terms.network, terms.priced)
     if terms.sum is not None:
         return of_sums(terms.sum, numbers, terms.rounds)
-    around = [agreement.titles[agreement.index(n)] for n in agreement.neighbours(me)]
+    around, many = [agreement.titles[agreement.index(n)] for n in agreement.neighbours(me)], "s" if numbers != 1 else ""
     return [
-        f"In each of {terms.rounds} rounds one message of {numbers} numbers goes to {_listed(around)}, who may "
-        "pass it on, and to nobody else. The numbers are this party's step of the model with noise already on them.",
+        f"In each of {terms.rounds} rounds one message of {numbers} number{many} goes to {_listed(around)}, who may "
+        f"pass it on, and to nobody else. It is this party's step of the model, with noise already on it.",
         "Nothing else is opened: no record, no count, no statistic, no score.",
     ]
 
