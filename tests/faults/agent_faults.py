@@ -354,13 +354,13 @@ def partition(folder: Path, seconds: int = 60) -> dict[str, Any]:
 def crowd(folder: Path, count: int = 10_000) -> dict[str, Any]:
     """Two parties; the one that is called is the one that is crowded. Windows with and without take turns."""
     places: list[str | None] = [f"127.0.0.1:{p}" for p in free_ports(2)]
-    plan = lab_plan(places, 12_000, "path", deadline=30.0, patience=600.0)
+    plan = lab_plan(places, 8000, "path", deadline=30.0, patience=600.0)
     fleet = Fleet(plan, folder, namespaces=False)
     for node in range(2):
         fleet.start(node)
     fleet.until(lambda: fleet.round(0) >= 50)
 
-    def pace(seconds: float = 4.0) -> float:
+    def pace(seconds: float = 3.0) -> float:
         start, before = time.monotonic(), fleet.round(1)
         time.sleep(seconds)
         return (fleet.round(1) - before) / (time.monotonic() - start)
