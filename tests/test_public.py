@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[1]
 BUDGET = ct.Budget(1.0, 1e-5)
 WRITTEN = {
     "Budget", "InputError", "Parties", "Price", "Task", "Trained", "__version__", "algorithm", "audit", "graph",
-    "hinge", "join", "load", "logistic", "loss", "mean", "mlp", "price", "softmax", "squared", "train",
+    "hinge", "join", "load", "logistic", "loss", "mean", "mlp", "price", "softmax", "squared", "statistics", "train",
 }  # fmt: skip
 
 
