@@ -86,6 +86,11 @@ def _need_alike(algorithm: Algorithm, plan: Plan) -> None:
         raise InputError(
             f"{algorithm.slug} states the noise on the total of all parties: privacy.epsilon must be one number"
         )
+    if plan.exchange.kind not in ("broadcast", "secret-sum"):
+        raise InputError(
+            f"{algorithm.slug} states the noise on the total: exchange.kind = {plan.exchange.kind!r} would add to it, "
+            "use 'broadcast' or 'secret-sum'"
+        )
     sums = plan.exchange.sums
     if sums is not None and sums.threshold is not None:
         raise InputError(

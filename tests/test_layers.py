@@ -24,7 +24,7 @@ LAYERS = (
     ("sums", "exchange"),
     ("drivers",),
     ("written", "plan", "network", "contracts", "experiment", "worth", "explain"),
-    ("coupled", "released", "fair", "deploy", "api", "estimators"),
+    ("coupled", "fair", "deploy", "api", "released", "estimators"),
     ("report", "comparison", "audit", "testing"),
     ("commands",),
     ("cli",),

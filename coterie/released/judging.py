@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from coterie.deploy.data import Records, write_records
 from coterie.errors import InputError
 from coterie.experiment import Experiment, Priced
 from coterie.privacy.accountants import Account, account
@@ -116,8 +117,6 @@ def covered_scores(
 
 def write_scored(path: Path, rows: NDArray, targets: NDArray, *, groups: int = 1) -> None:
     """A party's `scored_records` as the file that its agent takes under an agreement with `problem.loss = "scores"`."""
-    from coterie.deploy.data import Records, write_records
-
     names = tuple(f"{what} {group}" for group in range(groups) for what in ("missed", "happened"))
     write_records(path, Records(np.asarray(rows, float), np.asarray(targets), names, ()))
 

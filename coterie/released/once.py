@@ -48,6 +48,8 @@ def release_plan(plan: Plan, loss: str, *, epsilon: float | None = None, delta: 
     """
     if plan.privacy is None:
         raise InputError("a release needs a budget: the plan has no [privacy] table")
+    if getattr(plan.data, "unit", None) == "person":  # counts of records: a person with several would move several
+        raise InputError(f"{loss} are counted by record: data.unit = 'person' is not covered by them")
     known = plan.privacy.epsilon
     budget = PrivacyPlan(
         epsilon=(min(known) if isinstance(known, list) else known) if epsilon is None else epsilon,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.api.given import FLAG, NOTHING_GIVEN, WHOLE, takes
 from coterie.data import ALL_PUBLIC, Dataset, Origins
 from coterie.data.encode import Category, Number
 from coterie.data.planned import load_planned, options_of, parts_of
@@ -285,6 +286,7 @@ def _unscaled(rule: Number, u: float) -> float:
 # ---- from records --------------------------------------------------------------------------------------------------
 
 
+@takes(bins=WHOLE, moments=FLAG, honest=WHOLE | NOTHING_GIVEN, seed=WHOLE | NOTHING_GIVEN)
 def statistics(
     sites: Sequence[Mapping[str, Any] | pd.DataFrame], *, budget: Budget,
     bounds: Mapping[str, Sequence[float]] | None = None, categories: Mapping[str, Sequence[object]] | None = None,

@@ -179,6 +179,7 @@ def test_accounting_reads_no_data_and_agrees() -> None:
         ({"problem": {"dim": 301}}, "second moments of 301 features"),
         ({"privacy": {"epsilon": [1.0, 1.0, 1.0, 2.0, 2.0]}}, "privacy.epsilon must be one number"),
         ({"exchange": SHARED | {"threshold": 4}}, "leave out exchange.threshold = 4"),
+        ({"exchange": {"kind": "quantized"}}, "exchange.kind = 'quantized' would add to it"),
         ({"algorithm": {"name": "dp-dsgd"}}, "dp-dsgd minimises.*use release"),
         ({"algorithm": {"name": "fair-release"}}, "fair-release does not release second moments: use release"),
         ({"problem": {"loss": "logistic"}}, "release needs sums to release"),
