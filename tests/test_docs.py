@@ -383,7 +383,7 @@ def test_the_printed_loss_is_the_file_that_is_tested() -> None:
 
 EXTRA = ("auc", "log_loss", "recall", "calibration", "calibration_error")  # what else applies to a classifier
 FREE = (  # tables whose keys vary
-    "plan", "algorithm.settings", "privacy.all_accountants", "privacy.protects", "worth.mean",
+    "plan", "algorithm.settings", "privacy.all_accountants", "privacy.protects.of_records", "worth.mean",
     *(f"metrics.test_{name}" for name in EXTRA),
 )  # fmt: skip
 

@@ -139,14 +139,10 @@ class Worlds:
             own, ys = records(self.problem, count, int(rng.integers(1 << 30)))
             if seed % 2:  # all of its records alike: the largest mean
                 own, ys = np.repeat(own[:1], count, axis=0), np.repeat(ys[:1], count)
-            if (
-                seed % 4 == 1 and not self.problem.start(0).any()
-            ):  # at zero the gradients of opposite records with one label are opposite
+            if seed % 4 == 1 and not self.problem.start(0).any():  # opposite records with one label, at zero
                 x, sign = 0 * x, 1 - 2 * len(sums)
-                own, ys = (
-                    np.full_like(own, sign / own.shape[1] ** 0.5),
-                    np.full_like(ys, self.problem.labels.samples[-1]),
-                )
+                label = np.full_like(ys, self.problem.labels.samples[-1])
+                own, ys = self.problem.admit(np.full_like(own, sign / own.shape[1] ** 0.5), label)
             owner = np.concatenate([np.arange(5), np.full(count, 99)])
             held = shard(
                 self.problem,
