@@ -233,6 +233,17 @@ class DataAccount:
     Args:
         path: the file; `DataAccount.open` makes one.
         keeper: the folder with the key of fingerprints and the bindings; default: `keeper_folder()`.
+
+    >>> import tempfile
+    >>> from coterie.privacy.events import Gaussian
+    >>> table, folder = [[31.0, 1.0], [40.0, 0.0]], tempfile.mkdtemp()
+    >>> account = DataAccount.open(f"{folder}/a", Budget(1.0, 1e-5), data=table, keeper=f"{folder}/keeper")
+    >>> round(account.charge([Gaussian(1.0, 8.0)], what="mean age", data=table).epsilon, 4)
+    0.4344
+    >>> account.charge([Gaussian(1.0, 4.0)], what="again", data=table)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    coterie.privacy.filter.BudgetExceeded: out of budget: the draw costs ε 0.926... here and would ...
     """
 
     def __init__(self, path: str | os.PathLike[str], keeper: str | os.PathLike[str] | None = None):
