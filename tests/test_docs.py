@@ -237,6 +237,7 @@ def first_fit() -> None:
 @pytest.mark.parametrize("page", EXAMPLES)
 def test_python_of_a_page_runs_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COTERIE_ACCOUNTS", str(tmp_path / "keeper"))
     space = {"__name__": "page"} | PREPARED.get(page.name, dict)()
     for block in blocks(page, "python"):
         exec(compile(block, page.name, "exec"), space)

@@ -235,13 +235,16 @@ class DataAccount:
         keeper: the folder with the key of fingerprints and the bindings; default: `keeper_folder()`.
 
     >>> import tempfile
-    >>> import numpy as np
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> records = np.arange(8.0).reshape(4, 2)
-    >>> account = DataAccount.open(folder.name + "/clinic.account", Budget(1.0, 1e-5), data=records,
-    ...                            keeper=folder.name + "/keeper")
-    >>> round(account.statement().left, 2), account.statement().draws
-    (1.0, ())
+    >>> from coterie.privacy.events import Gaussian
+    >>> folder, table = tempfile.TemporaryDirectory(), [[31.0, 1.0], [40.0, 0.0]]
+    >>> places = f"{folder.name}/a", f"{folder.name}/keeper"
+    >>> account = DataAccount.open(places[0], Budget(1.0, 1e-5), data=table, keeper=places[1])
+    >>> round(account.charge([Gaussian(1.0, 8.0)], what="mean age", data=table).epsilon, 4)
+    0.4344
+    >>> account.charge([Gaussian(1.0, 4.0)], what="again", data=table)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    coterie.privacy.filter.BudgetExceeded: out of budget: the draw costs ε 0.926... here and would ...
     >>> folder.cleanup()
     """
 

@@ -81,7 +81,7 @@ def test_what_is_left_is_what_fits() -> None:
 gaussians = st.lists(st.floats(0.001, 0.9), min_size=1, max_size=30)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(gaussians, st.randoms(use_true_random=False))
 def test_any_sequence_of_draws_stays_within_the_budget(sizes: list[float], random: object) -> None:
     rules, events = Lifetime(BUDGET), [Gaussian(mu, 1.0) for mu in sizes]
