@@ -172,7 +172,11 @@ def test_plans_of_others_run_no_module(stranger: Stranger) -> None:
         ("loss=strangers_losses.nothing", "is not a loss: it lacks make, EXAMPLE"),
         ("loss=hubber", "problem.loss: unknown loss 'hubber'; there are hinge, logistic"),
         ("corner=-1", "problem.corner: input should be greater than 0 (got -1)"),
-        ("cornr=1", "unknown key problem.cornr; expected one of loss, ridge, weighting, dim, classes, radius, corner"),
+        (
+            "cornr=1",
+            "unknown key problem.cornr; expected one of loss, ridge, weighting, model, bins, pairs, smooth, monotone, "
+            "dim, classes, radius, corner",
+        ),
         ("width=0.3", "problem.width belongs to problem.loss = 'hinge', not 'strangers_losses.huber'"),
     ],
 )

@@ -456,5 +456,5 @@ def test_a_run_says_whom_it_protects_and_its_certificate_verifies(
     assert result["privacy"]["protects"]["unit"] == unit
     assert (result["at_home"] is None) == (unit == "person")
     page = (tmp_path / "out" / "report.html").read_text("utf-8")
-    assert ("At home only" in page) == (unit == "record")
+    assert ("the person with the most of them" in page) == (unit == "record")
     assert main(["verify", str(tmp_path / "out" / "certificate.json")]) == 0

@@ -113,7 +113,7 @@ def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> S
 
 def estimate(cfg: Config, place: Place, state: State) -> Float[Array, " dim"]:
     """The total of all parties, and last the standard deviation of its noise, which is public."""
-    stated = jnp.asarray(place.agents**0.5 * sigma(cfg, place, 0), state.x.dtype)
+    stated = jnp.asarray(place.agents**0.5 * sigma(cfg, place, jnp.zeros((), int)), state.x.dtype)
     return (place.agents * state.x).at[-1].set(stated)
 
 

@@ -21,7 +21,7 @@ from coterie.experiment import Network, Priced, prepare, price, public_network, 
 from coterie.losses import by_labels
 from coterie.losses.base import find_loss
 from coterie.plan import Plan, read_plan
-from coterie.problems import Problem
+from coterie.problems import Problem, of_people
 
 __all__ = ["Looked", "of_plan", "sums"]
 
@@ -54,7 +54,8 @@ def _problem(plan: Plan, network: Network) -> Problem:
     """The plan's problem in two features."""
     classes = network.problem.labels.classes
     loss = plan.problem.loss or by_labels(classes)
-    return find_loss(loss).make(plan.problem.settings(loss), 2, classes or 1)  # without bins: any row of norm 1
+    made = find_loss(loss).make(plan.problem.settings(loss), 2, classes or 1)  # without bins: any row of norm 1
+    return of_people(made) if plan.by_person else made
 
 
 def _agents(plan: Plan, network: Network) -> list[int]:

@@ -57,6 +57,7 @@ class AdditiveModel(Problem):
 
     @property
     def dim(self) -> int:
+        """Numbers of a point: the loss's own."""
         return self.of.dim
 
     @property
@@ -65,10 +66,12 @@ class AdditiveModel(Problem):
 
     @property
     def constraint(self) -> Constraint | None:
+        """The set that points stay in: the loss's own."""
         return self.of.constraint
 
     @property
     def bound(self) -> float | None:
+        """Bound on the norm of a row: 1 by construction is within the loss's own."""
         return self.of.bound
 
     @property

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.api.given import FLAG, NOTHING_GIVEN, WHOLE, takes
+from coterie.api.given import FLAG, FUNCTION, NOTHING_GIVEN, TEXT, WHOLE, Expected, listed, of, takes
 from coterie.data import ALL_PUBLIC, Dataset, Origins
 from coterie.data.encode import Category, Number
 from coterie.data.planned import load_planned, options_of, parts_of
@@ -283,10 +283,19 @@ def _unscaled(rule: Number, u: float) -> float:
     return float(rule.low + np.expm1(width * u)) if rule.log else float(low + width * u)
 
 
+TABLE = Expected("a frame or a dictionary of columns", lambda t: isinstance(t, Mapping) or hasattr(t, "columns"))
+
+
 # ---- from records --------------------------------------------------------------------------------------------------
 
 
-@takes(bins=WHOLE, moments=FLAG, honest=WHOLE | NOTHING_GIVEN, seed=WHOLE | NOTHING_GIVEN)
+@takes(
+    sites=listed(TABLE),
+    budget=of("ct.Budget(epsilon, delta)", Budget), bounds=of("a dictionary by column", Mapping) | NOTHING_GIVEN,
+    categories=of("a dictionary by column", Mapping) | NOTHING_GIVEN, gaps=listed(TEXT), bins=WHOLE, moments=FLAG,
+    honest=WHOLE | NOTHING_GIVEN, seed=WHOLE | NOTHING_GIVEN, names=listed(TEXT) | NOTHING_GIVEN,
+    charge=FUNCTION | NOTHING_GIVEN,
+)  # fmt: skip
 def statistics(
     sites: Sequence[Mapping[str, Any] | pd.DataFrame], *, budget: Budget,
     bounds: Mapping[str, Sequence[float]] | None = None, categories: Mapping[str, Sequence[object]] | None = None,

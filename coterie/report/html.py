@@ -122,7 +122,7 @@ def run_page(result: RunResult, sealed: dict[str, Any] | None) -> str:
         result=result, plan=plan, privacy=privacy, certificate=sealed, score=score, measure=measure,
         agents=_agents(result), listed=LISTED, graph=graph, size=_size(result, sealed), odds=_odds(privacy),
         protects=None if privacy is None or protects is None else upper(unit_words(protects, privacy["delta"])),
-        home=None if home is None else upper(home_words(home)),
+        most=None if home is None else upper(home_words(home)),
         summary="" if algorithm is None else algorithm.summary,
         reference="" if algorithm is None else algorithm.reference.rstrip("."),
         errata=_errata(() if algorithm is None else algorithm.errata), meaning=MEANING,

@@ -256,7 +256,7 @@ def test_refusals(tmp_path: Path) -> None:
     refused("data.options.protected", data={"options": {**options, "protected": None, "categories": jobs_only,
                                                         "features": ["age", "hours", "job"]}})  # fmt: skip
     refused("dp-dsgd minimises.*use fair-release", algorithm={"name": "dp-dsgd"})
-    refused("needs problem.loss = 'fair'", problem={"loss": "logistic"})
+    refused("needs sums to release", problem={"loss": "logistic"})
     refused("run.rounds = 2 is too few", run={"rounds": 2})
     refused("algorithm.walk = 4 needs 12 rounds", run={"rounds": 9}, algorithm={"walk": 4})
     refused(r"stages must be \[1\]", algorithm={"stages": [1, 2]})

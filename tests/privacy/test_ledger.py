@@ -18,6 +18,7 @@ from coterie.privacy.events import (
     LaplaceUniform,
     MaskedGaussian,
     NonPrivate,
+    ObjectivePerturbation,
     Pure,
     SampledGaussian,
 )
@@ -119,8 +120,9 @@ def test_renyi_ledger_stays_within_what_the_accountant_says(events: list[Event],
 def test_the_first_charge_fixes_the_rule() -> None:
     gaussian = MemoryLedger(BUDGET)
     gaussian.charge(0, Gaussian(1.0, 10.0))
+    gaussian.charge(1, Pure(0.01))  # by the μ that dominates it
     with pytest.raises(BudgetExceeded, match="no finite cost under the gaussian rule"):
-        gaussian.charge(1, Pure(0.01))
+        gaussian.charge(2, ObjectivePerturbation(1.0, 10.0, 0.1))
     renyi = MemoryLedger(BUDGET)
     renyi.charge(0, Pure(0.01))
     renyi.charge(1, Gaussian(1.0, 20.0))

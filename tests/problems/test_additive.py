@@ -46,7 +46,8 @@ def test_all_that_is_minimised_is_the_loss_s_own() -> None:
     table = pd.DataFrame({"a": rng.uniform(-1, 4, 20), "b": rng.choice(["x", "y", "z"], 20)})
     rows, y, w = SMALL.rows(table), np.sign(rng.normal(size=20)), rng.uniform(size=20)
     x = rng.normal(size=SMALL.width)
-    assert np.array_equal(problem.weighted_gradient(x, rows, y, w, 0.5), loss.weighted_gradient(x, rows, y, w, 0.5))
+    given = [jnp.asarray(a, jnp.float32) for a in (x, rows, y, w)]
+    assert np.array_equal(problem.weighted_gradient(*given, 0.5), loss.weighted_gradient(*given, 0.5))
     assert bare(problem) is loss
     assert bare(loss) is loss
 

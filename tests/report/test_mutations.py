@@ -46,7 +46,7 @@ SAME_PRICE = {  # keys of a plan that no price depends on: changed with plan_sha
     r"problem": "loss or dimension left to the data; they are listed under public",
     r"exchange\.fraction_bits": "the grid of a sum that has no claim of its own",
     r"graph\.seed": "where the kind of graph has no randomness",
-    r"run\.(seed|seeds|every|dtype|references|splits|metric|specificity)": "how a simulation is run and judged",
+    r"run\.(seed|seeds|every|dtype|references|splits|metric|specificity|covered)": "how a simulation is run and judged",
     r"deploy\..*": "addresses, patience, and the wire's bound, which cuts what is already noisy",
     r"privacy\.(claim|tuned_on_private_data)": "words, which the statements repeat",
     r"privacy\.schedule_options": "an option that has its default, left out",
