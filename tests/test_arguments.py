@@ -81,7 +81,7 @@ CALLS: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
     ("audit", ct.audit, {"algorithm": ct.dp_dsgd(), "task": ct.logistic(), "budget": BUDGET, "trials": 200}),
     ("load", ct.load, {"folder": "nowhere", "task": ct.logistic()}),
     ("join", ct.join, {"agreement": "nowhere", "me": "ada", "keys": "nowhere", "state": "s", "listen": "h:1",
-                       "behind": "nowhere"}),
+                       "behind": "nowhere", "account": None}),
 ]  # fmt: skip
 
 
