@@ -35,7 +35,7 @@ PEOPLE = (
         "only people with several records are clipped",
         "problems.people",
         "replay",
-        (("jnp.where(one, clip, jnp.inf)", "jnp.where(one, jnp.inf, jnp.inf)"),),
+        (("jnp.where(one, clip, LONGEST * clip)", "jnp.where(one, jnp.inf, LONGEST * clip)"),),
         {"clip": 0.3},
         runs=DSGD,
         put=SUM,
@@ -45,7 +45,12 @@ PEOPLE = (
         "the clip looks at a fortieth of a person",
         "problems.people",
         "replay",
-        (("clip_factor(_lengths(problem, x, of), clip)", "clip_factor(_lengths(problem, x, of) / 40, clip)"),),
+        (
+            (
+                "clip_factor(_lengths(problem, x, of, LONGEST * clip), clip)",
+                "clip_factor(_lengths(problem, x, of, LONGEST * clip) / 40, clip)",
+            ),
+        ),
         {"clip": 0.3},
         runs=DSGD,
         put=SUM,

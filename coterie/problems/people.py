@@ -30,6 +30,7 @@ __all__ = ["LOST", "Grouped", "People", "clipped_sum", "grouped", "lay_out", "nu
 P = TypeVar("P", bound=Problem)
 LOST = ("scored", "monotone", "directed")  # facts that a record has and a mean of several need not have
 AT_ONCE = 1 << 20  # numbers of single gradients that are held at once
+LONGEST = 2.0**10  # clips: a record's gradient is cut to that before a person's mean is taken
 
 
 class People(eqx.Module):
@@ -84,25 +85,29 @@ def clipped_sum(
 ) -> Float[Array, " d"]:  # fmt: skip
     """Σ_q weights_q · clip(mean over q's records of ∇loss(x)).
 
-    A record whose gradient is not finite counts as one of gradient zero, as it does where records are the unit.
+    A record whose gradient is not finite counts as one of gradient zero, as it does where records are the unit. Every
+    record's is cut to `LONGEST` clips first: two of opposite sign and any length have a mean that is short, but added
+    to everybody's they would round all else away, and so move the sum by more than two clips.
     """
     if clip is None:
         return problem.weighted_gradient(x, of.features, of.targets, of.weights[of.owner] * of.share, None)
     one = of.share == 1  # a person's only record: clipped as every record is
-    factor = clip_factor(_lengths(problem, x, of), clip)
+    factor = clip_factor(_lengths(problem, x, of, LONGEST * clip), clip)
     weights = (of.weights * factor)[of.owner] * of.share
     weights = jnp.where(one, of.weights[of.owner], weights)
-    return problem.weighted_gradient(x, of.features, of.targets, weights, jnp.where(one, clip, jnp.inf))
+    return problem.weighted_gradient(x, of.features, of.targets, weights, jnp.where(one, clip, LONGEST * clip))
 
 
-def _lengths(problem: Problem, x: Float[Array, " d"], of: Grouped) -> Float[Array, " people"]:
-    """‖mean gradient‖ of every person, from so many single gradients at a time as fit in a cache."""
+def _lengths(
+    problem: Problem, x: Float[Array, " d"], of: Grouped, longest: Array | float
+) -> Float[Array, " people"]:  # fmt: skip
+    """‖mean gradient‖ of every person, from so many single gradients at a time as fit in a cache, each cut first."""
     rows, count = of.features.shape[0], of.weights.shape[0]
     size = int(np.clip(AT_ONCE // problem.dim, 1, rows))
 
     def parts(features: Array, targets: Array, share: Array) -> Float[Array, "some d"]:
         def one(f: Array, y: Array) -> Array:
-            return problem.weighted_gradient(x, f[None], y[None], jnp.ones(1, x.dtype), jnp.inf)
+            return problem.weighted_gradient(x, f[None], y[None], jnp.ones(1, x.dtype), longest)
 
         return share[:, None] * jax.vmap(one)(features, targets)
 

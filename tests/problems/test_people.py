@@ -15,6 +15,7 @@ from coterie.audit.losses import LOSSES as AUDITED
 from coterie.losses.base import all_losses
 from coterie.losses.logistic import Logistic
 from coterie.losses.mean import Mean
+from coterie.losses.squared import Squared
 from coterie.problems import Custom, HeldShard, People, Problem, Solver, of_people
 from coterie.problems import people as module
 from coterie.problems.people import lay_out, numbered_people
@@ -173,6 +174,23 @@ def test_a_build_that_clips_records_and_adds_them_up_is_found(monkeypatch: pytes
     monkeypatch.setattr("coterie.problems.shards.clipped_sum", broken)
     worlds = Worlds(EXAMPLES["logistic"], CLIP)
     assert max(worlds.apart((40, 1), seed) for seed in range(9)) > 20 * CLIP
+
+
+@pytest.mark.parametrize("longest", [module.LONGEST, np.inf])
+def test_a_person_whose_records_cancel_rounds_nobody_away(longest: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients of any length whose mean is zero; without the cut (the second case) they drown everybody else's."""
+    monkeypatch.setattr(module, "LONGEST", longest)
+    problem, rng = Squared(3), np.random.default_rng(0)
+    features, labels = problem.admit(rng.normal(size=(400, 3)), rng.uniform(-1, 1, 400))
+    owner, x, moved = np.repeat(np.arange(200), 2), jnp.array([0.1, 0.3, -0.2]), 0.0
+    ask = eqx.filter_jit(lambda held: held.gradient(x, CLIP))
+    before = ask(shard(problem, features, labels, owner))
+    for length in (1e3, 1e15, 1e20, 1e100):
+        for person in (0, 100, 199):
+            rows, ys = features.copy(), labels.copy()
+            rows[2 * person : 2 * person + 2], ys[2 * person : 2 * person + 2] = features[0], (length, -length)
+            moved = max(moved, float(jnp.linalg.norm(ask(shard(problem, rows, ys, owner)) - before)))
+    assert (moved <= 2 * CLIP * (1 + 1e-9)) == (longest < np.inf)
 
 
 @pytest.mark.parametrize("name", ["logistic", "softmax", "mean", "hinge"])
