@@ -17,6 +17,7 @@ from coterie.estimators import PrivateConsensusClassifier, PrivateConsensusRegre
 from coterie.experiment import Experiment
 from coterie.privacy import gdp
 from coterie.privacy.ledger import BudgetExceeded
+from coterie.privacy.people import at_parties
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-0.5, 0.5, (90, 2))
@@ -158,3 +159,25 @@ def test_a_joined_party_hands_its_account_to_the_agent(
     assert command[command.index("--account") + 1] == str(account.path)
     assert env["COTERIE_ACCOUNTS"] == str(account.keeper)
     assert "--account" not in bare
+
+
+def test_a_person_who_may_be_at_every_party_pays_at_each(tmp_path: Path) -> None:
+    def drawn(**given: Any) -> tuple[float, PrivateMean]:
+        folder = tmp_path / f"{len(given)}"
+        folder.mkdir()
+        account = ct.DataAccount.open(
+            folder / "a", ct.Budget(4.0, 1e-5), data=X, unit="person", keeper=folder / "keeper"
+        )
+        model = PrivateMean(bounds=(-1, 1), random_state=0, account=account, rounds=3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(X, people=np.tile(np.arange(45), 2), **given)
+        (draw,) = account.statement().draws
+        return draw.epsilon, model
+
+    each, model = drawn(agents=np.repeat([0, 1], 45))  # everybody at both
+    events = [[entry.event for entry in ledger.entries] for ledger in model.ledger_.values()]
+    assert each == pytest.approx(at_parties(events, 1e-5), rel=1e-6)
+    assert each > 1.4
+    dealt, model = drawn()  # here nobody is at two
+    assert dealt == pytest.approx(model.epsilon_spent_, rel=1e-6)

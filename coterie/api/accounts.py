@@ -25,7 +25,15 @@ def as_account(given: DataAccount | str | Path | None) -> DataAccount | None:
     return given if given is None or isinstance(given, DataAccount) else DataAccount(given)
 
 
-def draw_fit(account: DataAccount, several: Sequence[Sequence[Event]], data: Any, what: str, unit: Unit) -> Draw:
-    """Draw what a fit costs the party that pays most: a record is at one party, so its price is everybody's."""
-    events = account.contents().rules.dearest(several, unit)
+def draw_fit(
+    account: DataAccount, several: Sequence[Sequence[Event]], data: Any, what: str, unit: Unit, *, apart: bool = False
+) -> Draw:  # fmt: skip
+    """Draw what a fit costs whoever it costs most.
+
+    A record is at one party, so its price is that of the party that pays most. A person may be at all of them, and then
+    pays at each; `apart`: the call has dealt people out itself, each to one.
+    """
+    alone = unit == "record" or apart
+    rules = account.contents().rules
+    events = rules.dearest(several, unit) if alone else [event for events in several for event in events]
     return account.charge(events, what=what, kind="fit", data=data, unit=unit)

@@ -236,9 +236,10 @@ class Terrain:
         """The same where people are the unit: rows of one person stand together."""
         assert self.people is not None
         owners = [self.people[self.parts[i]] for i in members]
-        limit = self.per_person or longest
-        most = max(min(limit, int(np.unique(owner, return_counts=True)[1].max())) for owner in owners)
-        at, laid = lay_out(owners, longest, int(self.counts[members].max()), most)
+        alike = np.flatnonzero(self.key == self.key[members[0]])  # on all devices: they run one program
+        counted = (np.unique(self.people[self.parts[i]], return_counts=True)[1].max() for i in alike.tolist())
+        most = min(self.per_person or longest, int(max(counted)))
+        at, laid = lay_out(owners, longest, int(self.counts[alike].max()), most)
         take = np.stack([self.parts[i][own] for i, own in zip(members, at, strict=True)])
         kinds = {"share": self.dtype}
         people = People(**{name: _put(x, kinds.get(name)) for name, x in laid.items()}, most=most)

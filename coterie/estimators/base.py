@@ -158,7 +158,10 @@ class Consensus(BaseEstimator):
         """
         account = as_account(self.account)
         what = f"fit {type(self).__name__}"
-        pay = None if account is None else lambda several, unit: draw_fit(account, several, given, what, unit)
+        apart = agents is None  # people were dealt out here, each with all of its records to one party
+        pay = None
+        if account is not None:
+            pay = lambda several, unit: draw_fit(account, several, given, what, unit, apart=apart)  # noqa: E731
         seeds = self._seeds()
         parts, names = self._parts(agents, len(features), seeds.split, people)
         network = dict(self.graph) if isinstance(self.graph, dict) else {"kind": self.graph}
