@@ -337,6 +337,19 @@ def test_two_copies_cannot_both_be_drawn_on(folder: Path) -> None:
     pay(account.__class__(copy.path, account.keeper))  # the one that goes on
 
 
+def test_a_link_to_an_account_is_the_account(folder: Path) -> None:
+    """SQLite names the log after the file itself: looked for beside the link, it would be lost, and its draw too."""
+    account = make(folder)
+    (folder / "links").mkdir()
+    (folder / "links" / "l.account").symlink_to(account.path)
+    link = DataAccount(folder / "links" / "l.account", account.keeper)
+    for count in (1, 3):
+        pay(link)
+        assert len(account.statement().draws) == len(link.statement().draws) == count
+        pay(account)
+    assert [path.name for path in (folder / "links").iterdir()] == ["l.account"]
+
+
 def test_another_machine_does_not_know_it(folder: Path) -> None:
     account = make(folder)
     elsewhere = DataAccount(account.path, folder / "another machine")
