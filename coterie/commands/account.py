@@ -234,11 +234,12 @@ def _events(
         if not (epsilon > 0 and 0 <= delta < 1):
             raise InputError(f"--epsilon must be > 0 and --delta in [0, 1), got {epsilon:g} and {delta:g}")
         return [Pure(epsilon, slack=delta)], key  # what (ε, δ) allows at worst: all with chance δ, else ε
+    from coterie.deploy.accounts import agreement_key
     from coterie.deploy.reading import read
 
     assert ledger is not None
     book = read(ledger)
-    return book.allowance.used(), key or f"agreement {book.meta.plan_hash.hex()}"
+    return book.allowance.used(), key or agreement_key(book.meta.plan_hash.hex(), book.meta.agent)
 
 
 @app.command()

@@ -65,6 +65,7 @@ __all__ = [
     "LedgerFailure",
     "RolledBack",
     "Settled",
+    "agreement_key",
     "keeper_folder",
     "login",
     "unit_of",
@@ -97,6 +98,11 @@ def login() -> str:
 def unit_of(plan: Plan) -> Unit:
     """Whom a plan's events are priced for."""
     return "person" if plan.by_person else "record"
+
+
+def agreement_key(plan_hash: str, party: str) -> str:
+    """The key of what one party of an agreement draws: another one's records pay for themselves, on one account too."""
+    return f"agreement {plan_hash} {party}"
 
 
 def _words(path: Path) -> Words:

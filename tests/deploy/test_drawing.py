@@ -85,7 +85,7 @@ def test_the_whole_charge_is_drawn_before_the_first_release(bench: Bench) -> Non
         (draw,) = account.statement().draws
         charges = [event for round in party.party.charges for event in round]
     assert (draw.kind, draw.by, draw.unit) == ("agreement", "ada", "record")
-    assert draw.key == f"agreement {bench.setting.agreement.plan_hash.hex()}"
+    assert draw.key == f"agreement {bench.setting.agreement.plan_hash.hex()} ada"
     assert draw.epsilon == pytest.approx(total_of(charges, 1e-5, fast=True).epsilon, rel=1e-6)
     assert draw.epsilon == pytest.approx(2.0, rel=1e-3)  # the agreement's ε
     with bench.opened(account) as party:
@@ -132,6 +132,21 @@ def test_a_key_is_enough_to_draw(bench: Bench) -> None:
     with bench.opened(account):
         pass
     assert len(account.statement().draws) == 1
+
+
+def test_two_parties_of_one_agreement_each_draw_on_one_account(bench: Bench, tmp_path: Path) -> None:
+    """The same people may be at both: what one party has drawn does not pay for the other's messages."""
+    ben = bench.setting.site("ben")
+    account = bench.open_account(data={"ada": bench.data, "ben": ben.data}, may=["ada", "ben"])
+    with bench.opened(account):
+        pass
+    keys = shutil.copytree(ben.keys, tmp_path / "ben keys")
+    for _ in range(2):  # a restart draws nothing
+        with open_party(bench.agreement, keys, ben.data, tmp_path / "ben state", account=account):
+            pass
+    ada, other = account.statement().draws
+    assert (ada.by, other.by) == ("ada", "ben")
+    assert account.statement().spent > 1.3 * max(ada.epsilon, other.epsilon)
 
 
 def test_an_agreement_that_has_drawn_does_not_run_without_its_account(bench: Bench, tmp_path: Path) -> None:
@@ -226,7 +241,7 @@ def test_what_was_sent_without_an_account_is_drawn_by_the_one_that_follows(bench
     with bench.opened(account, second):
         pass
     old, new = account.statement().draws
-    assert (old.key[-64:], new.settled) == (bench.setting.agreement.plan_hash.hex(), None)
+    assert (old.key, new.settled) == (f"agreement {bench.setting.agreement.plan_hash.hex()} ada", None)
     assert sum(int(np.sum(event.times)) for event in old.events) == 2
     assert old.settled is not None
 
