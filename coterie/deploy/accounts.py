@@ -344,7 +344,7 @@ class DataAccount:
         """Whether `charge` would be refused now, by its error; the draw, if it was made before. Nothing is written."""
         wanted = self._mark(data, mark)
         found = self.contents()
-        if (draw := _same(found, key, events, self.path)) is not None:
+        if (draw := _same(found, key, events, self.path, by, wanted, unit)) is not None:
             return draw
         _need_open(found, self.path, by, wanted)
         _plan(found, key, events, unit, settle)
@@ -379,7 +379,7 @@ class DataAccount:
         key = f"{kind} {secrets.token_hex(16)}" if key is None else key
         with self._open() as file:
             found = file.contents
-            if (draw := _same(found, key, events, self.path)) is not None:
+            if (draw := _same(found, key, events, self.path, names, wanted, unit)) is not None:
                 return draw
             _need_open(found, self.path, names, wanted)
             planned, now, rows = _plan(found, key, events, unit, settle), _now(), []
@@ -392,7 +392,7 @@ class DataAccount:
                     continue
                 own = step.key == key
                 body |= {"kind": kind if own else "agreement", "what": what if own else step.what, "by": names[0],
-                         "unit": unit}  # fmt: skip
+                         "unit": unit, "mark": wanted}  # fmt: skip
                 rows.append(_row(found, "draw", step.key, body))
                 if not own:
                     ended = {name: body[name] for name in ("cost", "slack", "created", "events")}
@@ -484,7 +484,7 @@ def _row(found: Contents, kind: Any, key: str, body: Mapping[str, Any]) -> Durab
         cost = DrawCost(int(body["cost"], 16), int(body["slack"], 16))
         known = draws.get(key)
         epoch = len(found.epochs) - 1 if known is None else known.epoch
-        draws[key] = Draw(0, key, "", "", "", "record", [], cost, epoch, "", found.rules)
+        draws[key] = Draw(0, key, "", "", "", "record", [], cost, epoch, "", "", found.rules)
     if kind == "epoch" and body["all_new"]:
         start = len(found.epochs)
     row = DurableRow.after(found, kind, key, body, found.paid(draws, start))
@@ -509,13 +509,29 @@ def _checked_name(name: object) -> str:
 # ---- checks ----------------------------------------------------------------------------------------------------------
 
 
-def _same(found: Contents, key: str, events: Sequence[Event], path: Path) -> Draw | None:
-    """The draw of this key, if there is one; refused where it was for other events."""
+def _same(
+    found: Contents, key: str, events: Sequence[Event], path: Path, by: Sequence[str], mark: str, unit: Unit
+) -> Draw | None:  # fmt: skip
+    """The draw of this key, if there is one; refused where it was for anything else, so that it pays for nothing more.
+
+    Who drew may be allowed to no more, and the account may be closed: what was drawn stays drawn.
+    """
     draw = found.draws.get(key)
     if draw is None:
         return None
     if draw.settled is not None:
         raise InputError(f"account {path}: {draw.what} has ended for good ({draw.settled}), and draws nothing any more")
+    if draw.by not in by:
+        raise InputError(f"account {path}: {draw.what} was drawn by {draw.by}, not by {' or '.join(by)}")
+    if draw.unit != unit:
+        raise InputError(f"account {path}: {draw.what} was drawn for each {draw.unit}, not for each {unit}")
+    if draw.mark != mark:
+        raise InputError(f"account {path}: {draw.what} was drawn for other records, and pays for none but those")
+    if draw.epoch < found.start:
+        raise InputError(
+            f"account {path}: {draw.what} was drawn in epoch {draw.epoch}, whose records are not drawn for any more "
+            f"since epoch {found.start}"
+        )
     paid = [event for event in events if not isinstance(event, Free)]
     try:  # the numbers may have been computed anew, with another rounding
         Allowance(draw.events, found.rules.budget.delta).price(paid)

@@ -95,6 +95,32 @@ def test_the_same_key_is_drawn_once(folder: Path) -> None:
         pay(account, EVENT, EVENT, key="agreement 1")
 
 
+def test_a_draw_pays_only_for_what_it_was_made_for(folder: Path) -> None:
+    """Its key alone opens nothing: not for other records, known or not, another name, another unit."""
+    other = [[5.0, 6.0]]
+    account = make(folder, data={"a": RECORDS, "b": other}, unit="person", most=2, may=["harbour", "hill"])
+    one = pay(account, key="k", unit="person", by=["harbour", "its key"])
+    again: dict[str, Any] = {"key": "k", "unit": "person", "by": ["harbour", "its new key"]}
+    assert pay(account, **again) == one
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"data": other}, "was drawn for other records"),
+        ({"data": [[7.0, 8.0]]}, "was drawn for other records"),
+        ({"by": ["hill"]}, "was drawn by harbour, not by hill"),
+        ({"unit": "record"}, "was drawn for each person, not for each record"),
+    ]
+    for change, reason in wrong:
+        with pytest.raises(InputError, match=reason):
+            pay(account, **again | change)
+        checked = {"data": RECORDS} | again | change
+        with pytest.raises(InputError, match=reason):
+            account.check([EVENT], **checked)
+    account.epoch([[9.0, 9.0]], all_new=True)
+    for records in (RECORDS, [[9.0, 9.0]]):
+        with pytest.raises(InputError, match=r"was drawn (for other records|in epoch 0)"):
+            pay(account, **again | {"data": records})
+    assert len(account.statement().draws) == 1
+
+
 def test_out_of_budget_is_one_line_and_changes_nothing(folder: Path) -> None:
     account = make(folder)
     pay(account, DEAR)
@@ -247,7 +273,10 @@ def test_records_that_are_all_new_have_a_budget_of_their_own(folder: Path) -> No
     with pytest.raises(InputError, match="is for other records"):  # the old ones have had theirs
         pay(account, data=x)
     assert pay(account, DEAR, data=new).epoch == 1
-    assert pay(account, DEAR, data=x, key="old").epoch == 0  # what was drawn stays drawn, and is not drawn again
+    with pytest.raises(
+        InputError, match="was drawn in epoch 0, whose records are not drawn for any more since epoch 1"
+    ):
+        pay(account, DEAR, data=x, key="old")
     account.epoch(np.vstack([new, [[7.0, 7.0]]]))
     with pytest.raises(BudgetExceeded):
         pay(account, DEAR, data=new)

@@ -164,6 +164,20 @@ def test_an_agreement_that_has_drawn_does_not_run_without_its_account(bench: Ben
     assert other.statement().draws == ()
 
 
+def test_a_draw_does_not_pay_for_records_that_came_later(bench: Bench) -> None:
+    """Drawn, nothing released yet, and then started with another file: neither as it is nor after a new epoch."""
+    account = bench.open_account()
+    with bench.opened(account):
+        pass
+    bench.data = bench.setting.site("ben").data
+    with pytest.raises(InputError, match="was drawn for other records"), bench.opened(account):
+        pass
+    account.epoch(bench.data, all_new=True)
+    with pytest.raises(InputError, match="was drawn for other records"), bench.opened(account):
+        pass
+    assert account.statement().spent == 0.0
+
+
 def test_an_account_and_its_keeper_put_back_together_are_noticed_by_the_key_folder(bench: Bench) -> None:
     account = bench.open_account()
     shutil.copytree(account.keeper, bench.folder / "old keeper")
