@@ -408,6 +408,8 @@ class DataAccount:
             all_new: you state that nobody in them was in the data of any epoch before. Then they begin with nothing
                 spent, and the earlier records are not drawn for any more: each has the budget for itself. Without it
                 the account goes on: whoever was there before has paid, and newcomers are treated as if they had too.
+                Nobody of before an epoch that was all new may come back later: what they paid is not counted there.
+                The very same records are refused; whether some of them are in other tables is yours to know.
             by: who says so; default: this user.
         """
         marks = self.marks(data)
@@ -417,6 +419,12 @@ class DataAccount:
             before = {mark for epoch in found.epochs for mark in epoch.data.values()}
             if all_new and (both := [name for name, mark in marks.items() if mark in before]):
                 raise InputError(f"{both[0]} is not new: the account knows these very records")
+            ended = before - set(found.known)
+            if back := [name for name, mark in marks.items() if mark in ended]:
+                raise InputError(
+                    f"{back[0]} was in the data before epoch {found.start}, whose records were stated to be all new: "
+                    "it has spent a budget of its own, and does not come back"
+                )
             file.append(_epoch_row(found, marks, all_new, by or login(), _now()))
             return found.epochs[-1]
 

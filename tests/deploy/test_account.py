@@ -282,6 +282,21 @@ def test_records_that_are_all_new_have_a_budget_of_their_own(folder: Path) -> No
         pay(account, DEAR, data=new)
 
 
+def test_records_of_before_an_epoch_of_new_ones_do_not_come_back(folder: Path) -> None:
+    """They would have the new ones' budget beside the one that they have spent."""
+    x, new = np.arange(12.0).reshape(6, 2), np.arange(100.0, 112.0).reshape(6, 2)
+    account = make(folder, data=x)
+    account.epoch({"x": x, "more": x + 50})  # the twin: what the account goes on from may be named again
+    pay(account, DEAR, data=x)
+    account.epoch(new, all_new=True)
+    for data in ({"again": x, "new": new}, {"new": new, "again": x + 50}):
+        with pytest.raises(InputError, match="again was in the data before epoch 2, whose records were stated to be"):
+            account.epoch(data)
+    with pytest.raises(InputError, match="is for other records"):
+        pay(account, DEAR, data=x)
+    account.epoch({"new": new, "more": new + 50})
+
+
 def test_a_closed_account_pays_nothing_more(folder: Path) -> None:
     account = make(folder)
     pay(account, key="a")
