@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from coterie.deploy.accounts import DataAccount, RolledBack
 from coterie.deploy.agreement import read_agreement, sign_agreement
 from coterie.deploy.amending import amended_plan
 from coterie.deploy.anchor import FOLDER
+from coterie.deploy.data import Records
 from coterie.deploy.keys import load_authority, read_certificate
 from coterie.deploy.ledger import read
 from coterie.deploy.party import Terms
@@ -258,6 +260,56 @@ def test_what_was_sent_without_an_account_is_drawn_by_the_one_that_follows(bench
     assert (old.key, new.settled) == (f"agreement {bench.setting.agreement.plan_hash.hex()} ada", None)
     assert sum(int(np.sum(event.times)) for event in old.events) == 2
     assert old.settled is not None
+
+
+@pytest.mark.parametrize("units", [("record", "person"), ("person", "record")])
+def test_an_agreement_of_another_unit_does_not_follow(tmp_path: Path, units: tuple[str, str]) -> None:
+    """What was sent at a record's price would enter an account of people as if it were a person's."""
+
+    def data(unit: str) -> dict[str, Any]:
+        own = {"options": {"bounds": {"x": [0, 1]}, "classes": ["0", "1"]}}
+        most = {"records_per_person": 4} if unit == "person" else {}
+        return {"source": "csv", "label": "y", "person": "who", "unit": unit} | own | most
+
+    plan = validate(
+        {
+            "name": "people", "partition": {"kind": "iid", "sizes": [12] * 3}, "graph": {"kind": "ring"},
+            "data": data(units[0]), "problem": {"loss": "logistic", "dim": 2}, "algorithm": {"name": "dp-dsgd"},
+            "privacy": {"epsilon": 1.0}, "run": {"rounds": 3},
+            "deploy": {"parties": [{"name": n, "address": f"{n}.example:443"} for n in ("ada", "ben", "cleo")]},
+        }
+    )  # fmt: skip
+    x = np.random.default_rng(0).uniform(0, 0.5, (12, 2))
+    records = Records(x, np.arange(12) % 2, ("0", "1"), (), people=np.arange(12))
+    agreement, (site, *_) = sign_trial(plan, [records] * 3, tmp_path / "t")
+    with open_party(agreement, site.keys, site.data, site.state) as party:
+        speak(party, 2)
+    authority, key = load_authority(tmp_path / "t" / "authority")
+    known = [read_certificate(tmp_path / "t" / name / "keys" / "certificate.pem") for name in ("ada", "ben", "cleo")]
+    account = DataAccount.open(
+        tmp_path / "c.account", Budget(20.0, 1e-5), data=site.data, unit="person", most=4, may=["ada"],
+        keeper=tmp_path / "keeper",
+    )  # fmt: skip
+    for unit in (units[1], units[0]):  # the twin: of the same unit it follows
+        tree, _ = amended_plan(read_agreement(agreement, authority))
+        after = validate(tree | {"data": data(unit)})
+        second = tmp_path / f"{unit}.json"
+        sign_agreement(after, known, authority, key, dt.datetime.now(dt.UTC) + dt.timedelta(days=3)).write(second)
+        reason = f"the account so far is for each {units[0]}, and this agreement .data.unit. for each {units[1]}"
+        found = preflight(second, site.keys, site.data, site.state, "ada", None, None, account)
+        said = [f.text for f in found if f.about == "account" and f.level == "problem"]
+        if unit == units[0]:
+            with open_party(second, site.keys, site.data, site.state, account=account):
+                pass
+            assert not said
+            assert {draw.unit for draw in account.statement().draws} == {unit}
+            continue
+        assert re.search(reason, said[0])
+        with pytest.raises(InputError, match=reason), \
+                open_party(second, site.keys, site.data, site.state, account=account):  # fmt: skip
+            pass
+        assert account.statement().draws == ()
+        assert read(site.state / "ledger.db").stopped is None
 
 
 def test_preflight_looks_and_draws_nothing(bench: Bench) -> None:
