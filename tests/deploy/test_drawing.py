@@ -52,9 +52,9 @@ class Bench:
         self.state, self.data = folder / "state", self.site.data
         self.agreement = setting.agreement_file
 
-    def open_account(self, epsilon: float = 5.0, **rules: Any) -> DataAccount:
+    def open_account(self, epsilon: float = 5.0, path: str = "c.account", **rules: Any) -> DataAccount:
         given = {"data": self.data, "may": ["ada"], "keeper": self.folder / "keeper"} | rules
-        return DataAccount.open(self.folder / "c.account", Budget(epsilon, 1e-5), **given)
+        return DataAccount.open(self.folder / path, Budget(epsilon, 1e-5), **given)
 
     def opened(self, account: DataAccount | None, agreement: Path | None = None) -> Any:
         return open_party(agreement or self.agreement, self.keys, self.data, self.state, account=account)
@@ -310,6 +310,55 @@ def test_an_agreement_of_another_unit_does_not_follow(tmp_path: Path, units: tup
             pass
         assert account.statement().draws == ()
         assert read(site.state / "ledger.db").stopped is None
+
+
+def test_a_ledger_of_before_is_drawn_whole_unless_it_is_closed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its agent could go on without the account: what was sent so far is not what it will cost."""
+    monkeypatch.setenv("COTERIE_ACCOUNTS", str(bench.folder / "keeper"))
+    with bench.opened(None) as party:
+        speak(party, 1)
+    account, ledger = bench.open_account(), bench.state / "ledger.db"
+    words = ["account", "charge", str(account.path), "--data", str(bench.data), "--what", "before", "--ledger"]
+    for _ in range(2):
+        assert main([*words, str(ledger)]) == 0
+    (draw,) = account.statement().draws
+    assert (draw.epsilon, draw.unit) == (pytest.approx(2.0, rel=1e-3), "record")
+    assert main([*words, str(ledger), "--unit", "person"]) == 2
+    assert "is priced for each record" in capsys.readouterr().err
+    with bench.opened(account) as party:  # the draw is the agent's own: a start finds it paid
+        speak(party, 1)
+    second = bench.amended(bench.agreement, "second.json")
+    with bench.opened(account, second) as party:
+        one = party.party.charges[0]
+    aside = bench.state / "earlier" / bench.setting.agreement.plan_hash.hex() / "ledger.db"
+    assert read(aside).stopped is not None
+    fresh = bench.open_account(path="fresh.account", keeper=bench.folder / "fresh")
+    monkeypatch.setenv("COTERIE_ACCOUNTS", str(bench.folder / "fresh"))
+    words[2] = str(fresh.path)
+    assert main([*words, str(aside)]) == 0  # closed: two rounds were sent, and no more will be
+    (draw,) = fresh.statement().draws
+    assert draw.epsilon == pytest.approx(total_of([*one, *one], 1e-5, fast=True).epsilon, rel=1e-6)
+    (aside.parent / "agreement.json").unlink()
+    assert main([*words, str(aside)]) == 2
+    assert "say by --unit what it is priced for" in capsys.readouterr().err
+
+
+def test_what_was_sent_before_an_amendment_is_drawn_with_its_ledger(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COTERIE_ACCOUNTS", str(bench.folder / "keeper"))
+    with bench.opened(None) as party:
+        speak(party, 2)
+    with bench.opened(None, bench.amended(bench.agreement, "second.json")) as party:
+        speak(party, 1)
+    account = bench.open_account()
+    words = ["--data", str(bench.data), "--what", "before", "--ledger", str(bench.state / "ledger.db")]
+    assert main(["account", "charge", str(account.path), *words]) == 0
+    first, second = account.statement().draws
+    assert first.settled is not None
+    assert [sum(int(np.sum(e.times)) for e in d.events) for d in (first, second)] == [2, ROUNDS]
 
 
 def test_preflight_looks_and_draws_nothing(bench: Bench) -> None:
