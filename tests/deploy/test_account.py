@@ -491,8 +491,35 @@ def test_opening_is_once_and_all_at_once(folder: Path, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(accounts, "create_file", cut)
         with pytest.raises(KeyboardInterrupt):
-            DataAccount.open(folder / "d.account", BUDGET, data=RECORDS, keeper=account.keeper)
-    DataAccount.open(folder / "d.account", BUDGET, data=RECORDS, keeper=account.keeper)
+            DataAccount.open(folder / "d.account", BUDGET, data=[[8.0, 8.0]], keeper=account.keeper)
+    DataAccount.open(folder / "d.account", BUDGET, data=[[8.0, 8.0]], keeper=account.keeper)
+
+
+def test_the_very_same_records_have_one_account(folder: Path) -> None:
+    account, other, new = make(folder), [[5.0, 6.0]], [[7.0, 8.0]]
+
+    def second(data: Any, name: str = "d") -> DataAccount:
+        return DataAccount.open(folder / f"{name}.account", BUDGET, data=data, keeper=account.keeper)
+
+    reason = "c.account is for these very records; a second one would spend their budget twice"
+    with pytest.raises(InputError, match=reason):
+        second({"other": other, "again": RECORDS[::-1]})
+    assert not (folder / "d.account").exists()
+    another = second(other)  # the twin: other records
+    with pytest.raises(InputError, match=reason):
+        another.epoch({"more": RECORDS})
+    assert len(another.statement().epochs) == 1
+    account.epoch(new)
+    with pytest.raises(InputError, match=reason):
+        second(new, "e")
+    account.path.rename(folder / "moved")
+    with pytest.raises(InputError, match=reason):  # not where it was: it can still be drawn on
+        second(RECORDS, "e")
+    moved = DataAccount(folder / "moved", account.keeper)
+    pay(moved)
+    moved.path.rename(account.path)
+    account.close("the study is over")
+    pay(second(RECORDS, "e"))
 
 
 @pytest.mark.parametrize(

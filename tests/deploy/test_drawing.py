@@ -159,7 +159,7 @@ def test_an_agreement_that_has_drawn_does_not_run_without_its_account(bench: Ben
             bench.opened(None):  # fmt: skip
         pass
     other = DataAccount.open(
-        tmp_path / "d.account", Budget(5.0, 1e-5), data=bench.data, may=["ada"], keeper=tmp_path / "keeper"
+        tmp_path / "d.account", Budget(5.0, 1e-5), data=bench.data, may=["ada"], keeper=tmp_path / "another"
     )
     with pytest.raises(InputError, match=r"d.account is another one"), bench.opened(other):
         pass
@@ -398,7 +398,7 @@ def test_against_everybody_a_shared_sum_costs_its_local_claim(tmp_path: Path) ->
     for against in ("agreed", "everybody"):
         account = DataAccount.open(
             tmp_path / f"{against}.account", Budget(50.0, 1e-5), data=sites[0].data, may=["ada"], against=against,  # type: ignore[arg-type]
-            keeper=tmp_path / "keeper",
+            keeper=tmp_path / f"keeper {against}",
         )  # fmt: skip
         keys = shutil.copytree(sites[0].keys, tmp_path / f"keys {against}")
         with open_party(agreement, keys, sites[0].data, tmp_path / f"state {against}", account=account):
