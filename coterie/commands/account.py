@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
@@ -15,8 +16,9 @@ from coterie.commands import PROVE, PlanArgument, SetOption, console
 from coterie.errors import InputError
 
 if TYPE_CHECKING:
-    from coterie.deploy.accounts import AccountStatement, DataAccount
+    from coterie.deploy.accounts import AccountStatement, DataAccount, Settled
     from coterie.privacy.events import Event
+    from coterie.privacy.lifetime import Unit
 
 __all__ = ["DEFAULT", "PANEL", "app"]
 
@@ -188,9 +190,14 @@ def charge(
     mu: Annotated[float | None, typer.Option(help="of a Gaussian release: sensitivity over noise")] = None,
     epsilon: Annotated[float | None, typer.Option(help="of a release by other means")] = None,
     delta: Annotated[float, typer.Option(help="with --epsilon; comes out of the account's reserve")] = 0.0,
-    ledger: Annotated[Path | None, typer.Option(help="what an agent's ledger has spent, of before the account")] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="an agent's ledger of before the account: its plan, or what it sent if closed")
+    ] = None,
     key: Annotated[str | None, typer.Option(help="a name of your own: the same key is drawn once")] = None,
-    unit: Annotated[str, typer.Option(help="that the price is for: record or person")] = "record",
+    unit: Annotated[
+        str | None,
+        typer.Option(help="that the price is for: record (default) or person; a --ledger's agreement says it"),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Draw on an account, before the release that it pays for. Exit code 3: it does not fit, and nothing was drawn.
@@ -201,9 +208,18 @@ def charge(
     """
     from coterie.privacy.filter import BudgetExceeded
 
-    events, key = _events(mu, epsilon, delta, ledger, key)
+    cost = _cost(mu, epsilon, delta, ledger, key, unit)
     try:
-        draw = _account(account).charge(events, what=what, kind="statistic", key=key, data=data, unit=unit)  # type: ignore[arg-type]
+        draw = _account(account).charge(
+            cost.events,
+            what=what,
+            kind="statistic",
+            key=cost.key,
+            data=data,
+            by=cost.by,
+            unit=cost.unit,
+            settle=cost.settle,
+        )
     except BudgetExceeded as error:
         Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {error}", highlight=False)
         raise typer.Exit(OUT_OF_BUDGET) from None
@@ -217,9 +233,19 @@ def charge(
     _say(str(found))
 
 
-def _events(
-    mu: float | None, epsilon: float | None, delta: float, ledger: Path | None, key: str | None
-) -> tuple[list[Event], str | None]:
+class _Cost(NamedTuple):
+    """What `charge` draws: by names, or by this user where there are none."""
+
+    events: Sequence[Event]
+    key: str | None
+    unit: Unit
+    by: tuple[str, ...] = ()
+    settle: Sequence[Settled] = ()
+
+
+def _cost(
+    mu: float | None, epsilon: float | None, delta: float, ledger: Path | None, key: str | None, unit: str | None
+) -> _Cost:
     from coterie.privacy.events import Gaussian, Pure
 
     if sum(given is not None for given in (mu, epsilon, ledger)) != 1:
@@ -229,16 +255,44 @@ def _events(
     if mu is not None:
         if not mu > 0:
             raise InputError(f"--mu must be > 0, got {mu:g}")
-        return [Gaussian(mu, 1.0)], key
+        return _Cost([Gaussian(mu, 1.0)], key, unit or "record")  # type: ignore[arg-type]
     if epsilon is not None:
         if not (epsilon > 0 and 0 <= delta < 1):
             raise InputError(f"--epsilon must be > 0 and --delta in [0, 1), got {epsilon:g} and {delta:g}")
-        return [Pure(epsilon, slack=delta)], key  # what (ε, δ) allows at worst: all with chance δ, else ε
-    from coterie.deploy.reading import read
-
+        # what (ε, δ) allows at worst: all with chance δ, else ε
+        return _Cost([Pure(epsilon, slack=delta)], key, unit or "record")  # type: ignore[arg-type]
     assert ledger is not None
+    return _cost_of_ledger(ledger, key, unit)
+
+
+def _cost_of_ledger(ledger: Path, key: str | None, unit: str | None) -> _Cost:
+    """What a ledger has sent, if it is closed for good; else all that its agent may still send without the account."""
+    from coterie.deploy.accounts import Settled, agreement_key, login, unit_of
+    from coterie.deploy.agreement import AGREEMENT, unverified
+    from coterie.deploy.reading import read
+    from coterie.privacy.codec import from_json
+
     book = read(ledger)
-    return book.allowance.used(), key or f"agreement {book.meta.plan_hash.hex()}"
+    place, meta = ledger.resolve().parent / AGREEMENT, book.meta
+    if place.exists() and (agreed := unverified(place)).plan_hash == meta.plan_hash:
+        says = unit_of(agreed.plan)
+        if unit not in (None, says):
+            raise InputError(f"--unit {unit}, but the agreement of {ledger} is priced for each {says}")
+        unit = says
+    if unit is None:
+        raise InputError(
+            f"{place} is not there, or is not the agreement of {ledger}: say by --unit what it is priced for"
+        )
+    events = book.allowance.used() if book.stopped is not None else meta.events()
+    key = key or agreement_key(meta.plan_hash.hex(), meta.agent)
+    before = [
+        Settled(
+            agreement_key(run.plan_hash, meta.agent), [from_json(row) for row in run.events],  # type: ignore[arg-type]
+            f"agreement {run.plan_hash[:16]}", f"agreement {meta.plan_hash.hex()[:16]} follows",
+        )
+        for run in book.earlier
+    ]  # fmt: skip
+    return _Cost(events, key, unit, (meta.agent, login()), before)  # type: ignore[arg-type]
 
 
 @app.command()

@@ -120,6 +120,7 @@ class Draw(NamedTuple):
         cost: of them, or of what was sent if it is settled.
         epoch: in which it was drawn.
         created: when, by this machine's clock.
+        mark: fingerprint of the records that it was drawn for: it pays for no others.
         rules: of the account.
         settled: why no more will be released for it than `cost`; None: it may go on.
     """
@@ -134,6 +135,7 @@ class Draw(NamedTuple):
     cost: DrawCost
     epoch: int
     created: str
+    mark: str
     rules: Lifetime
     settled: str | None = None
 
@@ -240,7 +242,7 @@ class Contents:
                 cost = DrawCost(int(body["cost"], 16), int(body["slack"], 16))
                 self.draws[row.key] = Draw(
                     row.number, row.key, body["kind"], body["what"], body["by"], body["unit"], body["events"], cost,
-                    len(self.epochs) - 1, body["created"], self.rules,
+                    len(self.epochs) - 1, body["created"], body["mark"], self.rules,
                 )  # fmt: skip
             case "settle":
                 cost = DrawCost(int(body["cost"], 16), int(body["slack"], 16))

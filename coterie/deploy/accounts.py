@@ -9,9 +9,10 @@ transaction of `coterie.deploy.durable`, as a ledger's are, under a lock that ot
 the last of a budget, one gets it. A draw has a key, and the same key is drawn once: after a crash the same call finds
 that it is paid.
 
-**The keeper's folder** (`~/.config/coterie/accounts`) holds two things that must not lie beside the account: the key of
-the fingerprints, so that the file tells nothing of records, and for each account a binding (`coterie.deploy.binding`):
-which one it is and its last row, written after each row and before `charge` returns. An account that was put back from
+**The keeper's folder** (`~/.config/coterie/accounts`) holds what must not lie beside the account: the key of the
+fingerprints, so that the file tells nothing of records; which account is for which records, so that there is no second
+one; and for each account a binding (`coterie.deploy.binding`): which one it is and its last row, written after each row
+and before `charge` returns. An account that was put back from
 a backup, or a copy of which was used here, is refused (`RolledBack`); so is one on a machine whose keeper's folder does
 not know it. Not noticed: the account and the keeper's folder both put back, or both copied to another machine, unless
 an agreement that has drawn since then starts again: the party's key folder remembers its draw
@@ -23,6 +24,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import getpass
+import json
 import os
 import secrets
 import sqlite3
@@ -43,9 +45,10 @@ from coterie.deploy.account_rows import (
 )
 from coterie.deploy.binding import Binding, RolledBack, Words, read_mark, refuse_old
 from coterie.deploy.durable import DurableFile
+from coterie.deploy.files import write_bytes
 from coterie.deploy.reading import read_durable
 from coterie.deploy.sealing import Damaged
-from coterie.deploy.storage import LedgerFailure, create_file, refuse_network, sync_folder
+from coterie.deploy.storage import LedgerFailure, create_file, refuse_network, sync_folder, take_lock
 from coterie.errors import InputError
 from coterie.privacy.codec import to_json
 from coterie.privacy.events import Event, Free, merge
@@ -65,6 +68,7 @@ __all__ = [
     "LedgerFailure",
     "RolledBack",
     "Settled",
+    "agreement_key",
     "keeper_folder",
     "login",
     "unit_of",
@@ -97,6 +101,11 @@ def login() -> str:
 def unit_of(plan: Plan) -> Unit:
     """Whom a plan's events are priced for."""
     return "person" if plan.by_person else "record"
+
+
+def agreement_key(plan_hash: str, party: str) -> str:
+    """The key of what one party of an agreement draws: another one's records pay for themselves, on one account too."""
+    return f"agreement {plan_hash} {party}"
 
 
 def _words(path: Path) -> Words:
@@ -278,7 +287,8 @@ class DataAccount:
             keeper: as of the class.
 
         Raises:
-            InputError: the file exists, or a rule makes no sense.
+            InputError: the file exists, another account that is not closed is for the very same records, or a rule
+                makes no sense.
         """
         made = cls(path, keeper)
         if not isinstance(budget, Budget):
@@ -296,14 +306,18 @@ class DataAccount:
         rows = [_epoch_row(found, marks, True, login(), now)]
         for who in dict.fromkeys([login(), *may]):
             rows.append(_allow_row(found, _checked_name(who), True, login(), now))
-        with contextlib.closing(Binding(made.keeper / f"{identity}.account", _words(made.path))) as binding:
+        with (
+            made._noting(marks, identity),
+            contextlib.closing(Binding(made.keeper / f"{identity}.account", _words(made.path))) as binding,
+        ):
             try:
                 binding.bind(made.path, identity)  # first: an account without one would be taken for a copy
+                create_file(made.path, first_statements(found.meta, rows), "account")
+                if made.statement().identity != identity:
+                    raise InputError(f"{made.path} was made by another process meanwhile")
+                binding.advance(rows[-1].number, rows[-1].hash)  # from now on it is somewhere, if not where it was
             except OSError as error:
                 raise InputError(f"cannot write {made.keeper}: {error.strerror}") from None
-        create_file(made.path, first_statements(found.meta, rows), "account")
-        if made.statement().identity != identity:
-            raise InputError(f"{made.path} was made by another process meanwhile")
         return made
 
     # -- looking ---------------------------------------------------------------------------------------------------
@@ -338,7 +352,7 @@ class DataAccount:
         """Whether `charge` would be refused now, by its error; the draw, if it was made before. Nothing is written."""
         wanted = self._mark(data, mark)
         found = self.contents()
-        if (draw := _same(found, key, events, self.path)) is not None:
+        if (draw := _same(found, key, events, self.path, by, wanted, unit)) is not None:
             return draw
         _need_open(found, self.path, by, wanted)
         _plan(found, key, events, unit, settle)
@@ -373,7 +387,7 @@ class DataAccount:
         key = f"{kind} {secrets.token_hex(16)}" if key is None else key
         with self._open() as file:
             found = file.contents
-            if (draw := _same(found, key, events, self.path)) is not None:
+            if (draw := _same(found, key, events, self.path, names, wanted, unit)) is not None:
                 return draw
             _need_open(found, self.path, names, wanted)
             planned, now, rows = _plan(found, key, events, unit, settle), _now(), []
@@ -386,7 +400,7 @@ class DataAccount:
                     continue
                 own = step.key == key
                 body |= {"kind": kind if own else "agreement", "what": what if own else step.what, "by": names[0],
-                         "unit": unit}  # fmt: skip
+                         "unit": unit, "mark": wanted}  # fmt: skip
                 rows.append(_row(found, "draw", step.key, body))
                 if not own:
                     ended = {name: body[name] for name in ("cost", "slack", "created", "events")}
@@ -402,6 +416,8 @@ class DataAccount:
             all_new: you state that nobody in them was in the data of any epoch before. Then they begin with nothing
                 spent, and the earlier records are not drawn for any more: each has the budget for itself. Without it
                 the account goes on: whoever was there before has paid, and newcomers are treated as if they had too.
+                Nobody of before an epoch that was all new may come back later: what they paid is not counted there.
+                The very same records are refused; whether some of them are in other tables is yours to know.
             by: who says so; default: this user.
         """
         marks = self.marks(data)
@@ -411,7 +427,14 @@ class DataAccount:
             before = {mark for epoch in found.epochs for mark in epoch.data.values()}
             if all_new and (both := [name for name, mark in marks.items() if mark in before]):
                 raise InputError(f"{both[0]} is not new: the account knows these very records")
-            file.append(_epoch_row(found, marks, all_new, by or login(), _now()))
+            ended = before - set(found.known)
+            if back := [name for name, mark in marks.items() if mark in ended]:
+                raise InputError(
+                    f"{back[0]} was in the data before epoch {found.start}, whose records were stated to be all new: "
+                    "it has spent a budget of its own, and does not come back"
+                )
+            with self._noting(marks, found.meta.identity):
+                file.append(_epoch_row(found, marks, all_new, by or login(), _now()))
             return found.epochs[-1]
 
     def allow(self, name: str, may: bool = True) -> None:
@@ -433,6 +456,54 @@ class DataAccount:
             raise InputError(f"no account at {self.path}: `coterie account open` makes one")
         with _OpenAccount(self.path, self.keeper) as file:
             yield file
+
+    @contextlib.contextmanager
+    def _noting(self, marks: Mapping[str, str], identity: str) -> Iterator[None]:
+        """Note in the keeper's folder whose these records are; refused if another account for them may be drawn on.
+
+        One process at a time, until what the note says is written.
+        """
+        lock = os.open(self.keeper, os.O_RDONLY)
+        try:
+            if not take_lock(lock, TRIES):
+                raise InputError(f"{self.keeper} is in use by another process")
+            for name, mark in marks.items():
+                if (known := self._owner(mark)) is not None and known[0] != identity and self._in_force(*known):
+                    raise InputError(
+                        f"{name}: the account at {known[1]} is for these very records; a second one would spend their "
+                        "budget twice"
+                    )
+            for mark in marks.values():
+                content = {"format": "coterie records 1", "account": identity, "place": str(self.path)}
+                write_bytes(self._note(mark), json.dumps(content).encode(), private=True)
+            sync_folder(self.keeper)
+            yield
+        finally:
+            os.close(lock)
+
+    def _note(self, mark: str) -> Path:
+        return self.keeper / f"{mark}.records"
+
+    def _owner(self, mark: str) -> tuple[str, Path] | None:
+        """The account of records, and where it was then; None: they have none."""
+        path = self._note(mark)
+        try:
+            noted = json.loads(path.read_bytes())
+            return str(noted["account"]), Path(noted["place"])
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError):
+            raise Damaged(f"{path} is damaged: it says which account is for some records") from None
+
+    def _in_force(self, identity: str, place: Path) -> bool:
+        """Whether another account may still be drawn on. One that is not where it was is somewhere else."""
+        with contextlib.suppress(InputError):
+            if place != self.path:  # or it would be read while it is written here
+                found, _ = read_durable(place, "account", load_account)
+                if found.meta.identity == identity:
+                    return found.closed is None
+        binding = self.keeper / f"{identity}.account"
+        return binding.exists() and read_mark(binding).number >= 0  # else a crash came before it was made
 
     def _mark(self, data: Any, mark: bytes | None) -> str:
         if (data is None) == (mark is None):
@@ -478,7 +549,7 @@ def _row(found: Contents, kind: Any, key: str, body: Mapping[str, Any]) -> Durab
         cost = DrawCost(int(body["cost"], 16), int(body["slack"], 16))
         known = draws.get(key)
         epoch = len(found.epochs) - 1 if known is None else known.epoch
-        draws[key] = Draw(0, key, "", "", "", "record", [], cost, epoch, "", found.rules)
+        draws[key] = Draw(0, key, "", "", "", "record", [], cost, epoch, "", "", found.rules)
     if kind == "epoch" and body["all_new"]:
         start = len(found.epochs)
     row = DurableRow.after(found, kind, key, body, found.paid(draws, start))
@@ -503,13 +574,29 @@ def _checked_name(name: object) -> str:
 # ---- checks ----------------------------------------------------------------------------------------------------------
 
 
-def _same(found: Contents, key: str, events: Sequence[Event], path: Path) -> Draw | None:
-    """The draw of this key, if there is one; refused where it was for other events."""
+def _same(
+    found: Contents, key: str, events: Sequence[Event], path: Path, by: Sequence[str], mark: str, unit: Unit
+) -> Draw | None:  # fmt: skip
+    """The draw of this key, if there is one; refused where it was for anything else, so that it pays for nothing more.
+
+    Who drew may be allowed to no more, and the account may be closed: what was drawn stays drawn.
+    """
     draw = found.draws.get(key)
     if draw is None:
         return None
     if draw.settled is not None:
         raise InputError(f"account {path}: {draw.what} has ended for good ({draw.settled}), and draws nothing any more")
+    if draw.by not in by:
+        raise InputError(f"account {path}: {draw.what} was drawn by {draw.by}, not by {' or '.join(by)}")
+    if draw.unit != unit:
+        raise InputError(f"account {path}: {draw.what} was drawn for each {draw.unit}, not for each {unit}")
+    if draw.mark != mark:
+        raise InputError(f"account {path}: {draw.what} was drawn for other records, and pays for none but those")
+    if draw.epoch < found.start:
+        raise InputError(
+            f"account {path}: {draw.what} was drawn in epoch {draw.epoch}, whose records are not drawn for any more "
+            f"since epoch {found.start}"
+        )
     paid = [event for event in events if not isinstance(event, Free)]
     try:  # the numbers may have been computed anew, with another rounding
         Allowance(draw.events, found.rules.budget.delta).price(paid)

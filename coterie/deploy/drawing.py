@@ -1,8 +1,8 @@
 """A deployed party draws on its data set's account: the agreement's whole charge, once, before its first release.
 
-The draw's key is the agreement's hash, so a restart finds it paid. An agreement that amends others goes on where they
-ended: they are settled at what their ledgers have sent, closed for good as those are, and the new plan is drawn, in one
-transaction. What they sent before there was an account is drawn then too.
+The draw's key is the agreement's hash and the party's name, so a restart finds it paid. An agreement that amends others
+goes on where they ended: they are settled at what their ledgers have sent, closed for good as those are, and the new
+plan is drawn, in one transaction. What they sent before there was an account is drawn then too.
 
 The key folder notes, beside the agreement's ledger, which account was drawn on. From then on the agreement, and those
 that follow it, do not start without that account, with another one, or with an old copy that does not hold the draw.
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coterie.data.fingerprint import fingerprint
-from coterie.deploy.accounts import DataAccount, Draw, RolledBack, Settled, unit_of
+from coterie.deploy.accounts import DataAccount, Draw, RolledBack, Settled, agreement_key, unit_of
 from coterie.deploy.agreement import Agreement
 from coterie.deploy.anchor import FOLDER
 from coterie.deploy.apart import apart
@@ -53,8 +53,8 @@ class Drawing(NamedTuple):
 
     @property
     def key(self) -> str:
-        """One draw for each agreement."""
-        return _key(self.agreement.plan_hash.hex())
+        """One draw for each party of an agreement."""
+        return agreement_key(self.agreement.plan_hash.hex(), self.keys.name)
 
     def check(self, earlier: Sequence[EarlierRun]) -> Draw | None:
         """Refuse what `draw` would, before anything is written; the draw, if it was made before."""
@@ -92,7 +92,7 @@ class Drawing(NamedTuple):
         if rules.against == "everybody":  # a ledger's charges are for what the agreement claims, which may be less
             drawn = self.account.contents().draws
             for run in earlier:
-                if _key(run.plan_hash) not in drawn:
+                if agreement_key(run.plan_hash, self.keys.name) not in drawn:
                     raise InputError(
                         f"agreement {run.plan_hash[:16]} was run before account {self.account.path}, whose total is "
                         "against everybody: what its rounds cost then is not in its ledger"
@@ -100,17 +100,18 @@ class Drawing(NamedTuple):
             return []
         return [
             Settled(
-                _key(run.plan_hash), [from_json(row) for row in run.events],  # type: ignore[arg-type]
+                agreement_key(run.plan_hash, self.keys.name),
+                [from_json(row) for row in run.events],  # type: ignore[arg-type]
                 f"agreement {run.plan_hash[:16]}", f"agreement {own} follows",
             )
             for run in earlier
         ]  # fmt: skip
 
 
-def need_account(keys: Path, agreed: Agreement, account: DataAccount | None) -> None:
+def need_account(keys: PartyKeys, agreed: Agreement, account: DataAccount | None) -> None:
     """Refuse to start without the account that this agreement, or one that it amends, has drawn on; or with another."""
     for known in (agreed.plan_hash.hex(), *(agreed.deploy.follows or ())):
-        path = keys / FOLDER / f"{known}{NOTE}"
+        path = keys.folder / FOLDER / f"{known}{NOTE}"
         if not path.exists():
             continue
         try:
@@ -125,15 +126,11 @@ def need_account(keys: Path, agreed: Agreement, account: DataAccount | None) -> 
             raise InputError(
                 f"agreement {known[:16]} has drawn on the account at {place}, and {account.path} is another one"
             )
-        if _key(known) not in found.draws:
+        if agreement_key(known, keys.name) not in found.draws:
             raise RolledBack(
                 f"account {account.path} does not hold the draw of agreement {known[:16]}, which was made: it was "
                 "restored from an old copy, or is another copy; put the latest one back"
             )
-
-
-def _key(plan_hash: str) -> str:
-    return f"agreement {plan_hash}"
 
 
 def _note(keys: Path, plan_hash: str, identity: str, place: Path) -> None:

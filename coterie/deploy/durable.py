@@ -49,14 +49,14 @@ class DurableFile(abc.ABC):
     """What messages call such a file."""
 
     def __init__(self, path: Path, tries: int = TRIES):
-        self.path = path
+        self.path, self._real = path, path.resolve()  # SQLite names the log after the file, not after a link to it
         refuse_network(path, self.kind)
         self._lock, self._failed, self._open, self._pid = threading.RLock(), "", True, os.getpid()
-        self._fd = locked(path, self.kind, tries)
+        self._fd = locked(self._real, self.kind, tries)
         try:
             log = scan_log(self._read_log())
             self._sums = intact(self._fd, log)
-            self._db = connect(path, self.kind)
+            self._db = connect(self._real, self.kind)
             try:
                 self._load(self._db)
             except InputError:
@@ -119,7 +119,7 @@ class DurableFile(abc.ABC):
 
     @property
     def _log_path(self) -> str:
-        return f"{self.path}-wal"
+        return f"{self._real}-wal"
 
     def _read_log(self) -> bytes:
         return bytes_of(self._log_path)

@@ -220,7 +220,7 @@ class _Checks:
         if own is None:
             return
         with self.about("account"):
-            need_account(own.folder, agreed, account)
+            need_account(own, agreed, account)
             if account is None:
                 return
             node = agreed.index(own.name)

@@ -88,7 +88,7 @@ def open_party(
     assert privacy is not None  # a private algorithm has a budget
     epsilon = privacy.epsilon[node] if isinstance(privacy.epsilon, list) else privacy.epsilon
     private_folder(state)
-    need_account(keys, agreed, account)
+    need_account(own, agreed, account)
     drawing = None if account is None else Drawing.of(account, agreed, own, turns, data)
     if drawing is not None:
         drawing.check(check_amended(keys, state, agreed, own.name))  # before the agreement in force is closed for it

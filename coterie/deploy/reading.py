@@ -60,7 +60,7 @@ def read_durable(path: Path, what: str, load: Callable[[sqlite3.Connection], T])
     for attempt in range(TRIES):
         running = _is_held(path, what)
         try:
-            return _read(path, running, what, load), running
+            return _read(path.resolve(), running, what, load), running  # a log lies beside the file, not a link
         except Damaged as error:  # or in the middle of being written
             if attempt == TRIES - 1 or not (running or _is_held(path, what)):
                 raise Damaged(f"{what} {path}: {error}") from None

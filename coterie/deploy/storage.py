@@ -59,7 +59,7 @@ class States:
     """
 
     def __init__(self, path: Path):
-        self.path = path
+        self.path = path.resolve()
         self._files: dict[str, int] = {}
 
     def name(self, round: int) -> str:

@@ -19,7 +19,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from coterie.deploy.agreement import AGREEMENT, Agreement
+from coterie.deploy.agreement import AGREEMENT, Agreement, unverified
 from coterie.deploy.anchor import Anchor, note_amended, refuse_amended, started
 from coterie.deploy.files import private_folder
 from coterie.deploy.journal import log
@@ -66,6 +66,26 @@ def _refuse_other_neighbours(runs: Sequence[EarlierRun], charges: Iterable[Event
         )
 
 
+def _refuse_other_unit(state: Path, found: Book, runs: Sequence[EarlierRun], agreed: Agreement) -> None:
+    """One account is of one unit: what a record has paid does not say what a person with several has."""
+    if not any(run.events for run in runs):
+        return
+    there, places = found.meta.plan_hash, (state, state / ASIDE / found.meta.plan_hash.hex())
+    known = [unverified(place / AGREEMENT) for place in places if (place / AGREEMENT).exists()]
+    was = next((one.plan.by_person for one in known if one.plan_hash == there), None)
+    if was is None and agreed.plan.by_person:
+        raise InputError(
+            f"this agreement is priced for each person, and {state / AGREEMENT}, which says what {there.hex()[:16]} "
+            "was priced for, is not there: put that agreement back"
+        )
+    if was is not None and was != agreed.plan.by_person:
+        a, b = (("record", "person")[by] for by in (was, agreed.plan.by_person))
+        raise InputError(
+            f"the account so far is for each {a}, and this agreement (data.unit) for each {b}: the two are never "
+            "added; sign a new agreement that amends none, with another --state"
+        )
+
+
 def check_amended(
     keys: Path, state: Path, agreed: Agreement, me: str, charges: Sequence[Event] = ()
 ) -> tuple[EarlierRun, ...]:
@@ -91,6 +111,8 @@ def check_amended(
                 f"give its folder as --state, {state} does not hold it"
             )
     _refuse_other_neighbours(runs, charges)
+    if found is not None:
+        _refuse_other_unit(state, found, runs, agreed)
     return runs
 
 

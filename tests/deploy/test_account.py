@@ -95,6 +95,32 @@ def test_the_same_key_is_drawn_once(folder: Path) -> None:
         pay(account, EVENT, EVENT, key="agreement 1")
 
 
+def test_a_draw_pays_only_for_what_it_was_made_for(folder: Path) -> None:
+    """Its key alone opens nothing: not for other records, known or not, another name, another unit."""
+    other = [[5.0, 6.0]]
+    account = make(folder, data={"a": RECORDS, "b": other}, unit="person", most=2, may=["harbour", "hill"])
+    one = pay(account, key="k", unit="person", by=["harbour", "its key"])
+    again: dict[str, Any] = {"key": "k", "unit": "person", "by": ["harbour", "its new key"]}
+    assert pay(account, **again) == one
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"data": other}, "was drawn for other records"),
+        ({"data": [[7.0, 8.0]]}, "was drawn for other records"),
+        ({"by": ["hill"]}, "was drawn by harbour, not by hill"),
+        ({"unit": "record"}, "was drawn for each person, not for each record"),
+    ]
+    for change, reason in wrong:
+        with pytest.raises(InputError, match=reason):
+            pay(account, **again | change)
+        checked = {"data": RECORDS} | again | change
+        with pytest.raises(InputError, match=reason):
+            account.check([EVENT], **checked)
+    account.epoch([[9.0, 9.0]], all_new=True)
+    for records in (RECORDS, [[9.0, 9.0]]):
+        with pytest.raises(InputError, match=r"was drawn (for other records|in epoch 0)"):
+            pay(account, **again | {"data": records})
+    assert len(account.statement().draws) == 1
+
+
 def test_out_of_budget_is_one_line_and_changes_nothing(folder: Path) -> None:
     account = make(folder)
     pay(account, DEAR)
@@ -247,10 +273,28 @@ def test_records_that_are_all_new_have_a_budget_of_their_own(folder: Path) -> No
     with pytest.raises(InputError, match="is for other records"):  # the old ones have had theirs
         pay(account, data=x)
     assert pay(account, DEAR, data=new).epoch == 1
-    assert pay(account, DEAR, data=x, key="old").epoch == 0  # what was drawn stays drawn, and is not drawn again
+    with pytest.raises(
+        InputError, match="was drawn in epoch 0, whose records are not drawn for any more since epoch 1"
+    ):
+        pay(account, DEAR, data=x, key="old")
     account.epoch(np.vstack([new, [[7.0, 7.0]]]))
     with pytest.raises(BudgetExceeded):
         pay(account, DEAR, data=new)
+
+
+def test_records_of_before_an_epoch_of_new_ones_do_not_come_back(folder: Path) -> None:
+    """They would have the new ones' budget beside the one that they have spent."""
+    x, new = np.arange(12.0).reshape(6, 2), np.arange(100.0, 112.0).reshape(6, 2)
+    account = make(folder, data=x)
+    account.epoch({"x": x, "more": x + 50})  # the twin: what the account goes on from may be named again
+    pay(account, DEAR, data=x)
+    account.epoch(new, all_new=True)
+    for data in ({"again": x, "new": new}, {"new": new, "again": x + 50}):
+        with pytest.raises(InputError, match="again was in the data before epoch 2, whose records were stated to be"):
+            account.epoch(data)
+    with pytest.raises(InputError, match="is for other records"):
+        pay(account, DEAR, data=x)
+    account.epoch({"new": new, "more": new + 50})
 
 
 def test_a_closed_account_pays_nothing_more(folder: Path) -> None:
@@ -335,6 +379,19 @@ def test_two_copies_cannot_both_be_drawn_on(folder: Path) -> None:
     with pytest.raises(RolledBack):
         pay(account)
     pay(account.__class__(copy.path, account.keeper))  # the one that goes on
+
+
+def test_a_link_to_an_account_is_the_account(folder: Path) -> None:
+    """SQLite names the log after the file itself: looked for beside the link, it would be lost, and its draw too."""
+    account = make(folder)
+    (folder / "links").mkdir()
+    (folder / "links" / "l.account").symlink_to(account.path)
+    link = DataAccount(folder / "links" / "l.account", account.keeper)
+    for count in (1, 3):
+        pay(link)
+        assert len(account.statement().draws) == len(link.statement().draws) == count
+        pay(account)
+    assert [path.name for path in (folder / "links").iterdir()] == ["l.account"]
 
 
 def test_another_machine_does_not_know_it(folder: Path) -> None:
@@ -434,8 +491,35 @@ def test_opening_is_once_and_all_at_once(folder: Path, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(accounts, "create_file", cut)
         with pytest.raises(KeyboardInterrupt):
-            DataAccount.open(folder / "d.account", BUDGET, data=RECORDS, keeper=account.keeper)
-    DataAccount.open(folder / "d.account", BUDGET, data=RECORDS, keeper=account.keeper)
+            DataAccount.open(folder / "d.account", BUDGET, data=[[8.0, 8.0]], keeper=account.keeper)
+    DataAccount.open(folder / "d.account", BUDGET, data=[[8.0, 8.0]], keeper=account.keeper)
+
+
+def test_the_very_same_records_have_one_account(folder: Path) -> None:
+    account, other, new = make(folder), [[5.0, 6.0]], [[7.0, 8.0]]
+
+    def second(data: Any, name: str = "d") -> DataAccount:
+        return DataAccount.open(folder / f"{name}.account", BUDGET, data=data, keeper=account.keeper)
+
+    reason = "c.account is for these very records; a second one would spend their budget twice"
+    with pytest.raises(InputError, match=reason):
+        second({"other": other, "again": RECORDS[::-1]})
+    assert not (folder / "d.account").exists()
+    another = second(other)  # the twin: other records
+    with pytest.raises(InputError, match=reason):
+        another.epoch({"more": RECORDS})
+    assert len(another.statement().epochs) == 1
+    account.epoch(new)
+    with pytest.raises(InputError, match=reason):
+        second(new, "e")
+    account.path.rename(folder / "moved")
+    with pytest.raises(InputError, match=reason):  # not where it was: it can still be drawn on
+        second(RECORDS, "e")
+    moved = DataAccount(folder / "moved", account.keeper)
+    pay(moved)
+    moved.path.rename(account.path)
+    account.close("the study is over")
+    pay(second(RECORDS, "e"))
 
 
 @pytest.mark.parametrize(

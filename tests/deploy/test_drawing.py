@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from coterie.deploy.accounts import DataAccount, RolledBack
 from coterie.deploy.agreement import read_agreement, sign_agreement
 from coterie.deploy.amending import amended_plan
 from coterie.deploy.anchor import FOLDER
+from coterie.deploy.data import Records
 from coterie.deploy.keys import load_authority, read_certificate
 from coterie.deploy.ledger import read
 from coterie.deploy.party import Terms
@@ -50,9 +52,9 @@ class Bench:
         self.state, self.data = folder / "state", self.site.data
         self.agreement = setting.agreement_file
 
-    def open_account(self, epsilon: float = 5.0, **rules: Any) -> DataAccount:
+    def open_account(self, epsilon: float = 5.0, path: str = "c.account", **rules: Any) -> DataAccount:
         given = {"data": self.data, "may": ["ada"], "keeper": self.folder / "keeper"} | rules
-        return DataAccount.open(self.folder / "c.account", Budget(epsilon, 1e-5), **given)
+        return DataAccount.open(self.folder / path, Budget(epsilon, 1e-5), **given)
 
     def opened(self, account: DataAccount | None, agreement: Path | None = None) -> Any:
         return open_party(agreement or self.agreement, self.keys, self.data, self.state, account=account)
@@ -85,7 +87,7 @@ def test_the_whole_charge_is_drawn_before_the_first_release(bench: Bench) -> Non
         (draw,) = account.statement().draws
         charges = [event for round in party.party.charges for event in round]
     assert (draw.kind, draw.by, draw.unit) == ("agreement", "ada", "record")
-    assert draw.key == f"agreement {bench.setting.agreement.plan_hash.hex()}"
+    assert draw.key == f"agreement {bench.setting.agreement.plan_hash.hex()} ada"
     assert draw.epsilon == pytest.approx(total_of(charges, 1e-5, fast=True).epsilon, rel=1e-6)
     assert draw.epsilon == pytest.approx(2.0, rel=1e-3)  # the agreement's ε
     with bench.opened(account) as party:
@@ -134,6 +136,21 @@ def test_a_key_is_enough_to_draw(bench: Bench) -> None:
     assert len(account.statement().draws) == 1
 
 
+def test_two_parties_of_one_agreement_each_draw_on_one_account(bench: Bench, tmp_path: Path) -> None:
+    """The same people may be at both: what one party has drawn does not pay for the other's messages."""
+    ben = bench.setting.site("ben")
+    account = bench.open_account(data={"ada": bench.data, "ben": ben.data}, may=["ada", "ben"])
+    with bench.opened(account):
+        pass
+    keys = shutil.copytree(ben.keys, tmp_path / "ben keys")
+    for _ in range(2):  # a restart draws nothing
+        with open_party(bench.agreement, keys, ben.data, tmp_path / "ben state", account=account):
+            pass
+    ada, other = account.statement().draws
+    assert (ada.by, other.by) == ("ada", "ben")
+    assert account.statement().spent > 1.3 * max(ada.epsilon, other.epsilon)
+
+
 def test_an_agreement_that_has_drawn_does_not_run_without_its_account(bench: Bench, tmp_path: Path) -> None:
     account = bench.open_account()
     with bench.opened(account) as party:
@@ -142,11 +159,25 @@ def test_an_agreement_that_has_drawn_does_not_run_without_its_account(bench: Ben
             bench.opened(None):  # fmt: skip
         pass
     other = DataAccount.open(
-        tmp_path / "d.account", Budget(5.0, 1e-5), data=bench.data, may=["ada"], keeper=tmp_path / "keeper"
+        tmp_path / "d.account", Budget(5.0, 1e-5), data=bench.data, may=["ada"], keeper=tmp_path / "another"
     )
     with pytest.raises(InputError, match=r"d.account is another one"), bench.opened(other):
         pass
     assert other.statement().draws == ()
+
+
+def test_a_draw_does_not_pay_for_records_that_came_later(bench: Bench) -> None:
+    """Drawn, nothing released yet, and then started with another file: neither as it is nor after a new epoch."""
+    account = bench.open_account()
+    with bench.opened(account):
+        pass
+    bench.data = bench.setting.site("ben").data
+    with pytest.raises(InputError, match="was drawn for other records"), bench.opened(account):
+        pass
+    account.epoch(bench.data, all_new=True)
+    with pytest.raises(InputError, match="was drawn for other records"), bench.opened(account):
+        pass
+    assert account.statement().spent == 0.0
 
 
 def test_an_account_and_its_keeper_put_back_together_are_noticed_by_the_key_folder(bench: Bench) -> None:
@@ -226,9 +257,108 @@ def test_what_was_sent_without_an_account_is_drawn_by_the_one_that_follows(bench
     with bench.opened(account, second):
         pass
     old, new = account.statement().draws
-    assert (old.key[-64:], new.settled) == (bench.setting.agreement.plan_hash.hex(), None)
+    assert (old.key, new.settled) == (f"agreement {bench.setting.agreement.plan_hash.hex()} ada", None)
     assert sum(int(np.sum(event.times)) for event in old.events) == 2
     assert old.settled is not None
+
+
+@pytest.mark.parametrize("units", [("record", "person"), ("person", "record")])
+def test_an_agreement_of_another_unit_does_not_follow(tmp_path: Path, units: tuple[str, str]) -> None:
+    """What was sent at a record's price would enter an account of people as if it were a person's."""
+
+    def data(unit: str) -> dict[str, Any]:
+        own = {"options": {"bounds": {"x": [0, 1]}, "classes": ["0", "1"]}}
+        most = {"records_per_person": 4} if unit == "person" else {}
+        return {"source": "csv", "label": "y", "person": "who", "unit": unit} | own | most
+
+    plan = validate(
+        {
+            "name": "people", "partition": {"kind": "iid", "sizes": [12] * 3}, "graph": {"kind": "ring"},
+            "data": data(units[0]), "problem": {"loss": "logistic", "dim": 2}, "algorithm": {"name": "dp-dsgd"},
+            "privacy": {"epsilon": 1.0}, "run": {"rounds": 3},
+            "deploy": {"parties": [{"name": n, "address": f"{n}.example:443"} for n in ("ada", "ben", "cleo")]},
+        }
+    )  # fmt: skip
+    x = np.random.default_rng(0).uniform(0, 0.5, (12, 2))
+    records = Records(x, np.arange(12) % 2, ("0", "1"), (), people=np.arange(12))
+    agreement, (site, *_) = sign_trial(plan, [records] * 3, tmp_path / "t")
+    with open_party(agreement, site.keys, site.data, site.state) as party:
+        speak(party, 2)
+    authority, key = load_authority(tmp_path / "t" / "authority")
+    known = [read_certificate(tmp_path / "t" / name / "keys" / "certificate.pem") for name in ("ada", "ben", "cleo")]
+    account = DataAccount.open(
+        tmp_path / "c.account", Budget(20.0, 1e-5), data=site.data, unit="person", most=4, may=["ada"],
+        keeper=tmp_path / "keeper",
+    )  # fmt: skip
+    for unit in (units[1], units[0]):  # the twin: of the same unit it follows
+        tree, _ = amended_plan(read_agreement(agreement, authority))
+        after = validate(tree | {"data": data(unit)})
+        second = tmp_path / f"{unit}.json"
+        sign_agreement(after, known, authority, key, dt.datetime.now(dt.UTC) + dt.timedelta(days=3)).write(second)
+        reason = f"the account so far is for each {units[0]}, and this agreement .data.unit. for each {units[1]}"
+        found = preflight(second, site.keys, site.data, site.state, "ada", None, None, account)
+        said = [f.text for f in found if f.about == "account" and f.level == "problem"]
+        if unit == units[0]:
+            with open_party(second, site.keys, site.data, site.state, account=account):
+                pass
+            assert not said
+            assert {draw.unit for draw in account.statement().draws} == {unit}
+            continue
+        assert re.search(reason, said[0])
+        with pytest.raises(InputError, match=reason), \
+                open_party(second, site.keys, site.data, site.state, account=account):  # fmt: skip
+            pass
+        assert account.statement().draws == ()
+        assert read(site.state / "ledger.db").stopped is None
+
+
+def test_a_ledger_of_before_is_drawn_whole_unless_it_is_closed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its agent could go on without the account: what was sent so far is not what it will cost."""
+    monkeypatch.setenv("COTERIE_ACCOUNTS", str(bench.folder / "keeper"))
+    with bench.opened(None) as party:
+        speak(party, 1)
+    account, ledger = bench.open_account(), bench.state / "ledger.db"
+    words = ["account", "charge", str(account.path), "--data", str(bench.data), "--what", "before", "--ledger"]
+    for _ in range(2):
+        assert main([*words, str(ledger)]) == 0
+    (draw,) = account.statement().draws
+    assert (draw.epsilon, draw.unit) == (pytest.approx(2.0, rel=1e-3), "record")
+    assert main([*words, str(ledger), "--unit", "person"]) == 2
+    assert "is priced for each record" in capsys.readouterr().err
+    with bench.opened(account) as party:  # the draw is the agent's own: a start finds it paid
+        speak(party, 1)
+    second = bench.amended(bench.agreement, "second.json")
+    with bench.opened(account, second) as party:
+        one = party.party.charges[0]
+    aside = bench.state / "earlier" / bench.setting.agreement.plan_hash.hex() / "ledger.db"
+    assert read(aside).stopped is not None
+    fresh = bench.open_account(path="fresh.account", keeper=bench.folder / "fresh")
+    monkeypatch.setenv("COTERIE_ACCOUNTS", str(bench.folder / "fresh"))
+    words[2] = str(fresh.path)
+    assert main([*words, str(aside)]) == 0  # closed: two rounds were sent, and no more will be
+    (draw,) = fresh.statement().draws
+    assert draw.epsilon == pytest.approx(total_of([*one, *one], 1e-5, fast=True).epsilon, rel=1e-6)
+    (aside.parent / "agreement.json").unlink()
+    assert main([*words, str(aside)]) == 2
+    assert "say by --unit what it is priced for" in capsys.readouterr().err
+
+
+def test_what_was_sent_before_an_amendment_is_drawn_with_its_ledger(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COTERIE_ACCOUNTS", str(bench.folder / "keeper"))
+    with bench.opened(None) as party:
+        speak(party, 2)
+    with bench.opened(None, bench.amended(bench.agreement, "second.json")) as party:
+        speak(party, 1)
+    account = bench.open_account()
+    words = ["--data", str(bench.data), "--what", "before", "--ledger", str(bench.state / "ledger.db")]
+    assert main(["account", "charge", str(account.path), *words]) == 0
+    first, second = account.statement().draws
+    assert first.settled is not None
+    assert [sum(int(np.sum(e.times)) for e in d.events) for d in (first, second)] == [2, ROUNDS]
 
 
 def test_preflight_looks_and_draws_nothing(bench: Bench) -> None:
@@ -268,7 +398,7 @@ def test_against_everybody_a_shared_sum_costs_its_local_claim(tmp_path: Path) ->
     for against in ("agreed", "everybody"):
         account = DataAccount.open(
             tmp_path / f"{against}.account", Budget(50.0, 1e-5), data=sites[0].data, may=["ada"], against=against,  # type: ignore[arg-type]
-            keeper=tmp_path / "keeper",
+            keeper=tmp_path / f"keeper {against}",
         )  # fmt: skip
         keys = shutil.copytree(sites[0].keys, tmp_path / f"keys {against}")
         with open_party(agreement, keys, sites[0].data, tmp_path / f"state {against}", account=account):
