@@ -476,7 +476,10 @@ class DataAccount:
             for mark in marks.values():
                 content = {"format": "coterie records 1", "account": identity, "place": str(self.path)}
                 write_bytes(self._note(mark), json.dumps(content).encode(), private=True)
-            sync_folder(self.keeper)
+            try:
+                sync_folder(self.keeper)
+            except OSError as error:
+                raise InputError(f"cannot write {self.keeper}: {error.strerror}") from None
             yield
         finally:
             os.close(lock)
