@@ -13,7 +13,13 @@ from sklearn.base import clone
 
 import coterie as ct
 from coterie.api import joining
-from coterie.estimators import PrivateConsensusClassifier, PrivateConsensusRegressor, PrivateMean, PrivateSearch
+from coterie.estimators import (
+    PrivateConsensusClassifier,
+    PrivateConsensusRegressor,
+    PrivateMean,
+    PrivateSearch,
+    forget_fits,
+)
 from coterie.experiment import Experiment
 from coterie.privacy import gdp
 from coterie.privacy.ledger import BudgetExceeded
@@ -24,6 +30,12 @@ X = RNG.uniform(-0.5, 0.5, (90, 2))
 Y = np.where(X[:, 0] > 0, 1, -1)
 SITES = [(X[i::3], Y[i::3]) for i in range(3)]
 QUICK: dict[str, Any] = {"rounds": 3}
+
+
+@pytest.fixture(autouse=True)
+def _no_fit_before() -> None:
+    """What other tests have fitted in this process is not what is asked here."""
+    forget_fits()
 
 
 @pytest.fixture
