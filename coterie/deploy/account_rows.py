@@ -10,6 +10,7 @@ Prices are not computed anew when a file is read: another version may round othe
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -31,8 +32,12 @@ __all__ = [
     "Draw",
     "DurableRow",
     "Epoch",
+    "allow_row",
+    "clock",
+    "epoch_row",
     "first_statements",
     "load_account",
+    "next_row",
 ]
 
 FORMAT = 1
@@ -313,3 +318,33 @@ def _load(db: sqlite3.Connection) -> Contents:
     if problems != [("ok",)]:
         raise Damaged(f"SQLite finds {problems[0][0]}")
     return contents
+
+
+def clock() -> str:
+    """The time, as rows say it."""
+    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+
+
+def next_row(found: Contents, kind: Kind, key: str, body: Mapping[str, Any]) -> DurableRow:
+    """The next row, taken in; its total is what the account has paid with it."""
+    draws, start = dict(found.draws), found.start if found.epochs else 0
+    if kind in ("draw", "settle"):
+        cost = DrawCost(int(body["cost"], 16), int(body["slack"], 16))
+        known = draws.get(key)
+        epoch = len(found.epochs) - 1 if known is None else known.epoch
+        draws[key] = Draw(0, key, "", "", "", "record", [], cost, epoch, "", "", found.rules)
+    if kind == "epoch" and body["all_new"]:
+        start = len(found.epochs)
+    row = DurableRow.after(found, kind, key, body, found.paid(draws, start))
+    found.add(row)
+    return row
+
+
+def epoch_row(found: Contents, marks: Mapping[str, str], all_new: bool, by: str, now: str) -> DurableRow:
+    """The row that says which records the account is for from now on."""
+    return next_row(found, "epoch", "", {"data": dict(marks), "all_new": all_new, "by": by, "created": now})
+
+
+def allow_row(found: Contents, name: str, may: bool, by: str, now: str) -> DurableRow:
+    """The row that lets somebody draw, or not any more."""
+    return next_row(found, "allow", name, {"may": may, "by": by, "created": now})

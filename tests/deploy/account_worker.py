@@ -66,13 +66,13 @@ def draw(folder: Path, wire: int, stop: int, twin: str = "") -> None:
 
 
 def _note_first() -> None:
-    from coterie.deploy.accounts import _OpenAccount
+    from coterie.deploy.account_file import OpenAccount
 
     def append(self: Any, *rows: Any) -> None:
         self._binding.advance(rows[-1].number, rows[-1].hash)
         self._write(*(row.statement for row in rows))
 
-    _OpenAccount.append = append  # type: ignore[method-assign]
+    OpenAccount.append = append  # type: ignore[method-assign]
 
 
 def _without_sync() -> None:

@@ -21,7 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.cli import main
-from coterie.deploy import accounts, durable
+from coterie.deploy import account_file, accounts, durable
+from coterie.deploy.account_file import OpenAccount
 from coterie.deploy.account_rows import DurableRow
 from coterie.deploy.accounts import DataAccount, LedgerFailure, RolledBack, Settled, keeper_folder, login
 from coterie.deploy.binding import Binding
@@ -138,7 +139,7 @@ def test_the_database_refuses_too(folder: Path) -> None:
     """A row that no check of ours has looked at: beyond the budget, less than before, or out of its order."""
     account = make(folder)
     pay(account)
-    with accounts._OpenAccount(account.path, account.keeper) as file:
+    with OpenAccount(account.path, account.keeper) as file:
         found = file.contents
         limit = found.meta.limit
         rows = {
@@ -412,7 +413,7 @@ def test_without_the_binding_a_backup_would_pass(folder: Path, monkeypatch: pyte
     pay(account)
     account.path.write_bytes(backup)
     monkeypatch.setattr(Binding, "check", lambda *_: None)
-    monkeypatch.setattr(accounts, "refuse_old", lambda *_: None)
+    monkeypatch.setattr(account_file, "refuse_old", lambda *_: None)
     assert len(account.statement().draws) == 0
     pay(account)
 
@@ -430,7 +431,7 @@ def test_any_flipped_bit_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatc
             data[bit // 8] ^= 1 << bit % 8
             account.path.write_bytes(data)
             try:
-                with accounts._OpenAccount(account.path, account.keeper):
+                with OpenAccount(account.path, account.keeper):
                     out.append(bit)
             except InputError:
                 continue

@@ -1,0 +1,119 @@
+"""What is checked before a draw on an account is written, and what it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from coterie.deploy.account_rows import Contents, Draw
+from coterie.errors import InputError
+from coterie.privacy.events import Event, Free
+from coterie.privacy.ledger import Allowance, BudgetExceeded
+from coterie.privacy.lifetime import DrawCost, Unit
+
+__all__ = ["Settled", "Step", "checked_name", "need_keeper", "need_open", "same_draw", "steps_of"]
+
+
+class Settled(NamedTuple):
+    """What was released for a draw that has ended for good."""
+
+    key: str
+    events: Sequence[Event]
+    what: str  # words for people
+    why: str
+
+
+def checked_name(name: object) -> str:
+    if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > 200:
+        raise InputError(f"who may draw is named by text of one line, got {name!r}")
+    return name
+
+
+def same_draw(
+    found: Contents, key: str, events: Sequence[Event], path: Path, by: Sequence[str], mark: str, unit: Unit
+) -> Draw | None:  # fmt: skip
+    """The draw of this key, if there is one; refused where it was for anything else, so that it pays for nothing more.
+
+    Who drew may be allowed to no more, and the account may be closed: what was drawn stays drawn.
+    """
+    draw = found.draws.get(key)
+    if draw is None:
+        return None
+    if draw.settled is not None:
+        raise InputError(f"account {path}: {draw.what} has ended for good ({draw.settled}), and draws nothing any more")
+    if draw.by not in by:
+        raise InputError(f"account {path}: {draw.what} was drawn by {draw.by}, not by {' or '.join(by)}")
+    if draw.unit != unit:
+        raise InputError(f"account {path}: {draw.what} was drawn for each {draw.unit}, not for each {unit}")
+    if draw.mark != mark:
+        raise InputError(f"account {path}: {draw.what} was drawn for other records, and pays for none but those")
+    if draw.epoch < found.start:
+        raise InputError(
+            f"account {path}: {draw.what} was drawn in epoch {draw.epoch}, whose records are not drawn for any more "
+            f"since epoch {found.start}"
+        )
+    paid = [event for event in events if not isinstance(event, Free)]
+    try:  # the numbers may have been computed anew, with another rounding
+        Allowance(draw.events, found.rules.budget.delta).price(paid)
+    except BudgetExceeded as error:
+        raise InputError(f"account {path}: {draw.what} was drawn for other events: {error}") from None
+    return draw
+
+
+def need_keeper(found: Contents, path: Path, by: str) -> None:
+    """Who opened an account, or may draw on it, may say that it changes."""
+    if found.closed is not None:
+        raise InputError(f"account {path} is closed for good: {found.closed}")
+    if by != (keeper := found.epochs[0].by) and by not in found.holders:
+        raise InputError(f"account {path} is kept by {keeper}, not by {by}")
+
+
+def need_open(found: Contents, path: Path, by: Sequence[str], mark: str) -> None:
+    if found.closed is not None:
+        raise InputError(f"account {path} is closed for good: {found.closed}")
+    if not set(by) & set(found.holders):
+        raise InputError(f"account {path}: {' or '.join(by)} may not draw; {', '.join(found.holders) or 'nobody'} may")
+    if mark not in found.known:
+        known = ", ".join(found.known.values())
+        raise InputError(
+            f"account {path} is for other records ({known}): if they have changed, say so by `coterie account epoch`, "
+            "in Python by `epoch`"
+        )
+
+
+class Step(NamedTuple):
+    """One part of a charge: a draw, or a draw that is settled."""
+
+    key: str
+    events: list[Event]
+    cost: DrawCost
+    settles: bool = False
+    what: str = ""
+    why: str = ""
+
+
+def steps_of(
+    found: Contents, key: str, events: Sequence[Event], unit: Unit, settle: Sequence[Settled]
+) -> list[Step]:  # fmt: skip
+    """What a charge writes; `BudgetExceeded` if it does not fit."""
+    rules, steps, spent = found.rules, [], found.spent
+    for ended in settle:
+        used = [event for event in ended.events if not isinstance(event, Free)]
+        known = found.draws.get(ended.key)
+        if known is None:  # released before it was told of the account
+            cost = rules.price(used, unit)
+            spent = spent + cost
+            steps.append(Step(ended.key, used, cost, False, ended.what, ended.why))
+        elif known.settled is None:
+            price = rules.price(used, known.unit)
+            cost = DrawCost(min(price.units, known.cost.units), min(price.slack, known.cost.slack))
+            if known.epoch >= found.start:
+                spent = DrawCost(
+                    spent.units - known.cost.units + cost.units, spent.slack - known.cost.slack + cost.slack
+                )
+            steps.append(Step(ended.key, used, cost, True, ended.what, ended.why))
+    paid = [event for event in events if not isinstance(event, Free)]
+    own = rules.price(paid, unit)
+    rules.need(spent, own, found.meta.limit)
+    return [*steps, Step(key, paid, own)]
