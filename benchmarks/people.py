@@ -70,7 +70,16 @@ def main() -> int:
         table.append((record["pooled"], person["auc"], record["auc"]))
         row = "  ".join(f"{name} {x:.4f}" for name, x in zip(("pooled", "person", "record"), table[-1], strict=True))
         print(f"split {split}: {row}; {person['sizes']} people, {record['sizes']} records to train on", flush=True)
-        print(f"  per person: {person['protects']}; per record: {record['protects']}; at home: {record['home']}")
+    told, home = record["protects"], record["home"]
+    print(
+        f"\nε of one record {told['record']:.4g}; of the patient with 40: {person['protects']['person']:.4g} where people"
+    )
+    print(
+        f"are the unit, {told['of_records']['40']:.4g} where records are (here {home['most_records']} of them are at one"
+    )
+    print(
+        f"party: {home['epsilon']:.4g}); of a patient at two parties: {person['protects']['person_at_two_parties']:.4g}"
+    )
     mean = np.mean(table, axis=0)
     print(f"\n{'ε = ' + format(args.epsilon, 'g'):<24}{'AUC':>8}{'below pooled':>14}")
     for name, x in zip(("pooled, no privacy", "ε per person", "ε per record"), mean, strict=True):

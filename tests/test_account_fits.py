@@ -193,3 +193,20 @@ def test_a_person_who_may_be_at_every_party_pays_at_each(tmp_path: Path) -> None
     assert each > 1.4
     dealt, model = drawn()  # here nobody is at two
     assert dealt == pytest.approx(model.epsilon_spent_, rel=1e-6)
+
+
+def test_whose_the_records_are_is_the_same_in_every_fit(tmp_path: Path) -> None:
+    """Sites that share people, one table with other names, in another order: all say the same. Another is refused."""
+    who = np.array([f"p{i % 40}" for i in range(90)])
+    account = ct.DataAccount.open(
+        tmp_path / "a", ct.Budget(9.0, 1e-5), data=(X, Y), unit="person", keeper=tmp_path / "keeper"
+    )
+    net = ct.ring(SITES, people=[who[i::3] for i in range(3)])
+    ct.train(ct.logistic(), net, ct.dp_dsgd(mixing=1), ct.Budget(0.2, 1e-5), account=account, **QUICK)
+    model = PrivateConsensusClassifier(epsilon=0.2, bounds=(-1, 1), classes=[-1, 1], rounds=3, account=account)
+    order = RNG.permutation(90)
+    model.fit(X[order], Y[order], people=np.array([hash(w) for w in who[order]]))
+    for people in (np.arange(90), np.where(who == "p0", "p1", who)):
+        with pytest.raises(ct.InputError, match="the same records being other people's"):
+            model.fit(X, Y, people=people)
+    assert len(account.statement().draws) == 2

@@ -26,14 +26,15 @@ def as_account(given: DataAccount | str | Path | None) -> DataAccount | None:
 
 
 def draw_fit(
-    account: DataAccount, several: Sequence[Sequence[Event]], data: Any, what: str, unit: Unit, *, apart: bool = False
+    account: DataAccount, several: Sequence[Sequence[Event]], data: Any, what: str, unit: Unit, *, apart: bool = False,
+    people: Any = None,
 ) -> Draw:  # fmt: skip
     """Draw what a fit costs whoever it costs most.
 
     A record is at one party, so its price is that of the party that pays most. A person may be at all of them, and then
-    pays at each; `apart`: the call has dealt people out itself, each to one.
+    pays at each; `apart`: the call has dealt people out itself, each to one. `people`: whose each record is.
     """
     alone = unit == "record" or apart
     rules = account.contents().rules
     events = rules.dearest(several, unit) if alone else [event for events in several for event in events]
-    return account.charge(events, what=what, kind="fit", data=data, unit=unit)
+    return account.charge(events, what=what, kind="fit", data=data, unit=unit, people=people)

@@ -68,7 +68,7 @@ class Parties:
     bounds: Bounds = None
     radius: float | None = None
     leaks: tuple[str, ...] = field(default=())  # what was read from the records to know all this
-    people: tuple[np.ndarray, ...] | None = None  # whose each record of each party is, where people are the unit
+    people: tuple[np.ndarray, ...] | None = None  # whose each record of each party is, by number over all of them
     by_person: bool = False  # whether they are
 
     @property
@@ -191,7 +191,10 @@ def _people(people: Any, held: Sequence[Site], counts: Sequence[int]) -> tuple[n
         raise InputError(f"people: expected one list of names for each site, got {what}")
     if len(people) != len(held):
         raise InputError(f"people: {len(people)} lists of names for {len(held)} sites")
-    return tuple(person_numbers(ids, n, f"site {i}") for i, (ids, n) in enumerate(zip(people, counts, strict=True)))
+    for i, (ids, n) in enumerate(zip(people, counts, strict=True)):
+        person_numbers(ids, n, f"site {i}")
+    named = np.concatenate([np.asarray(ids).astype(str) for ids in people])  # a name at two sites is one person's
+    return tuple(np.split(person_numbers(named, len(named), "sites"), np.cumsum(counts)[:-1]))
 
 
 def person_numbers(ids: Any, records: int, where: str) -> np.ndarray:

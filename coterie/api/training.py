@@ -100,7 +100,10 @@ def train(
     (True, 1.0)
     """
     drawn = as_account(account)
-    pay = None if drawn is None else lambda several, unit: draw_fit(drawn, several, parties, f"fit {name}", unit)
+    pay = None
+    if drawn is not None:
+        whose = None if parties.people is None else list(parties.people)
+        pay = lambda several, unit: draw_fit(drawn, several, parties, f"fit {name}", unit, people=whose)  # noqa: E731
     return train_paid(
         task, parties, algorithm, budget, rounds=rounds, seeds=seeds, seed=seed, test=test, own_test=own_test,
         references=references, name=name, pay=pay, stacklevel=4,

@@ -146,7 +146,10 @@ def open_(
         unit=unit, most=records_per_person, measure=measure, adjacency=adjacency,  # type: ignore[arg-type]
         against=against, reserve=reserve, may=may or (),  # type: ignore[arg-type]
     )  # fmt: skip
-    _say(str(made.statement()))
+    found = made.statement()
+    _say(str(found))
+    if found.draws:
+        _say("an account of these very records was closed, and what it has paid stays paid: it is drawn here too")
     _say(f"back up {made.path} and {made.keeper} together, and restore neither: an old copy is refused")
 
 
@@ -198,6 +201,9 @@ def charge(
         str | None,
         typer.Option(help="that the price is for: record (default) or person; a --ledger's agreement says it"),
     ] = None,
+    person: Annotated[
+        str | None, typer.Option(help="with --unit person: the column that says whose a record is; it must stay so")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Draw on an account, before the release that it pays for. Exit code 3: it does not fit, and nothing was drawn.
@@ -209,6 +215,8 @@ def charge(
     from coterie.privacy.filter import BudgetExceeded
 
     cost = _cost(mu, epsilon, delta, ledger, key, unit)
+    if person is not None and cost.unit != "person":
+        raise InputError(f"--person {person} goes with --unit person")
     try:
         draw = _account(account).charge(
             cost.events,
@@ -219,6 +227,7 @@ def charge(
             by=cost.by,
             unit=cost.unit,
             settle=cost.settle,
+            people=person,
         )
     except BudgetExceeded as error:
         Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {error}", highlight=False)

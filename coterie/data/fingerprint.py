@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ from coterie.data.dataset import Dataset
 from coterie.data.files import read_fields
 from coterie.errors import InputError
 
-__all__ = ["KEY", "fingerprint"]
+__all__ = ["KEY", "fingerprint", "grouping"]
 
 KEY = 32  # bytes
 _MODULUS = 2**256
 TARGET = "y"  # of (X, y), whose target has no name
+STORED = "people"  # the array of a stored file that says whose its records are
 
 
 def fingerprint(key: bytes, data: Any) -> bytes:
@@ -35,15 +36,63 @@ def fingerprint(key: bytes, data: Any) -> bytes:
     >>> whole == fingerprint(bytes(32), [table[2:], table[:2]]), whole == fingerprint(bytes(32), table + 1)
     (True, False)
     """
-    total, count = 0, 0
+    return _whole(key, _macs(key, data), b"coterie records").to_bytes(32, "big")
+
+
+def grouping(key: bytes, data: Any, people: Any) -> bytes:
+    """The fingerprint of which records are one person's: the same whatever people are called, and in any order.
+
+    `people`: a column of the table or file (an npz file has an array for it), or a name for each record in its order.
+
+    >>> table = np.arange(6.0).reshape(3, 2)
+    >>> first = grouping(bytes(32), table, ["ann", "bob", "ann"])
+    >>> first == grouping(bytes(32), table[::-1], [7, 5, 7]), first == grouping(bytes(32), table, [7, 7, 5])
+    (True, False)
+    """
+    names = _people(data, people)
+    each: dict[bytes, list[int]] = {}
+    macs = list(_macs(key, data))
+    if len(names) != len(macs):
+        raise InputError(f"people must name the person of each of {len(macs)} records, got {len(names)}")
+    for name, mac in zip(names, macs, strict=True):
+        each.setdefault(name, []).append(mac)
+    whole = (_whole(key, own, b"coterie person") for own in each.values())
+    return _whole(key, whole, b"coterie people").to_bytes(32, "big")
+
+
+def _macs(key: bytes, data: Any) -> Iterator[int]:
+    """A keyed hash of every record."""
     for one in _parts(data):
         for row in _rows(one):
             mac = hashlib.blake2b(row, key=key, digest_size=32, person=b"coterie record")
-            total, count = (total + int.from_bytes(mac.digest(), "big")) % _MODULUS, count + 1
+            yield int.from_bytes(mac.digest(), "big")
+
+
+def _whole(key: bytes, macs: Iterable[int], kind: bytes) -> int:
+    """Of several hashes, in any order."""
+    total, count = 0, 0
+    for mac in macs:
+        total, count = (total + mac) % _MODULUS, count + 1
     if not count:
         raise InputError("there are no records to take a fingerprint of")
     body = total.to_bytes(32, "big") + count.to_bytes(8, "big")
-    return hashlib.blake2b(body, key=key, digest_size=32, person=b"coterie records").digest()
+    return int.from_bytes(hashlib.blake2b(body, key=key, digest_size=32, person=kind).digest(), "big")
+
+
+def _people(data: Any, people: Any) -> list[bytes]:
+    """A name for every record, as bytes."""
+    if not isinstance(people, str):
+        several = isinstance(people, list | tuple) and len(people) and np.ndim(people[0]) == 1
+        return [name for one in (people if several else [people]) for name in _written(np.asarray(one))]
+    found: list[bytes] = []
+    for one in _parts(data):
+        if isinstance(one, str | os.PathLike):
+            stored = _npz(Path(one))
+            one, people = (read_fields(Path(one)), people) if stored is None else (stored, STORED)
+        if not (hasattr(one, "columns") or isinstance(one, dict)) or people not in one:
+            raise InputError(f"the records have no column {people!r} that says whose they are")
+        found += _written(np.asarray(one[people]))
+    return found
 
 
 def _parts(data: Any) -> Iterator[Any]:
@@ -89,15 +138,25 @@ def _rows(one: Any) -> Iterator[bytes]:
 
 
 def _read(path: Path) -> Any:
-    with path.open("rb") if path.is_file() else _missing(path) as file:
-        stored = file.read(4) == b"PK\x03\x04"
-    if not stored:
+    arrays = _npz(path)
+    if arrays is None:
         return read_fields(path)
     try:
+        targets = arrays["targets"]
+        return arrays["features"], np.asarray(arrays["classes"])[targets] if "classes" in arrays else targets
+    except (KeyError, IndexError) as error:
+        raise InputError(f"cannot read {path}: {error}") from None
+
+
+def _npz(path: Path) -> dict[str, np.ndarray] | None:
+    """The arrays of an npz file; None: it is none."""
+    with path.open("rb") if path.is_file() else _missing(path) as file:
+        if file.read(4) != b"PK\x03\x04":
+            return None
+    try:
         with np.load(path, allow_pickle=False) as arrays:
-            targets = arrays["targets"]
-            return arrays["features"], np.asarray(arrays["classes"])[targets] if "classes" in arrays else targets
-    except (OSError, KeyError, ValueError, IndexError) as error:
+            return dict(arrays)
+    except (OSError, KeyError, ValueError) as error:
         raise InputError(f"cannot read {path}: {error}") from None
 
 

@@ -12,7 +12,7 @@ from coterie.privacy.events import Event, Free
 from coterie.privacy.ledger import Allowance, BudgetExceeded
 from coterie.privacy.lifetime import DrawCost, Unit
 
-__all__ = ["Settled", "Step", "checked_name", "need_keeper", "need_open", "same_draw", "steps_of"]
+__all__ = ["Settled", "Step", "checked_name", "need_keeper", "need_open", "same_draw", "steps_of", "taken_over"]
 
 
 class Settled(NamedTuple):
@@ -31,7 +31,8 @@ def checked_name(name: object) -> str:
 
 
 def same_draw(
-    found: Contents, key: str, events: Sequence[Event], path: Path, by: Sequence[str], mark: str, unit: Unit
+    found: Contents, key: str, events: Sequence[Event], path: Path, by: Sequence[str], mark: str, unit: Unit,
+    whose: str = "",
 ) -> Draw | None:  # fmt: skip
     """The draw of this key, if there is one; refused where it was for anything else, so that it pays for nothing more.
 
@@ -48,6 +49,7 @@ def same_draw(
         raise InputError(f"account {path}: {draw.what} was drawn for each {draw.unit}, not for each {unit}")
     if draw.mark != mark:
         raise InputError(f"account {path}: {draw.what} was drawn for other records, and pays for none but those")
+    _need_same_people(draw, path, whose)
     if draw.epoch < found.start:
         raise InputError(
             f"account {path}: {draw.what} was drawn in epoch {draw.epoch}, whose records are not drawn for any more "
@@ -69,7 +71,17 @@ def need_keeper(found: Contents, path: Path, by: str) -> None:
         raise InputError(f"account {path} is kept by {keeper}, not by {by}")
 
 
-def need_open(found: Contents, path: Path, by: Sequence[str], mark: str) -> None:
+def _need_same_people(draw: Draw, path: Path, whose: str) -> None:
+    """Refuse to say otherwise whose records these are: a price for each person is right for one of the two."""
+    if whose and draw.whose not in ("", whose):
+        raise InputError(
+            f"account {path}: {draw.what} was drawn with the same records being other people's, and one of the two is "
+            "wrong: whose a record is does not change"
+        )
+
+
+def need_open(found: Contents, path: Path, by: Sequence[str], mark: str, whose: str = "") -> None:
+    """Refuse a draw on an account that is closed, by somebody who may not, or for other records or people."""
     if found.closed is not None:
         raise InputError(f"account {path} is closed for good: {found.closed}")
     if not set(by) & set(found.holders):
@@ -80,6 +92,9 @@ def need_open(found: Contents, path: Path, by: Sequence[str], mark: str) -> None
             f"account {path} is for other records ({known}): if they have changed, say so by `coterie account epoch`, "
             "in Python by `epoch`"
         )
+    for draw in found.draws.values():
+        if draw.mark == mark:
+            _need_same_people(draw, path, whose)
 
 
 class Step(NamedTuple):
@@ -117,3 +132,27 @@ def steps_of(
     own = rules.price(paid, unit)
     rules.need(spent, own, found.meta.limit)
     return [*steps, Step(key, paid, own)]
+
+
+def taken_over(found: Contents, old: Contents, path: Path) -> list[tuple[Draw, DrawCost]]:
+    """What an account that was closed has paid for records that are drawn for here: it stays paid.
+
+    Priced by the rules of this account; an InputError where it does not fit, or cannot be compared.
+    """
+    if found.rules.against == "everybody" != old.rules.against:
+        raise InputError(
+            f"{path} is to hold against everybody, and the closed account {old.meta.name}, of the same records, did not"
+        )
+    taken, spent = [], found.spent
+    for draw in old.draws.values():
+        try:
+            cost = found.rules.price(draw.events, draw.unit)
+            found.rules.need(spent, cost, found.meta.limit)
+        except (InputError, BudgetExceeded) as error:
+            raise InputError(
+                f"the closed account {old.meta.name} has paid for these very records, and that counts here: "
+                f"{draw.what}: {error}"
+            ) from None
+        spent = spent + cost
+        taken.append((draw, cost))
+    return taken

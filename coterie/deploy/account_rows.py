@@ -128,6 +128,7 @@ class Draw(NamedTuple):
         mark: fingerprint of the records that it was drawn for: it pays for no others.
         rules: of the account.
         settled: why no more will be released for it than `cost`; None: it may go on.
+        whose: fingerprint of which records are one person's, where its unit is a person and that was said.
     """
 
     number: int
@@ -143,6 +144,7 @@ class Draw(NamedTuple):
     mark: str
     rules: Lifetime
     settled: str | None = None
+    whose: str = ""
 
     @property
     def events(self) -> list[Event]:
@@ -248,6 +250,7 @@ class Contents:
                 self.draws[row.key] = Draw(
                     row.number, row.key, body["kind"], body["what"], body["by"], body["unit"], body["events"], cost,
                     len(self.epochs) - 1, body["created"], body["mark"], self.rules,
+                    None, body.get("whose", ""),
                 )  # fmt: skip
             case "settle":
                 cost = DrawCost(int(body["cost"], 16), int(body["slack"], 16))

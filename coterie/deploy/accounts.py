@@ -28,13 +28,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coterie.data.fingerprint import fingerprint
-from coterie.deploy.account_checks import Settled, checked_name, need_keeper, need_open, same_draw, steps_of
+from coterie.data.fingerprint import fingerprint, grouping
+from coterie.deploy.account_checks import Settled, checked_name, need_keeper, need_open, same_draw, steps_of, taken_over
 from coterie.deploy.account_file import OpenAccount, read_account, words_of
 from coterie.deploy.account_rows import (
     AccountMeta,
     Contents,
     Draw,
+    DurableRow,
     Epoch,
     allow_row,
     clock,
@@ -136,8 +137,8 @@ class DataAccount:
             keeper: as of the class.
 
         Raises:
-            InputError: the file exists, another account that is not closed is for the very same records, or a rule
-                makes no sense.
+            InputError: the file exists, another account that is not closed is for the very same records, one that is
+                closed has paid more for them than this one may, or a rule makes no sense.
         """
         made = cls(path, keeper)
         if not isinstance(budget, Budget):
@@ -156,9 +157,12 @@ class DataAccount:
         for who in dict.fromkeys([login(), *may]):
             rows.append(allow_row(found, checked_name(who), True, login(), now))
         with (
-            Keeper(made.keeper).noting(made.path, marks, identity),
+            Keeper(made.keeper).noting(made.path, marks, identity) as (ended, note),
             contextlib.closing(Binding(made.keeper / f"{identity}.account", words_of(made.path))) as binding,
         ):
+            for old in ended:
+                rows += _taken_over(found, old, made.path, now)
+            note()
             try:
                 binding.bind(made.path, identity)  # first: an account without one would be taken for a copy
                 create_file(made.path, first_statements(found.meta, rows), "account")
@@ -189,14 +193,14 @@ class DataAccount:
 
     def check(
         self, events: Sequence[Event], *, key: str, by: Sequence[str], data: Any = None, mark: bytes | None = None,
-        unit: Unit = "record", settle: Sequence[Settled] = (),
+        unit: Unit = "record", settle: Sequence[Settled] = (), whose: bytes = b"",
     ) -> Draw | None:  # fmt: skip
         """Whether `charge` would be refused now, by its error; the draw, if it was made before. Nothing is written."""
         wanted = self._mark(data, mark)
         found = self.contents()
-        if (draw := same_draw(found, key, events, self.path, by, wanted, unit)) is not None:
+        if (draw := same_draw(found, key, events, self.path, by, wanted, unit, whose.hex())) is not None:
             return draw
-        need_open(found, self.path, by, wanted)
+        need_open(found, self.path, by, wanted, whose.hex())
         steps_of(found, key, events, unit, settle)
         return None
 
@@ -205,6 +209,7 @@ class DataAccount:
     def charge(
         self, events: Sequence[Event], *, what: str, kind: str = "other", key: str | None = None, data: Any = None,
         mark: bytes | None = None, by: Sequence[str] = (), unit: Unit = "record", settle: Sequence[Settled] = (),
+        people: Any = None, whose: bytes = b"",
     ) -> Draw:  # fmt: skip
         """Draw what these events cost; when this returns, and not before, they may be released.
 
@@ -215,6 +220,8 @@ class DataAccount:
             data: the records, as in `open`; or `mark`, their fingerprint, if it is known.
             by: names of who draws; one of them must be allowed to. Default: this user.
             unit: that the events are priced for.
+            people: whose each record of `data` is: a column, or a list of names; or `whose`, its fingerprint
+                (`coterie.data.fingerprint.grouping`). The first draw fixes it, one that says otherwise is refused.
             settle: draws that have ended for good, with what was released for them: what they left over is free again
                 in the same transaction. One that was never drawn is drawn now.
 
@@ -226,12 +233,14 @@ class DataAccount:
         if kind not in KINDS:
             raise InputError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
         wanted, names = self._mark(data, mark), list(by) or [login()]
+        if people is not None:
+            whose = grouping(self.key(), data, people)
         key = f"{kind} {secrets.token_hex(16)}" if key is None else key
         with self._open() as file:
             found = file.contents
-            if (draw := same_draw(found, key, events, self.path, names, wanted, unit)) is not None:
+            if (draw := same_draw(found, key, events, self.path, names, wanted, unit, whose.hex())) is not None:
                 return draw
-            need_open(found, self.path, names, wanted)
+            need_open(found, self.path, names, wanted, whose.hex())
             planned, now, rows = steps_of(found, key, events, unit, settle), clock(), []
             for step in planned:
                 body = {"cost": f"{step.cost.units:x}", "slack": f"{step.cost.slack:x}", "created": now,
@@ -242,7 +251,7 @@ class DataAccount:
                     continue
                 own = step.key == key
                 body |= {"kind": kind if own else "agreement", "what": what if own else step.what, "by": names[0],
-                         "unit": unit, "mark": wanted}  # fmt: skip
+                         "unit": unit, "mark": wanted} | ({"whose": whose.hex()} if whose else {})  # fmt: skip
                 rows.append(next_row(found, "draw", step.key, body))
                 if not own:
                     ended = {name: body[name] for name in ("cost", "slack", "created", "events")}
@@ -275,8 +284,16 @@ class DataAccount:
                     f"{back[0]} was in the data before epoch {found.start}, whose records were stated to be all new: "
                     "it has spent a budget of its own, and does not come back"
                 )
-            with Keeper(self.keeper).noting(self.path, marks, found.meta.identity):
-                file.append(epoch_row(found, marks, all_new, by or login(), clock()))
+            with Keeper(self.keeper).noting(self.path, marks, found.meta.identity, before) as (ended, note):
+                if all_new and ended:
+                    raise InputError(
+                        f"these records are not new: the closed account {ended[0].meta.name} is for some of them"
+                    )
+                rows = [epoch_row(found, marks, all_new, by or login(), clock())]
+                for old in ended:
+                    rows += _taken_over(found, old, self.path, clock())
+                note()
+                file.append(*rows)
             return found.epochs[-1]
 
     def allow(self, name: str, may: bool = True) -> None:
@@ -307,3 +324,14 @@ class DataAccount:
     def key(self) -> bytes:
         """The key of fingerprints."""
         return Keeper(self.keeper).key()
+
+
+def _taken_over(found: Contents, old: Contents, path: Path, now: str) -> list[DurableRow]:
+    """Rows that draw here what a closed account has paid for the same records."""
+    rows = []
+    for draw, cost in taken_over(found, old, path):
+        body = {"cost": f"{cost.units:x}", "slack": f"{cost.slack:x}", "created": now, "events": draw.written,
+                "kind": draw.kind, "what": f"{draw.what}, by account {old.meta.name}, closed", "by": draw.by,
+                "unit": draw.unit, "mark": draw.mark} | ({"whose": draw.whose} if draw.whose else {})  # fmt: skip
+        rows.append(next_row(found, "draw", f"{old.meta.identity} {draw.key}", body))
+    return rows

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from coterie.data.fingerprint import fingerprint
+from coterie.data.fingerprint import fingerprint, grouping
 from coterie.deploy.accounts import DataAccount, Draw, RolledBack, Settled, agreement_key, unit_of
 from coterie.deploy.agreement import Agreement
 from coterie.deploy.anchor import FOLDER
@@ -44,12 +44,18 @@ class Drawing(NamedTuple):
     keys: PartyKeys
     turns: Turns
     mark: bytes  # of the records
+    whose: bytes  # and of which are one person's, where people are the unit
 
     @classmethod
     def of(cls, account: DataAccount, agreed: Agreement, keys: PartyKeys, turns: Turns, data: Path) -> Drawing:
         """Reads the records, for their fingerprint, in a process of its own."""
-        key = account.key()
-        return cls(account, agreed, keys, turns, apart(lambda: fingerprint(key, data)))
+        key, plan = account.key(), agreed.plan
+
+        def marks() -> tuple[bytes, bytes]:
+            whose = grouping(key, data, plan.data.person or "people") if plan.by_person else b""
+            return fingerprint(key, data), whose
+
+        return cls(account, agreed, keys, turns, *apart(marks))
 
     @property
     def key(self) -> str:
@@ -61,7 +67,7 @@ class Drawing(NamedTuple):
         rules = self.account.contents().rules
         return self.account.check(
             self._events(rules), key=self.key, by=self._names, mark=self.mark, unit=unit_of(self.agreement.plan),
-            settle=self._settled(rules, earlier),
+            settle=self._settled(rules, earlier), whose=self.whose,
         )  # fmt: skip
 
     def draw(self, earlier: Sequence[EarlierRun]) -> Draw:
@@ -70,7 +76,7 @@ class Drawing(NamedTuple):
         made = self.account.charge(
             self._events(found.rules), what=f"agreement {self.agreement.plan_hash.hex()[:16]}, {plan.name}",
             kind="agreement", key=self.key, by=self._names, mark=self.mark, unit=unit_of(plan),
-            settle=self._settled(found.rules, earlier),
+            settle=self._settled(found.rules, earlier), whose=self.whose,
         )  # fmt: skip
         _note(self.keys.folder, self.agreement.plan_hash.hex(), found.meta.identity, self.account.path)
         return made

@@ -12,16 +12,15 @@ import getpass
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from coterie.data.fingerprint import KEY
-from coterie.deploy.account_file import TRIES
-from coterie.deploy.account_rows import load_account
+from coterie.deploy.account_file import TRIES, read_account
+from coterie.deploy.account_rows import Contents
 from coterie.deploy.binding import read_mark
 from coterie.deploy.files import write_bytes
-from coterie.deploy.reading import read_durable
 from coterie.deploy.sealing import Damaged
 from coterie.deploy.storage import sync_folder, take_lock
 from coterie.errors import InputError
@@ -80,52 +79,74 @@ class Keeper(NamedTuple):
         return key
 
     @contextlib.contextmanager
-    def noting(self, path: Path, marks: Mapping[str, str], identity: str) -> Iterator[None]:
-        """Note in the keeper's folder whose these records are; refused if another account for them may be drawn on.
+    def noting(
+        self, path: Path, marks: Mapping[str, str], identity: str, own: Collection[str] = ()
+    ) -> Iterator[tuple[list[Contents], Callable[[], None]]]:
+        """Whose these records are; refused if another account for them may be drawn on.
 
-        One process at a time, until what the note says is written.
+        Yields the accounts that are closed and were for them, since what they have paid goes on in this one; and what
+        notes that they are this one's now, to be called before that is written. `own`: records that are so already.
+        One process at a time.
         """
         lock = os.open(self.folder, os.O_RDONLY)
         try:
             if not take_lock(lock, TRIES):
                 raise InputError(f"{self.folder} is in use by another process")
-            for name, mark in marks.items():
-                if (known := self._owner(mark)) is not None and known[0] != identity and self._in_force(path, *known):
-                    raise InputError(
-                        f"{name}: the account at {known[1]} is for these very records; a second one would spend their "
-                        "budget twice"
-                    )
-            for mark in marks.values():
-                content = {"format": "coterie records 1", "account": identity, "place": str(path)}
-                write_bytes(self._note(mark), json.dumps(content).encode(), private=True)
-            try:
-                sync_folder(self.folder)
-            except OSError as error:
-                raise InputError(f"cannot write {self.folder}: {error.strerror}") from None
-            yield
+            known = {mark: self._owners(mark) for mark in marks.values()}
+            ended = [
+                found
+                for name, mark in marks.items()
+                if mark not in own and (found := self._ended(path, name, identity, known[mark])) is not None
+            ]
+            yield (
+                list({found.meta.identity: found for found in ended}.values()),
+                lambda: self._write_notes(path, identity, known),
+            )
         finally:
             os.close(lock)
+
+    def _write_notes(self, path: Path, identity: str, known: Mapping[str, Sequence[tuple[str, Path]]]) -> None:
+        for mark, owners in known.items():
+            before = [[one, str(place)] for one, place in owners if one != identity]
+            content = {"format": "coterie records 1", "account": identity, "place": str(path), "before": before}
+            write_bytes(self._note(mark), json.dumps(content).encode(), private=True)
+        try:
+            sync_folder(self.folder)
+        except OSError as error:
+            raise InputError(f"cannot write {self.folder}: {error.strerror}") from None
 
     def _note(self, mark: str) -> Path:
         return self.folder / f"{mark}.records"
 
-    def _owner(self, mark: str) -> tuple[str, Path] | None:
-        """The account of records, and where it was then; None: they have none."""
+    def _owners(self, mark: str) -> list[tuple[str, Path]]:
+        """The accounts of records, the latest first, and where each was then."""
         path = self._note(mark)
         try:
             noted = json.loads(path.read_bytes())
-            return str(noted["account"]), Path(noted["place"])
+            listed = [(noted["account"], noted["place"]), *noted.get("before", ())]
+            return [(str(one), Path(place)) for one, place in listed]
         except FileNotFoundError:
-            return None
+            return []
         except (OSError, ValueError, KeyError, TypeError):
             raise Damaged(f"{path} is damaged: it says which account is for some records") from None
 
-    def _in_force(self, path: Path, identity: str, place: Path) -> bool:
-        """Whether another account may still be drawn on. One that is not where it was is somewhere else."""
-        with contextlib.suppress(InputError):
-            if place != path:  # or it would be read while it is written here
-                found, _ = read_durable(place, "account", load_account)
-                if found.meta.identity == identity:
-                    return found.closed is None
-        binding = self.folder / f"{identity}.account"
-        return binding.exists() and read_mark(binding).number >= 0  # else a crash came before it was made
+    def _ended(self, path: Path, name: str, identity: str, owners: Sequence[tuple[str, Path]]) -> Contents | None:
+        """The last account that was for these records, closed; None: there was none. Refused if it is in force.
+
+        It has itself taken in what those before it have paid. One that a crash prevented from being made is none.
+        """
+        for one, place in owners:
+            if one == identity:  # noted before a crash, and not written
+                continue
+            with contextlib.suppress(InputError):
+                if place != path:  # or it would be read while it is written here
+                    found = read_account(place, self.folder)
+                    if found.meta.identity == one and found.closed is not None:
+                        return found
+            binding = self.folder / f"{one}.account"
+            if binding.exists() and read_mark(binding).number >= 0:  # else a crash came before it was made
+                raise InputError(
+                    f"{name}: the account at {place} is for these very records; a second one would spend their budget "
+                    "twice"
+                )
+        return None

@@ -161,7 +161,9 @@ class Consensus(BaseEstimator):
         apart = agents is None  # people were dealt out here, each with all of its records to one party
         pay = None
         if account is not None:
-            pay = lambda several, unit: draw_fit(account, several, given, what, unit, apart=apart)  # noqa: E731
+            pay = lambda several, unit: draw_fit(  # noqa: E731
+                account, several, given, what, unit, apart=apart, people=people
+            )
         seeds = self._seeds()
         parts, names = self._parts(agents, len(features), seeds.split, people)
         network = dict(self.graph) if isinstance(self.graph, dict) else {"kind": self.graph}
