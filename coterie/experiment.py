@@ -129,6 +129,7 @@ class Experiment:
     outsiders: Sequence[Outsider] = ()
     people: np.ndarray | None = None  # whose each record is, where the person is the unit
     whose: np.ndarray | None = None  # the same wherever it is known: for those who hold the records
+    tested: np.ndarray | None = None  # whose each test record is, where that is known
 
     def layout(self, rounds: int, shape: np.ndarray | None = None, make: Callable[..., Any] = make_layout) -> Any:
         """Lay the agents out for `rounds` rounds, on one device (a `Layout`) or as `make` does."""
@@ -210,7 +211,8 @@ def prepare(plan: Plan, split_number: int = 0) -> Experiment:
         _outsider(name, problem, other, plan.data.test_fraction, drawn)
         for name, other in zip(plan.partition.outsiders, others, strict=True)
     ]
-    return Experiment(plan, network, dataset, parts, *admitted, test, owned, outside, people, training.people)
+    tested = None if dataset.people is None else dataset.people[judged]
+    return Experiment(plan, network, dataset, parts, *admitted, test, owned, outside, people, training.people, tested)
 
 
 def _outsider(name: str, problem: Problem, its: Dataset, fraction: float, seed: int | list[int]) -> Outsider:

@@ -189,11 +189,16 @@ def _people(people: Any, held: Sequence[Site], counts: Sequence[int]) -> tuple[n
     if isinstance(people, str | Mapping):
         what = "a column of a frame" if isinstance(people, str) else "a dictionary, as the sites are not"
         raise InputError(f"people: expected one list of names for each site, got {what}")
-    if len(people) != len(held):
-        raise InputError(f"people: {len(people)} lists of names for {len(held)} sites")
+    return people_of_sites(people, counts)
+
+
+def people_of_sites(people: Sequence[Any], counts: Sequence[int]) -> tuple[np.ndarray, ...]:
+    """Whose each record of each site is, by number over all of them: a name at two sites is one person's."""
+    if len(people) != len(counts):
+        raise InputError(f"people: {len(people)} lists of names for {len(counts)} sites")
     for i, (ids, n) in enumerate(zip(people, counts, strict=True)):
         person_numbers(ids, n, f"site {i}")
-    named = np.concatenate([np.asarray(ids).astype(str) for ids in people])  # a name at two sites is one person's
+    named = np.concatenate([np.asarray(ids).astype(str) for ids in people])
     return tuple(np.split(person_numbers(named, len(named), "sites"), np.cumsum(counts)[:-1]))
 
 

@@ -15,7 +15,10 @@ from rich.console import Console
 
 from coterie.found import Kinds
 
-__all__ = ["COMMANDS", "DEPLOY", "LEARN", "PANELS", "PROVE", "PlanArgument", "SetOption", "console", "look_at"]
+__all__ = [
+    "COMMANDS", "DEPLOY", "LEARN", "PANELS", "PROVE", "PlanArgument", "SetOption", "console", "look_at",
+    "out_of_budget",
+]  # fmt: skip
 
 COMMANDS = Kinds("command", __name__)
 """Every command, by name."""
@@ -32,6 +35,12 @@ SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a key, e.g. --set graph.kind=star")
 ]
 """Changes of a plan's keys, for `read_plan`."""
+
+
+def out_of_budget(error: Exception) -> typer.Exit:
+    """The end of a command whose draw does not fit in an account, as of an agent: one line, exit code 3."""
+    Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {error}", highlight=False)
+    return typer.Exit(3)
 
 
 def look_at(plans: Sequence[Path | None], changes: list[str] | None) -> None:

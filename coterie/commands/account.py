@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from typer.core import TyperGroup
 
-from coterie.commands import PROVE, PlanArgument, SetOption, console
+from coterie.commands import PROVE, PlanArgument, SetOption, console, out_of_budget
 from coterie.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ __all__ = ["DEFAULT", "PANEL", "app"]
 
 PANEL = PROVE
 DEFAULT = "plan"
-OUT_OF_BUDGET = 3  # exit code, as of an agent
 SHOWN = ("algorithm", "rounds", "private", "claim", "epsilon", "delta", "accountant", "adjacency", "adversary",
          "paper_claim")  # fmt: skip
 
@@ -230,8 +229,7 @@ def charge(
             people=person,
         )
     except BudgetExceeded as error:
-        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {error}", highlight=False)
-        raise typer.Exit(OUT_OF_BUDGET) from None
+        raise out_of_budget(error) from None
     found = _account(account).statement()
     if as_json:
         block = {"number": draw.number, "key": draw.key, "epsilon": draw.epsilon, "spent": found.spent,

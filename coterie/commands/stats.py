@@ -9,7 +9,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from coterie.commands import LEARN, PlanArgument, SetOption, console
+from coterie.commands import LEARN, PlanArgument, SetOption, console, out_of_budget
+from coterie.errors import InputError
 
 if TYPE_CHECKING:
     from coterie.released.covered import CoveredNumber
@@ -29,10 +30,14 @@ def command(
     bins: Annotated[int, typer.Option(min=2, help="bins of a numeric column over its public range")] = 20,
     moments: Annotated[bool, typer.Option(help="also means, deviations and correlations")] = True,
     out: Annotated[Path | None, typer.Option(help="file for all numbers, as JSON")] = None,
+    account: Annotated[
+        Path | None, typer.Option(help="the data set's account: what they cost is drawn first, or nothing is computed")
+    ] = None,
 ) -> None:
     """Release statistics of a plan's table once: simulated, by its parties, exchange and budget.
 
-    Ranges and levels are those that the plan states. A record that a model is trained on as well pays for both.
+    Ranges and levels are those that the plan states. A record that a model is trained on as well pays for both: with
+    --account both draw on one budget, and the noise comes from the operating system. Exit code 3: it does not fit.
 
     Example: coterie stats plan.toml --out stats.json
     """
@@ -42,14 +47,22 @@ def command(
     from coterie.released.statistics import planned_statistics
     from coterie.report.result import write_json
 
-    told = planned_statistics(asked, bins=bins, moments=moments)
-    _show(told)
+    if account is None:
+        told = planned_statistics(asked, bins=bins, moments=moments)
+    else:
+        from coterie.deploy.accounts import BudgetExceeded, DataAccount
+
+        try:
+            told = planned_statistics(asked, bins=bins, moments=moments, account=DataAccount(account))
+        except BudgetExceeded as error:
+            raise out_of_budget(error) from None
+    _show(told, seeded=account is None)
     if out is not None:
         write_json(out, told.as_json())
         console.print(f"wrote {escape(str(out))}", highlight=False)
 
 
-def _show(told: TableStatistics) -> None:
+def _show(told: TableStatistics, *, seeded: bool) -> None:
     number = lambda n: f"{n.value:.5g} ± {n.error:.2g}" if n.value is not None else f"refused: {n.why}"  # noqa: E731
     shown = Table(box=None, header_style="bold")
     for column in ("column", "mean", "deviation", "median (95 %)", "shares"):
@@ -58,15 +71,20 @@ def _show(told: TableStatistics) -> None:
         if many:
             shown.add_row(escape(name), "", "", "", escape(_shares(told.histogram(name))))
             continue
-        middle = told.quantile(name, 0.5)
+        try:
+            middle = told.quantile(name, 0.5)
+            median = f"{middle.value:.5g} ({middle.low:.5g} to {middle.high:.5g})"
+        except InputError as error:  # it is paid for: what can be said is said
+            median = f"refused: {error}"
         moments = (number(told.mean(name)), number(told.std(name))) if told.problem.moments else ("", "")
-        shown.add_row(escape(name), *moments, f"{middle.value:.5g} ({middle.low:.5g} to {middle.high:.5g})", "")
+        shown.add_row(escape(name), *moments, median, "")
     console.print(shown)
     assert told.once is not None
-    claim = told.once.priced.claims[0]
+    claim, unit = told.once.priced.claims[0], told.once.unit
     console.print(
-        f"covered by ε: ({claim.account.epsilon:.4g}, {claim.account.delta:g}) per record for all of it, in one "
-        f"release of {told.problem.size} numbers; the adversary {claim.adversary}. A simulation: the noise has a seed",
+        f"covered by ε: ({claim.account.epsilon:.4g}, {claim.account.delta:g}) per {unit} for all of it, in one "
+        f"release of {told.problem.size} numbers; the adversary {claim.adversary}. "
+        + ("A simulation: the noise has a seed" if seeded else "Drawn from the account"),
         highlight=False,
     )
 

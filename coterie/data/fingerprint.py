@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +89,7 @@ def _people(data: Any, people: Any) -> list[bytes]:
         if isinstance(one, str | os.PathLike):
             stored = _npz(Path(one))
             one, people = (read_fields(Path(one)), people) if stored is None else (stored, STORED)
-        if not (hasattr(one, "columns") or isinstance(one, dict)) or people not in one:
+        if not (hasattr(one, "columns") or isinstance(one, Mapping)) or people not in one:
             raise InputError(f"the records have no column {people!r} that says whose they are")
         found += _written(np.asarray(one[people]))
     return found
@@ -123,7 +123,9 @@ def _rows(one: Any) -> Iterator[bytes]:
     else:
         if isinstance(one, tuple):
             one, target = one
-        if hasattr(one, "columns"):
+        if isinstance(one, Mapping):
+            columns = {str(name): np.asarray(values) for name, values in one.items()}
+        elif hasattr(one, "columns"):
             columns = {str(name): one[name].to_numpy() for name in one.columns}
         else:
             table = np.asarray(one)

@@ -24,7 +24,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -259,6 +259,16 @@ class DataAccount:
             file.append(*rows)
             return found.draws[key]
 
+    def pays(
+        self, what: str, data: Any, *, kind: str = "statistic", unit: Unit = "record", people: Any = None
+    ) -> Callable[..., None]:
+        """A function that draws the events that it hears, as `charge` of whatever releases numbers of these records."""
+
+        def draw(events: Sequence[Event], *_: float) -> None:
+            self.charge(events, what=what, kind=kind, data=data, unit=unit, people=people)
+
+        return draw
+
     def epoch(self, data: Any, *, all_new: bool = False, by: str = "") -> Epoch:
         """Say that the records change. What was drawn stays drawn.
 
@@ -278,8 +288,8 @@ class DataAccount:
             before = {mark for epoch in found.epochs for mark in epoch.data.values()}
             if all_new and (both := [name for name, mark in marks.items() if mark in before]):
                 raise InputError(f"{both[0]} is not new: the account knows these very records")
-            ended = before - set(found.known)
-            if back := [name for name, mark in marks.items() if mark in ended]:
+            gone = before - set(found.known)
+            if back := [name for name, mark in marks.items() if mark in gone]:
                 raise InputError(
                     f"{back[0]} was in the data before epoch {found.start}, whose records were stated to be all new: "
                     "it has spent a budget of its own, and does not come back"

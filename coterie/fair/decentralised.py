@@ -41,7 +41,7 @@ from coterie.exchange.sums import SumTerms
 from coterie.fair import holders as agents
 from coterie.fair import mechanisms as mech
 from coterie.fair.moments import FairMoments, SummedShard
-from coterie.fair.noise import GRID_SIGMA, Law, Noise, on_grid
+from coterie.fair.noise import GRID_SIGMA, Charge, Law, Noise, on_grid
 from coterie.fair.polynomial import Statistics
 from coterie.graphs import make_graph, mixing
 from coterie.graphs.mixing import Mixing
@@ -76,15 +76,20 @@ def fit_by_consensus(
     signed: bool = True,
     penalty: float = 1.0,
     shares: Sequence[float] | None = None,
+    charge: Charge | None = None,
 ) -> FairNetwork:
     """Noisy local coefficients, averaged over the graph for `rounds` rounds; every holder solves what it then holds.
 
     Each holder pays (ε, δ) for all that it ever sends; a record sits at one holder, so that is the network's guarantee
     against an adversary who sees every message. Numbers of records are public.
+
+    `charge` hears the events before anything is released, and may refuse.
     """
     if (n := len(holders)) != mixing.graph.size:
         raise InputError(f"{n} holders on a graph of {mixing.graph.size} nodes")
     run = _Holders(holders, mixing, method, epsilon, delta, noise, rounds, signed, shares)
+    if charge is not None:
+        charge(run.levels.events)
     weights = mixing.dense()
     apart, near = weights - np.diag(np.diag(weights)), (weights != 0) & ~np.eye(n, dtype=bool)
 
@@ -130,11 +135,13 @@ def fit_by_secret_sum(
     signed: bool = True,
     penalty: float = 1.0,
     shares: Sequence[float] | None = None,
+    charge: Charge | None = None,
 ) -> FairNetwork:
     """One secret-shared sum for each stage: the noise of a single holder with all records, none of which has left home.
 
     `colluding` holders may pool what they know (each holder's noise grows to make up for theirs). Noise comes from the
     operating system; an integer `random_state` makes a reproducible run, for study only. Gaussian methods only.
+    `charge` hears the events before anything is released, and may refuse.
     """
     _, law, _ = mech.private_method(method, shares)
     if law != "gaussian":
@@ -145,6 +152,8 @@ def fit_by_secret_sum(
     source = _Shared(n, colluding, None if random_state is None else np.random.default_rng(random_state))
     all_to_all = mixing(make_graph("complete", n), "uniform")
     run = _Holders(holders, all_to_all, method, epsilon, delta, source, 1, signed, shares, parts=source.honest)
+    if charge is not None:
+        charge(run.levels.events)
     # float64 holds whole numbers up to 2^53: a message with its noise is one, and so is the sum
     terms = SumTerms(FixedPoint(n, fraction_bits=0, bound=float(min(2**52, 2**61 // n))))
 

@@ -21,7 +21,7 @@ from coterie.errors import InputError
 from coterie.fair.features import Bounds, Features, book_of, features
 from coterie.fair.mechanisms import release
 from coterie.fair.methods import METHODS
-from coterie.fair.noise import GridNoise, Noise, Seeded
+from coterie.fair.noise import Charge, GridNoise, Noise, Seeded
 from coterie.fair.polynomial import Statistics
 from coterie.fair.printed import release_as_printed
 from coterie.privacy.accountants import account
@@ -70,6 +70,8 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
         weights are published in full precision.
     random_state : int, RandomState or None
         Seed of floating-point noise; must be None with `secure=True`. Whoever knows the seed can subtract the noise.
+    account : DataAccount or path, optional
+        The data set's account: what the fit costs is drawn from it first, or the fit is refused (docs/account.md).
 
     Attributes
     ----------
@@ -109,6 +111,7 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
         as_printed: bool = False,
         secure: bool = False,
         random_state: Any = None,
+        account: Any = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -125,6 +128,7 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
         self.as_printed = as_printed
         self.secure = secure
         self.random_state = random_state
+        self.account = account
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -138,6 +142,7 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
         how = METHODS.get(self.method)
         if how is None:
             raise InputError(f"unknown method {self.method!r}: expected one of {', '.join(METHODS)}")
+        given = X, y
         frame, y = self._frame(X, y)
         book = book_of(self.bounds, list(frame.columns))
         z, groups = self._protected(frame, book, sensitive_features, how.fair)
@@ -147,6 +152,7 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
         claims = how.law is not None and not self.as_printed and self.epsilon < np.inf
         self.classes_, self.leaks_ = self._labels(y, claims)
         self.private_ = claims and not self.leaks_
+        charge = self._charge(given)
         target = (np.asarray(y) == self.classes_[1]).astype(int)
         if how.law is None:
             self._store(logistic_regression(made.x, target), (NonPrivate(),))
@@ -169,7 +175,7 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
             )  # fmt: skip
             out = release_as_printed(statistics, self.method, **options)
         else:
-            out = release(statistics, self.method, shares=self.shares, **options)
+            out = release(statistics, self.method, shares=self.shares, charge=charge, **options)
         self._store(out.weights(self.penalty), out.events)
         self.account_, self.epsilon_, self.delta_ = out.account, out.account.epsilon, out.account.delta
         self.claimed_epsilon_, self.attribute_account_, self.group_share_ = out.claim, out.attribute, out.share
@@ -254,6 +260,20 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
                 raise InputError(f"secure noise takes no seed: random_state must be None, got {self.random_state!r}")
             return GridNoise()
         return Seeded(wide_generator(self.random_state))
+
+    def _charge(self, given: Any) -> Charge | None:
+        """What draws the fit from the account; refused where no budget can pay."""
+        if self.account is None:
+            return None
+        from coterie.api.accounts import as_account
+
+        drawn = as_account(self.account)
+        assert drawn is not None
+        if not self.private_:
+            raise InputError(
+                f"{self.leaks_[0] if self.leaks_ else 'the fit is not private'}: no account can pay for it"
+            )
+        return drawn.pays(f"fit {type(self).__name__}", given, kind="fit")
 
     def _store(self, weights: NDArray, events: tuple) -> None:
         self.coef_ = weights[None]

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from coterie.errors import InputError
 from coterie.fair import polynomial as poly
 from coterie.fair.methods import METHODS, Method
-from coterie.fair.noise import Law, Noise, laplace_multiplier, total
+from coterie.fair.noise import Charge, Law, Noise, laplace_multiplier, total
 from coterie.fair.polynomial import Numbers, Statistics
 from coterie.fair.solve import minimise, ridge_for
 from coterie.privacy.accountants import Account, account
@@ -140,16 +140,20 @@ def release(
     shares: Sequence[float] | None = None,
     attribute: Attribute | None = None,
     ratio: float = 1.0,
+    charge: Charge | None = None,
 ) -> Release:
     """Release the objective of one of the private methods, corrected; see `coterie.fair.printed` for what was printed.
 
     `signed`: whether features may be negative (public). `attribute` and `ratio`: group-wise noise (`pdfc`, `adfc`).
+    `charge` hears the events before anything is released, and may refuse.
     """
     how, law, split = private_method(method, shares)
     if attribute is not None and not how.attribute:
         raise InputError(f"method {method!r} has no group-wise noise: use pdfc or adfc")
     groups = len(statistics.groups)
     levels = levels_for(law, statistics.dim, groups, epsilon=epsilon, delta=delta, shares=split, noise=noise)
+    if charge is not None:
+        charge(levels.events)
     share = noisy_shares(statistics, levels, noise)
     linear, quadratic, ridge = noisy_coefficients(statistics, levels, noise, attribute, ratio)
     penalties = None if share is None else noisy_covariance(statistics, share, levels, noise, signed)

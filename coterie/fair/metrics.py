@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from coterie.errors import InputError
-from coterie.fair.noise import Law, Noise, laplace_multiplier, total
+from coterie.fair.noise import Charge, Law, Noise, laplace_multiplier, total
 from coterie.privacy.accountants import Account
 from coterie.privacy.calibration import calibrate
 from coterie.privacy.events import Event, NonPrivate
@@ -96,15 +96,20 @@ def evaluate(labels: ArrayLike, decisions: ArrayLike, groups: ArrayLike, number:
 
 def private_metrics(
     labels: ArrayLike, decisions: ArrayLike, groups: ArrayLike, number: int, *, epsilon: float, delta: float = 0.0,
-    noise: Noise,
+    noise: Noise, charge: Charge | None = None,
 ) -> FairnessReport:  # fmt: skip
-    """Metrics of a noisy table of counts; δ = 0 asks for Laplace noise and pure ε. `number` of groups is public."""
+    """Metrics of a noisy table of counts; δ = 0 asks for Laplace noise and pure ε. `number` of groups is public.
+
+    `charge` hears the events before anything is released, and may refuse.
+    """
     if not (epsilon > 0 and np.isfinite(epsilon)):
         raise InputError(f"epsilon must be > 0 and finite, got {epsilon}")
     law: Law = "gaussian" if delta > 0 else "laplace"
     table = counts(labels, decisions, groups, number)
     cost = lambda z: [noise.event(z, table.size, law)]  # noqa: E731
     z = laplace_multiplier(epsilon, [table.size], noise) if law == "laplace" else calibrate(cost, epsilon, delta)
+    if charge is not None:
+        charge(cost(z))
     sensitivity = np.sqrt(2.0) if law == "gaussian" else 2.0
     noisy = noise.add(table, np.array(z * sensitivity), law)
     spent = total(cost(z), law, delta)

@@ -9,7 +9,7 @@ over that sensitivity. Floating-point noise costs `Gaussian(1, ν)` or `Laplace(
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -22,9 +22,13 @@ from coterie.privacy.events import DiscreteGaussian, Event, Gaussian, Laplace, f
 from coterie.privacy.secure import GRID_LAPLACE_SCALE, GRID_VARIANCE, grid_noise
 from coterie.problems.records import namespace
 
-__all__ = ["GRID_SIGMA", "GridNoise", "Law", "Noise", "Seeded", "laplace_multiplier", "noised", "on_grid", "total"]
+__all__ = [
+    "GRID_SIGMA", "Charge", "GridNoise", "Law", "Noise", "Seeded", "laplace_multiplier", "noised", "on_grid", "total",
+]  # fmt: skip
 
 Law = Literal["gaussian", "laplace"]
+Charge = Callable[[Sequence[Event]], object]
+"""Hears the events of a release before anything of it leaves, and raises where they cannot be paid."""
 Floats = NDArray[np.float64]
 
 GRID_SIGMA = float(np.sqrt(GRID_VARIANCE))

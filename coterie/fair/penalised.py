@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from coterie.errors import InputError
 from coterie.fair.mechanisms import levels_for, noisy_covariance, noisy_shares
-from coterie.fair.noise import Noise
+from coterie.fair.noise import Charge, Noise
 from coterie.fair.polynomial import Statistics
 from coterie.privacy.accountants import Account
 from coterie.privacy.events import Event
@@ -46,14 +46,26 @@ class Direction:
 
 
 def release_direction(
-    statistics: Statistics, *, epsilon: float, delta: float, noise: Noise, signed: bool = True, of_shares: float = 0.1
+    statistics: Statistics,
+    *,
+    epsilon: float,
+    delta: float,
+    noise: Noise,
+    signed: bool = True,
+    of_shares: float = 0.1,
+    charge: Charge | None = None,
 ) -> Direction:
-    """Release the group shares and V̂/n with Gaussian noise; `of_shares` is the part of μ² that the shares get."""
+    """Release the group shares and V̂/n with Gaussian noise; `of_shares` is the part of μ² that the shares get.
+
+    `charge` hears the events before anything is released, and may refuse.
+    """
     split = (of_shares, 0.0, 1 - of_shares)
     groups = len(statistics.groups)
     levels = levels_for(
         "gaussian", statistics.dim, groups, epsilon=epsilon, delta=delta, shares=split, noise=noise
     )  # fmt: skip
+    if charge is not None:
+        charge(levels.events)
     share = noisy_shares(statistics, levels, noise)
     if share is None:
         raise InputError(f"of_shares must be in (0, 1), got {of_shares}")

@@ -24,6 +24,7 @@ from jaxtyping import Array, Float, Int
 
 from coterie.problems.base import Problem
 from coterie.problems.records import clip_factor
+from coterie.problems.released import Released
 
 __all__ = ["LOST", "Grouped", "People", "clipped_sum", "grouped", "lay_out", "numbered_people", "of_people"]
 
@@ -171,14 +172,19 @@ def of_people(problem: P) -> P:
     """The same loss where the unit is a person, whose loss is the mean of its records': with the facts that it keeps.
 
     Convexity and the bounds on slope and curvature are those of a record, and so is half of what a replacement changes:
-    a mean of numbers within a bound is within it. Lost is what rests on a single record, unless every record's Hessian
-    is the identity: then a person is a record, the mean of its own.
+    a mean of numbers within a bound is within it. Lost is what rests on a single record, unless a person is a record,
+    the mean of its own: where every record's Hessian is the identity, and where means of vectors are released.
     """
     if problem.per_person:
         return problem
-    lost = () if problem.isotropic else LOST
+    lost = () if _is_record(problem) else LOST
     stated = {field.name: getattr(problem, field.name) for field in fields(problem)}
     return _made(type(problem), {name: False if name in lost else value for name, value in stated.items()})
+
+
+def _is_record(problem: Problem) -> bool:
+    """Whether the mean of several records is one that could have been a record."""
+    return bool(problem.isotropic) or isinstance(problem, Released)
 
 
 def _made(kind: type[P], stated: dict[str, Any]) -> P:
@@ -205,6 +211,6 @@ def _kind(kind: type[P]) -> type[P]:
 
 def _kept(kind: type[Problem], name: str) -> Any:
     def fact(self: Problem) -> bool:
-        return bool(self.isotropic) and bool(getattr(super(_kind(kind), self), name))
+        return _is_record(self) and bool(getattr(super(_kind(kind), self), name))
 
     return fact

@@ -17,13 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from coterie.data.planned import sizes_of
+from coterie.deploy.accounts import DataAccount
 from coterie.deploy.data import Records, write_records
 from coterie.errors import InputError
 from coterie.experiment import Experiment, Priced
 from coterie.privacy.accountants import Account, account
 from coterie.problems import Problem
 from coterie.released.covered import CoveredNumber, CoveredScores
-from coterie.released.once import Charge, Once, events_of, release_once, release_plan
+from coterie.released.once import Charge, Once, charged_to, events_of, release_once, release_plan
 from coterie.released.scores import Scores
 from coterie.worth.measures import Answers, say
 
@@ -86,7 +88,7 @@ def _chance(problem: Problem, said: Answers) -> NDArray[np.float64]:
 def covered_scores(
     experiment: Experiment, point: NDArray, *, clip: float | None = None, groups: NDArray | None = None,
     names: Sequence[str] = (), bins: int = 20, epsilon: float | None = None, seed: int = 0,
-    charge: Charge | None = None,
+    charge: Charge | None = None, account: DataAccount | None = None, data: Any = None,
 ) -> Covered:  # fmt: skip
     """Scores of the model at `point` on all held-out records, released as the plan's exchange and budget say.
 
@@ -99,20 +101,28 @@ def covered_scores(
         epsilon: of the held-out records; default: that of the plan, so that all records pay the same.
         seed: of the simulated noise.
         charge: hears the events before a record is used.
+        account: of the data set: what the scores cost is drawn from it before a record is used, or they are refused.
+        data: the records, with an account: of its tables, the one that the held-out records are of.
     """
     test, problem = experiment.test, experiment.network.problem
     if test is None or experiment.own_test is None:
         raise InputError("covered scores need held-out records of every party, and this run has none")
     if groups is not None and (len(names) < 1 or groups.min() < 0 or groups.max() >= len(names)):
         raise InputError(f"groups must be numbers from 0 to {len(names) - 1}, of the {len(names)} names")
+    if charge is not None and account is not None:
+        raise InputError("charge and account both pay: give one of them")
+    if account is not None:
+        charge = charged_to(account, experiment.plan, "covered scores", data)
     released = Scores(bins, max(1, len(names)))
     rows, targets = scored_records(problem, point, test.features, test.targets, clip=clip, groups=groups)
     once = release_once(
         release_plan(experiment.plan, "scores", epsilon=epsilon), released, rows, targets, experiment.own_test,
         names=experiment.network.names, origins=experiment.dataset.origins, seed=seed, charge=charge,
+        people=experiment.tested if experiment.plan.by_person else None,
     )  # fmt: skip
     scores = CoveredScores.of(released, once.point, names)
-    return Covered(_known(scores, problem), once, len(targets))
+    counted = sum(sizes_of(experiment.own_test, experiment.tested if experiment.plan.by_person else None))
+    return Covered(_known(scores, problem), once, counted)
 
 
 def write_scored(path: Path, rows: NDArray, targets: NDArray, *, groups: int = 1) -> None:

@@ -10,20 +10,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from coterie.api.accounts import ACCOUNT, as_account
 from coterie.api.given import FLAG, FUNCTION, NOTHING_GIVEN, TEXT, WHOLE, Expected, listed, of, takes
+from coterie.api.parties import PEOPLE, people_of_sites
 from coterie.data import ALL_PUBLIC, Dataset, Origins
 from coterie.data.encode import Category, Number
-from coterie.data.planned import load_planned, options_of, parts_of
+from coterie.data.partition import by_site
+from coterie.data.planned import load_planned, options_of, parts_of, people_of, sizes_of
+from coterie.deploy.accounts import DataAccount
 from coterie.errors import InputError
 from coterie.plan import Plan, validate
 from coterie.privacy.ledger import Budget
 from coterie.released.covered import CoveredNumber
-from coterie.released.once import Charge, Once, release_once, release_plan
+from coterie.released.once import Charge, Once, charged_to, release_once, release_plan
 from coterie.released.table_sums import TableSums
 
 if TYPE_CHECKING:
@@ -49,7 +54,8 @@ class Quantile:
 class TableStatistics:
     """Counts, histograms, means, quantiles and correlations of columns, with their errors.
 
-    Shares are of all records, whose number is public.
+    Shares are of all records, whose number is public; where people are the unit, of people (`records` of them), each of
+    whom has the mean of its records.
     """
 
     problem: TableSums
@@ -190,13 +196,16 @@ class TableStatistics:
             claim = self.once.priced.claims[0]
             out |= {
                 "epsilon": float(claim.account.epsilon), "delta": claim.account.delta, "claim": claim.name,
-                "adversary": claim.adversary,
+                "adversary": claim.adversary, "unit": self.once.unit,
             }  # fmt: skip
         columns: dict[str, Any] = {}
         for name, many in zip(self.names, self.problem.levels, strict=True):
             told: dict[str, Any] = {"histogram": {k: v.as_json() for k, v in self.histogram(name).items()}}
             if not many:
-                told["quantiles"] = {str(q): vars(self.quantile(name, q)) for q in (0.05, 0.25, 0.5, 0.75, 0.95)}
+                try:
+                    told["quantiles"] = {str(q): vars(self.quantile(name, q)) for q in (0.05, 0.25, 0.5, 0.75, 0.95)}
+                except InputError as error:  # it is paid for: what can be said is said
+                    told["quantiles"] = {"refused": str(error)}
                 if self.problem.moments:
                     told |= {"mean": self.mean(name).as_json(), "std": self.std(name).as_json()}
             columns[name] = told
@@ -294,13 +303,14 @@ TABLE = Expected("a frame or a dictionary of columns", lambda t: isinstance(t, M
     budget=of("ct.Budget(epsilon, delta)", Budget), bounds=of("a dictionary by column", Mapping) | NOTHING_GIVEN,
     categories=of("a dictionary by column", Mapping) | NOTHING_GIVEN, gaps=listed(TEXT), bins=WHOLE, moments=FLAG,
     honest=WHOLE | NOTHING_GIVEN, seed=WHOLE | NOTHING_GIVEN, names=listed(TEXT) | NOTHING_GIVEN,
-    charge=FUNCTION | NOTHING_GIVEN,
+    charge=FUNCTION | NOTHING_GIVEN, account=ACCOUNT | NOTHING_GIVEN, people=PEOPLE,
 )  # fmt: skip
 def statistics(
     sites: Sequence[Mapping[str, Any] | pd.DataFrame], *, budget: Budget,
     bounds: Mapping[str, Sequence[float]] | None = None, categories: Mapping[str, Sequence[object]] | None = None,
     gaps: Sequence[str] = (), bins: int = 20, moments: bool = True, honest: int | None = None, seed: int | None = None,
     names: Sequence[str] | None = None, charge: Charge | None = None,
+    account: DataAccount | str | Path | None = None, people: str | Sequence[ArrayLike] | None = None,
 ) -> TableStatistics:  # fmt: skip
     """Statistics of the tables of several parties, all columns in one noisy sum.
 
@@ -309,7 +319,7 @@ def statistics(
 
     Args:
         sites: a table for each party, as a frame or as a dictionary of columns.
-        budget: (ε, δ) of every record.
+        budget: (ε, δ) of every record, or of every person with all of its records at a party, if there are `people`.
         bounds: public (low, high) ranges of numeric columns; values beyond are cut to them.
         categories: public levels of other columns; another value counts as the first level, or as missing.
         gaps: columns in which values may be missing.
@@ -319,6 +329,10 @@ def statistics(
         seed: of the noise; None: from the operating system.
         names: of the parties.
         charge: hears the events before a record is used.
+        account: of the data set that all tables are: what the statistics cost is drawn from it before a record is used,
+            or they are refused. Left out, nothing is drawn: publish nothing of it then.
+        people: whose each record is: a column, or for each party a list of names. Then statistics are over people, each
+            of whom counts once with the mean of its records. Drawn is what a person pays whom all parties may know.
 
     >>> import numpy as np, coterie as ct
     >>> rng = np.random.default_rng(0)
@@ -334,36 +348,67 @@ def statistics(
         raise InputError("statistics need public ranges (bounds) or levels (categories) of the columns")
     if unknown := [name for name in gaps if name not in rules]:
         raise InputError(f"gaps names {unknown[0]!r}, which has neither bounds nor categories")
+    if charge is not None and account is not None:
+        raise InputError("charge and account both pay: give one of them")
+    whose = _whose(sites, people)
     coded = [np.stack([_coded(site, name, rule) for name, rule in rules.items()], axis=1) for site in sites]
     parts = np.split(np.arange(sum(map(len, coded))), np.cumsum([len(c) for c in coded])[:-1])
     exchange = {} if honest is None else {"kind": "secret-sum", "noise": "central", "honest": honest}
+    data = {"source": "memory"} if whose is None else {"source": "memory", "unit": "person"}
     plan = validate(
         {
-            "name": "statistics", "data": {"source": "memory"}, "graph": {"kind": "complete"}, "exchange": exchange,
+            "name": "statistics", "data": data, "graph": {"kind": "complete"}, "exchange": exchange,
             "privacy": {"epsilon": budget.epsilon, "delta": budget.delta},
             "problem": {"loss": "statistics"}, "algorithm": {"name": "release"},
         }
     )  # fmt: skip
+    drawn, given = as_account(account), None if whose is None else np.concatenate(whose)
+    if drawn is not None:
+        charge = charged_to(drawn, plan, "statistics", list(sites), given)
     problem = _problem(rules, gaps, bins, moments)
     return _released(
         plan, problem, rules, np.concatenate(coded), parts, names or [f"party {k}" for k in range(len(sites))],
-        ALL_PUBLIC, seed, charge,
+        ALL_PUBLIC, seed, charge, given,
     )  # fmt: skip
 
 
+def _whose(
+    sites: Sequence[Mapping[str, Any] | pd.DataFrame], people: str | Sequence[ArrayLike] | None
+) -> tuple[NDArray, ...] | None:  # fmt: skip
+    """Whose each record of each table is, by number over all of them; None: records are the unit."""
+    if people is None:
+        return None
+    if isinstance(people, str):
+        if lacking := [k for k, site in enumerate(sites) if people not in site]:
+            raise InputError(f"people = {people!r} is no column of site {lacking[0]}")
+        people = [np.asarray(site[people]) for site in sites]
+    counts = [len(np.asarray(site[str(next(iter(site)))])) for site in sites]
+    return people_of_sites(people, counts)
+
+
 def planned_statistics(
-    plan: Plan, *, bins: int = 20, moments: bool = True, seed: int | None = None, charge: Charge | None = None
+    plan: Plan, *, bins: int = 20, moments: bool = True, seed: int | None = None, charge: Charge | None = None,
+    account: DataAccount | None = None,
 ) -> TableStatistics:  # fmt: skip
-    """Statistics of all records of a plan's table, by its parties, exchange and budget: `coterie stats`."""
+    """Statistics of all records of a plan's table, by its parties, exchange and budget: `coterie stats`.
+
+    With an `account`, what they cost is drawn from it before a record is used, and noise has no seed that is known.
+    """
     rows, rules, gaps, dataset = _table_of(plan)
     if dataset.leaks:
         raise InputError(f"{dataset.leaks[0]}: state it in data.options, or nothing that is released is covered")
     problem = _problem(rules, gaps, bins, moments)
     parts = parts_of(plan, dataset)
     names = dataset.site_names if len(dataset.site_names) == len(parts) else [f"agent {k}" for k in range(len(parts))]
+    people = people_of(plan, dataset)
+    if account is not None:
+        column = options_of(plan).get("person") if plan.by_person else None
+        charge = charged_to(account, plan, "statistics", plan.data.path, column)
+    elif seed is None:
+        seed = plan.run.seed
     return _released(
-        release_plan(plan, "statistics"), problem, rules, rows, parts, names, dataset.origins,
-        plan.run.seed if seed is None else seed, charge,
+        release_plan(plan, "statistics"), problem, rules, rows, parts, names, dataset.origins, seed, charge, people,
+        not by_site(plan.partition.kind),
     )  # fmt: skip
 
 
@@ -374,15 +419,17 @@ def _problem(rules: Mapping[str, Rule], gaps: Sequence[str], bins: int, moments:
 
 def _released(
     plan: Plan, problem: TableSums, rules: Mapping[str, Rule], rows: Floats, parts: Sequence[NDArray],
-    names: Sequence[str], origins: Origins, seed: int | None, charge: Charge | None,
+    names: Sequence[str], origins: Origins, seed: int | None, charge: Charge | None, people: NDArray | None = None,
+    apart: bool = False,
 ) -> TableStatistics:  # fmt: skip
     from coterie.drivers.seeds import fresh_seed
 
     once = release_once(
         plan, problem, rows, np.zeros(len(rows)), parts, names=names, origins=origins,
-        seed=fresh_seed() if seed is None else seed, charge=charge,
+        seed=fresh_seed() if seed is None else seed, charge=charge, people=people, apart=apart,
     )  # fmt: skip
-    return TableStatistics(problem, once.point, tuple(rules), tuple(rules.values()), len(rows), once)
+    counted = sum(sizes_of(parts, people))
+    return TableStatistics(problem, once.point, tuple(rules), tuple(rules.values()), counted, once)
 
 
 def _coded(site: Mapping[str, Any] | pd.DataFrame, name: str, rule: Rule) -> Floats:
