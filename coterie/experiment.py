@@ -231,8 +231,13 @@ def _prepare_store(plan: Plan, stream: Callable[[Path], Store]) -> Experiment:
         raise InputError(
             f"a store fixes who holds which records: use partition.kind = 'site', {len(store.names)} agents"
         )
-    if p.sizes is not None and list(p.sizes) != list(store.counts):
-        raise InputError(f"partition.sizes says {p.sizes[:8]}, but the store has {list(store.counts[:8])}")
+    if plan.by_person if store.people is None else plan.data.unit is None:
+        does = "does not say" if store.people is None else "says"
+        state = "write it with people" if plan.by_person else "state data.unit = 'person', or 'record'"
+        raise InputError(f"the store {store.folder} {does} whose its records are: {state}")
+    sizes = store.people if plan.by_person and store.people is not None else store.counts
+    if p.sizes is not None and list(p.sizes) != list(sizes):
+        raise InputError(f"partition.sizes says {p.sizes[:8]}, but the store has {list(sizes[:8])}")
     problem = make_problem(plan, store.folder.name, store.width, store.classes)
     need_facts(problem, problem.columns)
     features, targets = store.test()
@@ -240,8 +245,8 @@ def _prepare_store(plan: Plan, stream: Callable[[Path], Store]) -> Experiment:
         store.folder.name, features, targets, store.classes, store.feature_names, origins=store.origins
     )  # fmt: skip
     test = Test(*problem.admit(features, problem.encode(targets, store.classes)))
-    network = Network.of(plan, problem, np.array(store.counts), store.names, store, leaks=dataset.leaks)
-    parts = [range(c) for c in store.counts]
+    network = Network.of(plan, problem, np.array(sizes), store.names, store, leaks=dataset.leaks)
+    parts = [range(count) for count in sizes]  # of records, or of people
     return Experiment(plan, network, dataset, parts, features[:0], targets[:0], test)
 
 

@@ -69,11 +69,15 @@ def options_of(plan: Plan, source: str | None = None) -> dict[str, Any]:
 def knows_people(plan: Plan) -> bool:
     """Whether the plan's records say whose they are, known before one is read.
 
-    Records that are handed over in Python, or that a deployed party keeps in a file without a label column, say it if
-    the plan does.
+    Records that are handed over in Python, lie in a store, or are kept by a deployed party in a file without a label
+    column say it if the plan does.
     """
     source = find_source(plan.data.source)
-    if source.handed or (plan.deploy is not None and plan.data.label is None):
+    if (
+        source.handed
+        or (source.stream is not None and plan.deploy is None)
+        or (plan.deploy is not None and plan.data.label is None)
+    ):
         return plan.data.unit is not None
     if plan.deploy is not None or source.people is None:
         return options_of(plan).get("person") is not None

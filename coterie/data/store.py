@@ -3,6 +3,9 @@
     manifest.json     what is where: names, counts, features, classes, where they came from, a fingerprint
     NAME.npy          an agent's records, float32 (records, 1 + features): the target, then the features
     test.npy          held-out records in the same columns: few, because they are read whole
+    NAME.people.npy   where it is known whose records are: the row of each person's first, int32, and the number of rows
+
+A person's records stand together, so that whoever reads a piece has all of them.
 
 The files are plain NumPy files. Reads go through `pread` into fresh buffers, never through a memory map, so resident
 memory is what the caller holds. Opening a store reads its manifest, every file's size and a few blocks of it, not the
@@ -21,8 +24,9 @@ import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -38,6 +42,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 PROBES, PROBE = 8, 4096  # blocks of a file that its fingerprint covers, and their length in bytes
 
 Chunk = tuple[np.ndarray, np.ndarray]  # features (records, width) and targets (records,)
+Owned = tuple[np.ndarray, np.ndarray, np.ndarray]  # the same, and whose each record is, in rising order
+PEOPLE = ".people"  # after an agent's name: the file that says where its people begin
+BLOCK = 1 << 20  # people who are looked at at once
 
 
 @dataclass
@@ -78,6 +85,8 @@ class Store:
     fingerprint: str
     start: int  # where records begin in a file
     origins: Origins  # what was read from the records when it was written
+    people: tuple[int, ...] | None = None  # of each agent, where it is known whose records are
+    most: int = 1  # records of one person at one agent
     tally: Tally = field(default_factory=Tally)
 
     @property
@@ -128,6 +137,28 @@ class Store:
         self.tally.add(len(wanted), len(wanted) * self.stride)
         return out
 
+    def starts(self, agent: int, low: int, many: int) -> np.ndarray:
+        """The first rows of people low … low + many − 1 of an agent; of one past the last, the number of rows."""
+        path, out = self.folder / f"{self.names[agent]}{PEOPLE}.npy", np.empty(many, np.int32)
+        try:
+            with path.open("rb", buffering=0) as file:
+                self._fill(file, out, len(_header(0, 1)) + 4 * low, agent)
+        except OSError as error:
+            raise self._failed(f"cannot read {path}: {error.strerror}") from None
+        return out
+
+    @cache  # noqa: B019  (a store lives as long as its run)
+    def cuts(self, agent: int, rows: int) -> tuple[int, ...]:
+        """Where to cut an agent's people into pieces of at most so many rows, which one person never exceeds."""
+        assert self.people is not None
+        count, cuts, base = self.people[agent], [0], 0
+        for low in range(0, count, BLOCK):
+            first = self.starts(agent, low, min(BLOCK, count - low) + 1)
+            while (k := int(np.searchsorted(first[1:], base + rows, side="right"))) < len(first) - 1:
+                cuts.append(low + k)
+                base = int(first[k])
+        return (*cuts, count)
+
     def test(self) -> Chunk:
         """The held-out records, whole."""
         block = np.load(self.folder / f"{TEST}.npy", allow_pickle=False)
@@ -162,6 +193,9 @@ def open_store(folder: str | Path) -> Store:
     try:
         about = json.loads((folder / "manifest.json").read_text("utf-8"))
         agents = [(str(a["name"]), int(a["records"])) for a in about["agents"]]
+        crowds = [a.get("people") for a in about["agents"]]
+        people = tuple(map(int, crowds)) if None not in crowds else None
+        most = max((int(a.get("most", 1)) for a in about["agents"]), default=1)
         names, counts = tuple(n for n, _ in agents), tuple(c for _, c in agents)
         classes = None if about["classes"] is None else tuple(map(str, about["classes"]))
         features = tuple(map(str, about["features"]))
@@ -184,9 +218,13 @@ def open_store(folder: str | Path) -> Store:
             raise InputError(f"{name} has {count} records; a store takes {MOST} of one agent: split them over agents")
         if count < 1 or size != wanted:
             raise InputError(f"{path} has {size} bytes; expected {wanted} for {count} records: the store is damaged")
-    if _fingerprint(folder, (*names, TEST)) != known:
+    for name, crowd in zip(names, people or (), strict=people is not None):
+        path, wanted = folder / f"{name}{PEOPLE}.npy", len(_header(0, 1)) + 4 * (crowd + 1)
+        if crowd < 1 or (size := path.stat().st_size if path.exists() else 0) != wanted:
+            raise InputError(f"{path} has {size} bytes; expected {wanted} for {crowd} people: the store is damaged")
+    if _fingerprint(folder, _files(names, people is not None)) != known:
         raise InputError(f"{folder}: the records are not those that were written (fingerprint {known[:12]} differs)")
-    return Store(folder, names, counts, features, classes, known, start, origins)
+    return Store(folder, names, counts, features, classes, known, start, origins, people, most)
 
 
 SILENT = replace(
@@ -202,7 +240,7 @@ def _origins(stated: Mapping[str, Sequence[str]]) -> Origins:
 
 def write_store(
     folder: str | Path,
-    agents: Mapping[str, Iterable[Chunk]],
+    agents: Mapping[str, Iterable[Chunk | Owned]],
     *,
     test: Chunk,
     origins: Origins,
@@ -213,8 +251,10 @@ def write_store(
 
     Args:
         folder: must not exist.
-        agents: by name, an iterable of (features, targets) chunks; one chunk at a time is in memory.
-        test: features and targets of held-out records; few.
+        agents: by name, an iterable of (features, targets) chunks; one chunk at a time is in memory. Where people may
+            be protected, of (features, targets, people): whose each record is, in rising order over all of an agent's
+            chunks, so that a person's records stand together. Who they are is not stored.
+        test: features and targets of held-out records; few, and of other people.
         origins: what was read from the records to make features and classes: `ALL_PUBLIC`, or a data set's `origins`.
             It stays with the store, and with every result of it.
         classes: names of the classes that targets 0 … k − 1 stand for; None: targets are numbers.
@@ -236,16 +276,22 @@ def write_store(
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        counts = {name: _write(temporary / f"{name}.npy", pieces, width, levels) for name, pieces in agents.items()}
-        held_out = _write(temporary / f"{TEST}.npy", [test], width, levels)
+        found = {name: _write(temporary / f"{name}.npy", pieces, width, levels) for name, pieces in agents.items()}
+        if len({told["people"] is None for told in found.values()}) > 1:
+            raise InputError("it is said of some agents whose their records are, and not of others: say it of all")
+        owned = next(iter(found.values()))["people"] is not None
+        held_out = _write(temporary / f"{TEST}.npy", [test], width, levels)["records"]
         about = {
             "format": FORMAT,
-            "agents": [{"name": name, "records": count} for name, count in counts.items()],
+            "agents": [
+                {"name": name} | {key: value for key, value in told.items() if value is not None}
+                for name, told in found.items()
+            ],
             "test": held_out,
             "features": list(feature_names or map(str, range(width))),
             "classes": None if classes is None else list(classes),
             "origins": asdict(origins),
-            "fingerprint": _fingerprint(temporary, (*agents, TEST)),
+            "fingerprint": _fingerprint(temporary, _files(tuple(agents), owned)),
         }
         (temporary / "manifest.json").write_text(json.dumps(about, indent=1) + "\n", "utf-8")
         temporary.chmod(0o755)
@@ -256,13 +302,64 @@ def write_store(
     return open_store(folder)
 
 
-def _write(path: Path, pieces: Iterable[Chunk], width: int, levels: int | None) -> int:
-    """Write one agent's records; how many there were."""
-    count = 0
+def _files(names: tuple[str, ...], owned: bool) -> tuple[str, ...]:
+    """Names of all files that hold something of records."""
+    return (*names, TEST, *(f"{name}{PEOPLE}" for name in names if owned))
+
+
+class _Crowd:
+    """Whose the records of an agent are, written as they come; `most`: the largest number of one person."""
+
+    def __init__(self, path: Path):
+        self.path, self.people, self.rows, self.most = path, 0, 0, 1
+        self._last: object = None
+        self._first = 0
+        path.write_bytes(_header(0, 1))
+
+    def add(self, who: np.ndarray, records: int) -> None:
+        if who.shape != (records,):
+            raise InputError(f"{self.path.stem}: expected a person for each of {records} records, got {who.shape}")
+        if not records:
+            return
+        if (who[1:] < who[:-1]).any() or (self.people and who[0] < self._last):
+            raise InputError(
+                f"{self.path.stem}: people must come in rising order, so that one's records stand together"
+            )
+        new = np.concatenate([[not self.people or who[0] != self._last], who[1:] != who[:-1]])
+        starts = (self.rows + np.flatnonzero(new)).astype(np.int32)
+        self._append(starts)
+        self._longest(np.diff(starts, prepend=self._first if self.people else starts[:1]))
+        self.people, self.rows, self._last = self.people + len(starts), self.rows + records, who[-1]
+        self._first = int(starts[-1]) if len(starts) else self._first
+
+    def _append(self, starts: np.ndarray) -> None:
+        with self.path.open("ab") as file:
+            file.write(starts.data)
+
+    def _longest(self, lengths: np.ndarray) -> None:
+        self.most = max(self.most, int(lengths.max(initial=1)))
+
+    def end(self) -> dict[str, int]:
+        """What the manifest says of them."""
+        self._longest(np.array([self.rows - self._first]))
+        self._append(np.array([self.rows], np.int32))
+        with self.path.open("r+b") as file:
+            file.write(_header(self.people + 1, 1))
+        return {"people": self.people, "most": self.most}
+
+
+def _write(path: Path, pieces: Iterable[Chunk | Owned], width: int, levels: int | None) -> dict[str, Any]:
+    """Write one agent's records; what the manifest says of them."""
+    count, crowd = 0, None
     with path.open("wb") as file:
         file.write(_header(0, 1 + width))
-        for features, targets in pieces:
+        for features, targets, *who in pieces:
             x, y = np.asarray(features), np.asarray(targets)
+            if count and (crowd is None) != (not who):
+                raise InputError(f"{path.stem}: it is said of some chunks whose their records are: say it of all")
+            if who:
+                crowd = crowd or _Crowd(path.with_suffix(f"{PEOPLE}.npy"))
+                crowd.add(np.asarray(who[0]), len(x))
             if x.ndim != 2 or x.shape[1] != width or y.shape != (len(x),):
                 raise InputError(f"{path.stem}: expected ({len(x)}, {width}) and targets, got {x.shape}, {y.shape}")
             if levels is not None and not np.isin(y, np.arange(levels)).all():
@@ -279,7 +376,7 @@ def _write(path: Path, pieces: Iterable[Chunk], width: int, levels: int | None) 
             raise InputError(f"{path.stem} has no records: every agent needs at least one")
         file.seek(0)
         file.write(_header(count, 1 + width))
-    return count
+    return {"records": count, "people": None} | ({} if crowd is None else crowd.end())
 
 
 def _header(count: int, columns: int) -> bytes:
@@ -293,9 +390,10 @@ def _check_names(names: tuple[str, ...]) -> None:
     if len(names) < 2:
         raise InputError(f"a store needs at least 2 agents, got {len(names)}")
     for name in names:
-        if name == TEST or not NAME.fullmatch(name):
+        if name == TEST or name.endswith(PEOPLE) or not NAME.fullmatch(name):
             raise InputError(
-                f"agent name {name!r} cannot be a file name: expected letters, digits, . _ -, not {TEST!r}"
+                f"agent name {name!r} cannot be a file name: expected letters, digits, . _ -, not {TEST!r}, and no "
+                f"{PEOPLE} at the end"
             )
 
 

@@ -12,7 +12,7 @@ from coterie.privacy.events import Event, Free
 from coterie.privacy.ledger import Allowance, BudgetExceeded
 from coterie.privacy.lifetime import DrawCost, Unit
 
-__all__ = ["Settled", "Step", "checked_name", "need_keeper", "need_open", "same_draw", "steps_of", "taken_over"]
+__all__ = ["DrawStep", "Settled", "checked_name", "need_keeper", "need_open", "same_draw", "steps_of", "taken_over"]
 
 
 class Settled(NamedTuple):
@@ -97,7 +97,7 @@ def need_open(found: Contents, path: Path, by: Sequence[str], mark: str, whose: 
             _need_same_people(draw, path, whose)
 
 
-class Step(NamedTuple):
+class DrawStep(NamedTuple):
     """One part of a charge: a draw, or a draw that is settled."""
 
     key: str
@@ -110,7 +110,7 @@ class Step(NamedTuple):
 
 def steps_of(
     found: Contents, key: str, events: Sequence[Event], unit: Unit, settle: Sequence[Settled]
-) -> list[Step]:  # fmt: skip
+) -> list[DrawStep]:  # fmt: skip
     """What a charge writes; `BudgetExceeded` if it does not fit."""
     rules, steps, spent = found.rules, [], found.spent
     for ended in settle:
@@ -119,7 +119,7 @@ def steps_of(
         if known is None:  # released before it was told of the account
             cost = rules.price(used, unit)
             spent = spent + cost
-            steps.append(Step(ended.key, used, cost, False, ended.what, ended.why))
+            steps.append(DrawStep(ended.key, used, cost, False, ended.what, ended.why))
         elif known.settled is None:
             price = rules.price(used, known.unit)
             cost = DrawCost(min(price.units, known.cost.units), min(price.slack, known.cost.slack))
@@ -127,11 +127,11 @@ def steps_of(
                 spent = DrawCost(
                     spent.units - known.cost.units + cost.units, spent.slack - known.cost.slack + cost.slack
                 )
-            steps.append(Step(ended.key, used, cost, True, ended.what, ended.why))
+            steps.append(DrawStep(ended.key, used, cost, True, ended.what, ended.why))
     paid = [event for event in events if not isinstance(event, Free)]
     own = rules.price(paid, unit)
     rules.need(spent, own, found.meta.limit)
-    return [*steps, Step(key, paid, own)]
+    return [*steps, DrawStep(key, paid, own)]
 
 
 def taken_over(found: Contents, old: Contents, path: Path) -> list[tuple[Draw, DrawCost]]:

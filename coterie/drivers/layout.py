@@ -257,9 +257,14 @@ class Terrain:
     def _stored(self, members: np.ndarray) -> StoredShard:
         """These agents' files; nothing is read."""
         assert isinstance(self.features, Store)
-        rows = int(np.clip(PIECE // self.features.stride, 1, self.counts.max()))
-        agents = _put(members, jnp.int32)
-        return StoredShard(self.problem, agents, *self._weights(members), self.features, rows)
+        store, agents = self.features, _put(members, jnp.int32)
+        rows = int(np.clip(PIECE // store.stride, 1, max(store.counts)))
+        if not self.problem.per_person:
+            return StoredShard(self.problem, agents, *self._weights(members), store, rows)
+        rows = max(rows, store.most)  # a person is read whole
+        pieces = _put(np.array([len(store.cuts(int(i), rows)) - 1 for i in members]), jnp.int32)
+        most = min(self.per_person or store.most, store.most)
+        return StoredShard(self.problem, agents, *self._weights(members), store, rows, pieces, most)
 
     def _weights(self, members: np.ndarray) -> tuple[Array, Array, Array]:
         """Count, unit and ridge of these agents."""

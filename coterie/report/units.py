@@ -64,10 +64,15 @@ def at_home(experiment: Experiment, priced: Priced) -> dict[str, Any] | None:
 
     That number was read from the records: it is for whoever holds them, and no release.
     """
-    plan, people = experiment.plan, experiment.whose
-    if plan.privacy is None or priced.spending is None or plan.by_person or people is None:
+    plan, people, store = experiment.plan, experiment.whose, experiment.network.store
+    if plan.privacy is None or priced.spending is None or plan.by_person:
         return None
-    most = max(int(np.unique(people[part], return_counts=True)[1].max()) for part in experiment.parts)
+    if store is not None and store.people is not None:
+        most = store.most
+    elif people is not None:
+        most = max(int(np.unique(people[part], return_counts=True)[1].max()) for part in experiment.parts)
+    else:
+        return None
     epsilon = of_group(_events(priced)[0], most, plan.privacy.delta, lawful=True)
     return {"most_records": most, "epsilon": float(epsilon) if np.isfinite(epsilon) else None}
 

@@ -29,7 +29,9 @@ from coterie.losses.mlp import Perceptron
 from coterie.losses.softmax import Softmax
 from coterie.losses.squared import Squared
 from coterie.plan import Plan, validate
-from coterie.problems import HeldShard, Linear, Problem, Shard, StoredShard
+from coterie.problems import HeldShard, Linear, People, Problem, Shard, StoredShard, of_people
+from coterie.problems.people import lay_out
+from coterie.report.units import at_home
 
 SIZES, WIDTH, CLASSES = (90, 23, 61), 4, ("no", "yes")
 
@@ -113,6 +115,107 @@ def test_sums_are_those_of_records_in_memory(tmp_path: Path, problem: Problem, c
         x = jnp.asarray(np.random.default_rng(1).standard_normal(problem.dim))
         for streamed, held in zip(jax.jit(sums)(ours, x), jax.jit(sums)(theirs, x), strict=True):
             np.testing.assert_allclose(streamed, held, rtol=1e-12, atol=1e-12)
+
+
+# ---- people ----------------------------------------------------------------------------------------------------------
+
+MOST = 7
+
+
+def owners() -> np.ndarray:
+    """Whose each record is: some have one, some several, one has seven."""
+    rng = np.random.default_rng(3)
+    many = np.concatenate([[MOST, 1, 1], rng.integers(1, 5, 80)])
+    return np.concatenate([np.repeat(np.arange(len(many)), many)[:n] for n in SIZES])
+
+
+def crowded(folder: Path, classes: tuple[str, ...] | None = CLASSES, chunk: int = 5) -> Store:
+    """The same store with people, written in chunks that cut people in two."""
+    (x, y), who = raw(2 if classes is None else len(classes)), owners()
+    cut = {f"clinic-{i}": [p[k : k + chunk] for k in range(0, len(p), chunk)] for i, p in enumerate(parts())}
+    agents = {name: [(x[at], y[at], who[at]) for at in chunks] for name, chunks in cut.items()}
+    return write_store(folder, agents, test=(x[:20], y[:20]), classes=classes, origins=ALL_PUBLIC)
+
+
+@pytest.mark.parametrize(
+    ("problem", "classes", "piece", "most"),
+    [(*PROBLEMS[0], MOST, MOST), (*PROBLEMS[1], 16, 2), (*PROBLEMS[2], 200, MOST)],
+)
+def test_sums_over_people_are_those_of_people_in_memory(
+    tmp_path: Path, problem: Problem, classes: Any, piece: int, most: int
+) -> None:
+    store, who, problem = crowded(tmp_path / "s", classes), owners()[: SIZES[0]], of_people(problem)
+    count = len(np.unique(who))
+    assert (store.people or ())[0] == count
+    assert store.most == MOST
+    rows, mask = jnp.array([count - 1, 0, 0, 3, 500]), jnp.array([True, False, True, True, True])
+    odd = jnp.arange(count) % 2 == 1
+
+    def sums(shard: Any, x: jax.Array) -> tuple:
+        of_some = shard.gradient(x, 0.3, rows, mask & (rows < count)), shard.gradient(x, 0.3, mask=odd)
+        return shard.value(x), shard.slope(x), shard.gradient(x, clip=0.3), *of_some
+
+    with jax.enable_x64(True):
+        rest = jnp.asarray(count, jnp.int32), jnp.asarray(0.1), jnp.asarray(0.01)
+        pieces = jnp.asarray(len(store.cuts(0, piece)) - 1, jnp.int32)
+        ours = StoredShard(problem, jnp.asarray(0, jnp.int32), *rest, store, piece, pieces, most)
+        held = in_memory(problem, classes)
+        assert isinstance(held, HeldShard)
+        take, laid = lay_out([who], SIZES[0], count, most)
+        people = People(**{name: jnp.asarray(a[0]) for name, a in laid.items()}, most=most)
+        theirs = HeldShard(problem, held.features[take[0]], held.targets[take[0]], *rest, held.how, people)
+        x = jnp.asarray(np.random.default_rng(1).standard_normal(problem.dim))
+        for streamed, kept in zip(jax.jit(sums)(ours, x), jax.jit(sums)(theirs, x), strict=True):
+            np.testing.assert_allclose(streamed, kept, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("batch", [{}, {"batch": 8}])
+def test_runs_over_people_in_a_store_are_those_in_memory(tmp_path: Path, batch: dict[str, Any]) -> None:
+    store, (x, y), who = crowded(tmp_path / "store"), raw(), owners()
+    plan = plan_of(store, data={"unit": "person"}, algorithm=batch)
+    streamed = prepare(plan)
+    each = [len(np.unique(who[p])) for p in parts()]
+    assert streamed.network.sizes.tolist() == each
+    priced = price(plan, streamed.network)
+    found = streamed.run(priced, [0]).points
+    names = np.concatenate([1000 * i + who[p] for i, p in enumerate(parts())])
+    problem = streamed.network.problem
+    told = plan.model_copy(update={"data": plan.data.model_copy(update={"source": "memory", "path": None})})
+    labels = problem.encode(y, CLASSES)
+    kept = assemble(
+        told, problem, normalise_rows(x.astype(float), "clip"), labels, parts(), names=store.names, origins=ALL_PUBLIC,
+        test=Test(x[:20].astype(float), labels[:20]), people=names,
+    )  # fmt: skip
+    np.testing.assert_allclose(found, kept.run(price(told, kept.network), [0]).points, rtol=1e-6, atol=1e-6)
+
+
+def test_people_of_a_store_are_stated_rightly(tmp_path: Path, store: Store) -> None:
+    x, y = raw()
+    told = crowded(tmp_path / "people")
+    record = prepare(plan_of(told, data={"unit": "record"}))
+    assert record.network.sizes.tolist() == list(SIZES)
+    home = at_home(record, price(record.plan, record.network))
+    assert (home or {})["most_records"] == MOST
+    for made, unit, reason in (
+        (store, {"unit": "person"}, "does not say whose its records are: write it with people"),
+        (told, {}, "says whose its records are: state data.unit = 'person', or 'record'"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            prepare(plan_of(made, data=unit))
+    for who, other, reason in (
+        ([0, 1, 0], [0, 1, 2], "people must come in rising order"),
+        ([0, 1], [0, 1, 2], "a person for each of 3 records"),
+    ):
+        agents = {"a": [(x[:3], y[:3], np.array(who))], "b": [(x[:3], y[:3], np.array(other))]}
+        with pytest.raises(InputError, match=reason):
+            write_store(tmp_path / "wrong", agents, test=(x[:2], y[:2]), classes=CLASSES, origins=ALL_PUBLIC)
+    mixed: Any = {"a": [(x[:3], y[:3], np.arange(3))], "b": [(x[:3], y[:3])]}
+    with pytest.raises(InputError, match="and not of others: say it of all"):
+        write_store(tmp_path / "wrong", mixed, test=(x[:2], y[:2]), classes=CLASSES, origins=ALL_PUBLIC)
+    path = told.folder / "clinic-0.people.npy"
+    path.write_bytes(path.read_bytes()[:-4] + b"1234")
+    with pytest.raises(InputError, match="not those that were written"):
+        prepare(plan_of(told, data={"unit": "person"}))
 
 
 def test_many_points_share_one_pass(store: Store) -> None:
