@@ -62,6 +62,7 @@ def plan(plan: PlanArgument = None, set_: SetOption = None, as_json: JsonOption 
     from coterie.data import find_source
     from coterie.experiment import needs_dimension, price, public_network
     from coterie.report.result import privacy_block
+    from coterie.report.units import unit_words
 
     check_contract(asked)
     network = public_network(asked)
@@ -93,6 +94,7 @@ def plan(plan: PlanArgument = None, set_: SetOption = None, as_json: JsonOption 
     if len(epsilons) > 12:
         shown.add_row("", f"… and {len(epsilons) - 12} more")
     console.print(shown)
+    _say(f"ε is for one {paid['protects']['unit']}; {unit_words(paid['protects'], paid['delta'])}")
     for warning in priced.warnings:
         console.print(f"[yellow]warning:[/] {warning}")
 

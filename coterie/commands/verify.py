@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,6 +47,27 @@ def run(path: Path, key: str | None, strict: bool, console: Console) -> int:
     return 0
 
 
+def _whom(verdict: Verified) -> str:
+    """ε for a record, a person, a person whom two parties know: from the certificate's own events."""
+    from coterie.report.certificate import decode
+    from coterie.report.units import unit_words, units_of
+
+    content = verdict.content
+    claim, central = content.claim, content.central
+    unit = content.plan.get("data", {}).get("unit") or "record"
+    if claim.delta is None or not math.isfinite(float(claim.epsilon)):
+        return f"one {unit}"
+    if summed := central is not None and claim.name == central.name:
+        assert central is not None
+        each = [decode(central.events)]
+    else:
+        dearest = sorted(content.agents, key=lambda group: -float(group.epsilon))
+        paying = [group for group in dearest for first, last in group.members for _ in range(first, last + 1)]
+        each = [decode(group.events) for group in paying[:2]]
+    told = units_of(each, float(claim.epsilon), claim.delta, by_person=unit == "person", summed=summed)
+    return f"one {unit}; {unit_words(told, claim.delta)}"
+
+
 def _show(verdict: Verified, console: Console) -> None:
     content = verdict.content
     claim, names = content.claim, content.public.names
@@ -56,6 +78,7 @@ def _show(verdict: Verified, console: Console) -> None:
         over = "" if one.private else "; more than the budget, which is for another adversary"
         said.add_row(what, f"{price}; {escape(one.name)}{over}")
         said.add_row("  its adversary", escape(one.adversary))
+    said.add_row("whom it is for", _whom(verdict))
     planned, done = content.algorithm.rounds, min(group.rounds for group in content.agents)
     said.add_row("rounds", f"{planned}" if done == planned else f"stopped early, after {done} of {planned}: only these")
     said.add_row("released", escape(", ".join(content.files)) or "no file: the claims are about the messages")

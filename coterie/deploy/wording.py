@@ -34,6 +34,8 @@ def headlines(agreement: Agreement) -> list[str]:
         terms = Terms.of(plan)
     except InputError as error:
         return [*lines, f"AGENTS WILL REFUSE IT: {error}"]
+    from coterie.report.units import unit_block, unit_words  # above this in the layers, and used for words alone
+
     priced = terms.priced
     first, *others = priced.claims  # of a private algorithm, and no other is deployed
     worst = first.account
@@ -41,6 +43,7 @@ def headlines(agreement: Agreement) -> list[str]:
     lines += [
         f"cost: ε = {worst.epsilon:.4g} will be spent by the party that spends most ({worst.accountant} accountant), "
         f"against one who {first.adversary}",
+        unit_words(unit_block(plan, priced), plan.privacy.delta),
         *(f"another adversary, who {c.adversary}: ε = {c.account.epsilon:.4g} ({c.name})" for c in others),
         f"{priced.rounds} rounds of {plan.algorithm.name}, a {plan.problem.loss} model of {terms.network.problem.dim} "
         f"parameters, {int(records.sum())} {held} at {len(records)} parties on a {plan.graph.kind} graph",

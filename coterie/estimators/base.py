@@ -179,6 +179,8 @@ class Consensus(BaseEstimator):
             )  # fmt: skip
         self.agents_ = names
         self.unit_ = "record" if people is None else "person"
+        told = found.result["privacy"]
+        self.protects_ = None if told is None else told["protects"]
         self.private_ = found.private
         self.leaks_ = found.leaks
         self.epsilon_spent_ = found.epsilon

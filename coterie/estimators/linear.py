@@ -95,6 +95,7 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
         beyond `bounds` or `radius` are scored as they are trained on: pulled back.
     classes_, n_features_in_, feature_names_in_, agents_ : labels, columns, parties.
     epsilon_spent_, unit_ : ε of the party that paid most, at delta; "record" or "person", whom it is for.
+    protects_ : ε of a record, of a person, and of a person whom two parties know (docs/people.md).
     private_, leaks_ : whether that is a guarantee; if not, what was read from the records without being paid for.
     ledger_ : dictionary from party to its `MemoryLedger`; `.entries` are the events.
     history_ : curves over `history_["round"]`: disagreement of the parties, and the score on `test` if given.

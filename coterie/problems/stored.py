@@ -120,7 +120,7 @@ class StoredShard(Shard):
         assert self.pieces is not None
         size, dtype = self.piece, start.dtype
 
-        def fetch(agent: Any, k: Any) -> tuple[np.ndarray, ...]:
+        def fetch(agent: Any, k: Any) -> tuple[np.ndarray | np.int32, ...]:
             cuts = self.store.cuts(int(agent), size)
             low, high = cuts[int(k)], cuts[int(k) + 1]
             starts = self.store.starts(int(agent), low, high - low + 1)

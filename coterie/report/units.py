@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from coterie.plan import Plan
 from coterie.privacy.events import Event
 from coterie.privacy.people import at_parties, of_group
 
-__all__ = ["at_home", "home_words", "unit_block", "unit_words"]
+__all__ = ["at_home", "home_words", "unit_block", "unit_words", "units_of"]
 
 RECORDS = (2, 5, 10, 40)  # of one person at one party, where the unit is a record
 
@@ -25,12 +26,19 @@ def unit_block(plan: Plan, priced: Priced) -> dict[str, Any]:
     person with so many at one party, by the law of the noise. None: no bound.
     """
     assert plan.privacy is not None
-    delta, epsilon = plan.privacy.delta, float(priced.claims[0].account.epsilon)
-    each = _events(priced)
-    two = at_parties(each, delta) if priced.claims[0].local else of_group(each[0], 2, delta)
+    first = priced.claims[0]
+    each, epsilon = _events(priced), float(first.account.epsilon)
+    return units_of(each, epsilon, plan.privacy.delta, by_person=plan.by_person, summed=not first.local)
+
+
+def units_of(
+    each: Sequence[Sequence[Event]], epsilon: float, delta: float, *, by_person: bool, summed: bool
+) -> dict[str, Any]:
+    """The same from what the claim charges the party that pays most, and the one after it; `summed`: opened sums."""
+    two = of_group(each[0], 2, delta) if summed or len(each) == 1 else at_parties(each, delta)
     finite = lambda x: float(x) if np.isfinite(x) else None  # noqa: E731
-    found: dict[str, Any] = {"unit": "person" if plan.by_person else "record", "record": finite(epsilon)}
-    if plan.by_person:
+    found: dict[str, Any] = {"unit": "person" if by_person else "record", "record": finite(epsilon)}
+    if by_person:
         return found | {"person": finite(epsilon), "person_at_two_parties": finite(two), "of_records": {}}
     many = {str(k): finite(of_group(each[0], k, delta, lawful=True)) for k in RECORDS}
     return found | {"person": None, "person_at_two_parties": None, "of_records": many}
