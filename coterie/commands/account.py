@@ -94,7 +94,8 @@ def plan(plan: PlanArgument = None, set_: SetOption = None, as_json: JsonOption 
     if len(epsilons) > 12:
         shown.add_row("", f"… and {len(epsilons) - 12} more")
     console.print(shown)
-    _say(f"ε is for one {paid['protects']['unit']}; {unit_words(paid['protects'], paid['delta'])}")
+    whom = f"ε is for one {paid['protects']['unit']}; {unit_words(paid['protects'], paid['delta'])}"
+    console.print(whom, highlight=False, markup=False)
     for warning in priced.warnings:
         console.print(f"[yellow]warning:[/] {warning}")
 
