@@ -307,7 +307,7 @@ def _files(names: tuple[str, ...], owned: bool) -> tuple[str, ...]:
     return (*names, TEST, *(f"{name}{PEOPLE}" for name in names if owned))
 
 
-class _Crowd:
+class _Owners:
     """Whose the records of an agent are, written as they come; `most`: the largest number of one person."""
 
     def __init__(self, path: Path):
@@ -358,7 +358,7 @@ def _write(path: Path, pieces: Iterable[Chunk | Owned], width: int, levels: int 
             if count and (crowd is None) != (not who):
                 raise InputError(f"{path.stem}: it is said of some chunks whose their records are: say it of all")
             if who:
-                crowd = crowd or _Crowd(path.with_suffix(f"{PEOPLE}.npy"))
+                crowd = crowd or _Owners(path.with_suffix(f"{PEOPLE}.npy"))
                 crowd.add(np.asarray(who[0]), len(x))
             if x.ndim != 2 or x.shape[1] != width or y.shape != (len(x),):
                 raise InputError(f"{path.stem}: expected ({len(x)}, {width}) and targets, got {x.shape}, {y.shape}")
