@@ -70,15 +70,11 @@ def main() -> int:
         table.append((record["pooled"], person["auc"], record["auc"]))
         row = "  ".join(f"{name} {x:.4f}" for name, x in zip(("pooled", "person", "record"), table[-1], strict=True))
         print(f"split {split}: {row}; {person['sizes']} people, {record['sizes']} records to train on", flush=True)
-    told, home = record["protects"], record["home"]
+    told, per_person = record["protects"], person["protects"]
+    print(f"\nε of one record: {told['record']:.4g}; of the patient with 40 records: {per_person['person']:.4g} where")
+    print(f"people are the unit, {told['of_records']['40']:.4g} where records are; of a patient at two parties:")
     print(
-        f"\nε of one record {told['record']:.4g}; of the patient with 40: {person['protects']['person']:.4g} where people"
-    )
-    print(
-        f"are the unit, {told['of_records']['40']:.4g} where records are (here {home['most_records']} of them are at one"
-    )
-    print(
-        f"party: {home['epsilon']:.4g}); of a patient at two parties: {person['protects']['person_at_two_parties']:.4g}"
+        f"{per_person['person_at_two_parties']:.4g}; most records at one party here: {record['home']['most_records']}"
     )
     mean = np.mean(table, axis=0)
     print(f"\n{'ε = ' + format(args.epsilon, 'g'):<24}{'AUC':>8}{'below pooled':>14}")
