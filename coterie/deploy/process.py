@@ -192,7 +192,7 @@ def _kind(error: BaseException) -> str:
 
 def _note_end(state: Path, kind: str, reason: str = "") -> None:
     """The last line of the log: how it ended, with which exit code, and why."""
-    with contextlib.suppress(InputError):
+    with contextlib.suppress(InputError, OSError):
         if state.is_dir() and not state.stat().st_mode & stat.S_ISVTX:  # it came so far, and no other user writes there
             note = Log(state / "log.jsonl")
             note("end", how=kind, code=EXIT.get(kind, 1), reason=reason)
