@@ -20,6 +20,7 @@ import pytest
 
 from coterie.deploy.party import read_records
 from coterie.deploy.trial import free_ports, sign_trial
+from coterie.experiment import prepare
 from coterie.plan import Plan, validate
 from tests.faults.planted_drivers import FEATURES, SLOPES, WAYS
 from tests.leaks import Search, planted_numbers
@@ -80,8 +81,8 @@ HELD_OUT = ("--set", "data.test_fraction=0.2")
 COMMANDS = {
     "plain": ("run", "--seeds", "2"),
     "covered": ("run", *HELD_OUT, "--set", "run.covered=true"),
-    "additive": ("run", *HELD_OUT, "--set", "problem.model=additive", "--set", "problem.dim=none"),
-    "stats": ("stats", "--bins", "8"),
+    "additive": ("run", *HELD_OUT),
+    "stats": ("stats", "--bins", "8", "--set", "privacy.epsilon=50"),
     "admm": ("run", "--set", "algorithm.name=pr-admm"),
     "spread": ("run", "--devices", "2", "--checkpoint", "state", "--every-rounds", "2"),
     "compare": ("compare", "--algorithms", "dp-dsgd,pr-admm", "--epsilons", "1", "--seeds", "1"),
@@ -93,7 +94,8 @@ COMMANDS = {
 def test_commands(name: str, tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     rows = write_table(table, seed=1, records=90)
-    plan = plan_of([24, 24, 24], table, graph={"kind": "ring"})
+    problem = {"problem": {"loss": "logistic", "model": "additive"}} if name == "additive" else {}
+    plan = plan_of([24, 24, 24], table, graph={"kind": "ring"}, **problem)
     (tmp_path / "plan.toml").write_text(toml(plan))
     command, *options = COMMANDS[name]
     out = "stats.json" if command == "stats" else "runs"
@@ -149,7 +151,7 @@ def test_plans_of_other_kinds_between_parties(make: Callable[[Path], tuple[Plan,
     plan, planted = make(tmp_path / "table.csv")
     (tmp_path / "plan.toml").write_text(toml(plan))
     ended(tmp_path, {"launch": traced(tmp_path, "launch", "coterie.cli", "launch", "plan.toml", "--out", "runs")})
-    found = Search(planted).files(tmp_path)
+    found = Search(planted, np.asarray(prepare(plan).features)).files(tmp_path)
     assert found.pop("table.csv") == "decimal"
     assert found.pop("launch.trace").endswith("hexadecimal")  # a rehearsal writes every party's file
     assert [name for name in found if not re.fullmatch(r"runs/\w+(-\d)?/data\.\w+", name)] == []
