@@ -355,11 +355,11 @@ def partition(folder: Path, seconds: int = 60) -> dict[str, Any]:
 def crowd(folder: Path, count: int = 10_000) -> dict[str, Any]:
     """Two parties; the one that is called is the one that is crowded. Windows with and without take turns."""
     places: list[str | None] = [f"127.0.0.1:{p}" for p in free_ports(2)]
-    plan = lab_plan(places, 60_000, "path", deadline=30.0, patience=600.0)
+    plan = lab_plan(places, 30_000, "path", deadline=30.0, patience=600.0)
     fleet = Fleet(plan, folder, namespaces=False)
     for node in range(2):
         fleet.start(node)
-    fleet.until(lambda: fleet.round(0) >= 50)
+    fleet.until(lambda: fleet.round(0) >= 50, 900)
 
     held = Path(f"/proc/{fleet.processes[1].pid}/fd")
 
