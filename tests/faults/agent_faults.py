@@ -91,6 +91,12 @@ def undrawn(fleet: Fleet) -> None:
     shutil.rmtree(fleet.sites[1].data.parent / "draws", ignore_errors=True)
 
 
+def died(fleet: Fleet, code: int) -> int:
+    """The code of a death where it was the process beside, which prices and reads, that was killed: one line says so."""
+    last = (fleet.folder / "p1.errors").read_text()[-400:]
+    return DEAD[0] if code == 2 and "the process that prepares a run was ended by SIGKILL" in last else code
+
+
 def births(folder: Path) -> dict[str, Any]:
     """A new party dies at its n-th store, and comes back to where it speaks; the others are not even there."""
     fleet, found, points = three(folder), [], {}
@@ -99,7 +105,7 @@ def births(folder: Path) -> dict[str, Any]:
         while code in DEAD:
             number += 1
             fresh(fleet)
-            code = fleet.start(1, prefix=traced(*dies_at(call, number), *SILENT)).wait(600)
+            code = died(fleet, fleet.start(1, prefix=traced(*dies_at(call, number), *SILENT)).wait(600))
             again = fleet.start(1, prefix=traced("-e", f"trace={SENDS}", *SILENT)).wait(600)
             wrong = [f"exit code {again} after it"] if again != 130 else []
             wrong += ["it has spoken"] if stored(fleet) else []
@@ -128,7 +134,7 @@ def lives(folder: Path) -> dict[str, Any]:
                 for child in sh("pgrep", "-P", str(process.pid)).split():
                     os.kill(int(child), signal.SIGKILL)
                 process.wait()
-            code = -1 if ended is None else ended
+            code = -1 if ended is None else died(fleet, ended)
             after = stored(fleet)
             wrong = [f"I4: round {t} was taken back" for t in before if after.get(t) != before[t]]
             wrong += [f"exit code {code}"] if code not in (*DEAD, -1) else []
