@@ -92,7 +92,7 @@ def undrawn(fleet: Fleet) -> None:
 
 
 def died(fleet: Fleet, code: int) -> int:
-    """The code of a death where it was the process beside, which prices and reads, that was killed: one line says so."""
+    """The code of a death where it was the process beside, which prices and reads, that was killed."""
     last = (fleet.folder / "p1.errors").read_text()[-400:]
     return DEAD[0] if code == 2 and "the process that prepares a run was ended by SIGKILL" in last else code
 
