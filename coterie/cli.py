@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -110,6 +111,11 @@ def run_app(app: typer.Typer, arguments: list[str] | None) -> int:
         told = error.mistakes if isinstance(error, InputError) else [" ".join(error.format_message().split())]  # type: ignore[attr-defined]
         for text in filter(None, told):  # empty where `coterie` alone has shown its help
             errors.print(f"[bold red]error:[/] {escape(text)}", highlight=False)
+        return 2
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        errors.print(f"[bold red]error:[/] {error.strerror}: {escape(str(error.filename)[:60])}…", highlight=False)
         return 2
     except (KeyboardInterrupt, typer.Abort):
         errors.print("interrupted: nothing was written")

@@ -397,3 +397,11 @@ def test_coterie_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> Non
     assert "Usage" in printed.out
     assert printed.err == ""
     assert main(["--help"]) == 0
+
+
+@pytest.mark.parametrize("command", ["launch", "report"])
+def test_a_name_that_is_too_long_for_a_file_is_one_line(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "n" * 5000]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: File name too long: nnn")
+    assert len(line) < 120

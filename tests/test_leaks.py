@@ -144,6 +144,10 @@ def test_a_deployed_party_leaves_and_sends_no_record(tmp_path: Path) -> None:
     assert [p for p in (tmp_path / "cache").rglob("*") if p.is_file()] == []  # no program is kept
     sizes = [p.stat().st_size for p in (tmp_path / "sent").iterdir()]
     assert min(sizes) > 500, sizes
+    left = {p.name for site in sites for p in site.state.iterdir()}
+    page = (Path(__file__).parents[1] / "docs" / "deploy-approval.md").read_text()
+    assert {"ledger.db", "log.jsonl", "certificate.json"} <= left
+    assert [name for name in left if f"`{name}`" not in page] == []  # whoever approves is told of every file
 
 
 @pytest.fixture(scope="module")

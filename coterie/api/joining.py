@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import mmap
 import os
 import signal
 import subprocess
@@ -417,9 +418,9 @@ def _records(plan: Plan, X: Any, y: Any, people: Any = None) -> Iterator[tuple[P
     content = _packed(plan, X, y, people)
     memory = os.memfd_create("records", os.MFD_CLOEXEC)
     try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(memory, view) :]
+        os.ftruncate(memory, len(content))
+        with mmap.mmap(memory, len(content)) as shared:  # handed to nobody by a call
+            shared[:] = content
         yield Path(f"/proc/self/fd/{memory}"), (memory,)
     except InputError as error:  # which names a file that nobody knows
         if type(error) not in (InputError, InputErrors):

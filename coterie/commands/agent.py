@@ -54,7 +54,7 @@ def command(
     Started again after any stop it goes on where it was, and sends no second version of anything.
 
     Exit codes: 0 done, 1 problems (preflight), 2 input, 3 budget, 4 ledger, 5 rolled back, 6 gave up,
-    7 agreement ended, 130 stopped.
+    7 agreement ended, 8 disputed sum, 130 stopped.
 
     Example: coterie agent agreement.json --me harbour --data patients.csv --state ~/coterie
     """

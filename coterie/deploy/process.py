@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import signal
+import stat
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
@@ -191,8 +192,8 @@ def _kind(error: BaseException) -> str:
 
 def _note_end(state: Path, kind: str, reason: str = "") -> None:
     """The last line of the log: how it ended, with which exit code, and why."""
-    with contextlib.suppress(InputError):
-        if state.is_dir():  # else it did not come so far
+    with contextlib.suppress(InputError, OSError):
+        if state.is_dir() and not state.stat().st_mode & stat.S_ISVTX:  # it came so far, and no other user writes there
             note = Log(state / "log.jsonl")
             note("end", how=kind, code=EXIT.get(kind, 1), reason=reason)
             note.close()

@@ -113,13 +113,17 @@ class Problem(eqx.Module):
             """Whether every party has variables of its own, so that a record's target is the number of its party."""
 
         @property
+        def predicts(self) -> bool:
+            """Whether `predict` says something of a record's target."""
+
+        @property
         def bound(self) -> float | None:
             """Bound on the norm of a record's features, which `admit` keeps; None: none is needed."""
 
     else:
         convex, lipschitz, smoothness = False, float("inf"), float("inf")
         directed, scored, monotone, isotropic, interior, bound = False, False, False, False, False, None
-        released, coupled = "", False
+        released, coupled, predicts = "", False, True
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

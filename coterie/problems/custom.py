@@ -86,6 +86,10 @@ class Custom(Problem):
         each = jax.vmap(one, (None, 0, 0))(x, features, targets)
         return weights @ rescale(each, jnp.linalg.norm(each, axis=1), limit)
 
+    @property
+    def predicts(self) -> bool:
+        return self.forecast is not None
+
     def predict(self, x: Float[Array, " d"], features: Array) -> Array:
         if self.forecast is None:
             raise InputError("this custom problem has no `forecast`, so it cannot predict")

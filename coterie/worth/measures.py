@@ -81,8 +81,8 @@ class Answers:
 def _asked() -> object:
     return eqx.filter_jit(
         lambda problem, x, features, targets: (
-            targets if problem.coupled else problem.predict(x, features), problem.losses(x, features, targets),
-            problem.evidence(x, features), problem.score(x, features, targets),
+            problem.predict(x, features) if problem.predicts and not problem.coupled else targets,
+            problem.losses(x, features, targets), problem.evidence(x, features), problem.score(x, features, targets),
         )
     )  # fmt: skip
 
@@ -120,7 +120,7 @@ def numbered(problem: Problem, targets: NDArray) -> NDArray:
 
 def default_measure(problem: Problem, truth: NDArray) -> str:
     """What a run is judged by unless its plan says: AUC for two classes of which one is rare."""
-    if problem.labels == NOTHING:
+    if problem.labels == NOTHING or not problem.predicts:
         return "loss"
     if problem.labels.classes is None:
         return "r2" if problem.labels == NUMBERS else "loss"
@@ -133,8 +133,8 @@ def need_measure(problem: Problem, measure: str | None) -> None:
     """Refuse a measure that this problem's answers have not got, before anything runs."""
     classes = problem.labels.classes
     fits = {
-        "accuracy": classes is not None, "auc": classes == 2, "log-loss": problem.likely,
-        "r2": classes is None and problem.labels != NOTHING, "loss": True,
+        "accuracy": classes is not None and problem.predicts, "auc": classes == 2, "log-loss": problem.likely,
+        "r2": classes is None and problem.labels != NOTHING and problem.predicts, "loss": True,
     }  # fmt: skip
     if measure is not None and not fits[measure]:
         known = ", ".join(name for name, fit in fits.items() if fit)

@@ -79,13 +79,15 @@ def test_records_that_were_pulled_back_are_counted_for_the_owner(alone: Setting,
     assert "3 of 12 records lie outside the bounds that the noise is priced for: pulled back" in told
 
 
-def test_a_folder_that_all_users_share_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_folder_that_all_users_share_is_refused_and_stays_as_it_is(alone: Setting, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o1777)
     with pytest.raises(InputError, match="shared by all users"):
         private_folder(shared)
+    assert agent(alone, shared) == 2
     assert shared.stat().st_mode & 0o7777 == 0o1777
+    assert list(shared.iterdir()) == []  # no log either
 
 
 def test_all_files_are_the_owners_alone(alone: Setting, tmp_path: Path) -> None:

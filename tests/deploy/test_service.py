@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import typer.main
 
-from coterie.cli import app
+from coterie.cli import app, main
 from coterie.deploy.process import EXIT
 from coterie.deploy.trial import free_ports
 
@@ -247,6 +247,21 @@ class Rehearsal:
 @pytest.fixture
 def rehearsal(tmp_path: Path) -> Rehearsal:
     return Rehearsal(tmp_path)
+
+
+def test_what_prepares_a_rehearsal_signs_its_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands of deploy/prepare.sh, in this process: the plan that is handed out can be signed."""
+    monkeypatch.chdir(tmp_path)
+    text = (DEPLOY / "prepare.sh").read_text().replace("$plan", str(DEPLOY / "three.toml"))
+    commands = [shlex.split(line) for line in text.splitlines() if line.strip().startswith("coterie ")]
+    (tmp_path / "certificates").mkdir()
+    for first, *words in commands[:1]:
+        assert (first, main(words)) == ("coterie", 0)
+    for name in plan_parties():
+        for _, *words in commands[1:-1]:
+            assert main([word.replace("$name", name) for word in words]) == 0
+    assert main(commands[-1][1:]) == 0
+    assert (tmp_path / "agreement.json").is_file()
 
 
 @pytest.mark.slow

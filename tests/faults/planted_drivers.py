@@ -10,12 +10,19 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 
 import coterie as ct
 from coterie.coupled import Coupled, quadratic_agent, secret_sum, solve
 from coterie.data.dataset import PUBLIC, Origins
 from coterie.data.store import write_store
-from coterie.estimators import PrivateConsensusClassifier, PrivateConsensusRegressor, PrivateMean
+from coterie.drivers.program import Test
+from coterie.estimators import (
+    PrivateAdditiveClassifier,
+    PrivateConsensusClassifier,
+    PrivateConsensusRegressor,
+    PrivateMean,
+)
 from coterie.experiment import assemble, prepare, price
 from coterie.fair import PrivateFairClassifier
 from coterie.losses.logistic import Logistic
@@ -25,6 +32,7 @@ from coterie.losses.squared import Squared
 from coterie.plan import validate
 from coterie.problems import Custom, Problem
 from coterie.problems.coupled import smooth_agent
+from coterie.released.judging import covered_scores
 from tests.leaks import planted_numbers
 
 FEATURES = planted_numbers((90, 3), -0.5, 0.5, seed=30)
@@ -104,8 +112,53 @@ def stores() -> None:
     experiment.run(price(plan, experiment.network), [0])
 
 
+def released() -> None:
+    """Statistics of tables, and scores that are covered by ε."""
+    tables = [{"a": x[:, 0], "b": x[:, 1], "c": np.where(y, "yes", "no")} for x, y in SITES]
+    stated = {"bounds": {"a": (-0.5, 0.5), "b": (-0.5, 0.5)}, "categories": {"c": ["no", "yes"]}}
+    for honest in (None, 2):
+        ct.statistics(tables, budget=ct.Budget(1.0, 1e-5), seed=0, honest=honest, **stated)  # type: ignore[arg-type]
+    plan = validate({
+        "graph": {"kind": "complete"}, "algorithm": {"name": "dp-dsgd"}, "run": {"rounds": 3},
+        "privacy": {"epsilon": 2.0, "delta": 1e-4},
+    })  # fmt: skip
+    parts, targets = [np.arange(k, k + 30) for k in (0, 30, 60)], 2.0 * LABELS - 1
+    test = Test(FEATURES[:30], targets[:30])
+    whose = [np.arange(k, k + 10) for k in (0, 10, 20)]
+    one = assemble(
+        plan, Logistic(3), FEATURES, targets, parts, names=["a", "b", "c"], origins=MADE, test=test, own_test=whose
+    )  # fmt: skip
+    priced = price(plan, one.network)
+    covered_scores(one, one.run(priced, [0]).points[0].mean(axis=0), clip=priced.algorithm.clips(priced.cfg))
+
+
+def accounts() -> None:
+    """Fits that draw on an account, by record and by person, linear and additive."""
+    people, bounds = np.arange(90) // 2, (-0.5, 0.5)
+    budget = ct.Budget(9.0, 1e-4)
+    account = ct.DataAccount.open("record.account", budget, data=FEATURES)
+    PrivateMean(bounds=bounds, account=account, random_state=0).fit(FEATURES)
+    whose = ct.DataAccount.open("person.account", budget, data=(FEATURES, LABELS), unit="person")
+    PrivateConsensusClassifier(bounds=bounds, classes=[0, 1], account=whose).fit(FEATURES, LABELS, people=people)
+    print(account.statement(), whose.statement())
+    stated = {"a": (-0.5, 0.5), "b": (-0.5, 0.5), "c": (-0.5, 0.5)}
+    table = pd.DataFrame(FEATURES, columns=list(stated))
+    PrivateAdditiveClassifier(bounds=stated, random_state=0).fit(table, LABELS, people=people)
+
+
+def joins() -> None:
+    """A party from Python whose records are in memory: keys, agreement and state are in this folder."""
+    table = pd.read_csv("ada.csv", float_precision="round_trip")
+    ct.join("trial/agreement.json", keys="trial/ada/keys", state="trial/ada/state").fit(
+        table.drop(columns="outcome"), table["outcome"], progress=False
+    )
+
+
+WAYS = {
+    "train": trains, "estimators": estimators, "coupled": coupled, "algorithms": algorithms, "stores": stores,
+    "released": released, "accounts": accounts, "join": joins,
+}  # fmt: skip
+
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        {"train": trains, "estimators": estimators, "coupled": coupled, "algorithms": algorithms, "stores": stores}[
-            name
-        ]()
+        WAYS[name]()

@@ -128,8 +128,8 @@ def test_ten_thousand_connections_that_say_nothing_slow_no_round(tmp_path: Path)
     report = experiment("crowd", tmp_path)
     assert report["running"] == [True, True], report
     assert report["ended"] == [130, 130], report
-    medians = report["medians"]
-    assert min(medians["silent"], medians["hello"]) >= 0.8 * medians["alone"], report
+    assert min(report["alone"]) > 0, report  # rounds went on all the time
+    assert min(report["medians"].values()) >= 0.8, report
 
 
 @needs_root

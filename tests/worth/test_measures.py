@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import t as student
@@ -11,6 +12,7 @@ from coterie.errors import InputError
 from coterie.losses.logistic import Logistic
 from coterie.losses.softmax import Softmax
 from coterie.losses.squared import Squared
+from coterie.problems import Custom
 from coterie.worth.measures import Answers, auc_parts, default_measure, need_measure, parts, say, summary
 from coterie.worth.verdict import Gain, gain, mean_gain, sentence, value
 
@@ -245,3 +247,14 @@ def test_what_was_said_of_some_records() -> None:
     some = np.arange(5, 25)
     assert isinstance(said, Answers)
     assert value("log-loss", said.take(some)) == value("log-loss", say(Logistic(3), np.ones(3), x[some], y[some]))
+
+
+def test_a_loss_of_ones_own_that_predicts_nothing_is_judged_by_its_loss() -> None:
+    loss, targets = (lambda w, x, y: jnp.sqrt(1 + (w @ x - y) ** 2)), np.array([0.0, 1.0])
+    own = Custom.make(loss, jnp.zeros(2))
+    np.testing.assert_allclose(say(own, np.array([0.0, 1.0]), np.eye(2), targets).losses, 1.0)
+    assert default_measure(own, targets) == "loss"
+    with pytest.raises(InputError, match=r"'r2' does not apply .* expected one of loss"):
+        need_measure(own, "r2")
+    predicting = Custom.make(loss, jnp.zeros(2), forecast=lambda w, x: w @ x)
+    assert default_measure(predicting, targets) == "r2"
