@@ -114,7 +114,8 @@ def noise_strength(plan: Plan, sizes: np.ndarray) -> float:
     elif (
         plan.privacy is not None and isinstance(plan.privacy.epsilon, list) and len(plan.privacy.epsilon) == len(sizes)
     ):
-        budgets = np.array([float(mu_for(epsilon, plan.privacy.delta)) for epsilon in plan.privacy.epsilon])
+        delta = plan.privacy.delta  # pure budgets count as they are: only their ratios matter
+        budgets = np.array([float(mu_for(e, delta)) if delta else e for e in plan.privacy.epsilon])
         noise = unit * budgets.min() / budgets
     else:
         noise = unit

@@ -249,7 +249,7 @@ class PrivacyPlan(Naming):
     epsilon: Positive | Annotated[list[Positive], Field(min_length=1)] = Field(
         1.0, description="ε of the whole run; a list gives each agent its own"
     )
-    delta: float = Field(1e-5, gt=0, lt=1, description="δ of the whole run")
+    delta: float = Field(1e-5, ge=0, lt=1, description="δ of the whole run; 0: a pure guarantee, where there is one")
     schedule: str = Field("uniform", description="how the budget is spread over rounds; or your own, as package.module")
     schedule_options: dict[str, float] = Field(default_factory=dict, description="e.g. rate, period, contraction")
     claim: Literal["tight", "paper"] = Field(

@@ -273,8 +273,8 @@ FIGURES = (
         _panels("splits: share of the output noise"),
         _fig7,
         setup=SETUP,
-        differs="""The direction is right in the loss. As printed the run is under its claim for small shares only because
-        σ_i1 is generous; at splits = 0.5 it is above. Most of the loss of the printed version is the
+        differs="""The direction is right in the loss. As printed the run is under its claim for small shares only
+        because σ_i1 is generous; at splits = 0.5 it is above. Most of the loss of the printed version is the
         regularizer that its Theorem 6 asks for and no proof needs.""",
         left_open=OF_SETTINGS,
         needs=("adult",),
@@ -285,8 +285,8 @@ FIGURES = (
         _panels("β: gradient norm at which the solver stops", y="log"),
         _fig8,
         setup=SETUP,
-        differs="""The dissertation sees a dip at 10^−3.5. With Newton steps, which end far below any of these β, smaller is
-        never worse; a solver that stops as soon as it may could have such a dip. That a large β hurts
+        differs="""The dissertation sees a dip at 10^−3.5. With Newton steps, which end far below any of these β,
+        smaller is never worse; a solver that stops as soon as it may could have such a dip. That a large β hurts
         comes out.""",
         left_open=(*OF_SETTINGS, SOLVER),
         needs=("adult",),

@@ -86,8 +86,7 @@ def decide(outcomes: Sequence[Outcome], left_open: Iterable[Open] = (), always: 
         return Verdict("cannot be decided", _split(outcomes)) if None in found else Verdict("holds")
     fixed = [o for o in left_open if not o.harmless and len({t.at.get(o.key) for t in outcomes}) < 2]
     if fixed:
-        names = "; ".join(o.what for o in fixed)
-        return Verdict("cannot be decided", f"tried at one choice of what is not stated: {names}")
+        return Verdict("cannot be decided", f"tried at one choice of {', '.join(o.key for o in fixed)} (not stated)")
     if all(b is True for b in found):
         return Verdict("holds")
     if all(b is False for b in found):
