@@ -23,9 +23,8 @@ from coterie.exchange.central import shared_events
 from coterie.exchange.planned import exchange_of, sum_terms
 from coterie.losses import BY_LABELS
 from coterie.losses.base import problem_of
-from coterie.network import Network, graph_of, public_facts
+from coterie.network import Network, graph_of, public_facts, shape_of
 from coterie.plan import Plan
-from coterie.privacy import schedules
 from coterie.privacy.events import ObjectivePerturbation, Pure
 from coterie.problems import Problem
 from coterie.problems.solve import MOST_STEPS, sure_steps
@@ -69,6 +68,14 @@ def need_fit(algorithm: Algorithm, plan: Plan) -> None:
     if p is not None and p.schedule != "uniform" and algorithm.needs(cfg).even:
         raise InputError(
             f"{algorithm.slug} spreads its budget by a rule of its own: privacy.schedule must be 'uniform'"
+        )
+    if p is not None and p.listed is not None and plan.run.rounds != p.listed:
+        raise InputError(
+            f"privacy.schedule_options lists {p.listed} rounds, and run.rounds is {plan.run.rounds or 'not stated'}"
+        )
+    if p is not None and p.own_rounds and plan.exchange.central:
+        raise InputError(
+            "noise that parties share is the same on all: privacy.schedule_options must list one number for each round"
         )
     if algorithm.needs(algorithm.example).alike:  # of the algorithm, whatever the plan names
         _need_alike(algorithm, plan)
@@ -145,9 +152,7 @@ def _try(plan: Plan, algorithm: Algorithm, network: Network) -> None:
         cfg = algorithm.tune(cfg, public_facts(plan, network, rounds or SOME_ROUNDS))
     if rounds is None:
         return
-    shape = None
-    if plan.privacy is not None:
-        shape = schedules.make(plan.privacy.schedule, rounds, **plan.privacy.schedule_options)
+    shape = shape_of(plan, rounds, len(network.sizes))
     with jax.enable_x64(True):
         places = make_places(
             network.problem, network.sizes, network.graph, network.mixing, rounds=rounds, ridge=plan.ridge,
