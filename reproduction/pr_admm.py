@@ -1,4 +1,4 @@
-"""Ding, Zhang, Chen, Xue, Zhang, Pan, Differentially Private Robust ADMM: Fig. 2 to 6 (Ding's dissertation, ch. 2)."""
+"""Ding, Zhang, Chen, Xue, Zhang, Pan, Differentially Private Robust ADMM: Fig. 2 to 6 (Ding's dissertation, §3.3)."""
 
 from __future__ import annotations
 

@@ -96,11 +96,15 @@ def decide(outcomes: Sequence[Outcome], left_open: Iterable[Open] = (), always: 
 
 def _split(outcomes: Sequence[Outcome]) -> str:
     """Which outcomes say what."""
-    groups: dict[bool | None, list[str]] = {}
+    groups: dict[bool | None, list[Outcome]] = {}
     for o in outcomes:
-        groups.setdefault(o.bears, []).append(", ".join(f"{k} {v}" for k, v in o.at.items()) or "as run")
+        groups.setdefault(o.bears, []).append(o)
     words = ((True, "borne out"), (False, "contradicted"), (None, "within the noise"))
-    return "; ".join(f"{word} at {' / '.join(groups[b])}" for b, word in words if b in groups)
+    if len(groups) == 1:
+        return next(f"{word} in every try" for b, word in words if b in groups)
+    keys = [k for k in dict.fromkeys(k for o in outcomes for k in o.at) if len({o.at.get(k) for o in outcomes}) > 1]
+    tell = lambda o: ", ".join(f"{k} {o.at[k]}" for k in keys if k in o.at) or "as run"  # noqa: E731
+    return "; ".join(f"{word} at {' / '.join(map(tell, groups[b]))}" for b, word in words if b in groups)
 
 
 def _finite(x: float) -> float | None:

@@ -97,6 +97,12 @@ def test_what_diverged_survives_json() -> None:
     assert judged(claim, ())["because"] == "borne out at as run; within the noise at as run"
 
 
+def test_only_what_differs_is_told() -> None:
+    tries = [said(True, graph="ring", T="1"), said(False, graph="ring", T="2")]
+    assert decide(tries).because == "borne out at T 1; contradicted at T 2"
+    assert decide([SILENT, SILENT]).because == "within the noise in every try"
+
+
 def words(slug: str) -> dict[tuple[str, str | None], str]:
     found = json.loads((COMMITTED / f"{slug}.json").read_text("utf-8"))
     return {(c["claim"], c["version"]): c["verdict"] for c in found["claims"] if c["who"] == "paper"}
