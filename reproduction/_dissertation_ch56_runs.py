@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -163,7 +164,9 @@ def at(variant: str, printed: bool) -> dict[str, str]:
     return chosen | {"coding": "dissertation" if variant == "coding" else "ours"}
 
 
-def ahead(some: Cells, others: Cells, metric: str = "accuracy", room: float = 0.0, **where: str) -> Outcome:
+def ahead(
+    some: Cells, others: Cells, metric: str = "accuracy", room: float = 0.0, where: Mapping[str, str] | None = None
+) -> Outcome:
     """“The first line is above the second (less `room`) at every ε”, over the seeds of both."""
     return least(
         [
@@ -173,7 +176,7 @@ def ahead(some: Cells, others: Cells, metric: str = "accuracy", room: float = 0.
             )
             for a, b in zip(some, others, strict=True)
         ],
-        **where,
+        **(where or {}),
     )
 
 

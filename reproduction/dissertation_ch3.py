@@ -146,7 +146,7 @@ def _fig8(study: Study) -> Result:
         Claim(
             "a larger β hurts",
             [
-                compared(_final(some[chosen], m), _final(some[-1], m), measure=MEASURES[m], **choice(w))
+                compared(_final(some[chosen], m), _final(some[-1], m), at={"measure": MEASURES[m], **choice(w)})
                 for w, some in printed.items()
                 for m in MEASURES
             ],
@@ -348,6 +348,7 @@ FIGURES = (
         the last two claims.""",
         left_open=(*LEFT_OPEN, *OF_RIVALS),
         needs=("adult",),
+        columns=2,
     ),
     Figure(
         "fig13",

@@ -89,8 +89,8 @@ gradient should help it more (that was not tested by itself)"""
 def _sooner(found: Found, one: Which, other: Which, k: int) -> list[Outcome]:
     """“`one` is below `other` at equal run-time”: for most of its time (by the mean curves), and at its end."""
     end = float(found[one]["time"][-1])
-    last = [[np.interp(end, found[w]["time"], c) for c in _curve(found, w, k)] for w in (one, other)]
-    return [Outcome(_share(found, one, other, k) - 0.5), compared(*last)]
+    mine, theirs = ([np.interp(end, found[w]["time"], c) for c in _curve(found, w, k)] for w in (one, other))
+    return [Outcome(_share(found, one, other, k) - 0.5), compared(mine, theirs)]
 
 
 def _tries(by_rounds: dict[int, Found], one: Which, other: Which, budgets: int) -> list[Outcome]:

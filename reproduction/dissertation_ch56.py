@@ -101,7 +101,10 @@ def _fig17(study: Study) -> Result:
         Claim(
             "the relaxed mechanism is more accurate than the functional mechanism under strong privacy",
             [
-                ahead(*([c for c in some[m] if c["epsilon"] <= 1] for m in ("relaxed-fm", "fm")), coding=name)
+                ahead(
+                    [c for c in some["relaxed-fm"] if c["epsilon"] <= 1], [c for c in some["fm"] if c["epsilon"] <= 1],
+                    where={"coding": name},
+                )
                 for name, some in (("ours", ours), ("dissertation", new))
             ],
             f"our coding: {in_words(ours['relaxed-fm'])}; functional {in_words(ours['fm'])}",
@@ -111,7 +114,7 @@ def _fig17(study: Study) -> Result:
         Claim(
             "for ε > 0.1 the relaxed mechanism is as accurate as no privacy",
             [
-                ahead([c for c in some if c["epsilon"] > 0.1], [one] * len(above), room=0.01, coding=name)
+                ahead([c for c in some if c["epsilon"] > 0.1], [one] * len(above), room=0.01, where={"coding": name})
                 for name, some, one in (
                     ("ours", ours["relaxed-fm"], own_free),
                     ("dissertation", new["relaxed-fm"], free),
@@ -127,7 +130,7 @@ def _fig17(study: Study) -> Result:
                 ahead(
                     [c for c in pick(found, "Figure 17a", "relaxed-fm", v, as_printed=True)
                      if c["epsilon"] is not None and c["epsilon"] > 0.1],
-                    [free] * len(above), room=0.01, repair=at(v, True)["repair"], coding="dissertation",
+                    [free] * len(above), room=0.01, where={"repair": at(v, True)["repair"], "coding": "dissertation"},
                 )
                 for v in variants(found, True) if v != "ratio"
             ],
@@ -257,7 +260,7 @@ def _fig18(study: Study) -> Result:
         Claim(
             "ADFC is more accurate than PFLR* at every ε",
             [
-                ahead(line("adfc", v, False), line("pflr-star", v, False), **at(v, False))
+                ahead(line("adfc", v, False), line("pflr-star", v, False), where=at(v, False))
                 for v in variants(found, False)
             ],
             f"ADFC {in_words(a['adfc', 'corrected'])}; PFLR* {in_words(a['pflr-star', 'corrected'])}",
@@ -269,7 +272,7 @@ def _fig18(study: Study) -> Result:
         Claim(
             "PDFC is more accurate than PFLR* at small ε (0.01)",
             [
-                ahead(line("pdfc", v, False)[:1], line("pflr-star", v, False)[:1], **at(v, False))
+                ahead(line("pdfc", v, False)[:1], line("pflr-star", v, False)[:1], where=at(v, False))
                 for v in variants(found, False)
             ],
             f"ε = 0.01: {acc['pdfc', 'corrected'][0]:.3f} against {acc['pflr-star', 'corrected'][0]:.3f}",

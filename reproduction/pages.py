@@ -87,7 +87,7 @@ def index_page(verdicts: dict[str, Any]) -> str:
         INTRODUCTION,
     ]
     for slug, (paper, entries) in all_papers().items():
-        rows = []
+        rows: list[tuple[str, ...]] = []
         for e in entries:
             found = verdicts.get(e.slug)
             if found is None:

@@ -126,11 +126,11 @@ def least(outcomes: Sequence[Outcome], **at: str) -> Outcome:
     return Outcome(order[0].margin, order[0].error, at)
 
 
-def compared(lower: ArrayLike, higher: ArrayLike, room: float = 0.0, **at: str) -> Outcome:
+def compared(lower: ArrayLike, higher: ArrayLike, room: float = 0.0, at: Mapping[str, str] | None = None) -> Outcome:
     """“The mean of `lower` is below that of `higher`” (+ `room`), each over its own seeds."""
     a, b = (np.asarray(v, float).ravel() for v in (lower, higher))
     error = math.hypot(*(v.std(ddof=1) / len(v) ** 0.5 if len(v) > 1 else 0.0 for v in (a, b)))
-    return Outcome(float(b.mean() - a.mean()) + room, error, at)
+    return Outcome(float(b.mean() - a.mean()) + room, error, at or {})
 
 
 def alike(one: float, other: float, **at: str) -> list[Outcome]:
