@@ -84,7 +84,7 @@ def test_shared_noise_is_gaussian() -> None:
 def test_scales_add_up_to_the_budget() -> None:
     scale = pure_noise_for(4, 2.0, [1.0, 2.0, 3.0, 0.5], "periodic", rate=0.5, period=1)
     assert np.sum(np.array([1.0, 2.0, 3.0, 0.5]) / scale) == pytest.approx(2.0, rel=1e-14)
-    with pytest.raises(InputError, match="no pure guarantee"):
+    with pytest.raises(InputError, match="no pure guarantee, got 0"):
         noise_for(4, 2.0, 0.0)
     with pytest.raises(InputError, match="epsilon"):
         pure_noise_for(4, 0.0)

@@ -86,7 +86,9 @@ def noise_for(
     """
     _check_budget(epsilon, delta)
     if delta == 0:
-        raise InputError("Gaussian noise has no pure guarantee: give delta > 0, or use pure_noise_for")
+        raise InputError(
+            "delta must be in (0, 1) for Gaussian noise, which has no pure guarantee, got 0: see pure_noise_for"
+        )
     shape, gaps = _by_round(rounds, sensitivity, schedule, **params)
     mu = float(gdp.mu_for(epsilon, delta))
     with np.errstate(over="ignore", divide="ignore"):
