@@ -7,6 +7,7 @@ for what must not be rounded away (`need_room`). All of it is decided by public 
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -22,17 +23,17 @@ from coterie.exchange.central import shared_events
 from coterie.exchange.planned import exchange_of, sum_terms
 from coterie.losses import BY_LABELS
 from coterie.losses.base import problem_of
-from coterie.network import Network, graph_of, public_facts
+from coterie.network import Network, graph_of, public_facts, shape_of
 from coterie.plan import Plan
-from coterie.privacy import schedules
 from coterie.privacy.events import ObjectivePerturbation, Pure
 from coterie.problems import Problem
 from coterie.problems.solve import MOST_STEPS, sure_steps
 
-__all__ = ["check_contract", "need_fit", "need_possible", "need_room", "need_solvable"]
+__all__ = ["check_contract", "need_fit", "need_possible", "need_pure", "need_room", "need_solvable"]
 
 GUESSES = (3, 4, 8)  # agents, where only the data knows
 SOME_ROUNDS = 10  # where the algorithm's own rule will say
+SOME_DELTA = 1e-5  # to ask what an algorithm would send that is to be refused
 
 
 def check_contract(plan: Plan, *problems: Problem) -> None:
@@ -67,6 +68,14 @@ def need_fit(algorithm: Algorithm, plan: Plan) -> None:
     if p is not None and p.schedule != "uniform" and algorithm.needs(cfg).even:
         raise InputError(
             f"{algorithm.slug} spreads its budget by a rule of its own: privacy.schedule must be 'uniform'"
+        )
+    if p is not None and p.listed is not None and plan.run.rounds != p.listed:
+        raise InputError(
+            f"privacy.schedule_options lists {p.listed} rounds, and run.rounds is {plan.run.rounds or 'not stated'}"
+        )
+    if p is not None and p.own_rounds and plan.exchange.central:
+        raise InputError(
+            "noise that parties share is the same on all: privacy.schedule_options must list one number for each round"
         )
     if algorithm.needs(algorithm.example).alike:  # of the algorithm, whatever the plan names
         _need_alike(algorithm, plan)
@@ -137,13 +146,13 @@ def _try(plan: Plan, algorithm: Algorithm, network: Network) -> None:
     """Fill in the settings for this network; where the rounds are stated, ask for the price of one."""
     cfg, rounds = plan.algorithm.config(), plan.run.rounds
     steered = getattr(cfg, "penalty", None) is not None  # else it follows from the sizes
+    if plan.privacy is not None and plan.privacy.delta == 0:
+        need_pure(plan, algorithm, network)
     if algorithm.tune is not None:
         cfg = algorithm.tune(cfg, public_facts(plan, network, rounds or SOME_ROUNDS))
     if rounds is None:
         return
-    shape = None
-    if plan.privacy is not None:
-        shape = schedules.make(plan.privacy.schedule, rounds, **plan.privacy.schedule_options)
+    shape = shape_of(plan, rounds, len(network.sizes))
     with jax.enable_x64(True):
         places = make_places(
             network.problem, network.sizes, network.graph, network.mixing, rounds=rounds, ridge=plan.ridge,
@@ -154,6 +163,35 @@ def _try(plan: Plan, algorithm: Algorithm, network: Network) -> None:
             shared_events(algorithm, cfg, places, terms)
     if steered:
         need_solvable(plan, algorithm, cfg, places, network.problem)
+
+
+def need_pure(plan: Plan, algorithm: Algorithm, network: Network) -> None:
+    """Refuse δ = 0 where what a round costs has no pure guarantee, by the names of algorithm and event."""
+    rounds = plan.run.rounds or SOME_ROUNDS
+    cfg, public = plan.algorithm.config(), public_facts(plan, network, rounds)
+    if algorithm.tune is not None:
+        try:
+            cfg = algorithm.tune(cfg, public)
+        except (InputError, ArithmeticError, ValueError):  # its rule needs some δ: what it would send is asked below
+            cfg = algorithm.tune(cfg, dataclasses.replace(public, delta=SOME_DELTA))
+    with jax.enable_x64(True):
+        places = make_places(
+            network.problem, network.sizes, network.graph, network.mixing, rounds=rounds, ridge=plan.ridge,
+            weighting=plan.weighting,
+        )  # fmt: skip
+        found = jax.eval_shape(lambda t: algorithm.cost(cfg, rows(places, 0), t, None), 0)
+    kinds = {type(e) for e in (found if isinstance(found, tuple) else (found,))}
+    if plan.exchange.central:
+        raise InputError(
+            f"privacy.delta = 0 does not go with exchange.kind = {plan.exchange.kind!r} and shared noise, whose sum is "
+            "Gaussian: give delta > 0"
+        )
+    if rough := sorted(k.__name__ for k in kinds if not k.purely()):
+        gamma = " or set algorithm.noise = 'gamma'" if getattr(cfg, "noise", None) == "gaussian" else ""
+        raise InputError(
+            f"privacy.delta = 0 asks for a pure guarantee, and {algorithm.slug} has none ({', '.join(rough)}): give "
+            f"delta > 0{gamma}"
+        )
 
 
 def need_precision(plan: Plan, algorithm: Algorithm, cfg: Any, rounding: float = 0.0) -> None:

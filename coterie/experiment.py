@@ -37,9 +37,8 @@ from coterie.exchange.statement import Claim
 from coterie.exchange.sums import SumTerms
 from coterie.losses import by_labels
 from coterie.losses.base import make_problem, need_facts, problem_of
-from coterie.network import Network, graph_of, public_facts
+from coterie.network import Network, graph_of, public_facts, shape_of
 from coterie.plan import REFERENCES, Plan
-from coterie.privacy import schedules
 from coterie.problems import Problem
 
 __all__ = [
@@ -334,9 +333,7 @@ def settle(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg
         warnings += [f"no privacy can be claimed: {leak}" for leak in network.leaks]
     if algorithm.convergent is not None and (complaint := algorithm.convergent(cfg, public)):
         warnings.append(complaint)
-    shape = np.ones(rounds)
-    if plan.privacy is not None:
-        shape = schedules.make(plan.privacy.schedule, rounds, **plan.privacy.schedule_options)
+    shape = shape_of(plan, rounds, len(network.sizes))
     with jax.enable_x64(True):
         places = make_places(
             network.problem, network.sizes, network.graph, network.mixing,

@@ -14,10 +14,11 @@ from coterie.data.store import Store
 from coterie.errors import InputError
 from coterie.graphs import Graph, Mixing, from_outside, make_graph, mixing
 from coterie.plan import GraphPlan, Plan, refuse_ignored
+from coterie.privacy import schedules
 from coterie.privacy.gdp import mu_for
 from coterie.problems import Problem
 
-__all__ = ["Links", "Network", "graph_of", "links_on", "noise_strength", "public_facts"]
+__all__ = ["Links", "Network", "graph_of", "links_on", "noise_strength", "public_facts", "shape_of"]
 
 UNIFORM = ("metropolis", "uniform")  # on a complete graph both give weights 1/N
 
@@ -114,11 +115,22 @@ def noise_strength(plan: Plan, sizes: np.ndarray) -> float:
     elif (
         plan.privacy is not None and isinstance(plan.privacy.epsilon, list) and len(plan.privacy.epsilon) == len(sizes)
     ):
-        budgets = np.array([float(mu_for(epsilon, plan.privacy.delta)) for epsilon in plan.privacy.epsilon])
+        delta = plan.privacy.delta  # pure budgets count as they are: only their ratios matter
+        budgets = np.array([float(mu_for(e, delta)) if delta else e for e in plan.privacy.epsilon])
         noise = unit * budgets.min() / budgets
     else:
         noise = unit
     return float(len(sizes) / np.linalg.norm(noise))
+
+
+def shape_of(plan: Plan, rounds: int, agents: int) -> np.ndarray:
+    """The plan's schedule: relative noise of each round, (rounds,), or of each agent and round, (agents, rounds)."""
+    if plan.privacy is None:
+        return np.ones(rounds)
+    shape = schedules.make(plan.privacy.schedule, rounds, **plan.privacy.schedule_options)
+    if shape.ndim == 2 and len(shape) != agents:
+        raise InputError(f"privacy.schedule_options lists rounds of {len(shape)} parties for {agents} agents")
+    return shape
 
 
 def public_facts(plan: Plan, network: Network, rounds: int) -> Public:

@@ -249,9 +249,11 @@ class PrivacyPlan(Naming):
     epsilon: Positive | Annotated[list[Positive], Field(min_length=1)] = Field(
         1.0, description="ε of the whole run; a list gives each agent its own"
     )
-    delta: float = Field(1e-5, gt=0, lt=1, description="δ of the whole run")
+    delta: float = Field(1e-5, ge=0, lt=1, description="δ of the whole run; 0: a pure guarantee, where there is one")
     schedule: str = Field("uniform", description="how the budget is spread over rounds; or your own, as package.module")
-    schedule_options: dict[str, float] = Field(default_factory=dict, description="e.g. rate, period, contraction")
+    schedule_options: dict[str, float | list[float] | list[list[float]]] = Field(
+        default_factory=dict, description="e.g. rate, period, contraction; noise or levels of `listed`"
+    )
     claim: Literal["tight", "paper"] = Field(
         "tight", description="'paper': also show what the paper would have printed for the same noise"
     )
@@ -259,7 +261,19 @@ class PrivacyPlan(Naming):
 
     def check(self) -> None:
         """Refuse a schedule that there is not, and options that it does not take."""
-        make_schedule(self.schedule, 2, **self.schedule_options)
+        make_schedule(self.schedule, self.listed or 2, **self.schedule_options)
+
+    @property
+    def listed(self) -> int | None:
+        """For how many rounds the options list numbers; None where they list none."""
+        lists = [v[0] if isinstance(v[0], list) else v for v in self.schedule_options.values()
+                 if isinstance(v, list) and v]  # fmt: skip
+        return len(lists[0]) if lists else None
+
+    @property
+    def own_rounds(self) -> bool:
+        """Whether each party has a list of its own."""
+        return any(isinstance(v, list) and v and isinstance(v[0], list) for v in self.schedule_options.values())
 
 
 class RunPlan(Settings):

@@ -29,9 +29,11 @@
 - `Series.version` is one of `VERSIONS`: `as printed` (the paper's noise and claimed ε), `true ε` (the printed run under
   correct accounting), `corrected` (the claimed ε with the right noise), `theory` (a bound or a closed form),
   `reference` (no privacy). A version that does not differ is left out. Style follows the version, colour the label.
-- A `Claim` that does not hold should say why (`reason`, `section`); a test insists on it for committed verdicts.
-  `who="paper"` is what the paper says of its figure, `who="ours"` what this project says of it. `value` holds the
-  numbers that decide, `measured` says them in words.
+- A `Claim` holds what was found: True or False, or an `Outcome` for each choice of what the paper leaves open
+  (`Figure.left_open`); `reproduction.verdicts` makes *holds*, *fails* or *cannot be decided* of them, by one rule. One
+  that fails should say why (`reason`, `section`); a test insists on it for committed verdicts. `always`: said of every
+  setting. `who="paper"` is what the paper says of its figure, `who="ours"` what this project says of it. `value` holds
+  the numbers that decide, `measured` says them in words.
 - `Budget` rows tell what a run claims and what it costs.
 - `needs=("adult",)` names data sets of `coterie.data`, or a file such as "ipums-us.csv" that the user puts into
   `COTERIE_DATA` (`supply` then says what it must hold). Without them the figure is skipped and says so (exit code 2).

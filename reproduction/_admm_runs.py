@@ -38,17 +38,20 @@ class World:
     records: int
     degree: int = 2
     table: str = ""
+    coding: str = "onehot"  # of categories: see `coterie.data.encode`
 
     def plan(self, algorithm: str, rounds: int, ridge: float, **more: Any) -> Plan:
         """A plan on this world; `epsilon`, `delta`, `schedule`, `options` go to [privacy], the rest to [algorithm]."""
         data: dict[str, Any] = {"source": "adult", "test_fraction": 0.07 if self.table else 0.11}
-        data["options"] = {"centre": False}  # papers map numbers to [0, 1]
+        data["options"] = {"centre": False, "coding": self.coding}  # papers map numbers to [0, 1]
         if self.table:
             data |= {"source": "csv", "path": str(Path(os.environ["COTERIE_DATA"]) / self.table), "label": "label"}
             data["options"] = {"row_norm": "clip"}
         budget = {"epsilon": more.pop("epsilon", 1.0), "delta": more.pop("delta", 1e-4)}
         budget |= {"schedule": more.pop("schedule", "uniform"), "schedule_options": more.pop("options", {})}
         graph: dict[str, Any] = {"kind": "ring"} if self.degree == 2 else {"kind": "regular", "degree": self.degree}
+        if self.degree == self.agents - 1:
+            graph = {"kind": "complete"}
         tree: dict[str, Any] = {
             "data": data,
             "partition": {"kind": "iid", "agents": self.agents, "records": self.records},
@@ -83,10 +86,11 @@ def with_shape(priced: Priced, shape: np.ndarray) -> Priced:
     return dataclasses.replace(priced, places=places, shape=np.asarray(shape, float))
 
 
-def claimed_by(priced: Priced, noise: float, delta: float, **changes: Any) -> float:
-    """The ε that the paper prints for this noise multiplier."""
+def claimed_by(priced: Priced, noise: float, delta: float, rounds: int | None = None, **changes: Any) -> float:
+    """The ε that the paper prints for this noise multiplier, after all `rounds` or after the first of them."""
     with jax.enable_x64(True):
         place = eqx.tree_at(lambda p: p.noise, rows(priced.places, 0), jnp.asarray(float(noise)))
+        place = dataclasses.replace(place, rounds=rounds or place.rounds)
         assert priced.algorithm.claim is not None
         return float(priced.algorithm.claim(priced.cfg.replace(**changes), place, delta))
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
 
 from coterie.algorithms.pp_admm import classic_gaussian
+from coterie.experiment import Priced
 from coterie.privacy.rdp import zcdp_epsilon
 from reproduction._admm_runs import World, accuracy, claimed_by, every, losses, points_sent, settled
 from reproduction._pr_admm_runs import BASELINES
@@ -23,6 +25,7 @@ __all__ = [
     "STATED",
     "TUNED",
     "Printed",
+    "as_claimed",
     "ipp",
     "other",
     "pp",
@@ -46,8 +49,9 @@ class Printed(NamedTuple):
 
 
 def printed_pp(
-    epsilon: float, splits: float, beta: float, eta: float, releases: int = ROUNDS, share: float = 1.0
-) -> Printed:
+    epsilon: float, splits: float, beta: float, eta: float, releases: int = ROUNDS, share: float = 1.0,
+    degree: int = DEGREE,
+) -> Printed:  # fmt: skip
     """σ_i1 and σ_i2 for a total ε (§3.5.2): ρ = ε²/(4 ln 1/δ), split over the releases, ε_i3 = .99 ε_i1.
 
     The regularizer is raised to the printed λ̂ ≥ 2.8 N c₁/((ε_i1 − ε_i3) n). `share` of ρ goes to the releases.
@@ -56,14 +60,14 @@ def printed_pp(
     first = zcdp_epsilon(rho * (1 - splits), DELTA)
     ridge = max(RIDGE, 2.8 * CURVATURE / (0.01 * first * RECORDS))
     objective = classic_gaussian(0.99 * first, DELTA) * 2 / RECORDS
-    output = beta / ((2 * rho * splits) ** 0.5 * (ridge + 2 * eta * DEGREE))
-    a, b = objective * RECORDS / 2, output * (ridge + 2 * eta * DEGREE) / (2 * beta)  # in units of what a record moves
+    output = beta / ((2 * rho * splits) ** 0.5 * (ridge + 2 * eta * degree))
+    a, b = objective * RECORDS / 2, output * (ridge + 2 * eta * degree) / (2 * beta)  # in units of what a record moves
     return Printed(objective, output, ridge, a * b / np.hypot(a, b), a**2 / (a**2 + b**2))
 
 
-def world(table: str = "") -> World:
-    """Five agents on a ring: the random graph is not described."""
-    return World(AGENTS, RECORDS, DEGREE, table)
+def world(table: str = "", degree: int = DEGREE, coding: str = "onehot") -> World:
+    """Five agents: the random graph is not described, and neither is the coding."""
+    return World(AGENTS, RECORDS, degree, table, coding)
 
 
 def scores(experiment: Any, points: np.ndarray, sent: np.ndarray) -> dict[str, Any]:
@@ -79,12 +83,13 @@ def scores(experiment: Any, points: np.ndarray, sent: np.ndarray) -> dict[str, A
 
 
 def pp(
-    study: Study, *, version: str, epsilon: float, splits: float, beta: float, eta: float, seeds: int, table: str = ""
-) -> dict[str, Any]:
+    study: Study, *, version: str, epsilon: float, splits: float, beta: float, eta: float, seeds: int, table: str = "",
+    degree: int = DEGREE, coding: str = "onehot",
+) -> dict[str, Any]:  # fmt: skip
     """PP-ADMM with the noise of one version; "reference": none."""
-    old = printed_pp(epsilon, splits, beta, eta)
+    old = printed_pp(epsilon, splits, beta, eta, degree=degree)
     ridge = old.ridge if version == "as printed" else RIDGE
-    at = world(table)
+    at = world(table, degree, coding)
     experiment = at.experiment(ridge)
     split = old.split if version == "as printed" else splits
     priced = settled(at, experiment, "pp-admm", ROUNDS, penalty=eta, split=split, tolerance=beta)
@@ -99,14 +104,14 @@ def pp(
 
 def ipp(
     study: Study, *, version: str, epsilon: float, clip: float, threshold: float, splits: float, beta: float,
-    eta: float, seeds: int, table: str = "",
+    eta: float, seeds: int, table: str = "", degree: int = DEGREE, coding: str = "onehot", share: float = TEST_SHARE,
 ) -> dict[str, Any]:  # fmt: skip
     """IPP-ADMM with at most 15 messages an agent, as printed (tests on the point that is sent) or rebuilt."""
     printed = version == "as printed"
-    ridge = printed_pp(epsilon, splits, beta, eta, CAP, 1 - TEST_SHARE).ridge if printed else RIDGE
-    at = world(table)
+    ridge = printed_pp(epsilon, splits, beta, eta, CAP, 1 - share, degree).ridge if printed else RIDGE
+    at = world(table, degree, coding)
     experiment = at.experiment(ridge)
-    settings: dict[str, Any] = {"broadcasts": CAP, "clip": clip, "threshold": threshold, "test_share": TEST_SHARE}
+    settings: dict[str, Any] = {"broadcasts": CAP, "clip": clip, "threshold": threshold, "test_share": share}
     settings["tolerance"] = beta
     priced = settled(at, experiment, "ipp-admm", ROUNDS, penalty=eta, split=splits, as_printed=printed, **settings)
     if printed:
@@ -120,12 +125,35 @@ def ipp(
     return scores(experiment, points, trace.sent) | {"true": true, "ridge": ridge}
 
 
-def other(study: Study, *, method: str, epsilon: float, eta: float, seeds: int, table: str = "") -> dict[str, Any]:
-    """A baseline with gamma noise, calibrated by the exact composition of its pure rounds."""
-    at = world(table)
+def other(
+    study: Study, *, version: str, method: str, epsilon: float, eta: float, seeds: int, table: str = "",
+    degree: int = DEGREE, coding: str = "onehot",
+) -> dict[str, Any]:  # fmt: skip
+    """A baseline with gamma noise, as printed (`as_claimed`), or calibrated by the exact cost of its pure rounds."""
+    at = world(table, degree, coding)
     experiment = at.experiment(RIDGE)
-    slug, settings = BASELINES[method]
+    printed = version == "as printed"
+    slug, settings = ("dvp", {"as_printed": True}) if printed and method == "DVP" else BASELINES[method]
     priced = settled(at, experiment, slug, ROUNDS, penalty=eta, noise="gamma", **settings)
-    noise = noise_for(priced.algorithm, priced.cfg, priced.places, epsilon, DELTA)
+    if printed:
+        noise = as_claimed(priced, epsilon)
+    else:
+        noise = noise_for(priced.algorithm, priced.cfg, priced.places, epsilon, DELTA)
+    true = cost_of(priced.algorithm, priced.cfg, priced.places, noise, DELTA)
     points, trace = points_sent(study, experiment, priced, noise, seeds)
-    return scores(experiment, points, trace.sent)
+    return scores(experiment, points, trace.sent) | {"true": true}
+
+
+def as_claimed(priced: Priced, epsilon: float) -> float:
+    """The noise at which the dissertation's accounting of a baseline is ε, as far as it is stated.
+
+    The baseline's own theorem prices each round as pure; the dissertation turns pure ε_t into ε_t²/2-zCDP, adds
+    these and turns ε into ρ = ε²/(4 ln 1/δ).
+    """
+
+    def rho(noise: float) -> float:
+        totals = [claimed_by(priced, noise, DELTA, rounds=t) for t in range(1, ROUNDS + 1)]
+        levels = np.full(ROUNDS, totals[0]) if priced.algorithm.slug == "dvp" else np.diff(totals, prepend=0.0)
+        return float(np.sum(levels**2) / 2)
+
+    return float(brentq(lambda z: np.log(rho(z) / ding_rho(epsilon, DELTA)), 1e-2, 1e5))

@@ -29,11 +29,13 @@ __all__ = [
     "EPSILON",
     "RADIUS",
     "RECORDS",
+    "SHARES",
     "VERSIONS",
     "descend",
     "gap",
     "layout",
     "mean_error",
+    "mean_path",
     "repeats",
     "scales",
     "slope_of",
@@ -44,6 +46,7 @@ __all__ = [
 
 RADIUS, DIM, AGENTS, RECORDS, CHANCE = 5.0, 2, 10, 100, 0.6
 EPSILON = 4.0
+SHARES = (0.5, 0.9, 1.0)  # of Theorem 2's c: the step of the experiments is not stated
 ALGORITHM = find("dp-consensus-gd")
 
 # ---- theory ----------------------------------------------------------------------------------------------------------
@@ -58,6 +61,18 @@ def mean_error(scales: ArrayLike, agents: int, dim: int, last: bool) -> float:
     t = np.arange(1, len(m) + 1)
     terms = (t / len(m)) ** 2 * m**2
     return float(dim / agents * np.sum(terms if last else terms[:-1]))
+
+
+def mean_path(scales: ArrayLike, agents: int, dim: int, constant: float, start: float) -> float:
+    r"""E‖x̄(T) − x*‖² as in `mean_error`, for the step `constant`/t and ‖x(0) − x*‖² = `start`.
+
+    e(t) = (1 − c/t)(e(t − 1) + noise(t − 1)), the first step without noise.
+    """
+    m, c = np.asarray(scales, float), constant
+    error = start
+    for t in range(1, len(m) + 1):
+        error = (1 - c / t) ** 2 * (error + (dim / agents * m[t - 2] ** 2 if t > 1 else 0.0))
+    return float(error)
 
 
 def thm2_bound(scales: ArrayLike, dim: int, constant: float, slope: float, beta: float) -> float:

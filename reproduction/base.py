@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from coterie.errors import InputError
+from reproduction.verdicts import Open, Outcome, decide, said
 
 if TYPE_CHECKING:
     from reproduction.study import Study
@@ -32,6 +33,7 @@ __all__ = [
     "all_figures",
     "all_papers",
     "choose_figures",
+    "judged",
 ]
 
 Version = Literal["as printed", "true ε", "corrected", "theory", "reference"]
@@ -102,25 +104,45 @@ class Series:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement about a figure, and whether our data bear it out."""
+    """A statement about a figure, and how it fared; `reproduction.verdicts` decides."""
 
     text: str
-    holds: bool
+    found: bool | np.bool_ | Outcome | Sequence[Outcome]
     measured: str  # in words, with the numbers
     value: Mapping[str, float]
     who: Literal["paper", "ours"] = "paper"
     version: Version | None = None  # the version it was judged on, where that matters
-    reason: str = ""  # why it does not hold, where that is known: shown only then
+    reason: str = ""  # why it fails, where that is known: shown only then
     section: str = ""  # where that is derived
+    always: bool = False  # said of every setting: one counterexample refutes it
 
-    def as_json(self) -> dict[str, Any]:
-        """The claim as plain data."""
-        return {
-            "claim": self.text, "who": self.who, "version": self.version, "holds": bool(self.holds),
-            "measured": self.measured, "value": {k: float(v) for k, v in self.value.items()},
-            "reason": None if self.holds else self.reason or None,
-            "section": None if self.holds else self.section or None,
-        }  # fmt: skip
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """Every try."""
+        if isinstance(self.found, Outcome):
+            return [self.found]
+        return [said(self.found)] if isinstance(self.found, bool | np.bool_) else list(self.found)
+
+    def as_json(self, left_open: Sequence[Open] = ()) -> dict[str, Any]:
+        """The claim as plain data, with its verdict."""
+        return judged(
+            {
+                "claim": self.text, "who": self.who, "version": self.version, "always": self.always,
+                "outcomes": [o.as_json() for o in self.outcomes], "measured": self.measured,
+                "value": {k: float(v) for k, v in self.value.items()}, "reason": self.reason or None,
+                "section": self.section or None,
+            },
+            left_open,
+        )  # fmt: skip
+
+
+def judged(claim: dict[str, Any], left_open: Sequence[Open]) -> dict[str, Any]:
+    """A claim as plain data with what the rule says of it."""
+    number = lambda x: float("nan") if x is None else x  # noqa: E731
+    tries = [Outcome(number(o["margin"]), number(o["error"]), o["at"]) for o in claim["outcomes"]]
+    mine = claim["who"] == "ours"  # about what was run here, where nothing is open
+    found = decide(tries, () if mine else [o for o in left_open if o.concerns(claim["claim"])], claim["always"])
+    return {**claim, "verdict": found.word, "because": found.because or None}
 
 
 @dataclass(frozen=True)
@@ -164,6 +186,7 @@ class Figure:
     make: Callable[[Study], Result]
     setup: str  # a paragraph: what the paper states, and what it leaves open and we chose
     differs: str  # a paragraph: what differs from the paper and why
+    left_open: tuple[Open, ...] = ()  # what the paper does not state and a verdict may rest on
     needs: tuple[str, ...] = ()
     supply: str = ""  # what a file of the user's must hold, if one is needed
     draw: Callable[[Any, Result], None] | None = None

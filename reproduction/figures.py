@@ -129,10 +129,10 @@ def verdict_table(found: dict[str, Any]) -> Table:
     from reproduction.pages import explanation
 
     shown = Table(header_style="bold", show_edge=False)
-    for column in ("who", "claim", "holds", "measured"):
+    for column in ("who", "claim", "verdict", "measured"):
         shown.add_column(column)
+    colours = {"holds": "green", "fails": "red"}
     for c in found["claims"]:
-        mark = "[green]yes[/]" if c["holds"] else "[red]no[/]"
-        why = "" if c["holds"] else f". {explanation(c)}"
-        shown.add_row(c["who"], escape(c["claim"]), mark, escape(c["measured"] + why))
+        mark = f"[{colours.get(c['verdict'], 'yellow')}]{c['verdict']}[/]"
+        shown.add_row(c["who"], escape(c["claim"]), mark, escape(c["measured"] + explanation(c)))
     return shown

@@ -11,11 +11,12 @@ import shutil
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from coterie.report.markdown import cell, code, table
-from coterie.report.result import write_atomically
-from reproduction.base import Entry, all_papers
+from coterie.report.result import write_atomically, write_json
+from reproduction.base import Entry, all_papers, judged
+from reproduction.verdicts import Word
 
 __all__ = ["collect", "explanation", "index_page", "paper_page", "write_pages"]
 
@@ -23,12 +24,24 @@ INTRODUCTION = """\
 Every picture on these pages is drawn by this project's code from one command, `python -m reproduction figure NAME`,
 next to what holds under correct accounting. *As printed* is the paper's noise with the ε it claims, *true ε* what
 that run really costs, *corrected* the same claimed ε with the noise it takes. Curves average 10 seeds or more. A
-claim that our data do not bear out is listed as such, with the reason. `make papers` makes everything anew, `make
-papers-quick` a small version in `runs/papers-quick`.
+verdict is *holds*, *fails* (with the reason) or *cannot be decided*, by
+[one rule](#the-rule-of-the-verdicts). `make papers` makes everything anew, `make papers-quick` a small version in
+`runs/papers-quick`.
 What a paper got wrong is in the [errata](../errata.md), by algorithm.
 
 Data sets are found through `COTERIE_DATA` ([data](../data.md)); figures on data that may not be redistributed need a
-file of your own and say so."""
+file of your own and say so.
+
+## The rule of the verdicts
+
+Each try of a claim has a margin by which it is met, the margin's standard error over the seeds, and a choice for what
+the paper does not state. A try bears the claim if its margin is above 2 standard errors and speaks against it if below
+−2. A claim for every setting (a theorem, a guarantee) fails at one try against it. Any other claim holds if all tries
+bear it and fails if all speak against it. In between it cannot be decided, and neither can a claim that may rest on
+something the paper does not state and that was tried at one choice only: what a figure leaves open is listed above its
+verdicts. "Almost the same" is judged at 10 % and at a factor of 2; a printed number is met within half a unit of its
+last digit. (`reproduction/verdicts.py`.)"""
+WORDS = get_args(Word)
 PICTURE_LIMIT = 150_000  # bytes: what is committed stays small
 
 
@@ -44,8 +57,15 @@ def collect(out: Path, docs: Path, slugs: list[str]) -> None:
 
 
 def write_pages(docs: Path) -> list[Path]:
-    """Write the index and every paper's page from the verdicts under docs/papers/verdicts."""
-    verdicts = {p.stem: json.loads(p.read_text("utf-8")) for p in sorted((docs / "papers" / "verdicts").glob("*.json"))}
+    """Judge what is under docs/papers/verdicts by the rule of today, and write the index and every paper's page."""
+    figures = {e.slug: e.figure for _, entries in all_papers().values() for e in entries}
+    verdicts = {}
+    for path in sorted((docs / "papers" / "verdicts").glob("*.json")):
+        stored = json.loads(path.read_text("utf-8"))
+        claims = [judged(c, figures[path.stem].left_open) for c in stored["claims"]]
+        verdicts[path.stem] = {**stored, "claims": claims}
+        if claims != stored["claims"]:
+            write_json(path, verdicts[path.stem])
     texts = {"index": index_page(verdicts)} | {slug: paper_page(slug, verdicts) for slug in all_papers()}
     written = []
     for name, text in texts.items():
@@ -67,18 +87,17 @@ def index_page(verdicts: dict[str, Any]) -> str:
         INTRODUCTION,
     ]
     for slug, (paper, entries) in all_papers().items():
-        rows = []
+        rows: list[tuple[str, ...]] = []
         for e in entries:
             found = verdicts.get(e.slug)
             if found is None:
-                rows.append((f"[`{e.slug}`]({slug}.md#{e.slug})", e.figure.title, "not run here", ""))
+                rows.append((f"[`{e.slug}`]({slug}.md#{e.slug})", e.figure.title, "not run here", "", "", ""))
                 continue
             theirs = [c for c in found["claims"] if c["who"] == "paper"]
             ours = [c for c in found["claims"] if c["who"] == "ours"]
-            count = lambda claims: f"{sum(c['holds'] for c in claims)} of {len(claims)}" if claims else ""  # noqa: E731
             link = f"[`{e.slug}`]({slug}.md#{e.slug})"
-            rows.append((link, e.figure.title, count(theirs), count(ours)))
-        header = ("name", "what", "paper's claims that hold", "ours")
+            rows.append((link, e.figure.title, *(_count(theirs, w) for w in WORDS), _count(ours, "holds")))
+        header = ("name", "what", "paper's claims that hold", "that fail", "undecided", "ours that hold")
         lines += ["", f"## [{paper.title}]({slug}.md)", "", f"{paper.authors} ({paper.year}).", "", table(header, rows)]
     return "\n".join(lines) + "\n"
 
@@ -87,7 +106,8 @@ def paper_page(slug: str, verdicts: dict[str, Any]) -> str:
     """A paper's page: every figure with its setup, picture, costs, verdict and what differs."""
     paper, entries = all_papers()[slug]
     errata = ", ".join(f"[{code(a)}](../errata.md#{a})" for a in paper.algorithms)
-    lines = [f"# {paper.title}", "", f"{paper.authors} ({paper.year}). Errata: {errata}. [All papers](index.md).", ""]
+    errata = f" Errata: {errata}." if errata else ""
+    lines = [f"# {paper.title}", "", f"{paper.authors} ({paper.year}).{errata} [All papers](index.md).", ""]
     lines += [_words(paper.summary)]
     for e in entries:
         lines += ["", f"## {e.slug}", "", f"**{e.figure.title}.** {_words(e.figure.setup)}", ""]
@@ -113,12 +133,16 @@ def _found(entry: Entry, found: dict[str, Any] | None) -> list[str]:
         lines += [table(("run", "version", "claimed ε", "true ε", "at δ", "how"), costs), ""]
     for t in found["tables"]:
         lines += [f"{t['title']}:", "", table(t["header"], t["rows"]), ""]
+    if entry.figure.left_open:
+        items = [o.what + (f" (no verdict rests on it: {o.harmless})" if o.harmless else "") for o in
+                 entry.figure.left_open]  # fmt: skip
+        lines += [f"*Not stated:* {'; '.join(items)}.", ""]
     rows = [
         (
             "paper" if c["who"] == "paper" else "ours",
             c["claim"] + (f" ({c['version']})" if c["version"] else ""),
-            "holds" if c["holds"] else "**does not hold**",
-            c["measured"] + ("" if c["holds"] else f". {explanation(c)}"),
+            {"holds": "holds", "fails": "**fails**"}.get(c["verdict"], f"*{c['verdict']}*"),
+            c["measured"] + explanation(c),
         )
         for c in found["claims"]
     ]
@@ -133,10 +157,18 @@ def _claims(rows: list[tuple[str, str, str, str]]) -> str:
 
 
 def explanation(claim: dict[str, Any]) -> str:
-    """Why a claim does not hold, and where that is derived."""
+    """What is told after the numbers: why a claim fails and where that is derived, or why it cannot be decided."""
+    if claim["verdict"] == "holds":
+        return ""
+    if claim["verdict"] != "fails":
+        return f". Open: {claim['because']}"
     if not claim["reason"]:
-        return "Not explained"
-    return f"Why: {claim['reason']}" + (f" ({claim['section']})" if claim["section"] else "")
+        return ". Not explained"
+    return f". Why: {claim['reason']}" + (f" ({claim['section']})" if claim["section"] else "")
+
+
+def _count(claims: list[dict[str, Any]], word: str) -> str:
+    return f"{sum(c['verdict'] == word for c in claims)} of {len(claims)}" if claims else ""
 
 
 def _words(text: str) -> str:

@@ -18,7 +18,7 @@ from reproduction.study import Study
 
 __all__ = ["SCHEMA", "MissingData", "check_data", "reproduce", "reproduce_all", "verdict"]
 
-SCHEMA = 1
+SCHEMA = 2
 CSV_HEADER = ("panel", "version", "label", "x", "y", "low", "high", "seeds")
 
 
@@ -72,7 +72,7 @@ def reproduce_all(slugs: Sequence[str], out: Path, quick: bool, fresh: bool) -> 
 
 
 def verdict(entry: Entry, result: Result, study: Study) -> dict[str, Any]:
-    """What holds and what does not, as plain data (schema 1)."""
+    """What holds and what does not, as plain data (schema 2)."""
     return {
         "schema": SCHEMA,
         "coterie": coterie.__version__,
@@ -82,7 +82,7 @@ def verdict(entry: Entry, result: Result, study: Study) -> dict[str, Any]:
         "quick": study.quick,
         "seeds": max((s.seeds for s in result.series), default=1),
         "seconds": round(study.seconds, 1),
-        "claims": [c.as_json() for c in result.claims],
+        "claims": [c.as_json(entry.figure.left_open) for c in result.claims],
         "budgets": [
             {
                 "label": b.label, "version": b.version, "claimed": b.claimed, "true": b.true, "delta": b.delta,

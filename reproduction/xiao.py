@@ -13,6 +13,7 @@ from reproduction._xiao_descent import FIGC, FIGD1, FIGD2, THM34
 from reproduction.base import Budget, Claim, Figure, Panel, Paper, Result, Series
 from reproduction.drawing import draw_panel
 from reproduction.study import Study
+from reproduction.verdicts import Open, agrees, alike
 
 __all__ = ["FIGURES", "PAPER"]
 
@@ -70,6 +71,7 @@ def _fig1(study: Study) -> Result:
                 f"at (β, ω) = (2, 0.1) exact {corner[0]:.6f}, (11) {corner[1]:.6f}; at (1.208, 1) with αB_∞ = 0.332 "
                 f"exact {worst[0]:.4f}, (11) {worst[1]:.4f}",
                 {"exact": worst[0], "printed": worst[1], "exact_corner": corner[0], "printed_corner": corner[1]},
+                always=True,
                 reason="App. D maximises the wrong branch of the density ratio",
                 section="errata of ldp-admm, Thm 2.3 (11)",
             ),
@@ -165,18 +167,17 @@ def _admm(agents: int, edges: int, study: Study) -> Result:
                marked=True),
     ]  # fmt: skip
     last = {name: float(found[name][:, -1].mean()) for name in ("error_0", "error_1", "error_2", *runs.FIXED)}
-    others = [last[name] for name in runs.FIXED]
     share, outside = float(found["loss"][:, -1].mean()) / claimed, float(found["outside"].mean())
     claims = [
         Claim(
             "Algorithm 1 has almost the same accuracy as prior work",
-            abs(last["error_0"] - float(np.mean(others))) < 0.25,
+            [o for name in runs.FIXED for o in alike(np.exp(last["error_0"]), np.exp(last[name]), method=name)],
             f"last ln error {last['error_0']:.2f}; " + ", ".join(f"{name} {last[name]:.2f}" for name in runs.FIXED),
             {"algorithm 1": last["error_0"], **{name: last[name] for name in runs.FIXED}},
         ),
         Claim(
             "the privacy loss is 30 % lower on average",
-            0.22 < 1 - share < 0.35,
+            agrees(1 - share, "30 %"),
             f"mean realised loss is γ = {share:.3f} of the worst case: {1 - share:.0%} lower",
             {"gamma": share},
         ),
@@ -186,6 +187,7 @@ def _admm(agents: int, edges: int, study: Study) -> Result:
             f"pure ε {pure[-1]:.3f}; {runs.DIM * claimed:.3f} if only B_∞ is known",
             {"claimed": claimed, "pure": float(pure[-1]), "by dimension": runs.DIM * claimed},
             version="true ε",
+            always=True,
             reason="a record moves all 14 coordinates, not one, and replacing one with a ±1 label moves twice 1/b",
             section="errata of ldp-admm, Thm 2.2 and App. E",
         ),
@@ -235,6 +237,11 @@ D_k = |V_i| 1.02^k; all solve their subproblems exactly, and their noise moves t
 of rate β_k, which is the reading under which their worst case equals Algorithm 1's. In (b) [42] and [43] also pay
 their Jacobians, 2 ln(1 + 1/(4·b·11)) and the paper's 2.8/(Db) a round. The sign of the λ update is the corrected
 one throughout: see Fig. D."""
+ADMM_OPEN = (
+    Open("graph", "which random graph, and which records", "every repetition draws others"),
+    Open("noise", "the noise of [42], [43] and [48]", "the paper plots the worst case of Algorithm 1 for them"),
+    Open("almost", "how close “almost the same” is (10 % and a factor of 2)", bears_on=("Algorithm 1 has almost",)),
+)
 ADMM_DIFFERS = """Accuracy and mean realised loss come out as the paper shows them. The worst case does not: it
 charges one coordinate where a record moves all of them. As a pure guarantee the run costs 7.5 times what is
 claimed, and with the noise that the claim needs the model is lost in it. As an (ε, δ) guarantee the printed noise
@@ -246,7 +253,8 @@ FIG2 = Figure(
     "Fig. 2: private ADMM on Adult, N = 10, |E| = 20",
     ADMM_PANELS,
     partial(_admm, 10, 20),
-    setup=ADMM_SETUP,
+    setup=ADMM_SETUP.format(edges=20),
+    left_open=ADMM_OPEN,
     differs=ADMM_DIFFERS,
     needs=("adult",),
 )
@@ -256,6 +264,7 @@ FIGB = Figure(
     ADMM_PANELS,
     partial(_admm, 100, 200),
     setup="As Fig. 2, with 100 agents and 200 edges.",
+    left_open=ADMM_OPEN,
     differs="As for Fig. 2. Ten times the agents leave the loss of a record, γ and the last error where they were.",
     needs=("adult",),
 )

@@ -21,6 +21,7 @@ from reproduction._zhang_zhu_runs import (
 )
 from reproduction.base import Budget, Claim, Figure, Panel, Paper, Result, Series, Table, Version
 from reproduction.study import Study
+from reproduction.verdicts import Open
 
 __all__ = ["FIGURES", "PAPER"]
 
@@ -115,6 +116,7 @@ def _fig4(study: Study) -> Result:
             "a pure guarantee; the primal run has none",
             {"claimed": a, "true": cost, "pure": float(printed["dual"][a]["pure"])},
             version="as printed",
+            always=True,
             reason="the final outputs depend on every round, and the noise is half of what App. B uses; an attack "
             "finds ε ≥ 0.39 for one round at α = 0.3 and ε ≥ 2.35 for ten at α = 0.5 (docs/audit.md)",
             section="errata of dvp, Alg. 2 line 5 and Cor. 1.1, and of pvp, final iteration",
@@ -205,6 +207,7 @@ def _tradeoff(study: Study, method: str) -> Result:
             f"with its constants α* = {wrong:.4f} as printed (ω₃ − 2ω₄α) and {right:.4f} with the right sign; it is a "
             "local minimum only, the utility of privacy is unbounded as α → 0",
             {"printed": wrong, "right": right},
+            always=True,
             reason="a sign: the derivative of ω₃α + ω₄α² is ω₃ + 2ω₄α",
             section="errata of pvp, experiments",
         ),
@@ -319,6 +322,13 @@ other, η = {ETA:g}, 4,000 records each. The loss is the mean logistic loss (wit
 were sent. As printed: gamma noise at level α in every round, ζ = α̂ for the dual method; for the primal one ζ =
 ρBα/(2C), own centre f − ε, and f_p(T) exchanged bare before the final step. Corrected: Gaussian noise for ε = α of the
 whole run at δ = {DELTA:g}, `dvp` and `pvp` with their default penalty, released centres."""
+LEFT_OPEN = (
+    Open("P", "the number of agents and of their neighbours (5, all linked)"),
+    Open("features", "the coding of Adult and the number of features (one-hot, 104)"),
+    Open("B", "the records of an agent (4,000)"),
+    Open("η", f"the penalty η ({ETA:g})"),
+    Open("scale", "the scale of the loss that is plotted (a mean over records)"),
+)
 LOSS, LEVEL = "mean logistic loss", "α: privacy level that the paper states"
 TRUE = f"ε of the whole run at δ = {DELTA:g}"
 
@@ -332,6 +342,7 @@ FIGURES = (
         ),
         _fig4,
         setup=SETUP,
+        left_open=LEFT_OPEN,
         differs="""The paper's curves carry the level of one round. The same runs cost a hundred rounds, which is the
         true ε of the table. Where the level is to hold for the whole run, gamma noise in every round is hopeless;
         Gaussian noise with exact composition and a penalty chosen for the budget is not.""",
@@ -355,6 +366,7 @@ FIGURES = (
             ),
             make,
             setup=SETUP,
+            left_open=LEFT_OPEN,
             differs="""An exponential in α describes the curves, but with constants of its own: the paper's depend on
             what it does not state. Moved to the ε that the runs cost, the printed dual curve lies two orders of
             magnitude to the right. The primal one moves little: its gamma noise is so long that a hundred rounds at δ =
@@ -375,6 +387,7 @@ FIGURES = (
         ),
         _fig7,
         setup=SETUP,
+        left_open=LEFT_OPEN,
         differs="""The primal method's final step reads points that were exchanged without noise, so it has no finite
         ε and no place on the right. Corrected, both methods have one, and the primal method no longer pays for noise
         that its neighbours did not need to add.""",
@@ -391,6 +404,7 @@ FIGURES = (
         ),
         _fig8,
         setup=SETUP,
+        left_open=LEFT_OPEN,
         differs="""Rates are of held-out records; the paper does not say of which. On the right the printed runs stand
         at the ε that their hundred rounds cost.""",
         needs=("adult",),

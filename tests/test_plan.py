@@ -78,7 +78,7 @@ def test_overrides_of_every_type() -> None:
         ({"privacy": {"epsilon": [1.0, -2.0]}}, "privacy.epsilon"),
         ({"privacy": {"epsilon": []}}, "privacy.epsilon"),
         ({"privacy": {"delta": 1.0}}, "privacy.delta: .*less than 1.*1.0"),
-        ({"privacy": {"delta": 0.0}}, "privacy.delta: .*greater than 0"),
+        ({"privacy": {"delta": -1e-9}}, "privacy.delta: .*greater than or equal to 0"),
         ({"data": {"test_fraction": 1.0}}, "data.test_fraction: .*less than 1"),
         ({"data": {"source": "csv"}}, "data.path is needed for data.source = 'csv'"),
         ({"algorithm": {"name": "magic"}}, "unknown algorithm 'magic'; there are admm"),

@@ -36,6 +36,8 @@ def alike(places: Place, extra: np.ndarray) -> list[tuple[np.ndarray, Place]]:
     facts = [places.count, places.degree, places.self_weight, places.unit, places.noise]
     facts += [] if places.seat is None else [places.seat]
     table = np.stack([np.asarray(x, float) for x in (*facts, extra)], axis=1)
+    if np.ndim(places.shape) == 2:  # a schedule for each
+        table = np.concatenate([table, np.asarray(places.shape, float)], axis=1)
     _, first, which = np.unique(table, axis=0, return_index=True, return_inverse=True)
     with jax.enable_x64(True):
         double = jax.tree.map(lambda x: np.asarray(x, float), places)  # NumPy: JAX would compile for every shape

@@ -60,7 +60,7 @@ ERRATA = (
     ),
     Erratum("App. E", "labels {0, 1} in log(1 + e^{−ℓxᵀz})", "±1", "utility"),
     Erratum(
-        "Thm 2.3 (11)", "an upper bound on the mean reduction", "App. D takes the wrong branch: it is not", "unproved"
+        "Thm 2.3 (11)", "an upper bound on the mean reduction", "App. D takes the wrong branch: too small", "privacy"
     ),
     Erratum("Def. 1 (8)", "Pr ≤ ε(X) Pr' + δ(X)", "factor e^{ε(X)}; ex-post, per output; DP is the sup over X", "typo"),
     Erratum("footnote 1", "strong composition of realised ε(X)", "holds for values fixed in advance only", "privacy"),

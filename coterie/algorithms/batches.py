@@ -5,24 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import numpy as np
 
 from coterie.algorithms.base import Place
 from coterie.problems import Shard
 
 __all__ = ["axes", "rows"]
 
-SHARED = {"shape", "start", "ridge", "lipschitz", "smoothness"}  # fields of Place and Shard that all agents share
+SHARED = {"shape", "start", "ridge", "lipschitz", "smoothness"}  # fields of Place and Shard that all agents share;
+# of `shape` each may have a row of its own
 
 
 def axes(tree: Any) -> Any:
     """`vmap` axes over agents of a batched Place, Shard, state or draw."""
-    return jax.tree_util.tree_map_with_path(lambda path, _: None if _shared(tree, path) else 0, tree)
+    return jax.tree_util.tree_map_with_path(lambda path, x: None if _shared(tree, path, x) else 0, tree)
 
 
 def rows(tree: Any, at: Any) -> Any:
     """The agents `at` (an index or a slice) of a batched Place, Shard, state or draw."""
-    return jax.tree_util.tree_map_with_path(lambda path, x: x if _shared(tree, path) else x[at], tree)
+    return jax.tree_util.tree_map_with_path(lambda path, x: x if _shared(tree, path, x) else x[at], tree)
 
 
-def _shared(tree: Any, path: tuple) -> bool:
-    return isinstance(tree, Place | Shard) and path[0].name in SHARED
+def _shared(tree: Any, path: tuple, x: Any) -> bool:
+    if not isinstance(tree, Place | Shard) or path[0].name not in SHARED:
+        return False
+    return path[0].name != "shape" or np.ndim(x) == 1

@@ -62,8 +62,8 @@ ERRATA = (
     Erratum(
         "Thm 2.3, (11)",
         "an upper bound of the mean realised loss",
-        "App. D maximises the wrong branch: .8215 where the mean is .8683",
-        "loose",
+        "App. D maximises the wrong branch and understates it: .8215 where the mean is .8683",
+        "privacy",
     ),
     Erratum("Def. 1, (8)", "Pr ≤ ε(X) Pr' + δ(X)", "e^{ε(X)}; privacy per output, not LDP (its supremum)", "typo"),
     Erratum(

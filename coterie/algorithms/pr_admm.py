@@ -40,7 +40,7 @@ from coterie.privacy.events import Event, Gaussian
 from coterie.privacy.rdp import zcdp_epsilon
 from coterie.problems import Shard
 
-REFERENCE = "Ding, Zhang, Chen, Xue, Zhang, Pan, PR-ADMM, Alg. 1; Ding dissertation (2022) ch. 2"
+REFERENCE = "Ding, Zhang, Chen, Xue, Zhang, Pan, PR-ADMM, Alg. 1; Ding dissertation (2022) §3.3"
 
 
 class Config(BaseConfig):

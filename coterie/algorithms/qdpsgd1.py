@@ -73,7 +73,7 @@ __all__ = [
     "wire",
 ]
 
-REFERENCE = "Ding, Liang, Bi, Pan: Q-DPSGD-1; Ding dissertation (2022) ch. 4, Alg. 5, Thm 11"
+REFERENCE = "Ding, Liang, Bi, Pan: Q-DPSGD-1; Ding dissertation (2022) ch. 4, Alg. 4, Thm 11"
 
 
 class Config(q.LowBit):

@@ -37,7 +37,7 @@ from coterie.problems import Shard
 
 TRAVELS = ("z",)  # a batch's size is for its owner's accounts
 LATE = "reuse"  # averaging tolerates an old message of a late neighbour
-REFERENCE = "Ding dissertation (2022) ch. 4, Q-DPSGD-2, Alg. 6, Lemma 19, Thm 15; released-state form: ours"
+REFERENCE = "Ding dissertation (2022) ch. 4, Q-DPSGD-2, Alg. 5, Lemma 19, Thm 15; released-state form: ours"
 
 
 class Config(q.Config):
@@ -68,7 +68,7 @@ ERRATA = (
         "privacy",
     ),
     Erratum("Thm 15", "amplification by sampling", "void on a carried state", "privacy"),
-    Erratum("Alg. 6 output", "x_{i,T}", "un-noised: only z may be handed out", "privacy"),
+    Erratum("Alg. 5 output", "x_{i,T}", "un-noised: only z may be handed out", "privacy"),
     Erratum("Sect. 4.5", "3-bit messages", "noise of 10³ grid steps needs log₂((2R + 12 std)/η) bits", "unproved"),
     Erratum("Cor. 2", "variance of the discrete Gaussian ≤ σ²/η²", "≤ σ²", "unproved"),
     Erratum("proof of Thm 15; Cor. 1", "8ρ²; σ²/η", "8ρ; σ²/η²", "typo"),

@@ -47,6 +47,7 @@ class Asked:
 def ask(
     task: Task | Problem, parties: Parties, algorithm: AlgorithmPlan | None, budget: Budget | Sequence[Budget] | None,
     *, rounds: int | None = None, seeds: int = 1, seed: int = 0, name: str = "run",
+    levels: Sequence[float] | Sequence[Sequence[float]] | None = None,
 ) -> Asked:  # fmt: skip
     """The plan of a call; refused where algorithm, budget, graph and loss do not go together."""
     task = as_task(task)
@@ -64,6 +65,11 @@ def ask(
     binned = task.attributes is not None
     if binned and parties.bounds is not None:
         raise InputError("bounds: an additive model takes the range of every column from its attributes; leave it out")
+    if levels is not None:
+        if budget is None:
+            raise InputError("levels spread a budget over the rounds: give one, such as ct.Budget(1.0, 1e-5)")
+        plain = np.asarray(levels, float).tolist() if len({np.size(row) for row in levels}) == 1 else list(levels)
+        rounds = np.shape(plain)[-1] if rounds is None else rounds
     tree: dict[str, Any] = {
         "name": name,
         "graph": parties.network,
@@ -74,6 +80,8 @@ def ask(
     }
     if budget is not None:
         tree["privacy"] = _privacy(budget, len(parties))
+        if levels is not None:
+            tree["privacy"] |= {"schedule": "listed", "schedule_options": {"levels": plain}}
     tree["data"] = {"source": "memory", "options": {"attributes": task.attributes} if binned else {}}
     if parties.by_person:
         tree["data"]["unit"] = "person"

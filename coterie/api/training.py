@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from coterie.api.accounts import ACCOUNT, as_account, draw_fit
 from coterie.api.asked import Asked, ask, need_dimension
-from coterie.api.given import FLAG, NOTHING_GIVEN, TEXT, WHOLE, Expected, listed, takes
+from coterie.api.given import FACT, FLAG, NOTHING_GIVEN, TEXT, WHOLE, Expected, listed, takes
 from coterie.api.parties import Parties
 from coterie.api.tasks import Task
 from coterie.api.trained import Trained, events_of
@@ -43,12 +43,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Price", "Trained", "price", "train", "train_paid"]
 
+Levels = Sequence[float] | Sequence[Sequence[float]]
+LEVELS = listed(FACT) | listed(listed(FACT)) | NOTHING_GIVEN
 RECORDS = Expected("(X, y)", lambda value: True)  # `Coding.records` looks at them
 
 
 @takes(
     rounds=WHOLE | NOTHING_GIVEN, seeds=WHOLE, seed=WHOLE | NOTHING_GIVEN, references=FLAG, name=TEXT,
-    own_test=listed(RECORDS) | NOTHING_GIVEN, account=ACCOUNT | NOTHING_GIVEN,
+    own_test=listed(RECORDS) | NOTHING_GIVEN, account=ACCOUNT | NOTHING_GIVEN, levels=LEVELS,
 )  # fmt: skip
 def train(
     task: Task | Problem,
@@ -64,6 +66,7 @@ def train(
     references: bool = False,
     name: str = "python",
     account: DataAccount | str | Path | None = None,
+    levels: Levels | None = None,
 ) -> Trained:
     """Train one model on the records of several parties, every message of every party noised to its budget.
 
@@ -91,6 +94,9 @@ def train(
         account: of the data set that all parties' records are: what the party that pays most pays, for every seed, is
             drawn from it before a round is computed, or the call is refused. Left out, nothing is drawn: a simulation
             of which nothing is published costs nobody anything.
+        levels: how the budget is spread, public: the privacy level α of each round, or a list of these for each party.
+            Noise goes as 1/α; only ratios count, and (ε, δ) is still that of the whole run. With pure rounds, whose ε
+            add up, `budget=ct.Budget(sum(levels), 0)` gives every round its level.
 
     >>> import coterie as ct
     >>> rng = np.random.default_rng(0)
@@ -106,7 +112,7 @@ def train(
         pay = lambda several, unit: draw_fit(drawn, several, parties, f"fit {name}", unit, people=whose)  # noqa: E731
     return train_paid(
         task, parties, algorithm, budget, rounds=rounds, seeds=seeds, seed=seed, test=test, own_test=own_test,
-        references=references, name=name, pay=pay, stacklevel=4,
+        references=references, name=name, pay=pay, stacklevel=4, levels=levels,
     )  # fmt: skip
 
 
@@ -115,10 +121,11 @@ def train_paid(
     *, rounds: int | None = None, seeds: int = 1, seed: int | None = None, test: Site | None = None,
     own_test: Sequence[Site] | None = None, references: bool = False, name: str = "python",
     pay: Callable[[Sequence[Sequence[Event]], Unit], object] | None = None, stacklevel: int = 3,
+    levels: Levels | None = None,
 ) -> Trained:  # fmt: skip
     """`train`, with a function that is called with every party's events and their unit before a round is computed."""
     first = fresh_seed() if seed is None else seed
-    asked = ask(task, parties, algorithm, budget, rounds=rounds, seeds=seeds, seed=first, name=name)
+    asked = ask(task, parties, algorithm, budget, rounds=rounds, seeds=seeds, seed=first, name=name, levels=levels)
     if parties.sites is None:
         raise InputError("these parties have sizes only: give sites, the records of each, to train on them")
     if references and test is None and own_test is None:
@@ -222,10 +229,10 @@ class Price:
         return f"{head}δ = {self.delta:g} ({by}), noise multiplier {noise}{'' if self.private else ', NOT private'}>"
 
 
-@takes(rounds=WHOLE | NOTHING_GIVEN)
+@takes(rounds=WHOLE | NOTHING_GIVEN, levels=LEVELS)
 def price(
     task: Task | Problem, parties: Parties, algorithm: AlgorithmPlan | None, budget: Budget | Sequence[Budget], *,
-    rounds: int | None = None,
+    rounds: int | None = None, levels: Levels | None = None,
 ) -> Price:  # fmt: skip
     """What `train` would cost every party, and with how much noise. Reads no record: sizes are enough.
 
@@ -236,7 +243,7 @@ def price(
     """
     if budget is None:
         raise InputError("a price is for a budget: give ct.Budget(epsilon, delta)")
-    asked = ask(task, parties, algorithm, budget, rounds=rounds)
+    asked = ask(task, parties, algorithm, budget, rounds=rounds, levels=levels)
     need_dimension(asked, parties)
     priced = price_plan(asked.plan, asked.network)
     assert asked.plan.privacy is not None

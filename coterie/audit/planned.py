@@ -79,12 +79,13 @@ def _looked(plan: Plan, network: Network, priced: Priced, problem: Problem, agen
     delta = plan.privacy.delta
     epsilon = float(np.broadcast_to(np.asarray(plan.privacy.epsilon, float), network.sizes.shape)[agent])
     unit, count = float(np.asarray(priced.places.unit)[agent]), int(network.sizes[agent])
+    own = priced.shape if priced.shape.ndim == 1 else priced.shape[agent]
     records, printed = min(count, MOST_RECORDS), bool(getattr(priced.cfg, "as_printed", False))
 
     def after(rounds: int) -> Setting:
         return make_setting(
             priced.algorithm, priced.cfg, epsilon=epsilon, delta=delta, rounds=rounds, records=records,
-            ridge=plan.ridge, shape=priced.shape[:rounds], as_printed=printed, problem=problem,
+            ridge=plan.ridge, shape=own[:rounds], as_printed=printed, problem=problem,
             load=unit * count, graph=network.graph, weights=network.mixing, agent=agent,
             noise=float(priced.noise[agent]) if priced.for_sums else None,
         )  # fmt: skip

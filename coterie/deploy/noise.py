@@ -120,6 +120,11 @@ def check_deployable(plan: Plan, rehearsed: bool = False) -> None:
         raise InputError(f"{slug} cannot be deployed: {reason}")
     if getattr(cfg, "as_printed", False):
         raise InputError(f"{slug} as_printed is not private as claimed: an agent refuses it")
+    if plan.privacy is not None and plan.privacy.delta == 0:
+        raise InputError(
+            f"{slug} cannot be deployed with privacy.delta = 0: its noise comes from tables on a grid, whose error is "
+            "charged to delta (and gamma noise has no form on a grid at all); give delta > 0, or simulate it"
+        )
     refuse_ignored(plan, "an agent, which measures nothing and computes in float64", "run.every", "run.dtype")
     refuse_ignored(
         plan, "an agent, whose covered scores are an agreement of their own (problem.loss = 'scores')", "run.covered"

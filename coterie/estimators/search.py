@@ -122,6 +122,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         if people is not None:
             raise InputError("people are not for PrivateSearch, whose votes are priced per record: fit with settings")
         choose("adversary", self.adversary, ("network", "model"))
+        if not 0 < self.delta < 1:
+            raise InputError(
+                f"PrivateSearch splits a Gaussian budget over its runs: delta must be in (0, 1), got {self.delta}"
+            )
         grid = self._grid()
         rng = wide_generator(self.random_state)
         X, y, agents = self.estimator._pooled(X, y, agents)

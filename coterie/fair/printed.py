@@ -8,6 +8,8 @@ unit ball, z̄ included, and `Release.claim` what was printed.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from coterie.errors import InputError
@@ -19,7 +21,9 @@ from coterie.fair.polynomial import Statistics
 from coterie.fair.solve import ridge_for
 from coterie.privacy.events import Event, Gaussian, Laplace
 
-__all__ = ["extended_gaussian", "release_as_printed"]
+__all__ = ["Repair", "extended_gaussian", "release_as_printed"]
+
+Repair = Literal["ridge", "trim"]
 
 
 def extended_gaussian(epsilon: float, delta: float) -> float:
@@ -42,12 +46,15 @@ def release_as_printed(
     signed: bool = True,
     attribute: Attribute | None = None,
     ratio: float = 1.0,
+    repair: Repair = "ridge",
 ) -> Release:
     """The printed release for a claimed (ε, δ). Group-wise: ε_s = ε_n/ratio with ε = ε_s/d + ε_n(d − 1)/d.
 
     Proved cost, replace-one on the unit ball, α = 1: fm Δ₁(d)/b and relaxed-fm 1/σ (the exact sensitivities);
     with the fairness term (4√d + d/4)/b, and for Gaussian noise μ = (√(own + 1/16) + 1)/σ_n, own = 4.5 (9 for signed
     features) from the record itself, 1/16 from its monomials and 1 from the shift of z̄ under all others.
+
+    What bounds a noisy objective is not stated: `repair` adds the ridge of `release`, or only trims eigenvalues.
     """
     how = METHODS.get(method)
     if how is None or how.law is None:
@@ -90,7 +97,7 @@ def release_as_printed(
     scale = np.where(touched, scale_s, scale_n)
     noisy = noise.add(np.concatenate([linear, poly.monomials(statistics.quadratic)]), scale, how.law)
     deviation = scale[d:] * (np.sqrt(2.0) if how.law == "laplace" else 1.0)
-    ridge = ridge_for(poly.from_monomials(deviation, d))
+    ridge = ridge_for(poly.from_monomials(deviation, d)) if repair == "ridge" else np.zeros(d)
     spent = total(events, how.law, delta)
     return Release(
         method, noisy[:d], poly.from_monomials(noisy[d:], d), ridge, events, spent, claim=epsilon

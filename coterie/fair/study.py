@@ -31,7 +31,7 @@ from coterie.fair.methods import METHODS
 from coterie.fair.metrics import evaluate
 from coterie.fair.noise import Seeded
 from coterie.fair.polynomial import Statistics
-from coterie.fair.printed import release_as_printed
+from coterie.fair.printed import Repair, release_as_printed
 from coterie.graphs import make_graph, mixing
 from coterie.plan import Positive
 from coterie.privacy.accountants import Account
@@ -85,6 +85,7 @@ class FairRunPlan(Settings):
     method: str = "adfc"
     coding: str = "ours"
     as_printed: bool = False
+    repair: Repair = Field("ridge", description="as printed: what bounds a noisy objective")
     attribute: str | None = Field(None, description="column that gets `ratio` times the noise")
     ratio: float = Field(1.0, ge=1)
     penalty: float = Field(1.0, ge=0, description="α of the covariance penalty")
@@ -106,6 +107,8 @@ class FairRunPlan(Settings):
             raise ValueError(f"{self.method} is not private: remove {', '.join(sorted(unused))}")
         if not how.fair and self.penalty != 1:
             raise ValueError(f"{self.method} has no covariance penalty: remove penalty")
+        if self.repair != "ridge" and not self.as_printed:
+            raise ValueError(f"repair = {self.repair!r} goes with as_printed only")
         if self.over != "one" and (self.as_printed or self.attribute):
             raise ValueError(f"over = {self.over!r} goes with neither as_printed nor attribute")
         return self
@@ -290,8 +293,10 @@ def _train(
         return net.weights[0], {"account": net.claim.account, "claim": net.claim.name, "adversary": net.claim.adversary}
     if r.attribute is not None:
         budget |= {"attribute": made.attributes[r.attribute], "ratio": r.ratio}
-    make = release_as_printed if r.as_printed else release
-    out = make(here.whole, r.method, noise=Seeded(rng), **budget)
+    if r.as_printed:
+        out = release_as_printed(here.whole, r.method, noise=Seeded(rng), repair=r.repair, **budget)
+    else:
+        out = release(here.whole, r.method, noise=Seeded(rng), **budget)
     return out.weights(r.penalty), {"account": out.account, "printed": out.claim, "attribute": out.attribute}
 
 
@@ -314,6 +319,7 @@ def _cell(
         "method": r.method,
         "coding": r.coding,
         "as_printed": r.as_printed,
+        "repair": r.repair if r.as_printed else None,
         "attribute": r.attribute,
         "ratio": r.ratio,
         "penalty": _number(r.penalty),

@@ -89,6 +89,11 @@ class Event:
         """Pure ε of each row."""
         return np.full(self.times.shape, np.inf)
 
+    @classmethod
+    def purely(cls) -> bool:
+        """Whether events of this kind have a pure ε at all."""
+        return cls.pure is not Event.pure
+
     def zcdp(self) -> Floats:
         """ρ such that D_α ≤ ρα at every α > 1."""
         mu = self.mu()

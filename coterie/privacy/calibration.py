@@ -15,7 +15,7 @@ from coterie.privacy.accountants import account, total_mu
 from coterie.privacy.events import Event
 from coterie.privacy.roots import brentq
 
-__all__ = ["TOLERANCE", "calibrate", "noise_for"]
+__all__ = ["TOLERANCE", "calibrate", "noise_for", "pure_noise_for"]
 
 TOLERANCE = 1e-4  # relative, of the multiplier, where there is no closed form
 
@@ -85,6 +85,42 @@ def noise_for(
     [2.638, 2.638]
     """
     _check_budget(epsilon, delta)
+    if delta == 0:
+        raise InputError(
+            "delta must be in (0, 1) for Gaussian noise, which has no pure guarantee, got 0: see pure_noise_for"
+        )
+    shape, gaps = _by_round(rounds, sensitivity, schedule, **params)
+    mu = float(gdp.mu_for(epsilon, delta))
+    with np.errstate(over="ignore", divide="ignore"):
+        sigma = np.sqrt(np.sum(1 / shape**2)) / mu * shape * gaps
+    if not np.all(np.isfinite(sigma)):
+        raise InputError(f"budget too small to represent: epsilon {epsilon:g}, delta {delta:g} over {rounds} rounds")
+    return sigma
+
+
+def pure_noise_for(
+    rounds: int, epsilon: float, sensitivity: ArrayLike = 1.0, schedule: str | ArrayLike = "uniform", **params: float
+) -> NDArray[np.float64]:
+    """Laplace scale of each round that spends exactly ε at δ = 0 on `rounds` releases: b_t = (Σ_s 1/s_s / ε)·s_t·Δ_t.
+
+    `sensitivity` is that in the L1 norm; arguments are those of `noise_for`.
+
+    >>> pure_noise_for(2, 1.0, 0.5).tolist()
+    [1.0, 1.0]
+    """
+    _check_budget(epsilon, 0.0)
+    shape, gaps = _by_round(rounds, sensitivity, schedule, **params)
+    with np.errstate(over="ignore", divide="ignore"):
+        scale = np.sum(1 / shape) / epsilon * shape * gaps
+    if not np.all(np.isfinite(scale)):
+        raise InputError(f"budget too small to represent: epsilon {epsilon:g} over {rounds} rounds")
+    return scale
+
+
+def _by_round(
+    rounds: int, sensitivity: ArrayLike, schedule: str | ArrayLike, **params: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Relative noise and sensitivity of each round."""
     shape = schedules.make(schedule, rounds, **params) if isinstance(schedule, str) else np.asarray(schedule, float)
     gaps = np.asarray(sensitivity, float)
     gaps = np.full(shape.shape, gaps) if gaps.ndim == 0 else gaps
@@ -92,12 +128,7 @@ def noise_for(
         raise InputError(f"schedule must be {rounds} positive numbers, got shape {shape.shape}")
     if gaps.shape != (rounds,) or not np.all((gaps >= 0) & np.isfinite(gaps)):
         raise InputError(f"sensitivity must be >= 0, one number or {rounds}, got {gaps}")
-    mu = float(gdp.mu_for(epsilon, delta))
-    with np.errstate(over="ignore", divide="ignore"):
-        sigma = np.sqrt(np.sum(1 / shape**2)) / mu * shape * gaps
-    if not np.all(np.isfinite(sigma)):
-        raise InputError(f"budget too small to represent: epsilon {epsilon:g}, delta {delta:g} over {rounds} rounds")
-    return sigma
+    return shape, gaps
 
 
 def _check_budget(epsilon: float, delta: float) -> None:

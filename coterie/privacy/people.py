@@ -50,6 +50,8 @@ def of_group(events: Iterable[Event], k: int, delta: float, *, lawful: bool = Fa
     curve = curve_of(listed)
     if k == 1 or not math.isfinite(curve(delta)):
         return curve(delta)
+    if delta == 0:  # k steps, each of which costs the pure ε
+        return k * curve(delta)
 
     def grown(log_delta: float) -> float:
         """ln of the δ of the group where one has e^`log_delta`."""

@@ -24,7 +24,7 @@ class _Claim(_Table):
     adversary: str
     private: bool
     epsilon: Number
-    delta: Annotated[float, Field(gt=0, lt=1)] | None
+    delta: Annotated[float, Field(ge=0, lt=1)] | None
     accountant: str
     adjacency: str
 

@@ -112,5 +112,5 @@ def test_costs_and_versions(few_steps: dict[bool, dict[str, np.ndarray]]) -> Non
 @pytest.mark.slow
 def test_quick_figure(tmp_path: Path) -> None:
     verdict = reproduce(all_figures()["showkatbakhsh-fig4"], tmp_path, quick=True)
-    assert all(claim["holds"] for claim in verdict["claims"])
+    assert all(outcome["margin"] > 0 for claim in verdict["claims"] for outcome in claim["outcomes"][-1:])
     assert (tmp_path / "showkatbakhsh-fig4.png").stat().st_size > 5000

@@ -4,7 +4,8 @@ A schedule is a positive vector s of length T; round t draws noise of std z·s_t
 round and z one multiplier for the whole run. All are normalised to Σ 1/s_t² = T, so that at equal z all cost the
 same, μ² = T/z², and choosing among them is a question of utility alone.
 
-A file has `log_variance(rounds, …)`, ln s_t² of every round up to a constant: public numbers, from its options alone.
+A file has `log_variance(rounds, …)`, ln s_t² of every round up to a constant: public numbers, from its options alone;
+or a row of them for each party.
 Its keyword arguments are its options (`privacy.schedule_options` of a plan).
 """
 
@@ -39,9 +40,9 @@ def make(name: str, rounds: int, **options: Any) -> Floats:
     except TypeError:
         raise InputError(f"schedule {name!r} does not take {', '.join(options)}") from None
     given = np.asarray(log_variance(rounds, **options), float)
-    if given.shape != (rounds,) or not np.all(np.isfinite(given)):
+    if given.ndim not in (1, 2) or given.shape[-1] != rounds or not np.all(np.isfinite(given)):
         raise InputError(f"schedule {name!r} must give {rounds} finite numbers, got {given}")
-    return _normalised(given)
+    return _normalised(given) if given.ndim == 1 else np.stack([_normalised(row) for row in given])
 
 
 def periodic_total(rounds: int, rate: float, period: int = 1) -> float:

@@ -1,0 +1,130 @@
+"""One rule decides every verdict: its cases one by one, and the verdicts that were once wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reproduction.base import Claim, all_figures, judged
+from reproduction.verdicts import Open, Outcome, Verdict, agrees, alike, compared, decide, least, said
+
+COMMITTED = Path(__file__).parents[2] / "docs" / "papers" / "verdicts"
+YES, NO, SILENT = Outcome(1.0, 0.1), Outcome(-1.0, 0.1), Outcome(0.1, 0.1)
+ROUNDS = Open("T", "the number of rounds")
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "left_open", "always", "word"),
+    [
+        ([YES], (), False, "holds"),
+        ([NO], (), False, "fails"),
+        ([SILENT], (), False, "cannot be decided"),
+        ([YES, NO], (), False, "cannot be decided"),
+        ([YES, SILENT], (), False, "cannot be decided"),
+        ([], (), False, "cannot be decided"),
+        ([YES], (ROUNDS,), False, "cannot be decided"),  # one choice of what is not stated
+        ([said(True, T="200"), said(True, T="1000")], (ROUNDS,), False, "holds"),
+        ([said(False, T="200"), said(False, T="1000")], (ROUNDS,), False, "fails"),
+        ([said(True, T="200"), said(False, T="1000")], (ROUNDS,), False, "cannot be decided"),
+        ([YES], (Open("T", "the rounds", harmless="the answer is linear in T"),), False, "holds"),
+        ([YES, NO], (), True, "fails"),  # a theorem: one counterexample
+        ([NO], (ROUNDS,), True, "fails"),
+        ([YES], (ROUNDS,), True, "holds"),
+        ([YES, SILENT], (), True, "cannot be decided"),
+    ],
+)
+def test_the_rule(outcomes: list[Outcome], left_open: tuple[Open, ...], always: bool, word: str) -> None:
+    found = decide(outcomes, left_open, always)
+    assert found.word == word
+    assert bool(found.because) == (word == "cannot be decided")
+
+
+def test_why_it_cannot_be_decided() -> None:
+    assert decide([YES], (ROUNDS,)).because == "tried at one choice of T (not stated)"
+    two = [said(True, T="200"), said(False, T="1000")]
+    assert decide(two, (ROUNDS,)) == Verdict("cannot be decided", "borne out at T 200; contradicted at T 1000")
+
+
+def test_a_margin_counts_from_two_standard_errors() -> None:
+    assert [Outcome(m, 1.0).bears for m in (2.1, 2.0, -2.0, -2.1, float("nan"))] == [True, None, None, False, None]
+    assert [Outcome(m).bears for m in (1e-9, 0.0, -1e-9)] == [True, None, False]
+
+
+def test_what_is_open_bears_on_the_claims_it_names() -> None:
+    item = Open("T", "rounds", bears_on=("the loss",))
+    assert item.concerns("the loss falls")
+    assert not item.concerns("the time grows")
+    loss, time = (Claim(text, True, "so", {"x": 1.0}).as_json([item]) for text in ("the loss falls", "the time grows"))
+    assert (loss["verdict"], time["verdict"]) == ("cannot be decided", "holds")
+    ours = Claim("the loss falls", True, "so", {"x": 1.0}, who="ours").as_json([item])
+    assert ours["verdict"] == "holds"  # what we ran is not open
+
+
+def test_a_comparison_has_the_error_of_both_means() -> None:
+    rng = np.random.default_rng(0)
+    low, high = rng.normal(0, 1, 400), rng.normal(1, 2, 100)
+    found = compared(low, high)
+    assert found.error == pytest.approx(np.hypot(low.std(ddof=1) / 20, high.std(ddof=1) / 10))
+    assert found.bears is True
+    assert compared(high, low).bears is False
+    assert compared(low, rng.normal(0, 1, 400)).bears is None
+    assert compared([1.0], [1.5], room=-1.0).margin == -0.5
+
+
+def test_of_several_conditions_the_worst_decides() -> None:
+    assert least([YES, NO, SILENT]).bears is False
+    assert least([YES, SILENT]).bears is None
+    assert least([Outcome(3.0), Outcome(1.0)], T="1") == Outcome(1.0, 0.0, {"T": "1"})
+
+
+def test_almost_the_same_is_decided_only_where_both_readings_agree() -> None:
+    near, between, far = (decide(alike(1.0, x)).word for x in (1.05, 1.7, 3.0))
+    assert (near, between, far) == ("holds", "cannot be decided", "fails")
+
+
+def test_a_printed_number_is_met_to_its_last_digit() -> None:
+    assert [agrees(v, "30 %").bears for v in (0.26, 0.34, 0.24, 0.41)] == [True, True, False, False]
+    assert [agrees(v, "0.135").bears for v in (0.1354, 0.1356)] == [True, False]
+    assert [agrees(v, "318").bears for v in (318.4, 318.6)] == [True, False]
+
+
+def test_what_diverged_survives_json() -> None:
+    claim = Claim("c", [Outcome(float("inf")), Outcome(float("nan"))], "m", {"x": 1.0}).as_json()
+    assert json.loads(json.dumps(claim, allow_nan=False)) == claim
+    assert judged(claim, ())["because"] == "borne out at as run; within the noise at as run"
+
+
+def test_only_what_differs_is_told() -> None:
+    tries = [said(True, graph="ring", T="1"), said(False, graph="ring", T="2")]
+    assert decide(tries).because == "borne out at T 1; contradicted at T 2"
+    assert decide([SILENT, SILENT]).because == "within the noise in every try"
+
+
+def words(slug: str) -> dict[tuple[str, str | None], str]:
+    found = json.loads((COMMITTED / f"{slug}.json").read_text("utf-8"))
+    return {(c["claim"], c["version"]): c["verdict"] for c in found["claims"] if c["who"] == "paper"}
+
+
+NAMED = json.loads((Path(__file__).parent / "verdicts.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize(("slug", "begins", "version", "word"), NAMED)
+def test_verdicts_that_were_once_wrong(slug: str, begins: str, version: str | None, word: str) -> None:
+    found = [w for (text, v), w in words(slug).items() if text.startswith(begins) and v == version]
+    assert found == [word]
+
+
+def test_no_verdict_rests_on_one_choice_of_what_is_not_stated() -> None:
+    for slug, entry in all_figures().items():
+        path = COMMITTED / f"{slug}.json"
+        if not path.exists():
+            continue
+        for claim in json.loads(path.read_text("utf-8"))["claims"]:
+            if claim["who"] == "ours" or claim["always"] or claim["verdict"] == "cannot be decided":
+                continue
+            for item in entry.figure.left_open:
+                if item.concerns(claim["claim"]) and not item.harmless:
+                    assert len({o["at"].get(item.key) for o in claim["outcomes"]}) > 1, (slug, claim["claim"], item.key)
