@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.linalg import sqrtm
 from scipy.optimize import minimize
 from scipy.special import expit
 
@@ -85,27 +86,44 @@ def numbered(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     return np.column_stack([ages, jobs]), np.where(frame["y"] == "ill", 1.0, -1.0)
 
 
-def sum_of_slopes(theta: np.ndarray, bins: np.ndarray, y: np.ndarray, clip: float) -> np.ndarray:
-    slope = np.clip(-y * expit(-y * theta[bins].sum(1) / np.sqrt(2)), -clip, clip)
-    return np.bincount(bins.ravel(), np.repeat(slope, 2), minlength=10) / np.sqrt(2)
+def root(alike: float) -> np.ndarray:
+    """Vectors of the ten bins as rows: five of age, alike by their distance; all others stand apart."""
+    out, place = np.eye(10), np.arange(5)
+    out[:5, :5] = np.real(sqrtm(np.power(alike, np.abs(place[:, None] - place), dtype=float)))
+    return out
 
 
-def test_a_run_is_what_an_independent_program_makes_of_its_draws(table: Path) -> None:
+def bins_in(features: np.ndarray, alike: float) -> np.ndarray:
+    """(records, 2) numbers of bins, from features."""
+    ones = np.rint(np.sqrt(2) * features @ np.linalg.inv(root(alike))).astype(int)
+    assert (ones.sum(1) == 2).all()
+    assert ((ones == 0) | (ones == 1)).all()
+    return np.argwhere(ones)[:, 1].reshape(-1, 2)
+
+
+def sum_of_slopes(theta: np.ndarray, bins: np.ndarray, y: np.ndarray, clip: float, alike: float) -> np.ndarray:
+    curve = root(alike) @ theta
+    slope = np.clip(-y * expit(-y * curve[bins].sum(1) / np.sqrt(2)), -clip, clip)
+    return root(alike).T @ np.bincount(bins.ravel(), np.repeat(slope, 2), minlength=10) / np.sqrt(2)
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.5])
+def test_a_run_is_what_an_independent_program_makes_of_its_draws(table: Path, alike: float) -> None:
     """dp-dsgd on the complete graph with the recorded draws, written again from its formulas: the same models."""
-    plan = plan_of(table)
+    plan = plan_of(table, alike=alike)
     made = prepare(plan)
     priced = price(plan, made.network)
     trace = made.run(priced, [7], record=True, every=priced.rounds)
     cfg, sizes = priced.cfg, np.asarray(made.network.sizes)
     assert cfg.mixing == 1
     assert trace.draws is not None
-    held = [np.array([np.flatnonzero(row) for row in made.features[part]]) for part in made.parts]
+    held = [bins_in(made.features[part], alike) for part in made.parts]
     labels = [np.asarray(made.targets)[part] for part in made.parts]
     x = before = mean = np.zeros((4, 10))
     noise = np.asarray(trace.draws["noise"])[0]
     multiplier = np.asarray(priced.noise)
     for t in range(priced.rounds):
-        slopes = np.array([sum_of_slopes(x[i], held[i], labels[i], cfg.clip) / sizes[i] for i in range(4)])
+        slopes = np.array([sum_of_slopes(x[i], held[i], labels[i], cfg.clip, alike) / sizes[i] for i in range(4)])
         sigma = multiplier * 2 * cfg.step * cfg.clip / sizes
         y = x + cfg.momentum * (x - before) - cfg.step * (slopes + plan.ridge * x) + sigma[:, None] * noise[t]
         before, x = x, np.tile(y.mean(0), (4, 1))
@@ -114,7 +132,7 @@ def test_a_run_is_what_an_independent_program_makes_of_its_draws(table: Path) ->
 
 
 def test_the_optimum_is_that_of_bins_and_bincount(table: Path) -> None:
-    plan = plan_of(table, privacy=False, ridge=1e-3)
+    plan = plan_of(table, privacy=False, ridge=1e-3, alike=0.0)
     made = prepare(plan)
     found = np.asarray(pooled(made.layout(1)))
     bins = np.array([np.flatnonzero(row) for row in made.features])
@@ -135,11 +153,9 @@ def test_the_optimum_is_that_of_bins_and_bincount(table: Path) -> None:
 def test_features_are_the_numbers_of_bins(table: Path) -> None:
     """Every record of the table, in whatever order: the same bins as found by hand, gaps and out of range included."""
     made = prepare(plan_of(table, privacy=False))
-    ours = [tuple(np.flatnonzero(row)) for row in made.features] + [
-        tuple(np.flatnonzero(r)) for r in made.test.features
-    ]
+    ours = bins_in(np.concatenate([made.features, made.test.features]), 0.5)
     mine, _ = numbered(pd.read_csv(table))
-    assert sorted(ours) == sorted(map(tuple, mine.tolist()))
+    assert sorted(map(tuple, ours.tolist())) == sorted(map(tuple, mine.tolist()))
 
 
 # ---- plans -----------------------------------------------------------------------------------------------------------
@@ -353,7 +369,7 @@ def test_a_party_puts_its_own_table_into_the_bins_of_the_plan(clinic: tuple[Plan
     assert plan.problem.dim == 10
     terms, held = Terms.of(plan), read_records(plan, path)
     by_hand, y = numbered(pd.read_csv(path))
-    assert [tuple(np.flatnonzero(row)) for row in held.features] == [*map(tuple, by_hand.tolist())]
+    assert np.array_equal(bins_in(held.features, 0.5), by_hand)
     shard = terms.outline(0).shard(held)
     assert np.array_equal(np.asarray(shard.features)[:40], held.features)  # nothing was pulled back
     assert np.array_equal(np.asarray(shard.targets)[:40], y)

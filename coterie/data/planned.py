@@ -102,7 +102,8 @@ def planned_bins(plan: Plan) -> Bins | None:
             f"{', '.join(known)}"
         )
     book = source.book(**source.checked(options_of(plan, name), "data", "options"))
-    return bins_of(book, plan.problem.bins, plan.problem.pairs or (), key="problem.bins")
+    p = plan.problem
+    return bins_of(book, p.bins, p.pairs or (), alike=p.alike, key="problem.bins")
 
 
 def finish_of(plan: Plan) -> Finish:
@@ -117,7 +118,7 @@ def check_bins(plan: Plan) -> None:
     """Refuse bins that cannot be, and what is said about bins where there are none, before data is read."""
     p = plan.problem
     if not p.additive:
-        for key in ("bins", "pairs", "smooth", "monotone"):
+        for key in ("bins", "pairs", "alike", "smooth", "monotone"):
             if getattr(p, key) is not None:
                 raise InputError(f"problem.{key} belongs to problem.model = 'additive', not {p.model or 'linear'!r}")
         return

@@ -141,6 +141,7 @@ class _Private(_Curved, Consensus):
 
     bins: Mapping[Any, Any] | None
     pairs: Sequence[tuple[Any, Any]]
+    alike: float | None
     smooth: float
     monotone: Mapping[Any, str] | None
     ridge: float | None
@@ -166,7 +167,7 @@ class _Private(_Curved, Consensus):
         book = book_of(DEFAULT_RANGE if self.bounds is None else self.bounds, columns)
         named: dict[str, Number | Category] = {str(name): rule for name, rule in book.items()}
         pairs = [tuple(map(str, pair)) for pair in self.pairs]
-        bins = bins_of(named, {str(name): rule for name, rule in (self.bins or {}).items()}, pairs)
+        bins = bins_of(named, {str(name): rule for name, rule in (self.bins or {}).items()}, pairs, alike=self.alike)
         ways: Any = tuple(sorted((str(name), way) for name, way in (self.monotone or {}).items()))
         finish = Finish(float(self.smooth), ways)
         finish.check(bins)
@@ -204,6 +205,8 @@ class PrivateAdditiveClassifier(_Classifies, _Private):
         from the range, sixteen bins at most.
     pairs : list of pairs of columns
         Columns that have a bin for each two of theirs: a public list.
+    alike : float, optional
+        How alike neighbouring bins of a number are taken to be beforehand, from 0 (not at all) to .99; default .5.
     smooth : float
         How much neighbouring bins are pulled together once the model is there: (I + smooth·L)⁻¹. Costs nothing.
     monotone : dictionary, optional
@@ -237,6 +240,7 @@ class PrivateAdditiveClassifier(_Classifies, _Private):
         bounds: Any = None,
         bins: Mapping[Any, Any] | None = None,
         pairs: Sequence[tuple[Any, Any]] = (),
+        alike: float | None = None,
         smooth: float = 0.0,
         monotone: Mapping[Any, str] | None = None,
         ridge: float | None = None,
@@ -255,6 +259,7 @@ class PrivateAdditiveClassifier(_Classifies, _Private):
         self.bounds = bounds
         self.bins = bins
         self.pairs = pairs
+        self.alike = alike
         self.smooth = smooth
         self.monotone = monotone
         self.ridge = ridge
@@ -351,6 +356,7 @@ class PrivateAdditiveRegressor(_Regresses, _Private):
         target_bounds: tuple[float, float] | None = None,
         bins: Mapping[Any, Any] | None = None,
         pairs: Sequence[tuple[Any, Any]] = (),
+        alike: float | None = None,
         smooth: float = 0.0,
         monotone: Mapping[Any, str] | None = None,
         ridge: float | None = None,
@@ -369,6 +375,7 @@ class PrivateAdditiveRegressor(_Regresses, _Private):
         self.target_bounds = target_bounds
         self.bins = bins
         self.pairs = pairs
+        self.alike = alike
         self.smooth = smooth
         self.monotone = monotone
         self.ridge = ridge
