@@ -146,7 +146,8 @@ def softmax(
 
 
 @takes(
-    bins=TABLE | NOTHING_GIVEN, pairs=listed(listed(TEXT)), alike=NUMBER | NOTHING_GIVEN, smooth=NUMBER, monotone=TABLE | NOTHING_GIVEN,
+    bins=TABLE | NOTHING_GIVEN, pairs=listed(listed(TEXT)), alike=NUMBER | NOTHING_GIVEN, smooth=NUMBER,
+    monotone=TABLE | NOTHING_GIVEN,
     ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT | NOTHING_GIVEN,
 )  # fmt: skip
 def additive(

@@ -35,7 +35,19 @@ if TYPE_CHECKING:
 else:
     pd = lazily("pandas")
 
-__all__ = ["ALIKE", "MISSING", "Bins", "Block", "Direction", "Finish", "LevelBins", "NumberBins", "Rule", "bins_of", "neutral"]
+__all__ = [
+    "ALIKE",
+    "MISSING",
+    "Bins",
+    "Block",
+    "Direction",
+    "Finish",
+    "LevelBins",
+    "NumberBins",
+    "Rule",
+    "bins_of",
+    "neutral",
+]
 
 Rule = bool | float | str | Sequence[float]
 """What may be said of a number: a step, the edges, "log", or False (leave it out); True is the neutral rule."""
@@ -283,7 +295,9 @@ def bins_of(
     )
     places = {attribute.name: k for k, attribute in enumerate(chosen)}
     try:
-        return Bins(chosen, _paired(pairs, places, key.removesuffix("bins") + "pairs"), ALIKE if alike is None else alike)
+        return Bins(
+            chosen, _paired(pairs, places, key.removesuffix("bins") + "pairs"), ALIKE if alike is None else alike
+        )
     except InputError as error:
         words = str(error)
         raise InputError(key.removesuffix("bins") + words if words.startswith("alike") else words) from None

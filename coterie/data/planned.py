@@ -103,7 +103,8 @@ def planned_bins(plan: Plan) -> Bins | None:
         )
     book = source.book(**source.checked(options_of(plan, name), "data", "options"))
     p = plan.problem
-    return bins_of(book, p.bins, p.pairs or (), alike=p.alike, key="problem.bins")
+    alike = 0.0 if p.loss in SUMMED else p.alike
+    return bins_of(book, p.bins, p.pairs or (), alike=alike, key="problem.bins")
 
 
 def finish_of(plan: Plan) -> Finish:
@@ -111,7 +112,8 @@ def finish_of(plan: Plan) -> Finish:
     return Finish(plan.problem.smooth or 0.0, tuple(sorted((plan.problem.monotone or {}).items())))
 
 
-BINNED = ("logistic", "hinge", "squared", "softmax")  # losses of scores, which bins can add up to
+SUMMED = ("moments",)  # sums over bins, which are counts: what is alike is for the model that is made of them
+BINNED = ("logistic", "hinge", "squared", "softmax", *SUMMED)  # losses of scores, which bins can add up to
 
 
 def check_bins(plan: Plan) -> None:
@@ -124,6 +126,9 @@ def check_bins(plan: Plan) -> None:
         return
     if p.loss not in (None, *BINNED):
         raise InputError(f"problem.model = 'additive' goes with problem.loss = {', '.join(BINNED)}, not {p.loss!r}")
+    for key in ("smooth", "monotone") if p.loss in SUMMED else ():
+        if getattr(p, key) is not None:
+            raise InputError(f"problem.{key} is for curves that were trained, not for problem.loss = {p.loss!r}")
     bins = planned_bins(plan)
     assert bins is not None
     try:

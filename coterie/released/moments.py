@@ -19,6 +19,7 @@ w²/2) is best: Δ² = 2 + 2w² + w⁴/2 for w² ≤ 2, which is 4.5 at w = 1, a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import equinox as eqx
@@ -27,11 +28,13 @@ import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field
 
+from coterie.data.bins import ALIKE, Bins
 from coterie.errors import InputError
 from coterie.losses.settings import LossSettings
 from coterie.problems.labels import NUMBERS, SIGNS, Labels
 from coterie.problems.records import Rows, namespace
 from coterie.problems.released import Released
+from coterie.released.additive_moments import AdditiveMoments, additive_weights
 from coterie.released.second_moments import SecondMoments, default_penalty, ridge_weights
 
 __all__ = ["CLASSES", "EXAMPLE", "MODEL", "MOST", "Moments", "Settings", "make"]
@@ -61,6 +64,7 @@ class Moments(Released):
     penalty: float | None = eqx.field(static=True, default=None)
     weight: float = eqx.field(static=True, default=1.0)
     reach: float = eqx.field(static=True, default=1.0)
+    bins: Bins | None = eqx.field(static=True, default=None)  # of an additive model
     convex: ClassVar[bool] = True
     directed: ClassVar[bool] = True
     smoothness: ClassVar[float] = 1.0  # it is 0; solvers divide by it
@@ -132,8 +136,14 @@ class Moments(Released):
         kept = self.labels.admit(targets)
         return namespace(kept).clip(kept, -self.reach, self.reach) if self.numbers else kept
 
+    def over(self, bins: Bins, alike: float | None) -> Moments:
+        """The same of records in these bins; `alike` is for the penalty, features are ones and zeros."""
+        return replace(self, features=bins.width, bins=replace(bins, alike=ALIKE if alike is None else alike))
+
     def _score(self, x: Float[Array, " dim"], features: Array) -> Float[Array, " rows"]:
         matrix, cross = self._matrix(x[:-1]), x[-1 - self.features : -1] / self.weight
+        if self.bins is not None:
+            return features @ additive_weights(matrix, cross, x[-1], self.bins, self.penalty, numbers=self.numbers)
         penalty = default_penalty(x[-1], self.features) if self.penalty is None else self.penalty
         return features @ ridge_weights(matrix, cross, penalty)
 
@@ -147,7 +157,7 @@ class Moments(Released):
         score = self._score(x, features)
         return jnp.stack([jnp.zeros_like(score), score], axis=1)
 
-    def shaped(self, point: np.ndarray) -> SecondMoments:
+    def shaped(self, point: np.ndarray) -> SecondMoments | AdditiveMoments:
         """The released means as a matrix and a vector, of which any model may be made."""
         flat = np.asarray(point, float)
         d, w = self.features, self.weight
@@ -155,6 +165,8 @@ class Moments(Released):
         matrix = np.diag(flat[:d])
         matrix[row, column] = matrix[column, row] = flat[d : d + len(row)] / 2**0.5
         cross = flat[-1 - d : -1] / w
+        if self.bins is not None:
+            return AdditiveMoments(matrix, cross, float(flat[-1]), self.bins, self.reach, self.numbers)
         return SecondMoments(matrix, cross, float(flat[-1]), float(flat[-1]) / w, self.reach, self.numbers)
 
 
