@@ -169,8 +169,8 @@ class ProblemPlan(Naming):
         None,
         ge=0,
         le=0.99,
-        description="of an additive model: how alike neighbouring bins of a number are taken to be beforehand, from 0 to "
-        ".99; default: .5",
+        description="of an additive model: how alike neighbouring bins of a number are beforehand, from 0 to .99; "
+        "default: .5",
     )
     smooth: float | None = Field(
         None, ge=0, description="of an additive model: how much neighbouring bins are pulled together, afterwards"

@@ -322,8 +322,8 @@ def _attribute(name: str, rule: Number | Category, said: Any, key: str) -> Numbe
     low, high = rule.low, rule.high
     if said == "quantiles":
         raise InputError(
-            f"{key} = 'quantiles': quantiles of the records would have to be paid for, which is not built yet: state a "
-            "step, edges or 'log'"
+            f"{key} = 'quantiles': quantiles of the records have to be paid for before a plan can state them: take the "
+            "edges from `coterie stats --edges`, or an estimator with bins = 'quantiles', which pays for both"
         )
     if said is True:
         edges = neutral(rule)
