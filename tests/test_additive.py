@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -385,6 +387,35 @@ def test_a_party_s_page_shows_densities_to_its_owner_alone(clinic: tuple[Plan, P
     assert "at home only" not in public
     assert own.count('class="share"') >= 8
     assert "For you alone" in own
+
+
+def pieces(page: str) -> list[str]:
+    """Sections, tiles and paragraphs of a page that have a number in what is shown; without the time it was made."""
+    body = re.sub(r"<(script|style).*?</\1>", "", page[page.index("<body") :], flags=re.DOTALL)
+    body = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "", body)
+    parts = re.split(r"(?=<section|<li>|<p class=.banner)|(?<=</section>|</ul>..)", body)
+    return [part for part in parts if re.search(r">[^<]*\d", part) or re.search(r'[dx]="[^"]*\d', part)]
+
+
+def test_every_number_of_a_party_s_page_is_covered_or_marked_as_at_home(clinic: tuple[Plan, Path, Path]) -> None:
+    """Made without records the page is the same whatever they are; with them, all that is new says that it stays."""
+    plan, path, state = clinic
+    mine = read_records(plan, path)
+    other = replace(
+        mine,
+        features=mine.features[::-1].copy(),
+        targets=1 - mine.targets if mine.targets.min() >= 0 else -mine.targets,
+    )
+    public = set(pieces(party_page(state)))
+    assert len(public) > 8
+    seen = []
+    for held in (mine, other):
+        new = [piece for piece in pieces(party_page(state, held, held)) if piece not in public]
+        assert len(new) >= 3
+        for piece in new:
+            assert re.search("at home|For you alone", piece, re.IGNORECASE), piece[:400]
+        seen.append(new)
+    assert seen[0] != seen[1]  # these do depend on the records: what the marks are for
 
 
 # ---- scikit-learn ----------------------------------------------------------------------------------------------------
