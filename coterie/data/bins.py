@@ -63,6 +63,10 @@ ALIKE = 0.5  # ρ, chosen on made problems, on heart and on diabetes: docs/addit
 MOST_ALIKE = 0.99
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
 @dataclass(frozen=True)
 class NumberBins:
     """A number in bins: bin k holds edges[k − 1] ≤ x < edges[k], the first and the last reach as far as numbers do."""
@@ -154,8 +158,8 @@ class Bins:
     alike: float = 0.0  # ρ
 
     def __post_init__(self) -> None:
-        if not 0 <= self.alike <= MOST_ALIKE:
-            raise InputError(f"alike must be between 0 and {MOST_ALIKE}, got {self.alike}")
+        if not _is_number(self.alike) or not 0 <= self.alike <= MOST_ALIKE:
+            raise InputError(f"alike must be between 0 and {MOST_ALIKE}, got {self.alike!r}")
         if not self.attributes:
             raise InputError("an additive model needs one attribute at least, and all are left out")
         if self.width > MOST_BINS:
@@ -244,8 +248,8 @@ class Finish:
 
     def check(self, bins: Bins) -> None:
         """Refuse shapes of what is no curve."""
-        if not 0 <= self.smooth < math.inf:
-            raise InputError(f"smooth must be 0 or more, got {self.smooth}")
+        if not _is_number(self.smooth) or not 0 <= self.smooth < math.inf:
+            raise InputError(f"smooth must be 0 or more, got {self.smooth!r}")
         known = {attribute.name: attribute.ordered for attribute in bins.attributes}
         for name, direction in self.monotone:
             if name not in known:

@@ -170,9 +170,9 @@ class _Private(_Curved, Quantiles):
     def _bins(self, named: dict[str, Number | Category]) -> tuple[Bins, Finish]:
         """Public bins, by what was said of the columns, and by quantiles that were paid for."""
         pairs = [tuple(map(str, pair)) for pair in self.pairs]
-        bins = bins_of(named, self._rules(named) | self._edges(), pairs, alike=self.alike)
+        bins = bins_of(named, self._edges(self._rules(named)), pairs, alike=self.alike)
         ways: Any = tuple(sorted((str(name), way) for name, way in (self.monotone or {}).items()))
-        finish = Finish(float(self.smooth), ways)
+        finish = Finish(self.smooth, ways)
         finish.check(bins)
         return bins, finish
 

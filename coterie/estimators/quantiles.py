@@ -39,6 +39,10 @@ class Quantiles(Consensus):
 
     bins: Mapping[Any, Any] | str | None
     quantile_share: float
+    _paid: _Paid | None
+
+    def _bins(self, named: dict[str, Number | Category]) -> Any:
+        raise NotImplementedError
 
     def _rules(self, book: Mapping[str, Number | Category]) -> dict[str, Any]:
         """What is said of each column's bins; a number whose edges were paid for has them."""
@@ -56,10 +60,10 @@ class Quantiles(Consensus):
         return said
 
     def _pay_for_quantiles(
-        self, table: pd.DataFrame, book: Mapping[str, Number | Category], agents: Any, people: Any, given: Any
+        self, table: pd.DataFrame, book: dict[str, Number | Category], agents: Any, people: Any, given: Any
     ) -> Any:
         """Release the quantiles that are asked for; returns who holds which record, the same as training will have."""
-        self._paid: _Paid | None = None
+        self._paid = None
         said = self._rules(book)
         asked = {n: r for n, r in book.items() if isinstance(r, Number) and isinstance(said.get(n), str)
                  and said[n] == QUANTILES}  # fmt: skip
@@ -69,6 +73,7 @@ class Quantiles(Consensus):
             raise InputError(f"bins = {QUANTILES!r} are of records, and people are the unit: state steps or edges")
         if isinstance(self.epsilon, Sequence | np.ndarray):
             raise InputError(f"bins = {QUANTILES!r} need one epsilon for all parties, got {list(self.epsilon)}")
+        self._bins(book)  # what cannot be is refused before anything is released
         whole = Budget(float(self.epsilon), self.delta)
         first, rest = split_budget(whole, self.quantile_share)
         seeds = self._seeds()
@@ -89,9 +94,10 @@ class Quantiles(Consensus):
             holders[part] = name
         return holders
 
-    def _edges(self) -> dict[str, list[float]]:
-        paid = getattr(self, "_paid", None)
-        return {} if paid is None else paid.edges
+    def _edges(self, said: dict[str, Any]) -> dict[str, Any]:
+        """The rules with the edges that were paid for; before that, with those of the neutral rule."""
+        paid = {} if self._paid is None else self._paid.edges
+        return {n: paid.get(n, True) if isinstance(r, str) and r == QUANTILES else r for n, r in said.items()}
 
     def _budget(self) -> Budget | list[Budget]:
         paid = getattr(self, "_paid", None)
