@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.additive import BINS, LOCAL, plan_of
+from benchmarks.additive import LOCAL, plan_of
 from benchmarks.peers import CACHE, PACKAGES, call, environment
 from coterie.data import Dataset
 from coterie.experiment import prepare
@@ -31,16 +31,14 @@ RAW: dict[str, dict[str, Any]] = {
 }
 
 
-def columns(data: Dataset, left: dict[str, Any]) -> tuple[list[str], list[bool], list[np.ndarray]]:
-    """Attributes as DP-EBM takes them: numbers in [0, 1], levels as texts; without those that our bins leave out."""
+def columns(data: Dataset) -> tuple[list[str], list[bool], list[np.ndarray]]:
+    """Attributes as DP-EBM takes them: numbers in [0, 1], levels as texts; all of them, also such as our bins leave out."""
     where: dict[str, list[int]] = {}
     for k, name in enumerate(data.feature_names):
         if name != "constant":
             where.setdefault(name.partition("=")[0], []).append(k)
     names, numbers, found = [], [], []
     for name, at in where.items():
-        if left.get(name) is False:
-            continue
         block, single = np.asarray(data.features)[:, at], "=" not in data.feature_names[at[0]]
         names.append(name)
         numbers.append(single)
@@ -58,7 +56,7 @@ def table_of(data: str, split: int, path: Path) -> None:
     assert experiment.test is not None
     held: dict[str, Any] = {}
     for kind, some in (("train", experiment.dataset), ("test", experiment.test)):
-        names, numbers, found = columns(some, BINS[data])
+        names, numbers, found = columns(some)
         held |= {"names": np.array(names), "numbers": np.array(numbers)}
         held |= {f"{kind} {k}": column for k, column in enumerate(found)}
         held |= {"y" if kind == "train" else "truth": (np.asarray(some.targets) > 0).astype(int)}
