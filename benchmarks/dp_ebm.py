@@ -32,7 +32,7 @@ RAW: dict[str, dict[str, Any]] = {
 
 
 def columns(data: Dataset) -> tuple[list[str], list[bool], list[np.ndarray]]:
-    """Attributes as DP-EBM takes them: numbers in [0, 1], levels as texts; all of them, also such as our bins leave out."""
+    """Attributes as DP-EBM takes them: numbers in [0, 1], levels as texts; also what our bins leave out."""
     where: dict[str, list[int]] = {}
     for k, name in enumerate(data.feature_names):
         if name != "constant":

@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from coterie.data.bins import Bins
+from coterie.data.bins import ALIKE, Bins
 from coterie.errors import InputError
 from coterie.losses.settings import LossSettings
 from coterie.problems.labels import NUMBERS, SIGNS, Labels
@@ -41,7 +41,7 @@ __all__ = ["CLASSES", "EXAMPLE", "MODEL", "MOST", "Moments", "Settings", "make"]
 
 CLASSES = 2
 MODEL = "second moments, and every ridge model of them"
-BINNED_WEIGHT, BINNED_ALIKE = 0.7, 0.7  # w and ρ for records in bins: chosen on made problems and diabetes
+BINNED_WEIGHT = 0.7  # w for records in bins: chosen on made problems and diabetes
 MOST = 300  # features: noise on the matrix grows with their number, and messages with its square
 
 
@@ -146,7 +146,7 @@ class Moments(Released):
 
     def over(self, bins: Bins, alike: float | None) -> Moments:
         """The same of records in these bins; `alike` is for the penalty, features are ones and zeros."""
-        return replace(self, features=bins.width, bins=replace(bins, alike=BINNED_ALIKE if alike is None else alike))
+        return replace(self, features=bins.width, bins=replace(bins, alike=ALIKE if alike is None else alike))
 
     def _score(self, x: Float[Array, " dim"], features: Array) -> Float[Array, " rows"]:
         matrix, cross = self._matrix(x[:-1]), x[-1 - self.features : -1] / self.w
