@@ -170,7 +170,7 @@ class ProblemPlan(Naming):
         ge=0,
         le=0.99,
         description="of an additive model: how alike neighbouring bins of a number are beforehand, from 0 to .99; "
-        ""default: .5"",
+        "default: .5",
     )
     smooth: float | None = Field(
         None, ge=0, description="of an additive model: how much neighbouring bins are pulled together, afterwards"

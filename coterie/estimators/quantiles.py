@@ -81,9 +81,11 @@ class Quantiles(Consensus):
         known = isinstance(self.random_state, int | np.integer)
         words = np.random.SeedSequence([seeds.noise, STREAM]).generate_state(1, np.uint32 if known else np.uint64)
         account = as_account(self.account)
-        charge = None
-        if account is not None:
-            charge = lambda events, delta: account.charge(events, what="quantiles", kind="fit", data=given)  # noqa: E731
+
+        def charge(events: Sequence[Event], delta: float) -> None:
+            if account is not None:
+                account.charge(events, what="quantiles", kind="fit", data=given)
+
         edges, events = quantile_edges(
             [table.iloc[part] for part in parts], asked, first, names=names, charge=charge,
             seed=None if self.random_state is None else int(words[0]),
