@@ -25,7 +25,7 @@ STREAM = 0x9A17  # of the quantiles' noise, beside that of training
 
 
 @dataclass(frozen=True)
-class _Paid:
+class _PaidFirst:
     """What was released before training, and what is left for it."""
 
     edges: dict[str, list[float]]
@@ -39,7 +39,7 @@ class Quantiles(Consensus):
 
     bins: Mapping[Any, Any] | str | None
     quantile_share: float
-    _paid: _Paid | None
+    _paid: _PaidFirst | None
 
     def _bins(self, named: dict[str, Number | Category]) -> Any:
         raise NotImplementedError
@@ -90,7 +90,7 @@ class Quantiles(Consensus):
             [table.iloc[part] for part in parts], asked, first, names=names, charge=charge,
             seed=None if self.random_state is None else int(words[0]),
         )  # fmt: skip
-        self._paid = _Paid(edges, tuple(events), whole, rest)
+        self._paid = _PaidFirst(edges, tuple(events), whole, rest)
         holders: NDArray = np.empty(len(table), dtype=object)
         for name, part in zip(names, parts, strict=True):
             holders[part] = name
