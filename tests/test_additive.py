@@ -404,11 +404,11 @@ def test_every_number_of_a_party_s_page_is_covered_or_marked_as_at_home(clinic: 
     plan, path, state = clinic
     mine = read_records(plan, path)
     other = mine._replace(features=mine.features[::-1].copy())
-    public = set(pieces(party_page(state)))
+    public = pieces(party_page(state))
     assert len(public) > 8
     seen = []
     for held in (mine, other):
-        new = [piece for piece in pieces(party_page(state, held, held)) if piece not in public]
+        new = [piece for piece in pieces(party_page(state, held, held)) if not any(piece in p for p in public)]
         assert len(new) >= 3
         for piece in new:
             assert re.search("at home|For you alone", piece, re.IGNORECASE), piece[:400]
