@@ -153,7 +153,7 @@ def test_what_a_table_must_state(tmp_path: Path) -> None:
         ({"bins": {"age": [30, 20]}}, "edges of 'age' must ascend"),
         ({"bins": {"age": []}}, "need one or more finite edges"),
         ({"bins": {"age": "deciles"}}, "expected a step > 0, a list of edges, 'log', or false"),
-        ({"bins": {"age": "quantiles"}}, "quantiles of the records would have to be paid for"),
+        ({"bins": {"age": "quantiles"}}, "quantiles of the records have to be paid for"),
         ({"bins": {"job": 3}}, "'job' is a category, whose levels are its bins"),
         ({"bins": {"age": False, "job": False}}, "needs one attribute at least"),
         ({"pairs": [["age", "age"]]}, r"problem\.pairs must hold two different attributes"),
