@@ -165,6 +165,13 @@ class ProblemPlan(Naming):
     pairs: list[tuple[str, str]] | None = Field(
         None, description="of an additive model: pairs of attributes that have a bin for each two of theirs"
     )
+    alike: float | None = Field(
+        None,
+        ge=0,
+        le=0.99,
+        description="of an additive model: how alike neighbouring bins of a number are beforehand, from 0 to .99; "
+        "default: .5",
+    )
     smooth: float | None = Field(
         None, ge=0, description="of an additive model: how much neighbouring bins are pulled together, afterwards"
     )

@@ -23,7 +23,9 @@ L and G the bounds on a record's curvature and gradient, μ the Gaussian paramet
     travel = .4 s μ / L                 what Σ_t γ/(1 − β) should add up to. All noise together is 2C/(s μ) in each
                                         coordinate of the mean gradient, so where there is no curvature it moves the
                                         point by .4 · 2C/L: for logistic loss, rows of norm 1 and this C, by 1.6, about
-                                        what coefficients are. 1/travel acts as the ridge that fits such a prior
+                                        what coefficients are. 1/travel acts as the ridge that fits such a prior.
+                                        Of additive models, whose rows have norm 1 and not less, .6 s μ / L, and less
+                                        where there is little to learn from: times (s μ/1000)^¼ below 1000
     T = √(8 travel L)                   gradient rounds (`suggest_rounds`); then 1 − β = 16/T
     tail = 3/4                          of the rounds are averaged; without noise, or for networks, 1/2
     γ = 2/L, 1 − β = γ T/travel in [6/T, 1]; where even β = 0 goes too far, γ = travel/T
@@ -50,6 +52,7 @@ from coterie.errors import InputError
 from coterie.privacy import gdp
 from coterie.privacy.events import Event, Gaussian, SampledGaussian
 from coterie.problems import Shard
+from coterie.problems.additive import AdditiveModel
 
 REFERENCE = (
     "Our own combination: DP-SGD (Abadi et al. 2016, Alg. 1) with diffusion (Sayed 2014) and free mixing rounds; "
@@ -118,8 +121,10 @@ def signal_to_noise(public: Public) -> float:
 
 
 def _travel(public: Public) -> float:
-    """.4 s μ, in units of 1/L."""
-    return 0.4 * signal_to_noise(public)
+    """.4 s μ, in units of 1/L; of additive models .6 s μ, less where s μ is below 1000."""
+    known = signal_to_noise(public)
+    share = 0.6 * min(1.0, (known / 1000) ** 0.25) if isinstance(public.problem, AdditiveModel) else 0.4
+    return share * known
 
 
 def suggest_mixing(public: Public, left: float = 0.3) -> int:

@@ -146,13 +146,14 @@ def softmax(
 
 
 @takes(
-    bins=TABLE | NOTHING_GIVEN, pairs=listed(listed(TEXT)), smooth=NUMBER, monotone=TABLE | NOTHING_GIVEN,
+    bins=TABLE | NOTHING_GIVEN, pairs=listed(listed(TEXT)), alike=NUMBER | NOTHING_GIVEN, smooth=NUMBER,
+    monotone=TABLE | NOTHING_GIVEN,
     ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT | NOTHING_GIVEN,
 )  # fmt: skip
 def additive(
     attributes: Mapping[Any, Sequence[Any]], *, classes: int | Sequence[Any] | None = (-1, 1),
-    bins: Mapping[Any, Any] | None = None, pairs: Sequence[tuple[str, str]] = (), smooth: float = 0.0,
-    monotone: Mapping[str, Literal["up", "down"]] | None = None, ridge: float | None = None,
+    bins: Mapping[Any, Any] | None = None, pairs: Sequence[tuple[str, str]] = (), alike: float | None = None,
+    smooth: float = 0.0, monotone: Mapping[str, Literal["up", "down"]] | None = None, ridge: float | None = None,
     weighting: Weighting | None = None,
 ) -> Task:  # fmt: skip
     """An additive model: a curve for each attribute over public bins, whose sum is the score.
@@ -167,6 +168,7 @@ def additive(
         bins: by attribute, a step, a list of edges, "log" for quarter decades, or False to leave it out. Default: round
             numbers from the public range, sixteen at most.
         pairs: attributes that have a bin for each two of theirs.
+        alike: how alike neighbouring bins of a number are taken to be beforehand, from 0 to .99; default .5.
         smooth: how much neighbouring bins are pulled together, once the model is there: costs nothing.
         monotone: by attribute, "up" or "down": its curve never falls, or never rises. Costs nothing either.
         ridge, weighting: as in `logistic`.
@@ -185,6 +187,8 @@ def additive(
         more["bins"] = {str(column): _plain(rule) for column, rule in bins.items()}
     if len(pairs):
         more["pairs"] = [list(map(str, pair)) for pair in pairs]
+    if alike is not None:
+        more["alike"] = float(alike)
     if smooth:
         more["smooth"] = float(smooth)
     if monotone:

@@ -90,7 +90,7 @@ class Trained(Model):
         network = experiment.network
         names, shares = experiment.dataset.feature_names, None
         if isinstance(network.problem, AdditiveModel) and len(experiment.features):
-            shares = np.sqrt(network.problem.bins.ones) * experiment.features.mean(axis=0)
+            shares = network.problem.bins.shares(experiment.features)
         made = Made(experiment.plan, network, priced, trace.completed, names, shares)
         result = build_result(experiment, priced, trace, seeds, judged or Judged())
         points = np.asarray(trace.points[0], float)

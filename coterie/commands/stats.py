@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,6 +30,9 @@ def command(
     set_: SetOption = None,
     bins: Annotated[int, typer.Option(min=2, help="bins of a numeric column over its public range")] = 20,
     moments: Annotated[bool, typer.Option(help="also means, deviations and correlations")] = True,
+    edges: Annotated[
+        int | None, typer.Option(min=2, max=64, help="print edges of so many bins at quantiles, for [problem.bins]")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="file for all numbers, as JSON")] = None,
     account: Annotated[
         Path | None, typer.Option(help="the data set's account: what they cost is drawn first, or nothing is computed")
@@ -57,6 +61,8 @@ def command(
         except BudgetExceeded as error:
             raise out_of_budget(error) from None
     _show(told, seeded=account is None)
+    if edges is not None:
+        _print_edges(told, edges)
     if out is not None:
         write_json(out, told.as_json())
         console.print(f"wrote {escape(str(out))}", highlight=False)
@@ -87,6 +93,18 @@ def _show(told: TableStatistics, *, seeded: bool) -> None:
         + ("A simulation: the noise has a seed" if seeded else "Drawn from the account"),
         highlight=False,
     )
+
+
+def _print_edges(told: TableStatistics, bins: int) -> None:
+    """A table for a later plan; it costs nothing more."""
+    from coterie.released.quantile_bins import edges_of
+
+    lines = ["[problem.bins]  # at quantiles, which the release above has paid for"]
+    for name, many in zip(told.names, told.problem.levels, strict=True):
+        if not many:
+            found = ", ".join(f"{edge:.6g}" for edge in edges_of(told, name, bins))
+            lines.append(f"{json.dumps(name, ensure_ascii=False)} = [{found}]")
+    console.print(escape("\n".join(lines)), highlight=False, soft_wrap=True)
 
 
 def _shares(levels: dict[str, CoveredNumber]) -> str:

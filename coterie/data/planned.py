@@ -106,7 +106,9 @@ def planned_bins(plan: Plan) -> Bins | None:
             f"{', '.join(known)}"
         )
     book = source.book(**source.checked(options_of(plan, name), "data", "options"))
-    return bins_of(book, plan.problem.bins, plan.problem.pairs or (), key="problem.bins")
+    p = plan.problem
+    alike = 0.0 if p.loss in SUMMED else p.alike
+    return bins_of(book, p.bins, p.pairs or (), alike=alike, key="problem.bins")
 
 
 def finish_of(plan: Plan) -> Finish:
@@ -114,19 +116,23 @@ def finish_of(plan: Plan) -> Finish:
     return Finish(plan.problem.smooth or 0.0, tuple(sorted((plan.problem.monotone or {}).items())))
 
 
-BINNED = ("logistic", "hinge", "squared", "softmax")  # losses of scores, which bins can add up to
+SUMMED = ("moments",)  # sums over bins, which are counts: what is alike is for the model that is made of them
+BINNED = ("logistic", "hinge", "squared", "softmax", *SUMMED)  # losses of scores, which bins can add up to
 
 
 def check_bins(plan: Plan) -> None:
     """Refuse bins that cannot be, and what is said about bins where there are none, before data is read."""
     p = plan.problem
     if not p.additive:
-        for key in ("bins", "pairs", "smooth", "monotone"):
+        for key in ("bins", "pairs", "alike", "smooth", "monotone"):
             if getattr(p, key) is not None:
                 raise InputError(f"problem.{key} belongs to problem.model = 'additive', not {p.model or 'linear'!r}")
         return
     if p.loss not in (None, *BINNED):
         raise InputError(f"problem.model = 'additive' goes with problem.loss = {', '.join(BINNED)}, not {p.loss!r}")
+    for key in ("smooth", "monotone") if p.loss in SUMMED else ():
+        if getattr(p, key) is not None:
+            raise InputError(f"problem.{key} is for curves that were trained, not for problem.loss = {p.loss!r}")
     bins = planned_bins(plan)
     assert bins is not None
     try:

@@ -20,7 +20,8 @@ from coterie.data.bins import Bins, Finish, bins_of
 from coterie.data.encode import Category, Number
 from coterie.data.labels import public_labels
 from coterie.errors import InputError
-from coterie.estimators.base import WEIGHTS, Consensus
+from coterie.estimators.base import WEIGHTS
+from coterie.estimators.quantiles import Quantiles
 from coterie.fair.features import book_of
 from coterie.losses.logistic import Logistic
 from coterie.losses.softmax import Softmax
@@ -136,11 +137,11 @@ class AdditiveRegressor(_Regresses, _Kept):
     """The curves of a run as a scikit-learn regressor that needs no training; see `AdditiveClassifier`."""
 
 
-class _Private(_Curved, Consensus):
+class _Private(_Curved, Quantiles):
     """What both private estimators do."""
 
-    bins: Mapping[Any, Any] | None
     pairs: Sequence[tuple[Any, Any]]
+    alike: float | None
     smooth: float
     monotone: Mapping[Any, str] | None
     ridge: float | None
@@ -159,16 +160,19 @@ class _Private(_Curved, Consensus):
         _, y = check_X_y(np.zeros((len(table), 1)), y, **checks)
         return table, y
 
-    def _bins(self, columns: list[Any]) -> tuple[Bins, Finish]:
-        """Public bins, by what was said of the columns; with default ranges where nothing was."""
+    def _book(self, columns: list[Any]) -> dict[str, Number | Category]:
+        """What is known of the columns; default ranges where nothing was said."""
         if self.bounds is None:
             box(None, columns, "features", "bounds")  # warns
         book = book_of(DEFAULT_RANGE if self.bounds is None else self.bounds, columns)
-        named: dict[str, Number | Category] = {str(name): rule for name, rule in book.items()}
+        return {str(name): rule for name, rule in book.items()}
+
+    def _bins(self, named: dict[str, Number | Category]) -> tuple[Bins, Finish]:
+        """Public bins, by what was said of the columns, and by quantiles that were paid for."""
         pairs = [tuple(map(str, pair)) for pair in self.pairs]
-        bins = bins_of(named, {str(name): rule for name, rule in (self.bins or {}).items()}, pairs)
+        bins = bins_of(named, self._edges(self._rules(named)), pairs, alike=self.alike)
         ways: Any = tuple(sorted((str(name), way) for name, way in (self.monotone or {}).items()))
-        finish = Finish(float(self.smooth), ways)
+        finish = Finish(self.smooth, ways)
         finish.check(bins)
         return bins, finish
 
@@ -182,6 +186,7 @@ class _Private(_Curved, Consensus):
             problem, bins.rows(table), targets, agents, shown, leaks, given=given, ridge=self.ridge,
             weighting=self.weighting, people=people,
         )  # fmt: skip
+        self._add_quantiles()
         self.bins_ = bins
         self.curves_ = Curves.of(problem, found.point, classes=classes, target=target, clip=self._clip)
 
@@ -199,11 +204,16 @@ class PrivateAdditiveClassifier(_Classifies, _Private):
         What is publicly known of each column. Never the range of these records. Without it [−3, 3] is assumed, with a
         `BoundsWarning`. Values beyond lie in the first or last bin, missing ones in a bin of their own, and so do
         levels that are not listed.
-    bins : dictionary, optional
-        By column: a step, a list of edges, "log" for quarter decades, or False to leave it out. Default: round numbers
+    bins : dictionary or "quantiles", optional
+        By column: a step, a list of edges, "log" for quarter decades, False to leave it out, or "quantiles": ten bins
+        with about equally many records, which are released first and paid from the same budget. Default: round numbers
         from the range, sixteen bins at most.
+    quantile_share : float
+        The share of μ² that quantiles have, where there are any; training has the rest.
     pairs : list of pairs of columns
         Columns that have a bin for each two of theirs: a public list.
+    alike : float, optional
+        How alike neighbouring bins of a number are taken to be beforehand, from 0 (not at all) to .99; default .5.
     smooth : float
         How much neighbouring bins are pulled together once the model is there: (I + smooth·L)⁻¹. Costs nothing.
     monotone : dictionary, optional
@@ -235,8 +245,10 @@ class PrivateAdditiveClassifier(_Classifies, _Private):
         settings: dict[str, object] | None = None,
         graph: str | dict[str, object] = "ring",
         bounds: Any = None,
-        bins: Mapping[Any, Any] | None = None,
+        bins: Mapping[Any, Any] | str | None = None,
+        quantile_share: float = 0.1,
         pairs: Sequence[tuple[Any, Any]] = (),
+        alike: float | None = None,
         smooth: float = 0.0,
         monotone: Mapping[Any, str] | None = None,
         ridge: float | None = None,
@@ -254,7 +266,9 @@ class PrivateAdditiveClassifier(_Classifies, _Private):
         self.graph = graph
         self.bounds = bounds
         self.bins = bins
+        self.quantile_share = quantile_share
         self.pairs = pairs
+        self.alike = alike
         self.smooth = smooth
         self.monotone = monotone
         self.ridge = ridge
@@ -295,14 +309,16 @@ class PrivateAdditiveClassifier(_Classifies, _Private):
         self.classes_, leaks = public_labels(self.classes, y, stacklevel=3)
         if len(self.classes_) < 2:
             raise InputError(f"a classifier needs at least 2 classes, got {len(self.classes_)} class: {self.classes_}")
-        bins, finish = self._bins(self._columns(table.shape[1]))
+        book = self._book(self._columns(table.shape[1]))
+        agents = self._pay_for_quantiles(table, book, agents, people, (X, y))
+        bins, finish = self._bins(book)
         two = len(self.classes_) == 2
         loss: Problem = Logistic(bins.width) if two else Softmax(bins.width, len(self.classes_))
         problem = AdditiveModel(loss, bins, finish)
         shown = None if test is None else (bins.rows(self._table(test[0])), self._coded(np.asarray(test[1])))
         classes = tuple(self.classes_.tolist())
         self._learn(table, bins, problem, self._coded(y), agents, shown, leaks, classes, None, (X, y), whose)
-        self._remember(_hashed(table))
+        self._remember(hashed(table))
         return self
 
     def _coded(self, y: NDArray) -> NDArray:
@@ -349,8 +365,10 @@ class PrivateAdditiveRegressor(_Regresses, _Private):
         graph: str | dict[str, object] = "ring",
         bounds: Any = None,
         target_bounds: tuple[float, float] | None = None,
-        bins: Mapping[Any, Any] | None = None,
+        bins: Mapping[Any, Any] | str | None = None,
+        quantile_share: float = 0.1,
         pairs: Sequence[tuple[Any, Any]] = (),
+        alike: float | None = None,
         smooth: float = 0.0,
         monotone: Mapping[Any, str] | None = None,
         ridge: float | None = None,
@@ -368,7 +386,9 @@ class PrivateAdditiveRegressor(_Regresses, _Private):
         self.bounds = bounds
         self.target_bounds = target_bounds
         self.bins = bins
+        self.quantile_share = quantile_share
         self.pairs = pairs
+        self.alike = alike
         self.smooth = smooth
         self.monotone = monotone
         self.ridge = ridge
@@ -405,7 +425,9 @@ class PrivateAdditiveRegressor(_Regresses, _Private):
         X, y, agents = self._pooled(X, y, agents)
         table, y = self._records(X, y, y_numeric=True)
         whose = self._people(people, given, len(table))
-        bins, finish = self._bins(self._columns(table.shape[1]))
+        book = self._book(self._columns(table.shape[1]))
+        agents = self._pay_for_quantiles(table, book, agents, people, (X, y))
+        bins, finish = self._bins(book)
         if self.target_bounds is not None and np.shape(self.target_bounds) != (2,):
             raise InputError(f"target_bounds must be (low, high), got {self.target_bounds!r}")
         where = box(self.target_bounds, ["target"], "target", "target_bounds")
@@ -413,7 +435,7 @@ class PrivateAdditiveRegressor(_Regresses, _Private):
         problem = AdditiveModel(Squared(bins.width), bins, finish)
         ends = float(where.low[0]), float(where.high[0])
         self._learn(table, bins, problem, where.scale(y), agents, shown, (), None, ends, (X, y), whose)
-        self._remember(_hashed(table))
+        self._remember(hashed(table))
         return self
 
     def _credit(self, X: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
@@ -427,7 +449,7 @@ def _of_texts(rule: Any) -> bool:
     return isinstance(rule, Sequence) and not isinstance(rule, str) and any(isinstance(one, str) for one in rule)
 
 
-def _hashed(table: pd.DataFrame) -> NDArray[np.float64]:
+def hashed(table: pd.DataFrame) -> NDArray[np.float64]:
     """Rows as numbers, for the memory of fits."""
     hashes = pd.util.hash_pandas_object(table, index=False).to_numpy(np.uint64)
     return np.column_stack([hashes >> np.uint64(32), hashes & np.uint64(0xFFFFFFFF)]).astype(np.float64)

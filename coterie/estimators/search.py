@@ -4,7 +4,8 @@ Every record is either trained on or votes, by its position and never both. A ru
 records trained on, and for each party the noisy number of its voting records' credits, Σ credit + N(0, 1/μ²) with
 credit ∈ [0, 1], which is μ-GDP for those: so one run with its score is μ-GDP for every record. Then, for K settings:
 
-- adversary "network" reads every message of every run: all K runs are paid for, √K μ = μ(ε, δ), and all are reported;
+- adversary "network" reads every message of every run: all K runs are paid for, √K μ = μ(ε, δ), and all are reported.
+  Theorems on hidden choices do not hold here, since nothing is hidden: neighbours see what every run sent;
 - adversary "model" sees the released model and nothing else, as where one trusted holder has all records: runs with
   random settings, their number drawn from a public law and hidden, and the price of `coterie.privacy.selection`.
 """
@@ -15,20 +16,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from coterie.algorithms.laws import add
 from coterie.api.accounts import as_account
 from coterie.arguments import choose
 from coterie.drivers.seeds import wide_generator
 from coterie.errors import InputError
+from coterie.estimators.additive import hashed
 from coterie.estimators.base import WEIGHTS
 from coterie.estimators.fits import quiet, remember
-from coterie.estimators.linear import PrivateConsensusClassifier, PrivateConsensusRegressor
+from coterie.estimators.votes import SCORINGS, check_scoring, last_step, of_last, vote
 from coterie.privacy import gdp, rdp
 from coterie.privacy.accountants import total_mu
 from coterie.privacy.events import Gaussian
@@ -48,8 +50,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
 
     Parameters
     ----------
-    estimator : PrivateConsensusClassifier or PrivateConsensusRegressor
-        Its `epsilon` and `delta` are not used: the search gives every run its share.
+    estimator : a private classifier or regressor, consensus or additive, or a Pipeline that ends in one
+        Its `epsilon` and `delta` are not used: the search gives every run its share. Steps before it must learn nothing
+        from the records (`requires_fit` of their tags), since nobody pays for that.
     param_grid : dictionary or list of dictionaries
         As in scikit-learn's `GridSearchCV`. `epsilon`, `delta` and `random_state` cannot be searched over.
     epsilon, delta : float
@@ -64,6 +67,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         Mean number of runs with adversary "model"; default: as many as the grid has points (at least 2).
     shape : float
         η of the law of the number of runs: 1 geometric, 0 logarithmic (cheaper, and often a single run).
+    scoring : {"credit", "auc"}
+        "credit": accuracy, or of numbers one minus the squared error in units of the public range. "auc": of two
+        classes, from noisy counts as in `coterie.released.scores`; where these are too few for the noise, the setting
+        has no score and is not chosen. Both cost the same.
     random_state : int, RandomState or None
         Seed of all splits, settings and noise.
     account : DataAccount or path, optional
@@ -75,7 +82,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     best_estimator_, best_params_, best_score_ : the chosen model, its settings and its noisy score.
     epsilon_spent_ : of all of it. epsilon_run_ : what each run was given, at delta.
     private_, leaks_ : whether that is a guarantee; if not, what was read from the records without being paid for.
-    results_ : settings and noisy scores of all runs (adversary "network"; None for "model").
+    results_ : settings, noisy scores and their standard errors of all runs (adversary "network"; None for "model").
 
     Examples
     --------
@@ -99,6 +106,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         holdout: float = 0.2,
         repeats: float | None = None,
         shape: float = 1.0,
+        scoring: str = "credit",
         random_state: Any = None,
         account: Any = None,
     ) -> None:
@@ -110,6 +118,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         self.holdout = holdout
         self.repeats = repeats
         self.shape = shape
+        self.scoring = scoring
         self.random_state = random_state
         self.account = account
 
@@ -126,12 +135,14 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             raise InputError(
                 f"PrivateSearch splits a Gaussian budget over its runs: delta must be in (0, 1), got {self.delta}"
             )
-        grid = self._grid()
+        choose("scoring", self.scoring, SCORINGS)
+        grid, first = self._grid(), last_step(self.estimator)
+        check_scoring(self.scoring, first)
         rng = wide_generator(self.random_state)
-        X, y, agents = self.estimator._pooled(X, y, agents)
+        X, y, agents = first._pooled(X, y, agents)
         if y is None:
             raise InputError("PrivateSearch requires y to be passed, but the target y is None")
-        parts, names = self.estimator._parts(agents, len(y), int(rng.integers(1 << 32)))
+        parts, names = first._parts(agents, len(y), int(rng.integers(1 << 32)))
         holders = np.empty(len(y), dtype=object)
         for name, part in zip(names, parts, strict=True):
             holders[part] = name
@@ -150,28 +161,31 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         self._draw(mu, len(settings), (X, y))
         results, best = [], None
         for params in settings:
-            model = clone(self.estimator).set_params(
-                **params, epsilon=self.epsilon_run_, delta=self.delta, random_state=self._state(rng)
-            )
+            budget = {"epsilon": self.epsilon_run_, "delta": self.delta, "random_state": self._state(rng)}
+            model = clone(self.estimator).set_params(**params, **of_last(self.estimator, budget))
+            held = of_last(self.estimator, {"agents": holders[training]})
             with quiet():
-                model.fit(_take(X, training), _take(y, training), agents=holders[training])
-            spent = max((total_mu([e.event for e in book.entries]) or np.inf) for book in model.ledger_.values())
+                model.fit(_take(X, training), _take(y, training), **held)
+            last = last_step(model)
+            spent = max((total_mu([e.event for e in book.entries]) or np.inf) for book in last.ledger_.values())
             if spent > mu * (1 + 1e-9):
                 raise InputError(
-                    f"{model.algorithm_} with {params} is not priced by Gaussian events alone, as PrivateSearch needs: "
+                    f"{last.algorithm_} with {params} is not priced by Gaussian events alone, as PrivateSearch needs: "
                     "use dp-dsgd without batches"
                 )
-            score = self._score(model, X, y, voters, mu, rng)
-            results.append({"params": dict(params), "score": score})
-            if best is None or score > best[0]:
-                best = (score, model, dict(params))
+            found = vote(model, [_take(X, v) for v in voters], [_take(y, v) for v in voters], self.scoring, mu, rng)
+            results.append({"params": dict(params), "score": found.score, "error": found.error}
+                           | ({"refused": found.why} if found.why else {}))  # fmt: skip
+            if best is None or found.score > best[0]:
+                best = (found.score, model, dict(params))
         assert best is not None
         self.best_score_, self.best_estimator_, self.best_params_ = best
         self.results_ = results if self.adversary == "network" else None
-        self.n_features_in_ = self.best_estimator_.n_features_in_
-        if hasattr(self.best_estimator_, "classes_"):
-            self.classes_ = self.best_estimator_.classes_
-        self.private_, self.leaks_ = self.best_estimator_.private_, self.best_estimator_.leaks_
+        chosen = last_step(self.best_estimator_)
+        self.n_features_in_ = np.shape(X)[1] if len(np.shape(X)) > 1 else chosen.n_features_in_
+        if hasattr(chosen, "classes_"):
+            self.classes_ = chosen.classes_
+        self.private_, self.leaks_ = chosen.private_, chosen.leaks_
         self._account(X, mu, len(settings), repeats)
         return self
 
@@ -199,7 +213,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
 
     def _draw(self, mu: float, runs: int, given: Any) -> None:
         """Draw the whole search from the account, before its first fit."""
-        if self.estimator.account is not None:
+        if last_step(self.estimator).account is not None:
             raise InputError("give the account to the search: its estimator is fitted many times, and draws nothing")
         account = as_account(self.account)
         if account is None:
@@ -215,10 +229,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         return np.random.RandomState(np.random.MT19937(np.random.SeedSequence(rng.integers(1 << 63, size=4).tolist())))
 
     def _grid(self) -> list[dict[str, object]]:
-        if not isinstance(self.estimator, PrivateConsensusClassifier | PrivateConsensusRegressor):
-            raise InputError(f"PrivateSearch searches over coterie's classifier and regressor, got {self.estimator!r}")
+        last_step(self.estimator)
         grid = list(ParameterGrid(self.param_grid))
-        for name in TAKEN:
+        for name in (*TAKEN, *of_last(self.estimator, dict.fromkeys(TAKEN))):
             if any(name in params for params in grid):
                 raise InputError(f"param_grid cannot contain {name!r}: the search sets it for every run")
         return grid
@@ -231,12 +244,6 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             raise InputError(f"a party with {records} record cannot both train and vote: it needs at least 2")
         return votes
 
-    def _score(self, model: Any, X: Any, y: Any, voters: list[NDArray], mu: float, rng: np.random.Generator) -> float:
-        """Mean credit of the voting records, each party's sum sent with noise of its own."""
-        sums = np.array([model._credit(_take(X, v), _take(y, v)).sum() for v in voters])
-        noisy = add(sums, rng.standard_normal(len(sums)), 1 / mu)  # type: ignore[arg-type]
-        return float(np.sum(noisy) / sum(map(len, voters)))
-
     def _account(self, X: Any, mu: float, runs: int, repeats: float) -> None:
         if self.adversary == "network":
             events: tuple[Gaussian, ...] | None = (Gaussian(mu, 1.0, times=runs),)
@@ -247,8 +254,18 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             self.epsilon_spent_ = selection_epsilon(
                 lambda orders: rdp.gaussian(one, orders)[0], repeats, self.shape, self.delta
             )
-        self.best_estimator_.epsilon_spent_ = self.epsilon_spent_  # to know this model is to know that it was chosen
-        remember(np.asarray(X, float), events, self.epsilon_spent_, self.delta, stacklevel=4)
+        last_step(
+            self.best_estimator_
+        ).epsilon_spent_ = self.epsilon_spent_  # to know this model is to know that it was chosen
+        remember(_as_numbers(X), events, self.epsilon_spent_, self.delta, stacklevel=4)
+
+
+def _as_numbers(X: Any) -> NDArray[np.float64]:
+    """Records for the memory of fits, as the estimators leave them there."""
+    try:
+        return np.asarray(X, float)
+    except (TypeError, ValueError):  # texts
+        return hashed(pd.DataFrame(X).set_axis(list(map(str, X.columns)), axis=1))
 
 
 def _take(table: Any, rows: NDArray) -> Any:

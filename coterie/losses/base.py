@@ -99,7 +99,8 @@ def problem_of(plan: Plan, loss: str, features: int | None = None, classes: int 
     features = (features or stated.dim or 1) if bins is None else bins.width
     made = found.make(stated.settings(loss), features, classes)
     if bins is not None:
-        made = AdditiveModel(made, bins, finish_of(plan))
+        over = getattr(made, "over", None)  # sums over records in bins, of which a model is made afterwards
+        made = AdditiveModel(made, bins, finish_of(plan)) if over is None else over(bins, stated.alike)
     return of_people(made) if plan.by_person else made
 
 

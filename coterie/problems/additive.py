@@ -1,14 +1,14 @@
 r"""Additive models: a score that is a sum of curves, one for each attribute, over public bins.
 
-A record is A ones, one in the bins of each attribute, divided by √A (`coterie.data.bins`): its features have norm 1
-exactly, so a loss with slope s in the score has gradients of norm |s|, and every fact of the loss holds as it stands.
-`AdditiveModel` is that loss, and every algorithm runs on it unchanged.
+A record is a unit vector for its bin of each of A attributes, divided by √A (`coterie.data.bins`): its features have
+norm 1 exactly, so a loss with slope s in the score has gradients of norm |s|, and every fact of the loss holds as it
+stands. `AdditiveModel` is that loss, and every algorithm runs on it unchanged. Bin b of a curve is ⟨θ, φ_b⟩/√A.
 
-What makes the curves is done to the released point, so it costs nothing. The noise has the same law in every
-coordinate, so all bins weigh the same:
+What makes the curves is done to the released point, so it costs nothing. The noise has the same size in every bin, so
+all bins weigh the same; with v for the numbers ⟨θ, φ_b⟩,
 
-    smoothing   argmin_v ‖v − θ‖² + κ vᵀLv = (I + κL)⁻¹ θ within an attribute, L the Laplacian of the path of its
-                bins: Σ (v_k − v_{k+1})² = vᵀLv. Categories and the bin `missing` have no neighbours, and pairs of
+    smoothing   argmin_u ‖u − v‖² + κ uᵀLu = (I + κL)⁻¹ v within an attribute, L the Laplacian of the path of its
+                bins: Σ (u_k − u_{k+1})² = uᵀLu. Categories and the bin `missing` have no neighbours, and pairs of
                 attributes have those of both (a grid of bins).
     monotone    the nearest curve that never falls (or never rises): max_{i ≤ k} min_{j ≥ k} mean(v_i … v_j).
 
@@ -154,7 +154,11 @@ class AdditiveModel(Problem):
             return x
         point = x.reshape(self.bins.width, self.outputs)
         ways = dict(self.finish.monotone)
-        parts = [self._curve(block, point[block.where], ways) for block in self.bins.blocks]
+        parts = []
+        for block in self.bins.blocks:
+            basis = self.bins.basis(block)
+            curve = self._curve(block, jnp.asarray(basis, x.dtype) @ point[block.where], ways)
+            parts.append(jnp.asarray(np.linalg.inv(basis), x.dtype) @ curve)
         return jnp.concatenate(parts).reshape(-1)
 
     def _curve(self, block: Block, values: Array, ways: dict[str, Direction]) -> Array:
@@ -171,7 +175,10 @@ class AdditiveModel(Problem):
             curved = np.asarray(self.curved(jnp.asarray(point, float)), float)
         values = curved.reshape(self.bins.width, self.outputs) / np.sqrt(self.bins.ones)
         more = () if self.outputs == 1 else (self.outputs,)
-        return {block.name: values[block.where].reshape(*block.shape, *more) for block in self.bins.blocks}
+        return {
+            block.name: (self.bins.basis(block) @ values[block.where]).reshape(*block.shape, *more)
+            for block in self.bins.blocks
+        }
 
 
 def bare(problem: Problem) -> Problem:

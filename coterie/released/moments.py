@@ -19,6 +19,7 @@ w²/2) is best: Δ² = 2 + 2w² + w⁴/2 for w² ≤ 2, which is 4.5 at w = 1, a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import equinox as eqx
@@ -27,17 +28,20 @@ import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field
 
+from coterie.data.bins import ALIKE, Bins
 from coterie.errors import InputError
 from coterie.losses.settings import LossSettings
 from coterie.problems.labels import NUMBERS, SIGNS, Labels
 from coterie.problems.records import Rows, namespace
 from coterie.problems.released import Released
+from coterie.released.additive_moments import AdditiveMoments, additive_weights
 from coterie.released.second_moments import SecondMoments, default_penalty, ridge_weights
 
 __all__ = ["CLASSES", "EXAMPLE", "MODEL", "MOST", "Moments", "Settings", "make"]
 
 CLASSES = 2
 MODEL = "second moments, and every ridge model of them"
+BINNED_WEIGHT = 0.7  # w for records in bins: chosen on made problems and diabetes
 MOST = 300  # features: noise on the matrix grows with their number, and messages with its square
 
 
@@ -48,7 +52,9 @@ class Settings(LossSettings):
     penalty: float | None = Field(
         None, gt=0, description="λ of the model that is scored, ½ mean (⟨θ, x⟩ − y)² + λ/2 ‖θ‖²; default: by the noise"
     )
-    weight: float = Field(1.0, gt=0, description="w, the weight of y x beside x xᵀ: more of it is less noise on y x")
+    weight: float | None = Field(
+        None, gt=0, description="w, the weight of y x beside x xᵀ: more of it is less noise on y x; default 1, bins .7"
+    )
     numbers: bool = Field(False, description="whether labels are numbers; else they are two classes")
     reach: float = Field(1.0, gt=0, description="where labels are numbers: they are cut to ± this public bound")
 
@@ -59,8 +65,9 @@ class Moments(Released):
     features: int = eqx.field(static=True)  # d
     numbers: bool = eqx.field(static=True, default=False)  # whether labels are numbers; else −1 and 1
     penalty: float | None = eqx.field(static=True, default=None)
-    weight: float = eqx.field(static=True, default=1.0)
+    weight: float | None = eqx.field(static=True, default=None)
     reach: float = eqx.field(static=True, default=1.0)
+    bins: Bins | None = eqx.field(static=True, default=None)  # of an additive model
     convex: ClassVar[bool] = True
     directed: ClassVar[bool] = True
     smoothness: ClassVar[float] = 1.0  # it is 0; solvers divide by it
@@ -78,6 +85,11 @@ class Moments(Released):
         return "second moments"
 
     @property
+    def w(self) -> float:
+        """The weight of y x."""
+        return self.weight if self.weight is not None else 1.0 if self.bins is None else BINNED_WEIGHT
+
+    @property
     def labels(self) -> Labels:
         return NUMBERS if self.numbers else SIGNS
 
@@ -93,12 +105,12 @@ class Moments(Released):
     @property
     def lipschitz(self) -> float:
         """Bound on ‖φ‖."""
-        return (1 + self.weight**2) ** 0.5
+        return (1 + self.w**2) ** 0.5
 
     @property
     def half_gap(self) -> float:
         """Δ/2."""
-        square = self.weight**2
+        square = self.w**2
         return 0.5 * (2 + 2 * square + square**2 / 2 if square <= 2 else 4 * square) ** 0.5
 
     def each(self, features: Array, targets: Array) -> Float[Array, "rows size"]:
@@ -119,7 +131,7 @@ class Moments(Released):
 
     def _labelled(self, features: Array, targets: Array) -> Float[Array, "rows d"]:
         bounded = jnp.clip(targets / self.reach, -1.0, 1.0)
-        return self.weight * bounded[:, None] * features
+        return self.w * bounded[:, None] * features
 
     def _matrix(self, x: Float[Array, " size"]) -> Float[Array, "d d"]:
         """The symmetric matrix of which the first numbers are the diagonal and √2 times what is above it."""
@@ -132,8 +144,14 @@ class Moments(Released):
         kept = self.labels.admit(targets)
         return namespace(kept).clip(kept, -self.reach, self.reach) if self.numbers else kept
 
+    def over(self, bins: Bins, alike: float | None) -> Moments:
+        """The same of records in these bins; `alike` is for the penalty, features are ones and zeros."""
+        return replace(self, features=bins.width, bins=replace(bins, alike=ALIKE if alike is None else alike))
+
     def _score(self, x: Float[Array, " dim"], features: Array) -> Float[Array, " rows"]:
-        matrix, cross = self._matrix(x[:-1]), x[-1 - self.features : -1] / self.weight
+        matrix, cross = self._matrix(x[:-1]), x[-1 - self.features : -1] / self.w
+        if self.bins is not None:
+            return features @ additive_weights(matrix, cross, x[-1], self.bins, self.penalty, numbers=self.numbers)
         penalty = default_penalty(x[-1], self.features) if self.penalty is None else self.penalty
         return features @ ridge_weights(matrix, cross, penalty)
 
@@ -147,14 +165,16 @@ class Moments(Released):
         score = self._score(x, features)
         return jnp.stack([jnp.zeros_like(score), score], axis=1)
 
-    def shaped(self, point: np.ndarray) -> SecondMoments:
+    def shaped(self, point: np.ndarray) -> SecondMoments | AdditiveMoments:
         """The released means as a matrix and a vector, of which any model may be made."""
         flat = np.asarray(point, float)
-        d, w = self.features, self.weight
+        d, w = self.features, self.w
         row, column = np.triu_indices(d, 1)
         matrix = np.diag(flat[:d])
         matrix[row, column] = matrix[column, row] = flat[d : d + len(row)] / 2**0.5
         cross = flat[-1 - d : -1] / w
+        if self.bins is not None:
+            return AdditiveMoments(matrix, cross, float(flat[-1]), self.bins, self.reach, self.numbers)
         return SecondMoments(matrix, cross, float(flat[-1]), float(flat[-1]) / w, self.reach, self.numbers)
 
 

@@ -332,5 +332,5 @@ def _shapes(state: Path, terms: Terms, records: Records | None) -> dict[str, Any
     noise = noise_alone(terms.plan, terms.network, price(terms.plan, terms.network, fast=True))
     told = Curves.of(problem, _point(state), noise=noise).as_json()
     if records is not None:
-        told["at_home"] = {"shares": (np.sqrt(problem.bins.ones) * records.features.mean(axis=0)).tolist()}
+        told["at_home"] = {"shares": problem.bins.shares(records.features).tolist()}
     return shapes(told)

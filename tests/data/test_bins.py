@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,10 +32,28 @@ ANYTHING = st.one_of(
 @given(rows=st.lists(st.tuples(ANYTHING, ANYTHING, ANYTHING), min_size=1, max_size=6))
 def test_every_row_has_norm_one_whatever_it_says(rows: list[tuple]) -> None:
     """Missing, infinite, out of range, text where a number belongs, an unknown category: one bin of each attribute."""
-    made = BINS.rows(pd.DataFrame(rows, columns=["age", "money", "job"], dtype=object))
+    table = pd.DataFrame(rows, columns=["age", "money", "job"], dtype=object)
+    made = BINS.rows(table)
     assert np.linalg.norm(made, axis=1) == pytest.approx(1, abs=1e-12)
     for block in BINS.blocks:
-        assert (np.count_nonzero(made[:, block.where], axis=1) == 1).all()
+        assert np.linalg.norm(made[:, block.where], axis=1) == pytest.approx(0.5, abs=1e-12)
+    apart = replace(BINS, alike=0.0).rows(table)
+    for block in BINS.blocks:
+        assert (np.count_nonzero(apart[:, block.where], axis=1) == 1).all()
+    assert BINS.shares(made) == pytest.approx(2 * apart.mean(axis=0), abs=1e-9)
+
+
+def test_neighbours_are_as_alike_as_is_said() -> None:
+    """Scalar products of bins: ρᵏ for numbers k bins apart, 0 between levels, and of a pair both factors."""
+    one, _, job, pair = (BINS.basis(block) @ BINS.basis(block).T for block in BINS.blocks)
+    place = np.arange(len(one) - 1)
+    assert one[:-1, :-1] == pytest.approx(0.5 ** np.abs(place[:, None] - place), abs=1e-9)
+    assert np.abs(one[-1, :-1]).max() < 1e-12
+    assert job == pytest.approx(np.eye(3))
+    assert pair == pytest.approx(np.kron(one, job))
+    assert BINS.basis(BINS.blocks[0]).shape == (16, 16)
+    with pytest.raises(InputError, match=r"problem\.alike must be between 0 and 0\.99, got 1"):
+        bins_of(BOOK, alike=1.0, key="problem.bins")
 
 
 def test_where_values_go() -> None:
@@ -134,7 +153,7 @@ def test_what_a_table_must_state(tmp_path: Path) -> None:
         ({"bins": {"age": [30, 20]}}, "edges of 'age' must ascend"),
         ({"bins": {"age": []}}, "need one or more finite edges"),
         ({"bins": {"age": "deciles"}}, "expected a step > 0, a list of edges, 'log', or false"),
-        ({"bins": {"age": "quantiles"}}, "quantiles of the records would have to be paid for"),
+        ({"bins": {"age": "quantiles"}}, "quantiles of the records have to be paid for"),
         ({"bins": {"job": 3}}, "'job' is a category, whose levels are its bins"),
         ({"bins": {"age": False, "job": False}}, "needs one attribute at least"),
         ({"pairs": [["age", "age"]]}, r"problem\.pairs must hold two different attributes"),

@@ -1,0 +1,154 @@
+r"""Additive models of second moments that were released once: records in bins, and what is known of their moments.
+
+A record has exactly one bin of each of A attributes, and its features are A ones, divided by √A. So with m_i the share
+of the records in bin i, and T_ij the share of those in bins i and j,
+
+    A · mean x xᵀ = T,   T_ii = m_i,   T_ij = 0 for two bins of one attribute,   Σ_j∈c T_ij = m_i,   Σ_i∈a m_i = 1,
+
+and √A · mean y x sums to the mean label in every attribute. None of this depends on the records: `consistent` takes the
+noise off that contradicts it. Shares are the mean of all A statements of them (the diagonal, and the sums of every
+table), each weighed by its noise; then every table moves to these margins by the least squares.
+
+**The model** is least squares with the penalty λ uᵀu, θ = B u, B the root of the matrix ρ^|i−j| of neighbouring bins
+(`coterie.data.bins`). Of two classes it is turned into log-odds as a linear discriminant: with the scores' means μ₁, μ₀
+in the classes, which are functions of the moments, their variance v within, and p the share of the second class,
+
+    log-odds = (μ₁ − μ₀)/v · (score − (μ₁ + μ₀)/2) + log(p/(1 − p)),
+
+since least squares has the direction of the discriminant, and its threshold only where classes are equally large.
+Everything here is a function of what was released and of public numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.data.bins import Bins
+from coterie.errors import InputError
+from coterie.problems.records import Rows, namespace
+from coterie.released.second_moments import LEAST, ridge_weights
+
+__all__ = ["AdditiveMoments", "additive_weights", "consistent"]
+
+Floats = NDArray[np.float64]
+PART = 0.6  # of the noise's length σ√(2d): λ; chosen on made problems, heart and diabetes
+SURE = 1e-3  # a difference of means, or a variance, is not taken to be less
+
+
+def _members(bins: Bins) -> tuple[Floats, Floats]:
+    """(A × d) which bins are of which block, and how many each has."""
+    member = np.zeros((bins.ones, bins.width))
+    for k, block in enumerate(bins.blocks):
+        member[k, block.where] = 1.0
+    return member, member.sum(axis=1)
+
+
+def consistent(matrix: Rows, cross: Rows, bins: Bins) -> tuple[Rows, Rows]:
+    """Noisy means of x xᵀ and y x, with all that is known of them set."""
+    member, counts = _members(bins)
+    many = bins.ones
+    same = member.T @ member
+    tables = many * matrix * (1 - same)  # T without its blocks on the diagonal
+    sums = tables @ member.T  # (d, A): of a bin, its share as every other attribute's table says it
+    trust = 2 / counts[None, :] * (1 - member.T)  # 1/noise², that of the diagonal being 1
+    share = (many * matrix.diagonal() + (trust * sums).sum(axis=1)) / (1 + trust.sum(axis=1))
+    share = share - ((member @ share - 1) / counts) @ member
+    row = (share[:, None] - sums) / counts[None, :] * (1 - member.T)  # what a bin lacks, spread over the other's bins
+    whole = (1 - member @ sums) / (counts[:, None] * counts[None, :]) * (1 - np.eye(many))
+    spread = row @ member
+    moved = tables + spread + spread.T - member.T @ whole @ member
+    labelled = member @ cross
+    middle = (labelled / counts).sum() / (1 / counts).sum()
+    known = moved * (1 - same) + namespace(matrix).diag(share)
+    return known / many, cross + ((middle - labelled) / counts) @ member
+
+
+def additive_weights(
+    matrix: Rows, cross: Rows, noise: Any, bins: Bins, penalty: Any = None, *, numbers: bool = False
+) -> Rows:
+    """What every bin says of a record that is in it, times √A: of two classes log-odds, of numbers the score."""
+    xp = namespace(matrix)
+    matrix, cross = consistent(matrix, cross, bins)
+    basis = np.zeros((bins.width, bins.width))
+    for block in bins.blocks:
+        basis[block.where, block.where] = bins.basis(block)
+    alike, lam = basis.T @ matrix @ basis, penalty
+    if lam is None:
+        lam = PART * noise * (2 * bins.width) ** 0.5 + LEAST
+    inner = ridge_weights(alike, basis.T @ cross, lam)
+    theta = basis @ inner
+    if numbers:
+        return theta
+    root = bins.ones**0.5
+    mean = root * matrix.diagonal()
+    share = xp.clip((1 + cross.sum() / root) / 2, SURE, 1 - SURE)
+    up, down = theta @ (mean + cross) / (2 * share), theta @ (mean - cross) / (2 * (1 - share))
+    values, vectors = xp.linalg.eigh(alike)
+    square = (xp.maximum(values, 0.0) * (vectors.T @ inner) ** 2).sum()
+    gap = xp.maximum(up - down, SURE)
+    within = xp.maximum(square - share * up**2 - (1 - share) * down**2, SURE * gap**2)
+    steep = gap / within
+    shift = xp.log(share / (1 - share)) - steep * (up + down) / 2
+    return steep * theta + shift / root
+
+
+@dataclass(frozen=True, eq=False)
+class AdditiveMoments:
+    """Released moments of records in bins: an additive model of any attributes, with any penalty, for nothing."""
+
+    matrix: Floats
+    cross: Floats
+    noise: float
+    bins: Bins
+    reach: float = 1.0
+    numbers: bool = False
+
+    def shares(self) -> dict[str, Floats]:
+        """The share of the records in every bin of each attribute (and pair), `missing` last."""
+        known = self.bins.ones * consistent(self.matrix, self.cross, self.bins)[0].diagonal()
+        return {block.name: known[block.where] for block in self.bins.blocks}
+
+    def weights(self, penalty: float | None = None, attributes: Sequence[str] | None = None) -> Floats:
+        """The model over the given attributes (all) as a linear one of the features; λ by the noise if left out."""
+        if penalty is not None and not penalty > 0:
+            raise InputError(f"penalty must be > 0, got {penalty}")
+        bins, at = self._some(attributes)
+        factor = self.bins.ones / bins.ones  # fewer ones a record: x xᵀ was divided by more of them
+        own = additive_weights(
+            factor * self.matrix[np.ix_(at, at)], factor**0.5 * self.cross[at], factor * self.noise, bins, penalty,
+            numbers=self.numbers,
+        )  # fmt: skip
+        out = np.zeros(self.bins.width)
+        out[at] = np.asarray(own) * (self.bins.ones / bins.ones) ** 0.5
+        return out
+
+    def predict(self, rows: NDArray, penalty: float | None = None, attributes: Sequence[str] | None = None) -> Floats:
+        """Numbers, or −1 and 1, for rows of features."""
+        score = np.asarray(rows, float) @ self.weights(penalty, attributes)
+        return self.reach * score if self.numbers else np.where(score > 0, 1.0, -1.0)
+
+    def curves(self, penalty: float | None = None, attributes: Sequence[str] | None = None) -> dict[str, Floats]:
+        """What each bin adds to the score, `missing` last."""
+        values = self.weights(penalty, attributes) / self.bins.ones**0.5
+        return {block.name: values[block.where].reshape(block.shape) for block in self.bins.blocks}
+
+    def _some(self, attributes: Sequence[str] | None) -> tuple[Bins, NDArray[np.int64]]:
+        """The bins of some attributes, and where they lie; pairs go with both of theirs."""
+        names = self.bins.names
+        if attributes is None:
+            return self.bins, np.arange(self.bins.width)
+        if stray := [name for name in attributes if name not in names]:
+            raise InputError(f"unknown attribute {stray[0]!r}; there are {', '.join(names)}")
+        if not attributes or len(set(attributes)) < len(attributes):
+            raise InputError(f"attributes must be one or more different ones, got {list(attributes)}")
+        kept = [k for k, name in enumerate(names) if name in attributes]
+        place = {k: j for j, k in enumerate(kept)}
+        pairs = tuple((place[a], place[b]) for a, b in self.bins.pairs if a in place and b in place)
+        bins = replace(self.bins, attributes=tuple(self.bins.attributes[k] for k in kept), pairs=pairs)
+        chosen = [block for block in self.bins.blocks if all(k in place for k in block.of)]
+        return bins, np.concatenate([np.arange(block.start, block.start + block.count) for block in chosen])
