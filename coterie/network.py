@@ -143,6 +143,7 @@ def public_facts(plan: Plan, network: Network, rounds: int) -> Public:
         records=int(network.sizes.sum()),
         classes=problem.labels.classes,
         problem=problem,
+        graph=graph,
         epsilon=min(epsilon) if isinstance(epsilon, list) else epsilon,
         delta=None if plan.privacy is None else plan.privacy.delta,
     )
