@@ -47,6 +47,7 @@ __all__ = [
     "Network",
     "Outsider",
     "Priced",
+    "Seat",
     "assemble",
     "needs_dimension",
     "noise_of",
@@ -54,10 +55,21 @@ __all__ = [
     "price",
     "public_network",
     "public_sizes",
+    "seats_of",
     "settle",
 ]
 
 DEFAULT_ROUNDS = 50
+
+
+@dataclass(frozen=True)
+class Seat:
+    """One observer, or several who pool what they know: what is proved of everybody's record against them."""
+
+    name: str
+    observers: tuple[int, ...]
+    adversary: str
+    mu: np.ndarray  # of a Gaussian trade-off curve, by party; 0 for the observers' own records
 
 
 @dataclass(frozen=True)
@@ -76,6 +88,8 @@ class Priced:
     central: Claim | None = field(default=None, kw_only=True)  # what opened sums cost, if the plan asks
     cap: Claim | None = field(default=None, kw_only=True)  # and a party's vectors, if all are sent again that may be
     terms: SumTerms | None = field(default=None, kw_only=True)  # of the sums that are opened, if only those are
+    alone: Claim | None = field(default=None, kw_only=True)  # against everybody else, where they share secrets
+    seats: tuple[Seat, ...] = field(default=(), kw_only=True)  # single observers that the plan names
     leaks: tuple[str, ...] = field(kw_only=True)  # of the network: what was read from the records, unpaid
     warnings: list[str] = field(default_factory=list)
 
@@ -84,6 +98,8 @@ class Priced:
         """Every guarantee, each against its own adversary: the one that the plan's budget is for comes first."""
         if self.spending is None:
             return ()
+        if self.algorithm.against is not None and self.alone is not None:
+            return Claim(*self.algorithm.against(self.cfg), self.spending.worst), self.alone
         local = Claim(*local_words(shared=self.for_sums), self.spending.worst)
         if self.central is None:
             return (local,)
@@ -365,11 +381,31 @@ def price(
     if algorithm.claim is not None:
         with jax.enable_x64(True):
             claim = float(algorithm.claim(cfg, rows(places, int(np.argmax(spent.per_agent))), delta))
+    alone = None
+    if algorithm.own_cost is not None:
+        other = dataclasses.replace(algorithm, cost=algorithm.own_cost)
+        alone = Claim(*local_words(shared=True), spending(other, cfg, places, delta, fast).worst)
     return dataclasses.replace(
         settled, places=places, noise=noise, spending=spent, claim=claim, central=central,
-        cap=cap_of(algorithm, cfg, places, terms, delta), terms=terms,
+        cap=cap_of(algorithm, cfg, places, terms, delta), terms=terms, alone=alone,
+        seats=seats_of(plan, network, algorithm, cfg, places),
         warnings=[*settled.warnings, *grid_warnings(algorithm, cfg, places, terms)],
     )  # fmt: skip
+
+
+def seats_of(plan: Plan, network: Network, algorithm: Algorithm, cfg: Config, places: Place) -> tuple[Seat, ...]:
+    """The account of every observer that the plan names."""
+    asked = (plan.privacy.observers if plan.privacy is not None else None) or []
+    found = []
+    for name in asked:
+        own = tuple(sorted({network.number(part.strip(), "privacy.observers") for part in name.split("+")}))
+        assert algorithm.observed is not None
+        with jax.enable_x64(True):
+            adversary, mu = algorithm.observed(
+                cfg, places, network.problem, network.graph, network.mixing.dense(), own
+            )  # fmt: skip
+        found.append(Seat(" + ".join(network.names[o] for o in own), own, adversary, mu))
+    return tuple(found)
 
 
 def noise_of(plan: Plan, settled: Priced) -> tuple[np.ndarray, SumTerms | None]:

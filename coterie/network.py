@@ -43,6 +43,15 @@ class Network:
         """The network of a plan with so many records at each party."""
         return cls(*graph_of(plan, len(sizes)), problem, sizes, tuple(names), store, leaks=leaks)
 
+    def number(self, name: str, key: str) -> int:
+        """The place of the party of that name, or of that number."""
+        if name in self.names:
+            return self.names.index(name)
+        if name.isdigit() and int(name) < len(self.names):
+            return int(name)
+        some = ", ".join(self.names[:5])
+        raise InputError(f"{key}: {name!r} is no party; expected one of {len(self.names)}, such as {some}")
+
 
 class Links(NamedTuple):
     """What an algorithm sees of a network, and what carries its messages."""

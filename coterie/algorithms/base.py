@@ -35,7 +35,8 @@ and, where they apply,
     INCONCLUSIVE                                     {check of the audit: why it cannot decide here}
     against(cfg)                 -> (name, adversary)  whom `cost` is against, if not a reader of all who shares nothing
     own_cost(cfg, place, t)             -> Event     then: what the round cost against everybody else together
-    observed(cfg, places, problem)      -> Observed  what is proved of single observers; an InputError says why nothing
+    observed(cfg, places, problem, graph, weights, observers) -> (adversary, μ)  what is proved of these parties as
+                                                     observers, for everybody; an InputError says why nothing is
     LATE                                             "reuse": a late neighbour's last message will do; default "wait"
     GRAPHS                                           kinds of graph it runs on
     NAMED                                            True: `absorb` asks who sent what, and what is kept of an own
@@ -56,10 +57,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import equinox as eqx
 import jax
+import numpy as np
 from jaxtyping import Array, Float, Int
 from pydantic import ConfigDict
 
@@ -103,7 +105,6 @@ __all__ = [
     "Maybe",
     "Needs",
     "Normal",
-    "Observed",
     "Place",
     "Public",
     "Shared",
@@ -276,20 +277,6 @@ class Needs:
         return self.solver or self.steps
 
 
-class Observed(NamedTuple):
-    """What an account per observer needs (`coterie.privacy.observers`): public numbers of every party.
-
-    y_i^t = φ_i(Σ_j w_ij y_j^{t−1}) + noise of scale `scale_i · shape_t`. Without `gain` φ is what was heard itself, and
-    a record moves the first message only, by `sensitivity`; with it φ_i has that Lipschitz constant and a record moves
-    every message by `sensitivity` at most.
-    """
-
-    sensitivity: Array
-    scale: Array
-    shape: Array
-    gain: Array | None
-
-
 @dataclass(frozen=True)
 class Erratum:
     """One place where a paper is wrong: what it printed, what is true, how bad it is."""
@@ -330,7 +317,7 @@ class Algorithm:
     reveals: Callable[[Any, Place, Any, Any], Any] | None = None
     against: Callable[[Any], tuple[str, str]] | None = None
     own_cost: Callable[[Any, Place, Any, Any], Event] | None = None
-    observed: Callable[[Any, Place, Problem], Observed] | None = None
+    observed: Callable[[Any, Place, Problem, Graph, np.ndarray, tuple[int, ...]], tuple[str, np.ndarray]] | None = None
     threshold: str | None = None
     prepays: bool = False
     inconclusive: tuple[tuple[str, str], ...] = ()

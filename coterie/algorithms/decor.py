@@ -36,8 +36,8 @@ from coterie.algorithms.dp_dsgd import Message, State
 from coterie.errors import InputError
 from coterie.graphs import Graph
 from coterie.privacy.events import Event, Gaussian
-from coterie.privacy.observers import worst_hidden_share
-from coterie.problems import Shard
+from coterie.privacy.observers import hidden_share, worst_hidden_share
+from coterie.problems import Problem, Shard
 
 REFERENCE = (
     "Allouah, Koloskova, El Firdoussi, Jaggi, Guerraoui (ICML 2024), DECOR, with curious parties deleted from the "
@@ -180,4 +180,17 @@ def against(cfg: Config) -> tuple[str, str]:
         f"shared noise, at most {gone} curious",
         f"sees every message of every round, and knows every record but one and {who}, but no secret that two others "
         "share",
+    )
+
+
+def observed(
+    cfg: Config, places: Place, problem: Problem, graph: Graph, weights: np.ndarray, observers: tuple[int, ...]
+) -> tuple[str, np.ndarray]:
+    """μ of everybody against a reader of every message with just these parties' secrets: exact for one release."""
+    share = hidden_share(np.asarray(graph.edges, np.int64), graph.size, float(cfg.ratio), observers)
+    rounds = np.arange(places.rounds) % cfg.mixing == 0
+    each = np.sum(1 / np.asarray(places.shape, float)[rounds] ** 2) / np.asarray(places.noise, float) ** 2
+    return (
+        "sees every message of every round, and knows its own records and secrets, but no secret that two others share",
+        np.sqrt(each * share / cfg.left),
     )

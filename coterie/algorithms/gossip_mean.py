@@ -9,24 +9,25 @@ What a party adds in a later round depends on nothing but messages.
 **Sensitivity**, replace-one: one record moves w_i by at most Δ = 2 V unit, 2V the bound on the distance of two records.
 **Guarantee**: one Gaussian event, μ = Δ/σ, against a reader of every message; later rounds are functions of messages
 with more noise, so they cost nothing. Inputs do not react to what is heard, so a single observer's view is linear in
-the noise and its μ is exact (`observed`, `coterie.privacy.observers`): with `again` > 0 parties far from it are hidden by
-the noise on the way; with again = 0 most observers solve for everybody's first message, and learn as much as a reader.
+the noise and its μ is exact (`observed`): with `again` > 0 parties far from it are hidden by the noise on the way; with
+again = 0 most observers solve for everybody's first message, and learn as much as a reader of all.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field
 
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Inbox, Law, Needs, Normal, Observed, Place, Public, add, settle
+from coterie.algorithms.base import Inbox, Law, Needs, Normal, Place, Public, add
+from coterie.graphs import Graph
 from coterie.privacy.events import Event, Gaussian
+from coterie.privacy.observers import NEIGHBOURS, linear, view
 from coterie.problems import Problem, Shard
 
 REFERENCE = (
@@ -86,22 +87,11 @@ def _first(cfg: Config, place: Place) -> Array:
     return place.noise * sensitivity(cfg, place, jnp.zeros((), int))
 
 
-def wire(cfg: Config, place: Place, t: Any) -> Array:
-    """The noise of round t, on whose grid a deployed message travels; without any later noise, that of the first."""
-    return _first(cfg, place) * jnp.where((t == 0) | (cfg.again == 0), 1.0, cfg.again)
-
-
 def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
     """The party's own mean with noise; later what is under way, with more."""
-    noise, scale = draw["noise"], wire(cfg, place, t)
-
-    def release() -> Array:
-        return add(place.unit * (place.count * place.start - shard.gradient(place.start)), noise, scale)
-
-    def pass_on() -> Array:
-        return jnp.where(cfg.again > 0, add(state.x, noise, scale), settle(state.x, noise, scale))
-
-    y = jax.lax.cond(t == 0, release, pass_on)
+    own = place.unit * (place.count * place.start - shard.gradient(place.start))
+    scale = _first(cfg, place) * jnp.where(t == 0, 1.0, cfg.again)
+    y = add(jnp.where(t == 0, own, state.x), draw["noise"], scale)
     return State(y), Message(y)
 
 
@@ -121,8 +111,11 @@ def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) ->
     return Gaussian(shift, _first(cfg, place), times=jnp.where(t == 0, 1.0, 0.0))
 
 
-def observed(cfg: Config, places: Place, problem: Problem) -> Observed:
-    """What an observer's account needs: one input, and the noise of every round."""
-    shift = jnp.broadcast_to(sensitivity(cfg, places, jnp.zeros((), int)), (places.agents,))
-    later = jnp.where(jnp.arange(places.rounds) == 0, 1.0, cfg.again)
-    return Observed(shift, places.noise * shift, later, None)
+def observed(
+    cfg: Config, places: Place, problem: Problem, graph: Graph, weights: np.ndarray, observers: tuple[int, ...]
+) -> tuple[str, np.ndarray]:
+    """μ of everybody against these observers: exact, since nothing that is sent reacts to a record but the first."""
+    shift = np.broadcast_to(np.asarray(sensitivity(cfg, places, jnp.zeros((), int)), float), (places.agents,))
+    scale = np.tile((np.asarray(places.noise, float) * shift)[:, None], places.rounds)
+    scale[:, 1:] *= float(cfg.again)
+    return NEIGHBOURS, linear(view(weights, observers), shift, scale)

@@ -29,7 +29,7 @@ from coterie.errors import InputError
 from coterie.graphs import Graph, Mixing
 from coterie.problems import Problem
 
-__all__ = ["Record", "Seat", "Seen", "attack", "record_pair"]
+__all__ = ["Record", "Seen", "Vantage", "attack", "record_pair"]
 
 Floats = NDArray[np.float64]
 Record = tuple[Floats, float]
@@ -39,7 +39,7 @@ DRAWN = 20  # pairs of records that are looked at
 
 
 @dataclass(frozen=True)
-class Seat:
+class Vantage:
     """A priced network, who looks, and whose record differs."""
 
     algorithm: Algorithm
@@ -101,7 +101,7 @@ class Seen:
 
 
 def attack(
-    seat: Seat, *, pilot: int = BATCH, trials: int = 5 * BATCH, seed: int = 0, confidence: float = 0.99
+    seat: Vantage, *, pilot: int = BATCH, trials: int = 5 * BATCH, seed: int = 0, confidence: float = 0.99
 ) -> Seen:  # fmt: skip
     """Fit the filter on `pilot` runs of either world, fix the threshold, and try it on `trials` others."""
     if seat.victim in seat.observers:
@@ -137,7 +137,7 @@ def _filter(first: Floats, second: Floats) -> tuple[Floats, float, float]:
     return weights, middle, float(np.sqrt(np.sum(inverse * along**2)))
 
 
-def _views(seat: Seat, layout: Layout, runs: int, seed: int) -> Floats:
+def _views(seat: Vantage, layout: Layout, runs: int, seed: int) -> Floats:
     """One row a run: all that the observers see, and what they know of others' noise."""
     seeds = range(seed, seed + runs)
     trace = simulate(
@@ -151,7 +151,7 @@ def _views(seat: Seat, layout: Layout, runs: int, seed: int) -> Floats:
     return np.concatenate([*parts, *_secrets(seat, trace, seeds)], axis=1).astype(float)
 
 
-def _secrets(seat: Seat, trace: Trace, seeds: range) -> list[Floats]:
+def _secrets(seat: Vantage, trace: Trace, seeds: range) -> list[Floats]:
     """What the observers share with their neighbours, round by round."""
     with jax.enable_x64(True):
         places = make_places(

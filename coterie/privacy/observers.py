@@ -31,12 +31,18 @@ from scipy.optimize import minimize
 
 from coterie.errors import InputError
 
-__all__ = ["View", "factorised", "hidden_share", "linear", "reacting", "view", "worst_hidden_share"]
+__all__ = [
+    "NEIGHBOURS", "View", "everybody_reacting", "factorised", "hidden_share", "linear", "reacting", "view",
+    "worst_hidden_share",
+]  # fmt: skip
 
+NEIGHBOURS = "sees what its neighbours send, knows its own noise and records, and may send what it likes"
+"""The adversary of `linear` and `reacting`; what others compute in the end is not published."""
 Floats = NDArray[np.float64]
 DEPENDENT = 1e-12  # a direction of which this share is left, at most, beside those seen before is none of its own
+MOST_SHIFTS = 20_000  # messages of a run whose parties react
 LARGEST = 20_000  # numbers in a view: its covariance then has 3.2 GB
-MOST_WORK = 2e11  # floating-point operations that pricing all coalitions may take
+MOST_WORK = 1e11  # floating-point operations that pricing all coalitions may take
 
 
 @dataclass(frozen=True)
@@ -201,6 +207,19 @@ def reacting(seen: View, party: int, sensitivity: Floats, scale: Floats, gain: F
     return math.sqrt(min(cost(np.maximum(found.x, 0.0))[0], local))
 
 
+def everybody_reacting(seen: View, sensitivity: Floats, scale: Floats, gain: Floats) -> Floats:
+    """`reacting` for every party, each with the same sensitivity in all rounds."""
+    if seen.size * scale.shape[1] > MOST_SHIFTS:
+        raise InputError(
+            f"an account per observer of {seen.size} parties over {scale.shape[1]} rounds that react takes too long: "
+            f"at most {MOST_SHIFTS} messages"
+        )
+    out = np.zeros(seen.size)
+    for party in seen.rest.tolist():
+        out[party] = reacting(seen, party, np.full(scale.shape[1], sensitivity[party]), scale, gain)
+    return out
+
+
 # ---- noise that neighbours share -------------------------------------------------------------------------------------
 
 
@@ -236,7 +255,7 @@ def worst_hidden_share(edges: NDArray[np.int64], size: int, ratio: float, gone: 
     degrees = np.bincount(edges.ravel(), minlength=size)
     if gone >= degrees.min():  # the whole neighbourhood of somebody
         return 1.0
-    if math.comb(size, gone) * float(size) ** 3 > MOST_WORK * size:
+    if math.comb(size, gone) * min(64.0 * size, float(size) ** 3) > MOST_WORK:
         raise InputError(f"{math.comb(size, gone)} coalitions of {gone} among {size} parties are too many to price")
     inverse = _inverse(edges, size, ratio)
     near = [np.flatnonzero((edges == node).any(axis=1)) for node in range(size)]

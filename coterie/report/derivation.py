@@ -23,7 +23,7 @@ from coterie.data import find_source
 from coterie.data.planned import leaks_of
 from coterie.errors import InputError
 from coterie.exchange.central import capped, own_events
-from coterie.experiment import Network, noise_of, public_network, public_sizes, settle
+from coterie.experiment import Network, noise_of, public_network, public_sizes, seats_of, settle
 from coterie.graphs import Graph, from_outside
 from coterie.losses import BY_LABELS
 from coterie.losses.base import need_facts, problem_of
@@ -88,6 +88,7 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
                 equal(f"agents[{k}].noise_multiplier", multiplier, made, near)
         most = max(rounds for *_, rounds, _ in given["agents"])
         central, cap = c.shared(plan, algorithm, settled.cfg, places, terms, most)
+        watched = seats_of(plan, network, algorithm, settled.cfg, places)
     except Exception as error:  # a plan that nobody has run yet may fail in any way
         return str(error) if isinstance(error, InputError | Refuted) else f"plan: cannot be derived: {error!r}"
     settings = c.lossless(settled.cfg.model_dump(mode="json"))
@@ -102,6 +103,7 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
         "agents": agents,
         "central": central,
         "cap": cap,
+        **c.seats(watched, None if plan.privacy is None else plan.privacy.delta),
     }
 
 

@@ -27,7 +27,7 @@ def unit_block(plan: Plan, priced: Priced) -> dict[str, Any]:
     assert plan.privacy is not None
     delta, epsilon = plan.privacy.delta, float(priced.claims[0].account.epsilon)
     each = _events(priced)
-    two = at_parties(each, delta) if priced.claims[0].local else of_group(each[0], 2, delta)
+    two = at_parties(each, delta) if not priced.for_sums else of_group(each[0], 2, delta)
     finite = lambda x: float(x) if np.isfinite(x) else None  # noqa: E731
     found: dict[str, Any] = {"unit": "person" if plan.by_person else "record", "record": finite(epsilon)}
     if plan.by_person:
@@ -38,7 +38,7 @@ def unit_block(plan: Plan, priced: Priced) -> dict[str, Any]:
 
 def _events(priced: Priced) -> list[list[Event]]:
     """What the budget's claim charges the party that pays most, and the one after it; of opened sums, all alike."""
-    if not priced.claims[0].local:
+    if priced.for_sums:
         assert priced.terms is not None
         return [[shared_events(priced.algorithm, priced.cfg, priced.places, priced.terms)[0]]]
     assert priced.spending is not None
