@@ -1,9 +1,8 @@
 """A plan audited from the seat of some of its parties: what they learn of the others, near and far.
 
-One party at every distance up to five, and the farthest, is attacked. What is claimed of it is the plan's own account of these observers, where one
-is proved; else what is claimed against a reader of every message. Beside it stands what the matrix-factorisation
-account
-would claim, which is no claim of ours for learning: it is shown so that one sees where it fails.
+One party at every distance up to five, and the farthest, is attacked. What is claimed of it is the plan's own account
+of these observers, where one is proved; else what is claimed against a reader of every message. Beside it stands what
+the matrix-factorisation account would claim, which is no claim of ours for learning: it shows where that fails.
 """
 
 from __future__ import annotations
