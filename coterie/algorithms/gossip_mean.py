@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Inbox, Law, Needs, Normal, Place, Public, add
+from coterie.algorithms.base import Erratum, Inbox, Law, Needs, Normal, Place, Public, add
 from coterie.graphs import Graph
 from coterie.privacy.events import Event, Gaussian
 from coterie.privacy.observers import NEIGHBOURS, linear, view
@@ -34,6 +34,34 @@ REFERENCE = (
     "Xiao and Boyd (2004) on noisy means, as in Cyffers et al. (2022), Muffliato; fresh noise and account are ours"
 )
 RIDGE = 0.0
+ERRATA = (
+    Erratum(
+        "Cyffers et al. (NeurIPS 2022), privacy of gossip",
+        "share of the local loss: Σ over messages of (Wᵗ)_uw²/‖(Wᵗ)_w‖²",
+        "messages share their noise, and the sum treats them as independent. Ring of 16, noise once, 5 rounds, 5 hops: "
+        ".0009 printed, 1 is true, since the observer solves for the first messages",
+        "privacy",
+    ),
+    Erratum(
+        "its correction, Σ (Wᵗ)_uw/‖(Wᵗ)_w‖² (as in the code of Bellet et al. 2026)",
+        ".073 of the local loss at the same place",
+        "1 with noise once; with fresh noise in every round it is above the exact value wherever we looked",
+        "privacy",
+    ),
+    Erratum(
+        "Bellet et al. (ICLR 2026, arXiv 2510.17480), learning",
+        "μ² = Δ²/σ² times a sum over CᵀB⁺BC, with gradients as inputs: ε = 1.20 on the path v – a – u, two rounds",
+        "gradients of others react to what they hear: ε ≥ 3.9 at 99 % with an honest a that is not convex; with convex "
+        "losses and steps up to 2/L its μ² is exceeded by 28 %. True for inputs that do not react",
+        "privacy",
+    ),
+    Erratum(
+        "Li et al. (NeurIPS 2025), random walks",
+        "μ = Δ/(σ√t) after t steps, in the released code also for a neural network (contraction c = 1)",
+        "proved where every step is non-expansive; after a step x ↦ 9x it is .994 Δ/σ, not .707, at t = 2",
+        "unproved",
+    ),
+)
 
 
 class Config(BaseConfig):
