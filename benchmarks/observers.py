@@ -24,7 +24,7 @@ from coterie.graphs import Graph, from_edges, make_graph, mixing
 from coterie.losses.mean import Mean
 from coterie.plan import validate
 from coterie.privacy.gdp import epsilon_of
-from coterie.privacy.observers import View, factorised, hidden_share, linear, reacting, view, worst_hidden_share
+from coterie.privacy.observers import Outlook, factorised, hidden_share, linear, reacting, view, worst_hidden_share
 from coterie.problems import Custom
 
 __all__ = ["main"]
@@ -126,7 +126,7 @@ def shared() -> None:
         )
 
 
-def exact_of(seen: View, gain: np.ndarray, party: int, rounds: int) -> float:
+def exact_of(seen: Outlook, gain: np.ndarray, party: int, rounds: int) -> float:
     """μ² where everybody multiplies what it hears by its gain, at the worst signs of the record's shifts: exact."""
     k, n, me = len(seen.seen), len(seen.rest), int(np.flatnonzero(seen.rest == party)[0])
     moved, rows = gain[:, None] * seen.mixing, [np.eye(n)[seen.seen]]

@@ -45,9 +45,9 @@ from coterie.problems import Problem
 __all__ = [
     "Experiment",
     "Network",
+    "ObserverAccount",
     "Outsider",
     "Priced",
-    "Seat",
     "assemble",
     "needs_dimension",
     "noise_of",
@@ -63,7 +63,7 @@ DEFAULT_ROUNDS = 50
 
 
 @dataclass(frozen=True)
-class Seat:
+class ObserverAccount:
     """One observer, or several who pool what they know: what is proved of everybody's record against them."""
 
     name: str
@@ -89,7 +89,7 @@ class Priced:
     cap: Claim | None = field(default=None, kw_only=True)  # and a party's vectors, if all are sent again that may be
     terms: SumTerms | None = field(default=None, kw_only=True)  # of the sums that are opened, if only those are
     alone: Claim | None = field(default=None, kw_only=True)  # against everybody else, where they share secrets
-    seats: tuple[Seat, ...] = field(default=(), kw_only=True)  # single observers that the plan names
+    seats: tuple[ObserverAccount, ...] = field(default=(), kw_only=True)  # single observers that the plan names
     leaks: tuple[str, ...] = field(kw_only=True)  # of the network: what was read from the records, unpaid
     warnings: list[str] = field(default_factory=list)
 
@@ -393,7 +393,9 @@ def price(
     )  # fmt: skip
 
 
-def seats_of(plan: Plan, network: Network, algorithm: Algorithm, cfg: Config, places: Place) -> tuple[Seat, ...]:
+def seats_of(
+    plan: Plan, network: Network, algorithm: Algorithm, cfg: Config, places: Place
+) -> tuple[ObserverAccount, ...]:
     """The account of every observer that the plan names."""
     asked = (plan.privacy.observers if plan.privacy is not None else None) or []
     found = []
@@ -404,7 +406,7 @@ def seats_of(plan: Plan, network: Network, algorithm: Algorithm, cfg: Config, pl
             adversary, mu = algorithm.observed(
                 cfg, places, network.problem, network.graph, network.mixing.dense(), own
             )  # fmt: skip
-        found.append(Seat(" + ".join(network.names[o] for o in own), own, adversary, mu))
+        found.append(ObserverAccount(" + ".join(network.names[o] for o in own), own, adversary, mu))
     return tuple(found)
 
 

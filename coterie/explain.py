@@ -25,7 +25,7 @@ from coterie.drivers.simulate import Test
 from coterie.errors import InputError
 from coterie.exchange.planned import sum_terms
 from coterie.exchange.sums import SumTerms, bytes_per_round
-from coterie.experiment import Network, Priced, Seat, assemble, prepare, price, public_network, public_sizes
+from coterie.experiment import Network, ObserverAccount, Priced, assemble, prepare, price, public_network, public_sizes
 from coterie.losses import by_labels
 from coterie.losses.base import find_loss
 from coterie.plan import REFERENCES, Plan
@@ -108,7 +108,7 @@ def explain(plan: Plan) -> tuple[list[str], Network, Priced]:
     return [*lines, *note], network, priced
 
 
-def _epsilon(seat: Seat, of: Callable[[np.ndarray], float], delta: float) -> float:
+def _epsilon(seat: ObserverAccount, of: Callable[[np.ndarray], float], delta: float) -> float:
     """ε of the party that the observer learns least, or most, about."""
     mu = of(np.delete(seat.mu, seat.observers))
     return float(epsilon_of(mu, delta)) if mu else 0.0

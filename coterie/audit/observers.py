@@ -29,7 +29,7 @@ from coterie.errors import InputError
 from coterie.graphs import Graph, Mixing
 from coterie.problems import Problem
 
-__all__ = ["Record", "Seen", "Vantage", "attack", "record_pair"]
+__all__ = ["Record", "Vantage", "Witnessed", "attack", "record_pair"]
 
 Floats = NDArray[np.float64]
 Record = tuple[Floats, float]
@@ -86,7 +86,7 @@ class Vantage:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Witnessed:
     """What an attack from a seat proves: μ at least, at a confidence; and what the pilot runs estimate."""
 
     mu: float
@@ -102,7 +102,7 @@ class Seen:
 
 def attack(
     seat: Vantage, *, pilot: int = BATCH, trials: int = 5 * BATCH, seed: int = 0, confidence: float = 0.99
-) -> Seen:  # fmt: skip
+) -> Witnessed:  # fmt: skip
     """Fit the filter on `pilot` runs of either world, fix the threshold, and try it on `trials` others."""
     if seat.victim in seat.observers:
         raise InputError(f"party {seat.victim} is an observer itself: it knows its own records")
@@ -118,7 +118,7 @@ def attack(
             for k, world in enumerate(worlds)
         ]  # fmt: skip
     found = mu_bound(rates(scores[0], scores[1], threshold, confidence))
-    return Seen(found, estimate, first.shape[1], trials, confidence)
+    return Witnessed(found, estimate, first.shape[1], trials, confidence)
 
 
 def _filter(first: Floats, second: Floats) -> tuple[Floats, float, float]:

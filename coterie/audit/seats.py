@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from coterie.algorithms.batches import rows
-from coterie.audit.observers import BATCH, Seen, Vantage, attack, record_pair
+from coterie.audit.observers import BATCH, Vantage, Witnessed, attack, record_pair
 from coterie.audit.planned import problem_in_two, read_for_audit
 from coterie.drivers.budget import run_events
 from coterie.errors import InputError
@@ -42,7 +42,7 @@ class FromSeat:
     claimed: float  # μ
     against: str  # whom the claim is against
     formula: float | None  # μ of the unproved account, where it says something
-    seen: Seen
+    seen: Witnessed
     rounds: str
     delta: float
 

@@ -32,7 +32,7 @@ from scipy.optimize import minimize
 from coterie.errors import InputError
 
 __all__ = [
-    "NEIGHBOURS", "View", "everybody_reacting", "factorised", "hidden_share", "linear", "reacting", "view",
+    "NEIGHBOURS", "Outlook", "everybody_reacting", "factorised", "hidden_share", "linear", "reacting", "view",
     "worst_hidden_share",
 ]  # fmt: skip
 
@@ -46,7 +46,7 @@ MOST_WORK = 1e11  # floating-point operations that pricing all coalitions may ta
 
 
 @dataclass(frozen=True)
-class View:
+class Outlook:
     """The rest of a network without its observers: who is left, how they mix, and whose messages are seen."""
 
     rest: NDArray[np.int64]  # the parties that are left, in the network's numbers
@@ -61,17 +61,17 @@ class View:
         return out
 
 
-def view(weights: Floats, observers: Iterable[int]) -> View:
+def view(weights: Floats, observers: Iterable[int]) -> Outlook:
     """What these parties, together, see of a network with mixing weights W."""
     size, own = len(weights), sorted(set(observers))
     if not own or own[0] < 0 or own[-1] >= size or len(own) == size:
         raise InputError(f"observers must be some of the {size} parties, and not all, got {own}")
     rest = np.setdiff1d(np.arange(size), own)
     near = np.any(np.asarray(weights)[np.ix_(own, rest)] != 0, axis=0)
-    return View(rest, np.asarray(weights, float)[np.ix_(rest, rest)], np.flatnonzero(near), size)
+    return Outlook(rest, np.asarray(weights, float)[np.ix_(rest, rest)], np.flatnonzero(near), size)
 
 
-def linear(seen: View, sensitivity: Floats, scale: Floats) -> Floats:
+def linear(seen: Outlook, sensitivity: Floats, scale: Floats) -> Floats:
     """μ of every party against the observer: one input each, in the first round, that reacts to nothing. Exact.
 
     `sensitivity` (parties,): how far a record moves the input; `scale` (parties, rounds): noise of every message.
@@ -88,7 +88,7 @@ def linear(seen: View, sensitivity: Floats, scale: Floats) -> Floats:
     return seen.spread(np.minimum(shift * np.sqrt(share), shift / noise[:, 0]))
 
 
-def _responses(seen: View, rounds: int) -> Floats:
+def _responses(seen: Outlook, rounds: int) -> Floats:
     """C M^j for j < rounds, one below the other."""
     row = np.eye(len(seen.rest))[seen.seen]
     out = [row]
@@ -116,7 +116,7 @@ def _covariance(answers: Floats, noise: Floats, seen: int) -> Floats:
     return total
 
 
-def _fresh(seen: View, noise: Floats) -> Floats:
+def _fresh(seen: Outlook, noise: Floats) -> Floats:
     """a_uᵀ Σ⁻¹ a_u of every party, by one Cholesky factor."""
     answers = _responses(seen, noise.shape[1])
     factor = cholesky(_covariance(answers, noise, len(seen.seen)), lower=True, overwrite_a=True, check_finite=False)
@@ -124,7 +124,7 @@ def _fresh(seen: View, noise: Floats) -> Floats:
     return np.einsum("ij,ij->j", whitened, whitened)
 
 
-def _observable(seen: View, noise: Floats, rounds: int) -> Floats:
+def _observable(seen: Outlook, noise: Floats, rounds: int) -> Floats:
     """‖P e_u‖² of every party, P the projection on what C, CM, …, CM^{T−1} see of the noise: 1 where it is inverted.
 
     A direction counts as seen unless nothing but rounding is left of it beside the others, so that what is hard to
@@ -147,7 +147,7 @@ def _observable(seen: View, noise: Floats, rounds: int) -> Floats:
     return np.minimum(np.sum(basis**2, axis=0), 1.0)
 
 
-def factorised(seen: View, party: int, sensitivity: Floats, scale: Floats) -> float:
+def factorised(seen: Outlook, party: int, sensitivity: Floats, scale: Floats) -> float:
     """μ that the matrix-factorisation account states for an input in every round (`sensitivity`, by round).
 
     Exact bound if inputs reacted to nothing. For learning it is refuted (docs/errata.md).
@@ -166,7 +166,7 @@ def factorised(seen: View, party: int, sensitivity: Floats, scale: Floats) -> fl
     return math.sqrt(min(float(each @ np.abs(white.T @ white) @ each), local))
 
 
-def reacting(seen: View, party: int, sensitivity: Floats, scale: Floats, gain: Floats) -> float:
+def reacting(seen: Outlook, party: int, sensitivity: Floats, scale: Floats, gain: Floats) -> float:
     """A bound on μ of one party where everybody reacts to what it hears, with these Lipschitz constants.
 
     `sensitivity` (rounds,) of the party's message in every round, `scale` (parties, rounds) of the noise. Local maps
@@ -207,7 +207,7 @@ def reacting(seen: View, party: int, sensitivity: Floats, scale: Floats, gain: F
     return math.sqrt(min(cost(np.maximum(found.x, 0.0))[0], local))
 
 
-def everybody_reacting(seen: View, sensitivity: Floats, scale: Floats, gain: Floats) -> Floats:
+def everybody_reacting(seen: Outlook, sensitivity: Floats, scale: Floats, gain: Floats) -> Floats:
     """`reacting` for every party, each with the same sensitivity in all rounds."""
     if seen.size * scale.shape[1] > MOST_SHIFTS:
         raise InputError(

@@ -38,7 +38,7 @@ from coterie.exchange.central import (
     shared_events,
 )
 from coterie.exchange.sums import SumTerms
-from coterie.experiment import Network, Priced, Seat
+from coterie.experiment import Network, ObserverAccount, Priced
 from coterie.found import files_hash
 from coterie.graphs import from_outside
 from coterie.losses import by_labels
@@ -201,7 +201,7 @@ def words_of(algorithm: Algorithm, cfg: Config) -> tuple[str, str] | None:
     return None if algorithm.against is None else algorithm.against(cfg)
 
 
-def seats(found: Sequence[Seat], delta: float | None) -> dict[str, list[dict[str, Any]]]:
+def seats(found: Sequence[ObserverAccount], delta: float | None) -> dict[str, list[dict[str, Any]]]:
     """What is proved of single observers, if the plan names any: ε of every party, the observers' own left out."""
     if not found or delta is None:
         return {}

@@ -10,7 +10,7 @@ from coterie.errors import InputError
 from coterie.graphs import Graph, from_edges, make_graph, mixing
 from coterie.privacy import gdp
 from coterie.privacy.observers import (
-    View,
+    Outlook,
     factorised,
     hidden_share,
     linear,
@@ -80,9 +80,9 @@ def test_path_in_closed_form() -> None:
         assert reacting(seen, 2, np.ones(2), scale, np.full(3, gain)) == pytest.approx(exact, rel=1e-6)
 
 
-def with_gains(seen: View, gain: np.ndarray, party: int, rounds: int) -> float:
+def with_gains(seen: Outlook, gain: np.ndarray, party: int, rounds: int) -> float:
     """Exact μ where everybody multiplies what it hears by its gain: the worst signs of a record's shifts."""
-    turned = View(seen.rest, gain[seen.rest, None] * seen.mixing, seen.seen, seen.size)
+    turned = Outlook(seen.rest, gain[seen.rest, None] * seen.mixing, seen.seen, seen.size)
     k, me = len(seen.seen), int(np.flatnonzero(seen.rest == party)[0])
     powers = [np.eye(len(seen.rest))]
     for _ in range(rounds - 1):
