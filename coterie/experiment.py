@@ -37,7 +37,7 @@ from coterie.exchange.statement import Claim
 from coterie.exchange.sums import SumTerms
 from coterie.losses import by_labels
 from coterie.losses.base import make_problem, need_facts, problem_of
-from coterie.network import Network, graph_of, public_facts
+from coterie.network import Network, ObserverAccount, graph_of, public_facts, seats_of
 from coterie.plan import REFERENCES, Plan
 from coterie.privacy import schedules
 from coterie.problems import Problem
@@ -45,7 +45,6 @@ from coterie.problems import Problem
 __all__ = [
     "Experiment",
     "Network",
-    "ObserverAccount",
     "Outsider",
     "Priced",
     "assemble",
@@ -55,21 +54,10 @@ __all__ = [
     "price",
     "public_network",
     "public_sizes",
-    "seats_of",
     "settle",
 ]
 
 DEFAULT_ROUNDS = 50
-
-
-@dataclass(frozen=True)
-class ObserverAccount:
-    """One observer, or several who pool what they know: what is proved of everybody's record against them."""
-
-    name: str
-    observers: tuple[int, ...]
-    adversary: str
-    mu: np.ndarray  # of a Gaussian trade-off curve, by party; 0 for the observers' own records
 
 
 @dataclass(frozen=True)
@@ -391,23 +379,6 @@ def price(
         seats=seats_of(plan, network, algorithm, cfg, places),
         warnings=[*settled.warnings, *grid_warnings(algorithm, cfg, places, terms)],
     )  # fmt: skip
-
-
-def seats_of(
-    plan: Plan, network: Network, algorithm: Algorithm, cfg: Config, places: Place
-) -> tuple[ObserverAccount, ...]:
-    """The account of every observer that the plan names."""
-    asked = (plan.privacy.observers if plan.privacy is not None else None) or []
-    found = []
-    for name in asked:
-        own = tuple(sorted({network.number(part.strip(), "privacy.observers") for part in name.split("+")}))
-        assert algorithm.observed is not None
-        with jax.enable_x64(True):
-            adversary, mu = algorithm.observed(
-                cfg, places, network.problem, network.graph, network.mixing.dense(), own
-            )  # fmt: skip
-        found.append(ObserverAccount(" + ".join(network.names[o] for o in own), own, adversary, mu))
-    return tuple(found)
 
 
 def noise_of(plan: Plan, settled: Priced) -> tuple[np.ndarray, SumTerms | None]:

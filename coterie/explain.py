@@ -25,9 +25,10 @@ from coterie.drivers.simulate import Test
 from coterie.errors import InputError
 from coterie.exchange.planned import sum_terms
 from coterie.exchange.sums import SumTerms, bytes_per_round
-from coterie.experiment import Network, ObserverAccount, Priced, assemble, prepare, price, public_network, public_sizes
+from coterie.experiment import Network, Priced, assemble, prepare, price, public_network, public_sizes
 from coterie.losses import by_labels
 from coterie.losses.base import find_loss
+from coterie.network import ObserverAccount
 from coterie.plan import REFERENCES, Plan
 from coterie.privacy.gdp import epsilon_of
 from coterie.problems.labels import SIGNS

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from numpy.typing import NDArray
@@ -166,7 +167,7 @@ def _secrets(seat: Vantage, trace: Trace, seeds: range) -> list[Floats]:
 
         def secret(key: ArrayLike, low: int, high: int, law: Shared = law) -> ArrayLike:
             rounds = [jax.random.fold_in(jax.random.fold_in(key, t), SECRETS) for t in range(seat.rounds)]
-            return jax.numpy.concatenate([law.secret(k, low, high, np.float64).ravel() for k in rounds])
+            return jnp.concatenate([law.secret(k, low, high, np.float64).ravel() for k in rounds])
 
         over = jax.jit(jax.vmap(secret, (0, None, None)))
         found += [np.asarray(over(keys_of(list(seeds)), *link), float) for link in sorted(links)]
@@ -175,14 +176,16 @@ def _secrets(seat: Vantage, trace: Trace, seeds: range) -> list[Floats]:
 
 def record_pair(problem: Problem, clip: float | None, start: Floats | None = None) -> tuple[Record, Record]:
     """Of some pairs of records the one whose (clipped) gradients differ most at the public start."""
-    x = problem.start(0) if start is None else start
+    point = problem.start(0) if start is None else start
     best: tuple[float, tuple[Record, Record]] | None = None
     with jax.enable_x64(True):
         for pair in pairs(problem, DRAWN):
             gradients = []
             for features, target in (pair.first, pair.second):
                 rows, targets = problem.admit(np.atleast_2d(features), np.array([target]))
-                gradients.append(np.asarray(problem.weighted_gradient(x, rows, targets, np.ones(1), clip=clip)))
+                gradients.append(
+                    np.asarray(problem.weighted_gradient(jnp.asarray(point), rows, targets, jnp.ones(1), clip=clip))
+                )
             apart = float(np.linalg.norm(gradients[0] - gradients[1]))
             if best is None or apart > best[0]:
                 best = apart, (pair.first, pair.second)

@@ -67,7 +67,7 @@ def view(weights: Floats, observers: Iterable[int]) -> Outlook:
     if not own or own[0] < 0 or own[-1] >= size or len(own) == size:
         raise InputError(f"observers must be some of the {size} parties, and not all, got {own}")
     rest = np.setdiff1d(np.arange(size), own)
-    near = np.any(np.asarray(weights)[np.ix_(own, rest)] != 0, axis=0)
+    near = np.any(np.asarray(weights)[own][:, rest] != 0, axis=0)
     return Outlook(rest, np.asarray(weights, float)[np.ix_(rest, rest)], np.flatnonzero(near), size)
 
 
@@ -278,4 +278,4 @@ def _inverse(edges: NDArray[np.int64], size: int, ratio: float) -> Floats:
     for i, j in edges.tolist():
         matrix[[i, j], [i, j]] += ratio**2
         matrix[[i, j], [j, i]] -= ratio**2
-    return np.linalg.inv(matrix)
+    return np.asarray(np.linalg.inv(matrix), float)

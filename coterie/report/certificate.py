@@ -38,7 +38,7 @@ from coterie.exchange.central import (
     shared_events,
 )
 from coterie.exchange.sums import SumTerms
-from coterie.experiment import Network, ObserverAccount, Priced
+from coterie.experiment import Network, Priced
 from coterie.found import files_hash
 from coterie.graphs import from_outside
 from coterie.losses import by_labels
@@ -47,7 +47,6 @@ from coterie.plan import Plan
 from coterie.privacy.accountants import account
 from coterie.privacy.codec import Json, every_kind, from_row, to_rows
 from coterie.privacy.events import Event
-from coterie.privacy.gdp import epsilon_of
 from coterie.problems import Problem
 from coterie.problems.labels import ClassNumbers
 from coterie.report.others import other_code
@@ -70,7 +69,6 @@ __all__ = [
     "plan_hash",
     "private_key",
     "seal",
-    "seats",
     "sha256",
     "shape",
     "shared",
@@ -159,7 +157,7 @@ def certificate(
         "agents": agents,
         "central": sums,
         "cap": cap,
-        **seats(priced.seats, delta),
+        **({"observers": [seat.as_json(delta) for seat in priced.seats]} if priced.seats and delta else {}),
         "statements": [one._asdict() for one in said],
         "run": {"noise": noise, "seed": plan.run.seed if noise == SIMULATED else None},
         "files": dict(files or {}),
@@ -199,20 +197,6 @@ def claims(
 def words_of(algorithm: Algorithm, cfg: Config) -> tuple[str, str] | None:
     """The name and the adversary of what agents pay for, where the algorithm says."""
     return None if algorithm.against is None else algorithm.against(cfg)
-
-
-def seats(found: Sequence[ObserverAccount], delta: float | None) -> dict[str, list[dict[str, Any]]]:
-    """What is proved of single observers, if the plan names any: ε of every party, the observers' own left out."""
-    if not found or delta is None:
-        return {}
-    rows = [
-        {
-            "observer": seat.name, "adversary": seat.adversary, "members": list(seat.observers),
-            "epsilon": [float(epsilon_of(mu, delta)) if mu else 0.0 for mu in seat.mu.tolist()],
-        }
-        for seat in found
-    ]  # fmt: skip
-    return {"observers": rows}
 
 
 def _claim(

@@ -23,11 +23,11 @@ from coterie.data import find_source
 from coterie.data.planned import leaks_of
 from coterie.errors import InputError
 from coterie.exchange.central import capped, own_events
-from coterie.experiment import Network, noise_of, public_network, public_sizes, seats_of, settle
+from coterie.experiment import Network, noise_of, public_network, public_sizes, settle
 from coterie.graphs import Graph, from_outside
 from coterie.losses import BY_LABELS
 from coterie.losses.base import need_facts, problem_of
-from coterie.network import links_on
+from coterie.network import links_on, seats_of
 from coterie.plan import Plan, validate
 from coterie.privacy.accountants import total_mu
 from coterie.privacy.calibration import TOLERANCE
@@ -103,7 +103,7 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
         "agents": agents,
         "central": central,
         "cap": cap,
-        **c.seats(watched, None if plan.privacy is None else plan.privacy.delta),
+        "observers": [seat.as_json(plan.privacy.delta) for seat in watched if plan.privacy is not None],
     }
 
 

@@ -82,7 +82,7 @@ class _Seat(_Table):
     observer: str
     adversary: str
     members: Annotated[list[Whole], Field(min_length=1)]
-    epsilon: list[Annotated[float, Field(ge=0)]]
+    epsilon: list[Annotated[float, Field(ge=0)] | None]
 
 
 class _Run(_Table):

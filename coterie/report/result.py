@@ -33,7 +33,6 @@ from coterie.exchange.statement import EVERY_MESSAGE
 from coterie.experiment import Experiment, Network, Priced
 from coterie.plan import Plan
 from coterie.privacy.accountants import account
-from coterie.privacy.gdp import epsilon_of
 from coterie.problems import Problem
 from coterie.report import certificate
 from coterie.report.released import MODEL, run_model
@@ -162,7 +161,7 @@ def privacy_block(plan: Plan, problem: Problem, priced: Priced) -> PrivacyBlock 
         "all_accountants": {k: finite(v) for k, v in worst.all.items()},
         "all_seeds_epsilon": finite(_all_seeds(plan, priced)),
         "other_claims": [claim.as_json() for claim in others],
-        "observers": observers_block(priced, worst.delta),
+        "observers": [seat.as_json(worst.delta) for seat in priced.seats],
         "per_agent": [finite(e) for e in each[:1000]],
         "noise_multiplier": priced.noise[:1000].tolist(),
         "schedule": budget.schedule,
@@ -172,18 +171,6 @@ def privacy_block(plan: Plan, problem: Problem, priced: Priced) -> PrivacyBlock 
         "protects": unit_block(plan, priced),
         "assumptions": [a.statement for a in assumptions(plan, problem, priced.algorithm, priced.cfg, priced.leaks)],
     }
-
-
-def observers_block(priced: Priced, delta: float) -> list[dict[str, Any]]:
-    """What single observers that the plan names learn, at most: a table beside the claims, added to none of them."""
-    return [
-        {
-            "observer": seat.name, "adversary": seat.adversary,
-            "epsilon": [None if k in seat.observers else float(epsilon_of(mu, delta)) if mu else 0.0
-                        for k, mu in enumerate(seat.mu[:1000].tolist())],
-        }
-        for seat in priced.seats
-    ]  # fmt: skip
 
 
 def epsilon_words(privacy: Mapping[str, object] | None) -> str:

@@ -364,7 +364,7 @@ def _derivation(content: Mapping[str, Any], parsed: Certificate) -> list[str]:
     equal("algorithm", content["algorithm"], made["algorithm"], EVENTS)
     equal("central", content["central"], made["central"], TOTALS)
     equal("cap", content["cap"], made["cap"], TOTALS)
-    equal("observers", content.get("observers", []), made.get("observers", []), SEATS)
+    equal("observers", content.get("observers", []), made["observers"], SEATS)
     equal("statements", content["statements"], made["statements"], 0.0)
     if parsed.run.seed not in (None, made["seed"]):
         raise Refuted(f"run.seed: the plan gives {made['seed']}")
