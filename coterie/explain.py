@@ -94,7 +94,7 @@ def explain(plan: Plan) -> tuple[list[str], Network, Priced]:
             *(
                 f"{seat.name} {seat.adversary}: of another party's {one} it learns ε = "
                 f"{_epsilon(seat, np.min, plan.privacy.delta):.2f} to {_epsilon(seat, np.max, plan.privacy.delta):.2f} "
-                "at most, while nobody else's answer is published."
+                "at most."
                 for seat in priced.seats
             ),
             f"Noise: {_span(priced.noise)} times what one {one} can change in a message.",

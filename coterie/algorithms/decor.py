@@ -4,13 +4,13 @@ Agent i takes the steps of dp-dsgd, with all records, from the mixed point (mome
 round, tail average), but its noise is
     √q σ (z_i + ratio Σ_{j ~ i} ±v_ij),   z_i, v_ij ~ N(0, I) fresh in every gradient round,
 where v_ij is a secret of the neighbours i and j, which the one adds and the other subtracts. In the average of all
-agents only √q σ z_i is left. All parties add the same noise, so their records weigh alike.
+agents only √q σ z_i is left. All parties add the same noise: that of the one whose records weigh most.
 
 **Adversary**: sees every message of every round, knows every record but one, and the secrets of `curious` parties, but
 no secret that two others share. **Guarantee**: given earlier messages, which it has seen, every state is known, so in
 both worlds a round's messages are f + noise of covariance q σ² S on those who are left, S = I + ratio² Laplacian of the
 graph without the curious (their edges' secrets are known), and only coordinate i of f differs. That is a Gaussian
-release with μ² = Δ² (S⁻¹)_ii/(q σ²), Δ = 2 γ C unit as for dp-dsgd. With q = max (S⁻¹)_ii, over all parties i and all
+release with μ² ≤ Δ² (S⁻¹)_ii/(q σ²), Δ = 2 γ C max unit. With q = max (S⁻¹)_ii, over all parties i and all
 sets of `curious` + `missing` parties, it is at most Δ²/σ², whoever they are; rounds compose adaptively, since all that
 a round depends on has been seen. A party that is away and whose secrets are left out counts as one that knows them; its
 silence alone tells no more (a principal block of S has a smaller inverse).
@@ -25,6 +25,7 @@ import dataclasses
 import math
 from functools import lru_cache
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field
@@ -71,6 +72,7 @@ class Config(BaseConfig):
     left: Auto = Field(
         None, gt=0, le=1, description="q, own variance over what hides a message: worked out from the graph, not stated"
     )
+    heaviest: Auto = Field(None, gt=0, description="largest weight of a record at any party: worked out, not stated")
 
 
 EXAMPLE = Config(step=1.0, momentum=0.5, clip=1.0, mixing=2, tail=0.5, ratio=2.0, left=1.0)
@@ -98,24 +100,28 @@ def left_of(cfg: Config, graph: Graph | None) -> float:
 
 
 def needs(cfg: Config) -> Needs:
-    """Nothing of the loss, as every gradient is clipped; but all parties add the same noise."""
+    """Nothing of the loss, as every gradient is clipped; but all parties have one budget, and add the same noise."""
     return Needs(alike=True)
 
 
 def tune(cfg: Config, public: Public) -> Config:
     """q from the graph; the rest as for dp-dsgd with as much noise as is left on the average."""
-    if public.count_min != public.count_max and public.load == 1.0:
-        raise InputError(
-            "decor adds the same noise at all parties, and one record of a smaller party weighs more: state "
-            "problem.weighting = 'records'"
-        )
     left = left_of(cfg, public.graph)
     if cfg.left is not None and public.graph is not None and not math.isclose(cfg.left, left, rel_tol=1e-9):
         raise InputError(f"algorithm.left = {cfg.left:g} is worked out from the graph, {left:.4g}: leave it out")
+    heaviest = public.load / public.count_max if public.load != 1.0 else 1 / public.count_min
+    if cfg.heaviest is not None and not math.isclose(cfg.heaviest, heaviest, rel_tol=1e-9):
+        raise InputError(f"algorithm.heaviest = {cfg.heaviest:g} is worked out from the sizes: leave it out")
     less = dataclasses.replace(public, strength=public.noise_strength() / math.sqrt(left))
     done = plain.tune(_steps(cfg), less)
     return cfg.replace(  # type: ignore[no-any-return]
-        step=done.step, momentum=done.momentum, clip=done.clip, mixing=done.mixing, tail=done.tail, left=left
+        step=done.step,
+        momentum=done.momentum,
+        clip=done.clip,
+        mixing=done.mixing,
+        tail=done.tail,
+        left=left,
+        heaviest=heaviest,
     )
 
 
@@ -144,8 +150,9 @@ def draws(cfg: Config, place: Place) -> dict[str, Law]:
 
 
 def sensitivity(cfg: Config, place: Place, t: Array) -> Array:
-    """How far one record can move a gradient round's message."""
-    return plain.sensitivity(_steps(cfg), place, t)
+    """How far one record of any party can move its gradient round's message."""
+    unit = place.unit if cfg.heaviest is None else jnp.maximum(place.unit, cfg.heaviest)
+    return 2 * cfg.step * cfg.clip * unit
 
 
 def sigma(cfg: Config, place: Place, t: Array) -> Array:
@@ -155,7 +162,9 @@ def sigma(cfg: Config, place: Place, t: Array) -> Array:
 
 def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
     """A noisy descent step from the mixed point, or, in a mixing round, the mixed point itself."""
-    return plain.emit(_steps(cfg), place, t, state, shard, draw)
+    steps = _steps(cfg)
+    more = sensitivity(cfg, place, t) / plain.sensitivity(steps, place, t)
+    return plain.emit(steps, place, t, state, shard, {"noise": more * draw["noise"]})
 
 
 def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> State:

@@ -36,8 +36,11 @@ __all__ = [
     "worst_hidden_share",
 ]  # fmt: skip
 
-NEIGHBOURS = "sees what its neighbours send, knows its own noise and records, and may send what it likes"
-"""The adversary of `linear` and `reacting`; what others compute in the end is not published."""
+NEIGHBOURS = (
+    "sees what its neighbours send, knows its own noise and records, may send what it likes, and is told nobody else's "
+    "answer"
+)
+"""The adversary of `linear` and `reacting`."""
 Floats = NDArray[np.float64]
 DEPENDENT = 1e-12  # a direction of which this share is left, at most, beside those seen before is none of its own
 MOST_SHIFTS = 20_000  # messages of a run whose parties react

@@ -107,7 +107,7 @@ def test_claims_name_their_adversaries() -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"partition": {"kind": "iid", "sizes": [50] * 7 + [60]}}, "state problem.weighting = 'records'"),
+        ({"algorithm": {"name": "decor", "heaviest": 0.001}}, "is worked out from the sizes"),
         ({"privacy": {"epsilon": [1.0] * 7 + [2.0]}}, "privacy.epsilon must be one number"),
         ({"exchange": {"kind": "secret-sum"}}, "decor needs individual messages"),
         ({"algorithm": {"name": "decor", "left": 0.01}}, "is worked out from the graph"),
@@ -118,6 +118,19 @@ def test_refused_where_the_proof_does_not_hold(changes: dict[str, object], told:
     plan = validate(tree(**changes))
     with pytest.raises(InputError, match=told):
         price(plan, public_network(plan))
+
+
+@pytest.mark.parametrize("weighting", ["agents", "records"])
+def test_unequal_parties_add_the_same_noise(weighting: str) -> None:
+    """That of the party whose records weigh most, or secrets would not cancel."""
+    sizes, problem = [50] * 7 + [400], {"loss": "logistic", "dim": 2, "weighting": weighting}
+    plan = validate(tree(partition={"kind": "iid", "sizes": sizes}, problem=problem))
+    priced = price(plan, public_network(plan))
+    with jax.enable_x64(True):
+        scale = np.asarray(priced.noise * DECOR.sensitivity(priced.cfg, priced.places, 0))  # type: ignore[misc]
+    heaviest = 1 / 50 if weighting == "agents" else 8 / sum(sizes)
+    assert scale == pytest.approx(np.full(8, scale[0]))
+    assert scale[0] == pytest.approx(priced.noise[0] * 2 * priced.cfg.step * priced.cfg.clip * heaviest)  # type: ignore[attr-defined]
 
 
 def test_not_deployed(capsys: pytest.CaptureFixture) -> None:
