@@ -243,7 +243,7 @@ def _wire_jobs(
             "--shared needs algorithms by name, such as dp-dsgd or gauss-avg-gd: those that read only totals"
         )
     able = [slug for slug, algorithm in all_algorithms().items() if algorithm.wire is not None]
-    able += [slug for slug, _ in ALGORITHMS.apart]
+    able += [slug for slug, _ in ALGORITHMS.apart if find(slug).wire is not None]
     jobs: list[tuple[str, Callable[[], Sequence[WireVerdict]]]] = []
     for target in targets or able:
         if Path(target).suffix == ".toml":
