@@ -122,6 +122,12 @@ def attack(
     return Witnessed(found, estimate, first.shape[1], trials, confidence)
 
 
+def glance(seat: Vantage, *, pilot: int = BATCH, seed: int = 1 << 40) -> float:
+    """μ as pilot runs make it look: to choose among seats before one is attacked."""
+    with jax.enable_x64(True):
+        return _filter(*(_views(seat, seat.layout(world), pilot, seed) for world in (0, 1)))[2]
+
+
 def _filter(first: Floats, second: Floats) -> tuple[Floats, float, float]:
     """Σ⁺ d, the point between the worlds, and μ as it looks; where Σ has no variance and d is not 0, d itself."""
     if not (np.isfinite(first).all() and np.isfinite(second).all()):

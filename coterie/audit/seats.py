@@ -7,6 +7,7 @@ the matrix-factorisation account would claim, which is no claim of ours for lear
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ import jax
 import numpy as np
 
 from coterie.algorithms.batches import rows
-from coterie.audit.observers import BATCH, Vantage, Witnessed, attack, record_pair
+from coterie.audit.observers import BATCH, Vantage, Witnessed, attack, glance, record_pair
 from coterie.audit.planned import problem_in_two, read_for_audit
 from coterie.drivers.budget import run_events
 from coterie.errors import InputError
@@ -97,6 +98,12 @@ def from_seat(
             min(int(network.sizes.min()), MOST_RECORDS), rounds, priced.noise, own, party, pair,
             shape=priced.shape[:rounds], ridge=plan.ridge, weighting=plan.weighting, everything=everything,
         )  # fmt: skip
+        nothing = (
+            np.zeros_like(np.asarray(pair[0][0], float)),
+            pair[0][1],
+        )  # others react in another way, or not at all
+        still = dataclasses.replace(seat, others=dict.fromkeys(range(network.graph.size), (nothing,)))
+        seat = max(seat, still, key=glance)
         seen = attack(seat, pilot=_pilots(heard * rounds * problem.dim), trials=trials or 5 * BATCH)
         found.append(
             FromSeat(

@@ -279,17 +279,18 @@ def _seats(
         sure = f"{found[0].seen.confidence:.0%}"
         shown = Table(
             header_style="bold", title=f"what {found[0].observers} learns of others", title_justify="left",
-            caption=f"against one who {found[0].against}. Bounds hold at {sure}; δ = {found[0].delta:g}",
+            caption=f"against one who {found[0].against}. Bounds hold at {sure}; δ = {found[0].delta:g}; "
+            f"{found[0].rounds} rounds",
             caption_justify="left",
         )  # fmt: skip
         shown.add_column("record of", overflow="fold", min_width=8)
-        for name in ("hops", "rounds", "claim ε", "ε ≥", "claim μ", "μ ≥", "formula ε"):
+        for name in ("hops", "claim ε", "ε ≥", "claim μ", "μ ≥", "formula"):
             shown.add_column(name, justify="right", no_wrap=True)
         shown.add_column("verdict", no_wrap=True)
         for one, row in zip(found, rows, strict=True):
             other = "" if one.formula is None else f"{row['formula_epsilon']:.3g}{' ✗' if one.formula_refuted else ''}"
             shown.add_row(
-                one.party, str(one.distance), one.rounds, f"{row['claimed_epsilon']:.4g}",
+                one.party, str(one.distance), f"{row['claimed_epsilon']:.4g}",
                 f"{row['epsilon_at_least']:.3f}", f"{one.claimed:.3f}", f"{one.seen.mu:.3f}", other,
                 WORDS["REFUTED"] if one.refuted else "holds",
             )  # fmt: skip
