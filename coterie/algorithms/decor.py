@@ -75,7 +75,7 @@ class Config(BaseConfig):
     heaviest: Auto = Field(None, gt=0, description="largest weight of a record at any party: worked out, not stated")
 
 
-EXAMPLE = Config(step=1.0, momentum=0.5, clip=1.0, mixing=2, tail=0.5, ratio=2.0, left=1.0)
+EXAMPLE = Config(step=1.0, momentum=0.5, clip=1.0, mixing=2, tail=0.5, ratio=2.0)
 
 
 def _steps(cfg: Config) -> plain.Config:
