@@ -22,7 +22,7 @@ from coterie.released.statistics import statistics as statistics
 from coterie.plan import AlgorithmPlan
 
 __version__: str
-__all__ = ['Budget', 'DataAccount', 'InputError', 'Parties', 'Price', 'Task', 'Trained', '__version__', 'additive', 'admm', 'algorithm', 'audit', 'complete', 'dgd', 'dp_admm', 'dp_consensus_gd', 'dp_dsgd', 'dsgd', 'dvp', 'erdos_renyi', 'gauss_avg_gd', 'gnm', 'graph', 'grid', 'hinge', 'hmv_dgd', 'ipp_admm', 'join', 'ldp_admm', 'ldp_dgd', 'ldp_dgd_range', 'load', 'logistic', 'loss', 'm_admm', 'mean', 'mlp', 'mr_admm', 'p_admm', 'path', 'pp_admm', 'pr_admm', 'price', 'priv_rcd', 'pvp', 'qdpsgd1', 'qdpsgd2', 'qdpsgd2_grad', 'quantimed', 'r_admm', 'regular', 'ring', 'sdm', 'small_world', 'softmax', 'squared', 'star', 'statistics', 'train']
+__all__ = ['Budget', 'DataAccount', 'InputError', 'Parties', 'Price', 'Task', 'Trained', '__version__', 'additive', 'admm', 'algorithm', 'audit', 'complete', 'decor', 'dgd', 'dp_admm', 'dp_consensus_gd', 'dp_dsgd', 'dsgd', 'dvp', 'erdos_renyi', 'gauss_avg_gd', 'gnm', 'graph', 'grid', 'hinge', 'hmv_dgd', 'ipp_admm', 'join', 'ldp_admm', 'ldp_dgd', 'ldp_dgd_range', 'load', 'logistic', 'loss', 'm_admm', 'mean', 'mlp', 'mr_admm', 'p_admm', 'path', 'pp_admm', 'pr_admm', 'price', 'priv_rcd', 'pvp', 'qdpsgd1', 'qdpsgd2', 'qdpsgd2_grad', 'quantimed', 'r_admm', 'regular', 'ring', 'sdm', 'small_world', 'softmax', 'squared', 'star', 'statistics', 'train']
 
 def complete(sites: Sites | None = None, *, sizes: Sequence[int] | None = None, features: int | None = None, names: Sequence[str] | None = None, site: str | None = None, label: str | None = None, bounds: Bounds = None, radius: float | None = None, leaks: Sequence[str] = (), people: str | bool | Sequence[ArrayLike] | Mapping[str, ArrayLike] | None = None, mixing: str = 'metropolis') -> Parties:
     """Parties on a complete graph, each with its records."""
@@ -53,6 +53,9 @@ def star(sites: Sites | None = None, *, sizes: Sequence[int] | None = None, feat
 
 def admm(*, penalty: float | None = None, tolerance: float = 1e-08) -> AlgorithmPlan:
     """Decentralized ADMM: exact local solves, duals on the edges. Not private; the reference of its family."""
+
+def decor(*, step: float | None = None, momentum: float | None = None, clip: float | None = None, mixing: int | None = None, tail: float | None = None, ratio: float = 10.0, curious: int = 1, missing: int = 0, left: float | None = None, heaviest: float | None = None) -> AlgorithmPlan:
+    """Gradient descent whose noise neighbours share: it hides single messages, and most of it cancels in the average."""
 
 def dgd(*, step: float | None = None, decay: float = 0.0) -> AlgorithmPlan:
     """Decentralized gradient descent: mix with the neighbours, step along the own gradient. Not private."""

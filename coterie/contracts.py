@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 
@@ -21,6 +22,7 @@ from coterie.drivers.layout import make_places
 from coterie.errors import InputError
 from coterie.exchange.central import shared_events
 from coterie.exchange.planned import exchange_of, sum_terms
+from coterie.graphs import make_graph, mixing
 from coterie.losses import BY_LABELS
 from coterie.losses.base import problem_of
 from coterie.network import Network, graph_of, public_facts, shape_of
@@ -76,6 +78,20 @@ def need_fit(algorithm: Algorithm, plan: Plan) -> None:
     if p is not None and p.own_rounds and plan.exchange.central:
         raise InputError(
             "noise that parties share is the same on all: privacy.schedule_options must list one number for each round"
+        )
+    if p is not None and p.observers and algorithm.observed is None:
+        raise InputError(
+            f"privacy.observers: no account of single observers is proved for {algorithm.slug}, which reacts to what "
+            "it hears; use gossip-mean, decor, or dp-dsgd without momentum"
+        )
+    if p is not None and p.observers and plan.deploy is not None:
+        raise InputError(
+            "privacy.observers is proved for messages that are not rounded: leave it out where parties are deployed"
+        )
+    if p is not None and p.observers and plan.exchange.kind != "broadcast":
+        raise InputError(
+            f"privacy.observers is about messages that neighbours see: exchange.kind must be 'broadcast', got "
+            f"{plan.exchange.kind!r}"
         )
     if algorithm.needs(algorithm.example).alike:  # of the algorithm, whatever the plan names
         _need_alike(algorithm, plan)
@@ -150,6 +166,8 @@ def _try(plan: Plan, algorithm: Algorithm, network: Network) -> None:
         need_pure(plan, algorithm, network)
     if algorithm.tune is not None:
         cfg = algorithm.tune(cfg, public_facts(plan, network, rounds or SOME_ROUNDS))
+    if plan.privacy is not None and plan.privacy.observers:
+        _need_account(plan, algorithm, cfg, network.problem)
     if rounds is None:
         return
     shape = shape_of(plan, rounds, len(network.sizes))
@@ -192,6 +210,17 @@ def need_pure(plan: Plan, algorithm: Algorithm, network: Network) -> None:
             f"privacy.delta = 0 asks for a pure guarantee, and {algorithm.slug} has none ({', '.join(rough)}): give "
             f"delta > 0{gamma}"
         )
+
+
+def _need_account(plan: Plan, algorithm: Algorithm, cfg: Any, problem: Problem) -> None:
+    """Refuse settings and losses for which nothing is proved of single observers: three parties show it."""
+    assert algorithm.observed is not None
+    graph = make_graph("path", 3)
+    weights = mixing(graph, "metropolis")
+    with jax.enable_x64(True):
+        places = make_places(problem, np.ones(3, int), graph, weights, rounds=2, ridge=plan.ridge)
+        places = eqx.tree_at(lambda p: p.noise, places, jax.device_put(np.ones(3)))
+        algorithm.observed(cfg, places, problem, graph, weights.dense(), (0,))
 
 
 def need_precision(plan: Plan, algorithm: Algorithm, cfg: Any, rounding: float = 0.0) -> None:

@@ -37,7 +37,7 @@ from coterie.exchange.statement import Claim
 from coterie.exchange.sums import SumTerms
 from coterie.losses import by_labels
 from coterie.losses.base import make_problem, need_facts, problem_of
-from coterie.network import Network, graph_of, public_facts, shape_of
+from coterie.network import Network, ObserverAccount, graph_of, public_facts, seats_of, shape_of
 from coterie.plan import REFERENCES, Plan
 from coterie.problems import Problem
 
@@ -75,6 +75,8 @@ class Priced:
     central: Claim | None = field(default=None, kw_only=True)  # what opened sums cost, if the plan asks
     cap: Claim | None = field(default=None, kw_only=True)  # and a party's vectors, if all are sent again that may be
     terms: SumTerms | None = field(default=None, kw_only=True)  # of the sums that are opened, if only those are
+    alone: Claim | None = field(default=None, kw_only=True)  # against everybody else, where they share secrets
+    seats: tuple[ObserverAccount, ...] = field(default=(), kw_only=True)  # single observers that the plan names
     leaks: tuple[str, ...] = field(kw_only=True)  # of the network: what was read from the records, unpaid
     warnings: list[str] = field(default_factory=list)
 
@@ -83,6 +85,8 @@ class Priced:
         """Every guarantee, each against its own adversary: the one that the plan's budget is for comes first."""
         if self.spending is None:
             return ()
+        if self.algorithm.against is not None and self.alone is not None:
+            return Claim(*self.algorithm.against(self.cfg), self.spending.worst), self.alone
         local = Claim(*local_words(shared=self.for_sums), self.spending.worst)
         if self.central is None:
             return (local,)
@@ -369,9 +373,14 @@ def price(
     if algorithm.claim is not None:
         with jax.enable_x64(True):
             claim = float(algorithm.claim(cfg, rows(places, int(np.argmax(spent.per_agent))), delta))
+    alone = None
+    if algorithm.own_cost is not None:
+        other = dataclasses.replace(algorithm, cost=algorithm.own_cost)
+        alone = Claim(*local_words(shared=True), spending(other, cfg, places, delta, fast).worst)
     return dataclasses.replace(
         settled, places=places, noise=noise, spending=spent, claim=claim, central=central,
-        cap=cap_of(algorithm, cfg, places, terms, delta), terms=terms,
+        cap=cap_of(algorithm, cfg, places, terms, delta), terms=terms, alone=alone,
+        seats=seats_of(plan, network, algorithm, cfg, places),
         warnings=[*settled.warnings, *grid_warnings(algorithm, cfg, places, terms)],
     )  # fmt: skip
 

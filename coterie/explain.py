@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
@@ -27,7 +28,9 @@ from coterie.exchange.sums import SumTerms, bytes_per_round
 from coterie.experiment import Network, Priced, assemble, prepare, price, public_network, public_sizes
 from coterie.losses import by_labels
 from coterie.losses.base import find_loss
+from coterie.network import ObserverAccount
 from coterie.plan import REFERENCES, Plan
+from coterie.privacy.gdp import epsilon_of
 from coterie.problems.labels import SIGNS
 from coterie.worth.judge import judge
 
@@ -88,6 +91,12 @@ def explain(plan: Plan) -> tuple[list[str], Network, Priced]:
                 f"Another adversary, who {other.adversary}: ε = {other.account.epsilon:.2f} ({other.name})."
                 for other in others
             ),
+            *(
+                f"{seat.name} {seat.adversary}: of another party's {one} it learns ε = "
+                f"{_epsilon(seat, np.min, plan.privacy.delta):.2f} to {_epsilon(seat, np.max, plan.privacy.delta):.2f} "
+                "at most."
+                for seat in priced.seats
+            ),
             f"Noise: {_span(priced.noise)} times what one {one} can change in a message.",
         ]
         if plan.privacy.delta > 1 / sizes.max():
@@ -98,6 +107,12 @@ def explain(plan: Plan) -> tuple[list[str], Network, Priced]:
             lines.append("Warning: settings were tuned on private data; that costs more than the ε above.")
     lines += [f"Warning: {w}" for w in priced.warnings]
     return [*lines, *note], network, priced
+
+
+def _epsilon(seat: ObserverAccount, of: Callable[[np.ndarray], float], delta: float) -> float:
+    """ε of the party that the observer learns least, or most, about."""
+    mu = of(np.delete(seat.mu, seat.observers))
+    return float(epsilon_of(mu, delta)) if mu else 0.0
 
 
 def of_sums(terms: SumTerms, numbers: int, rounds: int) -> list[str]:

@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
-from coterie.algorithms.base import Public
+from coterie.algorithms.base import Algorithm, Config, Place, Public
 from coterie.data.store import Store
 from coterie.errors import InputError
 from coterie.graphs import Graph, Mixing, from_outside, make_graph, mixing
 from coterie.plan import GraphPlan, Plan, refuse_ignored
 from coterie.privacy import schedules
-from coterie.privacy.gdp import mu_for
+from coterie.privacy.gdp import epsilon_of, mu_for
 from coterie.problems import Problem
 
-__all__ = ["Links", "Network", "graph_of", "links_on", "noise_strength", "public_facts", "shape_of"]
+__all__ = [
+    "Links", "Network", "ObserverAccount", "graph_of", "links_on", "noise_strength", "public_facts", "seats_of",
+    "shape_of",
+]  # fmt: skip
 
 UNIFORM = ("metropolis", "uniform")  # on a complete graph both give weights 1/N
 
@@ -43,6 +47,15 @@ class Network:
     ) -> Network:  # fmt: skip
         """The network of a plan with so many records at each party."""
         return cls(*graph_of(plan, len(sizes)), problem, sizes, tuple(names), store, leaks=leaks)
+
+    def number(self, name: str, key: str) -> int:
+        """The place of the party of that name, or of that number."""
+        if name in self.names:
+            return self.names.index(name)
+        if name.isdigit() and int(name) < len(self.names):
+            return int(name)
+        some = ", ".join(self.names[:5])
+        raise InputError(f"{key}: {name!r} is no party; expected one of {len(self.names)}, such as {some}")
 
 
 class Links(NamedTuple):
@@ -101,6 +114,38 @@ def _everybody(size: int) -> tuple[Graph, Mixing]:
     return graph, mixing(graph, "uniform")
 
 
+@dataclass(frozen=True)
+class ObserverAccount:
+    """One observer, or several who pool what they know: what is proved of everybody's record against them."""
+
+    name: str
+    observers: tuple[int, ...]
+    adversary: str
+    mu: np.ndarray  # of a Gaussian trade-off curve, by party; 0 for the observers' own records
+
+    def as_json(self, delta: float) -> dict[str, Any]:
+        """For results and certificates: ε of every party; the observers' own are null."""
+        ε = [float(epsilon_of(mu, delta)) if mu else 0.0 for mu in self.mu.tolist()]
+        shown = [None if k in self.observers else e for k, e in enumerate(ε)]
+        return {"observer": self.name, "adversary": self.adversary, "members": list(self.observers), "epsilon": shown}
+
+
+def seats_of(
+    plan: Plan, network: Network, algorithm: Algorithm, cfg: Config, places: Place
+) -> tuple[ObserverAccount, ...]:
+    """The account of every observer that the plan names."""
+    asked = (plan.privacy.observers if plan.privacy is not None else None) or []
+    found = []
+    for name in asked:
+        own = tuple(sorted({network.number(part.strip(), "privacy.observers") for part in name.split("+")}))
+        assert algorithm.observed is not None
+        weights = network.mixing.dense()
+        with jax.enable_x64(True):
+            adversary, mu = algorithm.observed(cfg, places, network.problem, network.graph, weights, own)
+        found.append(ObserverAccount(" + ".join(network.names[o] for o in own), own, adversary, mu))
+    return tuple(found)
+
+
 def noise_strength(plan: Plan, sizes: np.ndarray) -> float:
     """1 / the noise on the agents' mean that a budget of μ = 1 asks for, where one record weighs `unit`.
 
@@ -155,6 +200,7 @@ def public_facts(plan: Plan, network: Network, rounds: int) -> Public:
         records=int(network.sizes.sum()),
         classes=problem.labels.classes,
         problem=problem,
+        graph=graph,
         epsilon=min(epsilon) if isinstance(epsilon, list) else epsilon,
         delta=None if plan.privacy is None else plan.privacy.delta,
     )

@@ -264,6 +264,11 @@ class PrivacyPlan(Naming):
     claim: Literal["tight", "paper"] = Field(
         "tight", description="'paper': also show what the paper would have printed for the same noise"
     )
+    observers: Annotated[list[str], Field(min_length=1)] | None = Field(
+        None,
+        description="parties whose own view is accounted for, each in a table beside the claim; several who pool what "
+        "they know: 'a + b' ([what is proved](theory/observers.md))",
+    )
     tuned_on_private_data: bool = Field(False, description="say so if settings were chosen by looking at the data")
 
     def check(self) -> None:

@@ -31,7 +31,7 @@ def plan_of(**tables: Any) -> Plan:
 
 def test_the_ridge_is_the_algorithms_own_and_is_stated_wherever_the_plan_is_written():
     defaults = {slug: found.ridge for slug, found in all_algorithms().items()}
-    assert {slug for slug, ridge in defaults.items() if ridge != 1e-3} == {"dp-dsgd"}
+    assert {slug for slug, ridge in defaults.items() if ridge != 1e-3} == {"decor", "dp-dsgd"}
     for slug, ridge in (("dp-dsgd", 1e-5), ("pr-admm", 1e-3), ("dgd", 1e-3)):
         got = read_plan(CLINICS, [f"algorithm.name={slug}"])
         assert got.ridge == got.as_json()["problem"]["ridge"] == got.model_dump()["problem"]["ridge"] == ridge

@@ -33,6 +33,10 @@ and, where they apply,
     THRESHOLD                                        the setting that the query of a `test` is compared with: the audit
                                                      moves it to see the scale of the test's noise
     INCONCLUSIVE                                     {check of the audit: why it cannot decide here}
+    against(cfg)                 -> (name, adversary)  whom `cost` is against, if not a reader of all who shares nothing
+    own_cost(cfg, place, t)             -> Event     then: what the round cost against everybody else together
+    observed(cfg, places, problem, graph, weights, observers) -> (adversary, μ)  what is proved of these parties as
+                                                     observers, for everybody; an InputError says why nothing is
     LATE                                             "reuse": a late neighbour's last message will do; default "wait"
     GRAPHS                                           kinds of graph it runs on
     NAMED                                            True: `absorb` asks who sent what, and what is kept of an own
@@ -57,6 +61,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import equinox as eqx
 import jax
+import numpy as np
 from jaxtyping import Array, Float, Int
 from pydantic import ConfigDict
 
@@ -70,12 +75,14 @@ from coterie.algorithms.laws import (
     LaplaceLaw,
     Law,
     Normal,
+    Shared,
     Uniform,
     add,
     settle,
     standard,
 )
 from coterie.errors import InputError
+from coterie.graphs import Graph
 from coterie.privacy.base import watch_kinds
 from coterie.privacy.events import Event
 from coterie.problems.base import Problem
@@ -100,6 +107,7 @@ __all__ = [
     "Normal",
     "Place",
     "Public",
+    "Shared",
     "Uniform",
     "add",
     "all_algorithms",
@@ -208,6 +216,7 @@ class Public:
     records: int | None = None  # of all agents together
     classes: int | None = None  # of the label
     problem: Problem | None = None  # itself: of a coupled one, everybody's numbers
+    graph: Graph | None = None  # who hears whom
 
     def noise_strength(self) -> float:
         """By how much the noise on the agents' mean is smaller than on one record: n √N for N agents of n records.
@@ -237,6 +246,7 @@ class Needs:
     projects: bool = False  # it keeps its answer in the problem's constraint set
     released: bool = False  # there is nothing to minimise: sums over records are released
     coupled: bool = False  # every party has variables of its own, and they have to add up
+    averages: bool = False  # its answer is the mean of records: the loss's Hessian is the identity
     even: bool = False  # it spreads its budget by a rule of its own: a schedule has nothing to act on
     alike: bool = False  # it states the noise on the total of all parties: all add as much, and all are in it
 
@@ -247,13 +257,19 @@ class Needs:
         "scored": "a loss of one score per record",
         "directed": "gradients that keep their direction",
         "monotone": "a loss whose slope has one sign",
+        "averages": "a loss whose answer is a mean (problem.loss = 'mean')",
         "released": "sums to release (problem.loss = 'moments', 'statistics', 'scores' or 'fair')",
         "coupled": "problem.loss = 'coupled', whose parties have variables of their own",
     }
 
     def missing(self, problem: Problem) -> list[str]:
         """What is asked for and not stated by the problem, in words."""
-        return [words for fact, words in self.WORDS.items() if getattr(self, fact) and not getattr(problem, fact)]
+        called = {"averages": "isotropic"}
+        return [
+            words
+            for fact, words in self.WORDS.items()
+            if getattr(self, fact) and not getattr(problem, called.get(fact, fact))
+        ]
 
     @property
     def reads_often(self) -> bool:
@@ -299,6 +315,9 @@ class Algorithm:
     lattice: Callable[[Any, Place, Any], tuple[Array, Array]] | None = None
     travels: tuple[str, ...] = ()  # empty: every field
     reveals: Callable[[Any, Place, Any, Any], Any] | None = None
+    against: Callable[[Any], tuple[str, str]] | None = None
+    own_cost: Callable[[Any, Place, Any, Any], Event] | None = None
+    observed: Callable[[Any, Place, Problem, Graph, np.ndarray, tuple[int, ...]], tuple[str, np.ndarray]] | None = None
     threshold: str | None = None
     prepays: bool = False
     inconclusive: tuple[tuple[str, str], ...] = ()

@@ -42,6 +42,7 @@ from typing import Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field, model_validator
 
@@ -49,9 +50,11 @@ from coterie.algorithms._sampling import first_of_permutation, poisson, poisson_
 from coterie.algorithms.base import Auto, AutoInt, Inbox, Law, Needs, Normal, Place, Public, Uniform, add, settle
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.errors import InputError
+from coterie.graphs import Graph
 from coterie.privacy import gdp
 from coterie.privacy.events import Event, Gaussian, SampledGaussian
-from coterie.problems import Shard
+from coterie.privacy.observers import NEIGHBOURS, everybody_reacting, view
+from coterie.problems import Problem, Shard
 from coterie.problems.additive import AdditiveModel
 
 REFERENCE = (
@@ -276,3 +279,34 @@ def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) ->
         return SampledGaussian(place.noise_at(t), rate, times=times)
     tv = poisson_overflow(place.count, rate, poisson_cap(cfg.batch, place.rows))
     return SampledGaussian(place.noise_at(t), rate, scheme="poisson", times=times, tv=tv)
+
+
+def observed(
+    cfg: Config, places: Place, problem: Problem, graph: Graph, weights: np.ndarray, observers: tuple[int, ...]
+) -> tuple[str, np.ndarray]:
+    """A bound on μ of everybody against these observers, for gradient steps with a Lipschitz constant.
+
+    A record's clipped gradient turns no faster than its gradient where the loss is one of a score (the slope in the
+    score is cut) or of a distance, or where the clip never acts. So a step x − γ (unit Σ_r clip(∇loss_r) + ridge x) has
+    the constant max |1 − γ c| over curvatures c from ridge (less, if the loss is not convex) to unit n L + ridge.
+    """
+    wrong = [
+        *(["momentum = 0"] if cfg.momentum else []),
+        *(["mixing = 1 (every message needs noise of its own)"] if cfg.mixing != 1 else []),
+        *(["no batch"] if cfg.batch is not None else []),
+    ]
+    if not problem.smooth:
+        wrong.append("a bound on the loss's curvature")
+    if not (problem.scored or problem.isotropic or cfg.clip >= problem.lipschitz):
+        wrong.append("a loss of one score per record, or a clip that never acts")
+    if wrong:
+        raise InputError(
+            "privacy.observers: dp-dsgd reacts to what it hears, and no account per observer is proved for it without "
+            + " and ".join(wrong)
+        )
+    load = np.asarray(places.unit * places.count, float) * float(problem.smoothness)
+    step, ridge = float(cfg.step), float(places.ridge)
+    gain = np.maximum(np.abs(1 - step * (ridge - (0.0 if problem.convex else load))), np.abs(1 - step * (ridge + load)))
+    shift = np.broadcast_to(np.asarray(sensitivity(cfg, places, jnp.zeros((), int)), float), (places.agents,))
+    scale = (np.asarray(places.noise, float) * shift)[:, None] * np.asarray(places.shape, float)
+    return NEIGHBOURS, everybody_reacting(view(weights, observers), shift, scale, gain)

@@ -17,11 +17,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
-from jax.typing import DTypeLike
+from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float, Int, Key
 
 __all__ = [
-    "Draw", "Grid", "Inside", "L2LaplaceLaw", "LaplaceLaw", "Law", "Normal", "Uniform", "add", "settle", "standard",
+    "Draw", "Grid", "Inside", "L2LaplaceLaw", "LaplaceLaw", "Law", "Normal", "Shared", "Uniform", "add", "settle",
+    "standard",
 ]  # fmt: skip
 
 
@@ -63,6 +64,42 @@ class Inside(Normal):
     Simulated they are normals like any others. A deployed agent draws them on a grid some 10¹³ times finer than
     their scale, so that other noise, on the answer, hides what is left of it (docs/theory/wire.md).
     """
+
+
+class Shared(Normal):
+    """Normals of which a part is shared: `own` times a standard one, and `edge` times a secret of every neighbour's.
+
+    Two neighbours derive the same secret for every round, and one of them takes it off where the other puts it on, so
+    that secrets cancel in the sum over all parties. `own` is such that what nobody else knows of the draw is standard:
+    to an adversary who sees all messages and knows all other noise it is what `sample` draws. A driver of a whole
+    network makes the rest of it (`among`).
+    """
+
+    def __init__(self, *shape: int, own: Array | float = 1.0, edge: Array | float = 0.0):
+        super().__init__(*shape)
+        self.own, self.edge = own, edge
+
+    def secret(self, key: Key[Array, ""], low: ArrayLike, high: ArrayLike, dtype: DTypeLike) -> Array:
+        """What the parties low < high share in the round of this key. Simulation only."""
+        return jax.random.normal(jax.random.fold_in(jax.random.fold_in(key, low), high), self.shape, dtype)
+
+    def among(
+        self, own: Array, key: Key[Array, ""], me: Array, others: Int[Array, " width"], here: Array
+    ) -> Float[Array, " ..."]:
+        """The draw of party `me` among its neighbours (`here`: which slots hold one), from its own standard normals."""
+        key = jax.random.fold_in(key, SECRETS)
+
+        def step(total: Array, slot: tuple[Array, Array]) -> tuple[Array, None]:
+            other, there = slot
+            low, high = jnp.minimum(me, other), jnp.maximum(me, other)
+            sign = jnp.where(there, jnp.where(me == low, 1.0, -1.0), 0.0).astype(own.dtype)
+            return total + sign * self.secret(key, low, high, own.dtype), None
+
+        secrets, _ = jax.lax.scan(step, jnp.zeros_like(own), (others, here))
+        return self.own * own + self.edge * secrets
+
+
+SECRETS = 0x7FFF_5EC2  # place of the key of what neighbours share, beyond all agents' numbers
 
 
 class LaplaceLaw(Law):

@@ -20,14 +20,17 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field
 
 from coterie.algorithms.base import Auto, Inbox, Law, Needs, Normal, Place, Public, add, settle
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.errors import InputError
+from coterie.graphs import Graph
 from coterie.privacy.events import Event, Gaussian
-from coterie.problems import Shard
+from coterie.privacy.observers import NEIGHBOURS, linear, view
+from coterie.problems import Problem, Shard
 
 REFERENCE = "Dwork, McSherry, Nissim, Smith (2006), with Gaussian noise; averaging as in Xiao and Boyd (2004)"
 READS = "total"
@@ -120,3 +123,13 @@ def estimate(cfg: Config, place: Place, state: State) -> Float[Array, " dim"]:
 def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) -> Event:
     """One Gaussian release in the first round; nothing later."""
     return Gaussian(sensitivity(cfg, place, t), sigma(cfg, place, t), times=jnp.where(t == 0, 1.0, 0.0))
+
+
+def observed(
+    cfg: Config, places: Place, problem: Problem, graph: Graph, weights: np.ndarray, observers: tuple[int, ...]
+) -> tuple[str, np.ndarray]:
+    """μ of everybody against these observers: exact. Noise is drawn once, so most of them solve for it."""
+    shift = np.full(places.agents, float(sensitivity(cfg, places, jnp.zeros((), int))))
+    scale = np.zeros((places.agents, places.rounds))
+    scale[:, 0] = np.asarray(places.noise, float) * shift
+    return NEIGHBOURS, linear(view(weights, observers), shift, scale)

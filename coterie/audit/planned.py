@@ -23,7 +23,7 @@ from coterie.losses.base import find_loss
 from coterie.plan import Plan, read_plan
 from coterie.problems import Problem, of_people
 
-__all__ = ["Looked", "of_plan", "sums"]
+__all__ = ["Looked", "of_plan", "problem_in_two", "read_for_audit", "sums"]
 
 MOST_ROUNDS, MOST_RECORDS = 100, 2000  # that are played
 
@@ -36,8 +36,8 @@ class Looked:
     setting: Setting
 
 
-def of_plan(path: Path) -> tuple[Plan, list[Looked]]:
-    """The plan, and its agents that are looked at: the one with the largest ε, and the fewest records, comes first."""
+def read_for_audit(path: Path) -> tuple[Plan, Network, Priced]:
+    """A plan that makes a claim, its public side and its price."""
     plan = read_plan(path, [])
     if plan.privacy is None:
         raise InputError(f"{path} has no [privacy]: there is no claim to audit")
@@ -46,11 +46,17 @@ def of_plan(path: Path) -> tuple[Plan, list[Looked]]:
     priced = price(plan, network)
     if priced.leaks:
         raise InputError(f"{path} claims no privacy, so there is nothing to audit: {priced.leaks[0]}")
-    problem = _problem(plan, network)
+    return plan, network, priced
+
+
+def of_plan(path: Path) -> tuple[Plan, list[Looked]]:
+    """The plan, and its agents that are looked at: the one with the largest ε, and the fewest records, comes first."""
+    plan, network, priced = read_for_audit(path)
+    problem = problem_in_two(plan, network)
     return plan, [_looked(plan, network, priced, problem, agent) for agent in _agents(plan, network)]
 
 
-def _problem(plan: Plan, network: Network) -> Problem:
+def problem_in_two(plan: Plan, network: Network) -> Problem:
     """The plan's problem in two features."""
     classes = network.problem.labels.classes
     loss = plan.problem.loss or by_labels(classes)

@@ -252,7 +252,8 @@ def make_setting(
         graph = make_graph(kind, DEGREE + 1)  # agent 0 has two neighbours in every kind
     weights = weights or mixing(graph, "metropolis")
     if problem is None:
-        loss = find_loss("moments" if algorithm.needs(cfg).released else "logistic")
+        asks = algorithm.needs(cfg)
+        loss = find_loss("moments" if asks.released else "mean" if asks.averages else "logistic")
         problem = loss.make(loss.settings(), dim, 2)
     algorithm.check(cfg, problem)
     public = Public(

@@ -243,7 +243,7 @@ def _wire_jobs(
             "--shared needs algorithms by name, such as dp-dsgd or gauss-avg-gd: those that read only totals"
         )
     able = [slug for slug, algorithm in all_algorithms().items() if algorithm.wire is not None]
-    able += [slug for slug, _ in ALGORITHMS.apart]
+    able += [slug for slug, _ in ALGORITHMS.apart if find(slug).wire is not None]
     jobs: list[tuple[str, Callable[[], Sequence[WireVerdict]]]] = []
     for target in targets or able:
         if Path(target).suffix == ".toml":
@@ -255,6 +255,52 @@ def _wire_jobs(
         work, what = (summed, "opened sums") if shared else (sent, "bytes")
         jobs += [(f"{slug} at ε = {epsilon:g}, {what}", partial(work, slug, epsilon)) for epsilon in epsilons]
     return jobs
+
+
+def _seats(
+    targets: list[str], names: list[str], trials: int | None, as_json: bool, out: Path | None, console: Console
+) -> int:
+    """Plans, from the seat of some of their parties."""
+    from coterie.audit.seats import FromSeat, from_seat
+    from coterie.report.result import check_out, write_json
+
+    if not targets or any(Path(t).suffix != ".toml" for t in targets):
+        raise InputError(f"--observer needs plans (.toml), got {', '.join(targets) or 'nothing'}")
+    if out is not None:
+        check_out(out)
+    found = list[FromSeat]()
+    with _progress(Console(quiet=True) if as_json else console) as step:
+        for target in targets:
+            found += from_seat(Path(target), names, trials, partial(step, target, trials or 10_000))
+    rows = [one.as_json() for one in found]
+    if as_json:
+        console.print_json(json.dumps(rows))
+    else:
+        sure = f"{found[0].seen.confidence:.0%}"
+        shown = Table(
+            header_style="bold", title=f"what {found[0].observers} learns of others", title_justify="left",
+            caption=f"against one who {found[0].against}. Bounds hold at {sure}; δ = {found[0].delta:g}; "
+            f"{found[0].rounds} rounds",
+            caption_justify="left",
+        )  # fmt: skip
+        shown.add_column("record of", overflow="fold", min_width=8)
+        for name in ("hops", "claim ε", "ε ≥", "claim μ", "μ ≥", "formula"):
+            shown.add_column(name, justify="right", no_wrap=True)
+        shown.add_column("verdict", no_wrap=True)
+        for one, row in zip(found, rows, strict=True):
+            other = "" if one.formula is None else f"{row['formula_epsilon']:.3g}{' ✗' if one.formula_refuted else ''}"
+            shown.add_row(
+                one.party, str(one.distance), f"{row['claimed_epsilon']:.4g}",
+                f"{row['epsilon_at_least']:.3f}", f"{one.claimed:.3f}", f"{one.seen.mu:.3f}", other,
+                WORDS["REFUTED"] if one.refuted else "holds",
+            )  # fmt: skip
+        console.print(shown)
+        if any(one.formula is not None for one in found):
+            console.print("formula: the matrix-factorisation account, which is not proved for learning and no claim of "
+                          "this plan; ✗: refuted here (docs/errata.md)", highlight=False)  # fmt: skip
+    if out is not None:
+        write_json(out / "observers.json", rows)
+    return int(any(one.refuted for one in found))
 
 
 @contextmanager
@@ -299,6 +345,10 @@ def command(
     shared: Annotated[
         bool, typer.Option("--shared", help="with --wire: attack the sums of five parties that share their noise")
     ] = False,
+    observer: Annotated[
+        str | None,
+        typer.Option(help="of plans: parties, by name and with commas between them, who look from where they sit"),
+    ] = None,
     person: Annotated[
         bool, typer.Option("--person", help="worlds that differ in a person with 40 records, and not in one record")
     ] = False,
@@ -310,6 +360,12 @@ def command(
     Example: coterie audit pr-admm dvp --epsilons 1,8 --trials 5000 --out runs/audit
     """
     look_at([Path(t) for t in targets or [] if t.endswith(".toml")], None)
+    if observer is not None:
+        if wire or shared or person:
+            raise InputError("--observer looks at plans from a seat: leave out --wire, --shared and --person")
+        if _seats(targets or [], observer.split(","), trials, as_json, out, console):
+            raise typer.Exit(1)
+        return
     budgets = numbers("--epsilons", epsilons)
     if run(targets or [], budgets, delta, trials, as_json, out, console, wire, shared, person):
         raise typer.Exit(1)

@@ -161,6 +161,8 @@ def refusal(algorithm: Algorithm, cfg: Config) -> str | None:
     """Why an algorithm cannot be deployed with these settings, and what to use instead; None if it can."""
     if not algorithm.private:
         return "it sends private data without noise, and an agent runs private algorithms only: use dp-dsgd or pr-admm"
+    if algorithm.against is not None:
+        return "secrets that neighbours share come from a simulation's seed so far: use dp-dsgd"
     if algorithm.wire is None:
         other = "pr-admm" if algorithm.needs(cfg).solver else "dp-dsgd"
         return f"it states no scale of its message's noise (`wire`); the nearest that can is {other}"

@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from coterie.algorithms.base import Algorithm, Config, Draw, Law, Place, standard
 from coterie.algorithms.batches import axes, rows
 from coterie.algorithms.inbox import Inbox
+from coterie.algorithms.laws import Shared
 from coterie.drivers import agent
 from coterie.drivers.layout import Arrays, Group, Laid
 from coterie.exchange.choice import Broadcast, Exchange, Lost
@@ -115,15 +116,28 @@ class Program:
         """
         laws = self.algorithm.draws(cfg, arrays.place)
         round_key = jax.random.fold_in(key, t)
+        shared = {name: law for name, law in laws.items() if isinstance(law, Shared)}
 
         def one(number: Array) -> Draw | Array:
             own = jax.random.fold_in(round_key, number)
-            return own if self.streams and not self.record else self.drawn(laws, own)
+            return own if self.streams and not self.record and not shared else self.drawn(laws, own)
 
         each = [x.size for x in jax.tree.leaves(jax.eval_shape(one, arrays.agent_ids[0]))]
         if jax.default_backend() == "cpu" and arrays.agent_ids.size * sum(each) > MANY:
-            return jax.lax.map(one, arrays.agent_ids, batch_size=max(1, CACHED // sum(each)))
-        return jax.vmap(one)(arrays.agent_ids)
+            drawn = jax.lax.map(one, arrays.agent_ids, batch_size=max(1, CACHED // sum(each)))
+        else:
+            drawn = jax.vmap(one)(arrays.agent_ids)
+        if not shared:
+            return drawn
+        numbers: Any = self.reach(arrays, arrays.agent_ids)
+        for name, law in shared.items():
+            parts = []
+            for group in arrays.groups:
+                mine, own = (rows(tree, slice(group.low, group.high)) for tree in (arrays.agent_ids, drawn[name]))
+                among = jax.vmap(law.among, (0, None, 0, 0, 0))
+                parts.append(among(own, round_key, mine, numbers[group.index], group.here))
+            drawn = {**drawn, name: _join(parts)}
+        return drawn
 
     def drawn(self, laws: dict[str, Law], own: Array | dict[str, Array]) -> dict[str, Array]:
         """One agent's draws: from its key of the round, unless they were made before."""

@@ -75,6 +75,7 @@ __all__ = [
     "signed_text",
     "totals",
     "versions",
+    "words_of",
 ]
 
 SCHEMA = 4
@@ -137,7 +138,7 @@ def certificate(
     most = max(g["rounds"] for g in agents)
     sums, cap = shared(plan, priced.algorithm, priced.cfg, priced.places, priced.terms, most)
     printed = bool(getattr(priced.cfg, "as_printed", False))
-    first, *others = claims(agents, sums, cap, delta, printed, network.leaks)
+    first, *others = claims(agents, sums, cap, delta, printed, network.leaks, words_of(priced.algorithm, priced.cfg))
     said = statements(
         plan, network.problem, priced.algorithm, priced.cfg, network.leaks, noise=noise, terms=priced.terms
     )  # fmt: skip
@@ -156,6 +157,7 @@ def certificate(
         "agents": agents,
         "central": sums,
         "cap": cap,
+        **({"observers": [seat.as_json(delta) for seat in priced.seats]} if priced.seats and delta else {}),
         "statements": [one._asdict() for one in said],
         "run": {"noise": noise, "seed": plan.run.seed if noise == SIMULATED else None},
         "files": dict(files or {}),
@@ -169,19 +171,20 @@ def certificate(
 
 def claims(
     agents: Sequence[Mapping[str, Any]], sums: Mapping[str, Any] | None, cap: Mapping[str, Any] | None,
-    delta: float | None, as_printed: bool, leaks: Sequence[str],
+    delta: float | None, as_printed: bool, leaks: Sequence[str], words: tuple[str, str] | None = None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """The network's guarantees, each against its own adversary; the one that the budget is for comes first.
 
     A record sits at one agent, so the largest of the agents' ε is everybody's. `private` says whether an ε is within
     the plan's budget and is not that of a method run as printed. What a loader read from the records (`leaks`) is no
     event and every adversary sees what came of it, so where there is any, nothing is claimed against anybody. `cap` is
-    there where noise is shared, and so the budget for the opened sums (`sums`).
+    there where noise is shared, and so the budget for the opened sums (`sums`). `words`: the name and the adversary of
+    what agents pay for, where the algorithm says.
     """
     worst = max(agents, key=lambda group: float(group["epsilon"]))
     sound = delta is not None and not as_printed and not leaks
     local = sound and all(_within(g["epsilon"], g["budget"]) for g in agents)
-    found = [_claim(*local_words(shared=cap is not None), worst, agents, delta, local)]
+    found = [_claim(*(words or local_words(shared=cap is not None)), worst, agents, delta, local)]
     if sums is not None:
         good = sound and _within(sums["epsilon"], sums["budget"])
         found.insert(0 if cap else 1, _claim(sums["name"], sums["adversary"], sums, [sums], delta, good))
@@ -189,6 +192,11 @@ def claims(
         good = sound and _within(cap["epsilon"], sums["budget"])
         found.append(_claim(cap["name"], cap["adversary"], cap, [cap], delta, good))
     return found
+
+
+def words_of(algorithm: Algorithm, cfg: Config) -> tuple[str, str] | None:
+    """The name and the adversary of what agents pay for, where the algorithm says."""
+    return None if algorithm.against is None else algorithm.against(cfg)
 
 
 def _claim(

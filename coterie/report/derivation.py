@@ -27,7 +27,7 @@ from coterie.experiment import Network, noise_of, public_network, public_sizes, 
 from coterie.graphs import Graph, from_outside
 from coterie.losses import BY_LABELS
 from coterie.losses.base import need_facts, problem_of
-from coterie.network import links_on
+from coterie.network import links_on, seats_of
 from coterie.plan import Plan, validate
 from coterie.privacy.accountants import total_mu
 from coterie.privacy.calibration import TOLERANCE
@@ -88,6 +88,7 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
                 equal(f"agents[{k}].noise_multiplier", multiplier, made, near)
         most = max(rounds for *_, rounds, _ in given["agents"])
         central, cap = c.shared(plan, algorithm, settled.cfg, places, terms, most)
+        watched = seats_of(plan, network, algorithm, settled.cfg, places)
     except Exception as error:  # a plan that nobody has run yet may fail in any way
         return str(error) if isinstance(error, InputError | Refuted) else f"plan: cannot be derived: {error!r}"
     settings = c.lossless(settled.cfg.model_dump(mode="json"))
@@ -102,6 +103,7 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
         "agents": agents,
         "central": central,
         "cap": cap,
+        "observers": [seat.as_json(plan.privacy.delta) for seat in watched if plan.privacy is not None],
     }
 
 

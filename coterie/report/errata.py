@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from coterie.algorithms import gossip_mean
 from coterie.algorithms.base import Erratum, all_algorithms
 from coterie.coupled import admm as coupled
 from coterie.fair import METHODS
@@ -53,12 +54,13 @@ def collect(algorithms: Sequence[ErrataSource]) -> list[ErrataEntry]:
 
 
 def declared() -> list[ErrataSource]:
-    """Everything that declares errata: the algorithms, the fair methods, the method of coupled problems."""
+    """Everything that declares errata: algorithms, fair methods, means by gossip, the method of coupled problems."""
     found = [
         ErrataSource(a.slug, a.reference, a.errata, "as_printed" in a.config.model_fields)
         for a in all_algorithms().values()
     ]
     found += [ErrataSource(m.slug, m.reference, m.errata) for m in METHODS.values()]
+    found.append(ErrataSource("gossip-mean", gossip_mean.REFERENCE, gossip_mean.ERRATA))
     return [*found, ErrataSource("coupled", coupled.REFERENCE, coupled.ERRATA, printed=True)]
 
 

@@ -78,6 +78,13 @@ class _Cap(_Paid):
     sent_again: Whole
 
 
+class _Seat(_Table):
+    observer: str
+    adversary: str
+    members: Annotated[list[Whole], Field(min_length=1)]
+    epsilon: list[Annotated[float, Field(ge=0)] | None]
+
+
 class _Run(_Table):
     noise: str
     seed: Whole | None
@@ -110,6 +117,7 @@ class Certificate(_Table):
     agents: Annotated[list[_FormGroup], Field(min_length=1)]
     central: _Central | None
     cap: _Cap | None
+    observers: Annotated[list[_Seat], Field(min_length=1)] | None = None  # there only where the plan names some
     statements: list[_Said]
     run: _Run
     files: dict[Literal["model.npz"], Hash]

@@ -161,6 +161,7 @@ def privacy_block(plan: Plan, problem: Problem, priced: Priced) -> PrivacyBlock 
         "all_accountants": {k: finite(v) for k, v in worst.all.items()},
         "all_seeds_epsilon": finite(_all_seeds(plan, priced)),
         "other_claims": [claim.as_json() for claim in others],
+        "observers": [seat.as_json(worst.delta) for seat in priced.seats],
         "per_agent": [finite(e) for e in each[:1000]],
         "noise_multiplier": priced.noise[:1000].tolist(),
         "schedule": budget.schedule,
@@ -190,9 +191,8 @@ def _all_seeds(plan: Plan, priced: Priced) -> float:
     if runs == 1 or not np.isfinite(first.account.epsilon):
         return float(first.account.epsilon)
     algorithm, cfg, places = priced.algorithm, priced.cfg, priced.places
-    if first.local:
+    if priced.terms is None or first.local:
         return float(spending(algorithm, cfg, places, first.account.delta, fast=True, runs=runs).worst.epsilon)
-    assert priced.terms is not None
     main, _ = shared_events(algorithm, cfg, places, priced.terms)
     return float(account([main] * runs, first.account.delta, fast=True).epsilon)
 

@@ -44,6 +44,7 @@ class PrivacyBlock(TypedDict):
     all_accountants: dict[str, float | None]
     all_seeds_epsilon: float | None
     other_claims: list[dict[str, Any]]
+    observers: list[dict[str, Any]]
     per_agent: list[float | None]
     noise_multiplier: list[float]
     schedule: str

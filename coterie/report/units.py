@@ -46,7 +46,7 @@ def units_of(
 
 def _events(priced: Priced) -> list[list[Event]]:
     """What the budget's claim charges the party that pays most, and the one after it; of opened sums, all alike."""
-    if not priced.claims[0].local:
+    if priced.for_sums:
         assert priced.terms is not None
         return [[shared_events(priced.algorithm, priced.cfg, priced.places, priced.terms)[0]]]
     assert priced.spending is not None

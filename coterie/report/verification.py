@@ -28,6 +28,8 @@ import numpy as np
 from pydantic import ValidationError
 
 import coterie
+from coterie.algorithms import ALGORITHMS
+from coterie.algorithms.base import find
 from coterie.errors import InputError
 from coterie.found import OthersCode
 from coterie.privacy.codec import to_rows
@@ -39,6 +41,7 @@ from coterie.report.released import MODEL, contents
 
 __all__ = ["Certificate", "Refuted", "Verified", "parse", "public_key", "verify"]
 
+SEATS = 1e-4  # of an account per observer, which may be searched for
 TOTALS = 1e-6  # relative: how far two machines may differ in the last digits of a total
 
 
@@ -233,10 +236,23 @@ def _arithmetic(content: Mapping[str, Any], parsed: Certificate) -> None:
     _again(parsed)
     printed = parsed.algorithm.settings.get("as_printed", False) is not False
     headline, *others = c.claims(
-        content["agents"], content["central"], content["cap"], delta, printed, parsed.public.leaks
+        content["agents"], content["central"], content["cap"], delta, printed, parsed.public.leaks, _words(parsed)
     )  # fmt: skip
     equal("claim", content["claim"], headline, TOTALS)
     equal("other_claims", content["other_claims"], others, TOTALS)
+
+
+def _words(parsed: Certificate) -> tuple[str, str] | None:
+    """Whom the agents' events are against, where an algorithm that is installed here says so."""
+    if parsed.algorithm.name not in ALGORITHMS.names:
+        return None
+    algorithm = find(parsed.algorithm.name)
+    if algorithm.against is None:
+        return None
+    try:
+        return algorithm.against(algorithm.config(**parsed.algorithm.settings))
+    except (InputError, ValidationError) as error:
+        raise Refuted(f"algorithm.settings: {error}") from None
 
 
 def _in_order(groups: list[list[list[int]]]) -> None:
@@ -348,6 +364,7 @@ def _derivation(content: Mapping[str, Any], parsed: Certificate) -> list[str]:
     equal("algorithm", content["algorithm"], made["algorithm"], EVENTS)
     equal("central", content["central"], made["central"], TOTALS)
     equal("cap", content["cap"], made["cap"], TOTALS)
+    equal("observers", content.get("observers", []), made["observers"], SEATS)
     equal("statements", content["statements"], made["statements"], 0.0)
     if parsed.run.seed not in (None, made["seed"]):
         raise Refuted(f"run.seed: the plan gives {made['seed']}")

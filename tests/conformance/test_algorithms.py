@@ -12,7 +12,7 @@ from coterie.testing.algorithms import ALGORITHM_CHECKS
 
 EACH = [
     pytest.param(slug, check, id=f"{check}@{slug}")  # in one worker: they share a recorded run
-    for slug in (*all_algorithms(), "release")
+    for slug in (*all_algorithms(), "release", "gossip-mean")
     for check in ALGORITHM_CHECKS
     if check != "audit"
 ]

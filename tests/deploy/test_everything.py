@@ -38,7 +38,7 @@ from tests.deploy.recorded_agent import load_draws
 from tests.support import CLINICS
 
 ROUNDS = 6
-PRIVATE = [slug for slug, algorithm in all_algorithms().items() if algorithm.private]
+PRIVATE = [slug for slug, algorithm in all_algorithms().items() if algorithm.wire is not None]
 # settings under which what is special about an algorithm happens within a few rounds
 SPECIAL = {
     "qdpsgd1": ("algorithm.bits=10",),
