@@ -24,7 +24,7 @@ from coterie.privacy import events as ev
 from coterie.privacy import gdp, pld, rdp
 from coterie.privacy.roots import brentq
 
-__all__ = ["Account", "account", "curve_of", "delta_of", "total_mu"]
+__all__ = ["Account", "account", "curve_of", "delta_of", "forget", "total_mu"]
 
 _ROWS = 5000  # distinct loss laws beyond which convolving them one by one is not worth its time
 _TWO = np.array([2.0])
@@ -77,6 +77,11 @@ def _account(total: "_Total", delta: float, fast: bool) -> Account:
     found = {name: total.epsilon(bound, delta) for name, bound in bounds.items()}
     best = min(found, key=lambda name: found[name])
     return Account(found[best], delta, best, found, total.adjacency)
+
+
+def forget() -> None:
+    """Drop the totals that were kept, for who wants to know what working them out takes."""
+    _account.cache_clear()
 
 
 def delta_of(events: Iterable[ev.Event], epsilon: float, *, fast: bool = False) -> float:
