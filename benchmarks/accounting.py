@@ -1,20 +1,27 @@
-"""Calibrating Gaussian noise: the closed form against dp-accounting's loss distributions, in the same run.
+"""What pricing takes, beside dp-accounting or a goal, and how tight it is: `python -m benchmarks.accounting [--keep]`.
 
-python -m benchmarks.accounting
+Calibrating Gaussian noise by the closed form against dp-accounting's loss distributions; the whole price of a plan of
+qdpsgd1 (batches that a deadline cuts, 1,000 rounds) from nothing against a second; noise of density exp(−‖x‖) in a
+million dimensions against Gaussian noise of the same size, which it tends to.
 """
 
+import argparse
+import statistics
 import time
-from collections.abc import Callable
 
 import dp_accounting
 from dp_accounting.pld import PLDAccountant
 
+from benchmarks.measured import Row, keep, paired
+from coterie.experiment import price, public_network
+from coterie.plan import Plan, validate
+from coterie.privacy import accountants
 from coterie.privacy.calibration import calibrate
-from coterie.privacy.events import Gaussian
+from coterie.privacy.events import Gaussian, L2Laplace
 
 __all__ = ["main"]
 
-GOAL = 1000
+PRICED = 1.0  # seconds in which qdpsgd1 should be priced
 EPSILON, DELTA, ROUNDS = 1.0, 1e-5, 50
 
 
@@ -36,26 +43,63 @@ def library() -> float:
     )
 
 
-def seconds(work: Callable[[], float], repeat: int) -> tuple[float, float]:
-    """(best time of one call, its answer)."""
-    best, answer = float("inf"), 0.0
-    for _ in range(repeat):
-        start = time.perf_counter()
-        answer = work()
-        best = min(best, time.perf_counter() - start)
-    return best, answer
+def plan() -> Plan:
+    """Ten parties on a random graph, whose degrees differ, as do then their places."""
+    return validate(
+        {
+            "data": {"source": "clinics", "options": {"records": 15_000}},
+            "partition": {"kind": "iid", "agents": 10, "records": 1000},
+            "graph": {"kind": "erdos-renyi", "p": 0.4},
+            "problem": {"loss": "logistic"},
+            "algorithm": {"name": "qdpsgd1"},
+            "privacy": {"epsilon": EPSILON, "delta": DELTA},
+            "run": {"rounds": 1000},
+        }
+    )
+
+
+def pricing(repeats: int) -> list[float]:
+    """Processor seconds of pricing that plan, with nothing kept from before."""
+    planned = plan()
+    network = public_network(planned)
+    price(planned, network)  # compiles
+    took = []
+    for _ in range(repeats):
+        accountants.forget()
+        start = time.process_time()
+        price(planned, network)
+        took.append(time.process_time() - start)
+    return took
 
 
 def main() -> None:
-    """Print both times, both answers and the ratio."""
-    ours, z = seconds(closed_form, 20)
-    theirs, reference = seconds(library, 3)
-    print(f"calibrate {ROUNDS} Gaussian rounds to ({EPSILON:g}, {DELTA:g})")
-    print(f"  closed form     {ours * 1e6:9.1f} us   noise multiplier {z:.6f}")
-    print(f"  dp-accounting   {theirs * 1e6:9.1f} us   noise multiplier {reference:.6f}")
-    print(
-        f"  ratio           {theirs / ours:9.0f} x    (goal {GOAL} x)   excess noise of theirs {reference / z - 1:.2e}"
-    )
+    """Print, and store with `--keep`, one line for each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", action="store_true", help="store what was measured")
+    args = parser.parse_args()
+    ours, theirs, ratio = paired(closed_form, library, 3)
+    excess = library() / closed_form() - 1
+    rows = [
+        Row("calibrate 50 Gaussian rounds", f"{1e6 * ours:.0f} µs",
+            f"dp-accounting {1e6 * theirs:,.0f} µs, noise {excess:.1e} larger", *ratio)
+    ]  # fmt: skip
+    took = pricing(5)
+    rows.append(
+        Row("price qdpsgd1, 10 parties, 1,000 rounds", f"{statistics.median(took):.2f} s of processor time",
+            f"goal {PRICED:g} s", *(PRICED / x for x in (statistics.median(took), max(took), min(took))))
+    )  # fmt: skip
+    for shift, dim, rounds in ((1000.0, 10**6, 1), (3.0, 100, 10)):
+        size = shift / dim**0.5
+        radial = accountants.account([L2Laplace(shift, 1.0, dim, times=rounds)], DELTA)
+        normal = accountants.account([Gaussian(size, 1.0, times=rounds)], DELTA).epsilon
+        for name in ("pld", "rdp"):
+            close = radial.all[name] / normal
+            what = f"ε of L2-Laplace noise by {name}, d = {dim:,}, {rounds} rounds"
+            rows.append(Row(what, f"{radial.all[name]:.4f}", f"Gaussian of that size {normal:.4f}", *[close] * 3))
+    for row in rows:
+        print(f"{row.what}: {row.ours}; {row.peer}; ratio {row.ratio:.4g} ({row.least:.4g} to {row.most:.4g})")
+    if args.keep:
+        keep("accounting", "Accounting", rows, "python -m benchmarks.accounting --keep")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,8 @@ from coterie.deploy.party import Records, Terms, wire_of
 from coterie.deploy.trial import Site, free_ports, sign_trial, start_agent
 from coterie.plan import validate
 from coterie.privacy import secure
+from coterie.privacy.secure_table import Words, system
+from coterie.sums.words import keyed
 
 PARTIES = 5
 WARM = 4  # one round in so many is left out: the first ones compile
@@ -157,7 +160,7 @@ async def trip_floor(size: int, site: Site, repeats: int) -> float:
     return statistics.median(times[5:])
 
 
-async def bare(path: Path, site: Site, d: int, rounds: int) -> None:
+async def bare(path: Path, site: Site, d: int, rounds: int, opened: Callable[[int], Words]) -> None:
     """One of five parties that only does what no party can leave out: noise, signature, commit, send, hear, verify."""
     keys = load_party(site.keys)
     agreement = read_agreement(path, keys.authority)
@@ -191,28 +194,31 @@ async def bare(path: Path, site: Site, d: int, rounds: int) -> None:
             ears = asyncio.create_task(listen(call))
             behind, times = await caller, []
             for t in range(rounds):
-                payload = wire.encode(noise.sample(d), me, t)
+                payload = wire.encode(noise.sample(d, opened), me, t)
                 frame = seal(keys.frame_key, agreement.plan_hash, me, t, payload)
                 db.execute("INSERT INTO t (blob) VALUES (?)", (frame,))
                 await asyncio.gather(call.write(frame), behind.write(frame))
                 for _ in near:
                     sender, data = await inbox.get()
                     open_frame(data, agreement.frame_keys, agreement.plan_hash, wire, sender)
-                times.append(time.perf_counter())
+                times.append((time.perf_counter(), time.process_time()))
             await call.done_writing()
             await ears
     await server.stop(1)
-    steady = times[len(times) // WARM :]
-    (site.state / "bare.json").write_text(json.dumps((steady[-1] - steady[0]) / (len(steady) - 1)))
+    steady = np.array(times[len(times) // WARM :])
+    (site.state / "bare.json").write_text(json.dumps(((steady[-1] - steady[0]) / (len(steady) - 1)).tolist()))
 
 
-def bare_round(d: int, rounds: int, folder: Path) -> float:
-    """Median seconds of a round of five parties that do nothing but what none can leave out."""
+def bare_round(d: int, rounds: int, folder: Path, source: str) -> tuple[float, float]:
+    """Median seconds of a round of five parties that do nothing but what none can leave out, and one's processor time.
+
+    `source` of their noise: "keyed", as a party's, or "system", as it was.
+    """
     agreement, sites = trial(d, rounds, folder)
     children = []
     for site in sites:
         site.state.mkdir(exist_ok=True)
-        what = (agreement, site.name, site.keys, site.data, site.state, d, rounds)
+        what = (agreement, site.name, site.keys, site.data, site.state, d, rounds, source)
         children.append(subprocess.Popen([sys.executable, "-m", "benchmarks.deploy", "bare", *map(str, what)]))
     try:
         if any(child.wait(600) for child in children):
@@ -220,7 +226,8 @@ def bare_round(d: int, rounds: int, folder: Path) -> float:
     finally:
         for child in children:
             child.kill()
-    return statistics.median(json.loads((site.state / "bare.json").read_text()) for site in sites)
+    wall, busy = np.median([json.loads((site.state / "bare.json").read_text()) for site in sites], axis=0)
+    return float(wall), float(busy)
 
 
 async def send_times(d: int, folder: Path, repeats: int = 100) -> list[float]:
@@ -271,6 +278,7 @@ def main() -> None:
     args = parser.parse_args()
     heads = ["d", "frame bytes", "rounds/s", "round ms", "party's processor ms", "round trip ms", "FULL commit ms"]
     heads += ["bare round ms", "round / floor", "bare / floor", "round / bare"]
+    heads += ["bare processor ms", "processor / bare", "bare, system's bytes, ms", "processor / that"]
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for d in (int(x) for x in args.sizes.split(",")):
         with tempfile.TemporaryDirectory(prefix="coterie-bench-", dir=os.environ.get("COTERIE_BENCH_DIR")) as name:
@@ -283,13 +291,15 @@ def main() -> None:
             site = Site("p0", folder / "trial" / "p0" / "keys", Path(), Path())
             trip = asyncio.run(trip_floor(size, site, 30 if d >= 10**6 else 200))
             commit = commit_floor(size, folder, 30 if d >= 10**6 else 200)
-            least = bare_round(d, rounds, folder / "bare")
+            least, lean = bare_round(d, rounds, folder / "bare", "keyed")
+            _, before = bare_round(d, rounds, folder / "before", "system")
         floor = trip + commit
         cells = [
             f"{1 / seconds:.1f}",
             *(f"{1e3 * x:.2f}" for x in (seconds, busy, trip, commit, least)),
             *(f"{x:.1f}" for x in (seconds / floor, least / floor, seconds / least)),
-        ]
+            f"{1e3 * lean:.2f}", f"{busy / lean:.2f}", f"{1e3 * before:.2f}", f"{busy / before:.2f}",
+        ]  # fmt: skip
         print(f"| {d:,} | {size:,} | {' | '.join(cells)} |", flush=True)
     with tempfile.TemporaryDirectory(prefix="coterie-bench-") as name:
         times = 1e3 * np.array(asyncio.run(send_times(10**5, Path(name) / "trial")))
@@ -303,7 +313,8 @@ if __name__ == "__main__":
         process.Log = Metered  # type: ignore[misc]
         sys.exit(command(sys.argv[1:]))
     if sys.argv[1:2] == ["bare"]:
-        where, name, *places, d, rounds = sys.argv[2:]
-        asyncio.run(bare(Path(where), Site(name, *map(Path, places)), int(d), int(rounds)))
+        where, name, *places, d, rounds, source = sys.argv[2:]
+        opened = keyed if source == "keyed" else system
+        asyncio.run(bare(Path(where), Site(name, *map(Path, places)), int(d), int(rounds), opened))
         sys.exit()
     main()

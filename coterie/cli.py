@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from coterie import programs
 from coterie.commands import COMMANDS, PANELS
+from coterie.compiler import one_thread
 from coterie.errors import InputError, naming_extras
+from coterie.programs import forget_old, keep
 
 __all__ = ["app", "main", "run_app"]
 
@@ -91,9 +92,9 @@ app = typer.Typer(
 @app.callback()
 def _root(context: typer.Context) -> None:
     """Train one model over data that stays where it is."""
-    programs.forget_old()
+    forget_old()
     if context.invoked_subcommand != "agent":  # a deployed party keeps none
-        programs.keep()
+        keep()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -124,6 +125,7 @@ def run_app(app: typer.Typer, arguments: list[str] | None) -> int:
 
 def script() -> None:
     """Entry point of the `coterie` command."""
+    one_thread()
     sys.exit(main())
 
 

@@ -405,3 +405,12 @@ def test_a_name_that_is_too_long_for_a_file_is_one_line(command: str, capsys: py
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: File name too long: nnn")
     assert len(line) < 120
+
+
+def test_a_long_command_says_where_its_time_went() -> None:
+    from coterie.commands.run import _where_time_went
+
+    assert _where_time_went([0.0, 5.0, 45.0, 55.0, 61.0]) == (
+        "61 s in all: 5.0 s data and price, 40.0 s rounds, 10.0 s comparison, 6.0 s report"
+    )
+    assert _where_time_went([0.0, 1.0, 2.0, 3.0, 4.0]) == ""

@@ -98,3 +98,20 @@ def test_a_jax_that_started_without_it_is_refused(before: str, flags: str, refus
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert (done.returncode != 0) == refused, done.stderr
     assert not refused or "import coterie first" in done.stderr.splitlines()[-1]
+
+
+def test_the_command_factors_small_matrices_by_one_thread() -> None:
+    """NumPy reads the number of threads as it is loaded: the command must set it before. Who asked for more gets it."""
+    told = (
+        "import os, sys, coterie.cli\n"
+        "early = 'numpy' in sys.modules\n"
+        "coterie.cli.main = lambda: 0\n"
+        "try: coterie.cli.script()\n"
+        "except SystemExit: print(early, os.environ['OPENBLAS_NUM_THREADS'])\n"
+    )
+    bare = {key: value for key, value in os.environ.items() if key != "OPENBLAS_NUM_THREADS"}
+    for given, wanted in (({}, "False 1"), ({"OPENBLAS_NUM_THREADS": "3"}, "False 3")):
+        done = subprocess.run(
+            [sys.executable, "-c", told], env=bare | given, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == wanted

@@ -229,6 +229,7 @@ class DeadlineGaussian(Event):
         parts = self._parts(row)
         if self.discrete or any(nu == 0 for _, nu, _ in parts):
             return None
-        pairs = [(p, profiles.gaussian(1 / v) if q == 1 else profiles.sampled_gaussian(v, q)) for p, v, q in parts]
-        total = lambda eps: sum((p * pair.delta(eps) for p, pair in pairs), np.zeros(np.shape(eps)))  # noqa: E731
-        return profiles.Profile(total, np.inf if pairs else 0.0)
+        if not parts:
+            return profiles.gaussian(0.0)
+        chance, nu, rate = np.array(parts).T
+        return profiles.sampled_gaussian(nu, rate, chance)

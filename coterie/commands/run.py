@@ -6,7 +6,9 @@ import dataclasses
 import math
 import os
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -103,6 +105,7 @@ def execute(
         )
     if plan.run.covered and plan.privacy is None:
         raise InputError("run.covered = true needs a [privacy] table: covered scores are paid for")
+    marks = [time.perf_counter()]
     experiment = prepare(plan)
     network = experiment.network
     need_measure(network.problem, plan.run.metric)
@@ -117,6 +120,7 @@ def execute(
         highlight=False,
     )
     seeds = [plan.run.seed + k for k in range(plan.run.seeds)]
+    marks.append(time.perf_counter())
     if quiet or not console.is_terminal:
         trace = experiment.run(priced, seeds, **engine())
     else:
@@ -128,6 +132,7 @@ def execute(
     if trace.extras.get("resumed"):
         console.print(f"went on from round {trace.extras['resumed']}", highlight=False)
     asked = plan.run
+    marks.append(time.perf_counter())
     judged = judge(
         experiment, trace.points, asked.references, measure=asked.metric, specificity=asked.specificity,
         clip=priced.algorithm.clips(priced.cfg),
@@ -139,10 +144,22 @@ def execute(
             judged = dataclasses.replace(judged, worth=worth, warnings=[*judged.warnings, *warned])
     if asked.covered:
         judged = dataclasses.replace(judged, covered=_covered(experiment, priced, trace.points[0]))
+    marks.append(time.perf_counter())
     done = Trained.of(experiment, priced, trace, seeds, judged)
     for warning in done.result["warnings"][len(priced.warnings) :]:
         console.print(f"[yellow]warning:[/] {escape(warning)}")
-    return done.result, [] if out is None else done.save(out, key)
+    written = [] if out is None else done.save(out, key)
+    if text := _where_time_went([*marks, time.perf_counter()]):
+        console.print(text, highlight=False)
+    return done.result, written
+
+
+def _where_time_went(marks: Sequence[float]) -> str:
+    """What each part of a command took, in a line; nothing of one that was over soon."""
+    whole = marks[-1] - marks[0]
+    named = zip(("data and price", "rounds", "comparison", "report"), pairwise(marks), strict=True)
+    parts = ", ".join(f"{b - a:.1f} s {name}" for name, (a, b) in named)
+    return f"{whole:.0f} s in all: {parts}" if whole >= LONG else ""
 
 
 def _covered(experiment: Experiment, priced: Priced, points: Any) -> dict[str, Any]:
@@ -156,6 +173,7 @@ def _covered(experiment: Experiment, priced: Priced, points: Any) -> dict[str, A
 
 COLUMNS = {"accuracy": "accuracy", "auc": "AUC", "log-loss": "log-loss", "r2": "R²", "loss": "loss"}
 EXTRA = {"test_auc": "AUC"}
+LONG = 20.0  # seconds of a command, after which it says where they went
 COMPARED = {"alone_s": "for every party alone", "pooled_s": "for all records in one place"}
 SHOWN = 12  # parties in the table
 

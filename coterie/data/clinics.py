@@ -37,6 +37,7 @@ EFFECTS = {  # on the log-odds of one reference unit
 YES_NO = ("smoker", "male")
 SITES = ("harbour", "university", "valley", "county", "northside")
 SHIFT, SEVERITY, BLIND, QUIET = 0.8, 0.3, 0.65, 0.1
+BLOCK = 4096  # records
 
 
 def make_clinics(
@@ -72,16 +73,20 @@ def make_clinics(
     shift = unlike * SHIFT * rng.standard_normal((sites, p - 1))
     blind = rng.permuted(np.tile(np.arange(p - 1), (sites, 1)), axis=1) < round(unlike * BLIND * (p - 1))
     spread = np.where(blind, QUIET, 1.0)
-    common, own = rng.standard_normal((records, 1)), rng.standard_normal((records, p - 1))
-    latent = SEVERITY * np.sign(effect) * common + np.sqrt(1 - SEVERITY**2) * own
-    units = shift[site] + spread[site] * latent
-    binary = np.isin(names, YES_NO)
-    units[:, binary] = np.where(units[:, binary] > 0, 1.0, -1.0)
-
-    constant = 1 / np.sqrt(p)
-    rest = units * constant
-    rest /= np.maximum(1.0, np.linalg.norm(rest, axis=1, keepdims=True) / np.sqrt(1 - constant**2))
-    z = np.column_stack([np.full(records, constant), rest])
+    constant, binary = 1 / np.sqrt(p), np.isin(names, YES_NO)
+    common = rng.standard_normal((records, 1))
+    z = np.full((records, p), constant)
+    yes = np.empty((records, int(binary.sum())), bool)
+    for start in range(0, records, BLOCK):  # a cache at a time: many records take several passes
+        own = slice(start, min(start + BLOCK, records))
+        drawn = rng.standard_normal((own.stop - start, p - 1))
+        latent = SEVERITY * np.sign(effect) * common[own] + np.sqrt(1 - SEVERITY**2) * drawn
+        units = shift[site[own]] + spread[site[own]] * latent
+        yes[own] = units[:, binary] > 0
+        units[:, binary] = np.where(yes[own], 1.0, -1.0)
+        units *= constant
+        units /= np.maximum(1.0, np.linalg.norm(units, axis=1, keepdims=True) / np.sqrt(1 - constant**2))
+        z[own, 1:] = units
     theta = strength * np.sqrt(p) * np.concatenate([[0.0], effect])
     chance = 1 / (1 + np.exp(-z @ theta))
     outcome = (rng.random(records) < chance).astype(np.int64)
@@ -94,7 +99,7 @@ def make_clinics(
         feature_names=("constant", *names),
         sites=site,
         site_names=labels,
-        columns={name: units[:, j] > 0 for j, name in enumerate(names) if name in YES_NO},
+        columns={name: yes[:, j] for j, name in enumerate(name for name in names if name in YES_NO)},
         source=f"synthetic seed={seed}",
         notes=("unit ball by per-record arithmetic in public reference units",),
         origins=ALL_PUBLIC,

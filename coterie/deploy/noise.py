@@ -50,6 +50,7 @@ from coterie.exchange.choice import Exchange, Quantized
 from coterie.exchange.kinds import broadcast, quantized, secret_sum
 from coterie.plan import REFERENCES, Plan, refuse_ignored
 from coterie.privacy import events, secure
+from coterie.sums.words import keyed
 
 __all__ = ["GAUSSIAN_UNIT", "INSIDE_UNIT", "LAPLACE_UNIT", "UNITS", "Source", "Steps", "SystemSource",
            "check_deployable", "grid_steps", "noise_scales", "on_grid", "refusal"]  # fmt: skip
@@ -76,7 +77,10 @@ class Source(Protocol):
 
 
 class SystemSource:
-    """Fresh draws from the operating system, never kept: a fork, clone or restored snapshot draws anew."""
+    """Fresh draws, never kept: a fork, clone or restored snapshot draws anew.
+
+    From the operating system, or from a stream whose key comes from there: one for each table of each draw of a round.
+    """
 
     def draw(self, round: int, laws: Mapping[str, Law]) -> dict[str, Any]:
         """One round's draws, on the grid where they are noise."""
@@ -91,14 +95,14 @@ def _gaussian() -> secure.DiscreteGaussianTable:
 def _draw(law: Law) -> Any:
     match law:
         case Inside():
-            coarse, middle, fine = (_gaussian().sample(law.shape) for _ in range(3))
+            coarse, middle, fine = (_gaussian().sample(law.shape, keyed) for _ in range(3))
             return Grid(FINER**2 * coarse + FINER * middle + fine, INSIDE_UNIT)
         case Normal():
-            return Grid(_gaussian().sample(law.shape), GAUSSIAN_UNIT)
+            return Grid(_gaussian().sample(law.shape, keyed), GAUSSIAN_UNIT)
         case LaplaceLaw():
-            return Grid(secure.DiscreteLaplaceTable(secure.GRID_LAPLACE_SCALE).sample(law.shape), LAPLACE_UNIT)
+            return Grid(secure.DiscreteLaplaceTable(secure.GRID_LAPLACE_SCALE).sample(law.shape, keyed), LAPLACE_UNIT)
         case Uniform():
-            return secure.uniform(law.shape)
+            return secure.uniform(law.shape, keyed)
         case Pace():  # all of the work; of a machine with a deadline its clock says how much (`Party.speak`)
             return np.ones(law.shape)
         case _:

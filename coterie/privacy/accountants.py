@@ -15,6 +15,7 @@ Parameters that depend on the transcript belong in `coterie.privacy.filter`.
 
 import dataclasses
 from collections.abc import Callable, Iterable
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from coterie.privacy import events as ev
 from coterie.privacy import gdp, pld, rdp
 from coterie.privacy.roots import brentq
 
-__all__ = ["Account", "account", "curve_of", "delta_of", "total_mu"]
+__all__ = ["Account", "account", "curve_of", "delta_of", "forget", "total_mu"]
 
 _ROWS = 5000  # distinct loss laws beyond which convolving them one by one is not worth its time
 _TWO = np.array([2.0])
@@ -59,6 +60,13 @@ def account(events: Iterable[ev.Event], delta: float, *, fast: bool = False) -> 
     total = _Total(events)
     if not 0 <= delta < 1:
         raise InputError(f"delta must be in (0, 1), got {delta}")
+    found = _account(total, float(delta), fast)
+    return dataclasses.replace(found, all=dict(found.all))
+
+
+@lru_cache(maxsize=256)
+def _account(total: "_Total", delta: float, fast: bool) -> Account:
+    """Kept, since agents whose places differ only where no price looks ask for the very same totals."""
     if total.hopeless:
         return Account(np.inf, delta, "non-private", {"non-private": np.inf}, total.adjacency)
     bounds = total.bounds(fast or delta == 0)
@@ -69,6 +77,11 @@ def account(events: Iterable[ev.Event], delta: float, *, fast: bool = False) -> 
     found = {name: total.epsilon(bound, delta) for name, bound in bounds.items()}
     best = min(found, key=lambda name: found[name])
     return Account(found[best], delta, best, found, total.adjacency)
+
+
+def forget() -> None:
+    """Drop the totals that were kept, for who wants to know what working them out takes."""
+    _account.cache_clear()
 
 
 def delta_of(events: Iterable[ev.Event], epsilon: float, *, fast: bool = False) -> float:
@@ -120,6 +133,18 @@ class _Total:
         self.gaussian = all(isinstance(part, ev.Gaussian) for part in self.parts)
         self.slack = sum(float(part.times @ part.slack) for part in self.parts)
         self.tv = sum(float(part.times @ part.tv) for part in self.parts)
+        self._curves: dict[bytes, np.ndarray] = {}
+
+    @cached_property
+    def _key(self) -> tuple[object, ...]:
+        """All that a total is made of, to the last bit."""
+        return (self.adjacency, *(ev.bits_of(part) for part in self.parts))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Total) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
 
     def epsilon(self, bound: _Bound, delta: float) -> float:
         """The bound's ε once slack and the samplers' distance (which costs (1 + e^ε)·tv) are paid from δ."""
@@ -180,11 +205,11 @@ class _Total:
         return float(np.sqrt(sum(squares)))
 
     def curve(self, orders: np.ndarray) -> np.ndarray:
-        """The composed Rényi curve."""
-        total = np.zeros(orders.size)
-        for part in self.parts:
-            total += part.times @ part.rdp(orders)
-        return total
+        """The composed Rényi curve; kept, as every δ is looked for at the same orders first."""
+        asked = orders.tobytes()
+        if asked not in self._curves:
+            self._curves[asked] = sum((part.times @ part.rdp(orders) for part in self.parts), np.zeros(orders.size))
+        return self._curves[asked]
 
     def _objective(self) -> _Bound | None:
         square, jacobian, applies = 0.0, 0.0, False

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from coterie.errors import InputError
 from coterie.privacy import pld, profiles
 
-__all__ = ["Event", "check", "fields_of", "flat", "key_of", "merge", "numeric_of", "static", "watch_kinds"]
+__all__ = ["Event", "bits_of", "check", "fields_of", "flat", "key_of", "merge", "numeric_of", "static", "watch_kinds"]
 
 Floats = NDArray[np.float64]
 E = TypeVar("E", bound="Event")
@@ -204,3 +204,13 @@ def key_of(event: Event) -> tuple[object, ...] | None:
     except TypeError:
         return None
     return key
+
+
+def bits_of(event: Event) -> tuple[object, ...]:
+    """What two equal flat events have in common, to the last bit of every number."""
+    numbers, static = fields_of(type(event))
+    whole = [getattr(event, name) for name in numbers]
+    return (
+        type(event), *(getattr(event, name) for name in static),
+        *(None if x is None else np.ascontiguousarray(x, float).tobytes() for x in whole),
+    )  # fmt: skip

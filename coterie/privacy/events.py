@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coterie.errors import InputError
-from coterie.privacy import pld, profiles, rdp
-from coterie.privacy.base import Event, Floats, check, flat, merge, static
+from coterie.privacy import pld, profiles, radial, rdp
+from coterie.privacy.base import Event, Floats, bits_of, check, flat, merge, static
 
 __all__ = [
     "DiscreteGaussian",
@@ -32,6 +32,7 @@ __all__ = [
     "Pure",
     "SampledGaussian",
     "SparseVector",
+    "bits_of",
     "check",
     "flat",
     "merge",
@@ -179,7 +180,7 @@ class SampledGaussian(Event):
 
 
 class L2Laplace(Event):
-    """Noise of density ∝ exp(−rate ‖x‖₂) in R^dim, L2 sensitivity Δ: pure rate·Δ, about rate·Δ/√dim as a Gaussian."""
+    """Noise of density ∝ exp(−rate ‖x‖₂) in R^dim, L2 sensitivity Δ: pure rate·Δ, zCDP (rate·Δ)²/(2 dim)."""
 
     sensitivity: Any
     rate: Any
@@ -190,10 +191,11 @@ class L2Laplace(Event):
         return self.sensitivity * self.rate
 
     def zcdp(self) -> Floats:
-        return _pure_zcdp(self.pure())
+        shift = self.pure()
+        return np.minimum(_pure_zcdp(shift), radial.zcdp(shift, self.dim))
 
     def rdp(self, orders: Floats) -> Floats:
-        return np.stack([rdp.from_profile(profiles.l2_laplace(shift, self.dim), orders) for shift in self.pure()])
+        return rdp.laplace(self.pure(), orders) if self.dim == 1 else radial.renyi(self.pure(), self.dim, orders)
 
     def profile(self, row: int) -> profiles.Profile:
         return profiles.l2_laplace(self.pure()[row], self.dim)

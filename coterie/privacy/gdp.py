@@ -47,18 +47,27 @@ def log_delta_of(mu: ArrayLike, epsilon: ArrayLike) -> Floats:
     mu, epsilon = np.broadcast_arrays(np.asarray(mu, float), np.asarray(epsilon, float))
     safe = np.where((mu > 0) & np.isfinite(mu), mu, 1.0)
     a, b = epsilon / safe - safe / 2, epsilon / safe + safe / 2
+    small, direct = safe < _SMALL, (safe >= _SMALL) & (a < 0)
+    plain = ~small & ~direct
+    value = np.empty(safe.shape)
     with np.errstate(all="ignore"):
-        # R(a) − R(b) = ∫_a^b −R'(x) dx with −R'(x) = 1 − x R(x)
-        x = (a + b)[..., None] / 2 + safe[..., None] / 2 * _NODES
-        slope = 1 - x * np.sqrt(np.pi / 2) * erfcx(x / _ROOT2)
-        far = x > 1e4  # 1 − x R(x) = x^{-2} − 3x^{-4} + …, where the subtraction has no digits left
-        slope = np.where(far, (1 - 3 / x**2) / x**2, slope)
-        integral = safe / 2 * (slope @ _WEIGHTS)
-        gap = np.where(safe < _SMALL, integral, np.sqrt(np.pi / 2) * (erfcx(a / _ROOT2) - erfcx(b / _ROOT2)))
-        tail = -(a**2) / 2 - np.log(2 * np.pi) / 2 + np.log(gap)
-        direct = np.log(ndtr(-a) - np.exp(epsilon + log_ndtr(-b)))
-    value = np.where((safe >= _SMALL) & (a < 0), direct, tail)
+        value[small] = _log_tail(a[small], _gap_of_small(a[small], safe[small]))
+        value[plain] = _log_tail(a[plain], np.sqrt(np.pi / 2) * (erfcx(a[plain] / _ROOT2) - erfcx(b[plain] / _ROOT2)))
+        value[direct] = np.log(ndtr(-a[direct]) - np.exp(epsilon[direct] + log_ndtr(-b[direct])))
     return np.asarray(np.where(mu > 0, np.where(np.isfinite(mu), np.minimum(value, 0.0), 0.0), -np.inf))
+
+
+def _gap_of_small(a: Floats, mu: Floats) -> Floats:
+    """R(a) − R(a + μ) = ∫ −R'(x) dx with −R'(x) = 1 − x R(x)."""
+    x = (a + mu / 2)[..., None] + (mu / 2)[..., None] * _NODES
+    slope = 1 - x * np.sqrt(np.pi / 2) * erfcx(x / _ROOT2)
+    far = x > 1e4  # 1 − x R(x) = x^{-2} − 3x^{-4} + …, where the subtraction has no digits left
+    slope[far] = (1 - 3 / x[far] ** 2) / x[far] ** 2
+    return np.asarray(mu / 2 * (slope @ _WEIGHTS))
+
+
+def _log_tail(a: Floats, gap: Floats) -> Floats:
+    return np.asarray(-(a**2) / 2 - np.log(2 * np.pi) / 2 + np.log(gap))
 
 
 def epsilon_of(mu: ArrayLike, delta: ArrayLike) -> Floats:

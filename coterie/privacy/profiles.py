@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import betainc, gammainc
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import betainc, gammainc, gammainccinv, gammaincinv, gammaln
 
 from coterie.privacy import gdp
 
@@ -27,6 +27,7 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)
+_RETURNED = 1e-9  # of a tail: a thousand times what its quadrature was found to be wrong by
 
 
 class Profile(NamedTuple):
@@ -66,34 +67,51 @@ def l2_laplace(shift: float, dim: int) -> Profile:
     if shift < 1e-8 * np.sqrt(dim):
         return randomized_response(shift)  # the difference below has no digits left: take the worst pure pair
     # r beyond these quantiles carries less mass than a double can hold
-    from scipy.stats import gamma  # slow to import, and most runs can do without
-
-    far, near = float(gamma.isf(1e-19, dim)), float(gamma.ppf(1e-19, dim))
+    far, near = float(gammainccinv(dim, 1e-19)), float(gammaincinv(dim, 1e-19))
     half = (dim - 1) / 2
 
-    def above(loss: Floats) -> Floats:
+    def tails(loss: Floats, over: bool) -> Floats:
+        """P(L > ℓ), or P(L < ℓ): each on its own, so that both keep their digits."""
         loss = np.clip(loss, -shift, shift)[:, None]
         start = np.minimum(np.maximum((shift - loss) / 2, near), far)
         # r = start + t²: the integrand's half-integer powers at the edge become whole ones
         t = np.sqrt(far - start) * (1 + _NODES) / 2
         r = start + t**2
-        # 1 − c* = (s − ℓ)(2r + s + ℓ)/(2rs), written without cancellation
-        x = np.clip((shift - loss) * (2 * r + shift + loss) / (4 * r * shift), 0.0, 1.0)
-        inner = gamma.pdf(r, dim) * betainc(half, half, x) * 2 * t
+        # (1 ∓ c*)/2, written without cancellation
+        if over:
+            x = (shift - loss) * (2 * r + shift + loss) / (4 * r * shift)
+        else:
+            x = (shift + loss) * (2 * r - shift + loss) / (4 * r * shift)
+        inner = np.exp(_log_gamma(r, dim)) * betainc(half, half, np.clip(x, 0.0, 1.0)) * 2 * t
+        whole = np.asarray(np.sqrt(far - start[:, 0]) / 2 * (inner @ _WEIGHTS))
+        if not over:
+            return whole
         # below the near quantile lies no mass, between start and r₀ the loss is surely above
-        sure = gammainc(dim, np.minimum(np.maximum((shift - loss[:, 0]) / 2, 0.0), far))
-        return np.asarray(sure + np.sqrt(far - start[:, 0]) / 2 * (inner @ _WEIGHTS))
+        return np.asarray(whole + gammainc(dim, np.minimum(np.maximum((shift - loss[:, 0]) / 2, 0.0), far)))
 
     def delta(eps: Floats) -> Floats:
         eps = np.atleast_1d(np.asarray(eps, float))
         out = np.empty_like(eps)
         for chunk in np.array_split(np.arange(eps.size), max(1, eps.size // 1000)):
             e = eps[chunk]
-            below = 1 - above(-e)
-            out[chunk] = np.where(e < shift, above(e) - np.exp(np.minimum(e, shift)) * below, 0.0)
+            over, under = tails(e, True), tails(-e, False)
+            with np.errstate(divide="ignore"):
+                gap = over - np.exp(np.minimum(e + np.log(under), 0.0))
+            # never too small: what quadrature and rounding may take from either tail is given back
+            out[chunk] = np.where(e < shift, np.maximum(gap, 0.0) + _RETURNED * over, 0.0)
         return np.clip(out, 0.0, 1.0)
 
     return Profile(delta, shift)
+
+
+def _log_gamma(r: Floats, dim: int) -> Floats:
+    """ln of the density of Gamma(dim, 1), with no large numbers to subtract where dim is large."""
+    if dim < 100:
+        return np.asarray((dim - 1) * np.log(r) - r - gammaln(dim))
+    y = (r - dim) / dim
+    # Stirling: ln Γ(d) = (d − ½) ln d − d + ½ ln 2π + 1/12d − 1/360d³ + …
+    rest = np.log(2 * np.pi * dim) / 2 + 1 / (12 * dim) - 1 / (360 * dim**3)
+    return np.asarray(dim * (np.log1p(y) - y) - np.log1p(y) - rest)
 
 
 def laplace_uniform(rate: float, width: float, shift: float) -> Profile:
@@ -133,20 +151,25 @@ def laplace_uniform(rate: float, width: float, shift: float) -> Profile:
     return Profile(delta, top)
 
 
-def sampled_gaussian(noise_multiplier: float, rate: float) -> Profile:
+def sampled_gaussian(noise_multiplier: ArrayLike, rate: ArrayLike, chance: ArrayLike = 1.0) -> Profile:
     """Fixed-size batches without replacement, replace-one, ν = noise std over the L2 sensitivity of the batch query.
 
     The two laws are (1−q)A + qB and (1−q)A + qB', and every two of A, B, B' are one replacement apart, so advanced
     joint convexity gives δ(ε) ≤ q δ_G(1/ν; ln(1 + (e^ε − 1)/q)) in both directions, attained for one round. The
     symmetric pair with this profile dominates and therefore composes; the remove pair alone, without symmetrising,
     does not (Balle, Barthe, Gaboardi 2018, Thm 2; Zhu, Dong, Wang 2022, Thm 10; Lebeda, Regehr, Kamath, Steinke 2024).
+    With several ν, q: a public coin picks one of them with the given chances, and the profiles are mixed.
     """
+    nu, q, p = (column.reshape(-1, 1) for column in np.broadcast_arrays(noise_multiplier, rate, chance))
 
     def delta(eps: Floats) -> Floats:
-        eps = np.asarray(eps, float)
+        shape, eps = np.shape(eps), np.ravel(np.asarray(eps, float))
         with np.errstate(divide="ignore"):
             grown = np.where(eps > 30, eps, np.log(np.expm1(np.minimum(eps, 30))))
-        inner = np.logaddexp(0.0, grown - np.log(rate))  # ln(1 + (e^ε − 1)/q)
-        return np.asarray(rate * gdp.delta_of(1 / noise_multiplier, inner))
+        out = np.empty(eps.size)
+        for chunk in np.array_split(np.arange(eps.size), max(1, eps.size * q.size // 10_000)):
+            inner = np.logaddexp(0.0, grown[chunk] - np.log(q))  # ln(1 + (e^ε − 1)/q)
+            out[chunk] = (p * q * gdp.delta_of(1 / nu, inner)).sum(axis=0)
+        return out.reshape(shape)
 
     return Profile(delta, np.inf)

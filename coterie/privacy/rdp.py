@@ -261,12 +261,16 @@ def symmetric_sampled_gaussian(noise_multiplier: float, rate: float, orders: Flo
         far = np.logaddexp(np.log1p(-q), np.log(q) + t)
     loss = np.where(t > 30, far, np.log1p(q * np.expm1(np.minimum(t, 30))))
     base = -(x**2) / (2 * nu**2) - np.log(nu * np.sqrt(2 * np.pi)) + loss + np.log(weight)
+    top_mass, fall = float(base.max()), np.expm1(-loss)
+    mass = np.exp(base - top_mass)
     for j in np.flatnonzero(usable):
         s = orders[j] - 1
-        up = s * loss
-        with np.errstate(over="ignore", divide="ignore"):
-            small = np.log(np.maximum(np.expm1(up) + np.expm1(-(s + 1) * loss) - np.expm1(-loss), 1e-320))
-        total = _log_sum(base + np.where(up > 30, up, small))
+        near = int(np.searchsorted(loss, 30 / s))  # losses rise with x; beyond, only e^{(α−1)l} counts
+        small = np.maximum(np.expm1(s * loss[:near]) + np.expm1(-(s + 1) * loss[:near]) - fall[:near], 0.0)
+        with np.errstate(divide="ignore"):
+            total = np.log(mass[:near] @ small) + top_mass
+        if near < loss.size:
+            total = np.logaddexp(total, _log_sum(base[near:] + s * loss[near:]))
         out[j] = np.logaddexp(0, total) / s if total > -30 else np.exp(total) / s
     return out
 

@@ -11,6 +11,7 @@ coordinate can rule out a data set, while the integers Z of `grid_noise` can all
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Literal
 
@@ -29,8 +30,9 @@ from coterie.privacy.secure_table import (
     DiscreteLaplaceTable,
     IntegerTable,
     Shape,
+    Words,
     count_of,
-    words64,
+    system,
 )
 
 __all__ = [
@@ -84,15 +86,15 @@ def grid_noise(
     return table.sample(shape), float(step)
 
 
-def uniform_bits(shape: Shape, bits: int = 64) -> NDArray[np.uint64]:
+def uniform_bits(shape: Shape, bits: int = 64, opened: Callable[[int], Words] = system) -> NDArray[np.uint64]:
     """Independent uniform integers in 0 … 2^bits - 1, 1 ≤ bits ≤ 64, as uint64."""
     if not 1 <= bits <= 64:
         raise InputError(f"bits must be in 1..64, got {bits}")
-    words = words64(count_of(shape))
-    return (words >> np.uint64(64 - bits)).reshape(shape)
+    count = count_of(shape)
+    return (opened(count)(count) >> np.uint64(64 - bits)).reshape(shape)
 
 
-def uniform(shape: Shape) -> NDArray[np.float64]:
+def uniform(shape: Shape, opened: Callable[[int], Words] = system) -> NDArray[np.float64]:
     """Independent uniforms (K + ½)/2^64, K uniform in 0 … 2^64-1, rounded to float64 within the open (0, 1)."""
-    centred = uniform_bits(shape).astype(np.float64) + 0.5
+    centred = uniform_bits(shape, opened=opened).astype(np.float64) + 0.5
     return np.minimum(centred * 2.0**-64, 1 - 2.0**-53)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -26,9 +26,12 @@ from numpy.typing import NDArray
 from coterie.errors import InputError
 from coterie.privacy.secure_exact import rational
 
-__all__ = ["DiscreteGaussianTable", "DiscreteLaplaceTable", "IntegerTable", "Shape", "count_of", "words64"]
+__all__ = ["DiscreteGaussianTable", "DiscreteLaplaceTable", "IntegerTable", "Shape", "Words", "count_of", "system",
+           "words64"]  # fmt: skip
 
 Shape = int | tuple[int, ...]
+Words = Callable[[int], NDArray[np.uint64]]
+"""The next so many uniform 64-bit integers of one stream."""
 
 _BITS = 128  # probabilities are integers over 2^_BITS
 _ONE = 1 << _BITS
@@ -50,6 +53,14 @@ def count_of(shape: Shape) -> int:
 def words64(count: int) -> NDArray[np.uint64]:
     """`count` uniform 64-bit integers, fresh from the operating system."""
     return np.frombuffer(os.urandom(8 * count), np.uint64)
+
+
+def system(count: int) -> Words:
+    """A stream for one table and one call, of about `count` integers: here, every one from the operating system.
+
+    What a `sample` takes as its `opened` must be such a function: a stream that no other table and no other call has.
+    """
+    return words64
 
 
 class IntegerTable:
@@ -89,17 +100,18 @@ class IntegerTable:
         for table in (self._high, self._low, self._outcome):
             table.setflags(write=False)
 
-    def sample(self, shape: Shape) -> NDArray[np.int64]:
+    def sample(self, shape: Shape, opened: Callable[[int], Words] = system) -> NDArray[np.int64]:
         """Independent draws, as an int64 array of the given shape."""
         out = np.empty(count_of(shape), np.int64)
+        words = opened(out.size)
         for start in range(0, out.size, _BLOCK):
             block = out[start : start + _BLOCK]
-            high = words64(block.size)
+            high = words(block.size)
             row = (high >> self._shift).view(np.int64)
             limit = self._high[row]
             below = high < limit
             if (open := high == limit).any():
-                below |= open & (words64(block.size) < self._low[row])
+                below |= open & (words(block.size) < self._low[row])
             row += row
             row += below
             np.take(self._outcome, row, out=block, mode="clip")  # rows are in range; "clip" spares a copy
@@ -247,11 +259,11 @@ class DiscreteGaussianTable:
         half = words.size // 2
         return self.base.read(words[:half]) + self.fold * self.base.read(words[half:])
 
-    def sample(self, shape: Shape) -> NDArray[np.int64]:
+    def sample(self, shape: Shape, opened: Callable[[int], Words] = system) -> NDArray[np.int64]:
         """Independent draws, as an int64 array of the given shape."""
         if not self.fold:
-            return self.base.sample(shape)
-        draws, folded = self.base.sample((2, count_of(shape)))
+            return self.base.sample(shape, opened)
+        draws, folded = self.base.sample((2, count_of(shape)), opened)
         folded *= self.fold
         draws += folded
         return draws.reshape(shape)
@@ -292,8 +304,8 @@ class DiscreteLaplaceTable:
             raise InputError(f"scale must be <= {_MAX_LAPLACE}, got {scale}: use a coarser grid")
         self.units, self.blocks, self.block, self.total_variation = _laplace_tables(self.scale)
 
-    def sample(self, shape: Shape) -> NDArray[np.int64]:
+    def sample(self, shape: Shape, opened: Callable[[int], Words] = system) -> NDArray[np.int64]:
         """Independent draws, as an int64 array of the given shape."""
-        signed = self.blocks.sample(shape)
+        signed = self.blocks.sample(shape, opened)
         sign = signed >> 63  # 0, or -1 where negative: x ^ sign is x or -1-x
-        return (self.block * (signed ^ sign) + self.units.sample(shape)) ^ sign
+        return (self.block * (signed ^ sign) + self.units.sample(shape, opened)) ^ sign

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from coterie.errors import InputError
 from coterie.privacy.secure import DiscreteGaussianTable
-from coterie.sums.words import keystream
+from coterie.sums.words import keyed, keystream
 
 __all__ = ["SMOOTHING", "Layers", "default_levels"]
 
@@ -115,8 +115,8 @@ class Layers:
         return table.read(np.frombuffer(raw, "<u8").astype(np.uint64))
 
     def fresh(self, size: int) -> NDArray[np.int64]:
-        """Layer 0, from the operating system: it comes from no seed that is shared with anybody."""
-        return self.tables[0].sample(size) if self.variance else np.zeros(size, np.int64)
+        """Layer 0, by a fresh key of the operating system: it comes from no seed that is shared with anybody."""
+        return self.tables[0].sample(size, keyed) if self.variance else np.zeros(size, np.int64)
 
     def distance(self, size: int) -> float:
         """Total variation between all that all parties draw in one round and the ideal laws: for δ.

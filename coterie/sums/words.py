@@ -8,6 +8,7 @@ is no word, q itself, is skipped, so masks are exactly uniform.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -17,11 +18,15 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from numpy.typing import ArrayLike, NDArray
 
 from coterie.errors import InputError
+from coterie.privacy.secure_table import words64
 
-__all__ = ["MODULUS", "Code", "Refused", "Words", "add", "dot", "from_signed", "keystream", "mask", "pick", "subtract"]
+__all__ = [
+    "MODULUS", "Code", "Refused", "Words", "add", "dot", "from_signed", "keyed", "keystream", "mask", "pick", "subtract"
+]  # fmt: skip
 
 Words = NDArray[np.uint64]
 MODULUS = 2**61 - 1
+FEW, MANY = 2**11, 2**33  # integers for which a key is made; 2^35 is all that a counter of 32 bits has
 
 _Q = np.uint64(MODULUS)
 _31, _30, _61 = np.uint64(31), np.uint64(30), np.uint64(61)
@@ -84,6 +89,19 @@ def keystream(key: bytes) -> Callable[[int], bytes]:
     """The next bytes of the ChaCha20 stream of a key that has this one use."""
     encrypt = Cipher(ChaCha20(key, bytes(16)), None).encryptor().update
     return lambda count: encrypt(bytes(count))
+
+
+def keyed(count: int) -> Callable[[int], Words]:
+    """A stream of 64-bit integers with a key of its own, fresh from the operating system: for one table and one call.
+
+    Ten times as fast as the system's own bytes, and as good up to ChaCha20's distinguishing advantage
+    (docs/threat-model.md). The key lives as long as what is returned. Few integers come from the system directly, and
+    so would more than one key's counter is good for.
+    """
+    if not FEW <= count <= MANY:
+        return words64
+    source = keystream(os.urandom(32))
+    return lambda size: np.frombuffer(source(8 * size), np.uint64)
 
 
 def pick(source: Callable[[int], bytes], count: int) -> Words:

@@ -27,6 +27,7 @@ __all__ = ["JUDGED", "UNKNOWN", "Judged", "References", "judge", "own_worth", "r
 Pair = tuple[NDArray, NDArray]  # features and targets of records
 References = Literal["none", "alone", "pooled", "all"]
 JUDGED = 64  # parties, evenly spaced, whose models are made and scored: a sample says what they are like
+MANY = 20_000  # test records beyond which a party's own are asked by themselves
 SCORED = 16  # of them, whose models are scored on everybody's test records in every way
 
 
@@ -158,7 +159,7 @@ def _worth(
     rows, gains = [], []
     for k, i in enumerate(chosen):
         mine = owned[i]
-        ask = lambda x, clip=None: say(problem, x, test.features, test.targets, clip).take(mine)  # noqa: B023, E731
+        ask = lambda x, clip=None: _own(problem, x, (test.features, test.targets), mine, clip)  # noqa: B023, E731
         row: dict[str, Any] = {"name": experiment.network.names[i], "records": len(experiment.parts[i]),
                                "test_records": len(mine)}  # fmt: skip
         models = {"alone": [alone[k]], "private": list(run[:, i]), "blend": list(blends[k])}
@@ -187,6 +188,15 @@ def _worth(
         "splits": 1,
         "mean": mean | (mean_gain(known).told() if known else UNKNOWN),
     }
+
+
+def _own(problem: Problem, x: NDArray, everybody: Pair, mine: NDArray, clip: float | None) -> Answers:
+    """What a model says of some test records: all are asked, as one program, unless they are many more than these."""
+    rows = 1 << int(len(mine) - 1).bit_length()
+    if len(everybody[0]) < max(MANY, 16 * rows):
+        return say(problem, x, *everybody, clip).take(mine)
+    some = np.resize(mine, rows)  # of few lengths, so that few programs are compiled
+    return say(problem, x, everybody[0][some], everybody[1][some], clip).take(np.arange(len(mine)))
 
 
 def _outside(

@@ -16,6 +16,7 @@ from coterie.losses.logistic import Logistic
 from coterie.losses.softmax import Softmax
 from coterie.plan import validate
 from coterie.problems import Ball
+from coterie.worth import judge as judging
 from coterie.worth.home import RIDGES, at_home, room
 from coterie.worth.judge import judge
 from coterie.worth.splits import combine, over_splits
@@ -237,3 +238,22 @@ def test_a_site_that_took_no_part_is_judged_and_has_no_say() -> None:
             prepare(validate({**PLAN, "partition": {"outsiders": wrong}}))
     with pytest.raises(InputError, match=r"partition\.outsiders belongs to partition\.kind = 'site'"):
         validate({**PLAN, "partition": {"kind": "iid", "agents": 3, "outsiders": ["valley"]}})
+
+
+def test_own_test_records_are_asked_alone_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same answers, whichever way they are asked for."""
+    x, y, truth = records(500, 0)
+    mine, asked = np.array([400, 3, 17, 77, 250]), []
+    heard = judging.say
+
+    def noted(problem: Logistic, point: np.ndarray, features: np.ndarray, *rest: object) -> object:
+        asked.append(len(features))
+        return heard(problem, point, features, *rest)
+
+    monkeypatch.setattr(judging, "say", noted)
+    together = judging._own(Logistic(4), truth, (x, y), mine, 0.5)
+    monkeypatch.setattr(judging, "MANY", 0)
+    apart = judging._own(Logistic(4), truth, (x, y), mine, 0.5)
+    assert asked == [500, 8]
+    for name in ("truth", "predicted", "losses", "evidence", "chances"):
+        assert np.allclose(getattr(apart, name), getattr(together, name), rtol=1e-12)

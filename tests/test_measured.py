@@ -1,0 +1,38 @@
+"""The benchmarks' page is made of stored measurements, each with machine, command, load, commit, ratio and spread."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import measured
+
+FILES = sorted(measured.FOLDER.glob("*.json"))
+
+
+def test_the_page_is_what_the_files_say() -> None:
+    text = measured.PAGE.read_text("utf-8")
+    assert measured.page(text) == text
+    first = json.loads(FILES[0].read_text("utf-8"))["rows"][0]["ours"]
+    assert measured.page(text.replace(first, "another")) == text  # what is written by hand does not stay
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_measurement_says_all_that_is_needed_to_judge_it(path: Path) -> None:
+    told = json.loads(path.read_text("utf-8"))
+    assert {"title", "command", "date", "commit", "machine", "load", "note", "rows"} == set(told)
+    assert told["command"].startswith("python -m benchmarks.")
+    assert (measured.HERE / f"{told['command'].split()[2].removeprefix('benchmarks.')}.py").exists()
+    assert told["rows"]
+    for row in told["rows"]:
+        assert row["peer"]
+        assert 0 < row["least"] <= row["ratio"] <= row["most"]
+
+
+def test_paired_takes_turns() -> None:
+    turns, clock = [], iter(range(100))
+    ours, peer, ratio = measured.paired(
+        lambda: turns.append("a"), lambda: turns.append("b"), 3, clock=lambda: float(next(clock))
+    )
+    assert turns == ["a", "b"] * 3
+    assert (ours, peer, ratio) == (1.0, 1.0, (1.0, 1.0, 1.0))
