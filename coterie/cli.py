@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -87,8 +87,21 @@ app = typer.Typer(
 )
 
 
+def _say_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"coterie {version('coterie')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _root(context: typer.Context) -> None:
+def _root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_say_version, help="say which version this is")
+    ] = False,
+) -> None:
     """Train one model over data that stays where it is."""
     programs.forget_old()
     if context.invoked_subcommand != "agent":  # a deployed party keeps none

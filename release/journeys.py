@@ -2,9 +2,9 @@
 
     python release/journeys.py [--write]          --write: the table of docs/minutes.md
 
-Clones what is committed into an empty folder, runs the README's first command, then every command of every door's page in
-its order, as a person would type them, and says what each took: processor seconds of it and its children. Stops at the
-first that fails.
+Clones what is committed into an empty folder, runs the README's first command, then every command of every door's page,
+as a person would type them, and says what each took: processor seconds of it and its children. Stops at the first that
+fails.
 """
 
 from __future__ import annotations

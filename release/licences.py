@@ -1,4 +1,4 @@
-"""Write docs/licences.md: the licence of everything in the locks, from the metadata of what is installed beside this script.
+"""Write docs/licences.md: the licence of everything in the locks, from the metadata of what is installed here.
 
     .venv/bin/python release/licences.py          after `make lock`
 
@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "licences.md"
 HEAD = """# Licences
 
-coterie is under [Apache-2.0](../LICENSE). What it is installed with has licences of its own, as the packages' metadata state
-them. Nothing of theirs is copied into coterie's wheel. `python release/licences.py` writes this page from the locks.
+coterie is under [Apache-2.0](../LICENSE). What it is installed with has licences of its own, as the packages' metadata
+state them. Nothing of theirs is copied into coterie's wheel. `python release/licences.py` writes this page.
 """
 PARTS = {"agent": "Every installation and every deployed party", "dev": "Reports, tables, tests and checks"}
 UNKNOWN = "not installed where this page was written"
@@ -53,7 +53,7 @@ def pins(lock: Path) -> dict[str, str]:
 
 def known(page: str) -> dict[tuple[str, str], str]:
     """(name, version) → licence, as the page has them."""
-    rows = re.findall(r"^\| ([a-z0-9-]+) \| (\S+) \| (.*) \|$", page, re.MULTILINE)
+    rows = re.findall(r"^\| ([a-z0-9-]+) \| (\d\S*) \| (.*) \|$", page, re.MULTILINE)
     return {(name, version): stated for name, version, stated in rows}
 
 

@@ -47,7 +47,7 @@ def index(names: list[str]) -> str:
     items = "".join(f'<li><a href="{html.escape(n)}/index.html">{html.escape(n)}</a></li>' for n in names)
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f'<meta name="color-scheme" content="light dark"><title>coterie</title><h1>coterie: versions</h1><ul>{items}</ul>\n'
+        f'<meta name="color-scheme" content="light dark"><title>coterie</title><h1>Versions</h1><ul>{items}</ul>\n'
     )
 
 

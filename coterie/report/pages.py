@@ -279,7 +279,7 @@ TARGET = r"^([a-z-]+):[^#\n]*## (.*)$"
 
 
 def facts() -> str:
-    """What there is, counted in the sources: no test is run for it. Tests by the hundred, so that it seldom goes stale."""
+    """What there is, counted in the sources; tests by the hundred, so that it seldom goes stale."""
     root, found = Path(coterie.__file__).parents[1], all_algorithms()
     tests = sum(len(re.findall(r"^ *def test_", p.read_text("utf-8"), re.M)) for p in (root / "tests").rglob("*.py"))
     loops = ast.parse((root / "benchmarks" / "peer_loops.py").read_text("utf-8"))
