@@ -250,9 +250,10 @@ def notes(result: dict[str, Any]) -> list[str]:
                 f"another adversary: ({epsilon}, {other['delta']:g}), {other['name']}: one who {other['adversary']}"
             )
         if len(result["seeds"]) > 1:
+            every = privacy["all_seeds_epsilon"]
             lines.append(
                 f"one run is released, that of seed {result['seeds'][0]}; the {len(result['seeds'])} seeds are for "
-                f"study: to release them all would cost ε = {privacy['all_seeds_epsilon']:.4g}"
+                f"study: to release them all would cost ε = {'∞' if every is None else f'{every:.4g}'}"
             )
     if result.get("covered"):
         lines.append(covered_line(result["covered"]))

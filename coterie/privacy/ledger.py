@@ -28,9 +28,13 @@ from coterie.privacy.base import key_of
 from coterie.privacy.events import Event, Free, Gaussian, flat, merge
 from coterie.privacy.filter import BudgetExceeded, Filter, Meter, Rule
 
-__all__ = ["Allowance", "Budget", "BudgetExceeded", "Entry", "Ledger", "MemoryLedger", "Taken", "prove"]
+__all__ = ["MOST", "Allowance", "Budget", "BudgetExceeded", "Entry", "Ledger", "MemoryLedger", "Taken", "prove"]
 
 _SAME = 1e-9  # a planned number may be recomputed in another order of operations
+
+
+MOST = 1e6
+"""Largest ε that a budget may state. Far smaller ones promise nothing already."""
 
 
 class Budget(NamedTuple):
@@ -40,11 +44,11 @@ class Budget(NamedTuple):
     delta: float
 
     def check(self) -> None:
-        """Raise an `InputError` unless 0 < ε < ∞ and 0 ≤ δ < 1."""
+        """Raise an `InputError` unless 0 < ε ≤ 10⁶ and 0 ≤ δ < 1."""
         if stray := [x for x in self if isinstance(x, bool | np.bool_) or not isinstance(x, Real)]:
             raise InputError(f"a budget is two numbers, (ε, δ), got {stray[0]!r}")
-        if not (self.epsilon > 0 and np.isfinite(self.epsilon)):
-            raise InputError(f"epsilon must be > 0 and finite, got {self.epsilon}")
+        if not 0 < self.epsilon <= MOST:
+            raise InputError(f"epsilon must be > 0 and at most {MOST:g}, got {self.epsilon}")
         if not 0 <= self.delta < 1:
             raise InputError(f"delta must be in [0, 1), got {self.delta}")
 

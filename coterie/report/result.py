@@ -204,8 +204,11 @@ def check_out(out: Path) -> None:
     parent = next(p for p in (out, *out.absolute().parents) if p.exists())
     if not parent.is_dir():
         raise InputError(f"--out {out} cannot be made: {parent} is a file")
-    if not os.access(parent, os.W_OK):
-        raise InputError(f"--out {out} cannot be written")
+    try:  # rights, read-only and made-up file systems: only trying tells
+        with tempfile.TemporaryFile(dir=parent):
+            pass
+    except OSError as error:
+        raise InputError(f"--out {out} cannot be written: {error.strerror or error}") from None
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
