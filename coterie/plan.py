@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 
 from coterie.algorithms import ALGORITHMS
+from coterie.arguments import MOST
 from coterie.data.partitions import PARTITIONS, site
 from coterie.data.planned import check_bins, check_source, knows_people, planned_bins
 from coterie.data.sources import SOURCES
@@ -25,7 +26,6 @@ from coterie.graphs import RULES, Graph, Mixing, build_graph, build_mixing
 from coterie.losses import LOSSES
 from coterie.losses.settings import LossSettings
 from coterie.names import host_and_port, party_name, title_of
-from coterie.privacy.ledger import MOST
 from coterie.privacy.schedules import SCHEDULES
 from coterie.privacy.schedules import make as make_schedule
 from coterie.settings import Choosing, Naming, Settings, one_line, read

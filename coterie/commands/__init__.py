@@ -12,10 +12,23 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
 
 from coterie.found import Kinds
 
-__all__ = ["COMMANDS", "DEPLOY", "LEARN", "PANELS", "PROVE", "PlanArgument", "SetOption", "console", "look_at"]
+__all__ = [
+    "COMMANDS",
+    "DEPLOY",
+    "LEARN",
+    "PANELS",
+    "PROVE",
+    "PlanArgument",
+    "SetOption",
+    "console",
+    "look_at",
+    "show_whole",
+]
 
 COMMANDS = Kinds("command", __name__)
 """Every command, by name."""
@@ -32,6 +45,17 @@ SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a key, e.g. --set graph.kind=star")
 ]
 """Changes of a plan's keys, for `read_plan`."""
+
+
+def show_whole(table: Table, console: Console) -> None:
+    """Print a table as wide as it is: a name or a verdict that is cut off says nothing."""
+    wide = Measurement.get(console, console.options.update(max_width=10_000), table).maximum
+    before = console.width
+    console.width = max(before, wide)
+    try:
+        console.print(table)
+    finally:
+        console.width = before
 
 
 def look_at(plans: Sequence[Path | None], changes: list[str] | None) -> None:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from coterie.commands import LEARN, PlanArgument, SetOption, console
+from coterie.commands import LEARN, PlanArgument, SetOption, console, show_whole
 from coterie.errors import InputError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _show(result: dict[str, Any], files: list[Path], console: Console) -> None:
     if result["worth"] is not None:
         _show_worth(result["worth"], console)
         console.print()
-    console.print(table(result))
+    show_whole(table(result), console)
     for line in notes(result):
         console.print(line)
     if files:
@@ -183,7 +183,7 @@ def _show_worth(worth: dict[str, Any], console: Console) -> None:
         line("mean" if count == worth["of"] else f"mean of {count} of {worth['of']}", "", worth["mean"])
     for row in worth["outsiders"]:
         line(f"{row['name']} (took no part)", str(row["records"]), row)
-    console.print(shown)
+    show_whole(shown, console)
     if len(worth["parties"]) > SHOWN:
         console.print(f"{len(worth['parties']) - SHOWN} more parties are in result.json", highlight=False)
     console.print(f"[bold]{escape(worth['sentence'])}[/]", highlight=False)

@@ -22,19 +22,16 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from coterie.arguments import MOST
 from coterie.errors import InputError
 from coterie.privacy.accountants import Account, account
 from coterie.privacy.base import key_of
 from coterie.privacy.events import Event, Free, Gaussian, flat, merge
 from coterie.privacy.filter import BudgetExceeded, Filter, Meter, Rule
 
-__all__ = ["MOST", "Allowance", "Budget", "BudgetExceeded", "Entry", "Ledger", "MemoryLedger", "Taken", "prove"]
+__all__ = ["Allowance", "Budget", "BudgetExceeded", "Entry", "Ledger", "MemoryLedger", "Taken", "prove"]
 
 _SAME = 1e-9  # a planned number may be recomputed in another order of operations
-
-
-MOST = 1e6
-"""Largest ε that a budget may state. Far smaller ones promise nothing already."""
 
 
 class Budget(NamedTuple):

@@ -28,7 +28,7 @@ from coterie.report import charts
 from coterie.report.charts import Level, Series, number
 from coterie.report.epsilon import Guess, guess
 from coterie.report.errata import MEANING
-from coterie.report.schema import PrivacyBlock, RunResult
+from coterie.report.schema import SCHEMA, PrivacyBlock, RunResult
 from coterie.report.units import home_words, unit_words
 
 __all__ = ["available", "errata_of", "fair_page", "page_of", "render", "run_page", "shapes"]
@@ -53,6 +53,7 @@ def available() -> bool:
 def page_of(folder: Path) -> str:
     """The page of a folder that `coterie run` or `coterie fair` wrote."""
     if (folder / "result.json").is_file():
+        _known_schema(folder / "result.json")
         sealed = _read(folder / "certificate.json") if (folder / "certificate.json").is_file() else None
         return _safely(folder / "result.json", run_page, _read(folder / "result.json"), sealed)
     if (folder / "fair.json").is_file():
@@ -68,6 +69,15 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{path} is not a result: expected a JSON object")
     return content
+
+
+def _known_schema(path: Path) -> None:
+    """Refuse a result of another form: its numbers may mean something else."""
+    found = _read(path).get("schema")
+    if found != SCHEMA:
+        raise InputError(
+            f"{path} has schema {found!r}; this version of coterie reads {SCHEMA}: update coterie, or run again"
+        )
 
 
 def _safely(path: Path, make: Any, *content: Any) -> str:

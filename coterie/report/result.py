@@ -36,7 +36,7 @@ from coterie.privacy.accountants import account
 from coterie.problems import Problem
 from coterie.report import certificate
 from coterie.report.released import MODEL, run_model
-from coterie.report.schema import AgentRow, PrivacyBlock, RunResult
+from coterie.report.schema import SCHEMA, AgentRow, PrivacyBlock, RunResult
 from coterie.report.statements import assumptions
 from coterie.report.units import at_home, unit_block
 from coterie.worth.judge import Judged
@@ -55,7 +55,6 @@ __all__ = [
     "write_run",
 ]
 
-SCHEMA = 1
 CURVES = "curves.json"  # of an additive model: what was released, for other programs
 
 
