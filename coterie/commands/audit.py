@@ -307,6 +307,5 @@ def command(
     Example: coterie audit pr-admm dvp --epsilons 1,8 --trials 5000 --out runs/audit
     """
     look_at([Path(t) for t in targets or [] if t.endswith(".toml")], None)
-    budgets = budgets("--epsilons", epsilons)
-    if run(targets or [], budgets, delta, trials, as_json, out, console, wire, shared, person):
+    if run(targets or [], budgets("--epsilons", epsilons), delta, trials, as_json, out, console, wire, shared, person):
         raise typer.Exit(1)
