@@ -136,27 +136,37 @@ def test_the_site_builds_strictly(tmp_path: Path) -> None:
         search_from_a_disk(tmp_path / "site")
 
 
+def wait_for(browser: Browser, script: str) -> None:
+    """Until a script says yes, for at most 20 seconds."""
+    until = time.monotonic() + 20
+    while not browser.run(script):
+        assert time.monotonic() < until, script
+        time.sleep(0.5)
+
+
 def search_from_a_disk(site: Path) -> None:
     """The built site as files: it searches, and switches to dark, at both widths; nothing comes from elsewhere."""
     shots = Path(os.environ.get("COTERIE_SHOTS") or site)
     with Browser() as browser:
         for width, dark in itertools.product((390, 1280), (False, True)):
             browser.open(site / "index.html", width, dark=dark)
+            browser.run("localStorage.clear()")  # what was chosen before
+            browser.open(site / "index.html", width, dark=dark)
             assert browser.run("return document.documentElement.scrollWidth") <= width
             scheme = browser.run("return document.body.getAttribute('data-md-color-scheme')")
             assert scheme == ("slate" if dark else "default")
             browser.picture(shots / f"site-{width}-{'dark' if dark else 'light'}.png")
+        browser.run("localStorage.clear()")
         browser.open(site / "index.html", 1280)
-        browser.run("[...document.querySelectorAll('[data-md-component=palette] label')].find(l => !l.hidden).click()")
-        assert browser.run("return document.body.getAttribute('data-md-color-scheme')") == "slate"
+        wait_for(  # a click before the scripts listen is lost
+            browser,
+            "if (document.body.getAttribute('data-md-color-scheme') === 'slate') return true;"
+            "document.querySelector('label[for=__palette_1]').click(); return false",
+        )
         browser.run(
             "const box = document.querySelector('.md-search__input'); box.focus(); box.value = 'epsilon';"
             "box.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true})); box.dispatchEvent(new Event('input'))"
         )
-        for _ in range(100):
-            if browser.run("return document.querySelectorAll('.md-search-result__item').length"):
-                break
-            time.sleep(0.2)
-        assert browser.run("return document.querySelectorAll('.md-search-result__item').length") > 0
+        wait_for(browser, "return document.querySelectorAll('.md-search-result__item').length > 0")
         fetched = browser.run("return performance.getEntriesByType('resource').map((e) => e.name)")
         assert not [name for name in fetched if name.startswith("http")]
