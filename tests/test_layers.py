@@ -31,7 +31,7 @@ LAYERS = (
     ("__main__",),
 )
 ORDER = [unit for layer in LAYERS for unit in layer]
-OURS = ("coterie.privacy", "coterie.errors", "coterie.found")  # which know the standard library alone, but for privacy
+OURS = ("coterie.privacy", "coterie.errors", "coterie.arguments", "coterie.found")  # but for privacy: standard library alone
 PLAIN = {"numpy", "scipy", "dp_accounting", "mpmath"}  # what privacy/ stands on, beside the standard library
 
 
