@@ -103,8 +103,9 @@ sbom: $(READY)           ## dist/coterie.cdx.json: what an agent is installed wi
 	mkdir -p dist
 	$(BIN)/python release/sbom.py dist/coterie.cdx.json
 
-wheel: $(READY)          ## dist/*.whl from what is committed; the same bytes wherever it is built
+wheel: $(READY)          ## dist/*.whl and dist/*.tar.gz from what is committed; the wheel's bytes are the same wherever it is built
 	$(BIN)/python release/build_wheel.py dist
+	$(BIN)/python release/build_wheel.py --sdist dist
 
 clean:                   ## remove the virtual environment, runs and the site
 	rm -rf $(VENV) runs site build dist

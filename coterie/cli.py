@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -89,8 +89,21 @@ app = typer.Typer(
 )
 
 
+def _say_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"coterie {version('coterie')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _root(context: typer.Context) -> None:
+def _root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_say_version, help="say which version this is")
+    ] = False,
+) -> None:
     """Train one model over data that stays where it is."""
     forget_old()
     if context.invoked_subcommand != "agent":  # a deployed party keeps none
@@ -109,7 +122,7 @@ def run_app(app: typer.Typer, arguments: list[str] | None) -> int:
         with naming_extras():
             return int(app(args=arguments, standalone_mode=False) or 0)
     except (InputError, USAGE_ERROR) as error:
-        told = error.mistakes if isinstance(error, InputError) else [" ".join(error.format_message().split())]  # type: ignore[attr-defined]
+        told = error.mistakes if isinstance(error, InputError) else [_plain(error.format_message())]  # type: ignore[attr-defined]
         for text in filter(None, told):  # empty where `coterie` alone has shown its help
             errors.print(f"[bold red]error:[/] {escape(text)}", highlight=False)
         return 2
@@ -121,6 +134,16 @@ def run_app(app: typer.Typer, arguments: list[str] | None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         errors.print("interrupted: nothing was written")
         return 130
+
+
+def _plain(told: str) -> str:
+    """A usage error in one line, without the words of the library that found it."""
+    line = " ".join(told.split())
+    line = line.replace(
+        "Input should be a valid integer, unable to parse string as an integer", "expected a whole number"
+    )
+    line = line.replace("Input should be a valid number, unable to parse string as a number", "expected a number")
+    return line.replace("Input should be", "expected something")
 
 
 def script() -> None:

@@ -60,6 +60,28 @@ def check_contract(plan: Plan, *problems: Problem) -> None:
     need_precision(plan, algorithm, plan.algorithm.config())
 
 
+HARDLY = 20.0  # the best guess between two records may then be right 95 % of the time
+"""An ε beyond which a plan is warned that it promises next to nothing."""
+
+
+def hollow(plan: Plan, records: int) -> list[str]:
+    """What is valid in a budget and still protects hardly anybody: a δ or an ε that is too large."""
+    if plan.privacy is None:
+        return []
+    found, unit = [], "people" if plan.by_person else "records"
+    largest = max(plan.privacy.epsilon) if isinstance(plan.privacy.epsilon, list) else plan.privacy.epsilon
+    if largest > HARDLY:
+        found.append(
+            f"privacy.epsilon = {largest:g} promises next to nothing: above {HARDLY:g} a good guess is nearly sure"
+        )
+    if plan.privacy.delta * records >= 1:
+        found.append(
+            f"privacy.delta = {plan.privacy.delta:g} is not below 1/{records} (one over all {unit}): to publish one of "
+            f"the {unit} as it is would be within it"
+        )
+    return found
+
+
 def need_fit(algorithm: Algorithm, plan: Plan) -> None:
     """Refuse what no run could repair: a budget without noise, noise without a budget, a graph that does not fit."""
     if algorithm.private and plan.privacy is None:

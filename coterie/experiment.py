@@ -20,7 +20,7 @@ import numpy as np
 
 from coterie.algorithms.base import Algorithm, Config, Place, Public, find
 from coterie.algorithms.batches import rows
-from coterie.contracts import check_contract, need_fit, need_room, need_solvable
+from coterie.contracts import check_contract, hollow, need_fit, need_room, need_solvable
 from coterie.data import Dataset, Origins, find_source, split
 from coterie.data.partition import by_site
 from coterie.data.partition import own_test as deal_test
@@ -335,6 +335,7 @@ def settle(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg
         warnings.append(f"{algorithm.slug} runs as its paper printed it: it is not private as claimed")
     if algorithm.private:
         warnings += [f"no privacy can be claimed: {leak}" for leak in network.leaks]
+    warnings += hollow(plan, int(network.sizes.sum()))
     if algorithm.convergent is not None and (complaint := algorithm.convergent(cfg, public)):
         warnings.append(complaint)
     shape = shape_of(plan, rounds, len(network.sizes))

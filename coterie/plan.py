@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 
 from coterie.algorithms import ALGORITHMS
+from coterie.arguments import MOST
 from coterie.data.partitions import PARTITIONS, site
 from coterie.data.planned import check_bins, check_source, knows_people, planned_bins
 from coterie.data.sources import SOURCES
@@ -58,7 +59,8 @@ REFERENCES = {
 }
 MOST_SUMMED = 254  # deployed parties of a secret sum
 Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
+Epsilon = Annotated[float, Field(gt=0, le=MOST)]
+Count = Annotated[int, Field(ge=1, le=2**31)]
 
 
 class DataPlan(Naming):
@@ -101,7 +103,7 @@ class PartitionPlan(Choosing):
     table: ClassVar[str] = "partition"
     choices: ClassVar[Mapping[str, Kinds]] = {"kind": PARTITIONS}
     kind: str = Field("site", description="how records are split over agents; or your own, as package.module")
-    agents: int | None = Field(None, ge=2, description="number of agents; by site: all sites")
+    agents: int | None = Field(None, ge=2, le=10**8, description="number of agents; by site: all sites")
     sizes: list[Count] | None = Field(
         None, description="records of each agent (people, where they are the unit): sizes are public and fix the noise"
     )
@@ -253,7 +255,7 @@ class PrivacyPlan(Naming):
 
     table: ClassVar[str] = "privacy"
     choices: ClassVar[Mapping[str, Kinds]] = {"schedule": SCHEDULES}
-    epsilon: Positive | Annotated[list[Positive], Field(min_length=1)] = Field(
+    epsilon: Epsilon | Annotated[list[Epsilon], Field(min_length=1)] = Field(
         1.0, description="ε of the whole run; a list gives each agent its own"
     )
     delta: float = Field(1e-5, ge=0, lt=1, description="δ of the whole run; 0: a pure guarantee, where there is one")
@@ -291,15 +293,19 @@ class PrivacyPlan(Naming):
 class RunPlan(Settings):
     """[run] How long, how often."""
 
-    rounds: int | None = Field(None, ge=1, description="rounds; default: the algorithm's own rule from public sizes")
-    seeds: int = Field(1, ge=1, description="independent repetitions")
-    seed: int = Field(0, ge=0, description="first seed")
+    rounds: int | None = Field(
+        None, ge=1, le=10**7, description="rounds; default: the algorithm's own rule from public sizes"
+    )
+    seeds: int = Field(1, ge=1, le=10**4, description="independent repetitions")
+    seed: int = Field(0, ge=0, le=2**62, description="first seed")
     every: int | None = Field(None, ge=1, description="measure every so many rounds; default: about 50 times")
     dtype: Literal["float64", "float32"] = Field("float64", description="float32 is faster and only for trials")
     references: Literal["none", "alone", "pooled", "all"] = Field(
         "all", description="what to compare with: every party alone, all records in one place, both or nothing"
     )
-    splits: int = Field(1, ge=1, description="train/test splits over which parties are judged, each with all seeds")
+    splits: int = Field(
+        1, ge=1, le=10**3, description="train/test splits over which parties are judged, each with all seeds"
+    )
     metric: Literal["accuracy", "auc", "log-loss", "r2", "loss"] | None = Field(
         None, description="what parties are judged by; default: accuracy, AUC where one of two classes is rare, R²"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from itertools import combinations
 from typing import Any, ClassVar, TypeVar
@@ -15,11 +16,15 @@ from pydantic import (
     model_serializer,
 )
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from coterie.errors import InputError
 from coterie.found import Kinds
 
 __all__ = ["Choosing", "Naming", "Settings", "Written", "one_line", "read"]
+
+
+SHOWN = 80  # letters of a value that is wrong
 
 
 class Written(BaseModel):
@@ -158,20 +163,59 @@ def earlier(field: FieldInfo) -> tuple[Any, ...]:
     return tuple(extra.get("earlier", ())) if isinstance(extra, dict) else ()  # type: ignore[arg-type]
 
 
+EXPECTED = {
+    "int_parsing": "a whole number", "int_type": "a whole number", "int_from_float": "a whole number",
+    "int_parsing_size": "a whole number of fewer digits", "float_parsing": "a number", "float_type": "a number",
+    "finite_number": "a finite number", "bool_type": "true or false", "bool_parsing": "true or false",
+    "string_type": "text", "list_type": "a list", "tuple_type": "a list", "dict_type": "a table",
+    "is_instance_of": "a list", "sequence_str": "a list", "too_short": "a list that is not empty",
+    "model_type": "a table", "model_attributes_type": "a table", "path_type": "a path",
+}  # fmt: skip
+"""Types in words, by the name that pydantic gives their errors."""
+LISTS = ("list_type", "tuple_type", "is_instance_of", "sequence_str", "too_short")
+_BRANCH = re.compile(r"(constrained-|list\[|tuple\[|dict\[|set\[|literal\[|function-|nullable|is-instance)|"
+                     r"(float|int|str|bool|none|path|number)$")  # fmt: skip
+
+
 def one_line(error: ValidationError, model: type[BaseModel], prefix: tuple[str, ...] = ()) -> str:
     """The first problem of a validation, in one line with the key, the bad value and what was expected."""
-    first = error.errors()[0]
-    where = ".".join([*prefix, *(str(k) for k in first["loc"])])
+    told: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
+    for found in error.errors():
+        told.setdefault(_key(found["loc"]), []).append(found)
+    loc, same = next(iter(told.items()))
+    for deeper, others in told.items():  # of a key that takes one value or a list: what is wrong in the list
+        if len(deeper) > len(loc) and deeper[: len(loc)] == loc and isinstance(same[0]["input"], list):
+            loc, same = deeper, others
+    first = same[0]
+    where = ".".join([*prefix, *map(str, loc)])
     if first["type"] == "extra_forbidden":
-        known = ", ".join(_known(model, first["loc"][:-1]))
+        known = ", ".join(_known(model, loc[:-1]))
         return f"unknown key {where}; {f'expected one of {known}' if known else 'there are none'}"
     if first["type"] == "missing":
         return f"{where} is needed"
-    message = first["msg"].removeprefix("Value error, ")
-    message = message[0].lower() + message[1:]
-    got = "" if first["type"] == "value_error" else f" (got {' '.join(repr(first['input']).split())})"
-    more = len(error.errors()) - 1
+    if first["type"] in ("value_error", "assertion_error"):
+        message, got = first["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, "), ""
+        message = message[0].lower() + message[1:]
+    else:
+        if isinstance(first["input"], int | float):  # that it is no list is not what is wrong with a number
+            same = [found for found in same if found["type"] not in LISTS] or same
+        elif isinstance(first["input"], list):
+            same = [found for found in same if found["type"] in LISTS] or same
+        message = f"input should be {' or '.join(dict.fromkeys(map(_expected, same)))}"
+        shown = " ".join(repr(first["input"]).split())
+        got = f" (got {shown if len(shown) <= SHOWN else f'{shown[:SHOWN]}…'})"
+    more = len([key for key in told if key[: len(loc)] != loc and loc[: len(key)] != key])
     return f"{where}: {message}{got}".removeprefix(": ") + (f"; and {more} more" if more else "")
+
+
+def _key(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Where something is wrong, as a plan spells it: without the branches of types that were tried."""
+    return tuple(part for k, part in enumerate(loc) if not (k and isinstance(part, str) and _BRANCH.match(part)))
+
+
+def _expected(found: ErrorDetails) -> str:
+    plain = found["msg"].removeprefix("Input should be ").removeprefix("Input should ")
+    return EXPECTED.get(found["type"], plain[:1].lower() + plain[1:])
 
 
 def _known(model: type[BaseModel], path: tuple[Any, ...]) -> list[str]:

@@ -31,7 +31,8 @@ LAYERS = (
     ("__main__",),
 )
 ORDER = [unit for layer in LAYERS for unit in layer]
-OURS = ("coterie.privacy", "coterie.errors", "coterie.found")  # which know the standard library alone, but for privacy
+# these know the standard library alone, but for privacy
+OURS = ("coterie.privacy", "coterie.errors", "coterie.arguments", "coterie.found")
 PLAIN = {"numpy", "scipy", "dp_accounting", "mpmath"}  # what privacy/ stands on, beside the standard library
 
 

@@ -49,7 +49,7 @@ def test_overrides_of_every_type() -> None:
         ({"dta": {}}, "unknown key dta; expected one of name, data, .*graph"),
         ({"graph": {"knd": "ring"}}, r"unknown key graph.knd; expected one of kind, mixing; kind = 'ring' takes none"),
         ({"privacy": {"sigma": 1.0}}, "unknown key privacy.sigma; expected one of epsilon, delta"),
-        ({"run": {"rounds": "many"}}, "run.rounds: .*integer.*'many'"),
+        ({"run": {"rounds": "many"}}, "run.rounds: .*whole number.*'many'"),
         ({"run": {"rounds": 0}}, "run.rounds: .*greater than or equal to 1.*0"),
         ({"run": {"seed": -1}}, "run.seed: .*greater than or equal to 0"),
         ({"graph": {"kind": "torus"}}, "unknown graph kind 'torus'; there are complete, .*ring"),

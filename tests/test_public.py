@@ -425,7 +425,7 @@ def test_without_test_records_there_is_no_score(tmp_path: Path) -> None:
     run.save(tmp_path)
     assert set(run.history) == {"round", "consensus_gap"}
     page = (tmp_path / "report.html").read_text("utf-8")
-    assert "Was it worth it?" not in page
+    assert "Was it worth it? Not judged." in page
     assert cli.main(["verify", str(tmp_path / "certificate.json")]) == 0
 
 

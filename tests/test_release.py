@@ -31,7 +31,7 @@ def script(name: str) -> ModuleType:
     return module
 
 
-lock, sbom = script("lock"), script("sbom")
+lock, sbom, licences = script("lock"), script("sbom"), script("licences")
 
 
 def locked(name: str) -> dict[str, str]:
@@ -122,3 +122,53 @@ def test_the_wheel_is_the_same_bytes_whoever_builds_it(tmp_path: Path) -> None:
         (built_wheel,) = (tmp_path / str(number)).iterdir()
         digests.append(hashlib.sha256(built_wheel.read_bytes()).hexdigest())
     assert digests[0] == digests[1]
+
+
+def test_the_licences_page_has_every_locked_package_as_its_metadata_say() -> None:
+    told = licences.known(licences.PAGE.read_text("utf-8"))
+    pinned = locked("dev")
+    assert dict(told.keys()) == pinned, "python release/licences.py"
+    here = {key: found for key in told if (found := licences.licence(*key)) is not None}
+    assert len(here) > 30
+    assert {key: told[key] for key in here} == here
+    assert not [key for key, stated in told.items() if "GPL" in stated]  # Apache-2.0 could not be kept beside them
+
+
+def test_the_citation_names_this_version() -> None:
+    yaml = pytest.importorskip("yaml")
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert cited["cff-version"] == "1.2.0"
+    assert cited["version"] == importlib.metadata.version("coterie")
+    assert {"message", "title", "authors", "license"} <= set(cited)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a clone")
+def test_wheel_and_sdist_install_in_a_clean_environment(tmp_path: Path) -> None:
+    """What is committed, built, installed with the locked packages and nothing else, and used from elsewhere."""
+    made = [script("build_wheel").build(tmp_path / "dist", sdist=sdist) for sdist in (False, True)]
+    home = tmp_path / "home"
+    subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+    python, coterie = str(home / "bin" / "python"), str(home / "bin" / "coterie")
+    outside = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV"))}
+
+    def call(*command: str, code: int = 0) -> str:
+        done = subprocess.run(command, cwd=tmp_path, env=outside, capture_output=True, text=True)
+        assert done.returncode == code, done.stderr
+        return done.stdout + done.stderr
+
+    pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    call(*pip, "--require-hashes", "-r", str(ROOT / "locks" / "agent.txt"))
+    for package in made:
+        call(*pip, "--no-deps", "--no-build-isolation", "--force-reinstall", str(package))
+        call(python, "-m", "pip", "check")
+        assert call(coterie, "--version").strip() == f"coterie {importlib.metadata.version('coterie')}"
+        assert "40 parties" in call(coterie, "plan", "check")  # plans are in the package
+    told = call(
+        coterie, "run", "clinics", "--set", "run.rounds=2", "--references", "none", "--seeds", "1", "--out", "a"
+    )
+    assert "report.html" not in told  # jinja2 is an extra …
+    assert "coterie[report]" in call(coterie, "report", "a", code=2)  # … that explains itself
+    call(*pip, "--require-hashes", "-r", str(ROOT / "locks" / "dev.txt"))
+    call(coterie, "report", "a")  # templates are in the package
+    assert "holds" in call(coterie, "verify", "a/certificate.json")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import itertools
 import json
+import os
 import pkgutil
 import re
 import subprocess
 import sys
+import time
 import warnings
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +22,8 @@ from typing import Any
 import pytest
 
 import coterie
+
+from .report.browser import MISSING, Browser
 
 ROOT = Path(__file__).parents[1]
 
@@ -117,6 +122,9 @@ def test_the_site_builds_strictly(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    built = {p.relative_to(tmp_path / "site").as_posix() for p in (tmp_path / "site").rglob("*.html")}
+    assert {"i-have-data.html", "i-do-research.html", "i-must-approve.html", "versions.html", "changelog.html"} <= built
+    assert "coterie 0." in (tmp_path / "site" / "index.html").read_text("utf-8")
     for name in ("index", "quickstart", "add-an-algorithm", "performance", "five-hospitals", "api/estimators"):
         page = (tmp_path / "site" / f"{name}.html").read_text("utf-8")
         loaded = re.findall(
@@ -124,3 +132,41 @@ def test_the_site_builds_strictly(tmp_path: Path) -> None:
         )
         assert loaded == [], name
     assert "PrivateConsensusClassifier" in (tmp_path / "site" / "api" / "estimators.html").read_text("utf-8")
+    if MISSING is None:
+        search_from_a_disk(tmp_path / "site")
+
+
+def wait_for(browser: Browser, script: str) -> None:
+    """Until a script says yes, for at most 20 seconds."""
+    until = time.monotonic() + 20
+    while not browser.run(script):
+        assert time.monotonic() < until, script
+        time.sleep(0.5)
+
+
+def search_from_a_disk(site: Path) -> None:
+    """The built site as files: it searches, and switches to dark, at both widths; nothing comes from elsewhere."""
+    shots = Path(os.environ.get("COTERIE_SHOTS") or site)
+    with Browser() as browser:
+        for width, dark in itertools.product((390, 1280), (False, True)):
+            browser.open(site / "index.html", width, dark=dark)
+            browser.run("localStorage.clear()")  # what was chosen before
+            browser.open(site / "index.html", width, dark=dark)
+            assert browser.run("return document.documentElement.scrollWidth") <= width
+            scheme = browser.run("return document.body.getAttribute('data-md-color-scheme')")
+            assert scheme == ("slate" if dark else "default")
+            browser.picture(shots / f"site-{width}-{'dark' if dark else 'light'}.png")
+        browser.run("localStorage.clear()")
+        browser.open(site / "index.html", 1280)
+        wait_for(  # a click before the scripts listen is lost
+            browser,
+            "if (document.body.getAttribute('data-md-color-scheme') === 'slate') return true;"
+            "document.querySelector('label[for=__palette_1]').click(); return false",
+        )
+        browser.run(
+            "const box = document.querySelector('.md-search__input'); box.focus(); box.value = 'epsilon';"
+            "box.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true})); box.dispatchEvent(new Event('input'))"
+        )
+        wait_for(browser, "return document.querySelectorAll('.md-search-result__item').length > 0")
+        fetched = browser.run("return performance.getEntriesByType('resource').map((e) => e.name)")
+        assert not [name for name in fetched if name.startswith("http")]

@@ -12,12 +12,14 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
 
 from coterie.found import Kinds
 
 __all__ = [
     "COMMANDS", "DEPLOY", "LEARN", "PANELS", "PROVE", "PlanArgument", "SetOption", "console", "look_at",
-    "out_of_budget",
+    "out_of_budget", "show_whole",
 ]  # fmt: skip
 
 COMMANDS = Kinds("command", __name__)
@@ -41,6 +43,17 @@ def out_of_budget(error: Exception) -> typer.Exit:
     """The end of a command whose draw does not fit in an account, as of an agent: one line, exit code 3."""
     Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {error}", highlight=False)
     return typer.Exit(3)
+
+
+def show_whole(table: Table, console: Console) -> None:
+    """Print a table as wide as it is: a name or a verdict that is cut off says nothing."""
+    wide = Measurement.get(console, console.options.update(max_width=10_000), table).maximum
+    before = console.width
+    console.width = max(before, wide)
+    try:
+        console.print(table)
+    finally:
+        console.width = before
 
 
 def look_at(plans: Sequence[Path | None], changes: list[str] | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -14,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from coterie.arguments import numbers
+from coterie.arguments import budgets
 from coterie.commands import PROVE, console, look_at
 from coterie.errors import InputError
 
@@ -54,8 +53,6 @@ def run(
         if len(folders) < len(targets) or wire:
             raise InputError("folders of deployed runs are audited by themselves: give nothing else with them")
         return _recorded(folders, as_json, out, console)
-    if not epsilons or min(epsilons) <= 0 or not all(map(math.isfinite, epsilons)):
-        raise InputError(f"--epsilons needs positive numbers such as 1,8, got {epsilons}")
     if not 0 < delta < 1:
         raise InputError(f"--delta must be in (0, 1), got {delta}")
     if out is not None:
@@ -335,7 +332,7 @@ def command(
     ] = None,
     epsilons: Annotated[str, typer.Option(help="comma-separated budgets of the algorithms")] = "1,8",
     delta: Annotated[float, typer.Option(help="δ of these budgets")] = 1e-5,
-    trials: Annotated[int | None, typer.Option(min=1, help="transcripts per world; default 1000")] = None,
+    trials: Annotated[int | None, typer.Option(min=1, max=10**7, help="transcripts per world; default 1000")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
     out: Annotated[Path | None, typer.Option(help="folder for audit.json and tradeoff.png")] = None,
     wire: Annotated[
@@ -366,6 +363,5 @@ def command(
         if _seats(targets or [], observer.split(","), trials, as_json, out, console):
             raise typer.Exit(1)
         return
-    budgets = numbers("--epsilons", epsilons)
-    if run(targets or [], budgets, delta, trials, as_json, out, console, wire, shared, person):
+    if run(targets or [], budgets("--epsilons", epsilons), delta, trials, as_json, out, console, wire, shared, person):
         raise typer.Exit(1)

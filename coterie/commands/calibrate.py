@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,7 +24,7 @@ app = typer.Typer()
 
 @app.command()
 def command(
-    rounds: Annotated[int, typer.Option(help="number of releases")],
+    rounds: Annotated[int, typer.Option(min=1, max=10**7, help="number of releases")],
     epsilon: Annotated[float, typer.Option(help="ε of all of them together")],
     delta: Annotated[float, typer.Option(help="δ; 0: Laplace noise, for a pure guarantee")],
     sensitivity: Annotated[float, typer.Option(help="L2 sensitivity of one release (L1 if δ = 0)")] = 1.0,
@@ -41,9 +42,11 @@ def command(
 
     from coterie.privacy import gdp
     from coterie.privacy.calibration import noise_for
+    from coterie.privacy.ledger import Budget
 
-    if not sensitivity > 0:
-        raise InputError(f"sensitivity must be > 0, got {sensitivity}")
+    if not 0 < sensitivity < math.inf:
+        raise InputError(f"sensitivity must be > 0 and finite, got {sensitivity}")
+    Budget(epsilon, delta).check()
     params = {}
     for text in option or []:
         key, _, value = text.partition("=")

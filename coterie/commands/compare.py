@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,14 +14,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from coterie.arguments import numbers
-from coterie.commands import LEARN, SetOption, console, look_at
-from coterie.errors import InputError
+from coterie.arguments import budgets, choose, names
+from coterie.commands import LEARN, SetOption, console, look_at, show_whole
 
 __all__ = ["PANEL", "STUDY", "app"]
 
 PANEL = LEARN
 app = typer.Typer()
+FORMS = ("svg", "pdf")
+PAIRED = (
+    "The best method of each ε against the others: mean difference of the same seeds, its 95 % interval, and p of the "
+    "paired t-test, corrected for their number (Holm):"
+)
 STUDY = (
     "for study, not a release: scores are computed on the data without noise, and ε is that of one run, not of all "
     "these runs together"
@@ -29,16 +34,14 @@ STUDY = (
 
 def run(
     paths: list[Path], algorithms: list[str], epsilons: list[float], seeds: int | None, out: Path | None,
-    changes: list[str], console: Console, engine: str = "local",
+    changes: list[str], console: Console, engine: str = "local", forms: Sequence[str] = (),
 ) -> None:  # fmt: skip
     """Run what is missing, then show and write everything."""
-    from coterie.comparison import compare, methods_of
+    from coterie.comparison import compare, methods_of, paired
     from coterie.plan import read_plan, stated_seeds
     from coterie.report import plots
     from coterie.report.result import check_out, write_atomically, write_json
 
-    if not epsilons or min(epsilons) <= 0:
-        raise InputError(f"--epsilons needs positive numbers such as 0.1,1,10, got {epsilons}")
     plans = [(p.stem, read_plan(p, changes)) for p in paths] or [("default", read_plan(None, changes))]
     if out is not None:
         check_out(out)
@@ -46,22 +49,27 @@ def run(
     seeds = seeds or stated_seeds([plan for _, plan in plans], 10)
     tell = lambda line: console.print(f"  {escape(line)}", highlight=False)  # noqa: E731
     cells, references = compare(methods, epsilons, seeds, out, tell, engine)
-    console.print(table(cells, references))
+    show_whole(table(cells, references), console)
+    compared = paired(cells)
+    for line in told_pairs(compared):
+        console.print(line, highlight=False)
     for told in dict.fromkeys(f"{c['method']}: {w}" for c in cells for w in c["warnings"]):
         console.print(f"[yellow]warning:[/] {escape(told)}", highlight=False)
     console.print(STUDY, highlight=False)
     if out is None:
         return
-    write_json(out / "comparison.json", {"evaluation": STUDY, "cells": cells, "references": references})
+    content = {"evaluation": STUDY, "cells": cells, "references": references, "paired": compared}
+    write_json(out / "comparison.json", content)
     write_atomically(out / "comparison.csv", lambda p: p.write_text(as_csv(cells), "utf-8"))
-    write_atomically(out / "comparison.md", lambda p: p.write_text(as_markdown(cells, references), "utf-8"))
-    pictures = {
-        "score-vs-epsilon.png": plots.score_against_epsilon,
-        "loss-vs-round.png": plots.loss_against_round,
-        "score-vs-bytes.png": plots.score_against_bytes,
+    write_atomically(out / "comparison.md", lambda p: p.write_text(as_markdown(cells, references, compared), "utf-8"))
+    drawn = {
+        "score-vs-epsilon": plots.score_against_epsilon,
+        "loss-vs-round": plots.loss_against_round,
+        "score-vs-bytes": plots.score_against_bytes,
     }
     if any(c["time_curve"] for c in cells):
-        pictures["loss-vs-time.png"] = plots.loss_against_time
+        drawn["loss-vs-time"] = plots.loss_against_time
+    pictures = {f"{name}.{form}": draw for name, draw in drawn.items() for form in ("png", *forms)}
     for name, draw in pictures.items():
         write_atomically(out / name, partial(draw, cells, references))
     console.print(
@@ -89,8 +97,20 @@ def table(cells: list[dict[str, Any]], references: dict[str, dict[str, float]]) 
     return shown
 
 
-def as_markdown(cells: list[dict[str, Any]], references: dict[str, dict[str, float]]) -> str:
-    """The same table for a page."""
+def told_pairs(compared: list[dict[str, Any]]) -> list[str]:
+    """What the paired test says, a line for each budget and two methods; ∞ stands for no privacy."""
+    return [
+        f"ε = {'∞' if p['epsilon'] is None else format(p['epsilon'], 'g')}: {p['one']} − {p['other']} = "
+        f"{p['difference']:+.4f} ({p['low']:+.4f} to {p['high']:+.4f}), p = {p['p']:.2g}"
+        + ("" if p["clear"] else ": cannot tell")
+        for p in compared
+    ]
+
+
+def as_markdown(
+    cells: list[dict[str, Any]], references: dict[str, dict[str, float]], compared: list[dict[str, Any]]
+) -> str:
+    """The same table for a page, and the paired test."""
     epsilons = sorted({c["epsilon"] for c in cells if c["epsilon"] is not None})
     head = ["method", *(f"ε = {e:g}" for e in epsilons), "no privacy", "rounds", "MB sent"]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
@@ -107,33 +127,37 @@ def as_markdown(cells: list[dict[str, Any]], references: dict[str, dict[str, flo
     for name, r in references.items():
         lines.append(f"| ({name}) | {' | '.join([''] * len(epsilons))} | {r['test_score']:.4f} | | |")
     read = dict.fromkeys(f"{c['method']} is not private: {leak}." for c in cells for leak in c["leaks"])
-    return "\n".join([*lines, *([""] if read else []), *read]) + "\n"
+    lines += ["", *read] if read else []
+    if compared:
+        lines += ["", PAIRED, "", *(f"- {line}" for line in told_pairs(compared))]
+    return "\n".join(lines) + "\n"
 
 
 def as_csv(cells: list[dict[str, Any]]) -> str:
-    """One line per method and budget."""
+    """One line for each method, budget and seed."""
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow(["method", "epsilon", "true_epsilon", "delta", "accountant", "adversary", "private",
-                     "paper_claim", "score_mean", "score_std", "loss_mean", "loss_std", "bytes", "rounds"])  # fmt: skip
+    writer.writerow(["method", "epsilon", "seed", "score", "loss", "true_epsilon", "delta", "accountant", "adversary",
+                     "private", "paper_claim", "bytes", "rounds"])  # fmt: skip
     for c in cells:
-        writer.writerow([c["method"], c["epsilon"], c["true_epsilon"], c["delta"], c["accountant"], c["adversary"],
-                         c["private"], c["paper_claim"], c["score"]["mean"], c["score"]["std"], c["loss"]["mean"],
-                         c["loss"]["std"],
-                         c["bytes"], c["total_rounds"]])  # fmt: skip
+        for k, (score, loss) in enumerate(zip(c["score"]["per_seed"], c["loss"]["per_seed"], strict=True)):
+            writer.writerow([c["method"], c["epsilon"], k, score, loss, c["true_epsilon"], c["delta"], c["accountant"],
+                             c["adversary"], c["private"], c["paper_claim"], c["bytes"],
+                             c["total_rounds"]])  # fmt: skip
     return text.getvalue()
 
 
 @app.command()
 def command(
     plans: Annotated[list[Path] | None, typer.Argument(metavar="[PLAN.toml]...", help="plans to compare")] = None,
-    algorithms: Annotated[str, typer.Option(help="comma-separated: run the plan with each of these")] = "",
+    algorithms: Annotated[str | None, typer.Option(help="comma-separated: run the plan with each of these")] = None,
     epsilons: Annotated[str, typer.Option(help="comma-separated budgets, in place of the plans'")] = "0.1,0.5,1,5,10",
-    seeds: Annotated[int | None, typer.Option(min=1, help="repetitions; default: the plans', or 10")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, max=10**4, help="repetitions; default: the plans', or 10")] = None,
     out: Annotated[
         Path | None, typer.Option(help="folder for table, pictures and finished cells (resumes there)")
     ] = None,
     set_: SetOption = None,
+    pictures: Annotated[str | None, typer.Option(help="also draw for print: svg, pdf, or svg,pdf")] = None,
     engine: Annotated[str, typer.Option(help="local, local:N processes, ray, or ray://HOST:PORT")] = "local",
 ) -> None:
     """Compare methods at the same (ε, δ), adjacency and adversary. Stopped? Run it again: finished cells are kept.
@@ -141,5 +165,8 @@ def command(
     Example: coterie compare clinics --algorithms pr-admm,dvp,dp-dsgd --epsilons 0.1,1,10 --seeds 10 --out runs/compare
     """
     look_at(plans or [None], set_)
-    names = [a.strip() for a in algorithms.split(",") if a.strip()]
-    run(plans or [], names, numbers("--epsilons", epsilons), seeds, out, set_ or [], console, engine)
+    chosen = [] if algorithms is None else names("--algorithms", algorithms)
+    forms = [] if pictures is None else names("--pictures", pictures)
+    for form in forms:
+        choose("--pictures", form, FORMS)
+    run(plans or [], chosen, budgets("--epsilons", epsilons), seeds, out, set_ or [], console, engine, forms)

@@ -31,8 +31,11 @@ def launch(plan: Path | None, out: Path, changes: list[str], console: Console) -
 
     from coterie.deploy.trial import make_trial, start_agent
     from coterie.plan import read_plan
+    from coterie.report.result import check_out
 
-    trial = make_trial(read_plan(plan, changes), out)
+    asked = read_plan(plan, changes)
+    check_out(out)
+    trial = make_trial(asked, out)
     console.print(f"{len(trial.sites)} parties, {trial.agreement}", soft_wrap=True)
     processes = {site.name: start_agent(trial.agreement, site) for site in trial.sites}
     try:

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from coterie.commands import LEARN, PlanArgument, SetOption, console
+from coterie.commands import LEARN, PlanArgument, SetOption, console, show_whole
 from coterie.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _show(result: dict[str, Any], files: list[Path], console: Console) -> None:
     if result["worth"] is not None:
         _show_worth(result["worth"], console)
         console.print()
-    console.print(table(result))
+    show_whole(table(result), console)
     for line in notes(result):
         console.print(line)
     if files:
@@ -201,7 +201,7 @@ def _show_worth(worth: dict[str, Any], console: Console) -> None:
         line("mean" if count == worth["of"] else f"mean of {count} of {worth['of']}", "", worth["mean"])
     for row in worth["outsiders"]:
         line(f"{row['name']} (took no part)", str(row["records"]), row)
-    console.print(shown)
+    show_whole(shown, console)
     if len(worth["parties"]) > SHOWN:
         console.print(f"{len(worth['parties']) - SHOWN} more parties are in result.json", highlight=False)
     console.print(f"[bold]{escape(worth['sentence'])}[/]", highlight=False)
@@ -268,9 +268,10 @@ def notes(result: dict[str, Any]) -> list[str]:
                 f"another adversary: ({epsilon}, {other['delta']:g}), {other['name']}: one who {other['adversary']}"
             )
         if len(result["seeds"]) > 1:
+            every = privacy["all_seeds_epsilon"]
             lines.append(
                 f"one run is released, that of seed {result['seeds'][0]}; the {len(result['seeds'])} seeds are for "
-                f"study: to release them all would cost ε = {privacy['all_seeds_epsilon']:.4g}"
+                f"study: to release them all would cost ε = {'∞' if every is None else f'{every:.4g}'}"
             )
     if result.get("covered"):
         lines.append(covered_line(result["covered"]))

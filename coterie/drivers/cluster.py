@@ -50,6 +50,7 @@ class Spread:
                 found |= {"processes": count, "process_id": _number("SLURM_PROCID", env["SLURM_PROCID"])}
         merged = {**found, **{k: v for k, v in flags.items() if v is not None}}
         asked = [k for k in ("devices", "coordinator", "processes", "checkpoint") if merged.get(k)]
+        asked += ["process_id"] if flags.get("process_id") is not None else []
         if not asked:
             return None
         spread = cls(**merged)

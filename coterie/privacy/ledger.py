@@ -22,6 +22,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from coterie.arguments import MOST
 from coterie.errors import InputError
 from coterie.privacy.accountants import Account, account
 from coterie.privacy.base import key_of
@@ -40,11 +41,11 @@ class Budget(NamedTuple):
     delta: float
 
     def check(self) -> None:
-        """Raise an `InputError` unless 0 < ε < ∞ and 0 ≤ δ < 1."""
+        """Raise an `InputError` unless 0 < ε ≤ 10⁶ and 0 ≤ δ < 1."""
         if stray := [x for x in self if isinstance(x, bool | np.bool_) or not isinstance(x, Real)]:
             raise InputError(f"a budget is two numbers, (ε, δ), got {stray[0]!r}")
-        if not (self.epsilon > 0 and np.isfinite(self.epsilon)):
-            raise InputError(f"epsilon must be > 0 and finite, got {self.epsilon}")
+        if not 0 < self.epsilon <= MOST:
+            raise InputError(f"epsilon must be > 0 and at most {MOST:g}, got {self.epsilon}")
         if not 0 <= self.delta < 1:
             raise InputError(f"delta must be in [0, 1), got {self.delta}")
 

@@ -9,15 +9,19 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Level", "Series", "curve_chart", "dot_plot", "line_chart", "network", "number"]
+__all__ = ["Level", "Series", "curve_chart", "dot_plot", "drawable", "line_chart", "network", "number"]
 
 WIDTH, HEIGHT = 440, 290
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 14, 46
+LETTER = 7.0  # width of a letter of a name
+LONGEST, SHORTEST = 18, 4  # letters of a name in the graph
 BARS = 46  # of the tallest bar of a density, below a curve
+FLAT = 1e-3  # the least part of its values that an axis shows
 NAMES = 64  # for the names of categories, below it
 
 
@@ -77,6 +81,8 @@ class Scale:
         low, high = min(values), max(values)
         if low == high:
             low, high = (low - 0.5, high + 0.5) if low == 0 else (low - abs(low) / 10, high + abs(high) / 10)
+        elif (lacking := FLAT * max(abs(low), abs(high)) - (high - low)) > 0:  # as good as constant: drawn as that
+            low, high = low - lacking / 2, high + lacking / 2
         margin = room * (high - low)
         from matplotlib.ticker import MaxNLocator
 
@@ -85,6 +91,19 @@ class Scale:
             low, high = float(ticks[0]), float(ticks[-1])
         inside = [float(t) for t in ticks if low - 1e-12 <= t <= high + 1e-12]
         return cls(low, high, start, end, False, inside)
+
+
+def labelled(scale: Scale) -> list[tuple[float, str]]:
+    """Where the ticks are, and words that tell them apart.
+
+    >>> [words for _, words in labelled(Scale(0.0, 1.0, 0, 1, ticks=[0.88481, 0.88482]))]
+    ['0.88481', '0.88482']
+    """
+    for digits in range(4, 17):
+        words = [f"{tick:.{digits}g}" for tick in scale.ticks]
+        if len(set(words)) == len(words):
+            break
+    return [(scale(tick), text) for tick, text in zip(scale.ticks, words, strict=True)]
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -98,7 +117,8 @@ def number(value: float | None, digits: int = 4) -> str:
     return f"{value:.{digits}g}" if math.isfinite(value) else "∞"
 
 
-def _good(value: float | None, log: bool) -> bool:
+def drawable(value: float | None, log: bool) -> bool:
+    """Whether a number has a place on an axis."""
     return value is not None and math.isfinite(value) and (value > 1e-14 or not log)
 
 
@@ -107,12 +127,12 @@ def line_chart(
     *, log_x: bool = False, log_y: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Lines over a common axis, for the template `chart`."""
-    pairs = [(s, [(x, y) for x, y in zip(s.x, s.y, strict=True) if _good(y, log_y)]) for s in series]
+    pairs = [(s, [(x, y) for x, y in zip(s.x, s.y, strict=True) if drawable(y, log_y)]) for s in series]
     shown: list[float] = [float(y) for _, points in pairs for _, y in points if y is not None]
     for s in series if not log_y else ():
-        ends = [(y, d) for y, d in zip(s.y, s.spread, strict=False) if _good(y, False) and _good(d, False)]
+        ends = [(y, d) for y, d in zip(s.y, s.spread, strict=False) if drawable(y, False) and drawable(d, False)]
         shown += [float(e) for y, d in ends if y is not None and d is not None for e in (y - d, y + d)]
-    shown += [level.value for level in levels if _good(level.value, log_y)]
+    shown += [level.value for level in levels if drawable(level.value, log_y)]
     if not shown:
         return {"id": name, "title": title, "empty": True, "desc": "there is no finite number to draw"}
     x_values = [x for _, points in pairs for x, _ in points] or [0.0, 1.0]
@@ -131,13 +151,13 @@ def line_chart(
             }
         )  # fmt: skip
         words.append(f"{s.name} goes from {number(points[0][1])} to {number(points[-1][1])}")
-    lines = [{"name": v.name, "style": v.style, "y": ys(v.value)} for v in levels if _good(v.value, log_y)]
+    lines = [{"name": v.name, "style": v.style, "y": ys(v.value)} for v in levels if drawable(v.value, log_y)]
     words += [f"{v.name} is at {number(v.value)}" for v in levels]
     return {
         "id": name, "title": title, "empty": False, "x_label": x_label, "y_label": y_label,
         "width": WIDTH, "height": HEIGHT,
         "left": LEFT, "right": WIDTH - RIGHT, "top": TOP, "bottom": HEIGHT - BOTTOM,
-        "x_ticks": [(xs(t), f"{t:g}") for t in xs.ticks], "y_ticks": [(ys(t), f"{t:.4g}") for t in ys.ticks],
+        "x_ticks": labelled(xs), "y_ticks": labelled(ys),
         "series": drawn, "levels": lines, "desc": "; ".join(words) + ".",
         "readout": json.dumps(_readout(x_label, pairs, levels, xs)),
     }  # fmt: skip
@@ -147,7 +167,7 @@ def _band(s: Series, xs: Scale, ys: Scale) -> str | None:
     points = [
         (x, y, d)
         for x, y, d in zip(s.x, s.y, s.spread or [None] * len(s.x), strict=True)
-        if _good(y, ys.log) and _good(d, False)
+        if drawable(y, ys.log) and drawable(d, False)
     ]
     if len(points) < 2 or not any(d for _, _, d in points):
         return None
@@ -169,7 +189,7 @@ def _readout(x_label: str, pairs: Sequence[tuple[Series, list]], levels: Sequenc
 
 def dot_plot(name: str, title: str, x_label: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Rows of {label, style, value, spread, points} over one axis."""
-    values = [float(v) for r in rows for v in (r["value"], *r["points"]) if _good(v, False)]
+    values = [float(v) for r in rows for v in (r["value"], *r["points"]) if drawable(v, False)]
     if not values:
         return {"id": name, "title": title, "empty": True, "desc": "there is no finite number to draw"}
     top, step = 10, 46
@@ -178,19 +198,19 @@ def dot_plot(name: str, title: str, x_label: str, rows: Sequence[dict[str, Any]]
     drawn = []
     for k, r in enumerate(rows):
         y = top + step * k + 30
-        if not _good(r["value"], False):
+        if not drawable(r["value"], False):
             continue
-        spread = r["spread"] if _good(r["spread"], False) else 0.0
+        spread = r["spread"] if drawable(r["spread"], False) else 0.0
         drawn.append(
             {
                 "label": r["label"], "style": r["style"], "y": y, "x": xs(r["value"]), "text": number(r["value"]),
                 "ends": [xs(max(r["value"] - spread, xs.low)), xs(min(r["value"] + spread, xs.high))],
-                "points": [xs(p) for p in r["points"] if _good(p, False)],
+                "points": [xs(p) for p in r["points"] if drawable(p, False)],
             }
         )  # fmt: skip
     return {
         "id": name, "title": title, "empty": False, "x_label": x_label, "width": WIDTH, "height": bottom + BOTTOM - 4,
-        "bottom": bottom, "left": 24, "right": WIDTH - 24, "x_ticks": [(xs(t), f"{t:.4g}") for t in xs.ticks],
+        "bottom": bottom, "left": 24, "right": WIDTH - 24, "x_ticks": labelled(xs),
         "rows": drawn, "desc": "; ".join(f"{r['label']}: {number(r['value'])}" for r in rows) + ".",
     }  # fmt: skip
 
@@ -226,7 +246,7 @@ def curve_chart(
     return {
         "id": name, "title": title, "desc": f"Highest for {highest}, lowest for {lowest}.", "joined": marks is not None,
         "width": WIDTH, "height": HEIGHT + (NAMES if marks is None else 0), "left": LEFT, "right": WIDTH - RIGHT,
-        "top": TOP, "bottom": bottom, "y_label": y_label, "y_ticks": [(ys(t), f"{t:.4g}") for t in ys.ticks],
+        "top": TOP, "bottom": bottom, "y_label": y_label, "y_ticks": labelled(ys),
         "x_ticks": ticks, "steps": steps, "zero": ys(0.0) if ys.low < 0 < ys.high else None,
         "readout": json.dumps([list(pair) for pair in zip(centres, said, strict=True)]),
     }  # fmt: skip
@@ -243,18 +263,43 @@ def network(graph: Any, names: Sequence[str], records: Sequence[int]) -> dict[st
     low, high = place.min(0), place.max(0)
     width, height, margin = WIDTH, 330, 46
     scaled = margin + (place - low) / np.where(high > low, high - low, 1.0) * (np.array([width, height]) - 2 * margin)
-    labelled = graph.size <= 24
     largest = max(records)
+    many = graph.size > 24
     nodes = [
         {
-            "x": round(float(x), 1), "y": round(float(y), 1), "name": name, "records": int(n),
-            "r": round(7 + 13 * math.sqrt(n / largest), 1) if labelled else 4.0,
+            "x": round(float(x), 1), "y": round(float(y), 1), "name": name, "records": int(n), "label": None,
+            "r": 4.0 if many else round(7 + 13 * math.sqrt(n / largest), 1),
         }
         for (x, y), name, n in zip(scaled, names, records, strict=True)
     ]  # fmt: skip
+    if not many:
+        _name_nodes(nodes, width)
     edges = [(nodes[i], nodes[j]) for i, j in graph.edges.tolist()]
     return {
         "id": "graph", "title": f"The graph: {graph.kind}, {graph.size} agents, {len(edges)} links", "width": width,
-        "height": height, "nodes": nodes, "edges": edges, "labelled": labelled,
+        "height": height, "nodes": nodes, "edges": edges,
         "desc": "Each circle is an agent, larger with more records; each line is a link that messages travel.",
     }  # fmt: skip
+
+
+def _name_nodes(nodes: list[dict[str, Any]], width: int) -> None:
+    """Names below their circles, as long as all have room; none where even short ones would meet or be alike."""
+    names = [node["name"] for node in nodes]
+    for length in range(min(LONGEST, max(map(len, names))), SHORTEST - 1, -1):
+        short = [name if len(name) <= length else f"{name[: length - 1]}…" for name in names]
+        boxes = [_box(node, text, width) for node, text in zip(nodes, short, strict=True)]
+        if len(set(short)) == len(set(names)) and not any(_meet(a, b) for a, b in combinations(boxes, 2)):
+            for node, text, (left, right, _, low) in zip(nodes, short, boxes, strict=True):
+                node |= {"label": text, "at": (round((left + right) / 2, 1), round(low, 1))}
+            return
+
+
+def _box(node: dict[str, Any], text: str, width: int) -> tuple[float, float, float, float]:
+    """Where a name would stand: left, right, top, bottom."""
+    half = len(text) * LETTER / 2 + 2
+    middle = min(max(node["x"], half), width - half)
+    return middle - half, middle + half, node["y"] + node["r"], node["y"] + node["r"] + 14
+
+
+def _meet(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> bool:
+    return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]

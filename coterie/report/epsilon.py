@@ -7,7 +7,9 @@ characterised by μ, and the best test with false-alarm rate α detects with pro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -18,7 +20,7 @@ from coterie.privacy.ledger import Budget
 from coterie.privacy.lifetime import Lifetime
 from coterie.report.markdown import table
 
-__all__ = ["EPSILON_TABLES", "best_guess", "detection", "posterior"]
+__all__ = ["EPSILON_TABLES", "Guess", "best_guess", "detection", "guess", "posterior"]
 
 DELTA = 1e-5
 BUDGETS = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -45,6 +47,31 @@ def best_guess(epsilon: float, delta: float) -> tuple[float, float]:
     """Chance to tell two equally likely worlds apart: with Gaussian noise at (ε, δ), and for any (ε, δ) mechanism."""
     gaussian = float(ndtr(gdp.mu_for(epsilon, delta) / 2))
     return gaussian, float((np.exp(epsilon) + delta) / (np.exp(epsilon) + 1))
+
+
+class Guess(NamedTuple):
+    """How often, in percent, the best guess between two records is right: a figure, or a bound that is rounded up."""
+
+    percent: float
+    exact: bool  # by the trade-off of Gaussian noise; otherwise a bound, by (ε, δ) alone
+    bound: float  # by (ε, δ) alone
+
+
+def guess(epsilon: float, delta: float, accountant: str) -> Guess:
+    """The figure for a total that `accountant` proved.
+
+    Under "gdp" it is μ-GDP for the μ that (ε, δ) gives: Φ(μ/2), and δ/2 for what samplers may have taken of δ. Any
+    other accountant proves no more than (ε, δ).
+
+    >>> guess(1.0, 1e-5, "gdp"), guess(1.0, 1e-5, "rdp").percent
+    (Guess(percent=55.3, exact=True, bound=73.2), 73.2)
+    """
+    up = lambda chance: min(math.ceil(1000 * chance - 1e-9) / 10, 100.0)  # noqa: E731
+    bound = 1 - (1 - delta) / (math.exp(min(epsilon, 700.0)) + 1)
+    if accountant != "gdp" or not 0 < delta < 1:
+        return Guess(up(bound), False, up(bound))
+    gaussian = float(ndtr(gdp.mu_for(epsilon, delta) / 2)) + delta / 2
+    return Guess(round(100 * min(gaussian, bound), 1), True, up(bound))
 
 
 def posterior(epsilon: float, prior: float) -> float:

@@ -26,8 +26,9 @@ from coterie.graphs import Graph, from_outside
 from coterie.plan import GraphPlan
 from coterie.report import charts
 from coterie.report.charts import Level, Series, number
+from coterie.report.epsilon import Guess, guess
 from coterie.report.errata import MEANING
-from coterie.report.schema import PrivacyBlock, RunResult
+from coterie.report.schema import SCHEMA, PrivacyBlock, RunResult
 from coterie.report.units import home_words, unit_words
 
 __all__ = ["available", "errata_of", "fair_page", "page_of", "render", "run_page", "shapes"]
@@ -38,6 +39,8 @@ LISTED = 200  # agents in the table
 LEVELS = 16  # of a category that are drawn
 BAND = 2  # standard deviations of noise, either way
 STYLES = 8  # colours of the palette
+UNJUDGED = 'What the parties reach alone was not computed (run.references = "all" does), so nothing says who gains.'
+UNTESTED = "There were no test records, so nothing says who gains."
 KINDS = ("alone", "private", "blend", "pooled")  # what a party may choose between
 EXTRA = {"test_auc": "AUC", "test_log_loss": "log-loss", "test_recall": "recall", "test_calibration": "calibration"}
 
@@ -50,6 +53,7 @@ def available() -> bool:
 def page_of(folder: Path) -> str:
     """The page of a folder that `coterie run` or `coterie fair` wrote."""
     if (folder / "result.json").is_file():
+        _known_schema(folder / "result.json")
         sealed = _read(folder / "certificate.json") if (folder / "certificate.json").is_file() else None
         return _safely(folder / "result.json", run_page, _read(folder / "result.json"), sealed)
     if (folder / "fair.json").is_file():
@@ -65,6 +69,15 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{path} is not a result: expected a JSON object")
     return content
+
+
+def _known_schema(path: Path) -> None:
+    """Refuse a result of another form: its numbers may mean something else."""
+    found = _read(path).get("schema")
+    if found != SCHEMA:
+        raise InputError(
+            f"{path} has schema {found!r}; this version of coterie reads {SCHEMA}: update coterie, or run again"
+        )
 
 
 def _safely(path: Path, make: Any, *content: Any) -> str:
@@ -125,7 +138,8 @@ def run_page(result: RunResult, sealed: dict[str, Any] | None) -> str:
         most=None if home is None else upper(home_words(home)),
         summary="" if algorithm is None else algorithm.summary,
         reference="" if algorithm is None else algorithm.reference.rstrip("."),
-        errata=_errata(() if algorithm is None else algorithm.errata), meaning=MEANING,
+        **errata_of(() if algorithm is None else algorithm.errata, slug, touched=_touched(result)),
+        answer=answer(worth, UNJUDGED if score else UNTESTED),
         scores=None if score is None else _scores(result, score, measure), curves=_curves(result, score, measure),
         shapes=shapes(result.get("additive")), table=_curve_table(result, score),
         settings=_settings(result["algorithm"]["settings"]),
@@ -179,11 +193,20 @@ def _agents(result: RunResult) -> list[dict[str, Any]]:
     return rows
 
 
-def _odds(privacy: PrivacyBlock | None) -> float | None:
-    """How often, in percent, the best guess between two records is right at most: (e^ε + δ)/(e^ε + 1)."""
+def _odds(privacy: PrivacyBlock | None) -> Guess | None:
+    """How often the best guess between two records is right at most."""
     if privacy is None or privacy["epsilon"] is None:
         return None
-    return 100 * (1 - (1 - privacy["delta"]) / (math.exp(min(privacy["epsilon"], 700.0)) + 1))
+    return guess(privacy["epsilon"], privacy["delta"], privacy["accountant"])
+
+
+def answer(worth: dict[str, Any] | None, otherwise: str) -> dict[str, str]:
+    """The first line of a page: was it worth it? `otherwise` is said where nothing was compared."""
+    if worth is None:
+        return {"word": "Not judged", "kind": "", "text": otherwise}
+    verdict = worth["mean"].get("verdict") or "cannot tell"
+    word = {"gains": "Yes", "loses": "No"}.get(verdict, "Cannot tell")
+    return {"word": word, "kind": {"gains": "good", "loses": "bad"}.get(verdict, ""), "text": worth["sentence"]}
 
 
 def _scores(result: RunResult, score: str, measure: str) -> dict[str, Any]:
@@ -214,6 +237,8 @@ def _curves(result: RunResult, score: str | None, measure: str) -> list[dict[str
     ]
     out = []
     for key, title, label, log in panels:
+        if not any(charts.drawable(value, log) for value in data[key]):
+            continue  # such as the disagreement of parties that hold the same model
         levels = [
             Level(who, who, result["references"][who][key])
             for who in ("pooled", "alone")
@@ -285,14 +310,18 @@ def _settings(settings: dict[str, Any]) -> list[tuple[str, str]]:
     return [(name.replace("_", " "), say(value)) for name, value in settings.items()]
 
 
-def _errata(found: Sequence[Erratum]) -> list[Erratum]:
+def errata_of(found: Sequence[Erratum], slug: str, *, touched: bool) -> dict[str, Any]:
+    """What a page says of a source's errors: a list where they touch its run, else that they do not."""
     order = list(MEANING)
-    return sorted(found, key=lambda e: order.index(e.severity))
+    listed = sorted(found, key=lambda e: order.index(e.severity)) if touched else []
+    untouched = None if touched or not found else {"count": len(found), "slug": slug}
+    return {"errata": listed, "meaning": MEANING, "untouched": untouched}
 
 
-def errata_of(found: Sequence[Erratum]) -> dict[str, Any]:
-    """What a page says of a source's errors."""
-    return {"errata": _errata(found), "meaning": MEANING}
+def _touched(result: RunResult) -> bool:
+    """Whether a run has anything of what was printed in it: its noise, or its claim."""
+    said = result["plan"].get("privacy") or {}
+    return bool(result["algorithm"]["settings"].get("as_printed")) or said.get("claim") == "paper"
 
 
 def _fixed(value: float | None, signed: bool = False) -> str:
@@ -326,9 +355,10 @@ def fair_page(study: dict[str, Any]) -> str:
     cells = [{**c, "label": c["label"] if c["over"] == "one" else f"{c['label']}, {c['over']}"} for c in study["cells"]]
     panels = [_panel(k, name, cells) for k, name in enumerate(dict.fromkeys(cell["panel"] for cell in cells))]
     methods = [METHODS[m] for m in dict.fromkeys(c["method"] for c in cells) if m in METHODS]
-    errata: list[Erratum] = list(dict.fromkeys(e for m in methods for e in m.errata))
+    printed = {c["method"] for c in cells if c["as_printed"]}
+    errata = list(dict.fromkeys(e for m in methods if m.slug in printed for e in m.errata))
     return render(
-        "fair.html", plan=study["plan"], panels=panels, methods=methods, errata=_errata(errata), meaning=MEANING
+        "fair.html", plan=study["plan"], panels=panels, methods=methods, **errata_of(errata, "", touched=bool(errata))
     )
 
 

@@ -58,15 +58,6 @@ BLOCK = re.compile(
 # ---- algorithms ------------------------------------------------------------------------------------------------------
 
 
-def algorithm_list() -> str:
-    """Every algorithm in one line each."""
-    rows = [
-        (f"[`{a.slug}`](docs/algorithms.md#{a.slug})", "yes" if a.private else "no", a.summary)
-        for a in all_algorithms().values()
-    ]
-    return table(("name", "private", "what it is"), rows)
-
-
 def algorithms() -> str:
     """Every algorithm: what it is, whether it is private, its graphs, its paper, its settings."""
     found = all_algorithms()
@@ -287,6 +278,27 @@ BESIDE = {
 TARGET = r"^([a-z-]+):[^#\n]*## (.*)$"
 
 
+def facts() -> str:
+    """What there is, counted in the sources; tests by the hundred, so that it seldom goes stale."""
+    root, found = Path(coterie.__file__).parents[1], all_algorithms()
+    tests = sum(len(re.findall(r"^ *def test_", p.read_text("utf-8"), re.M)) for p in (root / "tests").rglob("*.py"))
+    loops = ast.parse((root / "benchmarks" / "peer_loops.py").read_text("utf-8"))
+    peers = {
+        call.args[0].value
+        for call in ast.walk(loops)
+        if isinstance(call, ast.Call)
+        and getattr(call.func, "id", "") == "Loop"
+        and isinstance(call.args[0], ast.Constant)
+    }
+    private = sum(a.private for a in found.values())
+    wrong = len({(e.where, e.printed) for a in found.values() for e in a.errata})
+    return (
+        f"**{len(found)} algorithms**, {private} of them private, with {wrong} errors of their papers corrected · "
+        f"**{tests // 100 * 100:,}+ tests** · **{len(all_losses())} losses** · "
+        f"**{len(peers) + 1} other packages** measured side by side"
+    )
+
+
 def layout() -> str:
     """Folders of the checkout and what is in them, packages in the words of their own docstrings."""
     rows = {}
@@ -306,13 +318,13 @@ def targets() -> str:
 # ---- pages -----------------------------------------------------------------------------------------------------------
 
 GENERATORS: dict[str, Callable[..., str]] = {
-    "algorithm-list": algorithm_list,
     "algorithms": algorithms,
     "api": api,
     "choose": choose,
     "commands": commands,
     "console": console,
     "errata": errata,
+    "facts": facts,
     "layout": layout,
     "losses": losses,
     "plan": plan,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -23,7 +22,8 @@ from coterie.errors import InputError
 from coterie.graphs import Graph
 from coterie.report import charts
 from coterie.report.charts import Series
-from coterie.report.html import errata_of, render, shapes
+from coterie.report.epsilon import guess
+from coterie.report.html import answer, errata_of, render, shapes
 
 if TYPE_CHECKING:
     from coterie.deploy.agreement import Agreement
@@ -89,19 +89,21 @@ def party_page(state: Path, records: Records | None = None, test: Records | None
     shared = _shared(state, terms) if done and terms.network.problem.coupled else None
     head, rows = columns(agreement)
     priced = terms.priced
+    law = priced.claims[0].account.accountant
     return render(
         "party.html", agreement=agreement, plan=agreement.plan, me=me, title=titles[node], titles=titles,
         now=f"{dt.datetime.now(dt.UTC):%Y-%m-%d %H:%M} UTC", running=running, done=done, stopped=book.stopped,
         rounds=terms.rounds, sent=len(book.rows), bytes_sent=sum(row.frame_bytes for row in book.rows),
         spent=spent, budget=budget, left=_left(spent, budget.epsilon), share=_share(spent, budget.epsilon),
-        odds=_odds(spent, budget.delta), planned=_odds(budget.epsilon, budget.delta), claims=priced.claims,
+        odds=guess(spent, budget.delta, law), planned=guess(budget.epsilon, budget.delta, law), claims=priced.claims,
         earlier=book.earlier, total=in_all([*book.earlier, run]) if book.earlier else None,
         head=head, rows=rows, settings=settings(agreement), opened=_opened(agreement, terms, me),
         neighbours=[titles[agreement.index(n)] for n in agreement.neighbours(me)], history=history,
         pace=_pace(history), evidence=_evidence(state), certificate=certificate, worth=worth, shared=shared,
         shapes=_shapes(state, terms, records), kinds=["alone", "private", "blend"], picture=_picture(agreement, terms),
         summary=priced.algorithm.summary, reference=priced.algorithm.reference.rstrip("."),
-        **errata_of(priced.algorithm.errata),
+        **errata_of(priced.algorithm.errata, priced.algorithm.slug, touched=False),  # a printed method does not deploy
+        answer=answer(worth, _unjudged(terms, titles[node], bool(done))),
     )  # fmt: skip
 
 
@@ -120,6 +122,18 @@ def _shared(state: Path, terms: Terms) -> dict[str, Any]:
     return {**found, "boxes": boxes, "made": made.tolist(), "total": problem.total}
 
 
+def _unjudged(terms: Terms, title: str, done: bool) -> str:
+    """Why a page does not say what the run was worth, and what would."""
+    if terms.network.problem.coupled:
+        return "Nothing is predicted here: who has how much, and at which price, is below."
+    if not done:
+        return "There is no model yet."
+    return (
+        f"Only {title} can say, at home and for free, on records of its own that nobody trained on: "
+        "coterie report FOLDER --data RECORDS --test TEST."
+    )
+
+
 def _left(spent: float, budget: float) -> float:
     left = budget - spent
     return left if left > 1e-4 * budget else 0.0  # what calibration could not place is no budget
@@ -127,11 +141,6 @@ def _left(spent: float, budget: float) -> float:
 
 def _share(spent: float, budget: float) -> float:
     return round(100 * min(spent / budget, 1.0), 1)
-
-
-def _odds(epsilon: float, delta: float) -> float:
-    """How often, in percent, the best guess between two records is right at most: (e^ε + δ)/(e^ε + 1)."""
-    return 100 * (1 - (1 - delta) / (math.exp(min(epsilon, 700.0)) + 1))
 
 
 def _opened(agreement: Agreement, terms: Terms, me: str) -> list[str]:

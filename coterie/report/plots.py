@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
@@ -13,6 +13,7 @@ import matplotlib.pyplot as plt
 import networkx as nx
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy.stats import t as student
 
 from coterie.experiment import Network
 from coterie.report.result import epsilon_words
@@ -76,7 +77,7 @@ def curves(result: RunResult, path: Path) -> None:
     else:
         guarantee = f"{epsilon_words(privacy)}, δ = {privacy['delta']:g}"
     figure.suptitle(f"{result['plan'].get('name', '')}: {result['algorithm']['name']}, {guarantee}", color=INK)
-    figure.savefig(path, dpi=130, format="png")
+    figure.savefig(path, dpi=130, format=path.suffix[1:])
     plt.close(figure)
 
 
@@ -102,7 +103,7 @@ def network(network: Network, path: Path) -> None:
         axis.margins(0.18)
         axis.axis("off")
     axis.set_title(f"{graph.kind}: {graph.size} agents, {len(graph.edges)} edges (labels: name, records)", fontsize=10)
-    figure.savefig(path, dpi=130, format="png")
+    figure.savefig(path, dpi=130, format=path.suffix[1:])
     plt.close(figure)
 
 
@@ -118,10 +119,42 @@ def _colours(labels: list[str]) -> dict[str, tuple[float, ...]]:
     return {label: palette[(2 * i) % 20 + (2 * i // 20) % 2] for i, label in enumerate(labels)}
 
 
+MARKS, DASHES = "osD^vPX*<>", ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+
+
+def _looks(labels: list[str]) -> dict[str, dict[str, Any]]:
+    """How each line looks: colour, marker and dashes, so that print without colour tells them apart."""
+    colours = _colours(labels)
+    return {
+        label: {"color": colours[label], "marker": MARKS[k % len(MARKS)], "linestyle": DASHES[k % len(DASHES)], "ms": 5}
+        for k, label in enumerate(labels)
+    }
+
+
+def _interval(score: dict[str, Any]) -> float:
+    """Half of the 95 % interval of a mean over seeds; 0 for a single one."""
+    seeds = np.asarray(score["per_seed"], float)
+    return (
+        float(student.ppf(0.975, len(seeds) - 1) * seeds.std(ddof=1) / np.sqrt(len(seeds))) if len(seeds) > 1 else 0.0
+    )
+
+
+def _budgets(axis: Axes, epsilons: list[float]) -> None:
+    """A logarithmic axis of ε with ticks at 0.1, 0.3, 1, 3, …"""
+    axis.set_xscale("log")
+    low, high = min(epsilons), max(epsilons)
+    steps = [m * 10.0**k for k in range(-8, 7) for m in (1, 3)]
+    ticks = [s for s in steps if low / 1.01 <= s <= high * 1.01]
+    if len(ticks) < 2:
+        ticks = sorted(set(epsilons))
+    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.minorticks_off()
+
+
 def _finish(figure: Figure, axis: Axes, path: Path) -> None:
     style(axis)
     axis.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    figure.savefig(path, dpi=130, format="png")
+    figure.savefig(path, dpi=130, format=path.suffix[1:])
     plt.close(figure)
 
 
@@ -129,31 +162,28 @@ def score_against_epsilon(cells: list[Cell], references: dict[str, dict[str, flo
     """Score of every method against the budget; references and non-private methods as lines."""
     figure, axis = plt.subplots(figsize=(8.5, 4.6), layout="constrained")
     series = _series(cells)
-    colours = _colours(list(series))
+    looks = _looks(list(series))
     for label, mine in series.items():
         private = [c for c in mine if c["epsilon"] is not None]
         if private:
             x = [c["epsilon"] for c in private]
             y = [c["score"]["mean"] for c in private]
             axis.errorbar(
-                x,
-                y,
-                [c["score"]["std"] for c in private],
-                label=label,
-                color=colours[label],
-                marker="o",
-                ms=4,
-                capsize=2,
+                x, y, [_interval(c["score"]) for c in private], label=label, capsize=2, elinewidth=1.0, **looks[label]
             )
         for c in mine:
             if c["epsilon"] is None:
-                axis.axhline(c["score"]["mean"], color=colours[label], linestyle="-.", label=f"{label} (no privacy)")
+                axis.axhline(
+                    c["score"]["mean"], label=f"{label} (no privacy)", linewidth=0.8, color=looks[label]["color"]
+                )
     for name, colour, dash in (("pooled", POOLED, "--"), ("alone", ALONE, ":")):
         if name in references:
             axis.axhline(references[name]["test_score"], color=colour, linestyle=dash, label=name)
-    axis.set_xscale("log")
-    axis.set_xlabel("ε (the same δ, adjacency and adversary for all)")
-    axis.set_ylabel(f"test {cells[0]['metric']}")
+    if budgets := [c["epsilon"] for c in cells if c["epsilon"] is not None]:
+        _budgets(axis, budgets)
+    axis.set_xlabel("privacy budget ε (the same δ, adjacency and adversary for all)")
+    seeds = len(cells[0]["score"]["per_seed"])
+    axis.set_ylabel(f"test {cells[0]['metric']}" + (f"\nmean and 95 % interval, {seeds} seeds" if seeds > 1 else ""))
     _finish(figure, axis, path)
 
 
@@ -163,11 +193,12 @@ def loss_against_round(cells: list[Cell], references: dict[str, dict[str, float]
     budgets = {c["epsilon"] for c in cells if c["epsilon"] is not None}
     chosen = min(budgets, key=lambda e: abs(np.log(e))) if budgets else None
     shown = [c for c in cells if c["epsilon"] in (chosen, None)]
-    colours = _colours([c["method"] for c in shown])
+    looks = _looks([c["method"] for c in shown])
     for c in shown:
         mean, std = np.array(c["loss_curve"]["mean"]), np.array(c["loss_curve"]["std"])
-        axis.plot(c["rounds"], mean, label=c["method"], color=colours[c["method"]])
-        axis.fill_between(c["rounds"], mean - std, mean + std, color=colours[c["method"]], alpha=0.15, linewidth=0)
+        look = looks[c["method"]]
+        axis.plot(c["rounds"], mean, label=c["method"], markevery=0.15, **look)
+        axis.fill_between(c["rounds"], mean - std, mean + std, color=look["color"], alpha=0.15, linewidth=0)
     start = max(c["loss_curve"]["mean"][0] for c in shown)
     lowest = min(min(c["loss_curve"]["mean"]) for c in shown)
     axis.set_ylim(lowest - 0.05 * (start - lowest), start + 0.3 * (start - lowest))
@@ -198,11 +229,10 @@ def score_against_bytes(cells: list[Cell], references: dict[str, dict[str, float
     """Score against traffic, one point per method and budget."""
     figure, axis = plt.subplots(figsize=(8.5, 4.6), layout="constrained")
     series = _series(cells)
-    colours = _colours(list(series))
+    looks = _looks(list(series))
     for label, mine in series.items():
-        axis.plot(
-            [c["bytes"] / 1e6 for c in mine], [c["score"]["mean"] for c in mine], "o", color=colours[label], label=label
-        )
+        look = {**looks[label], "linestyle": "none"}
+        axis.plot([c["bytes"] / 1e6 for c in mine], [c["score"]["mean"] for c in mine], label=label, **look)
     axis.set_xscale("log")
     axis.set_xlabel("traffic of a whole run, all links (MB)")
     axis.set_ylabel(f"test {cells[0]['metric']}")

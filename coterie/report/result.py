@@ -36,7 +36,7 @@ from coterie.privacy.accountants import account
 from coterie.problems import Problem
 from coterie.report import certificate
 from coterie.report.released import MODEL, run_model
-from coterie.report.schema import AgentRow, PrivacyBlock, RunResult
+from coterie.report.schema import SCHEMA, AgentRow, PrivacyBlock, RunResult
 from coterie.report.statements import assumptions
 from coterie.report.units import at_home, unit_block
 from coterie.worth.judge import Judged
@@ -55,7 +55,6 @@ __all__ = [
     "write_run",
 ]
 
-SCHEMA = 1
 CURVES = "curves.json"  # of an additive model: what was released, for other programs
 
 
@@ -204,8 +203,11 @@ def check_out(out: Path) -> None:
     parent = next(p for p in (out, *out.absolute().parents) if p.exists())
     if not parent.is_dir():
         raise InputError(f"--out {out} cannot be made: {parent} is a file")
-    if not os.access(parent, os.W_OK):
-        raise InputError(f"--out {out} cannot be written")
+    try:  # rights, read-only and made-up file systems: only trying tells
+        with tempfile.TemporaryFile(dir=parent):
+            pass
+    except OSError as error:
+        raise InputError(f"--out {out} cannot be written: {error.strerror or error}") from None
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:

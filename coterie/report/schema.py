@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-__all__ = ["AgentRow", "AlgorithmBlock", "MetricValue", "PrivacyBlock", "RunResult"]
+__all__ = ["SCHEMA", "AgentRow", "AlgorithmBlock", "MetricValue", "PrivacyBlock", "RunResult"]
+
+
+SCHEMA = 1
+"""Of result.json: raised when a key changes its meaning."""
 
 
 class AgentRow(TypedDict):

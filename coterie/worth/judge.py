@@ -99,7 +99,7 @@ def judge(
     if run is not None and alone is not None and experiment.own_test is not None:
         by = measure or default_measure(problem, numbered(problem, test.targets))
         worth = _worth(experiment, by, chosen, run, alone, blends, centre, clip)
-    warnings = _complaints(said, found, worth) if said else []
+    warnings = [*_one_sided(experiment), *(_complaints(said, found, worth) if said else [])]
     return Judged(metrics, found, worth, seconds, warnings)
 
 
@@ -255,6 +255,19 @@ def _value(by: str, said: Sequence[Answers]) -> float | None:
 
 
 UNKNOWN = {"gain": None, "low": None, "high": None, "verdict": None}
+
+
+def _one_sided(experiment: Experiment) -> list[str]:
+    """Parties all of whose records are of one class: alone they learn a constant. At home only, as all scores."""
+    problem = experiment.network.problem
+    if problem.labels.classes is None:
+        return []
+    names, targets = experiment.network.names, numbered(problem, experiment.targets)
+    alike = [name for name, part in zip(names, experiment.parts, strict=True) if len(np.unique(targets[part])) == 1]
+    if not alike:
+        return []
+    who = ", ".join(alike) if len(alike) <= 3 else f"{len(alike)} of {len(names)} parties"
+    return [f"all records of {who} are of one class: there is nothing to tell apart there"]
 
 
 def _complaints(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ LINK = re.compile(r"\]\((?!https?:|#)([^)\s#]*)(#[^)\s]*)?\)")
 
 
 def on_config(config: Any) -> Any:
-    """The papers' pages, which `coterie reproduce` writes, stand in the menu."""
+    """The papers' pages, which `coterie reproduce` writes, stand in the menu; the title names the version."""
+    project = tomllib.loads(Path(config.config_file_path).with_name("pyproject.toml").read_text("utf-8"))["project"]
+    config.site_name = f"{config.site_name} {project['version']}"
     pages = sorted(Path(config.docs_dir, "papers").glob("*.md"), key=lambda p: (p.name != "index.md", p.name))
     if pages:
         config.nav.append({"Papers": [f"papers/{p.name}" for p in pages]})

@@ -107,7 +107,7 @@ def test_load_refuses_unknown_names_and_options(tmp_path: Path) -> None:
         load("adult", coding="hash")
     with pytest.raises(InputError, match="takes no path"):
         load("clinics", path=tmp_path)
-    with pytest.raises(InputError, match=r"clinics\.records: input should be a valid integer.*'many'"):
+    with pytest.raises(InputError, match=r"clinics\.records: input should be a whole number.*'many'"):
         load("clinics", records="many")
     with pytest.raises(InputError, match="'store' is streamed: it cannot be loaded whole"):
         load("store", path=tmp_path)

@@ -308,6 +308,6 @@ def check_report(party: JoinedParty, capfd: pytest.CaptureFixture[str]) -> None:
     assert "protects anybody" not in text
     plain = party.report(out=party.state / "plain.html").read_text("utf-8")
     assert "For you alone" not in plain
-    assert "Was it worth it?" not in plain
+    assert "Was it worth it? Not judged." in plain
     with pytest.raises(InputError, match="give --test too"):
         party.report(data=mine)

@@ -16,8 +16,10 @@ import pytest
 
 from coterie.algorithms.base import all_algorithms
 from coterie.cli import main
+from coterie.privacy import gdp
 from coterie.report import charts, html
 from coterie.report.certificate import canonical, sha256
+from coterie.report.epsilon import guess
 from coterie.report.schema import AgentRow, AlgorithmBlock, MetricValue, PrivacyBlock, RunResult
 
 from .browser import MISSING, Browser
@@ -176,8 +178,8 @@ def test_the_page_says_what_the_files_say(folder: Path) -> None:
         assert row["trust"] in page.text
     for words in (*result["privacy"]["assumptions"], sealed["digest"], "coterie verify certificate.json"):
         assert words in page.text
-    for erratum in all_algorithms()["dp-consensus-gd"].errata:
-        assert " ".join(erratum.printed.split()) in page.text
+    assert page.text.index("Was it worth it?") < page.text.index("5 agents on a ring")
+    assert result["worth"]["sentence"] in page.text
     assert page.tags.count("figure") == 5  # scores, three curves, the graph
     assert "simulation" in page.text.lower()
 
@@ -189,8 +191,59 @@ def test_the_guess_of_the_adversary_is_the_right_number() -> None:
     for false in np.linspace(0, 1, 20001):  # rates of a test: neither error may pass the other's bound
         true = min(np.exp(eps) * false + delta, 1 - np.exp(-eps) * (1 - false - delta), 1.0)
         best = max(best, (true + 1 - false) / 2)
-    said = html._odds({"epsilon": eps, "delta": delta})
-    assert said == pytest.approx(100 * best, abs=0.01)
+    for law in ("rdp", "pld", "zcdp", "basic"):
+        said = guess(eps, delta, law)
+        assert 0 <= said.percent - 100 * best <= 0.1  # rounded up, never down
+        assert not said.exact
+    delta = 1e-4
+    mu = float(gdp.mu_for(eps, delta))  # Gaussian noise: the halfway point between two normal laws is the best test
+    rng = np.random.default_rng(0)
+    right = np.mean(rng.normal(size=400_000) < mu / 2)
+    exact = guess(eps, delta, "gdp")
+    assert exact.exact
+    assert abs(exact.percent - 100 * right) < 0.3
+    assert exact.percent < exact.bound
+    assert guess(1.0, 1e-5, "gdp").percent == 55.3
+
+
+def test_errata_are_listed_where_they_touch_the_run(folder: Path) -> None:
+    result, sealed = content(folder)
+    known = all_algorithms()["dp-consensus-gd"].errata
+    page = Read(html.run_page(result, sealed)).text
+    assert "None of it touches this run" in page
+    assert not [e for e in known if " ".join(e.printed.split()) in page]
+    result["plan"]["privacy"]["claim"] = "paper"
+    page = Read(html.run_page(result, sealed)).text
+    for erratum in known:
+        assert " ".join(erratum.printed.split()) in page
+
+
+def test_no_panel_is_empty_and_no_two_ticks_are_alike(folder: Path) -> None:
+    """Parties that hold the same model do not disagree; a curve that hardly moves is drawn as one."""
+    result, sealed = content(folder)
+    result["curves"]["consensus_gap"] = [0.0] * len(result["curves"]["round"])
+    page = html.run_page(result, sealed)
+    assert "there is no finite number to draw" not in page
+    assert "hold the same model after every round" in page
+    for low, high in ((0.8848001, 0.8848002), (1e-12, 2e-12), (-3.0, 5e6), (0.5, 0.5)):
+        c = charts.line_chart("c", "t", "round", "loss", [charts.Series("s", "run", [0.0, 1.0], [low, high])])
+        labels = [label for _, label in c["y_ticks"]]
+        assert len(set(labels)) == len(labels) >= 2
+        assert max(map(len, labels)) <= 8  # the room on the left
+
+
+@pytest.mark.parametrize(
+    "names", [[f"practice-{k:02d}" for k in range(12)], ["Klinikum " + "x" * 30 + str(k) for k in range(12)]]
+)
+def test_names_in_a_graph_do_not_meet_or_are_left_out(names: list[str]) -> None:
+    from coterie.graphs import make_graph
+
+    drawn = charts.network(make_graph("ring", 12), names, [1] * 12)
+    texts = [node["label"] for node in drawn["nodes"]]
+    assert (len(set(texts)) == 12) if names[0].startswith("practice") else set(texts) == {None}
+    boxes = [charts._box(node, node["label"], drawn["width"]) for node in drawn["nodes"] if node["label"]]
+    assert not any(charts._meet(a, b) for k, a in enumerate(boxes) for b in boxes[:k])
+    assert all(0 <= left < right <= drawn["width"] for left, right, _, _ in boxes)
 
 
 def test_nothing_is_fetched_and_only_our_script_may_run(folder: Path, study: Path, hostile: Path) -> None:
