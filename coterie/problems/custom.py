@@ -17,11 +17,20 @@ from jaxtyping import Array, Float
 from coterie.errors import InputError
 from coterie.problems.base import Problem
 from coterie.problems.labels import NUMBERS, WHOLE, Labels
-from coterie.problems.records import rescale
+from coterie.problems.records import namespace, rescale
 from coterie.problems.sets import Constraint
-from coterie.problems.single import clipped_gradients, crowd_of, each_gradient, numbers_of, piece_of, room, several_points, summed
+from coterie.problems.single import (
+    clipped_gradients,
+    crowd_of,
+    each_gradient,
+    numbers_of,
+    piece_of,
+    room,
+    several_points,
+    summed,
+)
 
-__all__ = ["Custom"]
+__all__ = ["Custom", "Template"]
 
 
 class Custom(Problem):
@@ -56,7 +65,7 @@ class Custom(Problem):
         >>> Custom.make(absolute, {"w": jnp.zeros(3), "b": jnp.zeros(())}).dim
         4
         """
-        return cls(loss, _Template(params), **options)
+        return cls(loss, Template(params), **options)
 
     @property
     def dim(self) -> int:
@@ -141,14 +150,17 @@ class Custom(Problem):
     def predict(self, x: Float[Array, " d"], features: Array) -> Array:
         if self.forecast is None:
             raise InputError("this custom problem has no `forecast`, so it cannot predict")
-        forecast = self.forecast
+        return self.every(self.forecast, x, features)
 
-        def every(x: Array, features: Array) -> Array:
+    def every(self, forecast: Callable[[Any, Array], Array], x: Float[Array, " d"], features: Array) -> Array:
+        """forecast(params, features) of each record."""
+
+        def of(x: Array, features: Array) -> Array:
             params = self.template.unravel(x)
             size = piece_of(features.shape[0], self._each(x, features, jnp.zeros(features.shape[0], self._kind)))
             return jax.lax.map(lambda f: forecast(params, f), features, batch_size=size)
 
-        return several_points(every, lambda x, f: self._numbers(x, f, jnp.zeros(f.shape[0], self._kind)))(x, features)
+        return several_points(of, lambda x, f: self._numbers(x, f, jnp.zeros(f.shape[0], self._kind)))(x, features)
 
     @property
     def _kind(self) -> type:
@@ -169,7 +181,7 @@ class Custom(Problem):
         return self.template.flat
 
 
-class _Template:
+class Template:
     """Starting parameters and how to rebuild their pytree; compared by identity, so it may sit in static fields."""
 
     def __init__(self, params: Any):
@@ -187,9 +199,12 @@ class _Template:
             raise InputError("starting parameters must be finite numbers")
         self.shapes = [np.shape(leaf) for leaf in leaves]
 
+    def __reduce__(self) -> tuple:
+        return Template, (jax.tree.unflatten(self.treedef, [np.asarray(v) for v in self.leaves(self.flat)]),)
+
     def leaves(self, x: Array) -> list[Array]:
         sizes = [int(np.prod(s)) for s in self.shapes]
-        pieces = jnp.split(x, np.cumsum(sizes)[:-1].tolist())
+        pieces = namespace(x).split(x, np.cumsum(sizes)[:-1].tolist())
         return [p.reshape(s) for p, s in zip(pieces, self.shapes, strict=True)]
 
     def unravel(self, x: Array) -> Any:

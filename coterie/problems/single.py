@@ -33,7 +33,7 @@ __all__ = ["clipped_gradients", "each_gradient", "in_pieces", "room", "several_p
 
 T = TypeVar("T")
 Loss = Callable[[list[Array], Array, Array], Array]
-ROOM = {"cpu": 1 << 22, "gpu": 1 << 30}  # numbers that are held at once
+ROOM = {"cpu": 1 << 21, "gpu": 1 << 30}  # numbers that are held at once: on a core, what a cache takes
 
 
 def room() -> int:

@@ -21,6 +21,8 @@ import numpy as np
 from jax.extend.core import JaxprEqn, Literal
 from jaxtyping import Array
 
+from coterie.problems.pooling import greatest
+
 __all__ = ["Parted", "Step", "Tap", "parted"]
 
 CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "checkpoint": "jaxpr"}
@@ -42,6 +44,8 @@ class Step:
 
     def run(self, values: Sequence[Any]) -> list[Any]:
         """Its results."""
+        if self.name == "reduce_window_max" and set(self.equation.params["base_dilation"]) <= {1}:
+            return [greatest(values[0], self.equation.params)]
         given = self.equation.primitive.get_bind_params(self.equation.params)
         functions, params = given if isinstance(given, tuple) else ((), given)  # JAX before 0.10.2, and from there on
         with self.equation.ctx.manager:

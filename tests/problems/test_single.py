@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from coterie.problems import Custom, HeldShard, single
-from coterie.problems.people import People, lay_out, of_people
+from coterie.problems import Custom, single
 from coterie.problems.records import rescale
 
 KEY = jax.random.key(0)
@@ -68,6 +67,10 @@ NETS: dict[str, Net] = {
     "transposed convolution": _over(
         eqx.nn.ConvTranspose2d(2, 3, 3, stride=2, key=KEY), lambda m, x: m(x.reshape(2, 2, 3))
     ),
+    "pooling": _over(  # ReLU makes ties
+        [eqx.nn.Conv2d(2, 2, 2, key=KEY), eqx.nn.MaxPool2d((1, 2), 1, padding=((0, 0), (1, 0)))],
+        lambda m, x: m[1](jax.nn.relu(m[0](x.reshape(2, 2, 3)) - 0.5)),
+    ),
     "norms": _over(
         [eqx.nn.LayerNorm(12), eqx.nn.GroupNorm(2, 4), eqx.nn.RMSNorm(12)],
         lambda m, x: m[2](m[1](m[0](x).reshape(4, 3)).reshape(12)) ** 2,
@@ -107,22 +110,27 @@ def reference(net: Net, x: Any, features: Any, targets: Any) -> jax.Array:
 @pytest.mark.parametrize("name", NETS)
 @pytest.mark.parametrize("kind", [jnp.float64, pytest.param(jnp.float32, marks=pytest.mark.slow)])
 def test_every_layer_clips_as_vmap_of_grad_does(name: str, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the records are cut, some are not counted, each has a clip of its own; one at a time, or all at once."""
     net, rounding = NETS[name], 1e-12 if kind == jnp.float64 else 2e-5
-    with jax.enable_x64(kind == jnp.float64):
-        problem = problem_of(net)
-        features, targets = (jnp.asarray(v, kind) for v in records())
-        x = jnp.asarray(problem.start(0), kind)
-        each = reference(net, x.astype(kind), features, targets)
+    problem = problem_of(net)
+
+    @jax.jit
+    def both(x: Any, features: Any, targets: Any, weights: Any) -> Any:
+        each = reference(net, x, features, targets)
         norms = jnp.linalg.norm(each, axis=1)
-        clip = float(jnp.median(norms))  # half of them are cut
+        limit = jnp.median(norms) / (1 + jnp.arange(ROWS) % 2)
+        rows = problem.each_gradient(x, features, targets, jnp.asarray(jnp.inf, kind))
+        sums = []
+        for room in (1 << 21, 1):
+            monkeypatch.setattr(single, "room", lambda: room)  # noqa: B023
+            sums.append(problem.weighted_gradient(x, features, targets, weights, limit))
+        return (weights @ rescale(each, norms, limit), each), (sums[0], rows), (sums[1], rows)
+
+    with jax.enable_x64(kind == jnp.float64):
+        features, targets = (jnp.asarray(v, kind) for v in records())
         weights = jnp.asarray([1, 0, 2, 1, 1, 0, 1], kind)
-        per = jnp.where(jnp.arange(ROWS) % 2 == 0, clip, clip / 3).astype(kind)
-        for limit in (jnp.asarray(clip, kind), per):
-            wanted = weights @ rescale(each, norms, limit)
-            found = jax.jit(problem.weighted_gradient)(x, features, targets, weights, limit)
-            np.testing.assert_allclose(found, wanted, rtol=rounding, atol=rounding * float(jnp.abs(each).max()))
-        rows = jax.jit(problem.each_gradient)(x, features, targets, jnp.asarray(jnp.inf, kind))
-        np.testing.assert_allclose(rows, each, rtol=rounding, atol=rounding * float(jnp.abs(each).max()))
-        monkeypatch.setattr(single, "room", lambda: 1)  # one record at a time, and one point
-        found = jax.jit(problem.weighted_gradient)(x, features, targets, weights, per)
-        np.testing.assert_allclose(found, wanted, rtol=rounding, atol=rounding * float(jnp.abs(each).max()))
+        wanted, *found = both(jnp.asarray(problem.start(0), kind), features, targets, weights)
+        size = float(jnp.abs(wanted[1]).max())
+        for sum_and_rows in found:
+            for one, other in zip(sum_and_rows, wanted, strict=True):
+                np.testing.assert_allclose(one, other, rtol=rounding, atol=rounding * size)
