@@ -29,6 +29,7 @@ from coterie.problems.single import (
     several_points,
     summed,
 )
+from coterie.problems.steps import rewritten
 
 __all__ = ["Custom", "Template"]
 
@@ -85,8 +86,9 @@ class Custom(Problem):
             return self._plain(x, features, targets)
 
         def some(x: Array, features: Array, targets: Array) -> Array:
-            params, size = self.template.unravel(x), piece_of(features.shape[0], self._each(x, features, targets))
-            return jax.lax.map(lambda of: self.loss(params, *of), (features, targets), batch_size=size)
+            leaves, size = self.template.leaves(x), piece_of(features.shape[0], self._each(x, features, targets))
+            one = lambda of: rewritten(self._of_leaves, leaves, *of)  # noqa: E731
+            return jax.lax.map(one, (features, targets), batch_size=size)
 
         def back(of: tuple[Array, Array, Array], slopes: Array) -> tuple[Array, None, None]:
             return self._flat(summed(self._of_leaves, self.template.leaves(of[0]), *of[1:], slopes)), None, None
@@ -158,7 +160,7 @@ class Custom(Problem):
         def of(x: Array, features: Array) -> Array:
             params = self.template.unravel(x)
             size = piece_of(features.shape[0], self._each(x, features, jnp.zeros(features.shape[0], self._kind)))
-            return jax.lax.map(lambda f: forecast(params, f), features, batch_size=size)
+            return jax.lax.map(lambda f: rewritten(forecast, params, f), features, batch_size=size)
 
         return several_points(of, lambda x, f: self._numbers(x, f, jnp.zeros(f.shape[0], self._kind)))(x, features)
 

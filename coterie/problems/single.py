@@ -23,11 +23,11 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from coterie.problems.patches import kernel_gradient
 from coterie.problems.records import clip_factor, sound
-from coterie.problems.steps import Parted, Tap, parted
+from coterie.problems.steps import Parted, Tap, parted, rewritten
 
 __all__ = ["clipped_gradients", "each_gradient", "in_pieces", "room", "several_points"]
 
@@ -81,33 +81,8 @@ def _dense(tap: Tap, kernel: Array, others: Sequence[Array], delta: Array) -> Me
 
 
 def _convolution(tap: Tap, kernel: Array, others: Sequence[Array], delta: Array) -> Met:
-    """Patches of the input, cut out by slices, times δ: one matrix product for every record (and group)."""
-    (a,), given = others, tap.step.equation.params
-    numbers, groups = given["dimension_numbers"], given["feature_group_count"]
-    rows, places = a.shape[0], len(given["window_strides"])
-    a = a.transpose(0, *(1 + np.array(numbers.lhs_spec)))  # rows, images, channels, places
-    delta = delta.transpose(0, *(1 + np.array(numbers.out_spec)))
-    edges = [(low, high, hole - 1) for (low, high), hole in zip(given["padding"], given["lhs_dilation"], strict=True)]
-    a = jax.lax.pad(a, jnp.zeros((), a.dtype), [(0, 0, 0)] * 3 + edges)
-    window = [kernel.shape[d] for d in numbers.rhs_spec[2:]]
-    patches = []
-    for at in np.ndindex(*window):
-        first = [k * gap for k, gap in zip(at, given["rhs_dilation"], strict=True)]
-        last = [f + (n - 1) * s + 1 for f, n, s in zip(first, delta.shape[3:], given["window_strides"], strict=True)]
-        patches.append(jax.lax.slice(a, [0] * 3 + first, [*a.shape[:3], *last], [1, 1, 1, *given["window_strides"]]))
-    stacked = jnp.stack(patches, axis=3)  # rows, images, channels, window, places
-    images, channels = stacked.shape[1:3]
-    left = stacked.reshape(rows, images, groups, -1, prod(delta.shape[3:]))
-    right = delta.reshape(rows, images, groups, -1, prod(delta.shape[3:]))
-    each = jnp.einsum("rigpt,rigot->rgop", left, right)
-    kept = _formed(each.reshape(rows, -1, channels // groups, *window))
-    home = np.argsort(numbers.rhs_spec)
-    assert places == len(window)
-    return Met(
-        kept.squares,
-        lambda factor: kept.total(factor).transpose(home),
-        lambda: kept.formed().transpose(0, *(1 + home)),
-    )
+    one = lambda a, d: kernel_gradient(a, kernel, d, tap.step.equation.params)  # noqa: E731
+    return _formed(jax.vmap(one)(others[0], delta))
 
 
 def _look_up(tap: Tap, kernel: Array, others: Sequence[Array], delta: Array) -> Met:
@@ -247,7 +222,7 @@ def summed(loss: Loss, leaves: Sequence[Array], features: Array, targets: Array,
     """Σ_r weights_r ∇loss_r by leaves, as it is."""
 
     def piece(features: Array, targets: Array, weights: Array) -> list[Array]:
-        each = jax.vmap(loss, (None, 0, 0))
+        each = jax.vmap(partial(rewritten, loss), (None, 0, 0))
         return jax.grad(lambda leaves: jnp.sum(weights * each(leaves, features, targets)))(list(leaves))
 
     size = piece_of(features.shape[0], numbers_of(loss, leaves, features, targets))

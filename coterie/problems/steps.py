@@ -21,9 +21,10 @@ import numpy as np
 from jax.extend.core import JaxprEqn, Literal
 from jaxtyping import Array
 
+from coterie.problems.patches import convolved
 from coterie.problems.pooling import greatest
 
-__all__ = ["Parted", "Step", "Tap", "parted"]
+__all__ = ["Parted", "Step", "Tap", "parted", "rewritten"]
 
 CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "checkpoint": "jaxpr"}
 MOVES = {"reshape", "transpose", "squeeze", "expand_dims", "copy", "copy_p"}  # the same numbers in another shape
@@ -46,6 +47,8 @@ class Step:
         """Its results."""
         if self.name == "reduce_window_max" and set(self.equation.params["base_dilation"]) <= {1}:
             return [greatest(values[0], self.equation.params)]
+        if self.name == "conv_general_dilated" and jax.default_backend() == "cpu" and _plain(self):
+            return [convolved(values[0], values[1], self.equation.params)]
         given = self.equation.primitive.get_bind_params(self.equation.params)
         functions, params = given if isinstance(given, tuple) else ((), given)  # JAX before 0.10.2, and from there on
         with self.equation.ctx.manager:
@@ -143,6 +146,18 @@ def parted(loss: Callable[..., Array], leaves: Sequence[Any], features: Any, tar
     (out.answer,) = _inlined(traced.jaxpr, traced.consts, inputs, steps, out)
     _sort(out, steps)
     return out
+
+
+def rewritten(f: Callable[..., Array], *args: Any) -> Array:
+    """f(*args), step by step: as it is, but for what `Step.run` computes in another way."""
+    given, tree = jax.tree.flatten(args)
+    traced = jax.make_jaxpr(lambda *given: f(*jax.tree.unflatten(tree, given)))(*given)
+    out, steps = Parted(len(given), -1), list[Step]()
+    (answer,) = _inlined(traced.jaxpr, traced.consts, [_numbered(out, v.aval) for v in traced.jaxpr.invars], steps, out)
+    values = {**out.constants, **dict(enumerate(given))}
+    for step in steps:
+        values |= zip(step.outs, step.run([values[v] for v in step.ins]), strict=True)
+    return values[answer]
 
 
 def _numbered(out: Parted, aval: Any) -> int:
