@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,6 @@ from coterie.problems.steps import Parted, Tap, parted, rewritten
 
 __all__ = ["clipped_gradients", "each_gradient", "in_pieces", "room", "several_points"]
 
-T = TypeVar("T")
 Loss = Callable[[list[Array], Array, Array], Array]
 ROOM = {"cpu": 1 << 21, "gpu": 1 << 30}  # numbers that are held at once: on a core, what a cache takes
 
@@ -279,7 +278,7 @@ def in_pieces(add: Callable[..., list[Array]], of: tuple[Array, ...], size: int)
 # ---- many points at once ---------------------------------------------------------------------------------------------
 
 
-def several_points(f: Callable[..., T], numbers: Callable[..., int]) -> Callable[..., T]:
+def several_points(f: Callable[..., Array], numbers: Callable[..., int]) -> Callable[..., Array]:
     """f(x, …), of which so many are computed at once, where it is batched over points x, as there is room for.
 
     `numbers(x, …)` says how many numbers one call holds. Parties, seeds and settings are such batches: a convolution
@@ -288,23 +287,15 @@ def several_points(f: Callable[..., T], numbers: Callable[..., int]) -> Callable
     g = jax.custom_batching.custom_vmap(f)
 
     @g.def_vmap
-    def rule(size: int, batched: Any, *args: Any) -> tuple[T, Any]:
-        flags, tree = jax.tree.flatten(batched)
-        leaves = tree.flatten_up_to(args)
-
-        def with_own(own: Sequence[Array]) -> T:
+    def rule(size: int, batched: Sequence[bool], *args: Array) -> tuple[Array, bool]:
+        def with_own(own: Sequence[Array]) -> Array:
             mine = iter(own)
-            return g(*jax.tree.unflatten(tree, [next(mine) if b else x for x, b in zip(leaves, flags, strict=True)]))
+            return g(*(next(mine) if b else x for x, b in zip(args, batched, strict=True)))
 
-        own = [x for x, b in zip(leaves, flags, strict=True) if b]
-        one = jax.tree.unflatten(tree, [x[0] if b else x for x, b in zip(leaves, flags, strict=True)])
-        at_once = max(1, room() // max(1, numbers(*one)))
+        own = [x for x, b in zip(args, batched, strict=True) if b]
+        at_once = max(1, room() // max(1, numbers(*(x[0] if b else x for x, b in zip(args, batched, strict=True)))))
         if not batched[0] or at_once >= size:
-            found = jax.vmap(f, jax.tree.map(lambda b: 0 if b else None, batched))(*args)
-        elif at_once == 1:
-            found = jax.lax.map(with_own, own)
-        else:
-            found = jax.lax.map(with_own, own, batch_size=at_once)
-        return found, jax.tree.map(lambda _: True, found)
+            return jax.vmap(f, [0 if b else None for b in batched])(*args), True
+        return jax.lax.map(with_own, own, batch_size=None if at_once == 1 else at_once), True
 
     return g
