@@ -98,7 +98,7 @@ def train(
             drawn from it before a round is computed, or the call is refused. Left out, nothing is drawn: a simulation
             of which nothing is published costs nobody anything.
         callbacks: each is called with a `Moment`: the round, and what was measured, apart by whether ε pays for it.
-            What it returns is not looked at, so none can end a run because of the records; what it raises ends the call.
+            What it returns is not looked at, so none can end a run because of the records; what it raises ends it.
         checkpoint: a folder for the state, every `checkpoint_every` rounds and on Ctrl-C. The same call again, with the
             same seed, goes on from there and gives the same numbers. The state is from before noise: keep it at home.
 
