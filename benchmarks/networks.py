@@ -1,6 +1,6 @@
 """Clipped per-record gradients of networks of one's own, against Opacus in one run: `python -m benchmarks.networks`.
 
-Two networks on 28 × 28 pixels, written with Equinox and taken as `ct.network` takes any, float32, one core unless
+Two networks on 28 × 28 pixels, written with Equinox and taken as `ct.neural` takes any, float32, one core unless
 --all-cores:
     cnn     the network of Opacus's MNIST example: two convolutions with pooling, two dense layers, 26,010 parameters
     dense   784-256-64-10 with ReLU, 218,058 parameters
@@ -51,7 +51,7 @@ def make_data(network: str, rows: int) -> tuple[np.ndarray, np.ndarray, list[np.
 
 
 def ours(network: str, params: list[np.ndarray]) -> Any:
-    """The problem that `ct.network` makes."""
+    """The problem that `ct.neural` makes."""
     import equinox as eqx
     import jax
     import jax.numpy as jnp
@@ -72,7 +72,7 @@ def ours(network: str, params: list[np.ndarray]) -> Any:
     leaves, tree = jax.tree.flatten(eqx.filter(module, eqx.is_array))
     given = [jnp.asarray(p).reshape(leaf.shape) for p, leaf in zip(params, leaves, strict=True)]
     module = eqx.combine(jax.tree.unflatten(tree, given), module)
-    return ct.network(module, 10, shape=(1, 28, 28) if network == "cnn" else None).own
+    return ct.neural(module, 10, shape=(1, 28, 28) if network == "cnn" else None).own
 
 
 def measure_ours(network: str, batch: int, formed_up_to: int) -> tuple[dict[str, float], float]:

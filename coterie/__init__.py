@@ -17,7 +17,7 @@ from coterie.compiler import mend
 __version__ = "0.1.0"
 __all__ = [
     "Budget", "DataAccount", "InputError", "Parties", "Price", "Task", "Trained", "__version__", "additive",
-    "algorithm", "audit", "graph", "hinge", "join", "load", "logistic", "loss", "mean", "mlp", "network", "price",
+    "algorithm", "audit", "graph", "hinge", "join", "load", "logistic", "loss", "mean", "mlp", "neural", "price",
     "softmax", "squared", "statistics", "train",
 ]  # fmt: skip
 
@@ -35,7 +35,7 @@ _HOMES = {
         "loss",
         "mean",
         "mlp",
-        "network",
+        "neural",
         "softmax",
         "squared",
     ),

@@ -100,7 +100,7 @@ def test_a_saved_folder_predicts_on_the_command_line(tmp_path: Path, capsys: pyt
 def test_a_card_names_no_number_that_is_not_paid_for() -> None:
     task, net = TASKS["logistic"]()
     run = ct.train(task, net, ct.dp_dsgd(), BUDGET, rounds=4, seed=0, test=(X[0], Y[0]))
-    score = f"{run.result['metrics']['test_score']['mean']:.4g}"
+    score = f"accuracy {run.result['metrics']['test_accuracy']['mean']:.4g}"
     assert score in card(run, home=True)
     assert "no ε covers it" in card(run, home=True)
     assert score not in card(run)

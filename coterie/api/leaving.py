@@ -136,7 +136,8 @@ def _run_facts(model: Trained, home: bool) -> tuple[str, dict[str, str]]:
         if not privacy["private"]:
             facts["Not private"] = "; ".join(privacy["leaks"]) or "the claim above is not proved."
     sizes = [agent["records"] for agent in said["agents"]]
-    each = f"{len(model.names)} parties with {min(sizes)} to {max(sizes)} records each"
+    many = f"{min(sizes)}" if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
+    each = f"{len(model.names)} parties with {many} records each"
     facts["Data"] = f"{each}, source {plan['data']['source']!r}; all in one process: a simulation."
     return plan["name"], facts | {"Worth": _worth(model, home), "Use": STUDY}
 
@@ -149,7 +150,7 @@ def _worth(model: Trained, home: bool) -> str:
         return AT_HOME
     if said["worth"] is not None:
         return f"{sentence(said['worth'], f'ε = {model.epsilon:.3g}')} For the parties alone: no ε covers it."
-    scores = said["metrics"].get("test_score")
+    scores = said["metrics"].get("test_score") or said["metrics"].get(f"test_{said['metric']}")
     if scores is None:
         return "Not measured: no test records were given."
     return f"{said['metric']} {scores['mean']:.4g} on test records. For the parties alone: no ε covers it."

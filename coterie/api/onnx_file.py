@@ -130,14 +130,15 @@ def _bins(graph: _Graph, problem: AdditiveModel) -> str:
             empty = graph.add("Equal", x, graph.constant([[""]]))
             gone = graph.add("Squeeze", empty, graph.constant(np.array([1])))
         codes.append(graph.add("Where", gone, graph.constant(np.array(attribute.count)), code))
-    total = None
+    one, every = graph.constant(np.array([1])), graph.constant(np.arange(bins.width)[None])
+    share, total = graph.constant(np.array(1 / np.sqrt(bins.ones))), None
     for block in bins.blocks:
         place = codes[block.of[0]]
         for other, size in zip(block.of[1:], block.shape[1:], strict=True):
             place = graph.add("Add", graph.add("Mul", place, graph.constant(np.array(size))), codes[other])
         place = graph.add("Add", place, graph.constant(np.array(block.start)))
-        ones = graph.constant(np.array([0.0, 1 / np.sqrt(bins.ones)]))
-        own = graph.add("OneHot", place, graph.constant(np.array(bins.width)), ones)
+        here = graph.add("Equal", graph.add("Unsqueeze", place, one), every)
+        own = graph.add("Mul", graph.add("Cast", here, to=kinds.DOUBLE), share)
         total = own if total is None else graph.add("Add", total, own)
     assert total is not None
     return total

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from coterie.plan import Plan
     from coterie.problems import Problem
 
-__all__ = ["Task", "additive", "as_task", "hinge", "logistic", "loss", "mean", "mlp", "network", "softmax", "squared"]
+__all__ = ["Task", "additive", "as_task", "hinge", "logistic", "loss", "mean", "mlp", "neural", "softmax", "squared"]
 
 Weighting = Literal["agents", "records"]
 RADIUS = NUMBER | NOTHING_GIVEN
@@ -31,7 +31,7 @@ class Task:
     """What is learned: a loss with its settings, and the labels that it is about.
 
     Make one with `ct.logistic`, `ct.hinge`, `ct.squared`, `ct.softmax`, `ct.additive`, `ct.mlp`, `ct.mean`,
-    `ct.loss` or `ct.network`.
+    `ct.loss` or `ct.neural`.
 
     >>> import coterie as ct
     >>> ct.logistic(ridge=1e-4)
@@ -280,7 +280,7 @@ def loss(
     shape=listed(WHOLE) | NOTHING_GIVEN, loss=FUNCTION | NOTHING_GIVEN, ridge=NUMBER | NOTHING_GIVEN,
     weighting=TEXT | NOTHING_GIVEN,
 )  # fmt: skip
-def network(
+def neural(
     module: Any, classes: int | Sequence[Any] | None = None, *, shape: Sequence[int] | None = None,
     loss: Callable[[Array, Array], Array] | None = None, ridge: float | None = None, weighting: Weighting | None = None,
 ) -> Task:  # fmt: skip
@@ -298,12 +298,12 @@ def network(
 
     >>> import coterie as ct
     >>> import equinox as eqx, jax
-    >>> ct.network(eqx.nn.MLP(4, 3, 8, 1, key=jax.random.key(0)), ["a", "b", "c"])
+    >>> ct.neural(eqx.nn.MLP(4, 3, 8, 1, key=jax.random.key(0)), ["a", "b", "c"])
     <network 'MLP'>
     """
     from coterie.problems.modules import as_network
 
-    labels = None if classes is None else _several("network", classes)
+    labels = None if classes is None else _several("neural", classes)
     own = as_network(module, None if labels is None else len(labels), None if shape is None else tuple(shape), loss)
     return Task(own.name, _stated(ridge, weighting), labels, own)
 

@@ -36,7 +36,7 @@ class _Equinox:
         """What is fixed, and the parameters."""
         indices = [x for x in jax.tree.leaves(module, is_leaf=_is_index) if _is_index(x)]
         if indices:
-            raise InputError(f"network: a layer of {type(module).__name__} {BATCH_NORM}")
+            raise InputError(f"neural: a layer of {type(module).__name__} {BATCH_NORM}")
         params, rest = eqx.partition(eqx.nn.inference_mode(module), eqx.is_inexact_array)
         return _Equinox(rest), params
 
@@ -59,7 +59,7 @@ class _Nnx:
         still = nnx.clone(module)
         still.eval()
         if jax.tree.leaves(nnx.state(still, nnx.BatchStat)):
-            raise InputError(f"network: a layer of {type(module).__name__} {BATCH_NORM}")
+            raise InputError(f"neural: a layer of {type(module).__name__} {BATCH_NORM}")
         graph, params, rest = nnx.split(still, nnx.Param, ...)
         return _Nnx(graph, rest), params
 
@@ -81,9 +81,9 @@ def _taken(module: Any) -> tuple[_Equinox | _Nnx, Any]:
     if "flax" in homes and hasattr(module, "eval"):
         return _Nnx.of(module)
     if "torch" in homes:
-        raise InputError(f"network: {type(module).__name__} {PORT}")
+        raise InputError(f"neural: {type(module).__name__} {PORT}")
     raise InputError(
-        f"network: module must be an Equinox or Flax NNX module that can be called, got {type(module).__name__}; "
+        f"neural: module must be an Equinox or Flax NNX module that can be called, got {type(module).__name__}; "
         "a function of your own is trained with ct.loss"
     )
 
