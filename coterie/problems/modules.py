@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from math import prod
 from typing import Any, ClassVar
 
@@ -25,6 +27,24 @@ BATCH_NORM = "normalises over a batch, so one record changes what others say: us
 PORT = "is a PyTorch module: write it with Equinox or Flax NNX and copy its weights (docs/custom-models.md says how)"
 
 
+@dataclass(frozen=True)
+class _Named:
+    """A function by its home and name."""
+
+    home: str
+    name: str
+
+    @staticmethod
+    def of(leaf: Any) -> Any:
+        """The name of a leaf that has one; any other leaf as it is."""
+        made = _Named(getattr(leaf, "__module__", None) or "", getattr(leaf, "__name__", ""))
+        return made if callable(leaf) and getattr(sys.modules.get(made.home), made.name, None) is leaf else leaf
+
+    def found(self) -> Any:
+        """The function."""
+        return getattr(import_module(self.home), self.name)
+
+
 @dataclass(frozen=True, eq=False)
 class _Equinox:
     """An Equinox module, without dropout."""
@@ -42,6 +62,15 @@ class _Equinox:
 
     def whole(self, params: Any) -> Any:
         return eqx.combine(params, self.rest)
+
+    def __reduce__(self) -> tuple:
+        """Functions among the leaves, such as jax.nn.relu, go by their names where they have one that is found."""
+        return _Equinox._again, (jax.tree.map(_Named.of, self.rest),)
+
+    @staticmethod
+    def _again(rest: Any) -> _Equinox:
+        back = lambda leaf: leaf.found() if isinstance(leaf, _Named) else leaf  # noqa: E731
+        return _Equinox(jax.tree.map(back, rest, is_leaf=lambda leaf: isinstance(leaf, _Named)))
 
 
 @dataclass(frozen=True, eq=False)
