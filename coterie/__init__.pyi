@@ -12,7 +12,7 @@ from coterie.audit.claims import attack_task as audit
 from coterie.api.joining import join as join
 from coterie.api.methods import algorithm as algorithm
 from coterie.api.parties import Parties as Parties, graph as graph
-from coterie.api.tasks import Task as Task, additive as additive, hinge as hinge, logistic as logistic, loss as loss, mean as mean, mlp as mlp, softmax as softmax, squared as squared
+from coterie.api.tasks import Task as Task, additive as additive, hinge as hinge, logistic as logistic, loss as loss, mean as mean, mlp as mlp, neural as neural, softmax as softmax, squared as squared
 from coterie.api.trained import Trained as Trained, load as load
 from coterie.api.training import Price as Price, price as price, train as train
 from coterie.deploy.accounts import DataAccount as DataAccount
@@ -22,7 +22,7 @@ from coterie.released.statistics import statistics as statistics
 from coterie.plan import AlgorithmPlan
 
 __version__: str
-__all__ = ['Budget', 'DataAccount', 'InputError', 'Parties', 'Price', 'Task', 'Trained', '__version__', 'additive', 'admm', 'algorithm', 'audit', 'complete', 'dgd', 'dp_admm', 'dp_consensus_gd', 'dp_dsgd', 'dsgd', 'dvp', 'erdos_renyi', 'gauss_avg_gd', 'gnm', 'graph', 'grid', 'hinge', 'hmv_dgd', 'ipp_admm', 'join', 'ldp_admm', 'ldp_dgd', 'ldp_dgd_range', 'load', 'logistic', 'loss', 'm_admm', 'mean', 'mlp', 'mr_admm', 'p_admm', 'path', 'pp_admm', 'pr_admm', 'price', 'priv_rcd', 'pvp', 'qdpsgd1', 'qdpsgd2', 'qdpsgd2_grad', 'quantimed', 'r_admm', 'regular', 'ring', 'sdm', 'small_world', 'softmax', 'squared', 'star', 'statistics', 'train']
+__all__ = ['Budget', 'DataAccount', 'InputError', 'Parties', 'Price', 'Task', 'Trained', '__version__', 'additive', 'admm', 'algorithm', 'audit', 'complete', 'dgd', 'dp_admm', 'dp_consensus_gd', 'dp_dsgd', 'dsgd', 'dvp', 'erdos_renyi', 'gauss_avg_gd', 'gnm', 'graph', 'grid', 'hinge', 'hmv_dgd', 'ipp_admm', 'join', 'ldp_admm', 'ldp_dgd', 'ldp_dgd_range', 'load', 'logistic', 'loss', 'm_admm', 'mean', 'mlp', 'mr_admm', 'neural', 'p_admm', 'path', 'pp_admm', 'pr_admm', 'price', 'priv_rcd', 'pvp', 'qdpsgd1', 'qdpsgd2', 'qdpsgd2_grad', 'quantimed', 'r_admm', 'regular', 'ring', 'sdm', 'small_world', 'softmax', 'squared', 'star', 'statistics', 'train']
 
 def complete(sites: Sites | None = None, *, sizes: Sequence[int] | None = None, features: int | None = None, names: Sequence[str] | None = None, site: str | None = None, label: str | None = None, bounds: Bounds = None, radius: float | None = None, leaks: Sequence[str] = (), people: str | bool | Sequence[ArrayLike] | Mapping[str, ArrayLike] | None = None, mixing: str = 'metropolis') -> Parties:
     """Parties on a complete graph, each with its records."""

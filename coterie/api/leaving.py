@@ -72,7 +72,7 @@ class Classifier(ClassifierMixin, _Released):
         known, count = self.model.coding.labels, self.model.coding.problem.labels.classes
         if known is not None:
             return np.array(known)
-        return np.array([-1.0, 1.0]) if self.model.coding.problem.labels == SIGNS else np.arange(count)
+        return np.array([-1.0, 1.0]) if self.model.coding.problem.labels == SIGNS else np.arange(count or 0)
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """The chance of every class."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -125,7 +125,8 @@ def simulate(
                 [(r.seed, repr(r.cfg)) for r in runs],
             )
             found = checkpoint.load(fingerprint(what, (noise, layout.arrays, program.test)), carry)
-            carry, first = found or (carry, 0)
+            if found is not None:
+                carry, first = cast(LoopCarry, found[0]), found[1]
         compile_s = time.perf_counter() - started
         due = [t for t in range(rounds + 1) if t % every == 0 or t == rounds]
         told = sum(t < first for t in due)

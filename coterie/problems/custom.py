@@ -204,7 +204,7 @@ class Template:
     def __reduce__(self) -> tuple:
         return Template, (jax.tree.unflatten(self.treedef, [np.asarray(v) for v in self.leaves(self.flat)]),)
 
-    def leaves(self, x: Array) -> list[Array]:
+    def leaves(self, x: Any) -> list[Any]:
         sizes = [int(np.prod(s)) for s in self.shapes]
         pieces = namespace(x).split(x, np.cumsum(sizes)[:-1].tolist())
         return [p.reshape(s) for p, s in zip(pieces, self.shapes, strict=True)]

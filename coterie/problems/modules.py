@@ -20,7 +20,7 @@ from coterie.problems.base import Problem
 from coterie.problems.custom import Custom, Template
 from coterie.problems.labels import NUMBERS, ClassNumbers, Labels
 
-__all__ = ["Likely", "Network", "as_network"]
+__all__ = ["Likely", "Module", "as_network"]
 
 Measure = Callable[[Array, Array], Array]
 BATCH_NORM = "normalises over a batch, so one record changes what others say: use a layer or group norm instead"
@@ -132,7 +132,7 @@ class _Scores:
                 f"shape = {self.shape} takes {prod(self.shape)} features, and the records have {features.size}"
             )
         out = self.parts.whole(params)(features if self.shape is None else features.reshape(self.shape))
-        wanted = ((self.classes,),) if self.classes is not None else ((), (1,))
+        wanted = [(self.classes,)] if self.classes is not None else [(), (1,)]
         if getattr(out, "shape", None) not in wanted:
             words = "one number" if self.classes is None else f"{self.classes} scores, one for each class"
             raise InputError(f"{self.name} gives {getattr(out, 'shape', out)} for a record, expected {words}")
@@ -155,7 +155,7 @@ class _Loss:
         return -jax.nn.log_softmax(out)[target.astype(int)]
 
 
-class Network(Custom):
+class Module(Custom):
     """A module whose outputs are scores of classes, or a number, with a loss on top."""
 
     @property
@@ -192,7 +192,7 @@ class Network(Custom):
         return self._scores.parts.whole(self.template.unravel(jnp.asarray(point)))
 
 
-class Likely(Network):
+class Likely(Module):
     """A network whose loss is cross-entropy: the softmax of its scores are chances."""
 
     likely: ClassVar[bool] = True
@@ -200,9 +200,9 @@ class Likely(Network):
 
 def as_network(
     module: Any, classes: int | None, shape: tuple[int, ...] | None = None, loss: Measure | None = None
-) -> Network:
+) -> Module:
     """The problem of a module."""
     parts, params = _taken(module)
     scores = _Scores(parts, shape, classes, type(module).__name__)
-    kind = Likely if classes is not None and loss is None else Network
+    kind = Likely if classes is not None and loss is None else Module
     return kind(_Loss(scores, loss), Template(params), integer_targets=classes is not None)

@@ -155,8 +155,7 @@ def _watch(read: Parted, leaves: Sequence[Array], features: Array, targets: Arra
     kernels, shared = values[: len(read.taps)], values[len(read.taps) :]
     rows = features.shape[0]
     copies = [jnp.broadcast_to(x, (rows, *x.shape)) for x in shared]
-    outs = [tap.step.equation.outvars[0].aval for tap in read.taps]
-    zeros = [jnp.zeros((rows, *out.shape), out.dtype) for out in outs]
+    zeros = [jnp.zeros((rows, *tap.out.shape), tap.out.dtype) for tap in read.taps]
 
     def total(copies: list[Array], watched: list[Array]) -> tuple[Array, list[list[Array]]]:
         each, beside = jax.vmap(read.after, (None, 0, 0, 0, 0))(kernels, copies, watched, features, targets)

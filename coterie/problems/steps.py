@@ -24,7 +24,7 @@ from jaxtyping import Array
 from coterie.problems.patches import convolved
 from coterie.problems.pooling import greatest
 
-__all__ = ["Parted", "Step", "Tap", "parted", "rewritten"]
+__all__ = ["Parted", "Stage", "Tap", "parted", "rewritten"]
 
 CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "checkpoint": "jaxpr"}
 MOVES = {"reshape", "transpose", "squeeze", "expand_dims", "copy", "copy_p"}  # the same numbers in another shape
@@ -32,7 +32,7 @@ TAPPED = {"dot_general": (0, 1), "conv_general_dilated": (1,), "gather": (0,), "
 
 
 @dataclass(frozen=True)
-class Step:
+class Stage:
     """One operation: which numbered values go in and come out."""
 
     equation: JaxprEqn
@@ -60,8 +60,13 @@ class Step:
 class Tap:
     """A step that is linear in one value of parameters alone, the kernel; the other operand is the record's."""
 
-    step: Step
+    step: Stage
     place: int  # of the kernel among what goes in
+
+    @property
+    def out(self) -> Any:
+        """Shape and type of what comes out."""
+        return self.step.equation.outvars[0].aval
 
     @property
     def kernel(self) -> int:
@@ -85,8 +90,8 @@ class Parted:
     answer: int
     shapes: list[tuple[int, ...]] = field(default_factory=list)
     constants: dict[int, Any] = field(default_factory=dict)
-    outer: list[Step] = field(default_factory=list)
-    inner: list[Step] = field(default_factory=list)
+    outer: list[Stage] = field(default_factory=list)
+    inner: list[Stage] = field(default_factory=list)
     taps: list[Tap] = field(default_factory=list)
     spread: list[int] = field(default_factory=list)
     clean: dict[int, int] = field(default_factory=dict)  # met once and unchanged: number of the value -> its leaf
@@ -142,17 +147,17 @@ def parted(loss: Callable[..., Array], leaves: Sequence[Any], features: Any, tar
     traced = jax.make_jaxpr(loss)(list(leaves), features, target)
     out = Parted(len(leaves), -1)
     inputs = [_numbered(out, v.aval) for v in traced.jaxpr.invars]
-    steps: list[Step] = []
+    steps: list[Stage] = []
     (out.answer,) = _inlined(traced.jaxpr, traced.consts, inputs, steps, out)
     _sort(out, steps)
     return out
 
 
 def rewritten(f: Callable[..., Array], *args: Any) -> Array:
-    """f(*args), step by step: as it is, but for what `Step.run` computes in another way."""
+    """f(*args), step by step: as it is, but for what `Stage.run` computes in another way."""
     given, tree = jax.tree.flatten(args)
     traced = jax.make_jaxpr(lambda *given: f(*jax.tree.unflatten(tree, given)))(*given)
-    out, steps = Parted(len(given), -1), list[Step]()
+    out, steps = Parted(len(given), -1), list[Stage]()
     (answer,) = _inlined(traced.jaxpr, traced.consts, [_numbered(out, v.aval) for v in traced.jaxpr.invars], steps, out)
     values = {**out.constants, **dict(enumerate(given))}
     for step in steps:
@@ -166,7 +171,7 @@ def _numbered(out: Parted, aval: Any) -> int:
     return len(out.shapes) - 1
 
 
-def _inlined(jaxpr: Any, consts: Sequence[Any], given: Sequence[int], steps: list[Step], out: Parted) -> list[int]:
+def _inlined(jaxpr: Any, consts: Sequence[Any], given: Sequence[int], steps: list[Stage], out: Parted) -> list[int]:
     """The steps of a program, of the programs that it calls too; numbers of what it returns."""
     known: dict[Any, int] = dict(zip(jaxpr.invars, given, strict=True))
 
@@ -189,13 +194,13 @@ def _inlined(jaxpr: Any, consts: Sequence[Any], given: Sequence[int], steps: lis
             continue
         outs = [_numbered(out, var.aval) for var in equation.outvars]
         known |= zip(equation.outvars, outs, strict=True)
-        steps.append(Step(equation, tuple(ins), tuple(outs)))
+        steps.append(Stage(equation, tuple(ins), tuple(outs)))
     return [number(atom) for atom in jaxpr.outvars]
 
 
-def _sort(out: Parted, steps: list[Step]) -> None:
+def _sort(out: Parted, steps: list[Stage]) -> None:
     """Which steps are outer, which values meet the record, and how."""
-    own, maker, copied = set(range(out.leaves)), dict[int, Step](), set[int]()
+    own, maker, copied = set(range(out.leaves)), dict[int, Stage](), set[int]()
 
     def meet(value: int) -> None:
         """Spread a value; where it is a smaller one repeated, that one, and repeat it for every record."""
@@ -241,7 +246,7 @@ def _sort(out: Parted, steps: list[Step]) -> None:
             out.clean[value] = leaf
 
 
-def _plain(step: Step) -> bool:
+def _plain(step: Stage) -> bool:
     """Whether a step is watched at its output; what is not is spread."""
     params = step.equation.params
     if step.name == "conv_general_dilated":
@@ -249,6 +254,7 @@ def _plain(step: Step) -> bool:
     if step.name != "gather":
         return True
     numbers, sizes = params["dimension_numbers"], params["slice_sizes"]
-    whole = step.equation.invars[0].aval.shape
+    table: Any = step.equation.invars[0].aval
+    whole = table.shape
     rows = all(size in (1, full) for size, full in zip(sizes, whole, strict=True))
     return rows and not numbers.operand_batching_dims
