@@ -89,7 +89,8 @@ class _Nnx:
         still.eval()
         if jax.tree.leaves(nnx.state(still, nnx.BatchStat)):
             raise InputError(f"neural: a layer of {type(module).__name__} {BATCH_NORM}")
-        graph, params, rest = nnx.split(still, nnx.Param, ...)
+        parts: Any = nnx.split(still, nnx.Param, ...)
+        graph, params, rest = parts
         return _Nnx(graph, rest), params
 
     def whole(self, params: Any) -> Any:
