@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -134,3 +135,21 @@ def test_every_layer_clips_as_vmap_of_grad_does(name: str, kind: Any, monkeypatc
         for sum_and_rows in found:
             for one, other in zip(sum_and_rows, wanted, strict=True):
                 np.testing.assert_allclose(one, other, rtol=rounding, atol=rounding * size)
+
+
+def test_a_norm_that_is_too_small_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison above can fail: of a dense layer's squared norms a quarter, and a record adds more than its clip."""
+    problem, (features, targets) = problem_of(NETS["dense"]), records()
+    x, weights = jnp.asarray(problem.start(0), jnp.float32), jnp.zeros(ROWS).at[0].set(1.0)
+
+    def length() -> float:
+        ask = lambda x: problem.weighted_gradient(x, jnp.asarray(features), jnp.asarray(targets), weights, 1e-3)  # noqa: E731
+        return float(jnp.linalg.norm(jax.jit(ask)(x)))
+
+    def quarter(*of: Any) -> single.Met:
+        met = single._dense(*of)
+        return replace(met, squares=met.squares / 4)
+
+    assert length() == pytest.approx(1e-3, rel=1e-5)
+    monkeypatch.setitem(single.LAYERS, "dot_general", quarter)
+    assert length() > 1.1e-3
