@@ -138,7 +138,7 @@ def test_every_layer_clips_as_vmap_of_grad_does(name: str, kind: Any, monkeypatc
 
 
 def test_a_norm_that_is_too_small_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The comparison above can fail: of a dense layer's squared norms a quarter, and a record adds more than its clip."""
+    """The comparison above can fail: with a quarter of a layer's squared norms, a record adds more than its clip."""
     problem, (features, targets) = problem_of(NETS["dense"]), records()
     x, weights = jnp.asarray(problem.start(0), jnp.float32), jnp.zeros(ROWS).at[0].set(1.0)
 
