@@ -97,7 +97,7 @@ def test_tensorboard_writes_both_and_names_them(tmp_path: Path) -> None:
 def test_mlflow_is_sent_only_what_is_covered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # the slim package has no database
     mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
-    mlflow.set_tracking_uri(tmp_path.as_uri())
+    mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
     tracker = trackers.MLflow()
     key = mlflow.active_run().info.run_id
     run = train(callbacks=[tracker])
