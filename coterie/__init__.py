@@ -17,8 +17,8 @@ from coterie.compiler import mend
 __version__ = "0.1.0"
 __all__ = [
     "Budget", "DataAccount", "InputError", "Parties", "Price", "Task", "Trained", "__version__", "additive",
-    "algorithm", "audit", "graph", "hinge", "join", "load", "logistic", "loss", "mean", "mlp", "price", "softmax",
-    "squared", "statistics", "train",
+    "algorithm", "audit", "graph", "hinge", "join", "load", "logistic", "loss", "mean", "mlp", "neural", "price",
+    "softmax", "squared", "statistics", "train",
 ]  # fmt: skip
 
 mend()  # before JAX starts
@@ -27,7 +27,18 @@ _HOMES = {
     "coterie.api.joining": ("join",),
     "coterie.api.methods": ("algorithm",),
     "coterie.api.parties": ("Parties", "graph"),
-    "coterie.api.tasks": ("Task", "additive", "hinge", "logistic", "loss", "mean", "mlp", "softmax", "squared"),
+    "coterie.api.tasks": (
+        "Task",
+        "additive",
+        "hinge",
+        "logistic",
+        "loss",
+        "mean",
+        "mlp",
+        "neural",
+        "softmax",
+        "squared",
+    ),
     "coterie.api.trained": ("Trained", "load"),
     "coterie.api.training": ("Price", "price", "train"),
     "coterie.deploy.accounts": ("DataAccount",),

@@ -12,7 +12,7 @@ from coterie.audit.claims import attack_task as audit
 from coterie.api.joining import join as join
 from coterie.api.methods import algorithm as algorithm
 from coterie.api.parties import Parties as Parties, graph as graph
-from coterie.api.tasks import Task as Task, additive as additive, hinge as hinge, logistic as logistic, loss as loss, mean as mean, mlp as mlp, softmax as softmax, squared as squared
+from coterie.api.tasks import Task as Task, additive as additive, hinge as hinge, logistic as logistic, loss as loss, mean as mean, mlp as mlp, neural as neural, softmax as softmax, squared as squared
 from coterie.api.trained import Trained as Trained, load as load
 from coterie.api.training import Price as Price, price as price, train as train
 from coterie.deploy.accounts import DataAccount as DataAccount

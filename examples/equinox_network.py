@@ -16,24 +16,13 @@ x = rng.uniform(-1, 1, (4, 3000, 2))  # four parties, 3,000 records each
 y = (np.linalg.norm(x, axis=2) > 0.75).astype(int)
 
 network = eqx.nn.MLP(in_size=2, out_size=2, width_size=16, depth=1, activation=jnp.tanh, key=jax.random.key(0))
-params, static = eqx.partition(network, eqx.is_array)
+wide = eqx.nn.Sequential([eqx.nn.Lambda(lambda x: 3 * x), network])
 
-
-def loss(params, x, y):
-    """Cross-entropy of one record."""
-    return -jax.nn.log_softmax(eqx.combine(params, static)(3 * x))[y]
-
-
-def predict(params, x):
-    """Predicted class of one record."""
-    return jnp.argmax(eqx.combine(params, static)(3 * x))
-
-
-task = ct.loss(loss, params, predict=predict, classes=2)
+task = ct.neural(wide, classes=2)
 sites = list(zip(x[:, 600:], y[:, 600:], strict=True))
 held_out = np.concatenate(x[:, :600]), np.concatenate(y[:, :600])
 run = ct.train(task, ct.complete(sites), ct.dp_dsgd(step=2.0), ct.Budget(2.0, 1e-5), seed=0)
 
-trained = eqx.combine(run.model, static)  # the network again, to use as any other
-assert np.array_equal(run.predict(held_out[0]), np.argmax(jax.vmap(trained)(3 * held_out[0]), axis=1))
+again = np.argmax(jax.vmap(run.model)(held_out[0]), axis=1)  # the network, to use as any other
+assert np.array_equal(run.predict(held_out[0]), again)
 print(f"ε = {run.epsilon:.3f} for {run.point.size} parameters, accuracy {run.score(*held_out):.3f}")

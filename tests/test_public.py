@@ -32,7 +32,8 @@ ROOT = Path(__file__).parents[1]
 BUDGET = ct.Budget(1.0, 1e-5)
 WRITTEN = {
     "Budget", "DataAccount", "InputError", "Parties", "Price", "Task", "Trained", "__version__", "additive",
-    "algorithm", "audit", "graph", "hinge", "join", "load", "logistic", "loss", "mean", "mlp", "price", "softmax",
+    "algorithm", "audit", "graph", "hinge", "join", "load", "logistic", "loss", "mean", "mlp", "neural", "price",
+    "softmax",
     "squared", "statistics", "train",
 }  # fmt: skip
 

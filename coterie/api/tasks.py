@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from coterie.plan import Plan
     from coterie.problems import Problem
 
-__all__ = ["Task", "additive", "as_task", "hinge", "logistic", "loss", "mean", "mlp", "softmax", "squared"]
+__all__ = ["Task", "additive", "as_task", "hinge", "logistic", "loss", "mean", "mlp", "neural", "softmax", "squared"]
 
 Weighting = Literal["agents", "records"]
 RADIUS = NUMBER | NOTHING_GIVEN
@@ -30,8 +30,8 @@ TABLE = of("a dictionary by column", dict)
 class Task:
     """What is learned: a loss with its settings, and the labels that it is about.
 
-    Make one with `ct.logistic`, `ct.hinge`, `ct.squared`, `ct.softmax`, `ct.additive`, `ct.mlp`, `ct.mean` or
-    `ct.loss`.
+    Make one with `ct.logistic`, `ct.hinge`, `ct.squared`, `ct.softmax`, `ct.additive`, `ct.mlp`, `ct.mean`,
+    `ct.loss` or `ct.neural`.
 
     >>> import coterie as ct
     >>> ct.logistic(ridge=1e-4)
@@ -277,6 +277,38 @@ def loss(
         fn, params, forecast=predict, integer_targets=labels is not None, convex=convex, lipschitz=lipschitz,
         smoothness=smoothness, bound=bound,
     )  # fmt: skip
+    return Task(own.name, _stated(ridge, weighting), labels, own)
+
+
+@takes(
+    shape=listed(WHOLE) | NOTHING_GIVEN, loss=FUNCTION | NOTHING_GIVEN, ridge=NUMBER | NOTHING_GIVEN,
+    weighting=TEXT | NOTHING_GIVEN,
+)  # fmt: skip
+def neural(
+    module: Any, classes: int | Sequence[Any] | None = None, *, shape: Sequence[int] | None = None,
+    loss: Callable[[Array, Array], Array] | None = None, ridge: float | None = None, weighting: Weighting | None = None,
+) -> Task:  # fmt: skip
+    """A network written with Equinox or Flax NNX, as it is: its parameters are where training starts.
+
+    `run.model` is the module again, trained. Dropout is off, and layers that look at several records are refused.
+
+    Args:
+        module: takes one record's features; gives a score for each class, or one number. Its parameters must not come
+            from the records.
+        classes: number of classes or their labels, publicly known; None: targets are numbers.
+        shape: of what the module takes, such as (1, 28, 28); default: a vector.
+        loss: `loss(output, y)` of one record; default: cross-entropy, or half the squared error without classes.
+        ridge, weighting: as in `logistic`.
+
+    >>> import coterie as ct
+    >>> import equinox as eqx, jax
+    >>> ct.neural(eqx.nn.MLP(4, 3, 8, 1, key=jax.random.key(0)), ["a", "b", "c"])
+    <network 'MLP'>
+    """
+    from coterie.problems.modules import as_network
+
+    labels = None if classes is None else _several("neural", classes)
+    own = as_network(module, None if labels is None else len(labels), None if shape is None else tuple(shape), loss)
     return Task(own.name, _stated(ridge, weighting), labels, own)
 
 

@@ -23,6 +23,7 @@ from coterie.api.curves import Curves
 from coterie.api.given import NOTHING_GIVEN, PLACE, of, takes
 from coterie.api.model import Model
 from coterie.api.tasks import Task
+from coterie.api.watching import COVERED
 from coterie.drivers.budget import run_events
 from coterie.errors import InputError
 from coterie.experiment import Experiment, Priced
@@ -177,7 +178,7 @@ class Trained(Model):
         has paid for.
         """
         curves = self.result["curves"]
-        shown = {k: k for k in ("round", "consensus_gap", "test_score", "time")} | {"test_accuracy": "test_score"}
+        shown = {k: k for k in ("round", *COVERED)} | {"test_accuracy": "test_score"}
         return {shown[name]: np.asarray(curve) for name, curve in curves.items() if name in shown}
 
     @cached_property

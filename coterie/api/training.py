@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 
 from coterie.api.accounts import ACCOUNT, as_account, draw_fit
 from coterie.api.asked import Asked, ask, need_dimension
-from coterie.api.given import FACT, FLAG, NOTHING_GIVEN, TEXT, WHOLE, Expected, listed, takes
+from coterie.api.given import FACT, FLAG, FUNCTION, NOTHING_GIVEN, PLACE, TEXT, WHOLE, Expected, listed, takes
 from coterie.api.parties import Parties
 from coterie.api.tasks import Task
 from coterie.api.trained import Trained, events_of
+from coterie.api.watching import Callback, tell_end, watcher
 from coterie.data import ALL_PUBLIC
 from coterie.deploy.accounts import DataAccount, unit_of
 from coterie.drivers.budget import accounts
+from coterie.drivers.checkpoint import Checkpoint
 from coterie.drivers.seeds import fresh_seed
 from coterie.drivers.simulate import Test
 from coterie.errors import InputError
@@ -51,6 +53,7 @@ RECORDS = Expected("(X, y)", lambda value: True)  # `Coding.records` looks at th
 @takes(
     rounds=WHOLE | NOTHING_GIVEN, seeds=WHOLE, seed=WHOLE | NOTHING_GIVEN, references=FLAG, name=TEXT,
     own_test=listed(RECORDS) | NOTHING_GIVEN, account=ACCOUNT | NOTHING_GIVEN, levels=LEVELS,
+    callbacks=listed(FUNCTION), checkpoint=PLACE | NOTHING_GIVEN, checkpoint_every=WHOLE,
 )  # fmt: skip
 def train(
     task: Task | Problem,
@@ -67,6 +70,9 @@ def train(
     name: str = "python",
     account: DataAccount | str | Path | None = None,
     levels: Levels | None = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: str | Path | None = None,
+    checkpoint_every: int = 100,
 ) -> Trained:
     """Train one model on the records of several parties, every message of every party noised to its budget.
 
@@ -97,6 +103,10 @@ def train(
         levels: how the budget is spread, public: the privacy level α of each round, or a list of these for each party.
             Noise goes as 1/α; only ratios count, and (ε, δ) is still that of the whole run. With pure rounds, whose ε
             add up, `budget=ct.Budget(sum(levels), 0)` gives every round its level.
+        callbacks: each is called with a `Moment`: the round, and what was measured, apart by whether ε pays for it.
+            What it returns is not looked at, so none can end a run because of the records; what it raises ends it.
+        checkpoint: a folder for the state, every `checkpoint_every` rounds and on Ctrl-C. The same call again, with the
+            same seed, goes on from there and gives the same numbers. The state is from before noise: keep it at home.
 
     >>> import coterie as ct
     >>> rng = np.random.default_rng(0)
@@ -106,13 +116,19 @@ def train(
     (True, 1.0)
     """
     drawn = as_account(account)
+    if checkpoint is not None and seed is None:
+        raise InputError("checkpoint is for going on with the same run: give seed, a whole number, too")
+    if checkpoint is not None and drawn is not None:
+        raise InputError("a call draws from its account, so going on from a checkpoint would pay twice: leave one out")
+    stored = None if checkpoint is None else Checkpoint(Path(checkpoint), checkpoint_every)
     pay = None
     if drawn is not None:
         whose = None if parties.people is None else list(parties.people)
         pay = lambda several, unit: draw_fit(drawn, several, parties, f"fit {name}", unit, people=whose)  # noqa: E731
     return train_paid(
         task, parties, algorithm, budget, rounds=rounds, seeds=seeds, seed=seed, test=test, own_test=own_test,
-        references=references, name=name, pay=pay, stacklevel=4, levels=levels,
+        references=references, name=name, pay=pay, stacklevel=4, levels=levels, callbacks=callbacks,
+        checkpoint=stored,
     )  # fmt: skip
 
 
@@ -122,6 +138,7 @@ def train_paid(
     own_test: Sequence[Site] | None = None, references: bool = False, name: str = "python",
     pay: Callable[[Sequence[Sequence[Event]], Unit], object] | None = None, stacklevel: int = 3,
     levels: Levels | None = None,
+    callbacks: Sequence[Callback] = (), checkpoint: Checkpoint | None = None,
 ) -> Trained:  # fmt: skip
     """`train`, with a function that is called with every party's events and their unit before a round is computed."""
     first = fresh_seed() if seed is None else seed
@@ -146,11 +163,14 @@ def train_paid(
     drawn = [run.seed + k for k in range(run.seeds)]
     if pay is not None:
         pay([list(events) * run.seeds for events in events_of(priced)], unit_of(asked.plan))
-    trace = experiment.run(priced, drawn)
+    watch = watcher(callbacks, name, priced.rounds, priced.private)
+    trace = experiment.run(priced, drawn, watch=watch, checkpoint=checkpoint)
     if not np.isfinite(trace.points).all():
         raise InputError(f"{priced.algorithm.slug} diverged: use a smaller step, a clip, or another algorithm")
     judged = judge(experiment, trace.points, "all" if references else "none", clip=priced.algorithm.clips(priced.cfg))
-    return Trained.of(experiment, priced, trace, drawn, judged, asked.coding)
+    trained = Trained.of(experiment, priced, trace, drawn, judged, asked.coding)
+    tell_end(callbacks, trained)
+    return trained
 
 
 def _experiment(

@@ -7,18 +7,20 @@ they are for study, as all of a simulation is, and not for others' eyes.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
 from coterie.errors import InputError
 
-__all__ = ["Checkpoint"]
+__all__ = ["Checkpoint", "fingerprint"]
 
 KEEP = 2  # a process may die between two others' writes: the step before is then the latest that all have
 
@@ -28,9 +30,9 @@ class Checkpoint:
 
     def __init__(self, folder: Path, every: int):
         if every < 1:
-            raise InputError(f"--every-rounds must be at least 1, got {every}")
+            raise InputError(f"rounds between checkpoints must be at least 1, got {every}")
         if folder.exists() and not folder.is_dir():
-            raise InputError(f"--checkpoint {folder} is a file; expected a folder")
+            raise InputError(f"checkpoint {folder} is a file; expected a folder")
         self.folder, self.every = folder, every
         self.fingerprint = ""
 
@@ -71,11 +73,21 @@ class Checkpoint:
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 if str(stored["fingerprint"]) != fingerprint:
-                    raise InputError(f"{path} belongs to another run: choose another --checkpoint folder or empty it")
+                    raise InputError(f"{path} belongs to another run: choose another checkpoint folder or empty it")
                 leaves, tree = jax.tree.flatten(like)
                 return jax.tree.unflatten(tree, [_restored(stored, k, x) for k, x in enumerate(leaves)]), step
         except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise InputError(f"{path} cannot be read ({error}): remove it to go on from an earlier step") from None
+
+
+def fingerprint(what: object, arrays: object) -> str:
+    """Tells a run from others: its settings, and every number that it is made of."""
+    digest = hashlib.sha256(repr(what).encode())
+    for leaf in jax.tree.leaves(eqx.filter(arrays, eqx.is_array)):
+        array = np.ascontiguousarray(leaf)
+        digest.update(repr((array.shape, str(array.dtype))).encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
 
 
 def _common(mine: list[int]) -> int | None:

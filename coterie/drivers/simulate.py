@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -25,8 +25,10 @@ import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array
 
+import coterie
 from coterie.algorithms.base import Algorithm, Config
 from coterie.algorithms.laws import Draw
+from coterie.drivers.checkpoint import Checkpoint, fingerprint
 from coterie.drivers.layout import Arrays, Laid, Layout
 from coterie.drivers.program import Held, LoopCarry, Program, Test
 from coterie.drivers.seeds import SEED_BITS, keys_of
@@ -79,13 +81,16 @@ def simulate(
     replay: Draw | None = None,
     exchange: Exchange | None = None,
     progress: Callable[[int], None] | None = None,
+    checkpoint: Checkpoint | None = None,
+    watch: Callable[[int, dict[str, float]], None] | None = None,
 ) -> Trace:
     """Run `rounds` rounds of every run at once and return what happened.
 
     `every`: measure the curves every so many rounds. `record`: keep all messages, draws and final states. `replay`:
     use these draws (rounds, agents, ...), arrays or a deployment's `Grid`, instead of drawing. Ctrl-C ends the run
     early with what is done so far.
-    `exchange`: how messages travel; broadcast by default.
+    `exchange`: how messages travel; broadcast by default. `checkpoint`: stores the state every so many rounds; where
+    one of this run is stored, goes on from there. `watch(round, curves)` is told what was measured, of the first run.
     """
     check_runs(runs, rounds, every)
     dtype = layout.arrays.place.start.dtype
@@ -109,18 +114,45 @@ def simulate(
         rest = (cfg, arrays, noise, keys, program.test, again)
         if jax.default_backend() != "cpu":  # no step, but the device loads its kernels, which is not part of any round
             carry = jax.block_until_ready(compiled.advance(carry, *rest, at(0), at(0)))
+        first = 0
+        if checkpoint is not None:
+            what = (
+                coterie.__version__,
+                algorithm.slug,
+                layout.problem.name,
+                rounds,
+                every,
+                [(r.seed, repr(r.cfg)) for r in runs],
+            )
+            found = checkpoint.load(fingerprint(what, (noise, layout.arrays, program.test)), carry)
+            if found is not None:
+                carry, first = cast(LoopCarry, found[0]), found[1]
         compile_s = time.perf_counter() - started
+        due = [t for t in range(rounds + 1) if t % every == 0 or t == rounds]
+        told = sum(t < first for t in due)
 
         def advance(low: int, high: int) -> None:
             nonlocal carry
             carry = jax.block_until_ready(compiled.advance(carry, *rest, at(low), at(high)))
 
+        def shown(step: int) -> None:
+            nonlocal told
+            if progress is not None:
+                progress(step)
+            while watch is not None and told < len(due) and due[told] <= step:
+                watch(due[told], {name: float(curve[0, told]) for name, curve in carry.curves.items()})
+                told += 1
+
+        keep = None if checkpoint is None else lambda done: checkpoint.save(done, carry)
+        often = 0 if checkpoint is None else checkpoint.every
         started = time.perf_counter()
-        done = in_pieces(advance, 0, rounds + 1, progress)
+        done = in_pieces(advance, first, rounds + 1, shown, keep=keep, every=often)
         run_s = time.perf_counter() - started
 
         points = compiled.estimates(cfg, arrays, noise, carry.state)
-        return make_trace(program, layout, carry, points, done, {"compile_s": compile_s, "run_s": run_s})
+        trace = make_trace(program, layout, carry, points, done, {"compile_s": compile_s, "run_s": run_s})
+        trace.extras["resumed"] = max(0, first - 1)
+        return trace
 
 
 def check_runs(runs: Sequence[Run], rounds: int, every: int) -> None:

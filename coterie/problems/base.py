@@ -184,6 +184,16 @@ class Problem(eqx.Module):
         `clip` is one number, or one for each record; with an infinite one only what is not finite is left out.
         """
 
+    def each_gradient(
+        self, x: Float[Array, " d"], features: Array, targets: Array, clip: Array | float
+    ) -> Float[Array, "rows d"]:
+        """clip(∇loss_r(x)) of every record, one row each."""
+
+        def one(f: Array, y: Array) -> Array:
+            return self.weighted_gradient(x, f[None], y[None], jnp.ones(1, x.dtype), clip)
+
+        return jax.vmap(one)(features, targets)
+
     def weighted_hessian(
         self, x: Float[Array, " d"], features: Array, targets: Array, weights: Array
     ) -> Float[Array, "d d"]:

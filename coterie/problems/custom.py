@@ -1,4 +1,7 @@
-"""Any loss that JAX can differentiate: loss(params, features, target) over a pytree of parameters, by `vmap(grad)`."""
+"""Any loss that JAX can differentiate: loss(params, features, target) over a pytree of parameters.
+
+Gradients are clipped record by record in pieces that fit in memory (`coterie.problems.single`).
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,21 @@ from jaxtyping import Array, Float
 from coterie.errors import InputError
 from coterie.problems.base import Problem
 from coterie.problems.labels import NUMBERS, WHOLE, Labels
-from coterie.problems.records import rescale
+from coterie.problems.records import namespace, rescale
 from coterie.problems.sets import Constraint
+from coterie.problems.single import (
+    clipped_gradients,
+    crowd_of,
+    each_gradient,
+    numbers_of,
+    piece_of,
+    room,
+    several_points,
+    summed,
+)
+from coterie.problems.steps import rewritten
 
-__all__ = ["Custom"]
+__all__ = ["Custom", "Template"]
 
 
 class Custom(Problem):
@@ -52,7 +66,7 @@ class Custom(Problem):
         >>> Custom.make(absolute, {"w": jnp.zeros(3), "b": jnp.zeros(())}).dim
         4
         """
-        return cls(loss, _Template(params), **options)
+        return cls(loss, Template(params), **options)
 
     @property
     def dim(self) -> int:
@@ -68,8 +82,40 @@ class Custom(Problem):
         return "accuracy" if self.integer_targets else "negative mean loss"
 
     def losses(self, x: Float[Array, " d"], features: Array, targets: Array) -> Float[Array, " rows"]:
+        if self._numbers(x, features, targets) < room():
+            return self._plain(x, features, targets)
+
+        def some(x: Array, features: Array, targets: Array) -> Array:
+            leaves, size = self.template.leaves(x), piece_of(features.shape[0], self._each(x, features, targets))
+            one = lambda of: rewritten(self._of_leaves, leaves, *of)  # noqa: E731
+            return jax.lax.map(one, (features, targets), batch_size=size)
+
+        def back(of: tuple[Array, Array, Array], slopes: Array) -> tuple[Array, None, None]:
+            return self._flat(summed(self._of_leaves, self.template.leaves(of[0]), *of[1:], slopes)), None, None
+
+        all_of = several_points(some, self._numbers)
+        each = jax.custom_vjp(all_of)
+        each.defvjp(lambda *of: (all_of(*of), of), back)
+        return each(x, features, targets)
+
+    def _each(self, x: Array, features: Array, targets: Array) -> int:
+        """Numbers that one record needs."""
+        return numbers_of(self._of_leaves, self.template.leaves(x), features, targets)
+
+    def _numbers(self, x: Array, features: Array, targets: Array, *_: Array) -> int:
+        """Numbers that all records at one point need."""
+        return crowd_of(self._of_leaves, self.template.leaves(x), features, targets)
+
+    @staticmethod
+    def _flat(leaves: list[Array]) -> Array:
+        return jnp.concatenate([leaf.ravel() for leaf in leaves])
+
+    def _plain(self, x: Float[Array, " d"], features: Array, targets: Array) -> Float[Array, " rows"]:
         params = self.template.unravel(x)
         return jax.vmap(lambda f, y: self.loss(params, f, y))(features, targets)
+
+    def _of_leaves(self, leaves: list[Array], features: Array, target: Array) -> Array:
+        return self.loss(jax.tree.unflatten(self.template.treedef, leaves), features, target)
 
     def weighted_gradient(
         self,
@@ -79,12 +125,29 @@ class Custom(Problem):
         weights: Array,
         clip: Array | float | None = None,
     ) -> Float[Array, " d"]:
-        if clip is None and not self.bounded:  # nothing rests on single records: no need to look at each
-            return jax.grad(lambda v: jnp.sum(weights * self.losses(v, features, targets)))(x)
-        limit = self.lipschitz if clip is None else jnp.minimum(clip, self.lipschitz)
-        one = jax.grad(lambda v, f, y: self.loss(self.template.unravel(v), f, y))
-        each = jax.vmap(one, (None, 0, 0))(x, features, targets)
-        return weights @ rescale(each, jnp.linalg.norm(each, axis=1), limit)
+        plain = clip is None and not self.bounded  # nothing rests on single records: no need to look at each
+        limit = jnp.asarray(self.lipschitz if clip is None else jnp.minimum(clip, self.lipschitz), x.dtype)
+
+        def total(x: Array, features: Array, targets: Array, weights: Array, limit: Array) -> Array:
+            leaves, of = self.template.leaves(x), (features, targets, weights, limit)
+            found = (
+                summed(self._of_leaves, leaves, *of[:3]) if plain else clipped_gradients(self._of_leaves, leaves, *of)
+            )
+            return self._flat(found)
+
+        return several_points(total, self._numbers)(x, features, targets, weights, limit)
+
+    def each_gradient(self, x: Float[Array, " d"], features: Array, targets: Array, clip: Array | float) -> Array:
+        def every(x: Array, features: Array, targets: Array) -> Array:
+            return each_gradient(self._of_leaves, self.template.leaves(x), features, targets)
+
+        found = several_points(every, self._numbers)(x, features, targets)
+        return rescale(found, jnp.linalg.norm(found, axis=1), jnp.minimum(clip, self.lipschitz))
+
+    def weighted_hessian(
+        self, x: Float[Array, " d"], features: Array, targets: Array, weights: Array
+    ) -> Float[Array, "d d"]:
+        return jax.hessian(lambda v: jnp.sum(weights * self._plain(v, features, targets)))(x)
 
     @property
     def predicts(self) -> bool:
@@ -93,8 +156,21 @@ class Custom(Problem):
     def predict(self, x: Float[Array, " d"], features: Array) -> Array:
         if self.forecast is None:
             raise InputError("this custom problem has no `forecast`, so it cannot predict")
-        params = self.template.unravel(x)
-        return jax.vmap(lambda f: self.forecast(params, f))(features)  # type: ignore[misc]
+        return self.every(self.forecast, x, features)
+
+    def every(self, forecast: Callable[[Any, Array], Array], x: Float[Array, " d"], features: Array) -> Array:
+        """forecast(params, features) of each record."""
+
+        def of(x: Array, features: Array) -> Array:
+            params = self.template.unravel(x)
+            size = piece_of(features.shape[0], self._each(x, features, jnp.zeros(features.shape[0], self._kind)))
+            return jax.lax.map(lambda f: rewritten(forecast, params, f), features, batch_size=size)
+
+        return several_points(of, lambda x, f: self._numbers(x, f, jnp.zeros(f.shape[0], self._kind)))(x, features)
+
+    @property
+    def _kind(self) -> type:
+        return int if self.integer_targets else float
 
     def score(self, x: Float[Array, " d"], features: Array, targets: Array) -> Float[Array, ""]:
         if self.forecast is None or not self.integer_targets:
@@ -111,7 +187,7 @@ class Custom(Problem):
         return self.template.flat
 
 
-class _Template:
+class Template:
     """Starting parameters and how to rebuild their pytree; compared by identity, so it may sit in static fields."""
 
     def __init__(self, params: Any):
@@ -129,7 +205,13 @@ class _Template:
             raise InputError("starting parameters must be finite numbers")
         self.shapes = [np.shape(leaf) for leaf in leaves]
 
-    def unravel(self, x: Array) -> Any:
+    def __reduce__(self) -> tuple:
+        return Template, (jax.tree.unflatten(self.treedef, [np.asarray(v) for v in self.leaves(self.flat)]),)
+
+    def leaves(self, x: Any) -> list[Any]:
         sizes = [int(np.prod(s)) for s in self.shapes]
-        pieces = jnp.split(x, np.cumsum(sizes)[:-1].tolist())
-        return jax.tree.unflatten(self.treedef, [p.reshape(s) for p, s in zip(pieces, self.shapes, strict=True)])
+        pieces = namespace(x).split(x, np.cumsum(sizes)[:-1].tolist())
+        return [p.reshape(s) for p, s in zip(pieces, self.shapes, strict=True)]
+
+    def unravel(self, x: Array) -> Any:
+        return jax.tree.unflatten(self.treedef, self.leaves(x))

@@ -38,11 +38,12 @@ def try_facts(problem: Problem, columns: int) -> None:
     """
     if complaint := _looks_at_others(problem, columns):
         raise InputError(f"{problem.name}: {complaint}")
-    features, targets, here, there = _made(problem, columns)
+    facts = problem.convex, problem.bounded, problem.smooth, problem.scored, problem.directed, problem.monotone
+    stated = any(facts) or problem.isotropic
+    features, targets, here, there = _made(problem, columns, TRIES if stated else SUMMED)
     if complaint := _sums(problem, features[:SUMMED], targets[:SUMMED], here[:SUMMED]):
         raise InputError(f"{problem.name}: {complaint}")
-    stated = problem.convex, problem.bounded, problem.smooth, problem.scored, problem.directed, problem.monotone
-    if not (any(stated) or problem.isotropic):
+    if not stated:
         return
 
     def slope(x: jax.Array, f: jax.Array, y: jax.Array) -> jax.Array:
@@ -166,18 +167,21 @@ def _replaced(problem: Problem, apart: np.ndarray) -> str | None:
     return f"{what} half_gap = {problem.half_gap:g}, but replacing a made-up record changes a gradient by {worst:.4g}"
 
 
-def _made(problem: Problem, columns: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Admissible records, and two points for each: at random, near and far, at zero and at the start; and crafted."""
+def _made(problem: Problem, columns: int, tries: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Admissible records, and two points for each: at random, near and far, at zero and at the start; and crafted.
+
+    Where fewer are tried, as for a network of many parameters, there are as many crafted ones.
+    """
     rng = np.random.default_rng(0)
-    features = _directions(rng, columns) * (10 ** rng.uniform(-3, 3, (TRIES, 1)))
+    features = _directions(rng, tries, columns) * (10 ** rng.uniform(-3, 3, (tries, 1)))
     features[::7] = 0.0
-    targets = rng.choice([-1.0, 0.0, 1.0, 2.0], TRIES)
+    targets = rng.choice([-1.0, 0.0, 1.0, 2.0], tries)
     targets[::3] *= 10 ** rng.uniform(-3, 3, len(targets[::3]))
-    here = _directions(rng, problem.dim) * 10 ** rng.uniform(-3, 3, (TRIES, 1))
+    here = _directions(rng, tries, problem.dim) * 10 ** rng.uniform(-3, 3, (tries, 1))
     here[::5], here[1::5] = 0.0, problem.start(0)
-    there = here + _directions(rng, problem.dim) * 10 ** rng.uniform(-4, 3, (TRIES, 1))
-    crafted = _crafted(problem, columns)
-    mixed = rng.permutation(TRIES + len(crafted[1]))  # the first few of both kinds are tried in pairs and sums
+    there = here + _directions(rng, tries, problem.dim) * 10 ** rng.uniform(-4, 3, (tries, 1))
+    crafted = _crafted(problem, columns, tries)
+    mixed = rng.permutation(tries + len(crafted[1]))  # the first few of both kinds are tried in pairs and sums
     whole = (features, targets, here, there)
     features, targets, here, there = (np.concatenate(x)[mixed] for x in zip(whole, crafted, strict=True))
     if problem.labels is WHOLE:
@@ -186,7 +190,7 @@ def _made(problem: Problem, columns: int) -> tuple[np.ndarray, np.ndarray, np.nd
     return features, targets, here, there
 
 
-def _crafted(problem: Problem, columns: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _crafted(problem: Problem, columns: int, tries: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Records of exact zeros and ones, every label, points along the record (or along all ones) as far as 1e6."""
     size = 1.0 if problem.bound is None else problem.bound
     ones = np.eye(columns)[:: max(1, -(-columns // ONES))]
@@ -194,6 +198,8 @@ def _crafted(problem: Problem, columns: int) -> tuple[np.ndarray, np.ndarray, np
     shapes = np.stack([*ones[:4], -ones[-1], *halves, np.ones(columns), np.zeros(columns)]).astype(float)
     every = [(row, label, radius) for row in shapes for label in LABELS for radius in RADII]
     every += [(row, LABELS[k % len(LABELS)], RADII[k % len(RADII)]) for k, row in enumerate(ones)]
+    if tries < TRIES:
+        every = every[:: -(-len(every) // tries)]
     rows = np.stack([row for row, _, _ in every])
     rows *= size / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1.0)
     count = np.arange(len(rows))
@@ -205,6 +211,6 @@ def _crafted(problem: Problem, columns: int) -> tuple[np.ndarray, np.ndarray, np
     return rows, np.array([float(label) for _, label, _ in every]), here, there
 
 
-def _directions(rng: np.random.Generator, dim: int) -> np.ndarray:
-    rows = rng.standard_normal((TRIES, dim))
+def _directions(rng: np.random.Generator, tries: int, dim: int) -> np.ndarray:
+    rows = rng.standard_normal((tries, dim))
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)

@@ -107,10 +107,7 @@ def _lengths(
     size = int(np.clip(AT_ONCE // problem.dim, 1, rows))
 
     def parts(features: Array, targets: Array, share: Array) -> Float[Array, "some d"]:
-        def one(f: Array, y: Array) -> Array:
-            return problem.weighted_gradient(x, f[None], y[None], jnp.ones(1, x.dtype), longest)
-
-        return share[:, None] * jax.vmap(one)(features, targets)
+        return share[:, None] * problem.each_gradient(x, features, targets, longest)
 
     if size == rows:
         sums = jax.ops.segment_sum(parts(of.features, of.targets, of.share), of.owner, count, indices_are_sorted=True)

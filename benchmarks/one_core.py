@@ -1,0 +1,20 @@
+"""One core for this process and its libraries, if it is called before they are loaded."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+__all__ = ["pin"]
+
+
+def pin() -> bool:
+    """Pin to one core unless --all-cores is among the arguments; whether it did."""
+    if "--all-cores" in sys.argv:
+        return False
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    return True

@@ -1,0 +1,62 @@
+"""`coterie predict`: what a saved model says of the records in a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coterie.commands import LEARN, console
+
+__all__ = ["PANEL", "app"]
+
+PANEL = LEARN
+app = typer.Typer()
+
+
+@app.command()
+def command(
+    model: Annotated[
+        Path, typer.Argument(metavar="DIR", help="what `coterie run --out`, run.save or a party's agent wrote")
+    ],
+    data: Annotated[
+        Path, typer.Argument(metavar="TABLE", help="CSV or Parquet with the columns that it was trained on")
+    ],
+    out: Annotated[Path | None, typer.Option(help="where to write; default: to the terminal")] = None,
+    chances: Annotated[bool, typer.Option(help="the chance of every class too")] = False,
+) -> None:
+    """Predict the records of a table with a saved model: one line for each, as CSV.
+
+    Example: coterie predict runs/a patients.csv --chances --out predicted.csv
+    """
+    import pandas as pd
+
+    from coterie.api.coding import Coding
+    from coterie.api.leaving import as_sklearn, open_model
+    from coterie.errors import InputError
+    from coterie.problems.additive import AdditiveModel
+    from coterie.report.result import write_atomically
+
+    opened = open_model(model)
+    try:
+        table = pd.read_parquet(data) if data.suffix in (".parquet", ".pq") else pd.read_csv(data)
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {data}: {str(error).splitlines()[0]}") from None
+    known = opened.coding.columns
+    table = table.set_axis(list(map(str, table.columns)), axis=1)
+    if known is not None and set(known) <= set(table.columns):
+        table = table[list(known)]  # a label may stand beside them
+    named = known is not None or type(opened.coding) is not Coding or isinstance(opened.coding.problem, AdditiveModel)
+    rows = table if named else table.to_numpy()
+    found = pd.DataFrame({"predicted": opened.predict(rows)})
+    if chances:
+        odds = opened.predict_proba(rows)
+        for label, column in zip(as_sklearn(opened).classes_, odds.T, strict=True):  # type: ignore[union-attr]
+            found[f"chance of {label}"] = column
+    text = found.to_csv(index=False)
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_atomically(out, lambda p: p.write_text(text, "utf-8"))
+        console.print(f"wrote {len(found)} predictions to {out}", highlight=False, soft_wrap=True)
