@@ -59,9 +59,9 @@ def test_a_fit_draws_what_it_costs_before_a_round_is_computed(
     seen = []
     real = Experiment.run
 
-    def watched(self: Experiment, *given: Any) -> Any:
+    def watched(self: Experiment, *given: Any, **options: Any) -> Any:
         seen.append(len(account.statement().draws))
-        return real(self, *given)
+        return real(self, *given, **options)
 
     monkeypatch.setattr(Experiment, "run", watched)
     run = fit(account)
@@ -210,3 +210,15 @@ def test_whose_the_records_are_is_the_same_in_every_fit(tmp_path: Path) -> None:
         with pytest.raises(ct.InputError, match="the same records being other people's"):
             model.fit(X, Y, people=people)
     assert len(account.statement().draws) == 2
+
+
+def test_noise_that_neighbours_share_is_not_counted_on_for_life(account: ct.DataAccount) -> None:
+    run = ct.train(
+        ct.logistic(), ct.complete(SITES), ct.decor(curious=1), ct.Budget(0.3, 1e-5), account=account, **QUICK
+    )
+    assert run.made is not None
+    alone = run.made.priced.alone
+    assert alone is not None
+    (draw,) = account.statement().draws
+    assert draw.epsilon == pytest.approx(alone.account.epsilon, rel=1e-6)
+    assert draw.epsilon > 1.2 * run.epsilon

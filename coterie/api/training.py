@@ -29,7 +29,7 @@ from coterie.drivers.checkpoint import Checkpoint
 from coterie.drivers.seeds import fresh_seed
 from coterie.drivers.simulate import Test
 from coterie.errors import InputError
-from coterie.experiment import Experiment, assemble
+from coterie.experiment import Experiment, Priced, assemble
 from coterie.experiment import price as price_plan
 from coterie.plan import AlgorithmPlan
 from coterie.privacy.accountants import Account
@@ -162,7 +162,7 @@ def train_paid(
     experiment, run = _experiment(asked, parties, test, own_test), asked.plan.run
     drawn = [run.seed + k for k in range(run.seeds)]
     if pay is not None:
-        pay([list(events) * run.seeds for events in events_of(priced)], unit_of(asked.plan))
+        pay([list(events) * run.seeds for events in events_of(_against_all(priced))], unit_of(asked.plan))
     watch = watcher(callbacks, name, priced.rounds, priced.private)
     trace = experiment.run(priced, drawn, watch=watch, checkpoint=checkpoint)
     if not np.isfinite(trace.points).all():
@@ -171,6 +171,17 @@ def train_paid(
     trained = Trained.of(experiment, priced, trace, drawn, judged, asked.coding)
     tell_end(callbacks, trained)
     return trained
+
+
+def _against_all(priced: Priced) -> Priced:
+    """What everybody else together could learn: an account is for the life of the data, whoever turns out curious.
+
+    Noise that neighbours share hides nothing then; what is left is each party's own, so parties' events add up.
+    """
+    algorithm = priced.algorithm
+    if algorithm.own_cost is None:
+        return priced
+    return replace(priced, algorithm=replace(algorithm, cost=algorithm.own_cost))
 
 
 def _experiment(

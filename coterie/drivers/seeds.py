@@ -31,7 +31,7 @@ def keys_of(seeds: Sequence[int]) -> Key[Array, " runs"]:
     >>> bool((jax.random.key_data(keys_of([7]))[0] == jax.random.key_data(jax.random.key(7))).all())
     True
     """
-    words = np.array([[seed >> 32, seed & 0xFFFFFFFF] for seed in seeds], np.uint32)
+    words = np.array([[seed >> 32 & 0xFFFFFFFF, seed & 0xFFFFFFFF] for seed in seeds], np.uint32)  # the last, then 0
     return jax.random.wrap_key_data(jax.device_put(words), impl=IMPL)
 
 

@@ -1,9 +1,12 @@
 """Noise that neighbours share: cancels in the average, hides as declared, is refused where the proof does not hold."""
 
+import math
+
 import jax
 import numpy as np
 import pytest
 
+import coterie as ct
 from coterie import cli
 from coterie.algorithms.base import find
 from coterie.algorithms.laws import Shared
@@ -16,7 +19,7 @@ from coterie.experiment import price, public_network
 from coterie.graphs import make_graph, mixing
 from coterie.losses.mean import Mean
 from coterie.plan import validate
-from coterie.privacy.gdp import mu_for
+from coterie.privacy.gdp import epsilon_of, mu_for
 from coterie.privacy.observers import hidden_share, worst_hidden_share
 
 DECOR = find("decor")
@@ -145,3 +148,20 @@ def test_one_party_alone_draws_what_nobody_else_knows() -> None:
     assert isinstance(law, Shared)
     assert law.own == pytest.approx(LEFT**0.5)
     assert law.edge == pytest.approx(RATIO * LEFT**0.5)
+
+
+def test_a_person_at_two_parties_moves_two_messages_whose_noise_is_shared() -> None:
+    """Both shifts add up in the average, where little noise is left: μ is twice that of one, not √2 times."""
+    rng = np.random.default_rng(0)
+    sites = [(rng.uniform(-0.5, 0.5, (12, 2)), rng.choice([-1, 1], 12)) for _ in range(4)]
+    parties = ct.complete(sites, people=[np.arange(12) // 2] * 4)
+    run = ct.train(ct.logistic(), parties, ct.decor(curious=0, ratio=50.0), ct.Budget(1.0, 1e-5), rounds=4, seed=0)
+    told = run.result["privacy"]["protects"]
+    assert told["person"] == pytest.approx(1.0, rel=1e-6)
+    shifts = np.array([1.0, 1.0, 0.0, 0.0])
+    edges = np.array([(i, j) for i in range(4) for j in range(i)])
+    hides = np.eye(4) + 50.0**2 * sum(np.outer(e, e) for e in np.eye(4)[edges[:, 0]] - np.eye(4)[edges[:, 1]])
+    factor = math.sqrt(shifts @ np.linalg.inv(hides) @ shifts / hidden_share(edges, 4, 50.0).max())
+    assert factor > 1.99
+    true = epsilon_of(factor * mu_for(1.0, 1e-5), 1e-5)
+    assert true <= told["person_at_two_parties"] < 1.01 * true
