@@ -1,4 +1,4 @@
-"""Small files that matter: written whole or not at all, private keys never readable by others, errors in one line."""
+"""Small files that matter: written whole or not at all, private ones never readable by others, errors in one line."""
 
 from __future__ import annotations
 
@@ -11,15 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
-
 from coterie.errors import InputError
 
-__all__ = ["make_folder", "private_files", "private_folder", "private_pem", "read_bytes", "read_ecdsa", "read_ed25519",
-           "read_json", "write_bytes", "write_json"]  # fmt: skip
+__all__ = ["make_folder", "private_files", "private_folder", "read_bytes", "read_json", "write_bytes", "write_json"]
 
 
 def make_folder(folder: Path, *new: str) -> None:
@@ -80,37 +74,6 @@ def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
         raise InputError(f"cannot write {path}: {error.strerror}") from None
-
-
-def private_pem(key: ec.EllipticCurvePrivateKey | Ed25519PrivateKey) -> bytes:
-    """A private key as an unencrypted PEM file: agents start without a person at the keyboard."""
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-
-
-def read_ed25519(path: Path) -> Ed25519PrivateKey:
-    """The Ed25519 key in a private file."""
-    key = _private_key(path)
-    if not isinstance(key, Ed25519PrivateKey):
-        raise InputError(f"{path} holds another kind of key: expected Ed25519")
-    return key
-
-
-def read_ecdsa(path: Path) -> ec.EllipticCurvePrivateKey:
-    """The ECDSA key in a private file."""
-    key = _private_key(path)
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise InputError(f"{path} holds another kind of key: expected ECDSA P-256")
-    return key
-
-
-def _private_key(path: Path) -> PrivateKeyTypes:
-    content = read_bytes(path, private=True)
-    try:
-        return serialization.load_pem_private_key(content, None)
-    except (ValueError, TypeError):
-        raise InputError(f"{path} is not a private key") from None
 
 
 def write_json(path: Path, kind: str, content: Mapping[str, object]) -> None:

@@ -33,16 +33,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from coterie.deploy.files import (
-    make_folder,
-    private_pem,
-    read_bytes,
-    read_ecdsa,
-    read_ed25519,
-    read_json,
-    write_bytes,
-    write_json,
-)
+from coterie.deploy.files import make_folder, read_bytes, read_json, write_bytes, write_json
+from coterie.deploy.pem import private_pem, read_ecdsa, read_ed25519
 from coterie.errors import InputError
 from coterie.names import party_name, routes_of
 

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from numpy.typing import ArrayLike, NDArray
 
 from coterie.errors import InputError
@@ -87,6 +85,9 @@ def to_signed(words: Words) -> NDArray[np.int64]:
 
 def keystream(key: bytes) -> Callable[[int], bytes]:
     """The next bytes of the ChaCha20 stream of a key that has this one use."""
+    from cryptography.hazmat.primitives.ciphers import Cipher  # of the extra `deploy`: pricing and simulating need none
+    from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+
     encrypt = Cipher(ChaCha20(key, bytes(16)), None).encryptor().update
     return lambda count: encrypt(bytes(count))
 
