@@ -47,6 +47,7 @@ from coterie.plan import Plan
 from coterie.privacy.accountants import account
 from coterie.privacy.codec import Json, every_kind, from_row, to_rows
 from coterie.privacy.events import Event
+from coterie.privacy.people import Protects, units_of
 from coterie.problems import Problem
 from coterie.problems.labels import ClassNumbers
 from coterie.report.others import other_code
@@ -77,7 +78,7 @@ __all__ = [
     "versions",
 ]
 
-SCHEMA = 4
+SCHEMA = 5
 LIBRARIES = ("jax", "numpy", "scipy", "dp-accounting")
 
 
@@ -145,6 +146,7 @@ def certificate(
         "schema": SCHEMA,
         "claim": first,
         "other_claims": others,
+        "protects": protects(agents, sums, cap, delta, by_person=plan.by_person),
         "plan": plan.as_json(),
         "plan_sha256": plan_hash(plan),
         "public": facts(plan, network),
@@ -205,6 +207,24 @@ def _claim(
         "accountant": total["accountant"],
         "adjacency": adjacency.pop() if len(adjacency) == 1 else "replace-one",
     }
+
+
+def protects(
+    agents: Sequence[Mapping[str, Any]], sums: Mapping[str, Any] | None, cap: Mapping[str, Any] | None,
+    delta: float | None, *, by_person: bool,
+) -> Protects | None:  # fmt: skip
+    """Whom ε of the first claim is for: a record, a person, a person whom two parties know, whichever they are."""
+    groups = [sums] if cap and sums else sorted(agents, key=lambda group: -float(group["epsilon"]))
+    alone = lambda group: "members" not in group or group["members"] == [[group["members"][0][0]] * 2]  # noqa: E731
+    each = [group["events"] for group in groups for _ in range(1 if alone(group) else 2)]
+    total = float(groups[0]["epsilon"])
+    return None if delta is None else _protects(canonical(each), total, delta, by_person, bool(cap)).copy()
+
+
+@lru_cache(maxsize=256)
+def _protects(rows: bytes, epsilon: float, delta: float, by_person: bool, summed: bool) -> Protects:
+    each = [decode(one) for one in json.loads(rows)]
+    return units_of(each, epsilon, delta, by_person=by_person, summed=summed)
 
 
 def _within(epsilon: float | str, budget: float) -> bool:

@@ -237,6 +237,10 @@ def _arithmetic(content: Mapping[str, Any], parsed: Certificate) -> None:
     )  # fmt: skip
     equal("claim", content["claim"], headline, TOTALS)
     equal("other_claims", content["other_claims"], others, TOTALS)
+    data = parsed.plan.get("data")
+    by_person = isinstance(data, dict) and data.get("unit") == "person"
+    told = c.protects(content["agents"], content["central"], content["cap"], delta, by_person=by_person)
+    equal("protects", content["protects"], told, TOTALS)
 
 
 def _in_order(groups: list[list[list[int]]]) -> None:
