@@ -23,6 +23,7 @@ from coterie.deploy.wording import headlines
 from coterie.errors import InputError
 from coterie.estimators import PrivateConsensusClassifier, PrivateConsensusRegressor, PrivateMean, PrivateSearch
 from coterie.experiment import Experiment, prepare, price, public_network
+from coterie.explain import unit_block
 from coterie.losses.logistic import Logistic
 from coterie.plan import Plan, validate
 from coterie.privacy import gdp
@@ -31,7 +32,7 @@ from coterie.privacy.events import Gaussian, Pure, SampledGaussian
 from coterie.privacy.people import at_parties, of_group
 from coterie.problems import of_people
 from coterie.report.statements import assumptions
-from coterie.report.units import at_home, unit_block
+from coterie.report.units import at_home
 from coterie.written import toml_of
 from tests.deploy.consortium import make_consortium
 from tests.deploy.test_everything import is_replayed
