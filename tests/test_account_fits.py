@@ -180,7 +180,7 @@ def test_a_person_who_may_be_at_every_party_pays_at_each(tmp_path: Path) -> None
         account = ct.DataAccount.open(
             folder / "a", ct.Budget(4.0, 1e-5), data=X, unit="person", keeper=folder / "keeper"
         )
-        model = PrivateMean(bounds=(-1, 1), random_state=0, account=account, rounds=3)
+        model = PrivateMean(bounds=(-1, 1), account=account, rounds=3)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model.fit(X, people=np.tile(np.arange(45), 2), **given)
