@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.console import Console
@@ -53,7 +53,7 @@ def _whom(verdict: Verified) -> str:
     told, delta = verdict.content.protects, verdict.content.claim.delta
     assert told is not None  # of a claim that holds
     assert delta is not None
-    return f"one {told.unit}; {unit_words(Protects(**told.model_dump()), delta)}"
+    return f"one {told.unit}; {unit_words(cast(Protects, told.model_dump()), delta)}"
 
 
 def _show(verdict: Verified, console: Console) -> None:

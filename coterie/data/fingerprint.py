@@ -18,6 +18,7 @@ import numpy as np
 
 from coterie.data.dataset import Dataset
 from coterie.data.files import read_fields
+from coterie.data.people import person_names
 from coterie.errors import InputError
 
 __all__ = ["KEY", "fingerprint", "grouping"]
@@ -83,7 +84,7 @@ def _people(data: Any, people: Any) -> list[bytes]:
     """A name for every record, as bytes."""
     if not isinstance(people, str):
         several = isinstance(people, list | tuple) and len(people) and np.ndim(people[0]) == 1
-        return [name for one in (people if several else [people]) for name in _written(np.asarray(one))]
+        return [name for one in (people if several else [people]) for name in _names(one)]
     found: list[bytes] = []
     for one in _parts(data):
         if isinstance(one, str | os.PathLike):
@@ -91,8 +92,12 @@ def _people(data: Any, people: Any) -> list[bytes]:
             one, people = (read_fields(Path(one)), people) if stored is None else (stored, STORED)
         if not (hasattr(one, "columns") or isinstance(one, Mapping)) or people not in one:
             raise InputError(f"the records have no column {people!r} that says whose they are")
-        found += _written(np.asarray(one[people]))
+        found += _names(one[people])
     return found
+
+
+def _names(ids: Any) -> list[bytes]:
+    return [name.encode() for name in person_names(ids, "the records").tolist()]
 
 
 def _parts(data: Any) -> Iterator[Any]:
