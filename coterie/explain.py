@@ -32,7 +32,7 @@ from coterie.losses import by_labels
 from coterie.losses.base import find_loss
 from coterie.plan import REFERENCES, Plan
 from coterie.privacy.events import Event, Free, Gaussian
-from coterie.privacy.people import Protects, units_of
+from coterie.privacy.people import Protects, unit_words, units_of
 from coterie.problems.labels import SIGNS
 from coterie.worth.judge import judge
 
@@ -89,6 +89,7 @@ def explain(plan: Plan) -> tuple[list[str], Network, Priced]:
             f"Privacy: ε = {spent:.2f} of {budget:.2f} will be spent by the party that spends most, at δ = "
             f"{plan.privacy.delta:g}, by the {first.account.accountant} accountant. It covers replacing one "
             f"{one}{' with all of its records' if plan.by_person else ''}, against somebody who {against}.",
+            f"For {unit_words(unit_block(plan, priced), plan.privacy.delta)}.",
             *(
                 f"Another adversary, who {other.adversary}: ε = {other.account.epsilon:.2f} ({other.name})."
                 for other in others

@@ -124,8 +124,6 @@ REFUSED: dict[str, tuple[dict[str, dict[str, Any]], str]] = {
     "unknown people": ({"data": {"person": None, "unit": "person"}}, "does not say whose a record is: state"),
     "a store": ({"data": {"source": "store", "person": "who", "label": None, "site": None, "options": {}}},
                 "data.person does not apply to data.source = 'store'"),
-    "people of a store": ({"data": {"source": "store", "unit": "person", "label": None, "site": None, "person": None,
-                                    "options": {}}}, "data.source = 'store' does not say whose"),
     "a cap on records": ({"data": {"unit": "record", "records_per_person": 3}}, "records_per_person = 3 is for"),
     "a word": ({"data": {"unit": "patient"}}, "data.unit"),
     "no cap": ({"deploy": {"parties": [{"name": n, "address": f"{n}:1"} for n in "abc"]}},
