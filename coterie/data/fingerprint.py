@@ -1,15 +1,16 @@
 """Which records these are, as only the holder of a key can tell: the same for the same records, however they are given.
 
-A record is what a table says of it: its columns' names and values, a number as a number however it is written. The
-fingerprint of a data set is a keyed hash of their number and of the sum, modulo 2^256, of a keyed hash of every record:
-neither their order nor how they are dealt to parties changes it (a keyed multiset hash: Clarke, Devadas, van Dijk,
-Gassend, Suh 2003). Without the key it tells nothing, not even whether a guess is right.
+A record is what a table says of it: its columns' names and values, a number as a number however it is written, text in
+one form of Unicode. The fingerprint of a data set is a keyed hash of their number and of the sum, modulo 2^256, of a
+keyed hash of every record: neither their order nor how they are dealt to parties changes it (a keyed multiset hash:
+Clarke, Devadas, van Dijk, Gassend, Suh 2003). Without the key it tells nothing, not even whether a guess is right.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -191,7 +192,7 @@ def _written(values: Any) -> Sequence[bytes]:
 
 
 def _value(value: Any) -> bytes:
-    text = str(value).strip()
+    text = unicodedata.normalize("NFC", str(value)).strip()
     if text in ("", "None", "nan", "NaN", "<NA>", "NaT"):  # a gap, however a library writes it
         return b"-"
     try:
