@@ -133,6 +133,11 @@ def _need_alike(algorithm: Algorithm, plan: Plan) -> None:
         raise InputError(
             f"{algorithm.slug} states the noise on the total of all parties: privacy.epsilon must be one number"
         )
+    if plan.privacy is not None and plan.privacy.own_rounds:
+        raise InputError(
+            f"{algorithm.slug} needs the same noise at all parties: privacy.schedule_options must list one number for "
+            "each round"
+        )
     if plan.exchange.kind not in ("broadcast", "secret-sum"):
         raise InputError(
             f"{algorithm.slug} states the noise on the total: exchange.kind = {plan.exchange.kind!r} would add to it, "

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from coterie.algorithms._charges import alike
 from coterie.algorithms.base import Maybe
 from coterie.algorithms.batches import rows
 from coterie.contracts import check_contract
@@ -23,6 +24,7 @@ from coterie.data.partition import by_site
 from coterie.drivers.dry_run import emitted, empty_shard
 from coterie.drivers.simulate import Test
 from coterie.errors import InputError
+from coterie.exchange.central import own_events, shared_events
 from coterie.exchange.planned import sum_terms
 from coterie.exchange.sums import SumTerms, bytes_per_round
 from coterie.experiment import Network, Priced, assemble, prepare, price, public_network, public_sizes
@@ -30,11 +32,13 @@ from coterie.losses import by_labels
 from coterie.losses.base import find_loss
 from coterie.network import ObserverAccount
 from coterie.plan import REFERENCES, Plan
+from coterie.privacy.events import Event, Free, Gaussian
 from coterie.privacy.gdp import epsilon_of
+from coterie.privacy.people import Protects, unit_words, units_of
 from coterie.problems.labels import SIGNS
 from coterie.worth.judge import judge
 
-__all__ = ["Rehearsal", "explain", "message_size", "of_sums", "rehearse"]
+__all__ = ["Rehearsal", "explain", "message_size", "of_sums", "paying", "rehearse", "unit_block"]
 
 MOST_NUMBERS = 50_000_000  # of synthetic features: beyond it a rehearsal is a run of its own
 HELD_OUT = 2000
@@ -87,6 +91,7 @@ def explain(plan: Plan) -> tuple[list[str], Network, Priced]:
             f"Privacy: ε = {spent:.2f} of {budget:.2f} will be spent by the party that spends most, at δ = "
             f"{plan.privacy.delta:g}, by the {first.account.accountant} accountant. It covers replacing one "
             f"{one}{' with all of its records' if plan.by_person else ''}, against somebody who {against}.",
+            f"For {unit_words(unit_block(plan, priced), plan.privacy.delta)}.",
             *(
                 f"Another adversary, who {other.adversary}: ε = {other.account.epsilon:.2f} ({other.name})."
                 for other in others
@@ -232,3 +237,40 @@ def rehearse(plan: Plan, network: Network, priced: Priced) -> Rehearsal | None:
         return None
     mean = worth["mean"]
     return Rehearsal("accuracy", mean["private"], mean["pooled"], mean["alone"])
+
+
+# ---- whom it is for --------------------------------------------------------------------------------------------------
+
+
+def unit_block(plan: Plan, priced: Priced) -> Protects:
+    """ε of the plan's budget for a record, for a person, and for a person at two parties, whichever they are."""
+    assert plan.privacy is not None
+    first = priced.claims[0]
+    return units_of(
+        paying(priced), float(first.account.epsilon), plan.privacy.delta, by_person=plan.by_person,
+        summed=not first.local,
+    )  # fmt: skip
+
+
+def paying(priced: Priced) -> list[list[Event]]:
+    """What the budget's claim charges parties that differ, the dearest first, twice if two pay it; of sums, all alike.
+
+    Of Gaussian prices the first two: no two others cost a person more.
+    """
+    if priced.for_sums:
+        assert priced.terms is not None
+        return [[shared_events(priced.algorithm, priced.cfg, priced.places, priced.terms)[0]]]
+    assert priced.spending is not None
+    found: list[list[Event]] = []
+    for events in _by_price(priced, priced.spending.per_agent):
+        found.append(events)
+        if len(found) == 2 and all(isinstance(event, Gaussian | Free) for one in found for event in one):
+            break
+    return found
+
+
+def _by_price(priced: Priced, paid: np.ndarray) -> Iterator[list[Event]]:
+    groups = alike(priced.places, np.asarray(paid, float))
+    for members, place in sorted(groups, key=lambda group: -float(paid[group[0][0]])):
+        events = own_events(priced.algorithm, priced.cfg, place, terms=priced.terms)
+        yield from [events] * min(len(members), 2)

@@ -180,7 +180,7 @@ def test_a_person_who_may_be_at_every_party_pays_at_each(tmp_path: Path) -> None
         account = ct.DataAccount.open(
             folder / "a", ct.Budget(4.0, 1e-5), data=X, unit="person", keeper=folder / "keeper"
         )
-        model = PrivateMean(bounds=(-1, 1), random_state=0, account=account, rounds=3)
+        model = PrivateMean(bounds=(-1, 1), account=account, rounds=3)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model.fit(X, people=np.tile(np.arange(45), 2), **given)
@@ -191,6 +191,9 @@ def test_a_person_who_may_be_at_every_party_pays_at_each(tmp_path: Path) -> None
     events = [[entry.event for entry in ledger.entries] for ledger in model.ledger_.values()]
     assert each == pytest.approx(at_parties(events, 1e-5), rel=1e-6)
     assert each > 1.4
+    assert model.protects_ is not None
+    assert model.protects_["unit"] == "person"
+    assert model.protects_["person_at_two_parties"] == pytest.approx(each, rel=1e-6)  # two parties, and all pay
     dealt, model = drawn()  # here nobody is at two
     assert dealt == pytest.approx(model.epsilon_spent_, rel=1e-6)
 

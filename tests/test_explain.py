@@ -51,7 +51,7 @@ def test_sentences_carry_the_numbers_of_pricing() -> None:
     assert f"ε = {again.spending.worst.epsilon:.2f} of 1.00" in lines[3]
     assert f"at δ = 1e-05, by the {again.spending.worst.accountant} accountant" in lines[3]
     low, high = f"{again.noise.min():.3g}", f"{again.noise.max():.3g}"
-    assert lines[4].startswith(f"Noise: {low if low == high else f'{low} to {high}'} times")
+    assert lines[5].startswith(f"Noise: {low if low == high else f'{low} to {high}'} times")
     assert not any("Warning" in line for line in lines)
 
 

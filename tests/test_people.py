@@ -23,6 +23,7 @@ from coterie.deploy.wording import headlines
 from coterie.errors import InputError
 from coterie.estimators import PrivateConsensusClassifier, PrivateConsensusRegressor, PrivateMean, PrivateSearch
 from coterie.experiment import Experiment, prepare, price, public_network
+from coterie.explain import unit_block
 from coterie.losses.logistic import Logistic
 from coterie.plan import Plan, validate
 from coterie.privacy import gdp
@@ -31,7 +32,7 @@ from coterie.privacy.events import Gaussian, Pure, SampledGaussian
 from coterie.privacy.people import at_parties, of_group
 from coterie.problems import of_people
 from coterie.report.statements import assumptions
-from coterie.report.units import at_home, unit_block
+from coterie.report.units import at_home
 from coterie.written import toml_of
 from tests.deploy.consortium import make_consortium
 from tests.deploy.test_everything import is_replayed
@@ -123,8 +124,6 @@ REFUSED: dict[str, tuple[dict[str, dict[str, Any]], str]] = {
     "unknown people": ({"data": {"person": None, "unit": "person"}}, "does not say whose a record is: state"),
     "a store": ({"data": {"source": "store", "person": "who", "label": None, "site": None, "options": {}}},
                 "data.person does not apply to data.source = 'store'"),
-    "people of a store": ({"data": {"source": "store", "unit": "person", "label": None, "site": None, "person": None,
-                                    "options": {}}}, "data.source = 'store' does not say whose"),
     "a cap on records": ({"data": {"unit": "record", "records_per_person": 3}}, "records_per_person = 3 is for"),
     "a word": ({"data": {"unit": "patient"}}, "data.unit"),
     "no cap": ({"deploy": {"parties": [{"name": n, "address": f"{n}:1"} for n in "abc"]}},

@@ -170,7 +170,7 @@ class Place(eqx.Module):
     self_weight: Float[Array, "*agents"]  # w_ii of the mixing matrix
     unit: Float[Array, "*agents"]  # weight of one record in f_i = unit Σ loss + ridge/2 ‖x‖²; 1/n_i by default
     noise: Float[Array, "*agents"]  # noise multiplier that calibration solved for; 0 = no noise
-    shape: Float[Array, " rounds"] | Float[Array, "agents rounds"]  # the schedule: relative noise of each round, the same for all or not
+    shape: Float[Array, " rounds"] | Float[Array, "agents rounds"]  # relative noise of each round, of all or of each
     start: Float[Array, " dim"]  # the public starting point
     ridge: Float[Array, ""]  # strong convexity of f_i that the regularizer gives
     lipschitz: Float[Array, ""]  # V: half of what replacing a record can change of a gradient (`Problem.half_gap`)

@@ -13,7 +13,7 @@ from coterie.errors import InputError
 from coterie.privacy.events import Event
 from coterie.privacy.lifetime import Unit
 
-__all__ = ["ACCOUNT", "as_account", "draw_fit"]
+__all__ = ["ACCOUNT", "as_account", "draw_fit", "need_unseeded"]
 
 ACCOUNT = of("a ct.DataAccount or the path of one", DataAccount, str, os.PathLike)
 
@@ -23,6 +23,15 @@ def as_account(given: DataAccount | str | Path | None) -> DataAccount | None:
     if not (given is None or ACCOUNT.fits(given)):
         raise InputError(f"account must be {ACCOUNT.words}, got {given!r}")
     return given if given is None or isinstance(given, DataAccount) else DataAccount(given)
+
+
+def need_unseeded(account: DataAccount | None, seed: object, name: str = "seed") -> None:
+    """Refuse a release that an account is to pay for with noise that somebody may know."""
+    if account is not None and seed is not None:
+        raise InputError(
+            f"{name} = {seed!r}: whoever knows the seed can take the noise off, and no account can pay for that; leave "
+            "it out, and it comes from the operating system"
+        )
 
 
 def draw_fit(

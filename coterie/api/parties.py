@@ -31,6 +31,7 @@ from coterie.api.given import (
     takes,
 )
 from coterie.data.dataset import Dataset
+from coterie.data.people import person_names
 from coterie.data.tables import site_origin
 from coterie.errors import InputError
 from coterie.graphs.edge_lists import read_edges
@@ -196,20 +197,23 @@ def people_of_sites(people: Sequence[Any], counts: Sequence[int]) -> tuple[np.nd
     """Whose each record of each site is, by number over all of them: a name at two sites is one person's."""
     if len(people) != len(counts):
         raise InputError(f"people: {len(people)} lists of names for {len(counts)} sites")
-    for i, (ids, n) in enumerate(zip(people, counts, strict=True)):
-        person_numbers(ids, n, f"site {i}")
-    named = np.concatenate([np.asarray(ids).astype(str) for ids in people])
+    each = [_named(ids, n, f"site {i}") for i, (ids, n) in enumerate(zip(people, counts, strict=True))]
+    named = np.concatenate(each)
     return tuple(np.split(person_numbers(named, len(named), "sites"), np.cumsum(counts)[:-1]))
 
 
 def person_numbers(ids: Any, records: int, where: str) -> np.ndarray:
     """The people of some records, numbered; an InputError where a record is nobody's."""
+    named = _named(ids, records, where)
+    whole = np.asarray(ids)  # of which each has one form
+    return np.unique(whole if whole.dtype.kind in "iu" else named, return_inverse=True)[1].reshape(-1)
+
+
+def _named(ids: Any, records: int, where: str) -> np.ndarray:
     names = np.asarray(ids)
     if names.shape != (records,):
         raise InputError(f"{where}: people must name the person of each of {records} records, got shape {names.shape}")
-    if gaps := int(sum(name is None or name != name or name == "" for name in names.tolist())):
-        raise InputError(f"{where}: people must name a person for every record, and {gaps} are missing")
-    return np.unique(names.astype(str) if names.dtype == object else names, return_inverse=True)[1].reshape(-1)
+    return person_names(names, where)
 
 
 def _checked(parties: Parties) -> Parties:

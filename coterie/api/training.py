@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.api.accounts import ACCOUNT, as_account, draw_fit
+from coterie.api.accounts import ACCOUNT, as_account, draw_fit, need_unseeded
 from coterie.api.asked import Asked, ask, need_dimension
 from coterie.api.given import FACT, FLAG, FUNCTION, NOTHING_GIVEN, PLACE, TEXT, WHOLE, Expected, listed, takes
 from coterie.api.parties import Parties
@@ -90,7 +90,7 @@ def train(
         seeds: how often to repeat it, to see how much the noise matters. The model is that of the first; what all
             together would cost is `result["privacy"]["all_seeds_epsilon"]`.
         seed: of the noise and of batches, from 0 to 2⁶⁴ − 1; None: 64 bits from the operating system. Anyone who knows
-            it can subtract the noise.
+            it can subtract the noise, so none goes with an account.
         test: records that are not private, to draw a curve of the score on.
         own_test: test records of each party, such as [(X, y), …], instead of `test`: with `references`, what joining is
             worth to each party is in `result["worth"]`.
@@ -121,6 +121,7 @@ def train(
     if checkpoint is not None and drawn is not None:
         raise InputError("a call draws from its account, so going on from a checkpoint would pay twice: leave one out")
     stored = None if checkpoint is None else Checkpoint(Path(checkpoint), checkpoint_every)
+    need_unseeded(drawn, seed)
     pay = None
     if drawn is not None:
         whose = None if parties.people is None else list(parties.people)

@@ -61,8 +61,8 @@ def plan(plan: PlanArgument = None, set_: SetOption = None, as_json: JsonOption 
     from coterie.contracts import check_contract
     from coterie.data import find_source
     from coterie.experiment import needs_dimension, price, public_network
+    from coterie.privacy.people import unit_words
     from coterie.report.result import privacy_block
-    from coterie.report.units import unit_words
 
     check_contract(asked)
     network = public_network(asked)

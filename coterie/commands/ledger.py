@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -16,6 +17,7 @@ from coterie.commands import DEPLOY
 if TYPE_CHECKING:
     from coterie.deploy.records import Book
     from coterie.privacy.events import Event
+    from coterie.privacy.people import Protects
 
 __all__ = ["PANEL", "app", "describe", "show", "verify"]
 
@@ -69,16 +71,37 @@ def describe(book: Book) -> dict[str, Any]:
     }
 
 
+def _protects(path: Path, book: Book) -> Protects | None:
+    """Whom the ε that is spent is for, by the agreement beside the ledger; None: it is not there.
+
+    A ledger knows its own party alone: a person whom two parties know has paid twice what is here.
+    """
+    from coterie.deploy.agreement import AGREEMENT, unverified
+    from coterie.privacy.people import units_of
+
+    place = path.parent / AGREEMENT
+    agreed = unverified(place) if place.is_file() else None
+    if agreed is None or agreed.plan_hash != book.meta.plan_hash:
+        return None
+    plan, used = agreed.plan, [event for event in book.allowance.used() if np.any(event.times)]
+    return units_of(
+        [used, used], book.run.used, book.meta.budget.delta, by_person=plan.by_person, summed=plan.exchange.central
+    )
+
+
 @app.command()
 def show(
     path: LedgerArgument, as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False
 ) -> None:
     """Print what a ledger holds: budget, what is spent, every release. It is checked first; an agent may be running."""
+    from coterie.deploy.agreement import AGREEMENT
     from coterie.deploy.reading import look
+    from coterie.privacy.people import unit_words
 
     console = Console()
     book, running = look(path)
-    about = describe(book) | {"running": running}
+    told = _protects(path, book)
+    about = describe(book) | {"running": running, "protects": told}
     if as_json:
         console.print_json(json.dumps(about))
         return
@@ -89,6 +112,12 @@ def show(
         f"spent ε {about['spent']:.4g} of {about['epsilon']:g} at δ {about['delta']:g} in {len(book.rows)} rounds; "
         f"the whole plan costs {about['planned']:.4g}"
     )
+    if told is None:
+        console.print(f"whether ε is for a record or a person is in {AGREEMENT}, which is not beside the ledger")
+    else:
+        words = unit_words(told, about["delta"])
+        told_two = ", if the other one pays as much" if told["unit"] == "person" else ""
+        console.print(f"ε is for one {told['unit']}; {words}{told_two}", markup=False, soft_wrap=True)
     for run in about["earlier"]:
         console.print(
             f"before it, under agreement {run['plan_hash'][:16]}: ε {run['spent']:.4g} of {run['epsilon']:g} at δ "

@@ -238,7 +238,8 @@ def table(result: dict[str, Any]) -> Table:
 
 def notes(result: dict[str, Any]) -> list[str]:
     """Lines under the table: guarantee, disagreement, traffic, time."""
-    from coterie.report.units import home_words, unit_words
+    from coterie.privacy.people import unit_words
+    from coterie.report.units import home_words
 
     lines = []
     privacy = result["privacy"]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.console import Console
@@ -48,24 +47,13 @@ def run(path: Path, key: str | None, strict: bool, console: Console) -> int:
 
 
 def _whom(verdict: Verified) -> str:
-    """ε for a record, a person, a person whom two parties know: from the certificate's own events."""
-    from coterie.report.certificate import decode
-    from coterie.report.units import unit_words, units_of
+    """ε for a record, a person, a person whom two parties know, as it was recomputed."""
+    from coterie.privacy.people import Protects, unit_words
 
-    content = verdict.content
-    claim, central = content.claim, content.central
-    unit = content.plan.get("data", {}).get("unit") or "record"
-    if claim.delta is None or not math.isfinite(float(claim.epsilon)):
-        return f"one {unit}"
-    if summed := central is not None and claim.name == central.name:
-        assert central is not None
-        each = [decode(central.events)]
-    else:
-        dearest = sorted(content.agents, key=lambda group: -float(group.epsilon))
-        paying = [group for group in dearest for first, last in group.members for _ in range(first, last + 1)]
-        each = [decode(group.events) for group in paying[:2]]
-    told = units_of(each, float(claim.epsilon), claim.delta, by_person=unit == "person", summed=summed)
-    return f"one {unit}; {unit_words(told, claim.delta)}"
+    told, delta = verdict.content.protects, verdict.content.claim.delta
+    assert told is not None  # of a claim that holds
+    assert delta is not None
+    return f"one {told.unit}; {unit_words(cast(Protects, told.model_dump()), delta)}"
 
 
 def _show(verdict: Verified, console: Console) -> None:

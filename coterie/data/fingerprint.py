@@ -1,15 +1,16 @@
 """Which records these are, as only the holder of a key can tell: the same for the same records, however they are given.
 
-A record is what a table says of it: its columns' names and values, a number as a number however it is written. The
-fingerprint of a data set is a keyed hash of their number and of the sum, modulo 2^256, of a keyed hash of every record:
-neither their order nor how they are dealt to parties changes it (a keyed multiset hash: Clarke, Devadas, van Dijk,
-Gassend, Suh 2003). Without the key it tells nothing, not even whether a guess is right.
+A record is what a table says of it: its columns' names and values, a number as a number however it is written, text in
+one form of Unicode. The fingerprint of a data set is a keyed hash of their number and of the sum, modulo 2^256, of a
+keyed hash of every record: neither their order nor how they are dealt to parties changes it (a keyed multiset hash:
+Clarke, Devadas, van Dijk, Gassend, Suh 2003). Without the key it tells nothing, not even whether a guess is right.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 
 from coterie.data.dataset import Dataset
 from coterie.data.files import read_fields
+from coterie.data.people import person_names
 from coterie.errors import InputError
 
 __all__ = ["KEY", "fingerprint", "grouping"]
@@ -83,7 +85,7 @@ def _people(data: Any, people: Any) -> list[bytes]:
     """A name for every record, as bytes."""
     if not isinstance(people, str):
         several = isinstance(people, list | tuple) and len(people) and np.ndim(people[0]) == 1
-        return [name for one in (people if several else [people]) for name in _written(np.asarray(one))]
+        return [name for one in (people if several else [people]) for name in _names(one)]
     found: list[bytes] = []
     for one in _parts(data):
         if isinstance(one, str | os.PathLike):
@@ -91,8 +93,12 @@ def _people(data: Any, people: Any) -> list[bytes]:
             one, people = (read_fields(Path(one)), people) if stored is None else (stored, STORED)
         if not (hasattr(one, "columns") or isinstance(one, Mapping)) or people not in one:
             raise InputError(f"the records have no column {people!r} that says whose they are")
-        found += _written(np.asarray(one[people]))
+        found += _names(one[people])
     return found
+
+
+def _names(ids: Any) -> list[bytes]:
+    return [name.encode() for name in person_names(ids, "the records").tolist()]
 
 
 def _parts(data: Any) -> Iterator[Any]:
@@ -186,7 +192,7 @@ def _written(values: Any) -> Sequence[bytes]:
 
 
 def _value(value: Any) -> bytes:
-    text = str(value).strip()
+    text = unicodedata.normalize("NFC", str(value)).strip()
     if text in ("", "None", "nan", "NaN", "<NA>", "NaT"):  # a gap, however a library writes it
         return b"-"
     try:

@@ -13,6 +13,7 @@ from coterie.data.dataset import Dataset, Origins
 from coterie.data.download import digest
 from coterie.data.encode import Book, Category, Number, RowNorm, class_indices, encode, normalise_rows
 from coterie.data.files import PARQUET, read_fields, read_parquet
+from coterie.data.people import person_names
 from coterie.data.stated import MISSING, OTHER, Gaps, Stated, Task, site_origin
 from coterie.data.survey import MANY, are_numbers, examine, numbers, text, whole
 from coterie.errors import InputError, InputErrors
@@ -112,7 +113,7 @@ def load_table(
         feature_names=tuple(names),
         sites=where,
         site_names=site_names,
-        people=None if person is None else text(frame[person]).to_numpy(object),
+        people=None if person is None else person_names(text(frame[person]).to_numpy(object), f"{path}, {person!r}"),
         columns={c: _raw(frame[c]) for c in frame.columns if c not in used},
         source=str(path),
         sha256={Path(path).name: digest(Path(path))},

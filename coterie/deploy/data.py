@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.data import load, origins
+from coterie.data.people import person_names
 from coterie.data.planned import options_of, planned_bins
 from coterie.data.sources.coefficients import read_coefficients
 from coterie.deploy.journal import for_owner
@@ -74,7 +75,7 @@ def _stored(path: Path) -> Records:
                 raise InputError(f"{path} does not say what was read from its records: write it by `write_records`")
             classes = tuple(map(str, stored["classes"])) if "classes" in stored else None
             leaks = tuple(map(str, stored["leaks"]))
-            people = stored.get("people")
+            people = person_names(stored["people"], str(path)) if "people" in stored else None
             return Records(stored["features"].astype(float), stored["targets"], classes, leaks, people=people)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise InputError(f"cannot read {path}: {error}") from None

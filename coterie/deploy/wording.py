@@ -10,6 +10,8 @@ from coterie.deploy.agreement import Agreement
 from coterie.deploy.party import Terms
 from coterie.errors import InputError
 from coterie.experiment import public_sizes
+from coterie.explain import unit_block
+from coterie.privacy.people import unit_words
 
 __all__ = ["columns", "headlines", "settings"]
 
@@ -34,8 +36,6 @@ def headlines(agreement: Agreement) -> list[str]:
         terms = Terms.of(plan)
     except InputError as error:
         return [*lines, f"AGENTS WILL REFUSE IT: {error}"]
-    from coterie.report.units import unit_block, unit_words  # above this in the layers, and used for words alone
-
     priced = terms.priced
     first, *others = priced.claims  # of a private algorithm, and no other is deployed
     worst = first.account

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
-from coterie.api.accounts import as_account, draw_fit
+from coterie.api.accounts import as_account, draw_fit, need_unseeded
 from coterie.api.asked import auto, check_settings
 from coterie.api.bounds import PublicBox, box
 from coterie.api.methods import algorithm
@@ -157,6 +157,7 @@ class Consensus(BaseEstimator):
         `given`: the records as the caller has them, for the account.
         """
         account = as_account(self.account)
+        need_unseeded(account, self.random_state, "random_state")
         what = f"fit {type(self).__name__}"
         apart = agents is None  # people were dealt out here, each with all of its records to one party
         pay = None

@@ -23,7 +23,7 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from coterie.api.accounts import as_account
+from coterie.api.accounts import as_account, need_unseeded
 from coterie.arguments import choose
 from coterie.drivers.seeds import wide_generator
 from coterie.errors import InputError
@@ -218,6 +218,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         account = as_account(self.account)
         if account is None:
             return
+        need_unseeded(account, self.random_state, "random_state")
         if self.adversary != "network":
             raise InputError(f"adversary = {self.adversary!r}: no account can add the price of a hidden choice")
         account.charge([Gaussian(mu, 1.0, times=runs)], what="search", kind="fit", data=given)

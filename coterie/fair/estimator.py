@@ -265,10 +265,11 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
         """What draws the fit from the account; refused where no budget can pay."""
         if self.account is None:
             return None
-        from coterie.api.accounts import as_account
+        from coterie.api.accounts import as_account, need_unseeded
 
         drawn = as_account(self.account)
         assert drawn is not None
+        need_unseeded(drawn, self.random_state, "random_state")
         if not self.private_:
             raise InputError(
                 f"{self.leaks_[0] if self.leaks_ else 'the fit is not private'}: no account can pay for it"

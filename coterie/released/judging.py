@@ -17,11 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from coterie.data.planned import sizes_of
+from coterie.api.accounts import need_unseeded
+from coterie.data.partition import by_site
+from coterie.data.planned import options_of, sizes_of
 from coterie.deploy.accounts import DataAccount
 from coterie.deploy.data import Records, write_records
+from coterie.drivers.seeds import fresh_seed
 from coterie.errors import InputError
 from coterie.experiment import Experiment, Priced
+from coterie.plan import Plan
 from coterie.privacy.accountants import Account, account
 from coterie.problems import Problem
 from coterie.released.covered import CoveredNumber, CoveredScores
@@ -87,8 +91,8 @@ def _chance(problem: Problem, said: Answers) -> NDArray[np.float64]:
 
 def covered_scores(
     experiment: Experiment, point: NDArray, *, clip: float | None = None, groups: NDArray | None = None,
-    names: Sequence[str] = (), bins: int = 20, epsilon: float | None = None, seed: int = 0,
-    charge: Charge | None = None, account: DataAccount | None = None, data: Any = None,
+    names: Sequence[str] = (), bins: int = 20, epsilon: float | None = None, seed: int | None = None,
+    charge: Charge | None = None, account: DataAccount | None = None, data: Any = None, people: Any = None,
 ) -> Covered:  # fmt: skip
     """Scores of the model at `point` on all held-out records, released as the plan's exchange and budget say.
 
@@ -99,10 +103,12 @@ def covered_scores(
         groups: the number of every held-out record's group, of `names`, which are public; None: one group.
         bins: score bins.
         epsilon: of the held-out records; default: that of the plan, so that all records pay the same.
-        seed: of the simulated noise.
+        seed: of the simulated noise; None: 0 without an account, with one from the operating system.
         charge: hears the events before a record is used.
         account: of the data set: what the scores cost is drawn from it before a record is used, or they are refused.
         data: the records, with an account: of its tables, the one that the held-out records are of.
+        people: whose each record of `data` is, where people are the unit: a column, or a list of names;
+            default: the plan's column.
     """
     test, problem = experiment.test, experiment.network.problem
     if test is None or experiment.own_test is None:
@@ -112,17 +118,29 @@ def covered_scores(
     if charge is not None and account is not None:
         raise InputError("charge and account both pay: give one of them")
     if account is not None:
-        charge = charged_to(account, experiment.plan, "covered scores", data)
+        need_unseeded(account, seed)
+        charge = charged_to(account, experiment.plan, "covered scores", data, _whose(experiment.plan, people))
+    drawn = seed if seed is not None else 0 if account is None else fresh_seed()
     released = Scores(bins, max(1, len(names)))
     rows, targets = scored_records(problem, point, test.features, test.targets, clip=clip, groups=groups)
     once = release_once(
         release_plan(experiment.plan, "scores", epsilon=epsilon), released, rows, targets, experiment.own_test,
-        names=experiment.network.names, origins=experiment.dataset.origins, seed=seed, charge=charge,
+        names=experiment.network.names, origins=experiment.dataset.origins, seed=drawn, charge=charge,
         people=experiment.tested if experiment.plan.by_person else None,
+        apart=not by_site(experiment.plan.partition.kind),
     )  # fmt: skip
     scores = CoveredScores.of(released, once.point, names)
     counted = sum(sizes_of(experiment.own_test, experiment.tested if experiment.plan.by_person else None))
     return Covered(_known(scores, problem), once, counted)
+
+
+def _whose(plan: Plan, people: Any) -> Any:
+    """Whose the records are, for the account: as it is said, or the plan's own column."""
+    if not plan.by_person:
+        return None
+    if people is None and (people := options_of(plan).get("person")) is None:
+        raise InputError("data.unit = 'person', and an account must know whose each record of data is: give people")
+    return people
 
 
 def write_scored(path: Path, rows: NDArray, targets: NDArray, *, groups: int = 1) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from coterie.api.accounts import ACCOUNT, as_account
+from coterie.api.accounts import ACCOUNT, as_account, need_unseeded
 from coterie.api.given import FLAG, FUNCTION, NOTHING_GIVEN, TEXT, WHOLE, Expected, listed, of, takes
 from coterie.api.parties import PEOPLE, people_of_sites
 from coterie.data import ALL_PUBLIC, Dataset, Origins
@@ -326,7 +326,7 @@ def statistics(
         bins: of each range.
         moments: also means, variances and correlations.
         honest: that so many parties are honest at least, for noise on the opened sum alone; None: on every message.
-        seed: of the noise; None: from the operating system.
+        seed: of the noise; None: from the operating system. None goes with an account.
         names: of the parties.
         charge: hears the events before a record is used.
         account: of the data set that all tables are: what the statistics cost is drawn from it before a record is used,
@@ -350,6 +350,8 @@ def statistics(
         raise InputError(f"gaps names {unknown[0]!r}, which has neither bounds nor categories")
     if charge is not None and account is not None:
         raise InputError("charge and account both pay: give one of them")
+    drawn = as_account(account)
+    need_unseeded(drawn, seed)
     whose = _whose(sites, people)
     coded = [np.stack([_coded(site, name, rule) for name, rule in rules.items()], axis=1) for site in sites]
     parts = np.split(np.arange(sum(map(len, coded))), np.cumsum([len(c) for c in coded])[:-1])
@@ -362,7 +364,7 @@ def statistics(
             "problem": {"loss": "statistics"}, "algorithm": {"name": "release"},
         }
     )  # fmt: skip
-    drawn, given = as_account(account), None if whose is None else np.concatenate(whose)
+    given = None if whose is None else np.concatenate(whose)
     if drawn is not None:
         charge = charged_to(drawn, plan, "statistics", list(sites), given)
     problem = _problem(rules, gaps, bins, moments)
@@ -394,6 +396,7 @@ def planned_statistics(
 
     With an `account`, what they cost is drawn from it before a record is used, and noise has no seed that is known.
     """
+    need_unseeded(account, seed)
     rows, rules, gaps, dataset = _table_of(plan)
     if dataset.leaks:
         raise InputError(f"{dataset.leaks[0]}: state it in data.options, or nothing that is released is covered")

@@ -47,6 +47,7 @@ from coterie.plan import Plan
 from coterie.privacy.accountants import account
 from coterie.privacy.codec import Json, every_kind, from_row, to_rows
 from coterie.privacy.events import Event
+from coterie.privacy.people import Protects, units_of
 from coterie.problems import Problem
 from coterie.problems.labels import ClassNumbers
 from coterie.report.others import other_code
@@ -78,7 +79,7 @@ __all__ = [
     "words_of",
 ]
 
-SCHEMA = 4
+SCHEMA = 5
 LIBRARIES = ("jax", "numpy", "scipy", "dp-accounting")
 
 
@@ -138,7 +139,8 @@ def certificate(
     most = max(g["rounds"] for g in agents)
     sums, cap = shared(plan, priced.algorithm, priced.cfg, priced.places, priced.terms, most)
     printed = bool(getattr(priced.cfg, "as_printed", False))
-    first, *others = claims(agents, sums, cap, delta, printed, network.leaks, words_of(priced.algorithm, priced.cfg))
+    words = words_of(priced.algorithm, priced.cfg)
+    first, *others = claims(agents, sums, cap, delta, printed, network.leaks, words)
     said = statements(
         plan, network.problem, priced.algorithm, priced.cfg, network.leaks, noise=noise, terms=priced.terms
     )  # fmt: skip
@@ -146,6 +148,7 @@ def certificate(
         "schema": SCHEMA,
         "claim": first,
         "other_claims": others,
+        "protects": protects(agents, sums, cap, delta, by_person=plan.by_person, words=words),
         "plan": plan.as_json(),
         "plan_sha256": plan_hash(plan),
         "public": facts(plan, network),
@@ -213,6 +216,27 @@ def _claim(
         "accountant": total["accountant"],
         "adjacency": adjacency.pop() if len(adjacency) == 1 else "replace-one",
     }
+
+
+def protects(
+    agents: Sequence[Mapping[str, Any]], sums: Mapping[str, Any] | None, cap: Mapping[str, Any] | None,
+    delta: float | None, *, by_person: bool, words: tuple[str, str] | None = None,
+) -> Protects | None:  # fmt: skip
+    """Whom ε of the first claim is for: a record, a person, a person whom two parties know, whichever they are.
+
+    Where sums are opened, or noise is shared (`words`), what a person moves at two parties adds up before it is hidden.
+    """
+    groups = [sums] if cap and sums else sorted(agents, key=lambda group: -float(group["epsilon"]))
+    alone = lambda group: "members" not in group or group["members"] == [[group["members"][0][0]] * 2]  # noqa: E731
+    each = [group["events"] for group in groups for _ in range(1 if alone(group) else 2)]
+    total = float(groups[0]["epsilon"])
+    return None if delta is None else _protects(canonical(each), total, delta, by_person, bool(cap or words)).copy()
+
+
+@lru_cache(maxsize=256)
+def _protects(rows: bytes, epsilon: float, delta: float, by_person: bool, summed: bool) -> Protects:
+    each = [decode(one) for one in json.loads(rows)]
+    return units_of(each, epsilon, delta, by_person=by_person, summed=summed)
 
 
 def _within(epsilon: float | str, budget: float) -> bool:

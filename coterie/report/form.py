@@ -29,6 +29,14 @@ class _Claim(_Table):
     adjacency: str
 
 
+class _Protects(_Table):
+    unit: Literal["record", "person"]
+    record: float | None
+    person: float | None
+    person_at_two_parties: float | None
+    of_records: dict[str, float | None]
+
+
 class _Public(_Table):
     agents: Annotated[int, Field(ge=1, le=LARGEST)]
     names: list[str] | None
@@ -105,11 +113,12 @@ class _Code(_Table):
 
 
 class Certificate(_Table):
-    """Schema 4 of certificate.json; docs/certificate.md says what each field means."""
+    """Schema 5 of certificate.json; docs/certificate.md says what each field means."""
 
-    schema_: Literal[4] = Field(alias="schema")
+    schema_: Literal[5] = Field(alias="schema")
     claim: _Claim
     other_claims: list[_Claim]
+    protects: _Protects | None
     plan: dict[str, Any]
     plan_sha256: Hash
     public: _Public

@@ -24,12 +24,13 @@ from coterie.errors import InputError
 from coterie.fair import METHODS
 from coterie.graphs import Graph, from_outside
 from coterie.plan import GraphPlan
+from coterie.privacy.people import unit_words
 from coterie.report import charts
 from coterie.report.charts import Level, Series, number
 from coterie.report.epsilon import Guess, guess
 from coterie.report.errata import MEANING
 from coterie.report.schema import SCHEMA, PrivacyBlock, RunResult
-from coterie.report.units import home_words, unit_words
+from coterie.report.units import home_words
 
 __all__ = ["available", "errata_of", "fair_page", "page_of", "render", "run_page", "shapes"]
 

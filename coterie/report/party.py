@@ -68,6 +68,8 @@ def party_page(state: Path, records: Records | None = None, test: Records | None
     from coterie.deploy.succession import in_all
     from coterie.deploy.terms import Terms
     from coterie.deploy.wording import columns, settings
+    from coterie.explain import unit_block
+    from coterie.privacy.people import unit_words
 
     if not is_state(state):
         raise InputError(f"{state} holds no ledger.db: give the --state folder of a party")
@@ -96,6 +98,7 @@ def party_page(state: Path, records: Records | None = None, test: Records | None
         rounds=terms.rounds, sent=len(book.rows), bytes_sent=sum(row.frame_bytes for row in book.rows),
         spent=spent, budget=budget, left=_left(spent, budget.epsilon), share=_share(spent, budget.epsilon),
         odds=guess(spent, budget.delta, law), planned=guess(budget.epsilon, budget.delta, law), claims=priced.claims,
+        protects=unit_words(unit_block(agreement.plan, priced), budget.delta),
         earlier=book.earlier, total=in_all([*book.earlier, run]) if book.earlier else None,
         head=head, rows=rows, settings=settings(agreement), opened=_opened(agreement, terms, me),
         neighbours=[titles[agreement.index(n)] for n in agreement.neighbours(me)], history=history,

@@ -31,6 +31,7 @@ from coterie.exchange.central import shared_events
 from coterie.exchange.planned import statement_of
 from coterie.exchange.statement import EVERY_MESSAGE
 from coterie.experiment import Experiment, Network, Priced
+from coterie.explain import unit_block
 from coterie.plan import Plan
 from coterie.privacy.accountants import account
 from coterie.problems import Problem
@@ -38,7 +39,7 @@ from coterie.report import certificate
 from coterie.report.released import MODEL, run_model
 from coterie.report.schema import SCHEMA, AgentRow, PrivacyBlock, RunResult
 from coterie.report.statements import assumptions
-from coterie.report.units import at_home, unit_block
+from coterie.report.units import at_home
 from coterie.worth.judge import Judged
 from coterie.worth.verdict import sentence
 

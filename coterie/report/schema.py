@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
+from coterie.privacy.people import Protects
+
 __all__ = ["SCHEMA", "AgentRow", "AlgorithmBlock", "MetricValue", "PrivacyBlock", "RunResult"]
 
 
@@ -55,7 +57,7 @@ class PrivacyBlock(TypedDict):
     paper_claim: float | None
     private: bool
     leaks: list[str]
-    protects: dict[str, Any]
+    protects: Protects
     assumptions: list[str]
 
 

@@ -235,11 +235,16 @@ def _arithmetic(content: Mapping[str, Any], parsed: Certificate) -> None:
         _totals("cap", content["cap"], delta)
     _again(parsed)
     printed = parsed.algorithm.settings.get("as_printed", False) is not False
+    words = _words(parsed)
     headline, *others = c.claims(
-        content["agents"], content["central"], content["cap"], delta, printed, parsed.public.leaks, _words(parsed)
+        content["agents"], content["central"], content["cap"], delta, printed, parsed.public.leaks, words
     )  # fmt: skip
     equal("claim", content["claim"], headline, TOTALS)
     equal("other_claims", content["other_claims"], others, TOTALS)
+    data = parsed.plan.get("data")
+    by_person = isinstance(data, dict) and data.get("unit") == "person"
+    told = c.protects(content["agents"], content["central"], content["cap"], delta, by_person=by_person, words=words)
+    equal("protects", content["protects"], told, TOTALS)
 
 
 def _words(parsed: Certificate) -> tuple[str, str] | None:

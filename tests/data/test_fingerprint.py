@@ -76,3 +76,8 @@ def test_arrays_sites_and_data_sets() -> None:
 def test_what_is_no_table(data: object, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         fingerprint(KEY, data)
+
+
+def test_one_text_in_two_forms_of_unicode_is_one() -> None:
+    one, other = ({"name": np.array([text, "x"], object)} for text in ("é", "e\u0301"))
+    assert fingerprint(bytes(32), one) == fingerprint(bytes(32), other)

@@ -67,6 +67,12 @@ def claimed(content: dict[str, Any]) -> dict[str, Any]:
     return c.claims(content["agents"], content["central"], content["cap"], content["claim"]["delta"], False, [])[0]
 
 
+def whom(content: dict[str, Any]) -> Any:
+    """And whom it is for."""
+    paid = content["agents"], content["central"], content["cap"], content["claim"]["delta"]
+    return c.protects(*paid, by_person=content["plan"]["data"].get("unit") == "person")
+
+
 def rejection(content: dict[str, Any], **more: Any) -> str | None:
     try:
         verify(content, **more)

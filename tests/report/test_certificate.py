@@ -35,6 +35,7 @@ from tests.report.certificates import (
     rejection,
     resealed,
     walk,
+    whom,
 )
 
 
@@ -174,7 +175,7 @@ def test_fewer_events_with_totals_to_match_are_rejected(true: dict[str, Any]) ->
     for group in fake["agents"]:
         group["events"] = group["events"][: len(group["events"]) // 2]
         group.update(c.totals(group["events"], fake["claim"]["delta"]))
-    fake["claim"] = claimed(fake)
+    fake["claim"], fake["protects"] = claimed(fake), whom(fake)
     assert fake["claim"]["epsilon"] < 0.9 * true["claim"]["epsilon"]
     assert "events" in str(rejection(resealed(fake)))
 
@@ -195,7 +196,7 @@ def test_overspending_is_rejected(true: dict[str, Any]) -> None:
     fake["plan_sha256"] = c.sha256(c.canonical(fake["plan"]))
     fake["agents"][0]["budget"] = 0.99
     assert fake["agents"][0]["members"] == [[0, 0]]
-    fake["claim"] = claimed(fake)
+    fake["claim"], fake["protects"] = claimed(fake), whom(fake)
     assert fake["claim"]["private"] is False
     assert "agents[0].noise_multiplier" in str(rejection(resealed(fake)))  # that of another budget
     fake["claim"]["private"] = True

@@ -23,7 +23,7 @@ from coterie.report import certificate as c
 from coterie.report.released import MODEL
 from coterie.report.verification import parse
 from tests.deploy.house import small_plan
-from tests.report.certificates import STATED, changed, claimed, finished, make, rejection, resealed, roundtrip
+from tests.report.certificates import STATED, changed, claimed, finished, make, rejection, resealed, roundtrip, whom
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +163,7 @@ def test_a_simulation_that_stopped_early_is_charged_for_its_rounds(slug: str) ->
     lie = copy.deepcopy(whole)
     for group, short in zip(lie["agents"], early["agents"], strict=True):
         group |= {k: v for k, v in short.items() if k != "rounds"}
-    lie["claim"] = claimed(lie)
+    lie["claim"], lie["protects"] = claimed(lie), whom(lie)
     assert "events" in str(rejection(resealed(lie)))
     uneven = copy.deepcopy(whole)
     uneven["agents"][0] = early["agents"][0]

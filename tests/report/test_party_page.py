@@ -18,6 +18,7 @@ from coterie.deploy.process import open_party
 from coterie.deploy.trial import Site, free_ports, sign_trial
 from coterie.errors import InputError
 from coterie.plan import Plan, validate
+from coterie.privacy import gdp
 from coterie.report.certificate import plan_hash
 from coterie.report.party import party_page
 from coterie.report.released import party_model
@@ -68,7 +69,17 @@ def test_the_page_says_what_the_folder_says(ada: Site, capsys: pytest.CaptureFix
         assert words in text, words
     capsys.readouterr()
     assert main(["ledger", "show", str(ada.state / "ledger.db"), "--json"]) == 0
-    spent = json.loads(capsys.readouterr().out)["spent"]
+    shown = json.loads(capsys.readouterr().out)
+    spent, told = shown["spent"], shown["protects"]
+    assert (told["unit"], told["record"], told["person"]) == ("record", pytest.approx(spent), None)
+    for k, epsilon in told["of_records"].items():  # k records move Gaussian noise's mean k times as far
+        by_hand = float(gdp.epsilon_of(int(k) * gdp.mu_for(spent, shown["delta"]), shown["delta"]))
+        assert by_hand * (1 - 1e-6) <= epsilon <= by_hand * 1.01
+    assert main(["ledger", "show", str(ada.state / "ledger.db")]) == 0
+    line = f"ε is for one record; a person with several records at one party: ε = 2: {told['of_records']['2']:.3g},"
+    assert line in " ".join(capsys.readouterr().out.split())
+    whole = float(gdp.epsilon_of(2 * gdp.mu_for(2.0, shown["delta"]), shown["delta"]))
+    assert f"For the whole plan, a person with several records at one party: ε = 2: {whole:.3g}," in text
     assert f"ε = {spent:.3g}</span> spent" in text
     assert "Was it worth it? Not judged." in text
     assert "There is no model yet." in text

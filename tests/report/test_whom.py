@@ -12,6 +12,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from coterie.cli import main
+from tests.report.certificates import rejection, resealed
 
 DELTA = 1e-5
 PLAN = """[data]
@@ -97,5 +98,13 @@ def test_all_say_the_same_and_never_too_little(
     if unit == "person":  # sizes are stated, so that no data is read
         assert main(["account", str(tmp_path / "plan.toml")]) == 0
         assert f"ε is for one person; {words}" in " ".join(capfd.readouterr().out.split())
+        assert main(["plan", "check", str(tmp_path / "plan.toml")]) == 0
+        assert words in " ".join(capfd.readouterr().out.split())
     assert main(["verify", str(tmp_path / "out" / "certificate.json")]) == 0
     assert f"one {unit}; {words}" in " ".join(capfd.readouterr().out.split())
+    stated = json.loads((tmp_path / "out" / "certificate.json").read_text())
+    numbers = lambda tree: {k: v for k, v in (tree | tree["of_records"]).items() if isinstance(v, float)}  # noqa: E731
+    assert numbers(stated["protects"]) == pytest.approx(numbers(told), rel=1e-6)
+    for name in ("person_at_two_parties", "record"):  # made smaller, and sealed anew
+        fake = {**stated, "protects": {**stated["protects"], name: 0.5}}
+        assert f"protects.{name}" in str(rejection(resealed(fake)))
