@@ -136,3 +136,33 @@ def test_accounting_and_mistakes_do_not_wait_for_jax(command: list[str], code: i
     )
     done = subprocess.run([sys.executable, "-c", script, *command], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == f"LOADED {code} []"
+
+
+BARE = """
+import sys, tempfile, tomllib
+extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]
+named = {"grpcio": "grpc", "pynacl": "nacl"}
+for kind in ("deploy", "report", "parquet", "cluster"):
+    for package in extras[kind]:
+        name = package.partition(">")[0]
+        sys.modules[named.get(name, name)] = None  # importing it fails as if it were not there
+import numpy as np
+import coterie as ct
+from coterie.cli import main
+rng = np.random.default_rng(0)
+sites = [(rng.uniform(-0.5, 0.5, (40, 2)), rng.choice([-1, 1], 40)) for _ in range(3)]
+run = ct.train(ct.logistic(), ct.ring(sites), ct.dp_dsgd(), ct.Budget(1.0, 1e-5), rounds=3, seed=0)
+with tempfile.TemporaryDirectory() as folder:
+    run.save(folder + "/run")
+    assert ct.load(folder + "/run").epsilon == run.epsilon
+    assert main(["verify", folder + "/run/certificate.json"]) == 0
+    assert main(["run", "clinics", "--set", "run.rounds=2", "--references", "none", "--out", folder + "/plan"]) == 0
+"""
+
+
+def test_training_pricing_and_verifying_need_no_extra() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error::DeprecationWarning", "-c", BARE], capture_output=True, text=True,
+        cwd=PACKAGE.parent, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
