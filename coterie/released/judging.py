@@ -120,8 +120,8 @@ def covered_scores(
         names=experiment.network.names, origins=experiment.dataset.origins, seed=seed, charge=charge,
         people=experiment.tested if experiment.plan.by_person else None,
     )  # fmt: skip
-    scores = CoveredScores.of(released, once.point, names)
     counted = sum(sizes_of(experiment.own_test, experiment.tested if experiment.plan.by_person else None))
+    scores = CoveredScores.of(released, once.point, names, records=counted)
     return Covered(_known(scores, problem), once, counted)
 
 

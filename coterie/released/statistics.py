@@ -27,7 +27,7 @@ from coterie.deploy.accounts import DataAccount
 from coterie.errors import InputError
 from coterie.plan import Plan, validate
 from coterie.privacy.ledger import Budget
-from coterie.released.covered import CoveredNumber
+from coterie.released.covered import CoveredNumber, share_in_words
 from coterie.released.once import Charge, Once, charged_to, release_once, release_plan
 from coterie.released.table_sums import TableSums
 
@@ -166,8 +166,9 @@ class TableStatistics:
         bins, (h, _, _) = self.problem.bins, self.problem.weights
         cells, noise = values[:bins], self.noise / h
         total = float(cells.sum())
-        if total <= SURE * noise * bins**0.5:
-            raise InputError(f"{total:.2g} of the records have {column!r}: too close to none for the noise")
+        wide = noise * bins**0.5
+        if total <= SURE * wide:
+            raise InputError(f"{share_in_words(total, wide)} has {column!r}: too close to none for the noise")
         reached = np.concatenate([[0.0], np.cumsum(cells) / total])
         count = np.arange(bins + 1)
         error = noise * np.sqrt(count * (1 - reached) ** 2 + (bins - count) * reached**2) / total
@@ -264,7 +265,7 @@ class TableStatistics:
         """Mean of v over records that have it, and its error; or why there is none."""
         share, wide = self._present(k)
         if share <= SURE * wide:
-            return None, None, f"{share:.2g} ± {wide:.2g} of the records have it: too close to none for the noise"
+            return None, None, f"{share_in_words(share, wide)} has it: too close to none for the noise"
         total = float(self._moments()[0][self.problem.numbers.index(k)])
         value = total / share
         return value, float(np.hypot(self.noise / self.problem.weights[1], value * wide) / share), ""
