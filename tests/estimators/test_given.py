@@ -99,3 +99,12 @@ def test_statistics_refuse_in_one_line(given: dict[str, Any], reason: str) -> No
     sites = asked.pop("sites", [{"age": [30.0, 40.0], "sex": ["f", "m"]}] * 2)
     with pytest.raises(InputError, match=reason):
         ct.statistics(sites, budget=ct.Budget(1.0, 1e-5), charge=lambda *_: pytest.fail("charged"), **asked)
+
+
+def test_attributes_have_names_of_their_own_and_edges_are_numbers() -> None:
+    with pytest.raises(InputError, match="names of attributes are texts, and two are the same"):
+        ct.additive({1: (0, 1), "1": (0, 1)})
+    task = ct.additive({"0": (0, 1)}, bins={"0": ["q"]})
+    sites = [(np.zeros((6, 1)), np.array([-1, 1] * 3))] * 3
+    with pytest.raises(InputError, match=r"^problem\.bins[^\n]*$"):
+        ct.train(task, ct.ring(sites), ct.dp_dsgd(), ct.Budget(1.0, 1e-5), rounds=2, seed=0)
