@@ -18,7 +18,7 @@ from coterie.data.bins import Bins, Finish, bins_of
 from coterie.data.encode import Category, Number
 from coterie.errors import InputError
 from coterie.estimators.quantiles import Quantiles
-from coterie.estimators.scored import Classifies, LearnsClasses, LearnsTargets, Scored
+from coterie.estimators.scored import ByScore, Classifies, LearnsClasses, LearnsTargets
 from coterie.fair.features import book_of
 from coterie.losses.logistic import Logistic
 from coterie.losses.softmax import Softmax
@@ -28,7 +28,7 @@ from coterie.problems.additive import AdditiveModel
 __all__ = ["AdditiveClassifier", "AdditiveRegressor", "PrivateAdditiveClassifier", "PrivateAdditiveRegressor"]
 
 
-class _Curved(Scored):
+class _Curved(ByScore):
     """What predicts by `curves_`."""
 
     curves_: Curves

@@ -249,9 +249,9 @@ class Consensus(BaseEstimator):
 def _check_columns(X: Any) -> None:
     """Refuse a frame in which a column comes twice: rules are by name, as text."""
     if isinstance(X, pd.DataFrame):
-        names = list(map(str, X.columns))
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise InputError(f"column {twice!r} comes twice: every column needs a name of its own")
+        names = pd.Index(list(map(str, X.columns)))
+        if len(twice := names[names.duplicated()]):
+            raise InputError(f"column {twice[0]!r} comes twice: every column needs a name of its own")
 
 
 def _is_sites(X: Any, y: Any, targets: bool) -> bool:

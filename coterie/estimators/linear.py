@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coterie.api.bounds import PublicBox, default_radius, into_ball, rows_of
 from coterie.estimators.base import Consensus
-from coterie.estimators.scored import LearnsClasses, LearnsTargets, Scored
+from coterie.estimators.scored import ByScore, LearnsClasses, LearnsTargets
 from coterie.losses.logistic import Logistic
 from coterie.losses.softmax import Softmax
 from coterie.losses.squared import Squared
@@ -19,7 +19,7 @@ from coterie.losses.squared import Squared
 __all__ = ["PrivateConsensusClassifier", "PrivateConsensusRegressor"]
 
 
-class _LinearModel(Consensus, Scored):
+class _LinearModel(Consensus, ByScore):
     radius: float | None
     ridge: float | None
     weighting: str

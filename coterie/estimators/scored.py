@@ -18,10 +18,10 @@ from coterie.losses.logistic import Logistic
 from coterie.losses.softmax import Softmax
 from coterie.problems.clipped import unclipped
 
-__all__ = ["Classifies", "LearnsClasses", "LearnsTargets", "Scored"]
+__all__ = ["ByScore", "Classifies", "LearnsClasses", "LearnsTargets"]
 
 
-class Scored(BaseEstimator):
+class ByScore(BaseEstimator):
     """What has scores: one for each record, or for more than two classes one for each class."""
 
     def _scores(self, X: Any) -> NDArray[np.float64]:
@@ -33,7 +33,7 @@ class Scored(BaseEstimator):
         raise NotImplementedError
 
 
-class Classifies(ClassifierMixin, Scored):
+class Classifies(ClassifierMixin, ByScore):
     """Labels and chances by scores."""
 
     classes_: NDArray
@@ -92,7 +92,7 @@ class LearnsClasses(Classifies):
         return (self.predict(X) == np.asarray(y)).astype(float)
 
 
-class LearnsTargets(RegressorMixin, Scored):
+class LearnsTargets(RegressorMixin, ByScore):
     """A regressor that is trained here, on targets in a public range."""
 
     target_bounds: tuple[float, float] | None
