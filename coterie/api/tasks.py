@@ -180,6 +180,8 @@ def additive(
     if not isinstance(attributes, Mapping):
         raise InputError(f"additive: attributes must be a dictionary by column, got {shown(attributes)}")
     known = {str(name): _known(str(name), rule) for name, rule in attributes.items()}
+    if len(known) < len(attributes):
+        raise InputError(f"additive: names of attributes are texts, and two are the same: {shown(list(attributes))}")
     labels = None if classes is None else _several("additive", classes)
     name = "squared" if labels is None else "logistic" if len(labels) == 2 else "softmax"
     more: dict[str, Any] = {"model": "additive"}
@@ -198,7 +200,9 @@ def additive(
 
 def _plain(rule: Any) -> Any:
     """A rule for bins as a plan writes it."""
-    return [float(edge) for edge in rule] if isinstance(rule, list | tuple) or hasattr(rule, "shape") else rule
+    if not listed(NUMBER).fits(rule):
+        return rule  # the plan says what it may be
+    return [float(edge) for edge in rule]
 
 
 def _known(name: str, rule: Any) -> list[Any]:

@@ -333,7 +333,7 @@ def _attribute(name: str, rule: Number | Category, said: Any, key: str) -> Numbe
         edges = neutral(rule)
     elif said == "log":
         edges = _decades(low, high)
-    elif isinstance(said, list | tuple):
+    elif isinstance(said, list | tuple) and all(map(_is_number, said)):
         edges = tuple(map(float, said))
     elif isinstance(said, int | float) and not isinstance(said, bool) and 0 < said < math.inf:
         edges = _multiples(float(said), low, high)

@@ -28,7 +28,7 @@ def public_labels(
     if classes is not None:
         labels, leaks = np.asarray(classes), ()
         if len(np.unique(labels)) < len(labels):
-            raise InputError(f"classes must be different labels, got {list(labels)}")
+            raise InputError(f"classes must be different labels, got {labels.tolist()}")
         stray = ~np.isin(y, labels)
         if stray.any():
             raise InputError(f"label {y[stray].tolist()[0]!r} is not one of the classes {labels.tolist()}")

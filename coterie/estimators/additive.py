@@ -9,31 +9,26 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, softmax
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
 from coterie.api.bounds import DEFAULT_RANGE, box
 from coterie.api.curves import Curves
 from coterie.data.bins import Bins, Finish, bins_of
 from coterie.data.encode import Category, Number
-from coterie.data.labels import public_labels
 from coterie.errors import InputError
-from coterie.estimators.base import WEIGHTS
 from coterie.estimators.quantiles import Quantiles
+from coterie.estimators.scored import ByScore, Classifies, LearnsClasses, LearnsTargets
 from coterie.fair.features import book_of
 from coterie.losses.logistic import Logistic
 from coterie.losses.softmax import Softmax
 from coterie.losses.squared import Squared
-from coterie.problems import Problem
 from coterie.problems.additive import AdditiveModel
-from coterie.problems.clipped import unclipped
 
 __all__ = ["AdditiveClassifier", "AdditiveRegressor", "PrivateAdditiveClassifier", "PrivateAdditiveRegressor"]
 
 
-class _Curved(BaseEstimator):
+class _Curved(ByScore):
     """What predicts by `curves_`."""
 
     curves_: Curves
@@ -67,26 +62,8 @@ class _Curved(BaseEstimator):
         check_is_fitted(self)
         return self.curves_.scores(self._table(X))
 
-
-class _Classifies(ClassifierMixin, _Curved):
-    classes_: NDArray
-
-    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Scores: for two classes (n,), positive meaning the second; else (n, classes)."""
-        scores = self._scores(X)
-        return scores[:, 0] if scores.shape[1] == 1 else scores
-
-    def predict(self, X: ArrayLike) -> NDArray:
-        """Labels."""
-        scores = self._scores(X)
-        return self.classes_[(scores[:, 0] > 0).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=1)]
-
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Probabilities of the classes: the logistic model's, corrected for the clip it was trained with."""
-        scores = self._scores(X)
-        two = scores.shape[1] == 1
-        p = np.column_stack([expit(-scores[:, 0]), expit(scores[:, 0])]) if two else softmax(scores, axis=1)
-        return unclipped(p, 1.0, self.curves_.clip, two=two)
+    def _trained_with(self, X: Any) -> tuple[float, float | None]:
+        return 1.0, self.curves_.clip
 
 
 class _Regresses(RegressorMixin, _Curved):
@@ -123,7 +100,7 @@ class _Kept(_Curved):
         return pd.DataFrame(np.asarray(X), columns=list(self.curves_.bins.names))
 
 
-class AdditiveClassifier(_Classifies, _Kept):
+class AdditiveClassifier(Classifies, _Kept):
     """The curves of a run as a scikit-learn classifier that needs no training.
 
     Parameters
@@ -191,7 +168,7 @@ class _Private(_Curved, Quantiles):
         self.curves_ = Curves.of(problem, found.point, classes=classes, target=target, clip=self._clip)
 
 
-class PrivateAdditiveClassifier(_Classifies, _Private):
+class PrivateAdditiveClassifier(LearnsClasses, _Private):
     """An additive classifier that several parties train together, differentially private, without a server.
 
     Every column falls into public bins and has a curve over them; a record's score is the sum. So each record has
@@ -279,11 +256,6 @@ class PrivateAdditiveClassifier(_Classifies, _Private):
         self.random_state = random_state
         self.account = account
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.poor_score = True  # noise on a hundred records costs accuracy, as asked
-        return tags
-
     def fit(
         self,
         X: Any,
@@ -298,43 +270,23 @@ class PrivateAdditiveClassifier(_Classifies, _Private):
 
         `people` as in `PrivateConsensusClassifier`. `test`: records that are not private, for a curve of the accuracy.
         """
-        if sample_weight is not None:
-            raise InputError(WEIGHTS)
-        self._check(Logistic(1), Softmax(1, 2), people=people)
         given = X
-        X, y, agents = self._pooled(X, y, agents)
+        X, y, agents = self._opened(X, y, agents, people, sample_weight, Logistic(1), Softmax(1, 2))
         table, y = self._records(X, y)
         whose = self._people(people, given, len(table))
-        check_classification_targets(y)
-        self.classes_, leaks = public_labels(self.classes, y, stacklevel=3)
-        if len(self.classes_) < 2:
-            raise InputError(f"a classifier needs at least 2 classes, got {len(self.classes_)} class: {self.classes_}")
+        leaks = self._know_classes(y)
         book = self._book(self._columns(table.shape[1]))
         agents = self._pay_for_quantiles(table, book, agents, people, (X, y))
         bins, finish = self._bins(book)
-        two = len(self.classes_) == 2
-        loss: Problem = Logistic(bins.width) if two else Softmax(bins.width, len(self.classes_))
-        problem = AdditiveModel(loss, bins, finish)
+        problem = AdditiveModel(self._loss(bins.width), bins, finish)
         shown = None if test is None else (bins.rows(self._table(test[0])), self._coded(np.asarray(test[1])))
         classes = tuple(self.classes_.tolist())
         self._learn(table, bins, problem, self._coded(y), agents, shown, leaks, classes, None, (X, y), whose)
         self._remember(hashed(table))
         return self
 
-    def _coded(self, y: NDArray) -> NDArray:
-        same = np.asarray(y)[:, None] == self.classes_[None]
-        if not same.any(axis=1).all():
-            stray = np.asarray(y)[~same.any(axis=1)][:1].tolist()[0]
-            raise InputError(f"label {stray!r} is not one of the classes {self.classes_.tolist()}")
-        codes = same.argmax(axis=1)
-        return np.where(codes == 1, 1.0, -1.0) if len(self.classes_) == 2 else codes.astype(np.int32)
 
-    def _credit(self, X: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
-        """What each record says of the model, in [0, 1]: whether its label is predicted."""
-        return (self.predict(X) == np.asarray(y)).astype(float)
-
-
-class PrivateAdditiveRegressor(_Regresses, _Private):
+class PrivateAdditiveRegressor(_Regresses, LearnsTargets, _Private):
     """Additive regression that several parties train together, differentially private, without a server.
 
     Squared loss on a target mapped to [−1, 1], every record's gradient clipped. Parameters and attributes as in
@@ -398,11 +350,6 @@ class PrivateAdditiveRegressor(_Regresses, _Private):
         self.random_state = random_state
         self.account = account
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.regressor_tags.poor_score = True  # as for the classifier
-        return tags
-
     def fit(
         self,
         X: Any,
@@ -418,31 +365,20 @@ class PrivateAdditiveRegressor(_Regresses, _Private):
         `people` as in `PrivateConsensusClassifier`. `test`: records that are not private, for a curve of R² (of targets
         in scaled units).
         """
-        if sample_weight is not None:
-            raise InputError(WEIGHTS)
-        self._check(Squared(1), people=people)
         given = X
-        X, y, agents = self._pooled(X, y, agents)
+        X, y, agents = self._opened(X, y, agents, people, sample_weight, Squared(1))
         table, y = self._records(X, y, y_numeric=True)
         whose = self._people(people, given, len(table))
+        where = self._know_range()
         book = self._book(self._columns(table.shape[1]))
         agents = self._pay_for_quantiles(table, book, agents, people, (X, y))
         bins, finish = self._bins(book)
-        if self.target_bounds is not None and np.shape(self.target_bounds) != (2,):
-            raise InputError(f"target_bounds must be (low, high), got {self.target_bounds!r}")
-        where = box(self.target_bounds, ["target"], "target", "target_bounds")
         shown = None if test is None else (bins.rows(self._table(test[0])), where.scale(np.asarray(test[1], float)))
         problem = AdditiveModel(Squared(bins.width), bins, finish)
         ends = float(where.low[0]), float(where.high[0])
         self._learn(table, bins, problem, where.scale(y), agents, shown, (), None, ends, (X, y), whose)
         self._remember(hashed(table))
         return self
-
-    def _credit(self, X: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
-        """What each record says of the model, in [0, 1]: 1 − (error in units of the public range)²."""
-        low, high = self.curves_.target or (-1.0, 1.0)
-        error = np.clip(self.predict(X), low, high) - np.clip(np.asarray(y, float), low, high)
-        return 1 - (error / (high - low)) ** 2
 
 
 def _of_texts(rule: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 from coterie.api.accounts import as_account, draw_fit, need_unseeded
 from coterie.api.asked import auto, check_settings
 from coterie.api.bounds import PublicBox, box
+from coterie.api.given import BOUNDS, NOTHING_GIVEN, NUMBER, TEXT, WHOLE, Expected, listed, of, shown
 from coterie.api.methods import algorithm
 from coterie.api.parties import on, person_numbers
 from coterie.api.tasks import Task
@@ -28,12 +29,41 @@ from coterie.privacy.events import Event
 from coterie.privacy.ledger import Budget
 from coterie.problems import Problem, of_people
 
-__all__ = ["Consensus", "Seeds"]
+__all__ = ["Consensus", "Seeds", "check_parameters"]
 
 WEIGHTS = (
     "sample_weight is refused: a weight multiplies what one record can change, so the noise would have to grow with "
     "the largest weight, and weights computed from records leak them. Weight whole parties with weighting='agents'"
 )
+
+
+DICTIONARY = of("a dictionary", Mapping)
+COLUMN_PAIR = Expected("a pair of columns", lambda pair: isinstance(pair, list | tuple) and len(pair) == 2)
+PARAMETERS: dict[str, Expected] = {
+    "epsilon": NUMBER | listed(NUMBER), "delta": NUMBER, "algorithm": TEXT, "settings": DICTIONARY | NOTHING_GIVEN,
+    "graph": TEXT | DICTIONARY, "bounds": BOUNDS | NOTHING_GIVEN, "ridge": NUMBER | NOTHING_GIVEN,
+    "radius": NUMBER | NOTHING_GIVEN, "rounds": WHOLE | NOTHING_GIVEN, "weighting": TEXT, "n_agents": WHOLE,
+    "classes": listed(Expected("a label", lambda label: label is not None)) | NOTHING_GIVEN,
+    "random_state": Expected("None, a whole number from 0 to 2³² − 1 or a RandomState", lambda state: _seeds_by(state)),
+    "bins": DICTIONARY | TEXT | NOTHING_GIVEN, "quantile_share": NUMBER, "pairs": listed(COLUMN_PAIR),
+    "alike": NUMBER | NOTHING_GIVEN, "smooth": NUMBER, "monotone": DICTIONARY | NOTHING_GIVEN, "holdout": NUMBER,
+    "repeats": NUMBER | NOTHING_GIVEN, "shape": NUMBER, "scoring": TEXT, "adversary": TEXT,
+}  # fmt: skip
+
+
+def check_parameters(estimator: BaseEstimator) -> None:
+    """Refuse what is of a wrong type, before a record is looked at."""
+    for key, value in estimator.get_params(deep=False).items():
+        if key in PARAMETERS and not PARAMETERS[key].fits(value):
+            raise InputError(f"{key} must be {PARAMETERS[key].words}, got {shown(value)}")
+
+
+def _seeds_by(state: Any) -> bool:
+    try:
+        check_random_state(state)
+    except ValueError:
+        return False
+    return True
 
 
 class Seeds(NamedTuple):
@@ -64,14 +94,26 @@ class Consensus(BaseEstimator):
 
     # -- records --------------------------------------------------------------------------------------------------
 
+    def _opened(
+        self, X: Any, y: Any, agents: Any, people: Any, weights: Any, *problems: Problem
+    ) -> tuple[Any, Any, Any]:
+        """(X, y, agents) of all sites, once nothing is asked for that cannot be."""
+        if weights is not None:
+            raise InputError(WEIGHTS)
+        self._check(*problems, people=people)
+        return self._pooled(X, y, agents)
+
     def _pooled(self, X: Any, y: Any, agents: Any, targets: bool = True) -> tuple[Any, Any, Any]:
         """(X, y, agents) of all sites: as given, or joined from a list with one (X, y), or one X, for each site."""
         if not _is_sites(X, y, targets):
+            _check_columns(X)
             return X, y, agents
         if agents is not None:
             raise InputError("agents belongs to one table of records; a list of sites says who holds what by itself")
         tables = [site[0] for site in X] if targets else list(X)
         labels = np.concatenate([np.asarray(site[1]) for site in X]) if targets else None
+        for table in tables:
+            _check_columns(table)
         lengths = [len(t) for t in tables]
         frames = all(isinstance(t, pd.DataFrame) for t in tables)
         joined = pd.concat(tables, ignore_index=True) if frames else np.concatenate([np.asarray(t) for t in tables])
@@ -123,6 +165,7 @@ class Consensus(BaseEstimator):
 
     def _check(self, *problems: Problem, people: Any = None) -> None:
         """Refuse settings under which none of these problems could be trained, before a record is looked at."""
+        check_parameters(self)
         check_settings(
             problems if people is None else [of_people(p) for p in problems],
             epsilon=self.epsilon, delta=self.delta, algorithm=self.algorithm, settings=self.settings,
@@ -202,6 +245,14 @@ class Consensus(BaseEstimator):
         """Events of the party that paid most."""
         worst = max(self.ledger_.values(), key=lambda ledger: ledger.spent())
         return tuple(entry.event for entry in worst.entries)
+
+
+def _check_columns(X: Any) -> None:
+    """Refuse a frame in which a column comes twice: rules are by name, as text."""
+    if isinstance(X, pd.DataFrame):
+        names = pd.Index(list(map(str, X.columns)))
+        if len(twice := names[names.duplicated()]):
+            raise InputError(f"column {twice[0]!r} comes twice: every column needs a name of its own")
 
 
 def _is_sites(X: Any, y: Any, targets: bool) -> bool:

@@ -7,24 +7,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, softmax
-from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coterie.api.bounds import PublicBox, box, default_radius, into_ball, rows_of
-from coterie.data.labels import public_labels
-from coterie.errors import InputError
-from coterie.estimators.base import WEIGHTS, Consensus
+from coterie.api.bounds import PublicBox, default_radius, into_ball, rows_of
+from coterie.estimators.base import Consensus
+from coterie.estimators.scored import ByScore, LearnsClasses, LearnsTargets
 from coterie.losses.logistic import Logistic
 from coterie.losses.softmax import Softmax
 from coterie.losses.squared import Squared
-from coterie.problems.clipped import unclipped
 
 __all__ = ["PrivateConsensusClassifier", "PrivateConsensusRegressor"]
 
 
-class _LinearModel(Consensus):
+class _LinearModel(Consensus, ByScore):
     radius: float | None
     ridge: float | None
     weighting: str
@@ -36,15 +31,19 @@ class _LinearModel(Consensus):
         self.coef_ = weights[:, :-1] / (np.sqrt(2) * radius * where.half)
         self.intercept_ = weights[:, -1] / np.sqrt(2) - self.coef_ @ where.middle
 
-    def _linear(self, X: ArrayLike) -> NDArray[np.float64]:
+    def _scores(self, X: Any) -> NDArray[np.float64]:
         """Scores of records as training saw them: within the bounds and the radius."""
         check_is_fitted(self)
         x = validate_data(self, X, dtype=np.float64, reset=False)
         inside = self._radius * into_ball(self._where.scale(x), self._radius)
         return (self._where.middle + self._where.half * inside) @ self.coef_.T + self.intercept_
 
+    def _trained_with(self, X: Any) -> tuple[NDArray[np.float64], float | None]:
+        x = validate_data(self, X, dtype=np.float64, reset=False)
+        return np.linalg.norm(rows_of(x, self._where, self._radius), axis=1), self._clip
 
-class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
+
+class PrivateConsensusClassifier(LearnsClasses, _LinearModel):
     """Logistic regression that several parties train together, differentially private, on a graph without a server.
 
     Each party keeps its records and sends its neighbours noisy vectors only. The guarantee holds for one record of one
@@ -145,11 +144,6 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
         self.random_state = random_state
         self.account = account
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.poor_score = True  # noise on a hundred records costs accuracy, as asked
-        return tags
-
     def fit(
         self,
         X: Any,
@@ -166,71 +160,27 @@ class PrivateConsensusClassifier(ClassifierMixin, _LinearModel):
         for a person with all of its records at a party, and without `agents` they stay at one. `test`: records that are
         not private, for a curve of the accuracy.
         """
-        if sample_weight is not None:
-            raise InputError(WEIGHTS)
-        self._check(Logistic(1), Softmax(1, 2), people=people)
         given = X
-        X, y, agents = self._pooled(X, y, agents)
+        X, y, agents = self._opened(X, y, agents, people, sample_weight, Logistic(1), Softmax(1, 2))
         x, y = validate_data(self, X, y, dtype=np.float64)
         whose = self._people(people, given, len(x))
-        check_classification_targets(y)
-        self.classes_, leaks = public_labels(self.classes, y, stacklevel=3)
-        if len(self.classes_) < 2:
-            raise InputError(f"a classifier needs at least 2 classes, got {len(self.classes_)} class: {self.classes_}")
+        leaks = self._know_classes(y)
         where = self._box(x.shape[1])
-        codes = self._codes(y)
-        problem, targets = self._problem(x.shape[1] + 1, codes)
         shown = None
         if test is not None:
             tx, ty = validate_data(self, *test, dtype=np.float64, reset=False)
-            shown = rows_of(tx, where, self.radius), self._problem(x.shape[1] + 1, self._codes(ty))[1]
+            shown = rows_of(tx, where, self.radius), self._coded(ty)
         found = self._run(
-            problem, rows_of(x, where, self.radius), targets, agents, shown, leaks, given=(X, y),
-            ridge=self.ridge, weighting=self.weighting, people=whose,
+            self._loss(x.shape[1] + 1), rows_of(x, where, self.radius), self._coded(y), agents, shown, leaks,
+            given=(X, y), ridge=self.ridge, weighting=self.weighting, people=whose,
         )  # fmt: skip
         outputs = 1 if len(self.classes_) == 2 else len(self.classes_)
         self._store(found.point.reshape(x.shape[1] + 1, outputs).T, where)
         self._remember(x)
         return self
 
-    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Scores: for two classes (n,), positive meaning the second; else (n, classes)."""
-        scores = self._linear(X)
-        return scores[:, 0] if scores.shape[1] == 1 else scores
 
-    def predict(self, X: ArrayLike) -> NDArray:
-        """Labels."""
-        scores = self._linear(X)
-        return self.classes_[(scores[:, 0] > 0).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=1)]
-
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Probabilities of the classes: the logistic model's, corrected for the clip it was trained with."""
-        scores = self._linear(X)
-        two = scores.shape[1] == 1
-        p = np.column_stack([expit(-scores[:, 0]), expit(scores[:, 0])]) if two else softmax(scores, axis=1)
-        norms = np.linalg.norm(
-            rows_of(validate_data(self, X, dtype=np.float64, reset=False), self._where, self._radius), axis=1
-        )
-        return unclipped(p, norms, self._clip, two=two)
-
-    def _codes(self, y: NDArray) -> NDArray:
-        same = np.asarray(y)[:, None] == self.classes_[None]
-        if not same.any(axis=1).all():
-            stray = np.asarray(y)[~same.any(axis=1)][:1].tolist()[0]
-            raise InputError(f"label {stray!r} is not one of the classes {self.classes_.tolist()}")
-        return same.argmax(axis=1)
-
-    def _problem(self, width: int, codes: NDArray) -> tuple[Logistic | Softmax, NDArray]:
-        if len(self.classes_) == 2:
-            return Logistic(width), np.where(codes == 1, 1.0, -1.0)
-        return Softmax(width, len(self.classes_)), codes.astype(np.int32)
-
-    def _credit(self, X: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
-        """What each record says of the model, in [0, 1]: whether its label is predicted."""
-        return (self.predict(X) == np.asarray(y)).astype(float)
-
-
-class PrivateConsensusRegressor(RegressorMixin, _LinearModel):
+class PrivateConsensusRegressor(LearnsTargets, _LinearModel):
     """Linear regression that several parties train together, differentially private, on a graph without a server.
 
     Squared loss on a target mapped to [−1, 1]; the algorithm clips every record's gradient, so far outliers count like
@@ -285,11 +235,6 @@ class PrivateConsensusRegressor(RegressorMixin, _LinearModel):
         self.random_state = random_state
         self.account = account
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.regressor_tags.poor_score = True  # as for the classifier
-        return tags
-
     def fit(
         self,
         X: Any,
@@ -305,43 +250,27 @@ class PrivateConsensusRegressor(RegressorMixin, _LinearModel):
         `people[i]` says whose record i is, as for the classifier. `test`: records that are not private, for a curve of
         R² (of targets in scaled units).
         """
-        if sample_weight is not None:
-            raise InputError(WEIGHTS)
-        self._check(Squared(1), people=people)
         given = X
-        X, y, agents = self._pooled(X, y, agents)
+        X, y, agents = self._opened(X, y, agents, people, sample_weight, Squared(1))
         x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         whose = self._people(people, given, len(x))
         where = self._box(x.shape[1])
-        self._target = box(self._target_bounds(), ["target"], "target", "target_bounds")
+        target = self._know_range()
         shown = None
         if test is not None:
             tx, ty = validate_data(self, *test, dtype=np.float64, y_numeric=True, reset=False)
-            shown = rows_of(tx, where, self.radius), self._target.scale(ty)
+            shown = rows_of(tx, where, self.radius), target.scale(ty)
         problem, rows = Squared(x.shape[1] + 1), rows_of(x, where, self.radius)
         found = self._run(
-            problem, rows, self._target.scale(y), agents, shown, given=(X, y), ridge=self.ridge,
+            problem, rows, target.scale(y), agents, shown, given=(X, y), ridge=self.ridge,
             weighting=self.weighting, people=whose,
         )  # fmt: skip
         self._store(found.point[None], where)
-        half, middle = self._target.half[0], self._target.middle[0]
+        half, middle = target.half[0], target.middle[0]
         self.coef_, self.intercept_ = half * self.coef_[0], float(half * self.intercept_[0] + middle)
         self._remember(x)
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:
         """Predicted targets."""
-        return self._linear(X)
-
-    def _target_bounds(self) -> Any:
-        if self.target_bounds is None or np.shape(self.target_bounds) == (2,):
-            return self.target_bounds
-        raise InputError(f"target_bounds must be (low, high), got {self.target_bounds!r}")
-
-    def _credit(self, X: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
-        """What each record says of the model, in [0, 1]: 1 − (error in units of the public range)²."""
-        span = 2 * self._target.half[0]
-        error = np.clip(self.predict(X), self._target.low, self._target.high) - np.clip(
-            np.asarray(y, float), self._target.low, self._target.high
-        )
-        return 1 - (error / span) ** 2
+        return self._scores(X)

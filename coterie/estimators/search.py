@@ -24,11 +24,12 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from coterie.api.accounts import as_account, need_unseeded
+from coterie.api.given import shown
 from coterie.arguments import choose
 from coterie.drivers.seeds import wide_generator
 from coterie.errors import InputError
 from coterie.estimators.additive import hashed
-from coterie.estimators.base import WEIGHTS
+from coterie.estimators.base import WEIGHTS, check_parameters
 from coterie.estimators.fits import quiet, remember
 from coterie.estimators.votes import SCORINGS, check_scoring, last_step, of_last, vote
 from coterie.privacy import gdp, rdp
@@ -130,11 +131,14 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             raise InputError(WEIGHTS)
         if people is not None:
             raise InputError("people are not for PrivateSearch, whose votes are priced per record: fit with settings")
+        check_parameters(self)
         choose("adversary", self.adversary, ("network", "model"))
         if not 0 < self.delta < 1:
             raise InputError(
                 f"PrivateSearch splits a Gaussian budget over its runs: delta must be in (0, 1), got {self.delta}"
             )
+        if np.ndim(self.epsilon):
+            raise InputError(f"PrivateSearch takes one epsilon for all parties, got {shown(self.epsilon)}")
         choose("scoring", self.scoring, SCORINGS)
         grid, first = self._grid(), last_step(self.estimator)
         check_scoring(self.scoring, first)
@@ -231,7 +235,14 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
 
     def _grid(self) -> list[dict[str, object]]:
         last_step(self.estimator)
-        grid = list(ParameterGrid(self.param_grid))
+        try:
+            grid = list(ParameterGrid(self.param_grid))
+            for params in grid:
+                clone(self.estimator).set_params(**params)
+        except (TypeError, ValueError) as error:  # before anything is drawn
+            raise InputError(f"param_grid: {' '.join(str(error).split())}") from None
+        if not grid:
+            raise InputError(f"param_grid must hold one setting at least, got {self.param_grid!r}")
         for name in (*TAKEN, *of_last(self.estimator, dict.fromkeys(TAKEN))):
             if any(name in params for params in grid):
                 raise InputError(f"param_grid cannot contain {name!r}: the search sets it for every run")

@@ -94,7 +94,7 @@ def vote(model: Any, X: list[Any], y: list[NDArray], scoring: str, mu: float, rn
             own_sum = problem.total(jnp.asarray(admitted[0]), jnp.asarray(admitted[1]), jnp.ones(len(own)))
             total += np.asarray(add(own_sum, jnp.asarray(rng.standard_normal(problem.size)), scale), float)
     point = np.append(total / records, len(y) ** 0.5 * scale / records)
-    found = CoveredScores.of(problem, point).whole["auc"]
+    found = CoveredScores.of(problem, point, records=records).whole["auc"]
     if found.value is None:
         return Vote(REFUSED, None, found.why)
     return Vote(found.value, found.error)

@@ -120,5 +120,9 @@ def _rule(column: object, rule: object) -> Number | Category:
         try:
             return Number(float(rule[0]), float(rule[1]))
         except (TypeError, ValueError) as error:
+            if any(isinstance(level, str) for level in rule):
+                raise InputError(
+                    f"bound of column {column!r} is {list(rule)}: levels are texts, all of them: write numbers as such"
+                ) from None
             raise InputError(f"bound of column {column!r}: {error}") from None
     raise InputError(f"bound of column {column!r} is {rule!r}: expected (low, high) or a list of category names")

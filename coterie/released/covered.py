@@ -13,11 +13,13 @@ With W the matrix of both rules, AUC = PᵀWN/(1ᵀP 1ᵀN) and counts with nois
 
 the last term because noisy derivatives are too long by twice what products of noise and noise add. Where all counts
 belong to one group they sum to the public number of records, which takes a little noise off. What the correction may
-have missed, a quarter of it, is in the error.
+have missed, a quarter of it, is in the error, and so is chance: in which order the P_b and N_b of a bin came varies by
+P_b N_b (P_b + N_b)/12 (Mann and Whitney), and the comparison with half as many bins adds a third of that.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +29,7 @@ from numpy.typing import NDArray
 
 from coterie.released.scores import Scores, edges_of
 
-__all__ = ["CoveredNumber", "CoveredScores"]
+__all__ = ["CoveredNumber", "CoveredScores", "share_in_words"]
 
 Floats = NDArray[np.float64]
 SURE = 5.0  # a noisy total below so many of its standard deviations may be none at all
@@ -58,8 +60,10 @@ class CoveredScores:
     names: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, problem: Scores, point: Floats, names: Sequence[str] = ()) -> CoveredScores:
-        """What a released point says."""
+    def of(
+        cls, problem: Scores, point: Floats, names: Sequence[str] = (), *, records: float = math.inf
+    ) -> CoveredScores:
+        """What a released point says of so many records; where that is not known, chance within bins is left out."""
         a, c, b = problem.weights
         table = point[:-1].reshape(problem.groups, -1)
         right, gap, cells = table[:, 0] / a, table[:, 1] / c, table[:, 2:].reshape(problem.groups, problem.bins, 2) / b
@@ -67,11 +71,12 @@ class CoveredScores:
         whole = {
             "accuracy": CoveredNumber(float(right.sum()), many * noise / a),
             "calibration": CoveredNumber(float(gap.sum()), many * noise / c),
-            "auc": auc_of(cells.sum(0), many * noise / b, whole=True),
+            "auc": auc_of(cells.sum(0), many * noise / b, whole=True, records=records),
         }
         groups = []
         for k in range(problem.groups if problem.groups > 1 else 0):
-            groups.append(_of_group(float(right[k]), float(gap[k]), cells[k], noise / a, noise / c, noise / b))
+            auc = auc_of(cells[k], noise / b, whole=False, records=records)
+            groups.append(_of_group(float(right[k]), float(gap[k]), cells[k], noise / a, noise / c, noise / b, auc))
         curve = _curve(cells.sum(0), many * noise / b, problem.bins)
         return cls(whole, tuple(groups), curve, tuple(names))
 
@@ -88,8 +93,13 @@ class CoveredScores:
         return said
 
 
-def auc_of(cells: Floats, noise: float, *, whole: bool) -> CoveredNumber:
-    """AUC of counts (bins × did not happen, happened), as shares of all records; `whole`: they sum to one."""
+def share_in_words(share: float, error: float) -> str:
+    """A noisy share, such as may be none at all, as the subject of a sentence."""
+    return f"a share of {share:.2g} ± {error:.2g} of the records"
+
+
+def auc_of(cells: Floats, noise: float, *, whole: bool, records: float = math.inf) -> CoveredNumber:
+    """AUC of counts (bins × did not happen, happened), as shares of all `records`; `whole`: they sum to one."""
     bins = len(cells)
     if whole:  # the number of records is public
         cells = cells - (cells.sum() - 1) / cells.size
@@ -98,7 +108,7 @@ def auc_of(cells: Floats, noise: float, *, whole: bool) -> CoveredNumber:
     wide = noise * (bins / 2 if whole else bins) ** 0.5
     for count, what in zip(total, ("happened", "did not happen"), strict=True):
         if count <= SURE * wide:
-            words = f"{count:.3g} ± {wide:.2g} of the records {what}: too close to none for the noise"
+            words = f"{share_in_words(count, wide)} {what}: too close to none for the noise"
             return CoveredNumber(None, None, words)
     fine, coarse = _rule(np.arange(bins)), _rule(np.arange(bins) // 2)
     rule, scale = fine + (fine - coarse) / 3, total[0] * total[1]
@@ -108,7 +118,8 @@ def auc_of(cells: Floats, noise: float, *, whole: bool) -> CoveredNumber:
     twice = noise**4 * np.sum(rule**2) / scale**2
     spread = max(noise**2 * square - twice, twice)
     missed = MISSED * float(above @ (fine - coarse) @ below) / (3 * scale)
-    return CoveredNumber(value, float((spread + missed**2) ** 0.5))
+    order = float(np.sum((above * below - noise**2) * (above + below))) / (9 * records * scale**2)
+    return CoveredNumber(value, float((spread + missed**2 + max(order, 0.0)) ** 0.5))
 
 
 def _rule(place: NDArray[np.int64]) -> Floats:
@@ -117,18 +128,18 @@ def _rule(place: NDArray[np.int64]) -> Floats:
 
 
 def _of_group(
-    right: float, gap: float, cells: Floats, noise_right: float, noise_gap: float, noise: float
+    right: float, gap: float, cells: Floats, noise_right: float, noise_gap: float, noise: float, auc: CoveredNumber
 ) -> dict[str, CoveredNumber]:
     """Scores of one group: its share of the records is noisy too."""
     share, wide = float(cells.sum()), noise * cells.size**0.5
     out = {"share": CoveredNumber(share, wide)}
     if share <= SURE * wide:
-        why = f"{share:.3g} ± {wide:.2g} of the records are of this group: too close to none for the noise"
+        why = f"{share_in_words(share, wide)} is of this group: too close to none for the noise"
         return out | {name: CoveredNumber(None, None, why) for name in ("accuracy", "calibration", "auc")}
     for name, total, own in (("accuracy", right, noise_right), ("calibration", gap, noise_gap)):
         value = total / share
         out[name] = CoveredNumber(value, float(np.hypot(own, value * wide) / share))
-    return out | {"auc": auc_of(cells, noise, whole=False)}
+    return out | {"auc": auc}
 
 
 def _curve(cells: Floats, noise: float, bins: int) -> tuple[dict[str, Any], ...]:

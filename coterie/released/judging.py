@@ -129,8 +129,8 @@ def covered_scores(
         people=experiment.tested if experiment.plan.by_person else None,
         apart=not by_site(experiment.plan.partition.kind),
     )  # fmt: skip
-    scores = CoveredScores.of(released, once.point, names)
     counted = sum(sizes_of(experiment.own_test, experiment.tested if experiment.plan.by_person else None))
+    scores = CoveredScores.of(released, once.point, names, records=counted)
     return Covered(_known(scores, problem), once, counted)
 
 

@@ -53,6 +53,11 @@ def split_budget(budget: Budget, share: float) -> tuple[Budget, Budget]:
     whole = float(gdp.mu_for(budget.epsilon, budget.delta)) * (1 - SPARE)
     parts = (share**0.5 * whole, (1 - share) ** 0.5 * whole)
     one, two = (Budget(float(gdp.epsilon_of(mu, budget.delta)), budget.delta) for mu in parts)
+    if not min(one.epsilon, two.epsilon) > 0:
+        raise InputError(
+            f"epsilon = {budget.epsilon:g} at delta = {budget.delta:g} is too small to be split between quantiles and "
+            "training: state steps or edges"
+        )
     return one, two
 
 

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from coterie.api.accounts import ACCOUNT, as_account, need_unseeded
-from coterie.api.given import FLAG, FUNCTION, NOTHING_GIVEN, TEXT, WHOLE, Expected, listed, of, takes
-from coterie.api.parties import PEOPLE, people_of_sites
+from coterie.api.given import FLAG, FUNCTION, NOTHING_GIVEN, NUMBER, TEXT, WHOLE, Expected, listed, of, shown, takes
+from coterie.api.parties import people_of_sites
 from coterie.data import ALL_PUBLIC, Dataset, Origins
 from coterie.data.encode import Category, Number
 from coterie.data.partition import by_site
@@ -27,7 +27,7 @@ from coterie.deploy.accounts import DataAccount
 from coterie.errors import InputError
 from coterie.plan import Plan, validate
 from coterie.privacy.ledger import Budget
-from coterie.released.covered import CoveredNumber
+from coterie.released.covered import CoveredNumber, share_in_words
 from coterie.released.once import Charge, Once, charged_to, release_once, release_plan
 from coterie.released.table_sums import TableSums
 
@@ -159,15 +159,16 @@ class TableStatistics:
 
     def quantile(self, column: str, q: float) -> Quantile:
         """Below which the share q of what is there lies; the interval allows for noise and for the width of a bin."""
-        if not 0 < q < 1:
-            raise InputError(f"a quantile is between 0 and 1, got {q}")
+        if not NUMBER.fits(q) or not 0 < q < 1:
+            raise InputError(f"a quantile is between 0 and 1, got {shown(q)}")
         _, rule = self._ranged(column)
         values, _ = self.shares(column)
         bins, (h, _, _) = self.problem.bins, self.problem.weights
         cells, noise = values[:bins], self.noise / h
         total = float(cells.sum())
-        if total <= SURE * noise * bins**0.5:
-            raise InputError(f"{total:.2g} of the records have {column!r}: too close to none for the noise")
+        wide = noise * bins**0.5
+        if total <= SURE * wide:
+            raise InputError(f"{share_in_words(total, wide)} has {column!r}: too close to none for the noise")
         reached = np.concatenate([[0.0], np.cumsum(cells) / total])
         count = np.arange(bins + 1)
         error = noise * np.sqrt(count * (1 - reached) ** 2 + (bins - count) * reached**2) / total
@@ -185,6 +186,8 @@ class TableStatistics:
 
         It has been paid for, so that plan reads nothing more from the records.
         """
+        if low >= high:
+            raise InputError(f"bounds go from a low to a high quantile, got {low} and {high}")
         return self.quantile(column, low).low, self.quantile(column, high).high
 
     # -- all of it -------------------------------------------------------------------------------------------------
@@ -264,7 +267,7 @@ class TableStatistics:
         """Mean of v over records that have it, and its error; or why there is none."""
         share, wide = self._present(k)
         if share <= SURE * wide:
-            return None, None, f"{share:.2g} ± {wide:.2g} of the records have it: too close to none for the noise"
+            return None, None, f"{share_in_words(share, wide)} has it: too close to none for the noise"
         total = float(self._moments()[0][self.problem.numbers.index(k)])
         value = total / share
         return value, float(np.hypot(self.noise / self.problem.weights[1], value * wide) / share), ""
@@ -276,10 +279,16 @@ class TableStatistics:
         return float(self._moments()[1][a, b]), noise if a == b else noise / 2**0.5
 
 
-def _range(pair: Sequence[float], log: bool = False) -> Number:
-    if len(pair) != 2:
-        raise InputError(f"a public range is (low, high), got {list(pair)}")
+def _range(name: str, pair: Sequence[float], log: bool = False) -> Number:
+    if not listed(NUMBER).fits(pair) or len(pair) != 2:
+        raise InputError(f"the public range of {name!r} must be (low, high), got {shown(pair)}")
     return Number(float(pair[0]), float(pair[1]), log=log)
+
+
+def _levels(name: str, levels: Sequence[object]) -> Category:
+    if not listed(LEVEL).fits(levels):
+        raise InputError(f"the public levels of {name!r} must be a list of texts or numbers, got {shown(levels)}")
+    return Category(tuple(map(str, levels)))
 
 
 def _scale(rule: Number) -> tuple[float, float]:
@@ -292,6 +301,9 @@ def _unscaled(rule: Number, u: float) -> float:
     return float(rule.low + np.expm1(width * u)) if rule.log else float(low + width * u)
 
 
+LEVEL = TEXT | NUMBER | FLAG
+MOST_BINS = 10_000
+NAMES = Expected("a list of names", lambda names: np.ndim(names) == 1)
 TABLE = Expected("a frame or a dictionary of columns", lambda t: isinstance(t, Mapping) or hasattr(t, "columns"))
 
 
@@ -303,7 +315,7 @@ TABLE = Expected("a frame or a dictionary of columns", lambda t: isinstance(t, M
     budget=of("ct.Budget(epsilon, delta)", Budget), bounds=of("a dictionary by column", Mapping) | NOTHING_GIVEN,
     categories=of("a dictionary by column", Mapping) | NOTHING_GIVEN, gaps=listed(TEXT), bins=WHOLE, moments=FLAG,
     honest=WHOLE | NOTHING_GIVEN, seed=WHOLE | NOTHING_GIVEN, names=listed(TEXT) | NOTHING_GIVEN,
-    charge=FUNCTION | NOTHING_GIVEN, account=ACCOUNT | NOTHING_GIVEN, people=PEOPLE,
+    charge=FUNCTION | NOTHING_GIVEN, account=ACCOUNT | NOTHING_GIVEN, people=TEXT | listed(NAMES) | NOTHING_GIVEN,
 )  # fmt: skip
 def statistics(
     sites: Sequence[Mapping[str, Any] | pd.DataFrame], *, budget: Budget,
@@ -342,8 +354,14 @@ def statistics(
     >>> bool(abs(told.mean("age").value - 50) < 1), round(told.once.priced.claims[0].account.epsilon, 3)
     (True, 1.0)
     """
-    rules: dict[str, Rule] = {name: _range(pair) for name, pair in (bounds or {}).items()}
-    rules |= {name: Category(tuple(map(str, levels))) for name, levels in (categories or {}).items()}
+    rules: dict[str, Rule] = {name: _range(name, pair) for name, pair in (bounds or {}).items()}
+    if both := [name for name in categories or {} if name in rules]:
+        raise InputError(f"column {both[0]!r} has bounds and categories: it is a number or has levels, not both")
+    rules |= {name: _levels(name, levels) for name, levels in (categories or {}).items()}
+    if names is not None and (len(names) != len(sites) or len(set(names)) < len(names)):
+        raise InputError(f"names must be {len(sites)} different names, one for each site, got {list(names)}")
+    if not len(sites):
+        raise InputError("statistics need a table of each party, and sites is empty")
     if not rules:
         raise InputError("statistics need public ranges (bounds) or levels (categories) of the columns")
     if unknown := [name for name in gaps if name not in rules]:
@@ -353,7 +371,7 @@ def statistics(
     drawn = as_account(account)
     need_unseeded(drawn, seed)
     whose = _whose(sites, people)
-    coded = [np.stack([_coded(site, name, rule) for name, rule in rules.items()], axis=1) for site in sites]
+    coded = [_stacked({name: _coded(site, name, rule) for name, rule in rules.items()}) for site in sites]
     parts = np.split(np.arange(sum(map(len, coded))), np.cumsum([len(c) for c in coded])[:-1])
     exchange = {} if honest is None else {"kind": "secret-sum", "noise": "central", "honest": honest}
     data = {"source": "memory"} if whose is None else {"source": "memory", "unit": "person"}
@@ -416,6 +434,8 @@ def planned_statistics(
 
 
 def _problem(rules: Mapping[str, Rule], gaps: Sequence[str], bins: int, moments: bool) -> TableSums:
+    if not 1 <= bins <= MOST_BINS:
+        raise InputError(f"bins must be between 1 and {MOST_BINS}, got {bins}")
     levels = tuple(0 if isinstance(rule, Number) else len(rule.levels) for rule in rules.values())
     return TableSums(levels, tuple(name in gaps for name in rules), bins, moments)
 
@@ -435,10 +455,21 @@ def _released(
     return TableStatistics(problem, once.point, tuple(rules), tuple(rules.values()), counted, once)
 
 
+def _stacked(columns: Mapping[str, Floats]) -> Floats:
+    """Columns of one table side by side."""
+    first, *rest = columns
+    for name in rest:
+        if len(columns[name]) != len(columns[first]):
+            raise InputError(f"{first!r} has {len(columns[first])} values and {name!r} has {len(columns[name])}")
+    return np.stack(list(columns.values()), axis=1)
+
+
 def _coded(site: Mapping[str, Any] | pd.DataFrame, name: str, rule: Rule) -> Floats:
     """A column as the problem takes it: a place in its range, the number of a level, −1 for what is missing."""
     if name not in site:
         raise InputError(f"column {name!r} is missing: the table has {', '.join(map(str, site))}")
+    if np.ndim(site[name]) != 1:
+        raise InputError(f"column {name!r} must be one list of values, got shape {np.shape(site[name])}")
     if isinstance(rule, Number):
         try:
             values = np.asarray(site[name], float)
@@ -468,7 +499,7 @@ def _table_of(plan: Plan) -> tuple[Floats, dict[str, Rule], list[str], Dataset]:
     for name in dict.fromkeys(f.partition("=")[0] for f in dataset.feature_names):
         absent = dataset.features[:, where[f"{name}=missing"]] > 0 if f"{name}=missing" in where else None
         if name in where and name in bounds:
-            rules[name] = _range(bounds[name], log=name in log)
+            rules[name] = _range(name, bounds[name], log=name in log)
             column = dataset.features[:, where[name]]
         elif not isinstance(levels, str) and name in levels:
             own = [f for f in dataset.feature_names if f.startswith(f"{name}=") and f != f"{name}=missing"]
@@ -485,6 +516,6 @@ def _table_of(plan: Plan) -> tuple[Floats, dict[str, Rule], list[str], Dataset]:
         rules[plan.data.label] = Category(dataset.classes)
         columns.append(dataset.targets.astype(float))
     elif plan.data.label in bounds:
-        rules[str(plan.data.label)] = _range(bounds[str(plan.data.label)])
+        rules[str(plan.data.label)] = _range(str(plan.data.label), bounds[str(plan.data.label)])
         columns.append(np.asarray(dataset.targets, float))
     return np.stack(columns, axis=1), rules, gaps, dataset

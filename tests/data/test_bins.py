@@ -191,3 +191,13 @@ def test_a_shape_is_of_an_attribute() -> None:
         Finish(float("nan")).check(BINS)
     with pytest.raises(InputError, match="too many, at most 5000"):
         Bins(bins_of({"a": Number(0, 1), "b": Number(0, 1)}, {"a": 0.01, "b": 0.01}).attributes, ((0, 1),))
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.5, 0.99])
+def test_vectors_of_bins_have_norm_one_for_every_number_of_bins(alike: float) -> None:
+    """To rounding: noise for a sensitivity of 1 covers what bins, alone and in pairs, can be."""
+    for count in (*range(2, 41), 200):
+        edges = [float(k) for k in range(1, count)]
+        made = bins_of({"a": Number(0, count), "b": Number(0, 3)}, {"a": edges, "b": [1.0]}, [("a", "b")], alike=alike)
+        for block in made.blocks:
+            assert np.abs(np.linalg.norm(made.basis(block), axis=1) - 1).max() < 1e-15

@@ -90,6 +90,57 @@ def test_an_error_that_is_stated_too_small_is_seen() -> None:
         assert share < 0.935, (name, share)
 
 
+GROUPS = (0.5, 0.3, 0.2)
+LOCAL, SHARED = 5**0.5, (5 / 4) ** 0.5  # five parties: noise on every message, or on the sum with four honest
+
+
+def drawn_coverage(
+    epsilon: float, wide: float, runs: int = 1000, n: int = 5000, known: bool = True
+) -> dict[str, float]:
+    """The same over held-out records that are drawn anew, for all of them and for every group."""
+    problem, rng = Scores(20, len(GROUPS)), np.random.default_rng(7)
+    sigma = wide * 2 * problem.half_gap / float(mu_for(epsilon, 1e-5)) / n
+    a, c, b = problem.weights
+    inside: dict[str, list[bool]] = {}
+    for run in range(runs):
+        features, happened = held_out(n, seed=run)
+        chance, right, group = features[:, 0], features[:, 1], rng.choice(len(GROUPS), n, p=GROUPS)
+        sums = np.zeros((len(GROUPS), 2 + 2 * problem.bins))  # what `each` adds up to, which the first run compares
+        np.add.at(sums, (group, 0), a * right)
+        np.add.at(sums, (group, 1), c * (chance - happened))
+        at = np.searchsorted(edges_of(problem.bins)[1:-1], chance, side="right")
+        np.add.at(sums, (group, 2 + 2 * at + happened), b)
+        if not run:
+            assert sums.ravel() / n == pytest.approx(means(problem, features, happened + 2 * group), abs=1e-12)
+        point = np.append(sums.ravel() / n + sigma * rng.standard_normal(problem.size), sigma)
+        told = CoveredScores.of(problem, point, records=n) if known else CoveredScores.of(problem, point)
+        for k, scores in enumerate((told.whole, *told.groups), start=-1):
+            mine = group == k if k >= 0 else np.ones(n, bool)
+            exact = {
+                "share": mine.mean(), "accuracy": right[mine].mean(), "calibration": (chance - happened)[mine].mean(),
+                "auc": roc_auc_score(happened[mine], chance[mine]),
+            }  # fmt: skip
+            for name, number in scores.items():
+                if number.value is not None and number.error is not None:
+                    inside.setdefault(f"{name} {k}", []).append(abs(number.value - exact[name]) <= 2 * number.error)
+    return {name: float(np.mean(those)) for name, those in inside.items() if len(those) > runs / 2}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("epsilon", "wide"), [(1.0, LOCAL), (1.0, SHARED), (10.0, SHARED), (1000.0, LOCAL)])
+def test_scores_of_groups_lie_within_two_stated_errors(epsilon: float, wide: float) -> None:
+    """Also where noise is so small that bins are all there is to the error of an AUC."""
+    found = drawn_coverage(epsilon, wide)
+    assert len(found) >= 3 + 3 * 4 - (epsilon == 1.0 and wide == LOCAL)  # the AUC of the smallest is mostly refused
+    for name, share in found.items():
+        assert 0.935 <= share <= 0.975, (name, share)
+
+
+def test_without_chance_within_bins_the_error_of_an_auc_is_too_small() -> None:
+    found = drawn_coverage(1000.0, SHARED, runs=60, known=False)
+    assert min(found[f"auc {k}"] for k in (-1, 0, 1, 2)) < 0.9
+
+
 def test_without_noise_the_numbers_are_the_records_own() -> None:
     features, targets = held_out(groups=2)
     told = CoveredScores.of(Scores(40, 2), np.append(means(Scores(40, 2), features, targets), 0.0), ["a", "b"])
