@@ -51,6 +51,25 @@ def experiment(
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def test_calls_of_one_kind_are_one_point_and_others_are_not(tmp_path: Path) -> None:
+    from tests.faults.points import each_kind, hit, points
+
+    wal, trace = f"5<{tmp_path}/p1/state/ledger.db-wal>", []
+    for page in range(3):
+        trace += [f'7 pwrite64({wal}, "x", 24, {page}) = 24', f'7 pwrite64({wal}, "x", 4096, {page}) = 4096']
+    trace += [
+        f"7 fdatasync({wal} <unfinished ...>",
+        "8 sendmsg(9<socket:[1]>, {}) = 1",
+        "7 <... fdatasync resumed>) = 0",
+    ]
+    trace += [f"7 fdatasync(6<{tmp_path}/p1/keys/agreements/{'ab' * 32}.ledger>) = 0", f"7 fdatasync({wal}) = ?"]
+    found = points("\n".join(trace), tmp_path, "pwrite64,fdatasync,sendmsg")
+    assert [len(places) for places in each_kind(found).values()] == [1, 3, 2, 1, 1, 1, 1]
+    assert [p.kind.stage for p in found[-3:]] == ["silent", "silent", "first message"]
+    assert hit(found, "pwrite64", 3) == found[2].kind != found[0].kind
+    assert hit(found, "fdatasync", 4) is None
+
+
 @needs_strace
 def test_p1_a_new_party_is_killed_at_every_store_before_its_first_word(tmp_path: Path) -> None:
     report = experiment("births", tmp_path, module="sweeps")
