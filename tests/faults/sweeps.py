@@ -80,14 +80,11 @@ def seen(fleet: Fleet) -> list[Point]:
     return points((fleet.folder / "trace").read_text(), fleet.folder, ALL)
 
 
-def sweep(
-    fleet: Fleet, targets: list[Point], once: Callable[[list[str]], tuple[int, list[str]]], *, grows: bool = False
-) -> dict[str, Any]:
+def sweep(fleet: Fleet, targets: list[Point], once: Callable[[list[str]], tuple[int, list[str]]]) -> dict[str, Any]:
     """Kill the middle one at each kind of these points; `once` lets it die under a command, and says what was wrong.
 
     What counts is what it was really killed at: where it came by fewer or more calls than the time before, the number
-    is taken anew from what it did. Where the ledger `grows` from life to life, so do the numbers, and one that died too
-    early is first let live.
+    is taken anew from what it did. After a few tries a kind is `missed`, and the report says so.
     """
     hits, missed, found = set[Kind](), list[Kind](), list[str]()
     for kind, places in each_kind(targets).items():
@@ -103,9 +100,6 @@ def sweep(
                 calls = seen(fleet)
                 at = hit(calls, kind.call, number) if code in DEAD else None
                 number = next((p.number for p in calls if p.kind == kind), number + 1)
-                if grows and at != kind and not any(p.kind == kind for p in calls):
-                    found += say("unharmed", *once(watched(fleet)))
-                    number = next((p.number for p in seen(fleet) if p.kind == kind), number)
             hits |= {at} if at else set()
             found += say(" | ".join(at or ("past", *kind)), code, wrong)
         missed += [kind] if kind not in hits else []
@@ -153,8 +147,7 @@ def lives(folder: Path, rounds: int = 300) -> dict[str, Any]:
         return code, wrong + ([f"exit code {code}"] if code not in (*DEAD, -1) else [])
 
     once(watched(fleet))
-    rounds_first = sorted(seen(fleet), key=lambda point: point.kind.stage)
-    report = sweep(fleet, rounds_first, once, grows=True)
+    report = sweep(fleet, sorted(seen(fleet), key=lambda point: point.kind.stage), once)  # the rounds, then the start
     undrawn(fleet)
     fleet.start(1)
     codes = fleet.wait(600)
