@@ -79,9 +79,11 @@ def test_p1_a_new_party_is_killed_at_every_store_before_its_first_word(tmp_path:
 
 @needs_strace
 def test_p1_a_party_is_killed_at_every_store_write_and_send_of_its_rounds(tmp_path: Path) -> None:
-    """Every store at every stage, and a send of its rounds; of the kinds below that, those that four tries
-    hit: the number of a call changes from life to life, as the ledger grows and threads take turns, and the report names
-    the kinds that were missed."""
+    """Every store at every stage, and a send of its rounds; of the kinds below that, those that four tries hit.
+
+    The number of a call changes from life to life, as the ledger grows and threads take turns: the report names the
+    kinds that were missed.
+    """
     report = experiment("lives", tmp_path, module="sweeps")
     assert report["violations"] == [], report
     hit, missed = ({tuple(point.split(" | ")[:2]) for point in report[key]} for key in ("points", "missed"))
