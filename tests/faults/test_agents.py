@@ -79,7 +79,7 @@ def test_p1_a_new_party_is_killed_at_every_store_before_its_first_word(tmp_path:
 
 @needs_strace
 def test_p1_a_party_is_killed_at_every_store_write_and_send_of_its_rounds(tmp_path: Path) -> None:
-    """Each call on the ledger and the key folder at each stage, and a send of its rounds; of the rest what four tries hit.
+    """Each call on ledger and key folder at each stage, and a send of its rounds; of the rest what four tries hit.
 
     The number of a call changes from life to life, as the ledger grows, the clock runs and threads take turns: the
     report names the kinds that were missed.
