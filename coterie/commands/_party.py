@@ -38,9 +38,10 @@ def agent(
         if behind is not None:
             raise InputError(f"--listen {listen} and --behind {behind}: a party behind a host does not listen itself")
     terminal = Console(stderr=True)  # with the log, so that neither tears the other
-    shown = terminal.status(f"{me}: starting")
+    shown = terminal.status(f"{me}: starting") if terminal.is_terminal else None  # a service need not load its tables
 
     def show(line: str) -> None:  # it has a thread, and while a party prepares there must be none
+        assert shown is not None
         shown.start()
         shown.update(line)
 
@@ -48,10 +49,11 @@ def agent(
         code = run_party(
             agreement, keys, data, state, me=me, account=None if account is None else DataAccount(account),
             listen=listen, behind=behind, metrics=metrics,
-            show=show if terminal.is_terminal else None, level=level,
+            show=None if shown is None else show, level=level,
         )  # fmt: skip
     finally:
-        shown.stop()
+        if shown is not None:
+            shown.stop()
     if code == EXIT["done"]:
         facts = read_status(state)
         console.print(

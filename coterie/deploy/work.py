@@ -23,6 +23,7 @@ from coterie.algorithms._sampling import PIECES, Pace
 from coterie.algorithms.base import Algorithm, Config, Law, Place
 from coterie.algorithms.inbox import Inbox
 from coterie.algorithms.laws import Grid
+from coterie.deploy.apart import give_back
 from coterie.deploy.data import Outline
 from coterie.deploy.frames import Wire
 from coterie.deploy.noise import UNITS, Steps
@@ -253,7 +254,9 @@ class _Program:
     @cached_property
     def _run(self) -> Any:
         self._numbers = jax.device_put(self._numbers)
-        return serialize_executable.deserialize_and_load(*self._sent)
+        loaded = serialize_executable.deserialize_and_load(*self._sent)
+        give_back()
+        return loaded
 
     def __getstate__(self) -> dict[str, Any]:
         # not loaded before it is run: JAX starts then

@@ -48,22 +48,26 @@ class Graph:
         return same
 
     @cached_property
-    def _adjacency(self) -> sp.csr_array:
+    def _rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """CSR offsets and neighbours, without SciPy: a deployed party needs no more, and its memory counts."""
         i, j = self.edges.astype(np.int32).T
-        ones = np.ones(2 * len(self.edges))
-        matrix = sp.csr_array((ones, (np.concatenate([i, j]), np.concatenate([j, i]))), shape=(self.size,) * 2)
-        matrix.sort_indices()
-        return matrix
+        order = np.argsort(owners := np.concatenate([j, i]), kind="stable")  # edges are sorted: so is each row
+        counts = np.bincount(owners, minlength=self.size)
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32), np.concatenate([i, j])[order]
+
+    @cached_property
+    def _adjacency(self) -> sp.csr_array:
+        return sp.csr_array((np.ones(2 * len(self.edges)), self.indices, self.indptr), shape=(self.size,) * 2)
 
     @property
     def indptr(self) -> np.ndarray:
         """CSR offsets: the neighbours of i are `indices[indptr[i]:indptr[i + 1]]`."""
-        return self._adjacency.indptr
+        return self._rows[0]
 
     @property
     def indices(self) -> np.ndarray:
         """CSR neighbours, sorted within each node; every edge appears twice."""
-        return self._adjacency.indices
+        return self._rows[1]
 
     @cached_property
     def degrees(self) -> np.ndarray:

@@ -4,11 +4,6 @@
 
 Every experiment prints one JSON object.
 
-    births             SIGKILL on entering every store up to a new party's first word; it comes back as far as that
-    lives              one party, killed again and again, each time one store, write or send later; the others wait
-    ends               SIGKILL on entering every store from a new party's first word on, of a plan of one round
-    kills START STEP   SIGKILL on entering the START-th, START+STEP-th, … write, sync or send of three rounds, each time
-                       anew: all of the above and more, in hours
     errors             a sync or write of the ledger fails: EIO, ENOSPC
     full               the disk fills up
     copies             an old copy of the state folder, and a second process on the same one
@@ -37,172 +32,12 @@ from typing import Any
 from coterie.deploy.trial import free_ports
 from tests.deploy.flood import flooding
 from tests.deploy.house import rows
-from tests.faults.lab import HUB, PORT, Fleet, Lab, Proxy, address, lab_plan, sh
-
-DURABLE = "pwrite64,fsync,fdatasync,ftruncate,link,linkat,unlink,unlinkat,rename"
-STORES = f"write,{DURABLE}"
-SENDS = "sendmsg,sendto,writev"
-
-
-def three(folder: Path, rounds: int = 3, **deploy: Any) -> Fleet:
-    """Three agents on this machine's loopback."""
-    places: list[str | None] = [f"127.0.0.1:{p}" for p in free_ports(3)]
-    plan = lab_plan(places, rounds, "ring", **{"deadline": 5.0, "patience": 120.0} | deploy)
-    return Fleet(plan, folder, namespaces=False)
+from tests.faults.lab import HUB, PORT, SENDS, Fleet, Lab, Proxy, address, fresh, lab_plan, sh, three
 
 
 def integers(fleet: Fleet) -> dict[str, bytes]:
     """Every frame in every ledger."""
     return {f"{s.name} {t}": f for s in fleet.sites for t, f in rows(s.state / "ledger.db")[0].items()}
-
-
-def fresh(fleet: Fleet) -> None:
-    """Forget states and draws, and that the key folders know of them, which nobody does in earnest: a new run."""
-    for site in fleet.sites:
-        shutil.rmtree(site.keys / "agreements", ignore_errors=True)
-        shutil.rmtree(site.state, ignore_errors=True)
-        shutil.rmtree(site.data.parent / "draws", ignore_errors=True)
-
-
-def traced(*options: str) -> list[str]:
-    """Start a process under strace with a fault in it."""
-    return ["strace", "-f", "-qq", "-o", "/dev/null", *options]
-
-
-def dies_at(call: str, number: int) -> list[str]:
-    """Faults for strace: SIGKILL on entering the n-th of these calls. It counts each kind of call, and each thread."""
-    return ["-e", f"trace={STORES},{SENDS}", "-e", f"inject={call}:signal=KILL:when={number}"]
-
-
-SILENT = ["-e", f"inject={SENDS}:signal=TERM:when=1"]
-"""… and a stop before the first word leaves."""
-
-DEAD = (137, -9)
-
-
-def stored(fleet: Fleet) -> dict[int, bytes]:
-    """The frames in the middle one's ledger."""
-    path = fleet.sites[1].state / "ledger.db"
-    return rows(path)[0] if path.exists() else {}
-
-
-def undrawn(fleet: Fleet) -> None:
-    """What the middle one drew died with it."""
-    shutil.rmtree(fleet.sites[1].data.parent / "draws", ignore_errors=True)
-
-
-def died(fleet: Fleet, code: int) -> int:
-    """The code of a death where it was the process beside, which prices and reads, that was killed."""
-    last = (fleet.folder / "p1.errors").read_text()[-400:]
-    return DEAD[0] if code == 2 and "the process that prepares a run was ended by SIGKILL" in last else code
-
-
-def births(folder: Path) -> dict[str, Any]:
-    """A new party dies at its n-th store, and comes back to where it speaks; the others are not even there."""
-    fleet, found, points = three(folder), [], {}
-    for call in DURABLE.split(","):
-        code, number = DEAD[0], 0
-        while code in DEAD:
-            number += 1
-            fresh(fleet)
-            code = died(fleet, fleet.start(1, prefix=traced(*dies_at(call, number), *SILENT)).wait(600))
-            again = fleet.start(1, prefix=traced("-e", f"trace={SENDS}", *SILENT)).wait(600)
-            wrong = [f"exit code {again} after it"] if again != 130 else []
-            wrong += ["it has spoken"] if stored(fleet) else []
-            wrong += [f"exit code {code}"] if code not in (*DEAD, 130) else []
-            found += [f"{call} {number}: {what}" for what in wrong]
-            print(f"{call} {number}: {code}, {'; '.join(wrong) or 'as it must be'}", file=sys.stderr, flush=True)
-        points[call] = number - 1
-    return {"points": points, "violations": found, "errors": fleet.errors() if found else ""}
-
-
-def lives(folder: Path) -> dict[str, Any]:
-    """The middle one of three dies at its n-th call of a kind, n = 1, 2, …, until such a life has seen three rounds."""
-    fleet, found, points = three(folder, 500, deadline=600.0, patience=3600.0, tick=0.1), [], {}
-    for node in range(3):
-        fleet.start(node)
-    fleet.until(lambda: fleet.round(1) >= 3)
-    fleet.kill(1)
-    for call in f"{STORES},{SENDS}".split(","):
-        code, number = DEAD[0], 0
-        while code in DEAD:
-            number, before, at = number + 1, stored(fleet), fleet.round(1)
-            undrawn(fleet)
-            process = fleet.start(1, prefix=traced(*dies_at(call, number)))
-            fleet.until(lambda: process.poll() is not None or fleet.round(1) >= at + 3)  # noqa: B023
-            if (ended := process.poll()) is None:  # it passed
-                for child in sh("pgrep", "-P", str(process.pid)).split():
-                    os.kill(int(child), signal.SIGKILL)
-                process.wait()
-            code = -1 if ended is None else died(fleet, ended)
-            after = stored(fleet)
-            wrong = [f"I4: round {t} was taken back" for t in before if after.get(t) != before[t]]
-            wrong += [f"exit code {code}"] if code not in (*DEAD, -1) else []
-            found += [f"{call} {number}: {what}" for what in wrong]
-            print(f"{call} {number}: {code}, {'; '.join(wrong) or 'as it must be'}", file=sys.stderr, flush=True)
-        points[call] = number - 1
-    undrawn(fleet)
-    fleet.start(1)
-    codes = fleet.wait(600)
-    found += [f"exit codes {codes}"] if any(codes) else []
-    return {"points": points, "violations": found + fleet.violations(500), "errors": fleet.errors() if found else ""}
-
-
-def ends(folder: Path) -> dict[str, Any]:
-    """A new party of one round dies at its n-th store, from where `births` ends to where nothing is stored any more."""
-    fleet = three(folder / "first", 1)
-    trace = fleet.folder / "trace"
-    fleet.start(1, prefix=["strace", "-f", "-qq", "-o", str(trace), "-e", f"trace={DURABLE},{SENDS}", *SILENT]).wait(
-        600
-    )
-    lines = trace.read_text().splitlines()
-    silent = lines[
-        : next(i for i, line in enumerate(lines) if "SIGTERM" in line or re.search(r" send(msg|to)\(", line))
-    ]
-    main = statistics.mode(line.split()[0] for line in silent)  # the thread that stores
-    stores = [line for line in silent if line.split()[0] == main]
-    first = {call: 1 + sum(f" {call}(" in line for line in stores) for call in DURABLE.split(",")}
-    return kills(folder / "then", rounds=1, first=first, enough=1)
-
-
-def kills(
-    folder: Path,
-    start: int = 1,
-    step: int = 1,
-    *,
-    rounds: int = 3,
-    first: dict[str, int] | None = None,
-    enough: int = 2,
-) -> dict[str, Any]:
-    """The middle one of three dies at its n-th call of a kind, then comes back, until it did not die `enough` times.
-
-    Noise is fresh: a second draw would be seen. The others wait a minute at the end, or they would be gone before one
-    that died at its last message is back.
-    """
-    fleet, found, points, skipped = three(folder, rounds, deadline=60.0), [], 0, 0
-    for call, number in (first or dict.fromkeys(f"{SENDS},{STORES}".split(","), start)).items():
-        through = 0
-        while through < enough:
-            fresh(fleet)
-            fleet.start(0)
-            fleet.start(2)
-            code = fleet.start(1, prefix=traced(*dies_at(call, number))).wait(600)
-            before = stored(fleet)
-            if code:
-                undrawn(fleet)
-                fleet.start(1)
-                points, through = points + 1, 0
-            else:
-                through, skipped = through + 1, skipped + 1
-            codes = fleet.wait(600)
-            wrong = [f"exit codes {codes}"] if any(codes) else []
-            wrong += fleet.violations(rounds)
-            after = stored(fleet)
-            wrong += [f"I4: round {t} was taken back" for t in before if after.get(t) != before[t]]
-            found += [f"{call} {number}: {what}" for what in wrong]
-            print(f"{call} {number}: {code}, {'; '.join(wrong) or 'as it must be'}", file=sys.stderr, flush=True)
-            number += step
-    return {"points": points, "unharmed": skipped, "violations": found}
 
 
 def errors(folder: Path) -> dict[str, Any]:
@@ -465,7 +300,5 @@ def nemesis(folder: Path, seconds: int = 600, seed: int = 1) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    known = {
-        f.__name__: f for f in (births, lives, ends, kills, errors, full, copies, clock, partition, crowd, nemesis)
-    }
+    known = {f.__name__: f for f in (errors, full, copies, clock, partition, crowd, nemesis)}
     print(json.dumps(known[sys.argv[1]](Path(sys.argv[2]) / "fleet", *map(int, sys.argv[3:]))))

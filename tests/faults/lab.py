@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from coterie.deploy.party import Records
-from coterie.deploy.trial import Site, sign_trial
+from coterie.deploy.trial import Site, free_ports, sign_trial
 from coterie.plan import Plan, validate
 from tests.deploy.house import history, small_records
 
 HUB = "10.77.0.254"
 PORT = 7000
+SENDS = "sendmsg,sendto,writev"
 ROOT = Path(__file__).parents[2]
 
 
@@ -228,3 +230,18 @@ class Fleet:
         """The history in the ledgers: every use of a message is of the one that its sender's ledger holds."""
         ledgers = {s.name: s.state / "ledger.db" for s in self.sites}
         return history(ledgers, {}, rounds)
+
+
+def three(folder: Path, rounds: int = 3, **deploy: Any) -> Fleet:
+    """Three agents on this machine's loopback."""
+    places: list[str | None] = [f"127.0.0.1:{p}" for p in free_ports(3)]
+    plan = lab_plan(places, rounds, "ring", **{"deadline": 5.0, "patience": 120.0} | deploy)
+    return Fleet(plan, folder, namespaces=False)
+
+
+def fresh(fleet: Fleet) -> None:
+    """Forget states and draws, and that the key folders know of them, which nobody does in earnest: a new run."""
+    for site in fleet.sites:
+        shutil.rmtree(site.keys / "agreements", ignore_errors=True)
+        shutil.rmtree(site.state, ignore_errors=True)
+        shutil.rmtree(site.data.parent / "draws", ignore_errors=True)

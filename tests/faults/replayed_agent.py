@@ -2,13 +2,15 @@
 
 python -m tests.faults.replayed_agent agent AGREEMENT --me NAME --data FILE --keys DIR --state DIR [--listen HOST:PORT]
 
-Draws lie in the folder `draws` beside the data.
+Draws lie in the folder `draws` beside the data. With COTERIE_DIES_AT="fsync .model.npz" it dies on entering that call
+for a file whose name begins so: strace counts calls, and cannot name the file of one.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,7 +49,23 @@ class Replaying:
             }
 
 
+def deadly(call: str, name: str) -> None:
+    """From now on this process dies on entering `fsync` or `rename` of such a file."""
+    python = {"fsync": "fsync", "rename": "replace"}[call]
+    real = getattr(os, python)
+
+    def either(*given: Any) -> Any:
+        path = os.readlink(f"/proc/self/fd/{given[0]}") if isinstance(given[0], int) else str(given[-1])
+        if Path(path).name.startswith(name):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*given)
+
+    setattr(os, python, either)
+
+
 if __name__ == "__main__":
+    if "COTERIE_DIES_AT" in os.environ:
+        deadly(*os.environ["COTERIE_DIES_AT"].split())
     parser = argparse.ArgumentParser()
     parser.add_argument("command")
     parser.add_argument("agreement", type=Path)
