@@ -18,6 +18,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from coterie.errors import InputError
 from coterie.plan import Plan
 from coterie.privacy.ledger import Entry
 
@@ -37,7 +38,13 @@ def unsigned_certificate(
     surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(here)}
     command = [sys.executable, "-P", "-m", "coterie.deploy.certify"]
     with _undisturbed():
-        done = subprocess.run(command, input=given, stdout=subprocess.PIPE, check=True, env=surroundings)
+        done = subprocess.run(command, input=given, stdout=subprocess.PIPE, check=False, env=surroundings)
+    if done.returncode:
+        how = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
+        raise InputError(
+            f"the process that works out the certificate ended by {how}; the model is stored, and nothing more is sent: "
+            "start the agent again for its certificate"
+        )
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 

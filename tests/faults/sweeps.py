@@ -14,17 +14,19 @@ Every sweep prints one JSON object.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.deploy.house import rows
-from tests.faults.lab import SENDS, Fleet, fresh, sh, three
+from tests.faults.lab import SENDS, Fleet, fresh, three
 from tests.faults.points import Kind, Point, each_kind, hit, points
 
 DURABLE = "pwrite64,fsync,fdatasync,ftruncate,link,linkat,unlink,unlinkat,rename"
@@ -139,8 +141,10 @@ def lives(folder: Path, rounds: int = 300) -> dict[str, Any]:
         process = fleet.start(1, prefix=prefix)
         fleet.until(lambda: process.poll() is not None or fleet.round(1) >= at + 3)
         if (ended := process.poll()) is None:  # it passed
-            for child in sh("pgrep", "-P", str(process.pid)).split():
-                os.kill(int(child), signal.SIGKILL)
+            children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False)
+            for child in children.stdout.split():  # none, if it has died since
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(child), signal.SIGKILL)
             process.wait()
         code, after = -1 if ended is None else died(fleet, ended), stored(fleet)
         wrong = [f"I4: round {t} was taken back" for t in before if after.get(t) != before[t]]
