@@ -42,8 +42,8 @@ def unsigned_certificate(
     if done.returncode:
         how = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
         raise InputError(
-            f"the process that works out the certificate ended by {how}; the model is stored, and nothing more is sent: "
-            "start the agent again for its certificate"
+            f"the process that works out the certificate ended by {how}; the model is stored, and nothing more is "
+            "sent: start the agent again for its certificate"
         )
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 

@@ -11,7 +11,6 @@ from coterie.deploy import certify
 from coterie.errors import InputError
 from coterie.plan import validate
 
-
 DEATHS = {"SIGKILL": "import os; os.kill(os.getpid(), 9)", "exit code 5": "exit(5)"}
 
 
