@@ -37,10 +37,12 @@ test-all: $(READY) lint  ## everything but audit and test-faults, the slow check
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not audit" $(TYPED) $(CHECKED)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not faults and not audit" $(TYPED:%=--ignore=%)
 
-test-browser: $(READY)   ## the report and an agent's live page in a real browser; installs Debian's chromium where it may
+test-browser: $(SITE)    ## reports, a party's live page and the site in a browser; pictures to look at go to runs/shots
 	command -v chromedriver > /dev/null || apt-get install -y --no-install-recommends chromium chromium-driver \
 		|| echo "no browser: install chromium and chromium-driver"
-	$(BIN)/python -m pytest -p no:xdist tests/report/test_html.py tests/deploy/test_window_page.py
+	mkdir -p runs/shots
+	COTERIE_SHOTS=runs/shots NO_MKDOCS_2_WARNING=1 $(BIN)/python -m pytest -p no:xdist -m "slow or not slow" \
+		tests/report/test_html.py tests/deploy/test_window_page.py tests/test_site.py::test_the_site_builds_strictly
 
 test-faults: $(READY)    ## kills, I/O errors, full disks, power cuts; wants root, strace and iproute2, says what it skips
 	@if [ "$$(id -u)" = 0 ] && ! (command -v strace && command -v ip) > /dev/null; then \

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -411,6 +412,8 @@ def test_it_renders(page: str, width: int, dark: bool, browser: Browser, request
             assert figure["outside"] == []
     paper = browser.run("return getComputedStyle(document.body).backgroundColor")
     assert (paper == "rgb(255, 255, 255)") is not dark
+    if shots := os.environ.get("COTERIE_SHOTS"):  # `make test-browser`: for a person to look at
+        browser.picture(Path(shots) / f"report-{page}-{width}-{'dark' if dark else 'light'}.png")
 
 
 @needs_browser
