@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,10 +95,11 @@ def test_an_estimator_pays_for_quantiles_and_training_together() -> None:
     again.set_params(bins={"wage": 20, "age": 20}).fit(X, y, agents=agents)  # and nothing is left of an earlier fit
     assert len(next(iter(again.ledger_.values())).entries) == 1
     assert again.epsilon_spent_ == pytest.approx(1.0, rel=1e-6)
-    batches = estimator(bins="quantiles", settings={"batch": 50}, rounds=20)
+    assert model._paid is not None
+    model._paid = replace(model._paid, whole=Budget(0.5, 1e-5))  # as if training had cost more than was planned
     with pytest.raises(InputError, match="not priced by Gaussian events alone"):
-        batches.fit(X, y, agents=agents)
-    assert batches.epsilon_spent_ == np.inf  # no figure of the training alone is left over
+        model._add_quantiles()
+    assert model.epsilon_spent_ == np.inf  # no figure of the training alone is left over
 
 
 @pytest.mark.parametrize(
