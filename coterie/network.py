@@ -133,8 +133,8 @@ class ObserverAccount:
 def seats_of(
     plan: Plan, network: Network, algorithm: Algorithm, cfg: Config, places: Place
 ) -> tuple[ObserverAccount, ...]:
-    """The account of every observer that the plan names."""
-    asked = (plan.privacy.observers if plan.privacy is not None else None) or []
+    """The account of every observer that the plan names; none where something was read from the records unpaid."""
+    asked = (plan.privacy.observers if plan.privacy is not None and not network.leaks else None) or []
     found = []
     for name in asked:
         own = tuple(sorted({network.number(part.strip(), "privacy.observers") for part in name.split("+")}))

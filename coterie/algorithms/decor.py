@@ -22,6 +22,7 @@ gained. The price is disagreement: a single agent's noise is larger than q σ² 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from functools import lru_cache
 
@@ -37,7 +38,7 @@ from coterie.algorithms.dp_dsgd import Message, State
 from coterie.errors import InputError
 from coterie.graphs import Graph
 from coterie.privacy.events import Event, Gaussian
-from coterie.privacy.observers import hidden_share, worst_hidden_share
+from coterie.privacy.observers import MOST_WORK, hidden_share, worst_hidden_share
 from coterie.problems import Problem, Shard
 
 REFERENCE = (
@@ -204,8 +205,14 @@ def against(cfg: Config) -> tuple[str, str]:
 def observed(
     cfg: Config, places: Place, problem: Problem, graph: Graph, weights: np.ndarray, observers: tuple[int, ...]
 ) -> tuple[str, np.ndarray]:
-    """μ of everybody against a reader of every message with just these parties' secrets: exact for one release."""
-    share = hidden_share(np.asarray(graph.edges, np.int64), graph.size, float(cfg.ratio), observers)
+    """μ of everybody against a reader of every message with just these parties' secrets, whoever else is missing."""
+    edges, rest = np.asarray(graph.edges, np.int64), sorted(set(range(graph.size)) - set(observers))
+    away = min(cfg.missing, len(rest) - 1)
+    if math.comb(len(rest), away) * float(graph.size) ** 3 > MOST_WORK:
+        raise InputError(f"privacy.observers: {away} missing among {len(rest)} parties are too many sets to price")
+    share = np.zeros(graph.size)
+    for gone in itertools.combinations(rest, away):
+        share = np.maximum(share, hidden_share(edges, graph.size, float(cfg.ratio), (*observers, *gone)))
     rounds = np.arange(places.rounds) % cfg.mixing == 0
     each = np.sum(1 / np.asarray(places.shape, float)[rounds] ** 2) / np.asarray(places.noise, float) ** 2
     return (

@@ -31,6 +31,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from coterie.data.dataset import ALL_PUBLIC, Origins
+from coterie.data.people import person_names
 from coterie.errors import InputError
 
 __all__ = ["Chunk", "Store", "Tally", "open_store", "write_store"]
@@ -313,6 +314,7 @@ class _Owners:
     def __init__(self, path: Path):
         self.path, self.people, self.rows, self.most = path, 0, 0, 1
         self._last: object = None
+        self._name = ""
         self._first = 0
         path.write_bytes(_header(0, 1))
 
@@ -321,15 +323,17 @@ class _Owners:
             raise InputError(f"{self.path.stem}: expected a person for each of {records} records, got {who.shape}")
         if not records:
             return
+        names = person_names(who, self.path.stem)
         if (who[1:] < who[:-1]).any() or (self.people and who[0] < self._last):
             raise InputError(
                 f"{self.path.stem}: people must come in rising order, so that one's records stand together"
             )
-        new = np.concatenate([[not self.people or who[0] != self._last], who[1:] != who[:-1]])
+        new = np.concatenate([[not self.people or names[0] != self._name], names[1:] != names[:-1]])
         starts = (self.rows + np.flatnonzero(new)).astype(np.int32)
         self._append(starts)
         self._longest(np.diff(starts, prepend=self._first if self.people else starts[:1]))
-        self.people, self.rows, self._last = self.people + len(starts), self.rows + records, who[-1]
+        self.people, self.rows = self.people + len(starts), self.rows + records
+        self._last, self._name = who[-1], names[-1]
         self._first = int(starts[-1]) if len(starts) else self._first
 
     def _append(self, starts: np.ndarray) -> None:

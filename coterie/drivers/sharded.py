@@ -151,15 +151,17 @@ def _part(
     )
 
 
-def _spec(path: tuple, _: object) -> Spec:
-    return ALL if getattr(path[-1], "name", None) in SHARED else EACH
+def _spec(path: tuple, x: Array) -> Spec:
+    """Where an array of a part lies; of a schedule each agent may have a row of its own."""
+    name = getattr(path[-1], "name", None)
+    return ALL if name in SHARED and (name != "shape" or x.ndim == 1) else EACH
 
 
 def _globally(shares: list[Part], mesh: Mesh) -> Part:
     """The parts of this process's devices as parts of global arrays."""
 
     def join(path: tuple, *pieces: Array) -> Array:
-        spec = _spec(path, None)
+        spec = _spec(path, pieces[0])
         return assemble(list(pieces), NamedSharding(mesh, spec), 0 if spec == EACH else None)
 
     return jax.tree_util.tree_map_with_path(join, *shares)

@@ -10,13 +10,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from coterie.api.accounts import as_account
+from coterie.api.accounts import as_account, need_unseeded
 from coterie.data.encode import Category, Number
 from coterie.errors import InputError
 from coterie.estimators.base import Consensus
 from coterie.privacy.events import Event
 from coterie.privacy.filter import BudgetExceeded
 from coterie.privacy.ledger import Budget, MemoryLedger
+from coterie.privacy.people import units_of
 from coterie.released.quantile_bins import QUANTILES, quantile_edges, split_budget
 
 __all__ = ["Quantiles"]
@@ -81,6 +82,7 @@ class Quantiles(Consensus):
         known = isinstance(self.random_state, int | np.integer)
         words = np.random.SeedSequence([seeds.noise, STREAM]).generate_state(1, np.uint32 if known else np.uint64)
         account = as_account(self.account)
+        need_unseeded(account, self.random_state, "random_state")  # before anything is drawn for what is refused later
 
         def charge(events: Sequence[Event], delta: float) -> None:
             if account is not None:
@@ -106,10 +108,11 @@ class Quantiles(Consensus):
         return super()._budget() if paid is None else paid.rest
 
     def _add_quantiles(self) -> None:
-        """Every party's ledger with the quantiles, which came first; what was spent is of both."""
+        """Every party's ledger with the quantiles, which came first; what was spent, and by whom, is of both."""
         if self._paid is None:
             return
-        books = {}
+        books: dict[str, MemoryLedger] = {}
+        self.epsilon_spent_, self.protects_ = np.inf, None  # of training alone: too little, should this be refused
         for name, book in self.ledger_.items():
             events = [*self._paid.events, *(entry.event for entry in book.entries)]
             try:
@@ -123,3 +126,6 @@ class Quantiles(Consensus):
                 books[name].charge(0, event)
         self.ledger_ = books
         self.epsilon_spent_ = max(book.spent() for book in books.values())
+        dearest = sorted(books.values(), key=lambda book: -book.spent())
+        each = [[entry.event for entry in book.entries] for book in dearest]
+        self.protects_ = units_of(each, self.epsilon_spent_, self.delta, by_person=False, summed=False)

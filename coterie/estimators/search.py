@@ -238,7 +238,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         try:
             grid = list(ParameterGrid(self.param_grid))
             for params in grid:
-                clone(self.estimator).set_params(**params)
+                last_step(clone(self.estimator).set_params(**params))  # a step that it puts in may learn from records
         except (TypeError, ValueError) as error:  # before anything is drawn
             raise InputError(f"param_grid: {' '.join(str(error).split())}") from None
         if not grid:

@@ -71,6 +71,11 @@ def check_scoring(scoring: str, last: Any) -> None:
         raise InputError(f"scoring = 'auc' is for classifiers, got {last!r}")
 
 
+def _bounded(credits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Credits in [0, 1], whatever a record says: none for what is no number."""
+    return np.clip(np.where(np.isfinite(credits), credits, 0.0), 0.0, 1.0)
+
+
 def vote(model: Any, X: list[Any], y: list[NDArray], scoring: str, mu: float, rng: np.random.Generator) -> Vote:
     """Score a fitted model on each party's voting records."""
     last, seen = last_step(model), X
@@ -78,7 +83,7 @@ def vote(model: Any, X: list[Any], y: list[NDArray], scoring: str, mu: float, rn
         seen = [model[:-1].transform(rows) for rows in X]
     records = sum(map(len, y))
     if scoring == "credit":
-        sums = np.array([last._credit(rows, own).sum() for rows, own in zip(seen, y, strict=True)])
+        sums = np.array([_bounded(last._credit(rows, own)).sum() for rows, own in zip(seen, y, strict=True)])
         noisy = add(sums, rng.standard_normal(len(sums)), 1 / mu)  # type: ignore[arg-type]
         return Vote(float(np.sum(noisy) / records), len(sums) ** 0.5 / mu / records)
     if len(last.classes_) != 2:

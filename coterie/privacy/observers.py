@@ -46,6 +46,9 @@ DEPENDENT = 1e-12  # a direction of which this share is left, at most, beside th
 MOST_SHIFTS = 20_000  # messages of a run whose parties react
 LARGEST = 20_000  # numbers in a view: its covariance then has 3.2 GB
 MOST_WORK = 1e11  # floating-point operations that pricing all coalitions may take
+STEEP = 100.0  # a ratio beyond which updates of an inverse have too few digits: each is worked out anew
+STEEPEST = 1e4  # and one beyond which that has too few; more of it hides more, so this one is an upper bound
+SPARE = 1e-6  # of a share at a ratio above STEEP: a hundred times what rounding was found to take
 
 
 @dataclass(frozen=True)
@@ -235,6 +238,7 @@ def hidden_share(edges: NDArray[np.int64], size: int, ratio: float, without: Seq
     >>> hidden_share(np.array([[0, 1], [1, 2], [0, 2]]), 3, 100.0).round(3).tolist()
     [0.333, 0.333, 0.333]
     """
+    ratio = min(ratio, STEEPEST)
     left = np.ones(size, bool)
     left[list(without)] = False
     pairs = edges[left[edges].all(axis=1)] if len(edges) else edges
@@ -244,7 +248,8 @@ def hidden_share(edges: NDArray[np.int64], size: int, ratio: float, without: Seq
     np.add.at(matrix, (j, j), ratio**2)
     matrix[i, j] -= ratio**2
     matrix[j, i] -= ratio**2
-    return np.where(left, np.diag(np.linalg.inv(matrix)), 0.0)
+    share = np.diag(np.linalg.inv(matrix)) * (1 + SPARE if ratio > STEEP else 1.0)
+    return np.where(left, np.minimum(share, 1.0), 0.0)
 
 
 def worst_hidden_share(edges: NDArray[np.int64], size: int, ratio: float, gone: int) -> float:
@@ -258,14 +263,15 @@ def worst_hidden_share(edges: NDArray[np.int64], size: int, ratio: float, gone: 
     degrees = np.bincount(edges.ravel(), minlength=size)
     if gone >= degrees.min():  # the whole neighbourhood of somebody
         return 1.0
-    if math.comb(size, gone) * min(64.0 * size, float(size) ** 3) > MOST_WORK:
+    steep = ratio > STEEP
+    if math.comb(size, gone) * (float(size) ** 3 if steep else min(64.0 * size, float(size) ** 3)) > MOST_WORK:
         raise InputError(f"{math.comb(size, gone)} coalitions of {gone} among {size} parties are too many to price")
-    inverse = _inverse(edges, size, ratio)
+    inverse = np.zeros((0, 0)) if steep else _inverse(edges, size, ratio)
     near = [np.flatnonzero((edges == node).any(axis=1)) for node in range(size)]
     worst = 0.0
     for coalition in itertools.combinations(range(size), gone):
         cut = edges[np.unique(np.concatenate([near[c] for c in coalition]))] if gone else edges[:0]
-        if 4 * len(cut) > size:
+        if steep or 4 * len(cut) > size:
             share = hidden_share(edges, size, ratio, coalition)
         else:  # S − ratio² U Uᵀ, of low rank
             across = inverse[cut[:, 0]] - inverse[cut[:, 1]]

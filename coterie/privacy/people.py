@@ -52,7 +52,7 @@ def of_group(events: Iterable[Event], k: int, delta: float, *, lawful: bool = Fa
     listed = [replace(e, tv=0 * np.asarray(e.tv)) if lawful else e for e in events]
     if k < 1:
         raise InputError(f"a group has at least one member, got {k}")
-    if all(isinstance(event, Gaussian | Free) for event in listed):
+    if all(isinstance(event, Gaussian | Free) and not np.any(event.slack) for event in listed):
         moved = [
             replace(e, sensitivity=k * np.asarray(e.sensitivity)) if isinstance(e, Gaussian) else e for e in listed
         ]

@@ -69,14 +69,20 @@ def _dense(tap: Tap, kernel: Array, others: Sequence[Array], delta: Array) -> Me
     one = jax.vmap(partial(_back, tap, kernel))
     if a.ndim - 1 > len(contracted[0]) or batched[0]:  # at several places
         return _formed(one(others, delta))
-    flat = lambda x: x.reshape(x.shape[0], -1)  # noqa: E731
-    squares = jnp.sum(flat(a) ** 2, axis=1) * jnp.sum(flat(delta) ** 2, axis=1)
+    squares = (_length(a) * _length(delta)) ** 2
 
     def total(factor: Array) -> Array:
         all_of = lambda w: jax.vmap(lambda a: tap.apply(w, [a]))(sound(a))  # noqa: E731
         return jax.linear_transpose(all_of, kernel)(_times(factor, sound(delta)))[0]
 
     return Met(squares, total, lambda: one(others, delta))
+
+
+def _length(x: Array) -> Float[Array, " rows"]:
+    """The norm of every row, in units of its largest number: a square would vanish where what it meets is large."""
+    flat = x.reshape(x.shape[0], -1)
+    largest = jnp.max(jnp.abs(flat), axis=1, initial=0.0)
+    return largest * jnp.linalg.norm(flat / jnp.where(largest > 0, largest, 1.0)[:, None], axis=1)
 
 
 def _convolution(tap: Tap, kernel: Array, others: Sequence[Array], delta: Array) -> Met:

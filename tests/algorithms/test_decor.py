@@ -97,6 +97,17 @@ def test_a_ring_whose_neighbours_are_curious_gains_nothing() -> None:
     assert price(plan, public_network(plan)).cfg.left == 1.0  # type: ignore[attr-defined]  # charged in advance
 
 
+def test_observers_where_parties_may_be_missing() -> None:
+    """Whoever is away knows its secrets, as far as the others can tell."""
+    network = {"graph": {"kind": "regular", "degree": 4}, "privacy": {"epsilon": 2.0, "observers": ["0"]}}
+    plan = validate(tree(algorithm={"name": "decor", "curious": 1, "missing": 1}, **network))
+    priced = price(plan, public_network(plan))
+    edges, cfg = public_network(plan).graph.edges, priced.cfg
+    worst = max(hidden_share(edges, 8, cfg.ratio, (0, away))[1] for away in range(2, 8))  # type: ignore[attr-defined]
+    one = mu_for(2.0, 1e-5) * math.sqrt(worst / cfg.left)  # type: ignore[attr-defined]
+    assert priced.seats[0].mu[1] == pytest.approx(one, rel=1e-6)
+
+
 def test_claims_name_their_adversaries() -> None:
     plan = validate(tree())
     priced = price(plan, public_network(plan))

@@ -31,7 +31,8 @@ def ingredients(kind: str) -> tuple[tuple, dict[str, Any]]:
     parts = np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])
     params = {"edges": 18} if kind == "gnm" else {}  # few enough that no matrix product is used
     graph = make_graph(kind, len(SIZES), seed=1, **params)
-    options = {"rounds": ROUNDS, "ridge": 0.05}
+    own = np.exp(np.sin(np.arange(len(SIZES) * ROUNDS))).reshape(len(SIZES), ROUNDS)  # a schedule of each agent's own
+    options = {"rounds": ROUNDS, "ridge": 0.05, "shape": own if kind == "gnm" else None}
     return (Logistic(DIM), x, y, parts, graph, mixing(graph, "metropolis")), options
 
 

@@ -169,6 +169,10 @@ def test_the_search_counts_as_one_fit_of_its_whole_price():
         (PrivateSearch(base(PrivateConsensusRegressor), GRID, scoring="auc"), "'auc' is for classifiers"),
         (PrivateSearch(make_pipeline(StandardScaler(), base()), {}), "step 'standardscaler' learns from the records"),
         (
+            PrivateSearch(make_pipeline(Normalizer(), base()), {"normalizer": [StandardScaler()]}),
+            "step 'normalizer' learns from the records",
+        ),
+        (
             PrivateSearch(make_pipeline(Normalizer(), base()), {"privateconsensusclassifier__delta": [0.1]}),
             "cannot contain 'privateconsensusclassifier__delta'",
         ),
@@ -221,6 +225,18 @@ def test_an_auc_is_voted_for_with_the_error_that_it_states():
     assert refused.score == -np.inf
     assert "too close to none" in refused.why
     assert set(search.results_[0]) >= {"params", "score", "error"}
+
+
+def test_a_vote_of_what_is_no_number_counts_as_none():
+    """Sensitivity 1, whatever a record says."""
+
+    class Odd(PrivateConsensusRegressor):
+        def _credit(self, X, y):
+            return np.array([np.nan, np.inf, -5.0, 1.0, 7.0])
+
+    rng = np.random.default_rng(0)
+    found = vote(Odd(), [np.zeros((5, 1))], [np.zeros(5)], "credit", 1e9, rng)
+    assert found.score == pytest.approx(2 / 5)
 
 
 def test_pipelines_and_additive_models_are_searched():

@@ -155,6 +155,18 @@ def test_shared_noise_in_closed_form_and_by_brute_force() -> None:
     assert worst_hidden_share(make_graph("ring", 9).edges, 9, 10.0, 2) == 1.0
 
 
+@pytest.mark.parametrize("ratio", [50.0, 1e3, 1e5, 1e7, 1e8, 1e12, 1e200])
+def test_large_ratios_leave_no_less_than_the_truth(ratio: float) -> None:
+    """A ring of n without a party is a path of n − 1, whose Laplacian has eigenvalues 2 − 2 cos(πk/(n − 1))."""
+    for n in (8, 40):
+        m, k = n - 1, np.arange(n - 1)[:, None]
+        waves = np.where(k > 0, 2.0, 1.0) / m * np.cos(np.pi * k * (np.arange(m) + 0.5) / m) ** 2
+        truth = float((waves / (1 + min(ratio, 1e100) ** 2 * (2 - 2 * np.cos(np.pi * k / m)))).sum(axis=0).max())
+        edges = make_graph("ring", n).edges
+        assert truth * (1 - 1e-12) <= worst_hidden_share(edges, n, ratio, 1) <= truth * (1 + 1e-4)
+        assert truth * (1 - 1e-12) <= hidden_share(edges, n, ratio, [3]).max() <= truth * (1 + 1e-4)
+
+
 def test_two_curious_neighbours_among_a_hundred() -> None:
     edges = make_graph("regular", 100, degree=4).edges
     assert 1 / 98 < worst_hidden_share(edges, 100, 10.0, 2) <= 0.02

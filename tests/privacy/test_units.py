@@ -110,3 +110,10 @@ def test_algorithms_of_other_laws_say_what_people_pay() -> None:
     plan = planned("record", "dvp")
     many = unit_block(plan, price(plan, public_network(plan)))["of_records"]
     assert all(float(many[str(k)] or 0) >= k * 0.999 for k in (2, 5, 10, 40))
+
+
+def test_what_may_fail_does_so_more_often_for_a_group() -> None:
+    """Noise that is left out with chance 1e-6 for one record is left out with k times that for k of them, at least."""
+    flawed = [Gaussian(0.3, 1.0, slack=1e-6)]
+    assert of_group(flawed, 10, DELTA) > of_group([Gaussian(0.3, 1.0)], 10, DELTA)
+    assert of_group(flawed, 20, 1.5e-5) == np.inf

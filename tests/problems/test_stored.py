@@ -205,6 +205,7 @@ def test_people_of_a_store_are_stated_rightly(tmp_path: Path, store: Store) -> N
     for who, other, reason in (
         ([0, 1, 0], [0, 1, 2], "people must come in rising order"),
         ([0, 1], [0, 1, 2], "a person for each of 3 records"),
+        ([0, np.nan, np.nan], [0, 1, 2], "people must name a person for every record, and 2 are missing"),
     ):
         agents = {"a": [(x[:3], y[:3], np.array(who))], "b": [(x[:3], y[:3], np.array(other))]}
         with pytest.raises(InputError, match=reason):
@@ -212,6 +213,10 @@ def test_people_of_a_store_are_stated_rightly(tmp_path: Path, store: Store) -> N
     mixed: Any = {"a": [(x[:3], y[:3], np.arange(3))], "b": [(x[:3], y[:3])]}
     with pytest.raises(InputError, match="and not of others: say it of all"):
         write_store(tmp_path / "wrong", mixed, test=(x[:2], y[:2]), classes=CLASSES, origins=ALL_PUBLIC)
+    spelled = np.array(["7", "7.0", "8"])
+    one: Any = {name: [(x[:1], y[:1], spelled[:1]), (x[1:3], y[1:3], spelled[1:])] for name in "ab"}
+    made = write_store(tmp_path / "two", one, test=(x[:2], y[:2]), classes=CLASSES, origins=ALL_PUBLIC)
+    assert (made.people, made.most) == ((2, 2), 2)  # two ways of writing one name
     path = told.folder / "clinic-0.people.npy"
     path.write_bytes(path.read_bytes()[:-4] + b"1234")
     with pytest.raises(InputError, match="not those that were written"):

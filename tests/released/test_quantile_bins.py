@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from coterie.estimators import PrivateAdditiveClassifier
 from coterie.privacy import gdp
 from coterie.privacy.accountants import total_mu
 from coterie.privacy.ledger import Budget, BudgetExceeded
+from coterie.privacy.people import of_group
 from coterie.released.quantile_bins import edges_of, quantile_edges, split_budget
 
 
@@ -85,12 +87,19 @@ def test_an_estimator_pays_for_quantiles_and_training_together() -> None:
         assert total_mu([entry.event for entry in book.entries]) <= float(gdp.mu_for(1.0, 1e-5)) * (1 + 1e-9)
         assert book.spent() == pytest.approx(1.0, rel=1e-3)
     assert 0.99 < model.epsilon_spent_ <= 1.0
+    both = [entry.event for entry in next(iter(model.ledger_.values())).entries]
+    assert model.protects_["of_records"]["10"] == pytest.approx(of_group(both, 10, 1e-5, lawful=True))
     assert model.score(X, y) > 0.85
     again = estimator(bins={"wage": "quantiles", "age": 20}).fit(X, y, agents=agents)
     assert [len(a.edges) for a in again.bins_.attributes] == [9, 4]
     again.set_params(bins={"wage": 20, "age": 20}).fit(X, y, agents=agents)  # and nothing is left of an earlier fit
     assert len(next(iter(again.ledger_.values())).entries) == 1
     assert again.epsilon_spent_ == pytest.approx(1.0, rel=1e-6)
+    assert model._paid is not None
+    model._paid = replace(model._paid, whole=Budget(0.5, 1e-5))  # as if training had cost more than was planned
+    with pytest.raises(InputError, match="not priced by Gaussian events alone"):
+        model._add_quantiles()
+    assert model.epsilon_spent_ == np.inf  # no figure of the training alone is left over
 
 
 @pytest.mark.parametrize(
@@ -119,11 +128,14 @@ def test_people_are_not_counted_as_records() -> None:
 def test_an_account_is_drawn_for_both(tmp_path: Path) -> None:
     X, y = labelled(900)
     account = ct.DataAccount.open(tmp_path / "a.account", ct.Budget(1.2, 1e-5), data=(X, y), keeper=tmp_path / "k")
-    estimator(bins="quantiles", account=account).fit(X, y, agents=np.arange(900) % 3)
+    with pytest.raises(InputError, match="random_state = 0"):
+        estimator(bins="quantiles", account=account).fit(X, y, agents=np.arange(900) % 3)
+    assert account.contents().spent.units == 0  # refused before the quantiles were drawn
+    estimator(bins="quantiles", account=account, random_state=None).fit(X, y, agents=np.arange(900) % 3)
     spent = float(account.contents().spent.units / 2**96) ** 0.5
     assert spent == pytest.approx(float(gdp.mu_for(1.0, 1e-5)), rel=1e-3)
     with pytest.raises(BudgetExceeded):
-        estimator(bins="quantiles", account=account).fit(X, y, agents=np.arange(900) % 3)
+        estimator(bins="quantiles", account=account, random_state=None).fit(X, y, agents=np.arange(900) % 3)
 
 
 def test_a_number_of_bins() -> None:
