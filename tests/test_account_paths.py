@@ -26,6 +26,7 @@ from coterie.api.accounts import draw_fit
 from coterie.api.training import train_paid
 from coterie.cli import main
 from coterie.commands import COMMANDS
+from coterie.data.encode import Number
 from coterie.estimators import (
     PrivateAdditiveClassifier,
     PrivateAdditiveRegressor,
@@ -47,6 +48,7 @@ from coterie.plan import validate
 from coterie.privacy import gdp
 from coterie.privacy.ledger import BudgetExceeded
 from coterie.released.judging import covered_scores
+from coterie.released.quantile_bins import quantile_edges
 
 PAGE = (Path(__file__).parent.parent / "docs" / "account.md").read_text("utf-8")
 PAYS = {"account", "charge", "pay"}
@@ -172,6 +174,8 @@ LINEAR = PrivateConsensusClassifier(classes=[0, 1], **QUICK)
 ATTEMPTS: dict[str, tuple[Any, Callable[[ct.DataAccount], Any]]] = {
     "statistics": (TABLE, lambda a: ct.statistics(
         SITES, budget=ct.Budget(**BUDGET), bounds={"age": (0, 100)}, categories={"sex": ["f", "m"]}, account=a)),
+    "quantile_edges": (TABLE, lambda a: quantile_edges(
+        SITES, {"age": Number(0, 100)}, ct.Budget(**BUDGET), charge=a.pays("edges", TABLE))),
     "PrivateFairClassifier": ((TABLE, LABEL), lambda a: PrivateFairClassifier(
         sensitive_feature="sex", bounds={"age": (0, 100), "sex": ["f", "m"]}, classes=[0, 1], account=a,
     ).fit(TABLE, LABEL)),

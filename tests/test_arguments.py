@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -46,6 +48,10 @@ def own(w: Any, x: Any, y: Any) -> Any:
     return jnp.sqrt(1 + (w @ x - y) ** 2)
 
 
+def cross(scores: Any, label: Any) -> Any:
+    return -jax.nn.log_softmax(scores)[label]
+
+
 NEEDED = {"p": 0.9, "edges": 5, "degree": 2, "k": 2}  # settings that a kind of graph cannot do without
 BOX = {"sites": SITES, "bounds": (-1, 1), "radius": 1.0, "names": list("abc"), "leaks": ["nothing"]}
 TABLE = {"sites": FRAME, "site": "who", "label": "y", "names": list("uvw")}
@@ -58,10 +64,13 @@ CALLS: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
     ("mean", tasked(ct.mean), {"radius": 1.0, "weighting": "agents"}),
     ("additive", lambda **given: priced(ct.additive(**given), ct.ring(sizes=[30] * 4)),
      {"attributes": {"a": (0, 1), "b": ["u", "v"]}, "classes": [0, 1], "bins": {"a": 0.1}, "pairs": [("a", "b")],
-      "smooth": 0.1, "monotone": {"a": "up"}, "ridge": 0.1, "weighting": "agents"}),
+      "smooth": 0.1, "monotone": {"a": "up"}, "alike": 0.5, "ridge": 0.1, "weighting": "agents"}),
+    ("neural", tasked(ct.neural), {"module": eqx.nn.Linear(2, 2, key=jax.random.key(0)), "classes": 2, "shape": [2],
+                                   "loss": cross, "ridge": 0.1, "weighting": "agents"}),
     ("statistics", ct.statistics, {"sites": [FRAME, FRAME], "budget": BUDGET, "bounds": {"a": (0, 1)},
                                    "categories": {"who": list("uvw")}, "gaps": ["a"], "bins": 4, "moments": True,
-                                   "honest": 2, "seed": 0, "names": ["u", "v"], "charge": lambda events: None}),
+                                   "honest": 2, "seed": 0, "names": ["u", "v"], "charge": lambda events: None,
+                                   "account": None, "people": "who"}),
     ("loss", tasked(ct.loss), {"fn": own, "params": jnp.zeros(2), "predict": own, "classes": 2, "ridge": 0.1,
                                "weighting": "agents", "convex": False, "lipschitz": 9.0, "smoothness": 9.0,
                                "bound": 1.0}),
@@ -78,6 +87,9 @@ CALLS: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
                          "name": "x", "account": None}),
     ("train", ct.train, {"task": ct.logistic(), "parties": ct.ring(SITES), "algorithm": ct.dp_dsgd(clip=1.0),
                          "budget": BUDGET, "rounds": 1, "seed": 0, "own_test": SITES, "levels": [1.0]}),
+    ("train", ct.train, {"task": ct.logistic(), "parties": ct.ring(SITES), "algorithm": ct.dp_dsgd(clip=1.0),
+                         "budget": BUDGET, "rounds": 1, "seed": 0, "callbacks": [print], "checkpoint": "nowhere",
+                         "checkpoint_every": 5}),
     ("audit", ct.audit, {"algorithm": ct.dp_dsgd(), "task": ct.logistic(), "budget": BUDGET, "trials": 200}),
     ("load", ct.load, {"folder": "nowhere", "task": ct.logistic()}),
     ("join", ct.join, {"agreement": "nowhere", "me": "ada", "keys": "nowhere", "state": "s", "listen": "h:1",

@@ -208,7 +208,7 @@ audit dp-dsgd --trials 100000000000000
 calibrate
 calibrate --epsilon 0 --delta 1e-5 --rounds 1
 calibrate --epsilon 1e9 --delta 1e-5 --rounds 1
-calibrate --epsilon 1 --delta 0 --rounds 1
+calibrate --epsilon 1 --delta -1 --rounds 1
 calibrate --epsilon 1 --delta 1e-5 --rounds 0
 calibrate --epsilon 1 --delta 1e-5 --rounds 100000000000000
 calibrate --epsilon nan --delta 1e-5
