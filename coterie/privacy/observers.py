@@ -47,7 +47,7 @@ QUIET = 1e-3  # of the largest noise: where there is less, later noise counts as
 MOST_SHIFTS = 20_000  # messages of a run whose parties react
 LARGEST = 20_000  # numbers in a view: its covariance then has 3.2 GB
 MOST_WORK = 1e11  # floating-point operations that pricing all coalitions may take
-STEEP = 100.0  # a ratio beyond which updates of an inverse have too few digits: each is worked out anew
+STEEP = 30.0  # a ratio beyond which updates of an inverse have too few digits: each is worked out anew
 STEEPEST = 1e4  # and one beyond which that has too few; more of it hides more, so this one is an upper bound
 SPARE = 1e-6  # of a share at a ratio above STEEP: a hundred times what rounding was found to take
 

@@ -167,7 +167,7 @@ def test_shared_noise_in_closed_form_and_by_brute_force() -> None:
     assert worst_hidden_share(make_graph("ring", 9).edges, 9, 10.0, 2) == 1.0
 
 
-@pytest.mark.parametrize("ratio", [50.0, 1e3, 1e5, 1e7, 1e8, 1e12, 1e200])
+@pytest.mark.parametrize("ratio", [30.0, 31.0, 1e3, 1e5, 1e7, 1e8, 1e12, 1e200])
 def test_large_ratios_leave_no_less_than_the_truth(ratio: float) -> None:
     """A ring of n without a party is a path of n − 1, whose Laplacian has eigenvalues 2 − 2 cos(πk/(n − 1))."""
     for n in (8, 40):
