@@ -37,7 +37,7 @@ from coterie.drivers.program import Held, LoopCarry, Program, Test
 from coterie.drivers.seeds import IMPL, keys_of
 from coterie.drivers.simulate import Run, Trace, check_runs, in_pieces, make_trace, noisy, over_runs, stack
 from coterie.errors import InputError
-from coterie.exchange.choice import Exchange
+from coterie.exchange.choice import Broadcast, Exchange
 
 __all__ = ["Part", "Shards", "make_mesh", "make_shards", "simulate_shards"]
 
@@ -267,7 +267,7 @@ def simulate_shards(
         rest = (cfg, arrays, multipliers, words, held_out)
         compiled = forward.lower(carry, *rest, at(0), at(0)).compile()
         if checkpoint is not None:
-            found = checkpoint.load(_fingerprint(algorithm, shards, runs, rounds, every, noise), carry)
+            found = checkpoint.load(_fingerprint(algorithm, shards, runs, rounds, every, noise, exchange), carry)
             carry, done = found or (carry, 0)
         first, compile_s = done, time.perf_counter() - started
 
@@ -322,11 +322,12 @@ def _crossing(shards: Shards, message: object, runs: int) -> int:
 
 
 def _fingerprint(
-    algorithm: Algorithm, shards: Shards, runs: Sequence[Run], rounds: int, every: int, noise: np.ndarray
+    algorithm: Algorithm, shards: Shards, runs: Sequence[Run], rounds: int, every: int, noise: np.ndarray,
+    exchange: Exchange | None,
 ) -> str:  # fmt: skip
     """Tells this run from others: code version, settings, seeds, noise, seats, sizes and a sample of the records."""
     what = [coterie.__version__, algorithm.slug, rounds, every, [(r.seed, repr(r.cfg)) for r in runs]]
-    digest = hashlib.sha256(repr((what, jax.process_index())).encode())
+    digest = hashlib.sha256(repr((what, repr(exchange or Broadcast()), jax.process_index())).encode())
     for x in (noise, shards.members, shards.real):
         digest.update(np.ascontiguousarray(x).tobytes())
     for leaf in jax.tree.leaves(eqx.filter(shards.arrays, eqx.is_array)):

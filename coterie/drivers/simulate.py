@@ -33,7 +33,7 @@ from coterie.drivers.layout import Arrays, Laid, Layout
 from coterie.drivers.program import Held, LoopCarry, Program, Test
 from coterie.drivers.seeds import SEED_BITS, keys_of
 from coterie.errors import InputError
-from coterie.exchange.choice import Exchange
+from coterie.exchange.choice import Broadcast, Exchange
 
 __all__ = ["Run", "Test", "Trace", "simulate"]
 
@@ -122,6 +122,7 @@ def simulate(
                 layout.problem.name,
                 rounds,
                 every,
+                repr(exchange or Broadcast()),
                 [(r.seed, repr(r.cfg)) for r in runs],
             )
             found = checkpoint.load(fingerprint(what, (noise, layout.arrays, program.test)), carry)

@@ -35,6 +35,7 @@ from coterie.estimators.votes import SCORINGS, check_scoring, last_step, of_last
 from coterie.privacy import gdp, rdp
 from coterie.privacy.accountants import total_mu
 from coterie.privacy.events import Gaussian
+from coterie.privacy.people import units_of
 from coterie.privacy.selection import draw_runs, mu_for_selection, selection_epsilon
 
 __all__ = ["PrivateSearch"]
@@ -266,9 +267,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             self.epsilon_spent_ = selection_epsilon(
                 lambda orders: rdp.gaussian(one, orders)[0], repeats, self.shape, self.delta
             )
-        last_step(
-            self.best_estimator_
-        ).epsilon_spent_ = self.epsilon_spent_  # to know this model is to know that it was chosen
+        chosen = last_step(self.best_estimator_)  # to know this model is to know that it was chosen
+        chosen.epsilon_spent_, chosen.protects_ = self.epsilon_spent_, None
+        if events is not None:
+            chosen.protects_ = units_of([events], self.epsilon_spent_, self.delta, by_person=False, summed=False)
         remember(_as_numbers(X), events, self.epsilon_spent_, self.delta, stacklevel=4)
 
 

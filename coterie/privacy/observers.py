@@ -8,7 +8,7 @@ observers.md), each μ of a Gaussian trade-off curve, never more than against a 
 - `linear`: inputs g that do not react to what is heard (means, counts, statistics). Exact: μ_u² = min ‖e‖² over shifts
   e of the noise, in units of its scale, that explain the shift of the view. By a Cholesky factor of the view's
   covariance, kT × kT for k visible neighbours, where every round has fresh noise; by an orthonormal basis of what can
-  be observed where noise is drawn once.
+  be observed where noise is drawn once, or hardly any later: less noise hides less.
 - `reacting`: any local maps y_i = φ_i(x_i) + noise with |φ_i(x) − φ_i(x')| ≤ gain_i |x − x'|, as gradient steps are
   (gain 1: convex, smooth, step ≤ 2/L). A plan of absorption r ≥ 0 bounds how far two worlds may stand apart; what is
   absorbed at i in round t costs (gain_i Σ_j w_ij r_j^{t−1} + Δ_i^t − r_i^t)₊²/s_it². Every r gives a bound.
@@ -43,10 +43,11 @@ NEIGHBOURS = (
 """The adversary of `linear` and `reacting`."""
 Floats = NDArray[np.float64]
 DEPENDENT = 1e-12  # a direction of which this share is left, at most, beside those seen before is none of its own
+QUIET = 1e-3  # of the largest noise: where there is less, later noise counts as none, and a covariance has digits left
 MOST_SHIFTS = 20_000  # messages of a run whose parties react
 LARGEST = 20_000  # numbers in a view: its covariance then has 3.2 GB
 MOST_WORK = 1e11  # floating-point operations that pricing all coalitions may take
-STEEP = 100.0  # a ratio beyond which updates of an inverse have too few digits: each is worked out anew
+STEEP = 30.0  # a ratio beyond which updates of an inverse have too few digits: each is worked out anew
 STEEPEST = 1e4  # and one beyond which that has too few; more of it hides more, so this one is an upper bound
 SPARE = 1e-6  # of a share at a ratio above STEEP: a hundred times what rounding was found to take
 
@@ -85,9 +86,11 @@ def linear(seen: Outlook, sensitivity: Floats, scale: Floats) -> Floats:
     shift, noise = np.asarray(sensitivity, float)[seen.rest], np.asarray(scale, float)[seen.rest]
     if not np.all(noise[:, 0] > 0):
         raise InputError("every party's first message needs noise")
-    if np.all(noise[:, 1:] > 0):
+    size = float(noise.max())  # work in units of it
+    shift, noise = shift / size, noise / size
+    if np.all(noise[:, 1:] > 0) and noise.min() >= QUIET:
         share = _fresh(seen, noise)
-    elif not np.any(noise[:, 1:]):
+    elif np.all(noise[:, 1:] > 0) or not np.any(noise[:, 1:]):
         share = _observable(seen, noise[:, 0], noise.shape[1]) / noise[:, 0] ** 2
     else:
         raise InputError("noise must be fresh in every round, or drawn in the first one only")

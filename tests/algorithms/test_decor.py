@@ -1,5 +1,6 @@
 """Noise that neighbours share: cancels in the average, hides as declared, is refused where the proof does not hold."""
 
+import dataclasses
 import math
 
 import jax
@@ -106,6 +107,8 @@ def test_observers_where_parties_may_be_missing() -> None:
     worst = max(hidden_share(edges, 8, cfg.ratio, (0, away))[1] for away in range(2, 8))  # type: ignore[attr-defined]
     one = mu_for(2.0, 1e-5) * math.sqrt(worst / cfg.left)  # type: ignore[attr-defined]
     assert priced.seats[0].mu[1] == pytest.approx(one, rel=1e-6)
+    leaky = dataclasses.replace(public_network(plan), leaks=("ranges were read from the records",))
+    assert price(plan, leaky).seats == ()  # nothing is claimed against anybody then
 
 
 def test_claims_name_their_adversaries() -> None:

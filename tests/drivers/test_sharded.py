@@ -24,7 +24,7 @@ from coterie.drivers.cluster import Spread
 from coterie.drivers.sharded import make_mesh, make_shards, simulate_shards
 from coterie.drivers.simulate import Run, Trace
 from coterie.errors import InputError
-from coterie.exchange.choice import SecretSum
+from coterie.exchange.choice import Quantized, SecretSum
 from tests.drivers.spread import ROUNDS, ingredients
 
 ROOT = Path(__file__).parents[2]
@@ -117,6 +117,8 @@ def test_a_state_is_used_only_by_its_own_run(tmp_path: Path) -> None:
     go(Checkpoint(tmp_path, 4))
     with pytest.raises(InputError, match="belongs to another run"):
         go(Checkpoint(tmp_path, 4), seed=5)
+    with pytest.raises(InputError, match="belongs to another run"):
+        go(Checkpoint(tmp_path, 4), exchange=Quantized())
     last = sorted(tmp_path.glob("*.npz"))[-1]
     whole = last.read_bytes()
     last.write_bytes(whole[: len(whole) // 2])

@@ -79,6 +79,8 @@ def test_every_run_is_paid_for_where_messages_are_read():
         assert gaussian_delta((5 * square) ** 0.5, 1.5) > 1.5 * DELTA  # the broken twin: one run too many
     assert search.epsilon_run_ < 1.5 / 2 + 0.1
     assert search.best_estimator_.epsilon_spent_ == search.epsilon_spent_  # the chosen model tells the whole price
+    assert search.best_estimator_.protects_["record"] == search.epsilon_spent_  # to whomever it may be
+    assert search.best_estimator_.protects_["of_records"]["2"] > 2 * search.epsilon_spent_
     assert search.best_params_ == max(search.results_, key=lambda r: r["score"])["params"]
 
 
@@ -115,6 +117,7 @@ def test_votes_carry_the_noise_that_makes_them_as_private_as_a_run():
     assert np.mean(scores) == pytest.approx(search.score(x[chosen], y[chosen]), abs=4 * want / 20)
 
 
+@pytest.mark.filterwarnings("ignore:privacy.epsilon:UserWarning")
 def test_a_large_budget_finds_the_setting_that_works():
     x, y, sites = people()
     search = PrivateSearch(base(), GRID, epsilon=60.0, random_state=0).fit(x, y, agents=sites)
