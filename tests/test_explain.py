@@ -67,7 +67,9 @@ def test_the_largest_budget_stands_beside_the_largest_spending() -> None:
 def test_a_delta_of_one_record_is_warned_of_and_a_smaller_one_is_not() -> None:
     largest = default()[2].sizes.max()
     assert f"Warning: δ = {1.1 / largest:g} is larger than 1 in {largest}" in said(f"privacy.delta={1.1 / largest}")
-    assert "Warning" not in said(f"privacy.delta={0.9 / largest}")
+    whole = default()[2].sizes.sum()
+    assert f"is not below 1/{whole}" in said(f"privacy.delta={0.9 / largest}")
+    assert "Warning" not in said(f"privacy.delta={0.9 / whole}")
 
 
 def test_other_warnings() -> None:

@@ -37,6 +37,7 @@ def small() -> eqx.Module:
     return eqx.nn.Sequential(parts)
 
 
+@pytest.mark.filterwarnings("ignore:privacy.epsilon = 50 promises")  # to see that it learns
 def test_a_convolutional_network_trains_and_is_the_module_again() -> None:
     """Three parties at once, and one after the other: the same numbers; memory does not grow with the parties."""
     task = ct.neural(small(), 2, shape=(1, 6, 6))
@@ -117,6 +118,7 @@ def test_a_pickled_network_predicts() -> None:
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(run)).predict(x), run.predict(x))
 
 
+@pytest.mark.filterwarnings("ignore:privacy.epsilon = 50 promises")
 @pytest.mark.slow
 def test_a_flax_module_is_a_task() -> None:
     nnx = pytest.importorskip("flax.nnx", reason="flax is not installed")

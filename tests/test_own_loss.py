@@ -174,8 +174,8 @@ def test_plans_of_others_run_no_module(stranger: Stranger) -> None:
         ("corner=-1", "problem.corner: input should be greater than 0 (got -1)"),
         (
             "cornr=1",
-            "unknown key problem.cornr; expected one of loss, ridge, weighting, model, bins, pairs, smooth, monotone, "
-            "dim, classes, radius, corner",
+            "unknown key problem.cornr; expected one of loss, ridge, weighting, model, bins, pairs, alike, smooth, "
+            "monotone, dim, classes, radius, corner",
         ),
         ("width=0.3", "problem.width belongs to problem.loss = 'hinge', not 'strangers_losses.huber'"),
     ],

@@ -25,6 +25,7 @@ class Settled(NamedTuple):
 
 
 def checked_name(name: object) -> str:
+    """The name of somebody who may draw, if it is one line of text."""
     if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > 200:
         raise InputError(f"who may draw is named by text of one line, got {name!r}")
     return name

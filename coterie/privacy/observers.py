@@ -26,8 +26,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, solve_triangular
-from scipy.optimize import minimize
 
 from coterie.errors import InputError
 
@@ -127,6 +125,8 @@ def _covariance(answers: Floats, noise: Floats, seen: int) -> Floats:
 
 def _fresh(seen: Outlook, noise: Floats) -> Floats:
     """a_uᵀ Σ⁻¹ a_u of every party, by one Cholesky factor."""
+    from scipy.linalg import cholesky, solve_triangular  # a deployed party never asks: see `coterie/deploy/apart.py`
+
     answers = _responses(seen, noise.shape[1])
     factor = cholesky(_covariance(answers, noise, len(seen.seen)), lower=True, overwrite_a=True, check_finite=False)
     whitened = solve_triangular(factor, answers, lower=True, overwrite_b=True, check_finite=False)
@@ -161,6 +161,8 @@ def factorised(seen: Outlook, party: int, sensitivity: Floats, scale: Floats) ->
 
     Exact bound if inputs reacted to nothing. For learning it is refuted (docs/errata.md).
     """
+    from scipy.linalg import cholesky, solve_triangular  # a deployed party never asks: see `coterie/deploy/apart.py`
+
     noise = np.asarray(scale, float)[seen.rest]
     rounds, k = noise.shape[1], len(seen.seen)
     answers = _responses(seen, rounds)
@@ -182,6 +184,8 @@ def reacting(seen: Outlook, party: int, sensitivity: Floats, scale: Floats, gain
     are arbitrary but for `gain` (parties,), and so are the observers. What the optimiser finds is a bound wherever it
     stops; none is above that of a reader of every message, which absorbs everything where it arises.
     """
+    from scipy.optimize import minimize
+
     noise, more = np.asarray(scale, float)[seen.rest].T, np.asarray(gain, float)[seen.rest]
     if not np.all(noise > 0):
         raise InputError("every message needs noise of its own where parties react to what they hear")

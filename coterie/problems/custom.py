@@ -209,9 +209,11 @@ class Template:
         return Template, (jax.tree.unflatten(self.treedef, [np.asarray(v) for v in self.leaves(self.flat)]),)
 
     def leaves(self, x: Any) -> list[Any]:
+        """The parameters in a flat vector, each in its shape."""
         sizes = [int(np.prod(s)) for s in self.shapes]
         pieces = namespace(x).split(x, np.cumsum(sizes)[:-1].tolist())
         return [p.reshape(s) for p, s in zip(pieces, self.shapes, strict=True)]
 
     def unravel(self, x: Array) -> Any:
+        """The tree of parameters that a flat vector stands for."""
         return jax.tree.unflatten(self.treedef, self.leaves(x))

@@ -41,6 +41,7 @@ class Stage:
 
     @property
     def name(self) -> str:
+        """Of its primitive."""
         return self.equation.primitive.name
 
     def run(self, values: Sequence[Any]) -> list[Any]:
@@ -75,6 +76,7 @@ class Tap:
 
     @property
     def name(self) -> str:
+        """Of its primitive."""
         return self.step.name
 
     def apply(self, kernel: Array, others: Sequence[Array]) -> Array:

@@ -1,6 +1,7 @@
 """Noise of a party from a cipher: a key for every table and call, none that outlives it, and the same law."""
 
 import os
+import warnings
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -62,7 +63,9 @@ def test_a_fork_draws_anew() -> None:
     source = SystemSource()
     source.draw(0, {"noise": Normal(SIZE)})
     reader, writer = os.pipe()
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # JAX's: the child calls nothing of it
+        child = os.fork()
     if child == 0:
         os.write(writer, np.asarray(source.draw(1, {"noise": Normal(SIZE)})["noise"].steps[:500]).tobytes())
         os._exit(0)
