@@ -88,6 +88,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
 
     Examples
     --------
+    >>> from coterie.estimators import PrivateConsensusClassifier
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, (6000, 2)); y = X[:, 0] > 0.2
     >>> model = PrivateConsensusClassifier(bounds=(-1, 1), classes=[False, True], rounds=40)
