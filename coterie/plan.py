@@ -297,7 +297,7 @@ class RunPlan(Settings):
         None, ge=1, le=10**7, description="rounds; default: the algorithm's own rule from public sizes"
     )
     seeds: int = Field(1, ge=1, le=10**4, description="independent repetitions")
-    seed: int = Field(0, ge=0, lt=2**64, description="first seed")
+    seed: int = Field(0, ge=0, description="first seed")
     every: int | None = Field(None, ge=1, description="measure every so many rounds; default: about 50 times")
     dtype: Literal["float64", "float32"] = Field("float64", description="float32 is faster and only for trials")
     references: Literal["none", "alone", "pooled", "all"] = Field(
