@@ -118,7 +118,7 @@ def certificate() -> Finding:
 
 def _fewer(content: dict[str, Any]) -> dict[str, Any]:
     """Every agent's events without the last one's last charge, and totals that fit."""
-    from coterie.report.certificate import totals
+    from coterie.report.certificate import protects, totals
 
     out = copy.deepcopy(content)
     for group in out["agents"]:
@@ -128,6 +128,7 @@ def _fewer(content: dict[str, Any]) -> dict[str, Any]:
         group.update(totals(group["events"], out["claim"]["delta"]))
     worst = max(out["agents"], key=lambda g: float(g["epsilon"]))
     out["claim"].update(epsilon=worst["epsilon"], accountant=worst["accountant"])
+    out["protects"] = protects(out["agents"], out["central"], out["cap"], out["claim"]["delta"], by_person=False)
     return out
 
 

@@ -299,7 +299,8 @@ def retold(content: dict[str, Any]) -> dict[str, Any]:
     for part in (*content["agents"], content["central"], content["cap"]):
         part |= certificate.totals(part["events"], 1e-5)
     first, *others = certificate.claims(content["agents"], content["central"], content["cap"], 1e-5, False, [])
-    return again(content | {"claim": first, "other_claims": others})
+    told = certificate.protects(content["agents"], content["central"], content["cap"], 1e-5, by_person=False)
+    return again(content | {"claim": first, "other_claims": others, "protects": told})
 
 
 def test_a_certificate_states_three_numbers_and_is_derived_anew() -> None:

@@ -59,7 +59,7 @@ def test_printed_gaussian(epsilon: float, ratio: float) -> None:
 @pytest.mark.data
 def test_printed_methods_spend_less_than_they_claim_and_say_no() -> None:
     """d = 12: ε (4√d + d/4)/(d²/4 + 3d) = .2341 for PFLR* at ε = 1; from there on a constant no."""
-    found = json.loads(runs.cells(Study(), panels=["Figure 18a"], seeds=1, epsilons=[1.0])["cells"])
+    found = json.loads(runs.cells(Study(), panels=["Figure 18a"], variant="base", seeds=1, epsilons=[1.0])["cells"])
     printed = {m: runs.pick(found, "Figure 18a", m, as_printed=True)[0] for m in ("pflr-star", "pdfc", "adfc")}
     assert printed["pflr-star"]["spent_epsilon"] == pytest.approx((4 * 12**0.5 + 3) / (36 + 36), rel=1e-6)
     assert printed["pdfc"]["spent_epsilon"] == pytest.approx(0.2341 * 12 / 11.1, rel=1e-3)
