@@ -159,6 +159,6 @@ def test_a_length_whose_square_vanishes_is_seen() -> None:
     """In single precision δ² underflows where δ is 1e-23, and what it meets may be 1e19: the gradient is 2.8e-3."""
     loss = lambda w, x, y: jnp.sum(y * 1e-15 * (w @ x))  # noqa: E731
     problem = Custom.make(loss, jnp.zeros((400, 2), jnp.float32))
-    x, y = np.full((1, 2), 1e19, np.float32), np.full(1, 1e-8, np.float32)
+    x, y = jnp.full((1, 2), 1e19, jnp.float32), jnp.full(1, 1e-8, jnp.float32)
     found = problem.weighted_gradient(jnp.zeros(800, jnp.float32), x, y, jnp.ones(1, jnp.float32), 1e-3)
     assert float(jnp.linalg.norm(found)) <= 1e-3 * (1 + 1e-5)
