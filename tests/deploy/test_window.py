@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import re
-import signal
 import socket
 import threading
 import time
@@ -31,7 +30,7 @@ from coterie.deploy.window import Window, WindowPlace
 from coterie.errors import InputError
 from tests.deploy.house import Setting
 from tests.deploy.shared_house import SharedSetting, records_of, shared_plan
-from tests.deploy.test_exits import _signals, agent, meanwhile, one_line  # noqa: F401
+from tests.deploy.test_exits import _signals, agent, end_agent, meanwhile, one_line  # noqa: F401
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\\\|\\"|\\n)*"'
@@ -114,7 +113,7 @@ def watched(setting: Setting, state: Path, look: Any, **options: Any) -> Iterato
                     break
             look(port)
         finally:
-            os.kill(os.getpid(), signal.SIGTERM)
+            end_agent()
 
     with meanwhile(job) as wrong:
         assert agent(setting, state, metrics=port, **options) == 130
@@ -287,7 +286,7 @@ def test_opening_it_to_others_is_warned_about(
                 ask(port)
                 break
             time.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGTERM)
+        end_agent()
 
     with meanwhile(stop) as wrong:
         assert agent(alone, tmp_path / "state", "--metrics-anywhere", metrics=f"0.0.0.0:{port}") == 130

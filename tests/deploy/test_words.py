@@ -6,8 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import signal
 import socket
 import tempfile
 import time
@@ -23,7 +21,7 @@ from coterie.deploy.trial import free_ports, sign_trial
 from coterie.deploy.watch import Watch
 from coterie.names import host_and_port
 from tests.deploy.house import House, Setting, small_plan, small_records, together
-from tests.deploy.test_exits import _signals, agent, meanwhile, one_line  # noqa: F401
+from tests.deploy.test_exits import _signals, agent, end_agent, meanwhile, one_line  # noqa: F401
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +116,7 @@ def test_refusals_are_counted_by_reason_in_the_log_and_the_metrics(
         with socket.create_connection(("127.0.0.1", port)) as one:
             one.sendall(f"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
             seen["body"] = one.makefile("rb").read().decode()
-        os.kill(os.getpid(), signal.SIGTERM)
+        end_agent()
 
     state = tmp_path / "state"
     with meanwhile(knock) as wrong:
