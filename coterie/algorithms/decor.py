@@ -24,7 +24,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import jax.numpy as jnp
 import numpy as np
@@ -32,7 +32,7 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from coterie.algorithms import dp_dsgd as plain
-from coterie.algorithms.base import Auto, AutoInt, Erratum, Inbox, Law, Needs, Place, Public, Shared
+from coterie.algorithms.base import Auto, AutoInt, Erratum, Grid, Inbox, Law, Needs, Place, Public, Shared
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.algorithms.dp_dsgd import Message, State
 from coterie.errors import InputError
@@ -144,10 +144,14 @@ def init(cfg: Config, place: Place) -> State:
     return plain.init(_steps(cfg), place)
 
 
+def _own(cfg: Config) -> float:
+    """√q: the scale of own noise, in units of what hides a message."""
+    return (1.0 if cfg.left is None else cfg.left) ** 0.5
+
+
 def draws(cfg: Config, place: Place) -> dict[str, Law]:
     """Own noise and the neighbours' secrets, in units of what hides the message."""
-    own = (1.0 if cfg.left is None else cfg.left) ** 0.5
-    return {"noise": Shared(place.dim, own=own, edge=cfg.ratio * own)}
+    return {"noise": Shared(place.dim, own=_own(cfg), ratio=cfg.ratio)}
 
 
 def sensitivity(cfg: Config, place: Place, t: Array) -> Array:
@@ -161,11 +165,16 @@ def sigma(cfg: Config, place: Place, t: Array) -> Array:
     return place.noise_at(t) * sensitivity(cfg, place, t)
 
 
+def wire(cfg: Config, place: Place, t: Array) -> Array:
+    """The scale of own noise: a deployed message, secrets included, travels on its grid."""
+    return _own(cfg) * sigma(cfg, place, t)
+
+
 def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
     """A noisy descent step from the mixed point, or, in a mixing round, the mixed point itself."""
-    steps = _steps(cfg)
-    more = sensitivity(cfg, place, t) / plain.sensitivity(steps, place, t)
-    return plain.emit(steps, place, t, state, shard, {"noise": more * draw["noise"]})
+    deployed = isinstance(draw["noise"], Grid)  # whole steps of own noise; simulated, in units of what hides
+    scale = partial(wire if deployed else sigma, cfg, place)
+    return plain.stepped(_steps(cfg), place, t, state, shard, draw, scale)
 
 
 def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> State:
@@ -187,8 +196,7 @@ def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) ->
 def own_cost(cfg: Config, place: Place, t: Array, message: Message | None = None) -> Event:
     """The same if everybody else pools all secrets: own noise alone hides the message."""
     times = (t % cfg.mixing == 0).astype(int)
-    own = (1.0 if cfg.left is None else cfg.left) ** 0.5
-    return Gaussian(sensitivity(cfg, place, t), own * sigma(cfg, place, t), times=times)
+    return Gaussian(sensitivity(cfg, place, t), wire(cfg, place, t), times=times)
 
 
 def against(cfg: Config) -> tuple[str, str]:

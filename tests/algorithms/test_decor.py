@@ -150,12 +150,6 @@ def test_unequal_parties_add_the_same_noise(weighting: str) -> None:
     assert scale[0] == pytest.approx(priced.noise[0] * 2 * priced.cfg.step * priced.cfg.clip * heaviest)  # type: ignore[attr-defined]
 
 
-def test_not_deployed(capsys: pytest.CaptureFixture) -> None:
-    """Secrets of a simulation come from its seed; deployed parties have no such streams."""
-    assert cli.main(["audit", "decor", "--wire"]) == 2
-    assert "decor cannot be deployed" in capsys.readouterr().err
-
-
 def test_one_party_alone_draws_what_nobody_else_knows() -> None:
     with jax.enable_x64(True):
         law = DECOR.draws(CFG, make_setting(DECOR, epsilon=1.0).place)["noise"]
