@@ -39,6 +39,7 @@ class Coalition:
 
     Attributes:
         known: what is known of the noise in every round, in steps: (run, round, number).
+        bare: what it would be if nobody but the coalition had noise of its own: secrets of the others cancel.
         variance: of what is not, in units of own noise.
     """
 
@@ -48,27 +49,35 @@ class Coalition:
         near = lambda i: {j: agreed[min(i, j), max(i, j)] for j in range(parties) if j != i}  # noqa: E731
         self._pairs = [PairSecrets(plan, i, near(i)) for i in range(parties)]
         self._gone, self._rest = gone, [i for i in range(1, parties) if i not in gone]
-        self._source = SharedSource(source or SystemSource(), self._pairs[TARGET])
+        self._own: Source = source or SystemSource()
+        self._source = SharedSource(self._own, self._pairs[TARGET])
         left = [TARGET, *self._rest]
         hides = np.eye(len(left)) * (1 + ratio**2 * len(left)) - ratio**2
         self._told = np.linalg.solve(hides[1:, 1:], hides[1:, 0])
         self.variance = float(1 / np.linalg.inv(hides)[0, 0])
         self._known: list[np.ndarray] = []
+        self._bare: list[np.ndarray] = []
 
     @property
     def known(self) -> np.ndarray:
         return np.stack(self._known, axis=1)
+
+    @property
+    def bare(self) -> np.ndarray:
+        return np.stack(self._bare, axis=1)
 
     def draw(self, round: int, laws: Mapping[str, Law]) -> dict[str, Any]:
         """One round's draws of the attacked party, whose law is the only one."""
         ((name, law),) = laws.items()
         assert isinstance(law, Shared)
         known = self._taken(TARGET, round, name, law)
+        bare = known.copy()
         for share, other in zip(self._told, self._rest, strict=True):
-            fresh = SystemSource().draw(round, {name: Normal(*law.shape)})[name].steps
+            fresh = self._own.draw(round, {name: Normal(*law.shape)})[name].steps
             noise = fresh + self._pairs[other].total(round, name, law) - self._taken(other, round, name, law)
-            known = known + share * noise
+            known, bare = known + share * noise, bare - noise
         self._known.append(np.asarray(known, float))
+        self._bare.append(bare)
         return self._source.draw(round, laws)
 
     def _taken(self, me: int, round: int, name: str, law: Shared) -> np.ndarray:

@@ -269,11 +269,12 @@ def ratio(worlds: Worlds, sent: bytes, told: Coalition | None = None) -> np.ndar
     _, law, unit = worlds.law
     likely = []
     for world in (0, 1):
-        noise = explain_bytes(worlds, world, sent) / unit
-        none = np.all(noise == 0, axis=2)
+        steps = explain_bytes(worlds, world, sent)
+        none, noise = np.all(steps == 0, axis=2), steps / unit
         if told is not None:
-            rest = (noise - told.known.reshape(noise.shape) / unit) / told.variance**0.5
+            rest = (steps - told.known.reshape(steps.shape)) / unit / told.variance**0.5
             noise = np.where(none[:, :, None], 0.0, rest)
+            none |= np.all(steps == told.bare.reshape(steps.shape), axis=2)
         weight = np.sum(-np.abs(noise) if isinstance(law, LaplaceLaw) else -(noise**2) / 2, axis=2)
         weight = np.where(np.isnan(weight), -IMPOSSIBLE, weight) + IMPOSSIBLE * none
         likely.append(np.sum(weight, axis=1))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import coterie as ct
-from coterie import cli
 from coterie.algorithms.base import find
 from coterie.algorithms.laws import Shared
 from coterie.audit import examine, gather, make_setting

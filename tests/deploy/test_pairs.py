@@ -1,0 +1,283 @@
+"""Noise that neighbours share, deployed: one law, one use, one price; and what a curious neighbour can make of it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import shutil
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from coterie.algorithms.base import find
+from coterie.algorithms.laws import Grid, Normal, Shared
+from coterie.audit.recorded import audit_folder
+from coterie.audit.shared_wire import Coalition
+from coterie.audit.wire import audit_wire, make_worlds
+from coterie.deploy import agent as agent_module
+from coterie.deploy.agreement import Agreement
+from coterie.deploy.noise import GAUSSIAN_UNIT, SystemSource, on_grid
+from coterie.deploy.pairs import LEAST, PairSecrets, SharedSource, pair_table
+from coterie.deploy.terms import Terms
+from coterie.errors import InputError
+from coterie.graphs import make_graph
+from coterie.privacy.observers import hidden_share, worst_hidden_share
+from coterie.privacy.secure import GRID_VARIANCE
+from coterie.privacy.secure_table import WideGaussianTable
+from tests.deploy.house import House, Setting, small_plan, together
+from tests.deploy.test_agent import PLACES, Crashes
+
+RATIO, MANY = 3.0, 30_000
+GRAPH = make_graph("regular", 6, degree=4)
+LAW = Shared(MANY, own=0.4, ratio=RATIO)
+
+
+def pairs_on_graph(plan: bytes = bytes(32), seeds: int = 0) -> list[PairSecrets]:
+    """Everybody's secrets on the graph above; the same keys for the same `seeds`."""
+    raw = [bytes([0, seeds, node, *[7] * 29]) for node in range(GRAPH.size)]
+    keys = [X25519PrivateKey.from_private_bytes(r) for r in raw]
+    public = [key.public_key().public_bytes_raw() for key in keys]
+    near = [{int(j): public[j] for j in GRAPH.neighbours(node)} for node in range(GRAPH.size)]
+    return [PairSecrets.between(plan, node, key, near[node]) for node, key in enumerate(keys)]
+
+
+# ---- one secret, one use ---------------------------------------------------------------------------------------------
+
+
+def test_both_ends_have_the_same_numbers_and_all_cancel() -> None:
+    pairs = pairs_on_graph()
+    for low, high in GRAPH.edges.tolist():
+        one, other = pairs[low].secret(high, 5, "noise", LAW), pairs[high].secret(low, 5, "noise", LAW)
+        np.testing.assert_array_equal(one, other)
+        assert one.any()
+    totals = [p.total(5, "noise", LAW) for p in pairs]
+    assert all(t.any() for t in totals)
+    np.testing.assert_array_equal(np.sum(totals, axis=0), 0)  # exactly
+    again = pairs_on_graph()[0].total(5, "noise", LAW)  # another process, after a crash
+    np.testing.assert_array_equal(again, totals[0])
+
+
+def test_no_two_uses_share_a_number() -> None:
+    """Another round, edge, agreement, draw or key: independent numbers, not the same ones moved or turned around."""
+    pairs, amended, others = pairs_on_graph(), pairs_on_graph(bytes(31) + b"\1"), pairs_on_graph(seeds=1)
+    low, high = GRAPH.edges[0].tolist()
+    far = next(int(j) for j in GRAPH.neighbours(low) if j != high)
+    used = [
+        pairs[low].secret(high, 0, "noise", LAW), pairs[low].secret(high, 1, "noise", LAW),
+        pairs[low].secret(high, 2**16, "noise", LAW), pairs[low].secret(far, 0, "noise", LAW),
+        pairs[low].secret(high, 0, "other", LAW), amended[low].secret(high, 0, "noise", LAW),
+        others[low].secret(high, 0, "noise", LAW),
+    ]  # fmt: skip
+    for one, other in itertools.combinations(used, 2):
+        assert np.mean(one == other) < 1e-3
+        assert abs(np.corrcoef(one, other)[0, 1]) < 5 / math.sqrt(MANY)
+
+
+def test_a_key_that_gives_no_secret_is_refused() -> None:
+    """A point of low order: everybody would know what it agrees on."""
+    with pytest.raises(InputError, match="the frame key of party 1 gives no secret"):
+        PairSecrets.between(bytes(32), 0, X25519PrivateKey.generate(), {1: bytes(32)})
+
+
+def test_nobody_draws_without_the_neighbours_secrets() -> None:
+    """Own noise alone would hide less than is charged."""
+    with pytest.raises(InputError, match="needs their secrets"):
+        SystemSource().draw(0, {"noise": LAW})
+
+
+def test_the_keys_of_an_agreement_give_the_secrets(tmp_path: Path) -> None:
+    setting = Setting.small(tmp_path / "t", 2, "decor", deadline=1.0, patience=5.0)
+    agreed = setting.agreement
+    pairs = {n: PairSecrets.of(agreed, keys) for n, keys in setting.keys.items()}
+    np.testing.assert_array_equal(sum(p.total(0, "noise", LAW) for p in pairs.values()), 0)
+    later = agreed.model_dump(mode="json") | {"valid_until": "2999-01-01T00:00:00Z"}
+    other = Agreement.model_validate(later)
+    assert other.plan_hash != agreed.plan_hash
+    amended = PairSecrets.of(other, setting.keys["ada"])
+    assert np.mean(amended.total(0, "noise", LAW) == pairs["ada"].total(0, "noise", LAW)) < 1e-3
+
+
+# ---- the law ---------------------------------------------------------------------------------------------------------
+
+
+def wrong_directions(draws: np.ndarray, ratio: float) -> list[float]:
+    """Of all parties' draws (party, number) in steps: variances along the eigenvectors of I + ratio² Laplacian, over
+    what is declared, where they are more than 4 % off, five standard errors; 5 % less noise is 10 % less."""
+    values, vectors = np.linalg.eigh(np.eye(GRAPH.size) + ratio**2 * GRAPH.laplacian().toarray())
+    found = np.mean((vectors.T @ draws) ** 2, axis=1) / GRID_VARIANCE / values
+    return [float(x) for x in found if abs(x - 1) > 0.04]
+
+
+def test_draws_of_a_network_have_the_declared_covariance() -> None:
+    sources = [SharedSource(SystemSource(), p) for p in pairs_on_graph()]
+    drawn = np.array([[s.draw(t, {"noise": LAW})["noise"].steps for s in sources] for t in range(2)], float)
+    for t in range(2):
+        assert wrong_directions(drawn[t], RATIO) == []
+    across = np.einsum("ik,ik->i", drawn[0], drawn[1]) / np.sqrt(np.prod(np.sum(drawn**2, axis=2), axis=0))
+    assert np.abs(across).max() < 5 / math.sqrt(MANY)  # rounds are fresh
+    # broken twins: own noise 5 % short; secrets 5 % short; secrets that one party leaves out
+    own = np.array([SystemSource().draw(0, {"n": Normal(MANY)})["n"].steps for _ in sources], float)
+    shared = np.array([p.total(0, "noise", LAW) for p in pairs_on_graph()], float)
+    assert wrong_directions(own + shared, RATIO) == []
+    assert wrong_directions(0.95 * own + shared, RATIO)
+    assert wrong_directions(own + 0.95 * shared, RATIO)
+    left_out = shared - np.eye(GRAPH.size)[:, :1] * shared[:1]
+    assert wrong_directions(own + left_out, RATIO)
+    stuck = np.corrcoef(own[0] + shared[0], own[1] + shared[0])[0, 1]  # the same secrets in two rounds
+    assert stuck > 5 / math.sqrt(MANY)
+
+
+@pytest.mark.parametrize("ratio", [1e-6, 0.3, 1.0, 3.9995, 4.0, 10.0, 1e4])
+def test_the_law_of_a_secret(ratio: float) -> None:
+    """One table, or two folded: parameter, symmetry, and a stated error; never so small that a sum is no Gaussian."""
+    table = pair_table(ratio)
+    assert table.variance == max(Fraction(ratio) ** 2 * GRID_VARIANCE, LEAST**2)
+    assert table.total_variation < 1e-33
+    words = np.random.default_rng(0).integers(0, 2**64, table.words_per_draw * 200_000, dtype=np.uint64)
+    x = table.read(words) / math.sqrt(table.variance)
+    assert np.mean(x**2) == pytest.approx(1, abs=0.016)
+    assert np.mean(x**4) == pytest.approx(3, abs=0.12)
+    assert abs(np.mean(x)) < 0.012
+    steps = np.bincount(table.read(words) % 16, minlength=16) / 200_000  # no step of the grid is preferred
+    assert steps == pytest.approx(np.full(16, 1 / 16), abs=0.003)
+
+
+def test_a_folded_law_is_the_discrete_gaussian() -> None:
+    """P(m Y + X = x) ∝ exp(−x²/2σ²), by direct summation with small numbers in the places of 2^18."""
+    fine, coarse, m = 40.0, 60.0, 4  # 1/s² = 1/60² + 16/40²: s = 9.9
+    k = np.arange(-800, 801)
+    for x in (0, 1, 2, 3, 57, 400):
+        direct = np.sum(np.exp(-(k**2) / (2 * coarse**2) - (x - m * k) ** 2 / (2 * fine**2)))
+        middle = np.sum(np.exp(-(k**2) / (2 * coarse**2) - (m * k) ** 2 / (2 * fine**2)))
+        assert direct / middle == pytest.approx(math.exp(-(x**2) / (2 * (m**2 * coarse**2 + fine**2))), rel=1e-12)
+    assert WideGaussianTable(Fraction(2**36 + 1)).fold  # just above one table, where little is left to fold
+
+
+def test_own_noise_and_secrets_add_up_to_a_discrete_gaussian_vector() -> None:
+    """The lemma of docs/theory/wire.md, by direct summation: a triangle, own parameter 3, secrets' 4."""
+    own, edge, edges = 3.0, 4.0, [(0, 1), (0, 2), (1, 2)]
+    incidence = np.zeros((3, 3))
+    for e, (low, high) in enumerate(edges):
+        incidence[low, e], incidence[high, e] = 1, -1
+    shape = np.linalg.inv(own**2 * np.eye(3) + edge**2 * incidence @ incidence.T)
+    grid = np.stack(np.meshgrid(*[np.arange(-40, 41)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
+
+    def mass(x: np.ndarray) -> float:
+        rest = x - grid @ incidence.T
+        return float(np.sum(np.exp(-np.sum(rest**2, axis=1) / (2 * own**2) - np.sum(grid**2, axis=1) / (2 * edge**2))))
+
+    for x in np.array([[1, 0, 0], [1, 1, 0], [3, -2, 5], [7, 7, 7]]):
+        assert mass(x) / mass(np.zeros(3)) == pytest.approx(math.exp(-x @ shape @ x / 2), rel=1e-9)
+
+
+# ---- the price -------------------------------------------------------------------------------------------------------
+
+
+def mu_on_the_grid(terms: Terms, share: float, sigma: float, rounds: int) -> float:
+    """From scratch: whole steps that a record moves, over what hides them; own noise, `sigma`, is 65,544 steps."""
+    cfg: Any = terms.priced.cfg
+    step = sigma / GAUSSIAN_UNIT
+    moved = (2 * cfg.step * cfg.clip * cfg.heaviest + 2 * step * math.sqrt(3)) / step
+    return moved * math.sqrt(rounds * share / (GRID_VARIANCE - 16))
+
+
+def test_the_price_is_that_of_the_worst_coalition_on_the_grid() -> None:
+    terms = Terms.of(small_plan(6, "decor"))
+    cfg: Any = terms.priced.cfg
+    edges = terms.network.graph.edges
+    share = worst_hidden_share(edges, 3, cfg.ratio, 1)
+    assert cfg.left == pytest.approx(share)
+    (sigma,) = set((terms.steps.size * GAUSSIAN_UNIT).ravel().tolist())  # one grid for all: secrets cancel
+    gradients = len(range(0, 6, cfg.mixing))
+    for node in range(3):
+        charged = [event for t, one in enumerate(terms.charges(node)) for event in one if t % cfg.mixing == 0]
+        assert [e.times for e in charged] == [1] * gradients
+        assert all(e.times == 0 for t, one in enumerate(terms.charges(node)) for e in one if t % cfg.mixing)
+        mu = math.sqrt(sum(float(e.sensitivity / e.sigma) ** 2 for e in charged))
+        assert mu == pytest.approx(mu_on_the_grid(terms, share, sigma, gradients), rel=1e-9)
+        assert all(float(e.tv) >= 3 * (3 + 3) * pair_table(cfg.ratio).total_variation for e in charged)
+        own = terms.alone(node)
+        assert own is not None
+        alone = math.sqrt(sum(float(np.sum(e.times * (e.sensitivity / e.sigma) ** 2)) for e in own))
+        assert alone == pytest.approx(mu_on_the_grid(terms, 1.0, sigma, gradients), rel=1e-9)
+    assert terms.priced.claims[0].account.epsilon <= 2.0 * (1 + 1e-9)
+    simulated = Terms.of(small_plan(6, "dp-dsgd"))
+    assert simulated.alone(0) is None
+
+
+def test_more_neighbours_than_the_claim_allows_learn_more() -> None:
+    """Half of the own noise that the price asks for is refuted by the coalition's attack; what is right holds."""
+    worlds = make_worlds("decor", epsilon=8.0, rounds=12, settings={"mixing": 1})
+    assert worlds.mu is not None
+    right = audit_wire(worlds, 1000)
+    assert not right.violated
+    assert right.mu_bound > 0.65 * worlds.mu
+    everybody = make_worlds("decor", epsilon=8.0, rounds=12, settings={"mixing": 1}, everybody=True)
+    assert everybody.mu == pytest.approx(worlds.mu / math.sqrt(worlds.terms.priced.cfg.left), rel=1e-3)  # type: ignore[attr-defined]
+    all_know = audit_wire(everybody, 1000)
+    assert not all_know.violated
+    assert all_know.mu_bound > 0.65 * everybody.mu  # type: ignore[operator]
+    assert all_know.mu_bound > worlds.mu  # two curious are more than the first claim is for
+    for fault in (lambda steps, t: steps // 2, lambda steps, t: steps * (t < 11)):
+        assert audit_wire(worlds, 250, source=Tampered(fault)).violated
+        assert audit_wire(everybody, 250, source=Tampered(fault)).violated
+
+
+class Tampered:
+    """Own noise, changed; secrets as they are."""
+
+    def __init__(self, how: Any):
+        self.how = how
+
+    def draw(self, round: int, laws: Any) -> dict[str, Any]:
+        drawn = SystemSource().draw(round, laws)
+        return {n: Grid(self.how(g.steps, round), g.unit) for n, g in drawn.items()}
+
+
+def test_what_a_coalition_knows() -> None:
+    """Its guess of the noise leaves exactly the variance that the price says."""
+    told = Coalition(3, (1,), 2.0)
+    law = Shared(40_000, own=1.0, ratio=2.0)
+    drawn = told.draw(0, {"noise": law})["noise"].steps
+    rest = (drawn - told.known[:, 0]) / GAUSSIAN_UNIT
+    assert told.variance == pytest.approx(1 / hidden_share(np.array([[0, 1], [0, 2], [1, 2]]), 3, 2.0, (1,))[0])
+    assert np.var(rest) == pytest.approx(told.variance, rel=0.04)
+    assert np.var(drawn / GAUSSIAN_UNIT) == pytest.approx(1 + 2 * 2.0**2, rel=0.04)
+
+
+def test_too_steep_a_ratio_is_refused_by_name() -> None:
+    with pytest.raises(InputError, match="a ratio of 20000 hides no more than 10000"):
+        Terms.of(small_plan(2, "decor").model_copy(update={"algorithm": _with_ratio(2e4)}))
+    assert on_grid(find("decor")).own_cost is not None
+
+
+def _with_ratio(ratio: float) -> Any:
+    asked = small_plan(2, "decor").algorithm
+    return type(asked).model_validate({"name": "decor", "ratio": ratio})
+
+
+# ---- crashes ---------------------------------------------------------------------------------------------------------
+
+
+def test_crashes_show_no_secret_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One party is ended before and after each of its steps: one frame a round leaves, each charged once; secrets are
+    the same after every restart, so that they cancel, and own noise never is."""
+    monkeypatch.setattr(agent_module, "GRACE", 0.05)
+    setting = Setting.small(tmp_path / "t", 12, "decor", deadline=2.0, patience=60.0)
+    house = House(setting, tmp_path / "h")
+    crashes = Crashes(*[(t, where) for t, where in enumerate(PLACES)])
+    together(house.live("ada"), house.live("cleo"), house.lives_on("ben", crashes))
+    assert crashes.points == set()
+    assert house.violations(12) == []
+    own = [d["noise"].steps.tobytes() for _, d in house.sources["ben"].calls]
+    assert len(set(own)) == len(own) > 12
+    for name in house.names:  # the files as an auditor finds them
+        shutil.copytree(house.state[name], tmp_path / "t" / name / "state")
+    found = audit_folder(tmp_path / "t")
+    assert [f.check for f in found[0].findings] == ["ledger", "frames", "noise", "secrets"]
+    assert all(f.passed for f in found), [f.findings for f in found]
+    assert "secrets cancel" in found[0].findings[3].detail
