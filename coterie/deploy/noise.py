@@ -215,7 +215,26 @@ def on_grid(algorithm: Algorithm) -> Algorithm:
         return cost
 
     alone = None if algorithm.own_cost is None else priced(algorithm.own_cost, known=True)
-    return replace(algorithm, cost=priced(algorithm.cost, known=False), own_cost=alone)
+    return replace(
+        algorithm, cost=priced(algorithm.cost, known=False), own_cost=alone, observed=_observed(algorithm)
+    )  # fmt: skip
+
+
+def _observed(algorithm: Algorithm) -> Callable[..., tuple[str, np.ndarray]] | None:
+    """What observers learn of the integers, where that is proved: of noise that neighbours share, whose every reader
+    sees all messages. A round costs as much more as it does against the adversary of `cost`."""
+    real = algorithm.observed
+    if real is None or algorithm.against is None:
+        return real
+
+    def observed(cfg: Config, places: Place, *rest: Any) -> tuple[str, np.ndarray]:
+        words, mu = real(cfg, places, *rest)
+        (law,) = (law for law in algorithm.draws(cfg, places).values() if isinstance(law, Shared))
+        most = float(np.max(places.noise)) * float(np.max(places.shape))
+        rounding = 2 * np.sqrt(places.dim) * float(law.own) * most / GAUSSIAN_UNIT
+        return words, mu * (1 + rounding) / np.sqrt(1 - SMOOTHING / secure.GRID_VARIANCE)
+
+    return observed
 
 
 def _uneven(law: Uniform, place: Place) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import json
 import math
 import shutil
 from fractions import Fraction
@@ -19,15 +21,23 @@ from coterie.audit.recorded import audit_folder
 from coterie.audit.shared_wire import Coalition
 from coterie.audit.wire import audit_wire, make_worlds
 from coterie.deploy import agent as agent_module
+from coterie.deploy.accounts import DataAccount
 from coterie.deploy.agreement import Agreement
+from coterie.deploy.drawing import Drawing
 from coterie.deploy.noise import GAUSSIAN_UNIT, SystemSource, on_grid
 from coterie.deploy.pairs import LEAST, PairSecrets, SharedSource, pair_table
 from coterie.deploy.terms import Terms
 from coterie.errors import InputError
 from coterie.graphs import make_graph
+from coterie.plan import Plan, validate
+from coterie.privacy.accountants import account as total_of
+from coterie.privacy.ledger import Budget
 from coterie.privacy.observers import hidden_share, worst_hidden_share
 from coterie.privacy.secure import GRID_VARIANCE
 from coterie.privacy.secure_table import WideGaussianTable
+from coterie.report.certificate import SECURE, certificate, seal, totals, words_of
+from coterie.report.certificate import claims as claims_of
+from coterie.report.verification import Refuted, parse, verify
 from tests.deploy.house import House, Setting, small_plan, together
 from tests.deploy.test_agent import PLACES, Crashes
 
@@ -258,6 +268,78 @@ def test_too_steep_a_ratio_is_refused_by_name() -> None:
 def _with_ratio(ratio: float) -> Any:
     asked = small_plan(2, "decor").algorithm
     return type(asked).model_validate({"name": "decor", "ratio": ratio})
+
+
+# ---- what is said of it ----------------------------------------------------------------------------------------------
+
+
+def watched_plan(rounds: int = 6, algorithm: str = "decor") -> Plan:
+    plan = small_plan(rounds, algorithm)
+    assert plan.privacy is not None
+    observed = plan.privacy.model_copy(update={"observers": ["ada", "ada + ben"]})
+    return validate(plan.model_copy(update={"privacy": observed}).model_dump(mode="json", exclude_none=True))
+
+
+def test_a_party_certifies_both_claims_and_every_observer() -> None:
+    """And each of the numbers is recomputed: a certificate that leaves one out, or makes one smaller, is refused."""
+    terms = Terms.of(watched_plan())
+    cfg: Any = terms.priced.cfg
+    gradients, sigma = len(range(0, 6, cfg.mixing)), float(terms.steps.size[0, 0]) * GAUSSIAN_UNIT
+    edges = terms.network.graph.edges
+    for seat, gone in zip(terms.priced.seats, ((0,), (0, 1)), strict=True):
+        expected = mu_on_the_grid(terms, float(hidden_share(edges, 3, cfg.ratio, gone)[2]), sigma, gradients)
+        assert seat.mu[2] == pytest.approx(expected, rel=1e-9)
+    charged = {0: [e for one in terms.charges(0) for e in one]}
+    body = certificate(terms.plan, terms.network, terms.priced, noise=SECURE, charged=charged)
+    verified = verify(parse(json.dumps(seal(body))), strict=True)
+    claims = [verified.content.claim, *verified.content.other_claims]
+    assert [c.name for c in claims] == ["shared noise, at most 1 curious", "local, everybody else colludes"]
+    assert [c.private for c in claims] == [True, False]
+    own = terms.alone(0)
+    assert own is not None
+    assert claims[1].epsilon == pytest.approx(total_of(own, 1e-5).epsilon, rel=1e-9)
+    assert claims[1].epsilon > 1.1 * float(claims[0].epsilon)
+    assert [seat.observer for seat in verified.content.observers or ()] == ["ada", "ada + ben"]
+    pair = verified.content.observers[1].epsilon[2]  # type: ignore[index]
+    assert pair == pytest.approx(claims[1].epsilon, rel=1e-6)  # of three parties two are everybody else
+    assert any("all other agents pool what they know" in s.statement for s in verified.content.statements)
+
+    def refuted(why: str, **changes: Any) -> None:
+        with pytest.raises(Refuted, match=why):
+            verify(parse(json.dumps(seal(copy.deepcopy(body) | changes))), strict=True)
+
+    refuted("alone: noise is shared", alone=None, other_claims=[])
+    refuted("other_claims", other_claims=[])
+    refuted("other_claims.*epsilon", other_claims=[body["other_claims"][0] | {"epsilon": 2.0}])
+    half = [row | {"sigma": 2 * row["sigma"]} for row in body["alone"]["events"]]
+    less = body["alone"] | {"events": half, **totals(half, 1e-5)}
+    found = claims_of(body["agents"], None, None, 1e-5, False, [], words_of(terms.priced.algorithm, cfg), less)
+    refuted("alone.events", alone=less, other_claims=found[1:])
+    seats = copy.deepcopy(body["observers"])
+    seats[1]["epsilon"][2] /= 2
+    refuted("observers", observers=seats)
+
+
+def test_observers_of_rounded_messages_are_refused_where_nothing_is_proved() -> None:
+    with pytest.raises(InputError, match=r"privacy\.observers of dp-dsgd is proved for messages that are not rounded"):
+        Terms.of(watched_plan(algorithm="dp-dsgd"))
+
+
+def test_an_account_against_everybody_pays_for_own_noise_alone(tmp_path: Path) -> None:
+    setting = Setting.small(tmp_path / "t", 2, "decor", deadline=1.0, patience=5.0)
+    site = setting.site("ada")
+    drawn = {}
+    for against in ("agreed", "everybody"):
+        account = DataAccount.open(
+            tmp_path / f"{against}.account", Budget(50.0, 1e-4), data=site.data, may=["ada"],
+            keeper=tmp_path / f"keeper-{against}", against=against,
+        )  # fmt: skip
+        drawing = Drawing.of(account, setting.agreement, setting.keys["ada"], setting.parties["ada"].turns, site.data)
+        drawn[against] = drawing.draw([]).epsilon
+    own = setting.terms.alone(0)
+    assert own is not None
+    assert drawn["everybody"] > 1.1 * drawn["agreed"]
+    assert drawn["everybody"] == pytest.approx(total_of(own, 1e-5).epsilon, rel=0.3)  # by the account's own measure
 
 
 # ---- crashes ---------------------------------------------------------------------------------------------------------
