@@ -15,6 +15,9 @@ sets of `curious` + `missing` parties, it is at most Δ²/σ², whoever they are
 a round depends on has been seen. A party that is away and whose secrets are left out counts as one that knows them; its
 silence alone tells no more (a principal block of S has a smaller inverse).
 
+**Deployed**, two neighbours derive v_ij from their keys, on the grid of own noise (`coterie.deploy.pairs`): in the sum
+nothing is left of them, to the last integer. No secret is ever left out there, so `missing` need not be more than 0.
+
 q is between 1/(parties left) and 1. It is 1 where the curious may be all of somebody's neighbours: then nothing is
 gained. The price is disagreement: a single agent's noise is larger than q σ² by ratio² times its number of neighbours.
 """

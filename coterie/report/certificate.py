@@ -142,8 +142,8 @@ def certificate(
     sums, cap = shared(plan, priced.algorithm, priced.cfg, priced.places, priced.terms, most)
     printed = bool(getattr(priced.cfg, "as_printed", False))
     words = words_of(priced.algorithm, priced.cfg)
-    own = alone(plan, priced.algorithm, priced.cfg, priced.places, most)
-    first, *others = claims(agents, sums, cap, delta, printed, network.leaks, words, own)
+    single = alone(plan, priced.algorithm, priced.cfg, priced.places, most)
+    first, *others = claims(agents, sums, cap, delta, printed, network.leaks, words, single)
     said = statements(
         plan, network.problem, priced.algorithm, priced.cfg, network.leaks, noise=noise, terms=priced.terms
     )  # fmt: skip
@@ -163,7 +163,7 @@ def certificate(
         "agents": agents,
         "central": sums,
         "cap": cap,
-        **({"alone": own} if own else {}),
+        **({"alone": single} if single else {}),
         **({"observers": [seat.as_json(delta) for seat in priced.seats]} if priced.seats and delta else {}),
         "statements": [one._asdict() for one in said],
         "run": {"noise": noise, "seed": plan.run.seed if noise == SIMULATED else None},

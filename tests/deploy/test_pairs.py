@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 import math
+import os
 import shutil
 from fractions import Fraction
 from pathlib import Path
@@ -26,6 +27,7 @@ from coterie.deploy.agreement import Agreement
 from coterie.deploy.drawing import Drawing
 from coterie.deploy.noise import GAUSSIAN_UNIT, SystemSource, on_grid
 from coterie.deploy.pairs import LEAST, PairSecrets, SharedSource, pair_table
+from coterie.deploy.succession import refuse_more_curious
 from coterie.deploy.terms import Terms
 from coterie.errors import InputError
 from coterie.graphs import make_graph
@@ -184,6 +186,46 @@ def test_own_noise_and_secrets_add_up_to_a_discrete_gaussian_vector() -> None:
         assert mass(x) / mass(np.zeros(3)) == pytest.approx(math.exp(-x @ shape @ x / 2), rel=1e-9)
 
 
+def test_two_curious_neighbours_among_a_hundred_learn_what_is_charged() -> None:
+    """Deployed integers on a random 4-regular graph: at most .02 of local noise is left on the average, and the worst
+    pair's best guess leaves what is charged. Own noise 5 % short leaves too little of both."""
+    graph, ratio, many = make_graph("regular", 100, degree=4), 10.0, 20_000
+    left = worst_hidden_share(graph.edges, 100, ratio, 2)
+    secrets = {(i, j): os.urandom(32) for i, j in graph.edges.tolist()}
+    near = lambda i: {int(j): secrets[min(i, j), max(i, j)] for j in graph.neighbours(i)}  # noqa: E731
+    pairs, law = [PairSecrets(bytes(32), i, near(i)) for i in range(100)], Shared(many, own=left**0.5, ratio=ratio)
+    shared = np.array([p.total(0, "noise", law) for p in pairs])
+    own = np.array([SystemSource().draw(0, {"n": Normal(many)})["n"].steps for _ in pairs])
+    around = {q for i in range(100) for q in itertools.combinations(map(int, graph.neighbours(i)), 2)}
+    worst = max(around, key=lambda q: hidden_share(graph.edges, 100, ratio, q).max())
+    share = hidden_share(graph.edges, 100, ratio, worst)
+    party, rest = int(np.argmax(share)), [i for i in range(100) if i not in worst]
+    assert share[party] == pytest.approx(left, rel=1e-6)
+    known = np.zeros((100, many), np.int64)  # what the pair takes off everybody's messages
+    for q in worst:
+        for j in graph.neighbours(q):
+            known[j] += (1 if j < q else -1) * pairs[q].secret(int(j), 0, "noise", law)
+    inside = graph.edges[~np.isin(graph.edges, worst).any(axis=1)]
+    hides = np.eye(100)
+    for i, j in inside.tolist():
+        hides[[i, i, j, j], [i, j, j, i]] += ratio**2 * np.array([1, -1, 1, -1])
+    inverse = np.linalg.inv(hides[np.ix_(rest, rest)])[rest.index(party)]
+
+    def measured(noise: np.ndarray) -> tuple[float, float]:
+        """Variance of the average, and of what hides the party from the pair, over those of local noise."""
+        local = GRID_VARIANCE / left  # what hides as much alone
+        guess = (inverse / inverse[rest.index(party)]) @ (noise + shared - known)[rest]
+        return float(np.var((noise + shared).mean(axis=0)) * 100 / local), float(np.var(guess) / local)
+
+    average, hidden = measured(own)
+    assert average == pytest.approx(left, rel=0.05)
+    assert average <= 0.02
+    assert hidden == pytest.approx(1.0, rel=0.05)
+    less, easier = measured(np.rint(0.95 * own).astype(np.int64))
+    assert less < 0.94 * left
+    assert easier < hidden - 0.03
+
+
 # ---- the price -------------------------------------------------------------------------------------------------------
 
 
@@ -340,6 +382,24 @@ def test_an_account_against_everybody_pays_for_own_noise_alone(tmp_path: Path) -
     assert own is not None
     assert drawn["everybody"] > 1.1 * drawn["agreed"]
     assert drawn["everybody"] == pytest.approx(total_of(own, 1e-5).epsilon, rel=0.3)  # by the account's own measure
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "whom"), [(1, 2, "against 2"), (1, None, "against everybody"), (2, 1, ""), (None, 1, "")]
+)
+def test_what_was_paid_against_few_is_not_added_to_what_is_claimed_against_more(
+    before: int | None, after: int | None, whom: str
+) -> None:
+    """None: messages with noise of their own, whose price is against everybody."""
+    plans = []
+    for curious in (before, after):
+        asked = {"name": "dp-dsgd"} if curious is None else {"name": "decor", "curious": curious}
+        plan = small_plan(4)
+        plans.append(plan.model_copy(update={"algorithm": type(plan.algorithm).model_validate(asked)}))
+    if not whom:
+        return refuse_more_curious(*plans)
+    with pytest.raises(InputError, match=f"against 1 curious party .*{whom}: the two are never added"):
+        refuse_more_curious(*plans)
 
 
 # ---- crashes ---------------------------------------------------------------------------------------------------------
