@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import itertools
 import json
 import math
@@ -87,6 +88,15 @@ def test_no_two_uses_share_a_number() -> None:
     for one, other in itertools.combinations(used, 2):
         assert np.mean(one == other) < 1e-3
         assert abs(np.corrcoef(one, other)[0, 1]) < 5 / math.sqrt(MANY)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "known"), [(0.5, "c797015787f03c6a"), (3.0, "b924623661a8a59a"), (10.0, "b95544cffea6984c")]
+)
+def test_every_version_derives_the_same_numbers(ratio: float, known: str) -> None:
+    """Else two neighbours' would not cancel: what changes here raises PROTOCOL."""
+    found = pairs_on_graph()[0].secret(2, 5, "noise", Shared(100, own=1.0, ratio=ratio))
+    assert hashlib.sha256(found.astype("<i8").tobytes()).hexdigest()[:16] == known
 
 
 def test_a_key_that_gives_no_secret_is_refused() -> None:
