@@ -337,6 +337,18 @@ def _everywhere(f: Callable[[Any, Place, Any], Any], cfg: Config, places: Place)
         return jax.tree.map(lambda x: np.asarray(x, float), jax.jit(jax.vmap(per_round, (axes(places),)))(places))
 
 
+def _need_reach(algorithm: Algorithm, cfg: Config, places: Place, scale: np.ndarray, bound: float) -> None:
+    """Refuse a bound that would cut noise which neighbours share: what is cut off at one end is left in the average."""
+    for law in algorithm.draws(cfg, places).values():
+        if isinstance(law, Shared):
+            whole = np.sqrt(1 + float(law.ratio) ** 2 * np.asarray(places.degree, float))
+            if (widest := 8 * float(np.max(scale * whole[:, None]))) > bound:
+                raise InputError(
+                    f"deploy.bound = {bound:g} would cut noise that neighbours share, up to {widest:.3g}: raise it, or "
+                    "lower algorithm.ratio"
+                )
+
+
 def grid_steps(
     algorithm: Algorithm, cfg: Config, places: Place, bound: float, exchange: Exchange | None = None
 ) -> Steps:
@@ -350,6 +362,7 @@ def grid_steps(
         raise InputError(f"{algorithm.slug} puts no noise on its first message: an agent refuses to send it")
     last = np.maximum.accumulate(np.where(scale > 0, np.arange(places.rounds), 0), axis=1)
     size = np.take_along_axis(scale, last, axis=1) / UNITS[Normal if laws & {Normal, Shared} else LaplaceLaw]
+    _need_reach(algorithm, cfg, places, scale, bound)
     noised = Steps.of(size, bound, MOST_SOLVED if Inside in laws else MOST_STEPS)
     if isinstance(exchange, Quantized):
         few = Steps.few(np.full_like(size, exchange.step), np.full_like(size, exchange.most))

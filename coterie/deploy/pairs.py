@@ -41,6 +41,7 @@ from coterie.sums.words import keystream
 
 __all__ = ["LEAST", "PairSecrets", "SharedSource", "pair_table", "shares", "with_secrets"]
 
+BLOCK = 1 << 14  # numbers that are read from a stream at a time
 LEAST = 64  # steps: the least parameter of a secret's law; below it the sum of secrets and own noise is no Gaussian
 
 
@@ -79,9 +80,12 @@ class PairSecrets:
         low, high = min(self._me, other), max(self._me, other)
         info = b"coterie shared noise 1" + self._plan + struct.pack("<III", low, high, round) + name.encode()
         source = keystream(HKDF(SHA256(), 32, None, info).derive(self._agreed[other]))
-        table, count = pair_table(float(law.ratio)), int(np.prod(law.shape))
-        words = np.frombuffer(source(8 * table.words_per_draw * count), "<u8").astype(np.uint64)
-        return table.read(words).reshape(law.shape)
+        table, out = pair_table(float(law.ratio)), np.empty(int(np.prod(law.shape)), np.int64)
+        for start in range(0, out.size, BLOCK):  # both ends read the stream in the same pieces
+            block = out[start : start + BLOCK]
+            words = np.frombuffer(source(8 * table.words_per_draw * block.size), "<u8").astype(np.uint64)
+            block[:] = table.read(words)
+        return out.reshape(law.shape)
 
     def total(self, round: int, name: str, law: Shared) -> NDArray[np.int64]:
         """What this party adds in a round: its secrets, those with lower nodes taken off."""

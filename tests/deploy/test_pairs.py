@@ -317,6 +317,13 @@ def test_too_steep_a_ratio_is_refused_by_name() -> None:
     assert on_grid(find("decor")).own_cost is not None
 
 
+def test_a_bound_that_would_cut_what_is_shared_is_refused() -> None:
+    """Cut at one end, it would not cancel: harmless to privacy, and the end of the average."""
+    Terms.of(small_plan(2, "decor", bound=1000.0))
+    with pytest.raises(InputError, match=r"deploy\.bound = 10 would cut noise that neighbours share"):
+        Terms.of(small_plan(2, "decor", bound=10.0))
+
+
 def _with_ratio(ratio: float) -> Any:
     asked = small_plan(2, "decor").algorithm
     return type(asked).model_validate({"name": "decor", "ratio": ratio})
