@@ -106,9 +106,10 @@ def need_fit(algorithm: Algorithm, plan: Plan) -> None:
             f"privacy.observers: no account of single observers is proved for {algorithm.slug}, which reacts to what "
             "it hears; use gossip-mean, decor, or dp-dsgd without momentum"
         )
-    if p is not None and p.observers and plan.deploy is not None:
+    if p is not None and p.observers and plan.deploy is not None and algorithm.against is None:
         raise InputError(
-            "privacy.observers is proved for messages that are not rounded: leave it out where parties are deployed"
+            f"privacy.observers of {algorithm.slug} is proved for messages that are not rounded: leave it out where "
+            "parties are deployed"
         )
     if p is not None and p.observers and plan.exchange.kind != "broadcast":
         raise InputError(

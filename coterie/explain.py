@@ -33,7 +33,6 @@ from coterie.losses.base import find_loss
 from coterie.network import ObserverAccount
 from coterie.plan import REFERENCES, Plan
 from coterie.privacy.events import Event, Free, Gaussian
-from coterie.privacy.gdp import epsilon_of
 from coterie.privacy.people import Protects, unit_words, units_of
 from coterie.problems.labels import SIGNS
 from coterie.worth.judge import judge
@@ -116,8 +115,7 @@ def explain(plan: Plan) -> tuple[list[str], Network, Priced]:
 
 def _epsilon(seat: ObserverAccount, of: Callable[[np.ndarray], float], delta: float) -> float:
     """ε of the party that the observer learns least, or most, about."""
-    mu = of(np.delete(seat.mu, seat.observers))
-    return float(epsilon_of(mu, delta)) if mu else 0.0
+    return seat.epsilon(of(np.delete(seat.mu, seat.observers)), delta)
 
 
 def of_sums(terms: SumTerms, numbers: int, rounds: int) -> list[str]:

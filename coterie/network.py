@@ -10,12 +10,16 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from coterie.algorithms._charges import run_events
 from coterie.algorithms.base import Algorithm, Config, Place, Public
+from coterie.algorithms.batches import rows
 from coterie.data.store import Store
 from coterie.errors import InputError
 from coterie.graphs import Graph, Mixing, from_outside, make_graph, mixing
 from coterie.plan import GraphPlan, Plan, refuse_ignored
 from coterie.privacy import schedules
+from coterie.privacy.accountants import account
+from coterie.privacy.events import Gaussian
 from coterie.privacy.gdp import epsilon_of, mu_for
 from coterie.problems import Problem
 
@@ -122,10 +126,17 @@ class ObserverAccount:
     observers: tuple[int, ...]
     adversary: str
     mu: np.ndarray  # of a Gaussian trade-off curve, by party; 0 for the observers' own records
+    tv: float = 0.0  # total variation of what is sent from what the curve is of: the tables of deployed noise
+
+    def epsilon(self, mu: float, delta: float) -> float:
+        """ε of a party with this μ."""
+        if not self.tv:
+            return float(epsilon_of(mu, delta)) if mu else 0.0
+        return float(account([Gaussian(mu, 1.0, tv=self.tv)], delta, fast=True).epsilon)
 
     def as_json(self, delta: float) -> dict[str, Any]:
         """For results and certificates: ε of every party; the observers' own are null."""
-        ε = [float(epsilon_of(mu, delta)) if mu else 0.0 for mu in self.mu.tolist()]
+        ε = [self.epsilon(mu, delta) for mu in self.mu.tolist()]
         shown = [None if k in self.observers else e for k, e in enumerate(ε)]
         return {"observer": self.name, "adversary": self.adversary, "members": list(self.observers), "epsilon": shown}
 
@@ -142,7 +153,8 @@ def seats_of(
         weights = network.mixing.dense()
         with jax.enable_x64(True):
             adversary, mu = algorithm.observed(cfg, places, network.problem, network.graph, weights, own)
-        found.append(ObserverAccount(" + ".join(network.names[o] for o in own), own, adversary, mu))
+        tv = sum(float(np.sum(e.times * e.tv)) for e in run_events(algorithm, cfg, rows(places, 0)))
+        found.append(ObserverAccount(" + ".join(network.names[o] for o in own), own, adversary, mu, tv))
     return tuple(found)
 
 

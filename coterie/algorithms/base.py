@@ -316,7 +316,7 @@ class Algorithm:
     travels: tuple[str, ...] = ()  # empty: every field
     reveals: Callable[[Any, Place, Any, Any], Any] | None = None
     against: Callable[[Any], tuple[str, str]] | None = None
-    own_cost: Callable[[Any, Place, Any, Any], Event] | None = None
+    own_cost: Callable[[Any, Place, Any, Any], Event | tuple[Event, ...]] | None = None
     observed: Callable[[Any, Place, Problem, Graph, np.ndarray, tuple[int, ...]], tuple[str, np.ndarray]] | None = None
     threshold: str | None = None
     prepays: bool = False

@@ -15,6 +15,9 @@ sets of `curious` + `missing` parties, it is at most Δ²/σ², whoever they are
 a round depends on has been seen. A party that is away and whose secrets are left out counts as one that knows them; its
 silence alone tells no more (a principal block of S has a smaller inverse).
 
+**Deployed**, two neighbours derive v_ij from their keys, on the grid of own noise (`coterie.deploy.pairs`): in the sum
+nothing is left of them, to the last integer. No secret is ever left out there, so `missing` need not be more than 0.
+
 q is between 1/(parties left) and 1. It is 1 where the curious may be all of somebody's neighbours: then nothing is
 gained. The price is disagreement: a single agent's noise is larger than q σ² by ratio² times its number of neighbours.
 """
@@ -24,7 +27,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import jax.numpy as jnp
 import numpy as np
@@ -32,7 +35,7 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from coterie.algorithms import dp_dsgd as plain
-from coterie.algorithms.base import Auto, AutoInt, Erratum, Inbox, Law, Needs, Place, Public, Shared
+from coterie.algorithms.base import Auto, AutoInt, Erratum, Grid, Inbox, Law, Needs, Place, Public, Shared
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.algorithms.dp_dsgd import Message, State
 from coterie.errors import InputError
@@ -144,10 +147,14 @@ def init(cfg: Config, place: Place) -> State:
     return plain.init(_steps(cfg), place)
 
 
+def _own(cfg: Config) -> float:
+    """√q: the scale of own noise, in units of what hides a message."""
+    return (1.0 if cfg.left is None else cfg.left) ** 0.5
+
+
 def draws(cfg: Config, place: Place) -> dict[str, Law]:
     """Own noise and the neighbours' secrets, in units of what hides the message."""
-    own = (1.0 if cfg.left is None else cfg.left) ** 0.5
-    return {"noise": Shared(place.dim, own=own, edge=cfg.ratio * own)}
+    return {"noise": Shared(place.dim, own=_own(cfg), ratio=cfg.ratio)}
 
 
 def sensitivity(cfg: Config, place: Place, t: Array) -> Array:
@@ -161,11 +168,16 @@ def sigma(cfg: Config, place: Place, t: Array) -> Array:
     return place.noise_at(t) * sensitivity(cfg, place, t)
 
 
+def wire(cfg: Config, place: Place, t: Array) -> Array:
+    """The scale of own noise: a deployed message, secrets included, travels on its grid."""
+    return _own(cfg) * sigma(cfg, place, t)
+
+
 def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
     """A noisy descent step from the mixed point, or, in a mixing round, the mixed point itself."""
-    steps = _steps(cfg)
-    more = sensitivity(cfg, place, t) / plain.sensitivity(steps, place, t)
-    return plain.emit(steps, place, t, state, shard, {"noise": more * draw["noise"]})
+    deployed = isinstance(draw["noise"], Grid)  # whole steps of own noise; simulated, in units of what hides
+    scale = partial(wire if deployed else sigma, cfg, place)
+    return plain.stepped(_steps(cfg), place, t, state, shard, draw, scale)
 
 
 def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> State:
@@ -187,8 +199,7 @@ def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) ->
 def own_cost(cfg: Config, place: Place, t: Array, message: Message | None = None) -> Event:
     """The same if everybody else pools all secrets: own noise alone hides the message."""
     times = (t % cfg.mixing == 0).astype(int)
-    own = (1.0 if cfg.left is None else cfg.left) ** 0.5
-    return Gaussian(sensitivity(cfg, place, t), own * sigma(cfg, place, t), times=times)
+    return Gaussian(sensitivity(cfg, place, t), wire(cfg, place, t), times=times)
 
 
 def against(cfg: Config) -> tuple[str, str]:

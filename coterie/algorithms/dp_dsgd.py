@@ -37,6 +37,8 @@ heavy-ball stable in every disagreement direction.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import equinox as eqx
@@ -240,14 +242,21 @@ def _gradient(cfg: Config, place: Place, shard: Shard, x: Array, draw: dict) -> 
 
 def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
     """A noisy descent step from the mixed point, or, in a mixing round, the mixed point itself."""
+    return stepped(cfg, place, t, state, shard, draw, partial(sigma, cfg, place))
+
+
+def stepped(
+    cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict, scale: Callable[[Array], Array]
+) -> tuple[State, Message]:  # fmt: skip
+    """The same with noise whose scale in every round is given."""
 
     def descend(s: State) -> tuple[State, Message]:
         slope = _gradient(cfg, place, shard, s.x, draw) + place.ridge * s.x
         y = s.x + cfg.momentum * (s.x - s.before) - cfg.step * slope
-        return State(s.x, s.x, s.mean), Message(add(y, draw["noise"], sigma(cfg, place, t)))
+        return State(s.x, s.x, s.mean), Message(add(y, draw["noise"], scale(t)))
 
     def mix(s: State) -> tuple[State, Message]:
-        return s, Message(settle(s.x, draw["noise"], sigma(cfg, place, t - t % cfg.mixing)))
+        return s, Message(settle(s.x, draw["noise"], scale(t - t % cfg.mixing)))
 
     if cfg.mixing == 1:
         state, message = descend(state)

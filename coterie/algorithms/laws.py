@@ -67,17 +67,23 @@ class Inside(Normal):
 
 
 class Shared(Normal):
-    """Normals of which a part is shared: `own` times a standard one, and `edge` times a secret of every neighbour's.
+    """Normals of which a part is shared: `own` times a standard one, and `ratio` times as much of neighbours' secrets.
 
     Two neighbours derive the same secret for every round, and one of them takes it off where the other puts it on, so
     that secrets cancel in the sum over all parties. `own` is such that what nobody else knows of the draw is standard:
     to an adversary who sees all messages and knows all other noise it is what `sample` draws. A driver of a whole
-    network makes the rest of it (`among`).
+    network makes the rest of it (`among`). Deployed parties agree on secrets by their keys (`coterie.deploy.pairs`);
+    the `Grid` that they draw is in units of own noise, which lies on the same grid as secrets do.
     """
 
-    def __init__(self, *shape: int, own: Array | float = 1.0, edge: Array | float = 0.0):
+    def __init__(self, *shape: int, own: Array | float = 1.0, ratio: Array | float = 0.0):
         super().__init__(*shape)
-        self.own, self.edge = own, edge
+        self.own, self.ratio = own, ratio
+
+    @property
+    def edge(self) -> Array | float:
+        """The scale of a secret."""
+        return self.own * self.ratio
 
     def secret(self, key: Key[Array, ""], low: ArrayLike, high: ArrayLike, dtype: DTypeLike) -> Array:
         """What the parties low < high share in the round of this key. Simulation only."""

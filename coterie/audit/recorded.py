@@ -10,7 +10,8 @@ noise, and what is left of the integers that were released is the noise, exactly
 - `frames`: all have the agreed length and signature and bear their own round, and every frame that a neighbour used is
   the one that the sender's ledger holds: a message drawn anew after a crash is found here;
 - `noise`: the integers are reproduced, and the noise in them has at least the declared scale (χ²), is fresh, and is
-  there in every round that was charged.
+  there in every round that was charged;
+- `secrets`, where neighbours share noise: in the sum over all parties own noise is left, of the declared scale.
 
 Without the records the last is skipped; it needs the neighbours' ledgers, since a party keeps only receipts of what it
 heard.
@@ -26,19 +27,20 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from scipy.stats import chi2, gamma
 
-from coterie.algorithms.laws import Grid, LaplaceLaw
+from coterie.algorithms.laws import Grid, LaplaceLaw, Shared
 from coterie.audit.checks import RARE, Finding
 from coterie.deploy.agreement import Agreement, read_agreement
 from coterie.deploy.frames import BadFrame, Frame, Receipt, open_frame
 from coterie.deploy.keys import read_authority
 from coterie.deploy.ledger import Damaged, read
 from coterie.deploy.noise import UNITS
+from coterie.deploy.pairs import shares
 from coterie.deploy.party import Party, Terms, read_records, wire_of
 from coterie.deploy.records import Book, canonical
 from coterie.deploy.work import Work
@@ -108,7 +110,10 @@ def audit_folder(folder: Path) -> list[PartyFound]:
             out.append(PartyFound(party.name, 0, [Finding("ledger", "refuted", broken[party.name])]))
         elif party.name in told:
             out.append(_audit(agreement, terms, party.name, told, folder / party.name))
-    return out
+    if not shares(terms.draws(0)):
+        return out
+    together = _cancels([found.residuals for found in out], len(agreement.parties))
+    return [replace(found, findings=[*found.findings, together]) for found in out]
 
 
 def _read(path: Path) -> _Told:
@@ -239,6 +244,11 @@ def _noise(
         return Finding("noise", "holds", "no round carries noise"), None
     residuals = np.array(rows)
     standard = residuals / unit
+    if isinstance(law, Shared):
+        standard /= np.sqrt(1 + float(law.ratio) ** 2 * len(party.neighbours))
+        added = np.sum(np.sum(standard, axis=0) ** 2) / len(standard)  # as large as a round's, where rounds are fresh
+        if chi2.sf(added, standard.shape[1]) < RARE:
+            return Finding("noise", "refuted", "rounds carry noise that is the same in part"), residuals
     if isinstance(law, LaplaceLaw):
         ratio, p = np.mean(np.abs(standard)), gamma.cdf(np.sum(np.abs(standard)), standard.size)
     else:
@@ -249,3 +259,16 @@ def _noise(
     if len(np.unique(residuals, axis=0)) < len(residuals):
         return Finding("noise", "refuted", "two rounds carry the same noise"), residuals
     return Finding("noise", "holds", f"{told}, reproduced to the last integer"), residuals
+
+
+def _cancels(residuals: list[np.ndarray | None], parties: int) -> Finding:
+    """Whether secrets cancel in the sum of all parties' noise, and leave own noise of the declared scale."""
+    known = [r for r in residuals if r is not None]
+    if len(known) < parties or len({r.shape for r in known}) > 1:
+        return Finding("secrets", "inconclusive", "not every party's noise was recomputed")
+    left = np.sum(known, axis=0) / (UNITS[Shared] * parties**0.5)
+    told = f"the sum of all parties' noise is {np.sqrt(np.mean(left**2)):.3f} times what own noise makes"
+    if chi2.sf(np.sum(left**2), left.size) < RARE:
+        return Finding("secrets", "refuted", f"{told}: two neighbours did not use the same secret")
+    short = chi2.cdf(np.sum(left**2), left.size) < RARE
+    return Finding("secrets", "refuted" if short else "holds", told if short else f"{told}: secrets cancel")

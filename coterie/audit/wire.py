@@ -11,6 +11,9 @@ have started from, and k − r_w is then noise,
 with the same constant in both worlds, since both laws live on all integers. μ of the claim is that of the *charged*
 events: rounding to the grid and the discreteness of the noise are in it.
 
+Where neighbours share noise, the attack is that of a coalition which the plan's claim allows, and of everybody else
+together (`coterie.audit.shared_wire`): both know a part of the noise.
+
 Where more than one draw makes a message (noise inside a solve, tests, masks, blurs, batches) integers have no
 likelihood in closed form. They are then read as the numbers that they stand for and scored as a simulation's are
 (`coterie.audit.transcripts`): by the likelihood of the ideal mechanism, or by a direction learned from a pilot. Any
@@ -29,12 +32,13 @@ import numpy as np
 from scipy.stats import chi2, gamma
 
 from coterie.algorithms.base import Algorithm, find
-from coterie.algorithms.laws import Grid, LaplaceLaw, Law, Normal
+from coterie.algorithms.laws import Grid, LaplaceLaw, Law, Normal, Shared
 from coterie.audit import bounds
 from coterie.audit.audit import discriminant
 from coterie.audit.checks import RARE
 from coterie.audit.neighbours import Neighbours
 from coterie.audit.setting import ANGLE, FAR, RIDGE, WHOLE
+from coterie.audit.shared_wire import Coalition, many
 from coterie.audit.transcripts import IMPOSSIBLE, Transcripts, explain, explainable, features
 from coterie.deploy.noise import UNITS, Source, SystemSource
 from coterie.deploy.party import Carry, Party, Records, Terms
@@ -61,6 +65,12 @@ class Worlds:
     epsilon: float
     delta: float
     mu: float | None  # of the charged events, if Gaussian
+    gone: tuple[int, ...] = ()  # who pools secrets against the party, where neighbours share noise
+
+    def coalition(self, source: Source | None) -> Coalition | None:
+        """Draws of the party, and what the others know of them, where neighbours share noise; fresh secrets."""
+        laws = [law for law in self.terms.draws(0).values() if isinstance(law, Shared)]
+        return Coalition(len(NAMES), self.gone, float(laws[0].ratio), source) if laws else None
 
     @property
     def exact(self) -> bool:
@@ -109,9 +119,12 @@ class WireVerdict:
 
 def make_worlds(
     slug: str, *, epsilon: float = 8.0, delta: float = 1e-5, rounds: int = 20, records: int = 4,
-    settings: dict[str, object] | None = None,
+    settings: dict[str, object] | None = None, everybody: bool = False,
 ) -> Worlds:  # fmt: skip
-    """Two parties of a deployed plan that differ in one record."""
+    """Two parties of a deployed plan that differ in one record.
+
+    `everybody`: where neighbours share noise, all of them pool what they know, not as many as the plan's claim says.
+    """
     algorithm = find(slug)
     apart, pair = _attacked(algorithm, records), []
     plan = validate(
@@ -135,12 +148,18 @@ def make_worlds(
         features, targets = np.tile(apart.rest, (records, 1)), np.full(records, apart.pair[0][1])
         features[0], targets[0] = row, target
         pair.append(Party(turns, Records(features, targets, apart.classes, ())))
-    events = run_events(terms.priced.algorithm, terms.priced.cfg, terms.place(0))
+    events, cfg = run_events(terms.priced.algorithm, terms.priced.cfg, terms.place(0)), terms.priced.cfg
+    gone = tuple(range(1, 1 + getattr(cfg, "curious", 0) + getattr(cfg, "missing", 0)))
+    if everybody:
+        alone = terms.alone(0)
+        if alone is None:
+            raise InputError(f"{slug} shares no noise: its claim is against everybody else already")
+        events, gone = alone, tuple(range(1, len(NAMES)))
     said = account(events, delta).epsilon
     mu = total_mu(
         [replace(e, tv=0.0 * e.tv) for e in events]
     )  # the tables' error, 1e-32 a number, is beyond any attack
-    return Worlds(terms, (pair[0], pair[1]), np.array([0.0, -FAR]), said, delta, mu)
+    return Worlds(terms, (pair[0], pair[1]), np.array([0.0, -FAR]), said, delta, mu, gone)
 
 
 @dataclass(frozen=True)
@@ -213,10 +232,10 @@ def _speak(worlds: Worlds, world: int, count: int, source: Source | None) -> tup
     source = source or SystemSource()
     crowd, rounds = worlds.crowd, worlds.terms.rounds
     wire, laws = wire_of(worlds.terms, worlds.parties[world].count), worlds.terms.draws(0)
-    many = {name: type(law)(count, *law.shape) for name, law in laws.items()}
+    drawn = {name: many(law, count) for name, law in laws.items()}
     carry, sent, spoke = crowd.begin(count), np.empty((count, rounds), object), np.empty((count, rounds), bool)
     for t in range(rounds):
-        carry, numbers, spoke[:, t] = crowd.turn(world, t, carry, source.draw(t, many))
+        carry, numbers, spoke[:, t] = crowd.turn(world, t, carry, source.draw(t, drawn))
         sent[:, t] = [wire.encode(row, 0, t) for row in np.where(spoke[:, t, None], numbers, 0)]
         carry = crowd.hear(t, carry)
     return b"".join(sent.ravel()), spoke
@@ -241,8 +260,8 @@ def explain_bytes(worlds: Worlds, world: int, sent: bytes) -> np.ndarray:
     return out
 
 
-def ratio(worlds: Worlds, sent: bytes) -> np.ndarray:
-    """Log-likelihood ratio of each run, larger = more like the second world.
+def ratio(worlds: Worlds, sent: bytes, told: Coalition | None = None) -> np.ndarray:
+    """Log-likelihood ratio of each run, larger = more like the second world; `told`: who knows a part of the noise.
 
     A message that one world explains without any noise at all is taken as that world's: fresh noise is zero in every
     number of a message with a probability below 10⁻⁵ per number.
@@ -250,9 +269,14 @@ def ratio(worlds: Worlds, sent: bytes) -> np.ndarray:
     _, law, unit = worlds.law
     likely = []
     for world in (0, 1):
-        noise = explain_bytes(worlds, world, sent) / unit
+        steps = explain_bytes(worlds, world, sent)
+        none, noise = np.all(steps == 0, axis=2), steps / unit
+        if told is not None:
+            rest = (steps - told.known.reshape(steps.shape)) / unit / told.variance**0.5
+            noise = np.where(none[:, :, None], 0.0, rest)
+            none |= np.all(steps == told.bare.reshape(steps.shape), axis=2)
         weight = np.sum(-np.abs(noise) if isinstance(law, LaplaceLaw) else -(noise**2) / 2, axis=2)
-        weight = np.where(np.isnan(weight), -IMPOSSIBLE, weight) + IMPOSSIBLE * np.all(noise == 0, axis=2)
+        weight = np.where(np.isnan(weight), -IMPOSSIBLE, weight) + IMPOSSIBLE * none
         likely.append(np.sum(weight, axis=1))
     return likely[1] - likely[0]
 
@@ -329,7 +353,9 @@ def audit_wire(
     if worlds.exact:
         for world in (0, 1):
             pieces = [min(PIECE, trials - low) for low in range(0, trials, PIECE)]
-            scores.append(np.concatenate([ratio(worlds, speak(worlds, world, n, source)) for n in pieces]))
+            told = [worlds.coalition(source) for _ in pieces]
+            parts = [ratio(worlds, speak(worlds, world, n, c or source), c) for n, c in zip(pieces, told, strict=True)]
+            scores.append(np.concatenate(parts))
     else:
         found = _judged(worlds, trials, source)
         scores, middle = found.scores, found.middle
@@ -342,5 +368,6 @@ def audit_wire(
     else:
         lower = bounds.epsilon_bound(r, worlds.delta)
         violated = lower > worlds.epsilon
-    return WireVerdict(worlds.terms.priced.algorithm.slug, worlds.epsilon, worlds.delta, worlds.mu, mu_low, lower,
-                       confidence, trials, violated or short, scale, tuple(scores))  # fmt: skip
+    slug, against = worlds.terms.priced.algorithm.slug, "" if len(worlds.gone) < len(NAMES) - 1 else ", everybody else"
+    return WireVerdict(slug + against, worlds.epsilon, worlds.delta, worlds.mu, mu_low, lower, confidence,
+                       trials, violated or short, scale, tuple(scores))  # fmt: skip

@@ -230,7 +230,8 @@ def _wire_jobs(
         return audit_sums(sum_worlds(slug, epsilon=epsilon, delta=delta), trials)
 
     def sent(slug: str, epsilon: float) -> Sequence[WireVerdict]:
-        return [audit_wire(make_worlds(slug, epsilon=epsilon, delta=delta), trials)]
+        against = (False, True) if find(slug).own_cost is not None else (False,)
+        return [audit_wire(make_worlds(slug, epsilon=epsilon, delta=delta, everybody=e), trials) for e in against]
 
     def planned(path: Path) -> Sequence[WireVerdict]:
         return audit_sums(sums_of_plan(read_plan(path, [])), trials)

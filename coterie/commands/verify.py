@@ -62,10 +62,14 @@ def _show(verdict: Verified, console: Console) -> None:
     said = Table(box=None, show_header=False)
     said.add_row("plan", escape(f"{content.plan.get('name', '')} ({content.algorithm.name})"))
     for what, one in (("claim", claim), *(("another claim", other) for other in content.other_claims)):
-        price = f"({float(one.epsilon):.6g}, {one.delta:g})-DP by {one.accountant}, {one.adjacency}"
+        paid = f"({float(one.epsilon):.6g}, {one.delta:g})-DP by {one.accountant}, {one.adjacency}"
         over = "" if one.private else "; more than the budget, which is for another adversary"
-        said.add_row(what, f"{price}; {escape(one.name)}{over}")
+        said.add_row(what, f"{paid}; {escape(one.name)}{over}")
         said.add_row("  its adversary", escape(one.adversary))
+    for seat in content.observers or ():
+        learnt = [e for e in seat.epsilon if e is not None]
+        said.add_row("an observer", escape(f"{seat.observer}: ε = {min(learnt):.4g} to {max(learnt):.4g}, by party"))
+        said.add_row("  who", escape(seat.adversary))
     said.add_row("whom it is for", _whom(verdict))
     planned, done = content.algorithm.rounds, min(group.rounds for group in content.agents)
     said.add_row("rounds", f"{planned}" if done == planned else f"stopped early, after {done} of {planned}: only these")
@@ -76,7 +80,8 @@ def _show(verdict: Verified, console: Console) -> None:
     console.print(said)
     shown = Table(box=None, header_style="bold")
     summed = content.central is not None and claim.name == content.central.name  # then the budget is for sums
-    for column in ("agents", "records", "messages", "ε, every message seen", "budget", "by"):
+    price = "ε, every message seen" if content.alone is None else "ε of the claim"
+    for column in ("agents", "records", "messages", price, "budget", "by"):
         shown.add_column(column, justify="left" if column in ("agents", "by") else "right")
     for group in content.agents[:SHOWN]:
         count = sum(last - first + 1 for first, last in group.members)

@@ -4,6 +4,7 @@ A round, in the order that makes a crash harmless at every point:
 
     date      is the agreement still in force?
     draw      fresh noise from the operating system                     nothing has left: a crash costs nothing
+              (where neighbours share noise: and their secrets of this round, the same in every process)
     turn      what the last round's messages make of the state, then the next message, on the grid
     release   one transaction in the ledger: charge + exact bytes + state; it returns when the disk has them
     push      the stored bytes go out; after a crash the same bytes go out again, never a second draw
@@ -29,6 +30,7 @@ from coterie.deploy.frames import MESSAGE, SILENT, seal
 from coterie.deploy.keys import PartyKeys
 from coterie.deploy.ledger import DurableLedger, LedgerFailure
 from coterie.deploy.noise import Source
+from coterie.deploy.pairs import with_secrets
 from coterie.deploy.party import Carry, Party
 from coterie.deploy.tally import RoundTimes
 from coterie.deploy.transport import Incoming, Transport
@@ -102,7 +104,8 @@ class Agent:
         note: Callable[..., None] = lambda *_, **__: None,
     ):
         self.agreement, self.keys, self.party, self.ledger = agreement, keys, party, ledger
-        self.transport, self.source, self.note = transport, source, note
+        self.transport, self.note = transport, note
+        self.source = with_secrets(source, party.turns.laws, agreement, keys)
         self.held = ledger.held()  # the frames that are in the state, by neighbour
         self.name = keys.name
         self.deploy = agreement.deploy

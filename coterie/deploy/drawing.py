@@ -87,7 +87,9 @@ class Drawing(NamedTuple):
 
     def _events(self, rules: Lifetime) -> list[Event]:
         """The whole charge, against whom the account is."""
-        sharing = self.turns.sharing
+        sharing, alone = self.turns.sharing, self.turns.alone
+        if rules.against == "everybody" and alone is not None:
+            return alone
         if rules.against == "everybody" and sharing is not None and sharing.central:
             dearest = max(sharing.local, key=lambda event: rules.price([event], unit_of(self.agreement.plan)))
             return [*sharing.local, *[dearest] * sharing.again]

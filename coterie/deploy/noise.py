@@ -9,6 +9,9 @@ replaces an algorithm's `cost`, so that calibration, ledger and certificate all 
 - **The discrete law.** The discrete Gaussian of parameter σ is a post-processing of a *continuous* one with variance
   σ² − 16 in grid steps, up to a factor 1 ± 1e−136, so every Gaussian accountant applies to it. The table's own error of
   1e−32 a coordinate is charged as total variation.
+- **Noise that neighbours share** (`Shared`) lies on the grid of own noise, which is finer than that of noise which
+  hides as much alone. The sum of all is a discrete Gaussian vector, a processed continuous one likewise; the tables of
+  everybody's own noise and of all secrets are charged.
 - **Laplace.** The discrete Laplace law is exactly pure with ε = shift/scale; it is charged as such (`Pure`).
 - **Noise inside a solve** (`Inside`) lies on a grid that is 3·10⁸ times as fine. An answer that was computed with it is
   one that the continuous noise would have given, computed a little less well: what is left counts as the solver's
@@ -41,6 +44,7 @@ from coterie.algorithms.base import (
     Law,
     Normal,
     Place,
+    Shared,
     Uniform,
     find,
 )
@@ -50,6 +54,7 @@ from coterie.exchange.choice import Exchange, Quantized
 from coterie.exchange.kinds import broadcast, quantized, secret_sum
 from coterie.plan import REFERENCES, Plan, refuse_ignored
 from coterie.privacy import events, secure
+from coterie.privacy.observers import STEEPEST
 from coterie.sums.words import keyed
 
 __all__ = ["GAUSSIAN_UNIT", "INSIDE_UNIT", "LAPLACE_UNIT", "UNITS", "Source", "Steps", "SystemSource",
@@ -62,7 +67,9 @@ TABLE_ERROR = 1e-32  # total variation of one drawn coordinate
 UNIFORM_ERROR = 2.0**-53  # of one drawn uniform, as a float64
 FINER = int(secure.GRID_VARIANCE**0.5 / SMOOTHING**0.5)  # by which each of the three parts of `Inside` is finer
 INSIDE_UNIT = GAUSSIAN_UNIT * (FINER**4 + FINER**2 + 1) ** 0.5
-UNITS: dict[type[Law], float] = {Normal: GAUSSIAN_UNIT, Inside: INSIDE_UNIT, LaplaceLaw: LAPLACE_UNIT}
+UNITS: dict[type[Law], float] = {
+    Normal: GAUSSIAN_UNIT, Shared: GAUSSIAN_UNIT, Inside: INSIDE_UNIT, LaplaceLaw: LAPLACE_UNIT,
+}  # fmt: skip
 KEPT = 3 / 16  # of a solver's error: what arithmetic on a solution of any length adds to it
 REACH, BEYOND = 12 * SMOOTHING**0.5, 2e-31  # how far, in steps, `Inside` lies from continuous noise; but with chance …
 MOST_STEPS = 2.0**39  # in a message: beyond, the error of float64 arithmetic might exceed half a step …
@@ -97,6 +104,8 @@ def _draw(law: Law) -> Any:
         case Inside():
             coarse, middle, fine = (_gaussian().sample(law.shape, keyed) for _ in range(3))
             return Grid(FINER**2 * coarse + FINER * middle + fine, INSIDE_UNIT)
+        case Shared():  # own noise alone would hide less than is charged
+            raise InputError("noise that neighbours share needs their secrets (coterie.deploy.pairs)")
         case Normal():
             return Grid(_gaussian().sample(law.shape, keyed), GAUSSIAN_UNIT)
         case LaplaceLaw():
@@ -165,13 +174,14 @@ def refusal(algorithm: Algorithm, cfg: Config) -> str | None:
     """Why an algorithm cannot be deployed with these settings, and what to use instead; None if it can."""
     if not algorithm.private:
         return "it sends private data without noise, and an agent runs private algorithms only: use dp-dsgd or pr-admm"
-    if algorithm.against is not None:
-        return "secrets that neighbours share come from a simulation's seed so far: use dp-dsgd"
     if algorithm.wire is None:
         other = "pr-admm" if algorithm.needs(cfg).solver else "dp-dsgd"
         return f"it states no scale of its message's noise (`wire`); the nearest that can is {other}"
-    if any(isinstance(law, L2LaplaceLaw) for law in algorithm.draws(cfg, _somewhere()).values()):
+    laws = algorithm.draws(cfg, _somewhere()).values()
+    if any(isinstance(law, L2LaplaceLaw) for law in laws):
         return GAMMA
+    if steep := [float(law.ratio) for law in laws if isinstance(law, Shared) and law.ratio > STEEPEST]:
+        return f"a ratio of {steep[0]:g} hides no more than {STEEPEST:g} and has no place on a grid: use less"
     return None
 
 
@@ -193,14 +203,38 @@ def _somewhere() -> Place:
 def on_grid(algorithm: Algorithm) -> Algorithm:
     """The algorithm with the price of its deployed form: the same functions, but `cost` charges grid and tables."""
 
-    def cost(cfg: Config, place: Place, t: Any, message: Any = None) -> tuple[events.Event, ...]:
-        declared = algorithm.cost(cfg, place, t, message)
-        coins = sum(_uneven(law, place) for law in algorithm.draws(cfg, place).values() if isinstance(law, Uniform))
-        parts = declared if isinstance(declared, tuple) else (declared,)
-        dim = _noised(algorithm, cfg, place)
-        return tuple(_charged(e, algorithm.slug, cfg, place, coins, dim) for e in parts)
+    def priced(declare: Any, known: bool) -> Callable[..., tuple[events.Event, ...]]:
+        def cost(cfg: Config, place: Place, t: Any, message: Any = None) -> tuple[events.Event, ...]:
+            declared, laws = declare(cfg, place, t, message), algorithm.draws(cfg, place).values()
+            coins = sum(_uneven(law, place) for law in laws if isinstance(law, Uniform))
+            parts = declared if isinstance(declared, tuple) else (declared,)
+            dim, shared = _noised(algorithm, cfg, place), [law for law in laws if isinstance(law, Shared) and not known]
+            finer, drawn = (shared[0].own, place.agents**2) if shared else (1.0, 1)
+            return tuple(_charged(e, algorithm.slug, cfg, place, coins, dim, finer, drawn) for e in parts)
 
-    return replace(algorithm, cost=cost)
+        return cost
+
+    alone = None if algorithm.own_cost is None else priced(algorithm.own_cost, known=True)
+    return replace(
+        algorithm, cost=priced(algorithm.cost, known=False), own_cost=alone, observed=_observed(algorithm)
+    )  # fmt: skip
+
+
+def _observed(algorithm: Algorithm) -> Callable[..., tuple[str, np.ndarray]] | None:
+    """What observers learn of the integers, where that is proved: of noise that neighbours share, whose every reader
+    sees all messages. A round costs as much more as it does against the adversary of `cost`."""
+    real = algorithm.observed
+    if real is None or algorithm.against is None:
+        return real
+
+    def observed(cfg: Config, places: Place, *rest: Any) -> tuple[str, np.ndarray]:
+        words, mu = real(cfg, places, *rest)
+        (law,) = (law for law in algorithm.draws(cfg, places).values() if isinstance(law, Shared))
+        most = float(np.max(places.noise)) * float(np.max(places.shape))
+        rounding = 2 * np.sqrt(places.dim) * float(law.own) * most / GAUSSIAN_UNIT
+        return words, mu * (1 + rounding) / np.sqrt(1 - SMOOTHING / secure.GRID_VARIANCE)
+
+    return observed
 
 
 def _uneven(law: Uniform, place: Place) -> float:
@@ -216,12 +250,15 @@ def _noised(algorithm: Algorithm, cfg: Config, place: Place) -> int:
     return max(int(np.prod(law.shape)) for law in laws) if algorithm.named else place.dim
 
 
-def _charged(event: events.Event, slug: str, cfg: Any, place: Place, coins: float, dim: int) -> events.Event:
+def _charged(
+    event: events.Event, slug: str, cfg: Any, place: Place, coins: float, dim: int, finer: Any, drawn: int
+) -> events.Event:  # fmt: skip
+    """`finer`: the grid's step over that of noise which hides as much alone; `drawn`: tables for one number."""
     thin, root = float(np.sqrt(1 - SMOOTHING / secure.GRID_VARIANCE)), float(np.sqrt(dim))
-    tv = event.tv + dim * TABLE_ERROR
+    tv = event.tv + drawn * dim * TABLE_ERROR
     match event:
         case events.Gaussian() | events.MaskedGaussian():
-            moved = event.sensitivity + 2 * root * event.sigma / GAUSSIAN_UNIT
+            moved = event.sensitivity + 2 * root * finer * event.sigma / GAUSSIAN_UNIT
             tv = tv + coins if isinstance(event, events.MaskedGaussian) else tv
             return replace(event, sensitivity=moved, sigma=thin * event.sigma, tv=tv)
         case events.SampledGaussian() | DeadlineGaussian():
@@ -300,6 +337,18 @@ def _everywhere(f: Callable[[Any, Place, Any], Any], cfg: Config, places: Place)
         return jax.tree.map(lambda x: np.asarray(x, float), jax.jit(jax.vmap(per_round, (axes(places),)))(places))
 
 
+def _need_reach(algorithm: Algorithm, cfg: Config, places: Place, scale: np.ndarray, bound: float) -> None:
+    """Refuse a bound that would cut noise which neighbours share: what is cut off at one end is left in the average."""
+    for law in algorithm.draws(cfg, places).values():
+        if isinstance(law, Shared):
+            whole = np.sqrt(1 + float(law.ratio) ** 2 * np.asarray(places.degree, float))
+            if (widest := 8 * float(np.max(scale * whole[:, None]))) > bound:
+                raise InputError(
+                    f"deploy.bound = {bound:g} would cut noise that neighbours share, up to {widest:.3g}: raise it, or "
+                    "lower algorithm.ratio"
+                )
+
+
 def grid_steps(
     algorithm: Algorithm, cfg: Config, places: Place, bound: float, exchange: Exchange | None = None
 ) -> Steps:
@@ -312,7 +361,8 @@ def grid_steps(
     if not np.all(scale[:, 0] > 0):
         raise InputError(f"{algorithm.slug} puts no noise on its first message: an agent refuses to send it")
     last = np.maximum.accumulate(np.where(scale > 0, np.arange(places.rounds), 0), axis=1)
-    size = np.take_along_axis(scale, last, axis=1) / UNITS[Normal if Normal in laws else LaplaceLaw]
+    size = np.take_along_axis(scale, last, axis=1) / UNITS[Normal if laws & {Normal, Shared} else LaplaceLaw]
+    _need_reach(algorithm, cfg, places, scale, bound)
     noised = Steps.of(size, bound, MOST_SOLVED if Inside in laws else MOST_STEPS)
     if isinstance(exchange, Quantized):
         few = Steps.few(np.full_like(size, exchange.step), np.full_like(size, exchange.most))

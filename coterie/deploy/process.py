@@ -37,6 +37,7 @@ from coterie.deploy.kept import sent_again
 from coterie.deploy.keys import PartyKeys, load_party
 from coterie.deploy.ledger import DurableLedger, LedgerFailure, RolledBack
 from coterie.deploy.noise import Source, SystemSource
+from coterie.deploy.pairs import PairSecrets, shares
 from coterie.deploy.party import Party, Records, Terms, read_records
 from coterie.deploy.sealing import VOLATILE, filesystem
 from coterie.deploy.shared import SharedParty, join
@@ -83,6 +84,8 @@ def open_party(
     log.info("agreement %s, valid until %s; works out its noise and price", agreed.plan_hash.hex()[:16],
              f"{agreed.valid_until:%Y-%m-%d %H:%M} UTC")  # fmt: skip
     turns = apart(lambda: Turns.of(Terms.of(agreed.plan), node).compiled())  # of public numbers alone
+    if shares(turns.laws):
+        PairSecrets.of(agreed, own)  # refuses a key that gives no secret
     if not data.is_file():
         raise InputError(f"--data {data} is no file")
     privacy = agreed.plan.privacy

@@ -17,7 +17,7 @@ from coterie.sums.noise import Layers, default_levels
 from coterie.sums.terms import BATCH, SharedTerms, spares_for
 from coterie.sums.words import Code
 
-__all__ = ["ATTEMPTS", "Sharing", "sealing_key", "steady"]
+__all__ = ["ATTEMPTS", "Sharing", "public_sealing_key", "sealing_key", "steady"]
 
 ATTEMPTS = 4  # of one round
 
@@ -83,7 +83,7 @@ class Sharing:
             layers=made[usual],
             code=code,
             signing=tuple(bytes.fromhex(p.frame_key) for p in agreement.parties),
-            sealing=tuple(_sealing(bytes.fromhex(p.frame_key)) for p in agreement.parties),
+            sealing=tuple(public_sealing_key(bytes.fromhex(p.frame_key)) for p in agreement.parties),
             rounds=min(BATCH, len(self.variances)),
             spares=spares_for(parties),
             attempts=ATTEMPTS,
@@ -93,7 +93,7 @@ class Sharing:
         )
 
 
-def _sealing(frame_key: bytes) -> bytes:
+def public_sealing_key(frame_key: bytes) -> bytes:
     """The X25519 key that belongs to an Ed25519 key, by the map between their curves.
 
     One key pair signs and agrees here. That this is safe, where every use has its own context, is shown by Thormarker
@@ -103,6 +103,6 @@ def _sealing(frame_key: bytes) -> bytes:
 
 
 def sealing_key(keys: PartyKeys) -> X25519PrivateKey:
-    """A party's own half of `_sealing`."""
+    """A party's own half of `public_sealing_key`."""
     own = SigningKey(keys.frame_key.private_bytes_raw()).to_curve25519_private_key()
     return X25519PrivateKey.from_private_bytes(bytes(own))

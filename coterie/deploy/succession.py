@@ -19,6 +19,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from coterie.algorithms.base import find
 from coterie.deploy.agreement import AGREEMENT, Agreement, unverified
 from coterie.deploy.anchor import Anchor, note_amended, refuse_amended, started
 from coterie.deploy.files import private_folder
@@ -28,12 +29,13 @@ from coterie.deploy.reading import look, read
 from coterie.deploy.records import Book, EarlierRun
 from coterie.deploy.storage import sync_folder
 from coterie.errors import InputError
+from coterie.plan import Plan
 from coterie.privacy.accountants import account
 from coterie.privacy.codec import from_json
 from coterie.privacy.events import Event, Free, NonPrivate
 from coterie.privacy.ledger import Budget
 
-__all__ = ["ASIDE", "carry_over", "check_amended", "in_all"]
+__all__ = ["ASIDE", "carry_over", "check_amended", "in_all", "refuse_more_curious"]
 
 ASIDE = "earlier"  # folder in the state folder
 LEDGER = "ledger.db"
@@ -66,13 +68,16 @@ def _refuse_other_neighbours(runs: Sequence[EarlierRun], charges: Iterable[Event
         )
 
 
-def _refuse_other_unit(state: Path, found: Book, runs: Sequence[EarlierRun], agreed: Agreement) -> None:
-    """One account is of one unit: what a record has paid does not say what a person with several has."""
+def _refuse_other_claim(state: Path, found: Book, runs: Sequence[EarlierRun], agreed: Agreement) -> None:
+    """One account is of one unit, as what a record has paid does not say what a person with several has; and against
+    one adversary."""
     if not any(run.events for run in runs):
         return
-    there, places = found.meta.plan_hash, (state, state / ASIDE / found.meta.plan_hash.hex())
-    known = [unverified(place / AGREEMENT) for place in places if (place / AGREEMENT).exists()]
-    was = next((one.plan.by_person for one in known if one.plan_hash == there), None)
+    there = found.meta.plan_hash
+    plan = _plan_of(found, state)
+    was = None if plan is None else plan.by_person
+    if plan is not None:
+        refuse_more_curious(plan, agreed.plan)
     if was is None and agreed.plan.by_person:
         raise InputError(
             f"this agreement is priced for each person, and {state / AGREEMENT}, which says what {there.hex()[:16]} "
@@ -83,6 +88,31 @@ def _refuse_other_unit(state: Path, found: Book, runs: Sequence[EarlierRun], agr
         raise InputError(
             f"the account so far is for each {a}, and this agreement (data.unit) for each {b}: the two are never "
             "added; sign a new agreement that amends none, with another --state"
+        )
+
+
+def _plan_of(found: Book, state: Path) -> Plan | None:
+    """The plan that a ledger is for, if its agreement is still there."""
+    places = (state, state / ASIDE / found.meta.plan_hash.hex())
+    known = [unverified(place / AGREEMENT) for place in places if (place / AGREEMENT).exists()]
+    return next((one.plan for one in known if one.plan_hash == found.meta.plan_hash), None)
+
+
+def refuse_more_curious(before: Plan, after: Plan) -> None:
+    """What noise that neighbours share has cost is its price against so many curious parties: against more it is not
+    known, so nothing that is claimed against more is added to it."""
+
+    def pooled(plan: Plan) -> int | None:  # None: everybody
+        shared = find(plan.algorithm.name).against is not None
+        return int(plan.algorithm.config().curious) if shared else None  # type: ignore[attr-defined]
+
+    was, now = pooled(before), pooled(after)
+    if was is not None and (now is None or now > was):
+        whom = "everybody" if now is None else f"{now}"
+        raise InputError(
+            f"the account so far is against {was} curious part{'y' if was == 1 else 'ies'} (algorithm.curious), and "
+            f"this agreement against {whom}: the two are never added; sign a new agreement that amends none, with "
+            "another --state"
         )
 
 
@@ -112,7 +142,7 @@ def check_amended(
             )
     _refuse_other_neighbours(runs, charges)
     if found is not None:
-        _refuse_other_unit(state, found, runs, agreed)
+        _refuse_other_claim(state, found, runs, agreed)
     return runs
 
 

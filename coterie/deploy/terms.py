@@ -114,6 +114,13 @@ class Terms:
         events = run_events(self.priced.algorithm, self.priced.cfg, self._priced_place(node))
         return [[jax.tree.map(lambda x: x[t], e) for e in events] for t in range(self.rounds)]  # noqa: B023
 
+    def alone(self, node: int) -> list[Event] | None:
+        """What the whole run costs a party if everybody else pools what they know, where neighbours share noise."""
+        algorithm = self.priced.algorithm
+        if algorithm.own_cost is None:
+            return None
+        return run_events(replace(algorithm, cost=algorithm.own_cost), self.priced.cfg, self._priced_place(node))
+
     def charged(self, entries: Iterable[Entry]) -> list[Event]:
         """What a ledger's entries charged for the algorithm's rounds: of those of a sum, further attempts are free."""
         return [entry.event for entry in entries if self.sum is None or not isinstance(entry.event, Free)]

@@ -281,6 +281,7 @@ class Turns:
         turn, answer: `Work.turn` and `Work.answer`.
         sharing: what is fixed of its sums, if only they are opened.
         work: seconds for its share of a round's work, where its clock decides on that.
+        alone: what the run costs if everybody else pools what they know, where neighbours share noise.
     """
 
     node: int
@@ -298,6 +299,7 @@ class Turns:
     answer: partial[Array] | _Program
     sharing: Sharing | None = None
     work: float | None = None
+    alone: list[Event] | None = None
 
     @classmethod
     def of(cls, terms: Terms, node: int) -> Turns:
@@ -312,7 +314,7 @@ class Turns:
             laws={**terms.draws(node), **work.on_the_way()}, late=terms.priced.algorithm.late,
             outline=terms.outline(node), first=first,
             turn=partial(turn, known), answer=partial(answer, known), sharing=terms.sharing(node),
-            work=terms.work,
+            work=terms.work, alone=terms.alone(node),
         )  # fmt: skip
 
     def nothing(self) -> tuple[Any, ...]:

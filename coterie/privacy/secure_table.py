@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from coterie.errors import InputError
 from coterie.privacy.secure_exact import rational
 
-__all__ = ["DiscreteGaussianTable", "DiscreteLaplaceTable", "IntegerTable", "Shape", "Words", "count_of", "system",
-           "words64"]  # fmt: skip
+__all__ = ["DiscreteGaussianTable", "DiscreteLaplaceTable", "IntegerTable", "Shape", "WideGaussianTable", "Words",
+           "count_of", "system", "words64"]  # fmt: skip
 
 Shape = int | tuple[int, ...]
 Words = Callable[[int], NDArray[np.uint64]]
@@ -267,6 +267,46 @@ class DiscreteGaussianTable:
         folded *= self.fold
         draws += folded
         return draws.reshape(shape)
+
+
+class WideGaussianTable:
+    """The discrete Gaussian on the integers for σ up to 10⁹, from words: one table up to 2^18, above it X + m Y.
+
+    X has σ₁ = 2^18 (or σ/√2), Y has σ₂² = (σ² − σ₁²)/m² ≤ 2^34, and P(x) is e^(-x²/2σ²) times a theta series of width
+    s, 1/s² = 1/σ₂² + m²/σ₁², as in `DiscreteGaussianTable`: s ≥ 4 here, so it is flat to 2 e^(-2π²s²) < 2^-450.
+
+    >>> WideGaussianTable(Fraction(2**50)).total_variation < 1e-34
+    True
+    """
+
+    def __init__(self, variance: Fraction) -> None:
+        self.variance, self.fold = variance, 0
+        if variance <= _MAX_SIGMA**2:
+            self._tables = [DiscreteGaussianTable.from_variance(variance)]
+            self.total_variation = self._tables[0].total_variation
+            return
+        fine = min(Fraction(_MAX_SIGMA**2), variance / 2)
+        self.fold = math.isqrt(int((variance - fine) / (_MAX_SIGMA // 2) ** 2)) + 1
+        coarse = (variance - fine) / self.fold**2
+        width = 1 / (1 / coarse + self.fold**2 / fine)
+        if width < 16:
+            raise InputError(f"sigma must be at most 1e9, got {math.sqrt(variance):.3g}")
+        self._tables = [DiscreteGaussianTable.from_variance(v) for v in (fine, coarse)]
+        self.total_variation = sum(t.total_variation for t in self._tables) + 4 * math.exp(-2 * math.pi**2 * width)
+
+    @property
+    def words_per_draw(self) -> int:
+        """How many 64-bit words `read` takes for one draw."""
+        return sum(table.words_per_draw for table in self._tables)
+
+    def read(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """The draws that these words give, `words_per_draw` for each: the same integers on every machine."""
+        if not self.fold:
+            return self._tables[0].read(words)
+        count = words.size // self.words_per_draw
+        fine, coarse = self._tables
+        cut = count * fine.words_per_draw
+        return fine.read(words[:cut]) + self.fold * coarse.read(words[cut:])
 
 
 @lru_cache(maxsize=32)

@@ -16,6 +16,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import coterie
-from coterie.algorithms._charges import alike
+from coterie.algorithms._charges import alike, run_events
 from coterie.algorithms.base import Algorithm, Config, Place, all_algorithms
 from coterie.errors import InputError
 from coterie.exchange.central import (
@@ -60,6 +61,7 @@ __all__ = [
     "SCHEMA",
     "SECURE",
     "SIMULATED",
+    "alone",
     "canonical",
     "certificate",
     "claims",
@@ -140,7 +142,8 @@ def certificate(
     sums, cap = shared(plan, priced.algorithm, priced.cfg, priced.places, priced.terms, most)
     printed = bool(getattr(priced.cfg, "as_printed", False))
     words = words_of(priced.algorithm, priced.cfg)
-    first, *others = claims(agents, sums, cap, delta, printed, network.leaks, words)
+    single = alone(plan, priced.algorithm, priced.cfg, priced.places, most)
+    first, *others = claims(agents, sums, cap, delta, printed, network.leaks, words, single)
     said = statements(
         plan, network.problem, priced.algorithm, priced.cfg, network.leaks, noise=noise, terms=priced.terms
     )  # fmt: skip
@@ -160,6 +163,7 @@ def certificate(
         "agents": agents,
         "central": sums,
         "cap": cap,
+        **({"alone": single} if single else {}),
         **({"observers": [seat.as_json(delta) for seat in priced.seats]} if priced.seats and delta else {}),
         "statements": [one._asdict() for one in said],
         "run": {"noise": noise, "seed": plan.run.seed if noise == SIMULATED else None},
@@ -175,6 +179,7 @@ def certificate(
 def claims(
     agents: Sequence[Mapping[str, Any]], sums: Mapping[str, Any] | None, cap: Mapping[str, Any] | None,
     delta: float | None, as_printed: bool, leaks: Sequence[str], words: tuple[str, str] | None = None,
+    own: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """The network's guarantees, each against its own adversary; the one that the budget is for comes first.
 
@@ -182,7 +187,7 @@ def claims(
     the plan's budget and is not that of a method run as printed. What a loader read from the records (`leaks`) is no
     event and every adversary sees what came of it, so where there is any, nothing is claimed against anybody. `cap` is
     there where noise is shared, and so the budget for the opened sums (`sums`). `words`: the name and the adversary of
-    what agents pay for, where the algorithm says.
+    what agents pay for, where the algorithm says; `own`: what is left of it if everybody else pools what they know.
     """
     worst = max(agents, key=lambda group: float(group["epsilon"]))
     sound = delta is not None and not as_printed and not leaks
@@ -194,6 +199,9 @@ def claims(
     if cap is not None and sums is not None:
         good = sound and _within(cap["epsilon"], sums["budget"])
         found.append(_claim(cap["name"], cap["adversary"], cap, [cap], delta, good))
+    if own is not None:
+        good = sound and all(_within(own["epsilon"], g["budget"]) for g in agents)
+        found.append(_claim(own["name"], own["adversary"], own, [own], delta, good))
     return found
 
 
@@ -265,6 +273,16 @@ def shared(
     name, adversary = cap_words(terms)
     every = _paid(capped([local], terms.retries), delta)
     return sums, {"name": name, "adversary": adversary, "sent_again": terms.retries, **every}
+
+
+def alone(plan: Plan, algorithm: Algorithm, cfg: Config, places: Place, rounds: int) -> dict[str, Any] | None:
+    """Where neighbours share noise: what so many rounds cost the one who pays most if everybody else pools secrets."""
+    if algorithm.own_cost is None or plan.privacy is None:
+        return None
+    own, delta = replace(algorithm, cost=algorithm.own_cost), plan.privacy.delta
+    each = [_paid(run_events(own, cfg, place, rounds), delta) for _, place in alike(places, np.zeros(places.agents))]
+    name, adversary = local_words(shared=True)
+    return {"name": name, "adversary": adversary, **max(each, key=lambda paid: float(paid["epsilon"]))}
 
 
 def _paid(events: list[Event], delta: float) -> dict[str, Any]:

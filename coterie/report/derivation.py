@@ -88,6 +88,7 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
                 equal(f"agents[{k}].noise_multiplier", multiplier, made, near)
         most = max(rounds for *_, rounds, _ in given["agents"])
         central, cap = c.shared(plan, algorithm, settled.cfg, places, terms, most)
+        own = c.alone(plan, algorithm, settled.cfg, places, most)
         watched = seats_of(plan, network, algorithm, settled.cfg, places)
     except Exception as error:  # a plan that nobody has run yet may fail in any way
         return str(error) if isinstance(error, InputError | Refuted) else f"plan: cannot be derived: {error!r}"
@@ -103,6 +104,7 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
         "agents": agents,
         "central": central,
         "cap": cap,
+        "alone": own,
         "observers": [seat.as_json(plan.privacy.delta) for seat in watched if plan.privacy is not None],
     }
 

@@ -86,6 +86,11 @@ class _Cap(_Paid):
     sent_again: Whole
 
 
+class _Alone(_Paid):
+    name: str
+    adversary: str
+
+
 class _Seat(_Table):
     observer: str
     adversary: str
@@ -126,6 +131,7 @@ class Certificate(_Table):
     agents: Annotated[list[_FormGroup], Field(min_length=1)]
     central: _Central | None
     cap: _Cap | None
+    alone: _Alone | None = None  # there only where neighbours share noise
     observers: Annotated[list[_Seat], Field(min_length=1)] | None = None  # there only where the plan names some
     statements: list[_Said]
     run: _Run

@@ -98,6 +98,8 @@ def party_page(state: Path, records: Records | None = None, test: Records | None
         rounds=terms.rounds, sent=len(book.rows), bytes_sent=sum(row.frame_bytes for row in book.rows),
         spent=spent, budget=budget, left=_left(spent, budget.epsilon), share=_share(spent, budget.epsilon),
         odds=guess(spent, budget.delta, law), planned=guess(budget.epsilon, budget.delta, law), claims=priced.claims,
+        seats=[seat.as_json(budget.delta) for seat in priced.seats if node not in seat.observers], node=node,
+        pairs=priced.algorithm.against is not None,
         protects=unit_words(unit_block(agreement.plan, priced), budget.delta),
         earlier=book.earlier, total=in_all([*book.earlier, run]) if book.earlier else None,
         head=head, rows=rows, settings=settings(agreement), opened=_opened(agreement, terms, me),

@@ -120,6 +120,20 @@ def _of_sums(terms: SumTerms) -> list[Said]:
     return said
 
 
+def _of_pairs(name: str, *, simulated: bool) -> list[Said]:
+    """What the claim for noise that neighbours share rests on, and what is left of it where that fails."""
+    local, _ = local_words(shared=True)
+    drawn = "simulated, from the seed" if simulated else "drawn by both from keys that the agreement pins"
+    return [
+        Said(f"{name}: no more agents than that pool what they know, whichever they are; one that shows a secret, or "
+             "whose key is known, now or later, is one of them", "all agents but those"),
+        Said(f"{name}: what two neighbours share is known to these two alone, and fresh in every round: {drawn}",
+             "both ends of every edge"),
+        Said(f"{local}: what is left of the guarantee if all other agents pool what they know against one: its own "
+             "noise alone hides its messages", "nobody else: each agent for itself"),
+    ]  # fmt: skip
+
+
 def statements(
     plan: Plan, problem: Problem, algorithm: Algorithm, cfg: Config, leaks: Sequence[str], *, noise: str,
     terms: SumTerms | None,
@@ -145,4 +159,6 @@ def statements(
     ]  # fmt: skip
     if plan.privacy is not None and terms is not None and terms.honest is not None:
         said += _of_sums(terms)
+    if plan.privacy is not None and algorithm.against is not None:
+        said += _of_pairs(algorithm.against(cfg)[0], simulated=noise == SIMULATED)
     return said + assumptions(plan, problem, algorithm, cfg, leaks, noise=noise)

@@ -233,11 +233,14 @@ def _arithmetic(content: Mapping[str, Any], parsed: Certificate) -> None:
         raise Refuted(f"cap: the plan's noise is {'shared' if shared else 'not shared'}")
     if parsed.cap is not None:
         _totals("cap", content["cap"], delta)
+    if parsed.alone is not None:
+        _totals("alone", content["alone"], delta)
     _again(parsed)
     printed = parsed.algorithm.settings.get("as_printed", False) is not False
     words = _words(parsed)
     headline, *others = c.claims(
-        content["agents"], content["central"], content["cap"], delta, printed, parsed.public.leaks, words
+        content["agents"], content["central"], content["cap"], delta, printed, parsed.public.leaks, words,
+        content.get("alone"),
     )  # fmt: skip
     equal("claim", content["claim"], headline, TOTALS)
     equal("other_claims", content["other_claims"], others, TOTALS)
@@ -369,6 +372,10 @@ def _derivation(content: Mapping[str, Any], parsed: Certificate) -> list[str]:
     equal("algorithm", content["algorithm"], made["algorithm"], EVENTS)
     equal("central", content["central"], made["central"], TOTALS)
     equal("cap", content["cap"], made["cap"], TOTALS)
+    if (content.get("alone") is None) != (made["alone"] is None):
+        raise Refuted(f"alone: noise is {'not ' if made['alone'] is None else ''}shared between neighbours")
+    if made["alone"] is not None:
+        equal("alone", content["alone"], made["alone"], TOTALS)
     equal("observers", content.get("observers", []), made["observers"], SEATS)
     equal("statements", content["statements"], made["statements"], 0.0)
     if parsed.run.seed not in (None, made["seed"]):

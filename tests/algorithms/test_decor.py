@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import coterie as ct
-from coterie import cli
 from coterie.algorithms.base import find
 from coterie.algorithms.laws import Shared
 from coterie.audit import examine, gather, make_setting
@@ -148,12 +147,6 @@ def test_unequal_parties_add_the_same_noise(weighting: str) -> None:
     heaviest = 1 / 50 if weighting == "agents" else 8 / sum(sizes)
     assert scale == pytest.approx(np.full(8, scale[0]))
     assert scale[0] == pytest.approx(priced.noise[0] * 2 * priced.cfg.step * priced.cfg.clip * heaviest)  # type: ignore[attr-defined]
-
-
-def test_not_deployed(capsys: pytest.CaptureFixture) -> None:
-    """Secrets of a simulation come from its seed; deployed parties have no such streams."""
-    assert cli.main(["audit", "decor", "--wire"]) == 2
-    assert "decor cannot be deployed" in capsys.readouterr().err
 
 
 def test_one_party_alone_draws_what_nobody_else_knows() -> None:

@@ -88,6 +88,15 @@ def test_averaging_reaches_its_exact_account_and_a_planted_fault_exceeds_it() ->
     assert attack(gossip(faulty, unit / 2, 3), trials=2000).mu > 2.0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("hops", range(1, 6))
+def test_averaging_reaches_its_exact_account_at_every_distance(hops: int) -> None:
+    right = find("gossip-mean")
+    seat = gossip(right, exact(gossip(right, 1.0, hops), 0.5) / 2, hops)
+    assert exact(seat, 0.5) == pytest.approx(2.0)
+    assert 0.9 * 2.0 <= attack(seat, trials=10_000).mu <= 2.0
+
+
 PLAN = """
 [data]
 source = "clinics"

@@ -20,6 +20,7 @@ from coterie.deploy.frames import MESSAGE, open_frame, seal
 from coterie.deploy.keys import load_party
 from coterie.deploy.ledger import DurableLedger
 from coterie.deploy.noise import SystemSource
+from coterie.deploy.pairs import PairSecrets, with_secrets
 from coterie.deploy.party import Party, Records, Terms, read_records, wire_of
 from coterie.deploy.trial import sign_trial
 from coterie.errors import InputError
@@ -78,8 +79,10 @@ def record(folder: Path, plan: Plan, source: Source = SystemSource().draw, charg
                 payload = wire.encode(numbers, i, t)
                 return carry, seal(keys[NAMES[i]].frame_key, agreement.plan_hash, i, t, payload, MESSAGE)
 
-            other = say(source(t, terms.draws(i)))[1]
-            carry, frame = say(source(t, terms.draws(i)))
+            laws, own = terms.draws(i), type("Given", (), {"draw": staticmethod(source)})()
+            drawing = with_secrets(own, laws, agreement, keys[NAMES[i]])
+            other = say(drawing.draw(t, laws))[1]
+            carry, frame = say(drawing.draw(t, laws))
             carries[i] = carry
             book[i].release(t, charge(t, terms.charges(i)[t]), frame, party.pack(carry), held[i])
             sent.append(other if (i, t) == (1, resend) else frame)
@@ -154,6 +157,21 @@ def test_broken_runs_are_found(options: dict[str, Any], expected: dict[str, list
     found = failed(audit_folder(record(tmp_path / "run", plan("gauss-avg-gd"), **options)))
     for name, checks in expected.items():
         assert checks[0] in found.get(name, []), found
+
+
+@pytest.mark.slow
+def test_shared_noise_that_is_wrong_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of own noise; the same secret in every round; one that only one of two neighbours uses."""
+    shared = plan("decor", mixing=1)
+    assert not failed(audit_folder(record(tmp_path / "right", shared)))
+    assert failed(audit_folder(record(tmp_path / "short", shared, halved)))["ada"] == ["secrets"]
+    real = PairSecrets.secret
+    with monkeypatch.context() as m:
+        m.setattr(PairSecrets, "secret", lambda self, other, round, *rest: real(self, other, 0, *rest))
+        assert failed(audit_folder(record(tmp_path / "stuck", shared)))["ada"] == ["noise"]
+    with monkeypatch.context() as m:
+        m.setattr(PairSecrets, "secret", lambda self, other, *rest: real(self, other, *rest) * (self._me < other))
+        assert "secrets" in failed(audit_folder(record(tmp_path / "left", shared)))["ada"]
 
 
 def test_other_records_do_not_explain_the_integers(right: Path, tmp_path: Path) -> None:

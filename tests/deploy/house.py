@@ -28,6 +28,7 @@ from coterie.deploy.frames import MAGIC, Receipt, digest
 from coterie.deploy.keys import load_party
 from coterie.deploy.ledger import DurableLedger, read
 from coterie.deploy.noise import SystemSource
+from coterie.deploy.pairs import with_secrets
 from coterie.deploy.party import Party, Records, Terms, read_records
 from coterie.deploy.transport import Link, Timing
 from coterie.deploy.trial import Site, sign_trial
@@ -83,8 +84,10 @@ class Setting:
         nodes = {s.name: self.agreement.index(s.name) for s in sites}
         self.charges = {name: [e for r in self.terms.charges(node) for e in r] for name, node in nodes.items()}
         self.parties = {s.name: Party.of(self.terms, nodes[s.name], read_records(plan, s.data)) for s in sites}
-        for party in self.parties.values():  # compile now, so that no test waits for it
-            carry, _, _ = party.turn(0, party.begin(), SystemSource().draw(0, self.terms.draws(party.node)))
+        for name, party in self.parties.items():  # compile now, so that no test waits for it
+            laws = self.terms.draws(party.node)
+            draw = with_secrets(SystemSource(), laws, self.agreement, self.keys[name]).draw(0, laws)
+            carry, _, _ = party.turn(0, party.begin(), draw)
             party.answer(carry)
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,15 +13,17 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from coterie.algorithms._sampling import PIECES, Pace
 from coterie.algorithms.base import Law, all_algorithms, find
-from coterie.algorithms.laws import Grid
+from coterie.algorithms.laws import Grid, Shared
 from coterie.cli import main
 from coterie.deploy.agreement import read_agreement
 from coterie.deploy.frames import open_frame
-from coterie.deploy.keys import read_authority
+from coterie.deploy.keys import load_party, read_authority
 from coterie.deploy.noise import SystemSource
+from coterie.deploy.pairs import PairSecrets, SharedSource
 from coterie.deploy.party import Party, Records, Terms, wire_of
 from coterie.deploy.shared import SharedParty, join
 from coterie.deploy.trial import deployed_plan, make_trial, shards_of, start_agent
@@ -90,12 +93,22 @@ class AnySpeed(SystemSource):
         return super().draw(round, laws) | {name: pace for name, law in laws.items() if isinstance(law, Pace)}
 
 
+def some_pairs(terms: Terms) -> list[PairSecrets]:
+    """What every party shares with its neighbours, from keys of the parties' own."""
+    graph = terms.network.graph
+    keys = [X25519PrivateKey.generate() for _ in range(graph.size)]
+    public = [key.public_key().public_bytes_raw() for key in keys]
+    near = [{int(j): public[j] for j in graph.neighbours(node)} for node in range(graph.size)]
+    return [PairSecrets.between(bytes(32), node, key, near[node]) for node, key in enumerate(keys)]
+
+
 def run_parties(terms: Terms, shards: list[Records]) -> tuple[np.ndarray, np.ndarray, dict[str, Any], np.ndarray]:
     """(round, party, number) integers as they travel, whether each was sent, everybody's draws, and the answers."""
-    source, parties = AnySpeed(), [Party.of(terms, node, records) for node, records in enumerate(shards)]
+    parties = [Party.of(terms, node, records) for node, records in enumerate(shards)]
+    sources = [SharedSource(AnySpeed(), pairs) for pairs in some_pairs(terms)]
     carries, said, sent, drawn = [p.begin() for p in parties], [], [], []
     for t in range(terms.rounds):
-        drawn.append([source.draw(t, p.turns.laws) for p in parties])
+        drawn.append([source.draw(t, p.turns.laws) for source, p in zip(sources, parties, strict=True)])
         turns = [p.turn(t, c, d) for p, c, d in zip(parties, carries, drawn[-1], strict=True)]
         carries, numbers = [kept for kept, _, _ in turns], []
         for node, (_, whole, spoke) in enumerate(turns):
@@ -280,8 +293,13 @@ def test_five_processes_send_the_integers_of_the_simulation(slug: str, tmp_path:
     codes = [process.wait(300) for process in processes]
     assert codes == [0] * 5, "\n".join((s.data.parent / "errors.txt").read_text() for s in trial.sites)
     terms = Terms.of(trial.plan)
-    drawn = [load_draws(site.state, terms.rounds) for site in trial.sites]
     agreement = read_agreement(trial.agreement, read_authority(trial.agreement.parent / "authority"))
+    drawn = [load_draws(site.state, terms.rounds) for site in trial.sites]
+    for node, site in enumerate(trial.sites):  # own noise was recorded: what neighbours share follows from their keys
+        pairs, laws = PairSecrets.of(agreement, load_party(site.keys)), terms.draws(node)
+        for (t, draw), (name, law) in itertools.product(enumerate(drawn[node]), laws.items()):
+            if isinstance(law, Shared):
+                draw[name] = Grid(draw[name].steps + pairs.total(t, name, law), draw[name].unit)
     frames = []
     for node, site in enumerate(trial.sites):
         wire = wire_of(terms, Work.of(terms, node)[0].count)

@@ -221,7 +221,7 @@ def test_a_sparse_vector_test_on_grids_is_as_pure_as_is_charged(gap: float, low:
 def test_every_private_algorithm_is_deployable_and_others_are_refused_with_an_alternative() -> None:
     for slug, algorithm in all_algorithms().items():
         agreed = plan(slug, graph=(algorithm.graphs or ("ring",))[0])
-        if algorithm.private and algorithm.against is None:  # else it needs secrets that deployed parties do not share
+        if algorithm.private:
             check_deployable(agreed)
             continue
         with pytest.raises(InputError, match="cannot be deployed") as refusal:
