@@ -114,7 +114,7 @@ ERRATA = (
 
 def needs(cfg: Config) -> Needs:
     """Nothing: every gradient is clipped."""
-    return Needs()
+    return Needs(projects=True)
 
 
 def draws(cfg: Config, place: Place) -> dict[str, Law]:

@@ -32,6 +32,7 @@ from coterie.problems.base import Problem
 from coterie.problems.facts import try_facts
 from coterie.problems.labels import ClassNumbers
 from coterie.problems.people import of_people
+from coterie.problems.sets import Constraint, try_set
 
 if TYPE_CHECKING:
     from coterie.plan import Plan
@@ -96,8 +97,10 @@ def problem_of(plan: Plan, loss: str, features: int | None = None, classes: int 
     """
     found, stated, bins = find_loss(loss), plan.problem, planned_bins(plan)
     classes = classes or stated.classes or found.classes
-    features = (features or stated.dim or 1) if bins is None else bins.width
-    made = found.make(stated.settings(loss), features, classes)
+    features = (features or stated.dim) if bins is None else bins.width
+    made = found.make(stated.settings(loss), features or 1, classes)
+    if stated.within is not None:
+        made = made.kept_in(stated.constraint(made.dim, known=features is not None))
     if bins is not None:
         over = getattr(made, "over", None)  # sums over records in bins, of which a model is made afterwards
         made = AdditiveModel(made, bins, finish_of(plan)) if over is None else over(bins, stated.alike)
@@ -122,6 +125,8 @@ def need_facts(problem: Problem, columns: int) -> None:
 
     Those of this package are proved where they are stated, and tried by its tests: they are not tried again.
     """
+    if problem.constraint is not None and type(problem.constraint).__module__ != Constraint.__module__:
+        try_set(problem.constraint, problem.dim)
     ours = {LOSSES.place(name) for name in (*LOSSES.names, *dict(LOSSES.apart)) if LOSSES.ours(name)}
     if type(bare(problem)).__module__ in ours:
         return

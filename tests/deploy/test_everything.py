@@ -51,6 +51,8 @@ VARIANTS = [
     ("dp-admm", ("graph.kind=star", "algorithm.variant=star")),
     ("qdpsgd1", ("algorithm.bits=3", "algorithm.scheme=poisson", "algorithm.range=0.5")),
     ("pvp", ("algorithm.centre=own",)),
+    ("ldp-admm", ("problem.within=box", "problem.within_options.low=-0.02", "problem.within_options.high=0.03")),
+    ("dp-dsgd", ("problem.within=simplex", "problem.within_options.total=0.5")),
     ("qdpsgd1", ("algorithm.bits=10", "algorithm.scheme=clock")),
     ("qdpsgd2", ("algorithm.scheme=clock", "algorithm.batch=50")),
 ]
