@@ -1,4 +1,4 @@
-"""Models kept in a set: who reaches its optimum, what one record still tells, and what is refused, by name and early."""
+"""Models kept in a set: who reaches its optimum, what one record tells, and what is refused, by name and early."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_random_weights_save_nothing_known_in_a_set() -> None:
 
 
 def test_sums_have_no_point_to_keep() -> None:
-    with pytest.raises(InputError, match="leave out problem.within"):
+    with pytest.raises(InputError, match="no point to keep in a set"):
         check_contract(plan_of("release", loss="moments", within="ball", within_options={"radius": 1}))
 
 
@@ -273,9 +273,9 @@ def test_a_strangers_set(strangers: None) -> None:
     check_contract(plan)
     (code,) = other_code(plan)
     assert (code["key"], code["name"], bool(code["sha256"])) == ("problem.within", "strangers_sets.half", True)
-    with pytest.raises(InputError, match="problem.within = 'strangers_sets.half' is a module"):
+    with pytest.raises(InputError, match=r"strangers_sets\.half' is a module"):
         validate(plan.as_json(), foreign=True)
-    with pytest.raises(InputError, match="HalfSpace: its projection expands|projected again"):
+    with pytest.raises(InputError, match=r"HalfSpace: .*(expands|projected again)"):
         check_contract(plan_of(within="strangers_sets.wrong", within_options={"most": 0.5}))
 
 

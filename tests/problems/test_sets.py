@@ -1,4 +1,4 @@
-"""Sets: projections against SciPy, what a search refuses, and the two lemmas on argmins that docs/theory/sets.md proves."""
+"""Sets: projections against SciPy, what a search refuses, and the lemmas on argmins that docs/theory/sets.md proves."""
 
 from __future__ import annotations
 
@@ -114,10 +114,16 @@ class Askew(Constraint):
 
 
 REFUSED = [
-    (Stretched(), "expands|projected again"), (Oblique(), "expands"), (Sphere(), "expands"), (Halved(), "projected again"),
-    (Short(1.0), "reach"), (NotByItself(1.0), "separable"), (Held(np.ones(3)), "static"), (Lost(), "finite"),
+    (Stretched(), "expands|projected again"),
+    (Oblique(), "expands"),
+    (Sphere(), "expands"),
+    (Halved(), "projected again"),
+    (Short(1.0), "reach"),
+    (NotByItself(1.0), "separable"),
+    (Held(np.ones(3)), "static"),
+    (Lost(), "finite"),
     (Askew(), "expands|nearest"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("constraint", "why"), REFUSED)
