@@ -139,6 +139,21 @@ def test_a_projection_that_expands_tells_more_and_is_refused_before(monkeypatch:
         ct.train(Logistic(2, constraint=Swelling()), ct.ring(sites), ct.ldp_admm(), ct.Budget(1.0, 1e-5), rounds=2)
 
 
+class Numbers(Constraint):
+    """Holds an array, which no compiled program can be told apart by."""
+
+    high: Array
+
+    def project(self, x: Array) -> Array:
+        return jax.numpy.minimum(x, self.high)
+
+
+def test_a_set_that_holds_arrays_is_refused_early() -> None:
+    sites = [(np.eye(2), np.array([-1.0, 1.0]))] * 3
+    with pytest.raises(InputError, match="static fields"):
+        ct.train(Logistic(2, constraint=Numbers(np.ones(2))), ct.ring(sites), ct.dp_dsgd(), ct.Budget(1.0, 1e-5))
+
+
 @pytest.mark.audit
 @pytest.mark.parametrize("slug", [a.slug for a in audited() if a.slug in KEEPING])
 @pytest.mark.parametrize("loss", ["logistic, in a ball", "logistic, in a box", "logistic, in a simplex"])

@@ -37,7 +37,7 @@ from coterie.problems.sets import Constraint, try_set
 if TYPE_CHECKING:
     from coterie.plan import Plan
 
-__all__ = ["Loss", "LossSettings", "all_losses", "find_loss", "make_problem", "need_facts", "problem_of"]
+__all__ = ["Loss", "LossSettings", "all_losses", "find_loss", "make_problem", "need_facts", "need_set", "problem_of"]
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,8 @@ def problem_of(plan: Plan, loss: str, features: int | None = None, classes: int 
     classes = classes or stated.classes or found.classes
     features = (features or stated.dim) if bins is None else bins.width
     made = found.make(stated.settings(loss), features or 1, classes)
+    if stated.within is not None and bins is not None and (stated.smooth or stated.monotone):
+        raise InputError("problem.smooth and problem.monotone change a model afterwards: leave out problem.within")
     if stated.within is not None:
         made = made.kept_in(stated.constraint(made.dim, known=features is not None))
     if bins is not None:
@@ -120,13 +122,20 @@ def make_problem(plan: Plan, name: str, features: int, classes: tuple[str, ...] 
     return problem_of(plan, loss, features, many or 1)
 
 
+def need_set(problem: Problem) -> None:
+    """Refuse a set that is not of this package and whose projection a search finds to be none."""
+    kept = problem.constraint
+    if kept is None or type(kept).__module__ == Constraint.__module__:
+        return
+    try_set(kept, problem.dim)
+
+
 def need_facts(problem: Problem, columns: int) -> None:
     """Refuse a loss whose statements a made-up record contradicts.
 
     Those of this package are proved where they are stated, and tried by its tests: they are not tried again.
     """
-    if problem.constraint is not None and type(problem.constraint).__module__ != Constraint.__module__:
-        try_set(problem.constraint, problem.dim)
+    need_set(problem)
     ours = {LOSSES.place(name) for name in (*LOSSES.names, *dict(LOSSES.apart)) if LOSSES.ours(name)}
     if type(bare(problem)).__module__ in ours:
         return

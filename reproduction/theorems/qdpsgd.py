@@ -99,7 +99,7 @@ class Quadratic:
     sent: float = 0.0  # r
     own: float = 0.0  # g
 
-    def _modes(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    def _modes(self) -> tuple[NDArray[np.bool_], Floats, Floats, Floats, Floats]:
         values, vectors = np.linalg.eigh(self.weights)
         along = np.sum((vectors.T @ self.centres) ** 2, axis=1)  # ‖v_k‖²
         width = 1 - values + self.step
@@ -110,12 +110,21 @@ class Quadratic:
         assert np.allclose(np.diag(self.weights), self.weights[0, 0])
         return common, along, width, shrink, jump * self.centres.shape[1]
 
-    def error(self, rounds: int) -> float:
-        """(1/n) Σ_i E‖x_i − x*‖² after so many rounds from 0."""
+    def _last(self, rounds: int) -> tuple[NDArray[np.bool_], Floats]:
+        """Which mode is the mean's, and what each adds to (1/n) Σ_i E‖x_i − x*‖² after so many rounds from 0."""
         common, along, width, shrink, jump = self._modes()
         gone = shrink**rounds
         off = np.where(common, gone**2, (self.step / width * (1 - gone)) ** 2)
-        return float(np.sum(off * along + jump * (1 - gone**2) / (1 - shrink**2)) / len(self.weights))
+        return common, (off * along + jump * (1 - gone**2) / (1 - shrink**2)) / len(self.weights)
+
+    def error(self, rounds: int) -> float:
+        """(1/n) Σ_i E‖x_i − x*‖² after so many rounds from 0."""
+        return float(np.sum(self._last(rounds)[1]))
+
+    def apart(self, rounds: int) -> float:
+        """(1/n) Σ_i E‖x_i − x̄‖² after so many rounds."""
+        common, each = self._last(rounds)
+        return float(np.sum(each[~common]))
 
     def stationary(self, rounds: int) -> tuple[float, float]:
         """Over rounds 0 to T − 1 the means of E‖∇f(x̄)‖², and of (1/n) Σ_i E‖x̄ − x_i‖²."""

@@ -7,11 +7,13 @@ Z(f) = (C/B) Σ L(y fᵀx) + ρ/2 ‖f‖²,  Ĉ(f) = C E L(y fᵀx),  |L'| ≤ 
     Thm 5   f minimises Z − η Σ_i (ε_p − ε_i)ᵀf over N neighbours, same law           (primal variable perturbation)
     Thm 6   V = f of Thm 5 plus a fresh ε
 
-**What is wrong.** Multiply C, ρ, η and `accuracy` by k: the same classifiers in other units. The sizes of Thm 3 and 4
-fall by k, so with k large enough they are below any number that is needed, whatever their constant: C must be C²
-beside `accuracy`², and C beside `accuracy` in the first term of Thm 4, where Lemma 11 loses it. The statements do not
-say ρ; the proofs take ρ = accuracy/‖f⁰‖² (Thm 4 also 6 accuracy/‖f⁰‖², with which its last line fails). "α_p ≤ 1" is
-used, not stated. Cor. 4.1 cites Thm 3 for Thm 4, and Prop. 7 claims "probability ≤ 1 − 2δ".
+**What is wrong.** Multiply C, ρ, η and `accuracy` by k: the same classifiers in other units. The size of Thm 3 falls by
+k, so with k large enough it is below any number that is needed, whatever its constant: C must be C² beside
+`accuracy`². In Thm 4 the first and third term fall alike (Lemma 11 loses C), and the second, which does not, knows no
+d: noise of length d/ζ drowns the loss below B ~ d/ζ. In Thm 5 and 6 the second term is that of Thm 3, and the others
+vanish with η or do not know it. The statements do not say ρ; the proofs take ρ = accuracy/‖f⁰‖² (Thm 4 also 6
+accuracy/‖f⁰‖², with which its last line fails). "α_p ≤ 1" is used, not stated. Cor. 4.1 cites Thm 3 for Thm 4, and
+Prop. 7 claims "probability ≤ 1 − 2δ".
 
 **What is proved here**, in expectation over records and noise, with ρ = accuracy/‖f⁰‖²:
 
