@@ -194,6 +194,11 @@ class Place(eqx.Module):
         """The nearest point of the set that points are kept in: x itself where there is none."""
         return x if self.within is None else self.within.project(x)
 
+    def begin_at(self, start: np.ndarray) -> Place:
+        """The same place with this public starting point, or the one of the set that is nearest to it."""
+        point = self.project(jax.device_put(np.asarray(start, self.start.dtype)))
+        return eqx.tree_at(lambda p: p.start, self, point)
+
     def solver(self) -> Solver:
         """A fresh solver for `shard.argmin`, at the public start."""
         return Solver.fresh(self.start, self.factor)

@@ -46,6 +46,13 @@ ERRATA = (
     Erratum(
         "Thm 4.1", "φ strongly convex in its score", "f_i itself must be: a GLM in d > n needs a ridge", "unproved"
     ),
+    Erratum(
+        "Thm 4.1, 4.2",
+        "utility loss independent of d, m-strongly convex",
+        "noise costs at least m d σ²/(2N); a GLM has m ≤ M C₂²/d, so m^{−3/2} hides d^{3/2}. The loss without a "
+        "ridge is free of d",
+        "utility",
+    ),
 )
 
 

@@ -87,6 +87,7 @@ ERRATA = (
     ),
     Erratum("(27)", "e^{ωαB}", "e^{βαB}", "typo"),
     Erratum("Alg. 1", "a private constant D_i", "public, or at least independent of the data", "typo"),
+    Erratum("Thm 3.3", "Õ(d³N B²/ε²)", "times K²/(1 − a): at a pure ε more rounds are worse", "utility"),
 )
 
 
