@@ -187,8 +187,8 @@ class ProblemPlan(Naming):
         description="keep the model in a convex set ([who can](theory/sets.md)): a name, or your own as "
         "package.module; default: nowhere, or the ball of `radius`",
     )
-    within_options: dict[str, float | list[float]] = Field(
-        default_factory=dict, description="of `within`, e.g. radius; low and high; total"
+    within_options: dict[str, float | list[float]] | None = Field(
+        None, description="of `within`, e.g. radius; low and high; total"
     )
     dim: Count | None = Field(None, description="number of features, where accounting without data needs it")
     classes: int | None = Field(None, ge=2, description="number of classes, where no data is there to tell")
@@ -209,7 +209,7 @@ class ProblemPlan(Naming):
     def check_within(self) -> None:
         """Refuse a set that there is not, and options that it does not take."""
         if self.within is not None:
-            check_options(self.within, self.within_options)
+            check_options(self.within, self.within_options or {})
         elif self.within_options:
             option = next(iter(self.within_options))
             raise InputError(f"problem.within_options.{option} is for problem.within: name a set")
@@ -217,9 +217,10 @@ class ProblemPlan(Naming):
     def constraint(self, dim: int, known: bool = True) -> Constraint:
         """The set that `within` names, for a model of `dim` numbers (`known`: not a guess)."""
         assert self.within is not None
-        if not known and any(isinstance(option, list) for option in self.within_options.values()):
+        options = self.within_options or {}
+        if not known and any(isinstance(option, list) for option in options.values()):
             raise InputError("problem.within_options lists a number for each coordinate: state problem.dim too")
-        return make_set(self.within, dim, self.within_options)
+        return make_set(self.within, dim, options)
 
     def _refuse(self, key: str, value: object, kind: type[LossSettings]) -> None:
         """Say to which losses of ours a key belongs, or what there is instead.
