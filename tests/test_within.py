@@ -154,15 +154,6 @@ def test_a_set_that_holds_arrays_is_refused_early() -> None:
         ct.train(Logistic(2, constraint=Numbers(np.ones(2))), ct.ring(sites), ct.dp_dsgd(), ct.Budget(1.0, 1e-5))
 
 
-@pytest.mark.audit
-@pytest.mark.parametrize("slug", [a.slug for a in audited() if a.slug in KEEPING])
-@pytest.mark.parametrize("loss", ["logistic, in a ball", "logistic, in a box", "logistic, in a simplex"])
-def test_one_record_tells_no_more_wherever_a_set_is_kept(slug: str, loss: str) -> None:
-    if loss.endswith("box") or not find(slug).needs(find(slug).example).separable:
-        for found in replayed(find(slug), loss):
-            assert found.passed, found
-
-
 def test_a_mean_need_not_lie_in_a_set_that_is_stated() -> None:
     inside = Mean(2)
     assert inside.interior
@@ -247,27 +238,7 @@ def test_sums_have_no_point_to_keep() -> None:
 
 # ---- a stranger's ----------------------------------------------------------------------------------------------------
 
-HALFSPACE = '''"""Half-space: the numbers of a point add up to at most `most`."""
-
-import equinox as eqx
-import jax.numpy as jnp
-
-from coterie.problems import Constraint
-
-
-class HalfSpace(Constraint):
-    """{x : Σ x_l ≤ most}."""
-
-    most: float = eqx.field(static=True)
-
-    def project(self, x):
-        return x - jnp.maximum(jnp.sum(x) - self.most, 0.0) / x.shape[0]
-
-
-def make(dim: int, most: float) -> HalfSpace:
-    """The set for a model of `dim` numbers."""
-    return HalfSpace(float(most))
-'''
+HALFSPACE = (Path(__file__).parent.parent / "examples" / "half_space.py").read_text("utf-8")
 
 
 @pytest.fixture
