@@ -257,7 +257,7 @@ class Problem(eqx.Module):
             raise InputError("problem.within and problem.radius both state a set: leave one out")
         if "constraint" not in {field.name for field in dataclasses.fields(self)}:
             raise InputError(f"{self.name} has no point to keep in a set: leave out problem.within")
-        return dataclasses.replace(self, constraint=constraint)
+        return dataclasses.replace(self, **{"constraint": constraint})  # a field of most losses, not of all
 
     def project(self, x: Array) -> Array:
         """The nearest feasible point (x itself without a constraint)."""
