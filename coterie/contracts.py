@@ -24,7 +24,7 @@ from coterie.exchange.central import shared_events
 from coterie.exchange.planned import exchange_of, sum_terms
 from coterie.graphs import make_graph, mixing
 from coterie.losses import BY_LABELS
-from coterie.losses.base import problem_of
+from coterie.losses.base import need_set, problem_of
 from coterie.network import Network, graph_of, public_facts, shape_of
 from coterie.plan import Plan
 from coterie.privacy.events import ObjectivePerturbation, Pure
@@ -51,6 +51,7 @@ def check_contract(plan: Plan, *problems: Problem) -> None:
     asked = problems or tuple(problem_of(plan, loss) for loss in losses)
     for problem in asked:
         try:
+            need_set(problem)
             algorithm.check(plan.algorithm.config(), problem)
             need_possible(plan, algorithm, problem)
         except InputError as error:

@@ -28,11 +28,13 @@ from coterie.losses.settings import LossSettings
 from coterie.names import host_and_port, party_name, title_of
 from coterie.privacy.schedules import SCHEDULES
 from coterie.privacy.schedules import make as make_schedule
+from coterie.sets import SETS, check_options, make_set
 from coterie.settings import Choosing, Naming, Settings, one_line, read
 from coterie.written import read_tree
 
 if TYPE_CHECKING:
     from coterie.algorithms.base import Config
+    from coterie.problems.sets import Constraint
 
 __all__ = [
     "REFERENCES",
@@ -137,7 +139,7 @@ class ProblemPlan(Naming):
 
     model_config = ConfigDict(extra="allow")
     table: ClassVar[str] = "problem"
-    choices: ClassVar[Mapping[str, Kinds]] = {"loss": LOSSES}
+    choices: ClassVar[Mapping[str, Kinds]] = {"loss": LOSSES, "within": SETS}
     loss: Annotated[str, AfterValidator(LOSSES.check)] | None = Field(
         None,
         description="a name, or your own as package.module; "
@@ -180,6 +182,14 @@ class ProblemPlan(Naming):
     monotone: dict[str, Literal["up", "down"]] | None = Field(
         None, description="of an additive model, by attribute: 'up' or 'down', a curve that never falls or never rises"
     )
+    within: str | None = Field(
+        None,
+        description="keep the model in a convex set ([who can](theory/sets.md)): a name, or your own as "
+        "package.module; default: nowhere, or the ball of `radius`",
+    )
+    within_options: dict[str, float | list[float]] | None = Field(
+        None, description="of `within`, e.g. radius; low and high; total"
+    )
     dim: Count | None = Field(None, description="number of features, where accounting without data needs it")
     classes: int | None = Field(None, ge=2, description="number of classes, where no data is there to tell")
 
@@ -195,6 +205,22 @@ class ProblemPlan(Naming):
         for key in [key for key in given if key not in kind.model_fields]:
             self._refuse(key, given.pop(key), kind)
         return read(kind, given, "problem")
+
+    def check_within(self) -> None:
+        """Refuse a set that there is not, and options that it does not take."""
+        if self.within is not None:
+            check_options(self.within, self.within_options or {})
+        elif self.within_options:
+            option = next(iter(self.within_options))
+            raise InputError(f"problem.within_options.{option} is for problem.within: name a set")
+
+    def constraint(self, dim: int, known: bool = True) -> Constraint:
+        """The set that `within` names, for a model of `dim` numbers (`known`: not a guess)."""
+        assert self.within is not None
+        options = self.within_options or {}
+        if not known and any(isinstance(option, list) for option in options.values()):
+            raise InputError("problem.within_options lists a number for each coordinate: state problem.dim too")
+        return make_set(self.within, dim, options)
 
     def _refuse(self, key: str, value: object, kind: type[LossSettings]) -> None:
         """Say to which losses of ours a key belongs, or what there is instead.
@@ -466,6 +492,7 @@ def validate(tree: dict[str, Any], foreign: bool = False) -> Plan:
     plan.exchange.check()
     plan.algorithm.config()
     plan.problem.settings()
+    plan.problem.check_within()
     check_bins(plan)
     _check_sums(plan)
     return _with_objective(plan)

@@ -19,6 +19,7 @@ LAYERS = (
     ("arguments", "names", "compiler", "programs", "engines", "lazily", "found", "settings"),
     ("privacy", "graphs", "data"),
     ("problems",),
+    ("sets",),
     ("losses",),
     ("algorithms",),
     ("sums", "exchange"),

@@ -17,7 +17,7 @@ from coterie.contracts import check_contract
 from coterie.deploy.trial import sign_trial
 from coterie.errors import InputError
 from coterie.experiment import price, public_network
-from coterie.plan import validate
+from coterie.plan import AlgorithmPlan, Plan, validate
 from tests.deploy.house import small_plan, small_records
 
 PLAN = """
@@ -41,8 +41,8 @@ rounds = 4
 BROKEN: dict[str, tuple[list[str], str]] = {
     "a loss that is not convex": (["algorithm.name=pr-admm", "problem.loss=mlp"], "pr-admm needs a convex loss"),
     "a loss with unbounded slope": (["algorithm.name=p-admm", "problem.loss=squared"], "p-admm needs"),
-    "a radius that nobody keeps to": (["algorithm.name=pr-admm", "problem.radius=1.0"], "leave out problem.radius"),
-    "a radius, by gradient": (["algorithm.name=dp-dsgd", "problem.radius=1.0"], "leave out problem.radius"),
+    "a radius that nobody keeps to": (["algorithm.name=pp-admm", "problem.radius=1.0"], "and problem.radius, or use"),
+    "a radius, by gradient": (["algorithm.name=sdm", "problem.radius=1.0"], "and problem.radius, or use"),
     "a graph that does not fit": (["algorithm.name=gauss-avg-gd"], "runs on complete graphs"),
     "a schedule without effect": (["algorithm.name=ipp-admm", "privacy.schedule=power"], "privacy.schedule must be"),
     "options of another schedule": (["privacy.schedule_options={rate=0.9}"], "schedule 'uniform' does not take rate"),
@@ -212,12 +212,17 @@ def test_a_tolerance_that_is_asked_for_stays(asked: float) -> None:
     assert price(plan, public_network(plan)).cfg.tolerance == asked
 
 
+def plan_in_a_ball_that_nobody_keeps() -> Plan:
+    sound = small_plan(3)
+    ball = sound.problem.model_copy(update={"radius": 1.0})
+    return sound.model_copy(update={"problem": ball, "algorithm": AlgorithmPlan(name="sdm")})
+
+
 def test_an_agent_refuses_a_contract_before_it_looks_at_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Signed by an authority that does not check, as another version might not."""
-    sound = small_plan(3)
-    bad = sound.model_copy(update={"problem": sound.problem.model_copy(update={"radius": 1.0})})
+    bad = plan_in_a_ball_that_nobody_keeps()
     for at in ("coterie.deploy.noise.check_deployable", "coterie.contracts.check_contract"):
         monkeypatch.setattr(at, lambda plan, *_: None)
     monkeypatch.setattr("coterie.deploy.trial.Terms", type("Terms", (), {"of": staticmethod(lambda plan: None)}))
@@ -229,13 +234,12 @@ def test_an_agent_refuses_a_contract_before_it_looks_at_data(
                  "--state", str(site.state)])  # fmt: skip
     said = capsys.readouterr().err
     assert code == 2
-    assert "leave out problem.radius" in said
+    assert "sdm does not keep its answer in a set" in said
     assert sum(line.startswith("error:") for line in said.splitlines()) == 1
     assert not site.state.exists()
 
 
 def test_nobody_signs_a_contract_that_fails(tmp_path: Path) -> None:
-    sound = small_plan(3)
-    bad = sound.model_copy(update={"problem": sound.problem.model_copy(update={"radius": 1.0})})
-    with pytest.raises(InputError, match=r"leave out problem\.radius"):
+    bad = plan_in_a_ball_that_nobody_keeps()
+    with pytest.raises(InputError, match="sdm does not keep its answer in a set"):
         sign_trial(bad, small_records(), tmp_path / "t")

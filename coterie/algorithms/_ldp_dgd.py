@@ -73,8 +73,8 @@ ERRATA = (
 
 
 def needs(cfg: Config) -> Needs:
-    """Gradients are not clipped: they need a bound."""
-    return Needs(bounded=True)
+    """Gradients are not clipped: they need a bound. What was released is projected on the problem's set."""
+    return Needs(bounded=True, projects=True)
 
 
 def tune(cfg: Config, public: Public) -> Config:

@@ -4,6 +4,7 @@ r"""What the quantized family shares: batches at a deadline, step sizes, few-bit
 
     x_i ← a_i x_i + h Σ_j w_ij z_j − α h g_i,     a_i = 1 − h + h w_ii,
 
+(projected on the problem's set, if it has one, but for `qdpsgd2`)
 with z_j what neighbour j sent on a grid and g_i a batch gradient, noised or not. α is `step`, h `averaging`, K `clip`.
 All but `qdpsgd2` keep x_i exact and send z_i = Q(x_i), stochastic rounding to s bits: `State` to `duration` below are
 theirs.
@@ -287,7 +288,7 @@ def lattice(cfg: LowBit, place: Place, t: Array) -> tuple[Array, Array]:
 def absorb(cfg: LowBit, place: Place, t: Array, state: State, inbox: Inbox) -> State:
     """Average with what the neighbours sent, then step."""
     x = own_weight(cfg, place) * state.x + cfg.averaging * inbox.mixed.z - state.move
-    return State(x, state.move, state.saturated)
+    return State(place.project(x), state.move, state.saturated)
 
 
 def estimate(cfg: LowBit, place: Place, state: State) -> Float[Array, " d"]:

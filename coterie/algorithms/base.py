@@ -87,6 +87,7 @@ from coterie.privacy.base import watch_kinds
 from coterie.privacy.events import Event
 from coterie.problems.base import Problem
 from coterie.problems.people import LOST
+from coterie.problems.sets import Constraint
 from coterie.problems.solve import Solver
 from coterie.settings import Written
 
@@ -182,11 +183,21 @@ class Place(eqx.Module):
     factor: bool = eqx.field(static=True, default=False)  # whether `argmin` keeps a dense factor between rounds
     monotone: bool = eqx.field(static=True, default=False)  # whether the loss's slope never changes sign
     steepness: float = eqx.field(static=True, default=float("inf"))  # bound on the norm of a record's gradient
+    within: Constraint | None = eqx.field(static=True, default=None)  # the set that points are kept in
     seat: Float[Array, "*agents"] | None = None  # which party this is, where the problem tells them apart
 
     def noise_at(self, t: Int[Array, ""]) -> Float[Array, ""]:
         """Noise of round t as a multiple of the round's sensitivity."""
         return self.noise * self.shape[t]
+
+    def project(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
+        """The nearest point of the set that points are kept in: x itself where there is none."""
+        return x if self.within is None else self.within.project(x)
+
+    def begin_at(self, start: np.ndarray) -> Place:
+        """The same place with this public starting point, or the one of the set that is nearest to it."""
+        point = self.project(jax.device_put(np.asarray(start, self.start.dtype)))
+        return eqx.tree_at(lambda p: p.start, self, point)
 
     def solver(self) -> Solver:
         """A fresh solver for `shard.argmin`, at the public start."""
@@ -244,6 +255,7 @@ class Needs:
     solver: bool = False  # it solves subproblems to its setting `tolerance`, whose effect it charges
     steps: bool = False  # it takes a public number of gradient steps on a subproblem
     projects: bool = False  # it keeps its answer in the problem's constraint set
+    separable: bool = False  # but takes coordinates one by one: in a set whose projection does so too
     released: bool = False  # there is nothing to minimise: sums over records are released
     coupled: bool = False  # every party has variables of its own, and they have to add up
     averages: bool = False  # its answer is the mean of records: the loss's Hessian is the identity
@@ -378,8 +390,17 @@ class Algorithm:
             raise InputError(f"{self.slug} looks for one common point, and a {problem.name} has none: use coupled-admm")
         if problem.constraint is not None and not needs.projects and not problem.interior:
             able = [a.slug for a in all_algorithms().values() if a.needs(a.example).projects]
+            inside = self.private and needs.solver
+            why = ", as noise in an objective is proved here for minimisers without one" if inside else ""
             raise InputError(
-                f"{self.slug} does not keep its answer in a set: leave out problem.radius, or use {' or '.join(able)}"
+                f"{self.slug} does not keep its answer in a set{why}: leave out problem.within and problem.radius, or "
+                f"use {' or '.join(able)}"
+            )
+        mixed = problem.constraint is not None and not problem.constraint.separable and not problem.interior
+        if mixed and needs.separable:
+            raise InputError(
+                f"{self.slug} moves one coordinate at a time, which need not lead to the optimum of a set such as "
+                f"{type(problem.constraint).__name__}: use problem.within = 'box'"
             )
 
 

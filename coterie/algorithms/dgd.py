@@ -1,7 +1,7 @@
 r"""Decentralized gradient descent: mix with the neighbours, step along the own gradient. Not private.
 
     emit     broadcast x_i; keep γ_t ∇f_i(x_i)
-    absorb   x_i ← Σ_j w_ij x_j − γ_t ∇f_i(x_i),   γ_t = step / (1 + t)^decay
+    absorb   x_i ← P(Σ_j w_ij x_j − γ_t ∇f_i(x_i)),   γ_t = step / (1 + t)^decay
 With a constant step the agents stop within O(step) of the optimum; a decaying one removes that floor.
 """
 
@@ -45,8 +45,8 @@ class Message(eqx.Module):
 
 
 def needs(cfg: Config) -> Needs:
-    """Nothing: it makes no promise."""
-    return Needs()
+    """Nothing: it makes no promise. P projects on the problem's set, if it has one."""
+    return Needs(projects=True)
 
 
 def tune(cfg: Config, public: Public) -> Config:
@@ -73,7 +73,7 @@ def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: 
 def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> State:
     """Average with the neighbours, then step."""
     mixed = place.self_weight * state.x + inbox.mixed.x
-    return State(mixed - state.move, state.move)
+    return State(place.project(mixed - state.move), state.move)
 
 
 def estimate(cfg: Config, place: Place, state: State) -> Float[Array, " d"]:

@@ -8,11 +8,13 @@ Step weight h_k = k^decay/step, the inverse step size, k = 1, 2, …;  g_i = uni
     even     every agent, the hub too: x̃_i ← [h_k x̃_i + η w − g_i − α_i]/Λ_k + N(0, σ²I); the leaves send it
     odd      the hub sends w = mean x̃ (Σ α_i = 0, so the paper's mean of x̃_i − y_i/η is the same)
              all: α_i ← α_i + η (x̃_i − w)
+Over a set the step is projected before its noise (the minimiser of the linearised problem), and so is the answer.
 The paper's hub holds no data; here it is an agent like the others, whose release reaches them inside w.
     answer   average over the last `tail` of the rounds of w (star) or of x̃ over agent and neighbours
 
 **Sensitivity.** x̃_i, α_i and the neighbours' points are constants given the transcript; one record moves the clipped
-gradient by 2 clip unit: Δ_k = 2 clip unit/Λ_k. No inner solver, no smoothness, no convexity.
+gradient by 2 clip unit: Δ_k = 2 clip unit/Λ_k (a projection does not expand it).
+No inner solver, no smoothness, no convexity.
 **Guarantee.** Gaussian, μ² = Σ (Δ_k/σ_k)², exactly; replace-one, every message seen.
 """
 
@@ -74,7 +76,7 @@ class Message(eqx.Module):
 
 def needs(cfg: Config) -> Needs:
     """Nothing where gradients are clipped, else a bound on them."""
-    return Needs(bounded=cfg.clip is None)
+    return Needs(bounded=cfg.clip is None, projects=True)
 
 
 def tune(cfg: Config, public: Public) -> Config:
@@ -145,7 +147,7 @@ def emit(cfg: Any, place: Place, t: Array, state: State, shard: Shard, draw: dic
     star = cfg.variant == "star"
     pull = cfg.penalty * (state.near if star else place.degree * state.x + state.near)
     moved = step_weight(cfg, t) * state.x + pull - slope - state.dual
-    x = add(moved / convexity(cfg, place, t), draw["noise"], sigma(cfg, place, t))
+    x = add(place.project(moved / convexity(cfg, place, t)), draw["noise"], sigma(cfg, place, t))
     if not star:
         return eqx.tree_at(lambda s: s.x, state, x), Message(x)
     step = t % 2 == 0
@@ -181,7 +183,7 @@ def _hub(place: Place) -> Array:
 
 def estimate(cfg: Config, place: Place, state: State) -> Float[Array, " d"]:
     """Average over the last rounds of the hub's point, or of the releases of the agent and its neighbours."""
-    return state.mean
+    return place.project(state.mean)
 
 
 def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) -> Event:

@@ -3,8 +3,9 @@ r"""Private decentralized gradient descent with momentum, extra mixing and tail 
 Agent i, f_i = unit Σ_r loss_r + ridge/2 ‖x‖², every k-th round (k = `mixing`) a gradient round, the others mix only:
     emit     gradient round:  y_i = x_i + β (x_i − p_i) − γ (unit Σ_r clip_C(∇loss_r(x_i)) + ridge x_i) + noise
              and p_i ← x_i;   mixing round:  y_i = x_i
-    absorb   x_i ← Σ_j w_ij y_j;   m_i ← running mean of x_i over the last `tail` share of the rounds
-The answer is m_i. p_i is the *mixed* point of the last gradient round, so momentum is averaged with the neighbours at
+    absorb   x_i ← P(Σ_j w_ij y_j);   m_i ← running mean of x_i over the last `tail` share of the rounds
+P projects on the problem's set, if it has one. The answer is m_i.
+p_i is the *mixed* point of the last gradient round, so momentum is averaged with the neighbours at
 no extra traffic; with W = 11ᵀ/N the mean follows centralised heavy-ball descent exactly.
 
 **Sensitivity** of the message, replace-one: x_i and p_i are functions of earlier messages, so one record moves y_i only
@@ -168,8 +169,8 @@ def paced(travel: float, rounds: int, smoothness: float, step: float | None = No
 
 
 def needs(cfg: Config) -> Needs:
-    """Nothing: every gradient is clipped."""
-    return Needs()
+    """Nothing: every gradient is clipped. Averages are projected on the problem's set."""
+    return Needs(projects=True)
 
 
 def tune(cfg: Config, public: Public) -> Config:
@@ -267,7 +268,7 @@ def stepped(
 
 def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> State:
     """Average with the neighbours; from the tail's start on, average over time too."""
-    x = place.self_weight * state.x + inbox.mixed.y
+    x = place.project(place.self_weight * state.x + inbox.mixed.y)
     tail = SHORT_TAIL if cfg.tail is None else cfg.tail
     averaged = jnp.maximum(1.0, t + 1 - jnp.floor((1 - tail) * place.rounds))
     return State(x, state.before, state.mean + (x - state.mean) / averaged)
@@ -303,6 +304,7 @@ def observed(
         *(["momentum = 0"] if cfg.momentum else []),
         *(["mixing = 1 (every message needs noise of its own)"] if cfg.mixing != 1 else []),
         *(["no batch"] if cfg.batch is not None else []),
+        *(["no set"] if places.within is not None else []),
     ]
     if not problem.smooth:
         wrong.append("a bound on the loss's curvature")

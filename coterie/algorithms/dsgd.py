@@ -1,7 +1,7 @@
 r"""Decentralized stochastic gradient descent: `dgd` on a random batch of each agent's records. Not private.
 
     emit     broadcast x_i; keep γ_t · (batch mean of ∇loss(x_i), scaled to f_i, plus ridge)
-    absorb   x_i ← Σ_j w_ij x_j − γ_t g_i,   γ_t = step / (1 + t/hold)^decay
+    absorb   x_i ← P(Σ_j w_ij x_j − γ_t g_i),   γ_t = step / (1 + t/hold)^decay
 Batches are drawn with replacement. With W = 11ᵀ/N and equal starts the mean follows centralised SGD.
 """
 
@@ -49,8 +49,8 @@ class Message(eqx.Module):
 
 
 def needs(cfg: Config) -> Needs:
-    """Nothing: it makes no promise."""
-    return Needs()
+    """Nothing: it makes no promise. P projects on the problem's set, if it has one."""
+    return Needs(projects=True)
 
 
 def tune(cfg: Config, public: Public) -> Config:
@@ -82,7 +82,7 @@ def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: 
 def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> State:
     """Average with the neighbours, then step."""
     mixed = place.self_weight * state.x + inbox.mixed.x
-    return State(mixed - state.move, state.move)
+    return State(place.project(mixed - state.move), state.move)
 
 
 def duration(cfg: Config, place: Place, t: Array, draw: dict) -> Array:

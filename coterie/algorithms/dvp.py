@@ -61,6 +61,12 @@ ERRATA = (
     Erratum("Eq. (39)", "Jacobian to the power −1", "to the power +1", "typo"),
     Erratum("Asm. 2", "R once differentiable", "twice: Hessians are used", "typo"),
     Erratum("Alg. 2 lines 7, 14", "updates (15), (16)", "(18), (19)", "typo"),
+    Erratum(
+        "Thm 3, 4",
+        "records ∝ C/accuracy², d ln(d/δ)/accuracy",
+        "C² and C: as printed a change of units shrinks them; ρ is not stated (reproduction.theorems)",
+        "utility",
+    ),
 )
 
 

@@ -128,8 +128,8 @@ def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> S
 
 
 def estimate(cfg: Config, place: Place, state: State) -> Float[Array, " d"]:
-    """The average of the last releases (the agent's own x is not released)."""
-    return state.z
+    """The average of the last releases, in the set (the agent's own x is not released)."""
+    return place.project(state.z)
 
 
 def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) -> Event:

@@ -5,10 +5,12 @@ Agent i (x⁰ public and common, λ = 0), round t, constants D (inverse step) an
     absorb   λ ← λ + ζ Σ_j (x_j − x_i)
     answer   the average of x over the agent and its neighbours, over the last `tail` of the rounds
 w stands for random penalties: Γ = wD and |V_i| ρ = (1 − w)D. It stays secret and is drawn afresh. Σ_i λ_i = 0.
+Over a set the linearised problem's minimiser is the projection of that point, as its curvature D is the same in all
+directions: x ← P(…) + e, and the answer is projected too.
 
 **Sensitivity.** x, the neighbours' mean and λ are functions of broadcasts, and the gradient is taken at a public point:
 given the transcript one record moves the next point by S = 2V·unit/D in L2 norm (so in any coordinate), and by √d S
-in L1 norm. V: `lipschitz`, or `clip` if smaller.
+in L1 norm. V: `lipschitz`, or `clip` if smaller. P does not expand the L2 norm, from which the others follow.
 
 **Guarantee.** `Laplace(L1 = √d S, L∞ = S, L2 = S)` each round with rate β_t = 1/(noise_t √d S), pure 1/noise_t. The
 random weights are a post-processing of it: they lower the mean realised loss (`reproduction.realised`) but no pure
@@ -32,6 +34,7 @@ from coterie.algorithms import _penalty
 from coterie.algorithms._admm import tail_mean
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.algorithms.base import Erratum, Inbox, LaplaceLaw, Law, Needs, Place, Public, Uniform, add
+from coterie.errors import InputError
 from coterie.privacy import events, gdp
 from coterie.privacy.events import Event, LaplaceUniform
 from coterie.problems import Shard
@@ -84,6 +87,7 @@ ERRATA = (
     ),
     Erratum("(27)", "e^{ωαB}", "e^{βαB}", "typo"),
     Erratum("Alg. 1", "a private constant D_i", "public, or at least independent of the data", "typo"),
+    Erratum("Thm 3.3", "Õ(d³N B²/ε²)", "times K²/(1 − a): at a pure ε more rounds are worse", "utility"),
 )
 
 
@@ -104,7 +108,7 @@ class Message(eqx.Module):
 
 def needs(cfg: Any) -> Needs:
     """Nothing where gradients are clipped, else a bound on them."""
-    return Needs(bounded=cfg.clip is None)
+    return Needs(bounded=cfg.clip is None, projects=True)
 
 
 def tune(cfg: Any, public: Public) -> Any:
@@ -184,7 +188,8 @@ def emit(cfg: Any, place: Place, t: Array, state: State, shard: Shard, draw: dic
     w = draw["weight"]
     gradient = place.unit * shard.gradient(state.x, cfg.clip) + place.ridge * state.x
     mixed = w * state.x + (1 - w) * state.near / place.degree
-    x = add(mixed - (gradient - state.dual) / cfg.inverse_step, draw["noise"], scale(cfg, place, t))
+    step = place.project(mixed - (gradient - state.dual) / cfg.inverse_step)
+    x = add(step, draw["noise"], scale(cfg, place, t))
     return State(x, state.dual, state.near, state.mean), Message(x)
 
 
@@ -199,7 +204,7 @@ def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> S
 
 def estimate(cfg: Config, place: Place, state: State) -> Float[Array, " d"]:
     """Average of the releases that the agent has seen, its own and its neighbours', over the last rounds."""
-    return state.mean
+    return place.project(state.mean)
 
 
 def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) -> Event:
@@ -214,6 +219,8 @@ def mixture(cfg: Config, place: Place, t: Array, width: Array) -> LaplaceUniform
     Its Rényi cost is at most that of the shift spread evenly, S/√d in each coordinate, only for `Laplace` noise; here
     every coordinate is charged the full S.
     """
+    if place.within is not None:
+        raise InputError("ldp-admm projects on a set before its noise: what the random weights save is not known there")
     shift = jnp.broadcast_to(sensitivity(cfg, place, t), jnp.shape(width))
     return LaplaceUniform(jnp.broadcast_to(1 / scale(cfg, place, t), jnp.shape(width)), width, shift)
 

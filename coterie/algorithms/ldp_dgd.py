@@ -2,8 +2,9 @@ r"""Locally private descent on a complete graph: a common average, blurred along
 
 Agent i (x⁰ public and common), w ~ U(0,1)^d secret and fresh, Δ Laplace noise:
     emit     x_i ← x̄ + (2w − 1) ⊙ (x_a − x_b)/N − η_t ∇f_i(x̄) + Δ,   broadcast x_i
-    absorb   x̄ ← mean of all x_j;   (a, b) ← argmax_{a<b} ‖x_a − x_b‖₁, ties to the smallest pair
+    absorb   x̄ ← P(mean of all x_j);   (a, b) ← argmax_{a<b} ‖x_a − x_b‖₁, ties to the smallest pair
     answer   x̄, or its mean over the rounds
+P projects on the problem's set, if it has one.
 x̄ and the pair are public; the start of the step is uniform on an interval of width ω_l = (2/N)|x_a[l] − x_b[l]|.
 Steps, noise, sensitivity and guarantee: `coterie.algorithms._ldp_dgd`; the gradient is taken at the public x̄.
 Every agent needs every other's value (no secret-shared sums), and finding the pair costs N² d per agent.
@@ -93,7 +94,7 @@ def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> S
     others = jnp.where(inbox.here, inbox.senders, n)  # an empty slot points nowhere
     me = n * (n - 1) // 2 - jnp.sum(jnp.where(inbox.here, inbox.senders, 0))  # the number that no neighbour has
     everyone = jnp.zeros((n, place.dim), state.x.dtype).at[others].set(inbox.stack().x, mode="drop").at[me].set(state.x)
-    mean = jnp.mean(everyone, axis=0)
+    mean = place.project(jnp.mean(everyone, axis=0))
     first, second = furthest(everyone)
     answer = state.answer + (mean - state.answer) / (t + 1) if cfg.average else mean
     return State(state.x, mean, everyone[first] - everyone[second], answer)

@@ -2,8 +2,9 @@ r"""Locally private descent on any graph: start anywhere between the neighbours'
 
 Agent i (x⁰ public and common), w ~ U(0,1)^d secret and fresh, Δ Laplace noise:
     emit     x_i ← w ⊙ lo + (1 − w) ⊙ hi − η_t ∇f_i(x_i) + Δ,   broadcast x_i
-    absorb   lo, hi ← coordinate-wise min and max of x_j over the neighbours and the agent itself
+    absorb   x_j ← P(x_j);  lo, hi ← coordinate-wise min and max of x_j over the neighbours and the agent itself
     answer   x_i, or its mean over the rounds
+P projects on the problem's set, if it has one.
 The start of the step is uniform on an interval of public width ω = hi − lo. Steps, noise, sensitivity and
 guarantee: `coterie.algorithms._ldp_dgd`; the gradient is taken at the agent's own *released* x_i. There is no
 convergence theorem: the agents' mean is not preserved, and at equal worst-case privacy plain noisy descent does
@@ -57,7 +58,7 @@ ERRATA = (
 class State(eqx.Module):
     """What the agent keeps: releases and functions of them only."""
 
-    x: Float[Array, " d"]  # own last message
+    x: Float[Array, " d"]  # own last message, in the set
     low: Float[Array, " d"]
     high: Float[Array, " d"]
     answer: Float[Array, " d"]
@@ -88,10 +89,11 @@ def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: 
 
 def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> State:
     """The extremes of the neighbourhood, coordinate by coordinate."""
-    low = jnp.minimum(state.x, inbox.reduce(lambda m, w, e: m.x, "min"))
-    high = jnp.maximum(state.x, inbox.reduce(lambda m, w, e: m.x, "max"))
-    answer = state.answer + (state.x - state.answer) / (t + 1) if cfg.average else state.x
-    return State(state.x, low, high, answer)
+    x = place.project(state.x)
+    low = jnp.minimum(x, inbox.reduce(lambda m, w, e: place.project(m.x), "min"))
+    high = jnp.maximum(x, inbox.reduce(lambda m, w, e: place.project(m.x), "max"))
+    answer = state.answer + (x - state.answer) / (t + 1) if cfg.average else x
+    return State(x, low, high, answer)
 
 
 def width(cfg: Config, place: Place, state: State) -> Float[Array, " d"]:

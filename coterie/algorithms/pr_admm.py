@@ -5,13 +5,15 @@ Agent i (x̃⁰ public and common, α = 0, S = 0), round k, noise std σ_{k+1}:
              broadcast x̃_i = x + N(0, σ²I)
     absorb   α ← α + η (|V_i| x̃_i − Σ_j x̃_j);   S_j ← S_j + ‖x̃_i − x̃_j‖;   u_j = x̃_i if S_j > U, else x̃_j
     answer   the average of x̃ over the agent and its neighbours, over the last `tail` of the rounds
+Over a set every gradient step ends with the projection, and so does the answer.
 The unreleased x enters nothing but its own release. The decay of the noise is the run's schedule (`periodic`,
 `iteration`, `uniform`, `optimal`); at a fixed budget a uniform one has the least total noise.
 
 **Sensitivity.** Given the transcript, α, u and x̃ are constants, so data enter the steps only. Each is a contraction by
 q = (M − Λ)/(M + Λ), Λ = ridge + 2η|V_i|, M = Λ + unit · n · c₁, that one record changes by at most 2/(M + Λ) · 2 V unit
 (V: `lipschitz`, c₁: `smoothness`), and both worlds start at x̃_i: Δ = 2 V unit (1 − q^K)/Λ, for every K
-(`coterie.algorithms._admm`). There is no solver that could stop early, and no error to charge but rounding, which a
+(`coterie.algorithms._admm`); a projection does not expand.
+There is no solver that could stop early, and no error to charge but rounding, which a
 deployed party does charge: with K ≤ 1000 and messages below 2³⁹ steps of its grid it stays below half a step.
 
 **Guarantee.** Each round is a Gaussian mechanism with μ = Δ/σ given the past, the total μ² = Σ (Δ/σ_k)², exactly.
@@ -133,7 +135,7 @@ class Message(eqx.Module):
 
 def needs(cfg: Any) -> Needs:
     """Convexity and a curvature bound make a step contract; a bound on the slope makes a record's part small."""
-    return Needs(convex=True, smooth=True, bounded=True, steps=True)
+    return Needs(convex=True, smooth=True, bounded=True, steps=True, projects=True)
 
 
 def tune(cfg: Config, public: Public) -> Config:
@@ -224,7 +226,7 @@ def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> t
 
 def estimate(cfg: Any, place: Place, state: State) -> Float[Array, " d"]:
     """Average of the releases that the agent has seen, its own and its neighbours', over the last rounds."""
-    return state.mean
+    return place.project(state.mean)
 
 
 def cost(cfg: Any, place: Place, t: Array, message: Message | None = None) -> Event:

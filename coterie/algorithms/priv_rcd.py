@@ -3,7 +3,7 @@ r"""Private coordinate descent on a complete graph: one public coordinate a roun
 Rounds come in epochs of d; an epoch takes every coordinate once, in an order drawn from `public_seed`. With l the
 round's coordinate and x̄ the common point:
     emit     v_i ← x̄[l] − η ∂_l f_i(x̄) + N(0, σ²),   broadcast v_i
-    absorb   x̄[l] ← mean of all v_j
+    absorb   x̄[l] ← mean of all v_j, cut to the set's interval in l if the problem has a set: it must be a box
     answer   x̄
 
 **Sensitivity.** x̄ is public. Let b_l bound how much replacing u by u' moves η ∂_l f_i at any point. A GLM record's
@@ -79,7 +79,7 @@ class Message(eqx.Module):
 
 def needs(cfg: Config) -> Needs:
     """Bounded gradients that keep their direction: the coordinates of an epoch share one bound."""
-    return Needs(bounded=True, directed=True)
+    return Needs(bounded=True, directed=True, projects=True, separable=True)
 
 
 def tune(cfg: Config, public: Public) -> Config:
@@ -133,7 +133,8 @@ def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: 
 def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> State:
     """Everybody's mean goes into the coordinate."""
     l = jnp.asarray(coordinates(cfg, place))[t]
-    return State(state.x.at[l].set((state.sent + inbox.total.v) / (1 + place.degree)), state.sent)
+    x = state.x.at[l].set((state.sent + inbox.total.v) / (1 + place.degree))
+    return State(place.project(x), state.sent)
 
 
 def estimate(cfg: Config, place: Place, state: State) -> Float[Array, " d"]:

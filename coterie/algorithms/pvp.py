@@ -76,6 +76,12 @@ ERRATA = (
     Erratum("Alg. 3 lines 5, 12", "updates (11), (16)", "L_prim and (24)", "typo"),
     Erratum("Z_prim", "−η(…)", "+η(…); harmless, the noise is symmetric", "typo"),
     Erratum("Alg. 3 line 3, Eq. (23)", "ε_p(t) in one, ε_p(t + 1) in the other", "fresh noise per release", "typo"),
+    Erratum(
+        "Thm 5, 6",
+        "records ∝ C/accuracy² in one term",
+        "C², as in Thm 3 (reproduction.theorems has a proved size)",
+        "utility",
+    ),
 )
 
 

@@ -109,12 +109,19 @@ ERRATA = (
     Erratum("Remark 5", "rate near 1/√T as δ̃ → ½", "only from T ≥ exp(exp(1/(1 − 2δ̃))) on", "unproved"),
     Erratum("Assumption 1, κ > λ_max/2", "W has non-negative weights", "needs κ ≥ the largest degree", "utility"),
     Erratum("x_0 = 0", "any network can start there", "hidden units stay equal: start at random", "utility"),
+    Erratum(
+        "Thm 13, consensus",
+        "T^{−2/3} from rounding",
+        "T^{−1/2}: quadratics show it exactly (reproduction.theorems)",
+        "utility",
+    ),
+    Erratum("Thm 13", "no f(0) − f*", "without noise the right side is 0, and descent is not done", "utility"),
 )
 
 
 def needs(cfg: Config) -> Needs:
     """Nothing: every gradient is clipped."""
-    return Needs()
+    return Needs(projects=True)
 
 
 def draws(cfg: Config, place: Place) -> dict[str, Law]:

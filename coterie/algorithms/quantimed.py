@@ -49,7 +49,7 @@ EXAMPLE = Config(step=0.5, averaging=0.5, batch=10, bits=10, range=8.0)
 
 def needs(cfg: Config) -> Needs:
     """Nothing: it makes no promise."""
-    return Needs()
+    return Needs(projects=True)
 
 
 def draws(cfg: Config, place: Place) -> dict[str, Law]:

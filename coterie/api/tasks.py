@@ -7,7 +7,7 @@ never read from the records.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from coterie.api.given import FACT, FLAG, FUNCTION, NOTHING_GIVEN, NUMBER, TEXT, WHOLE, listed, of, shown, takes
@@ -52,6 +52,19 @@ class Task:
             return f"<additive {self.name} of {len(self.attributes)} attributes>"
         said = [f"{key}={value!r}" for key, value in self.settings.items()]
         return f"{self.name}({', '.join(said)})"
+
+    def within(self, kind: str, **options: float | list[float]) -> Task:
+        """The same task, with its model kept in a convex set: "ball", "box", "simplex", or your own as package.module.
+
+        >>> import coterie as ct
+        >>> ct.logistic().within("box", low=-1, high=1)
+        logistic(within='box', within_options={'low': -1, 'high': 1})
+        """
+        if self.own is not None:
+            from coterie.sets import make_set
+
+            return replace(self, own=self.own.kept_in(make_set(kind, self.own.dim, options)))
+        return replace(self, settings={**self.settings, "within": kind, "within_options": options})
 
     @property
     def table(self) -> dict[str, Any]:

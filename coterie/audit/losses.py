@@ -25,7 +25,7 @@ from coterie.errors import InputError
 from coterie.losses.base import all_losses, find_loss
 from coterie.losses.logistic import Logistic
 from coterie.losses.mean import Mean
-from coterie.problems import Ball, Custom, Linear, Problem, of_people
+from coterie.problems import Ball, Box, Custom, Linear, Problem, Simplex, of_people
 from coterie.problems.glm import Pointwise
 from coterie.problems.labels import SIGNS, Labels
 
@@ -91,6 +91,8 @@ LOSSES: dict[str, Problem] = {
     **_found(),
     "logistic, five features": Logistic(5),
     "logistic, in a ball": Logistic(2, constraint=Ball(2.0)),
+    "logistic, in a box": Logistic(2, constraint=Box(-0.5, 1.0)),
+    "logistic, in a simplex": Logistic(2, constraint=Simplex(1.5)),
     "mean, in its box": Mean(2),
     "moments": find_loss("moments").example,
     "scores": find_loss("scores").example,

@@ -166,5 +166,5 @@ def _at(event: Gaussian, t: int, rounds: int) -> Event:
 def _bare(priced: Priced, start: np.ndarray | None = None) -> Place:
     """All places, at the public start; the solver keeps no factor between rounds, as its work is fixed."""
     with jax.enable_x64(True):
-        at = priced.places.start if start is None else jax.device_put(np.asarray(start, priced.places.start.dtype))
-        return replace(priced.places, start=at, factor=False)
+        places = priced.places if start is None else priced.places.begin_at(start)
+        return replace(places, factor=False)

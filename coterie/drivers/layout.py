@@ -195,8 +195,7 @@ class Terrain:
             rounds=self.rounds, ridge=self.ridge, weighting=self.weighting, shape=self.shape, dtype=self.dtype,
         )  # fmt: skip
         start = self.problem.start(0) if self.start is None else self.start
-        place = eqx.tree_at(lambda p: p.start, jax.tree.map(np.asarray, place), np.asarray(start, self.dtype))
-        return jax.device_put(rows(place, members))
+        return jax.device_put(rows(jax.tree.map(np.asarray, place.begin_at(start)), members))
 
     def group(self, low: int, members: np.ndarray, position: np.ndarray) -> Group:
         """These agents of one class side by side from `low` on; `position`: where each agent's messages are found."""
@@ -350,6 +349,7 @@ def make_places(
         factor=problem.keeps_factor,
         monotone=problem.monotone,
         steepness=float(problem.lipschitz),
+        within=None if problem.interior else problem.constraint,
         seat=put(np.arange(n)) if problem.coupled else None,
     )
 

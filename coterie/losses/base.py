@@ -32,11 +32,12 @@ from coterie.problems.base import Problem
 from coterie.problems.facts import try_facts
 from coterie.problems.labels import ClassNumbers
 from coterie.problems.people import of_people
+from coterie.problems.sets import Constraint, try_set
 
 if TYPE_CHECKING:
     from coterie.plan import Plan
 
-__all__ = ["Loss", "LossSettings", "all_losses", "find_loss", "make_problem", "need_facts", "problem_of"]
+__all__ = ["Loss", "LossSettings", "all_losses", "find_loss", "make_problem", "need_facts", "need_set", "problem_of"]
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,12 @@ def problem_of(plan: Plan, loss: str, features: int | None = None, classes: int 
     """
     found, stated, bins = find_loss(loss), plan.problem, planned_bins(plan)
     classes = classes or stated.classes or found.classes
-    features = (features or stated.dim or 1) if bins is None else bins.width
-    made = found.make(stated.settings(loss), features, classes)
+    features = (features or stated.dim) if bins is None else bins.width
+    made = found.make(stated.settings(loss), features or 1, classes)
+    if stated.within is not None and bins is not None and (stated.smooth or stated.monotone):
+        raise InputError("problem.smooth and problem.monotone change a model afterwards: leave out problem.within")
+    if stated.within is not None:
+        made = made.kept_in(stated.constraint(made.dim, known=features is not None))
     if bins is not None:
         over = getattr(made, "over", None)  # sums over records in bins, of which a model is made afterwards
         made = AdditiveModel(made, bins, finish_of(plan)) if over is None else over(bins, stated.alike)
@@ -117,11 +122,20 @@ def make_problem(plan: Plan, name: str, features: int, classes: tuple[str, ...] 
     return problem_of(plan, loss, features, many or 1)
 
 
+def need_set(problem: Problem) -> None:
+    """Refuse a set that is not of this package and whose projection a search finds to be none."""
+    kept = problem.constraint
+    if kept is None or type(kept).__module__ == Constraint.__module__:
+        return
+    try_set(kept, problem.dim)
+
+
 def need_facts(problem: Problem, columns: int) -> None:
     """Refuse a loss whose statements a made-up record contradicts.
 
     Those of this package are proved where they are stated, and tried by its tests: they are not tried again.
     """
+    need_set(problem)
     ours = {LOSSES.place(name) for name in (*LOSSES.names, *dict(LOSSES.apart)) if LOSSES.ours(name)}
     if type(bare(problem)).__module__ in ours:
         return

@@ -6,6 +6,7 @@ gradient itself has no bound outside the box. The records are the features; ther
 
 from __future__ import annotations
 
+import dataclasses
 from typing import ClassVar
 
 import equinox as eqx
@@ -37,12 +38,12 @@ class Mean(Problem):
     dim: int = eqx.field(static=True)
     radius: float = eqx.field(static=True, default=1.0)
     boxed: bool = eqx.field(static=True, default=True)
+    within: Constraint | None = None  # a set that is stated; the box of the records else
     labels: ClassVar[Labels] = NOTHING
     metric: ClassVar[str] = "negative squared error"  # type: ignore[misc]
     convex: ClassVar[bool] = True
     directed: ClassVar[bool] = True
     isotropic: ClassVar[bool] = True
-    interior: ClassVar[bool] = True  # the mean of records in the box
 
     @property
     def name(self) -> str:
@@ -60,8 +61,18 @@ class Mean(Problem):
 
     @property
     def constraint(self) -> Constraint | None:  # type: ignore[override]
-        """The box of all records, where estimates are kept in it."""
+        """The stated set, or the box of all records where estimates are kept in it."""
+        if self.within is not None:
+            return self.within
         return Box(-self.radius, self.radius) if self.boxed else None
+
+    @property
+    def interior(self) -> bool:
+        """The mean of records in the box lies in the box; in a stated set it need not."""
+        return self.within is None
+
+    def kept_in(self, constraint: Constraint) -> Mean:
+        return dataclasses.replace(self, within=constraint)
 
     @property
     def half_gap(self) -> float:

@@ -7,7 +7,8 @@ agent's records is `coterie.problems.shards`.
 from __future__ import annotations
 
 import abc
-from typing import TYPE_CHECKING, Any, ClassVar
+import dataclasses
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import equinox as eqx
 import jax
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from coterie.errors import InputError
 from coterie.problems.labels import Labels
 from coterie.problems.records import ROUNDING, Rows, bounded_rows
 from coterie.problems.sets import Constraint
@@ -248,6 +250,14 @@ class Problem(eqx.Module):
     def shaped(self, point: np.ndarray) -> Any:
         """A point in the shape that people know the model in."""
         return point
+
+    def kept_in(self, constraint: Constraint) -> Self:
+        """The same problem, over this set."""
+        if self.constraint is not None:
+            raise InputError("problem.within and problem.radius both state a set: leave one out")
+        if "constraint" not in {field.name for field in dataclasses.fields(self)}:
+            raise InputError(f"{self.name} has no point to keep in a set: leave out problem.within")
+        return dataclasses.replace(self, **{"constraint": constraint})  # a field of most losses, not of all
 
     def project(self, x: Array) -> Array:
         """The nearest feasible point (x itself without a constraint)."""

@@ -52,6 +52,8 @@ VARIANTS = [
     *((slug, SPECIAL.get(slug, ())) for slug in PRIVATE),
     ("ipp-admm", ("algorithm.broadcasts=3", "algorithm.test=svt", "algorithm.threshold=0.01")),
     ("dp-admm", ("graph.kind=star", "algorithm.variant=star")),
+    ("ldp-admm", ("problem.within=box", "problem.within_options.low=-0.02", "problem.within_options.high=0.03")),
+    ("dp-dsgd", ("problem.within=simplex", "problem.within_options.total=0.5")),
     ("qdpsgd1", ("algorithm.bits=3", "algorithm.scheme=poisson", "algorithm.range=0.5")),
     ("pvp", ("algorithm.centre=own",)),
     ("qdpsgd1", ("algorithm.bits=10", "algorithm.scheme=clock")),
