@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-__all__ = ["Row", "keep", "page", "paired", "table"]
+__all__ = ["Row", "keep", "page", "paired", "show", "spread", "table"]
 
 HERE = Path(__file__).parent
 FOLDER, PAGE = HERE / "measured", HERE / "README.md"
@@ -57,6 +57,29 @@ def paired(
     )  # fmt: skip
 
 
+def spread(ours: Sequence[float], peer: Sequence[float]) -> tuple[float, float, float]:
+    """(median, least, most) of peer over ours, turn by turn."""
+    ratios = [b / a for a, b in zip(ours, peer, strict=True)]
+    return statistics.median(ratios), min(ratios), max(ratios)
+
+
+def show(rows: Sequence[Row]) -> None:
+    """Print rows."""
+    for row in rows:
+        print(
+            f"{row.what}: {row.ours}; {row.peer}; ratio {row.ratio:.4g} ({row.least:.4g} to {row.most:.4g})", flush=True
+        )
+
+
+def _machine() -> str:
+    """Processors, interpreter and, where it was used, JAX with its device."""
+    told = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    if (jax := sys.modules.get("jax")) is not None:
+        kind = jax.devices()[0].device_kind
+        told += f", jax {jax.__version__}" + ("" if kind == "cpu" else f" on {kind}")
+    return told
+
+
 def keep(name: str, title: str, rows: Sequence[Row], command: str, note: str = "") -> Path:
     """Store what was measured; returns the file."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True).stdout
@@ -66,7 +89,7 @@ def keep(name: str, title: str, rows: Sequence[Row], command: str, note: str = "
         "command": command,
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "commit": commit.strip() + (" and changes" if changed else ""),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "machine": _machine(),
         "load": round(os.getloadavg()[0], 1),
         "note": note,
         "rows": [asdict(row) for row in rows],

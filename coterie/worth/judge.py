@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.drivers.layout import Layout
 from coterie.drivers.references import objective, pooled
 from coterie.errors import InputError
 from coterie.experiment import Experiment, Outsider
@@ -57,11 +58,12 @@ class Judged:
 
 def judge(
     experiment: Experiment, points: NDArray | None, asked: References = "all", *, measure: str | None = None,
-    specificity: float = 0.9, clip: float | None = None,
+    specificity: float = 0.9, clip: float | None = None, laid: Layout | None = None,
 ) -> Judged:  # fmt: skip
     """Score a run (`points`: seeds × parties × numbers; None: the references alone), and what `asked` for beside it.
 
-    `clip`: the norm to which the run clips gradients, for which its probabilities are corrected.
+    `clip`: the norm to which the run clips gradients, for which its probabilities are corrected. `laid`: the parties
+    as they were laid out for the run, whatever its rounds; laid out anew without.
     """
     if experiment.network.store is not None or experiment.test is None:
         return Judged()
@@ -85,7 +87,7 @@ def judge(
         metrics = {key: [one[key] for one in of_seeds] for key in of_seeds[0]}
     if asked == "none" or problem.released or problem.coupled:  # nothing is minimised, or nobody can alone
         return Judged(metrics, warnings=_complaints(said, {}, None) if said else [])
-    layout = experiment.layout(1)
+    layout = laid or experiment.layout(1)
     train_loss = objective(layout)
 
     def tell(models: NDArray) -> dict[str, float]:
