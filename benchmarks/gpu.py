@@ -165,10 +165,10 @@ def main() -> None:
     rows = [sparse(kind, max(args.agents), args.repeats) for kind in args.only_sparse or ("regular", "grid")]
     if args.only_sparse is not None:
         return
-    for clip in (None, 0.5):
-        print(f"gradients {'as they are' if clip is None else f'clipped at {clip}'}")
-        print("|    agents | agent-rounds/s | engine s |   hand s | ratio | GB/s if read twice | GiB   | × one pass |")
-        for n in args.agents:
+    print("|    agents | agent-rounds/s | engine s |   hand s | ratio | GB/s if read twice | GiB   | × one pass |")
+    for n in sorted(args.agents, reverse=True):
+        for clip in (None, 0.5):
+            print(f"gradients {'as they are' if clip is None else f'clipped at {clip}'}")
             rows += ring(n, args.repeats, clip, 1e9 * bandwidth())
     rows += [per_record(batch) for batch in (256, 2048, 16384)]
     if args.keep:
