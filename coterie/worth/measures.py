@@ -108,7 +108,7 @@ def place(features: NDArray, targets: NDArray) -> Placed:
 def scores(problem: Problem, models: NDArray, placed: Placed) -> NDArray[np.float64]:
     """The problem's own score of every model, and nothing else of them."""
     with jax.enable_x64(True):
-        return np.asarray(_scored()(problem, jax.device_put(models), *placed), float)  # type: ignore[operator]
+        return np.asarray(_scored()(problem, jax.device_put(models), *placed), np.float64)  # type: ignore[operator]
 
 
 def say(
