@@ -18,7 +18,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.engine import DIM, RECORDS, RIDGE, ROUNDS, SIGMA, STEP, classification, median_time, noisy_dgd, ring
+from benchmarks.engine import (
+    DIM,
+    RECORDS,
+    RIDGE,
+    ROUNDS,
+    SIGMA,
+    STEP,
+    classification,
+    median_time,
+    noisy_dgd,
+    ring,
+    times,
+)
+from benchmarks.measured import Row, keep, spread
 from coterie.algorithms.base import Algorithm, find
 from coterie.drivers.layout import make_layout
 from coterie.drivers.simulate import Run, simulate
@@ -56,7 +69,7 @@ def gather_loop(
     return jax.lax.scan(step, x, jax.random.split(key, ROUNDS))[0]
 
 
-def sparse(kind: str, agents: int, repeats: int) -> None:
+def sparse(kind: str, agents: int, repeats: int) -> Row:
     """Part (a) on an expander or a grid."""
     x, y = classification(agents * RECORDS, DIM, 0, np.float32)
     parts = np.arange(agents * RECORDS).reshape(agents, RECORDS)
@@ -65,8 +78,8 @@ def sparse(kind: str, agents: int, repeats: int) -> None:
     mix = mixing(graph, "metropolis")
     layout = make_layout(Logistic(DIM), x, y, parts, graph, mix, rounds=ROUNDS, ridge=RIDGE, dtype=jnp.float32)
     algorithm, runs = Algorithm.of("noisy-dgd", noisy_dgd), [Run(0, noisy_dgd.Config(step=STEP, sigma=SIGMA))]
-    times = [simulate(algorithm, layout, runs, rounds=ROUNDS, every=ROUNDS).timing["run_s"] for _ in range(repeats)]
-    engine_s = float(np.median(times))
+    ours = [simulate(algorithm, layout, runs, rounds=ROUNDS, every=ROUNDS).timing["run_s"] for _ in range(repeats)]
+    engine_s = float(np.median(ours))
     peak = (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0)
     limit = x.nbytes + y.nbytes + 4 * 4 * agents * DIM
     del layout
@@ -80,9 +93,14 @@ def sparse(kind: str, agents: int, repeats: int) -> None:
         jnp.asarray(x.reshape(*shape, DIM)), jnp.asarray(y.reshape(shape)), jnp.asarray(index), jnp.asarray(weight),
         jnp.asarray(mix.self_weights, jnp.float32),
     )  # fmt: skip
-    hand_s = median_time(lambda: jax.block_until_ready(gather_loop(jax.random.key(0), start, *rest)), repeats)
+    hand = times(lambda: jax.block_until_ready(gather_loop(jax.random.key(0), start, *rest)), repeats)
+    hand_s = float(np.median(hand))
     ratio, room = engine_s / hand_s, peak / limit
     print(f"| {kind} | {agents:,} | {engine_s:.3f} | {hand_s:.3f} | {ratio:.2f} | {peak / 2**30:.2f} | {room:.2f} |")
+    graph = {"regular": "a random 4-regular graph", "grid": "a grid"}[kind]
+    what = f"noisy DGD on {graph}, {agents:,} parties, {ROUNDS} rounds"
+    told = f"{1e3 * engine_s:,.0f} ms", f"hand-written gather loop {1e3 * hand_s:,.0f} ms"
+    return Row(what, *told, *spread(ours, hand))
 
 
 def batched_admm(runs: int, repeats: int, double: bool) -> None:
@@ -100,14 +118,14 @@ def batched_admm(runs: int, repeats: int, double: bool) -> None:
     algorithm = find("admm")
     cfg = algorithm.config(penalty=0.004)
     batch = [Run(s, cfg) for s in range(runs)]
-    times, trace = [], None
+    took, trace = [], None
     for _ in range(repeats):
         trace = simulate(algorithm, layout, batch, rounds=rounds, every=rounds, record=False)
-        times.append(trace.timing["run_s"])
-    print(f"(b) exact ADMM, {runs} runs, {dtype.__name__}: {1e3 * float(np.median(times)) / runs:.2f} ms per run")
+        took.append(trace.timing["run_s"])
+    print(f"(b) exact ADMM, {runs} runs, {dtype.__name__}: {1e3 * float(np.median(took)) / runs:.2f} ms per run")
 
 
-def per_record(batch: int) -> None:
+def per_record(batch: int) -> Row:
     """Part (c)."""
     net = Perceptron((784, 50, 10), "sigmoid")
     key = jax.random.key(0)
@@ -124,9 +142,11 @@ def per_record(batch: int) -> None:
         return jax.jit(lambda v: jax.lax.scan(body, v, None, length=steps)[0])
 
     clipped, plain = many(0.5), many(None)
-    a = median_time(lambda: jax.block_until_ready(clipped(x)), 5) / steps
-    b = median_time(lambda: jax.block_until_ready(plain(x)), 5) / steps
-    print(f"(c) batch {batch:>6}: {batch / a:,.0f} clipped gradients/s, {b / a:.1%} of the unclipped rate")
+    ours, theirs = (times(lambda: jax.block_until_ready(f(x)), 5) for f in (clipped, plain))  # noqa: B023
+    a, b = float(np.median(ours)) / steps, float(np.median(theirs)) / steps
+    print(f"(c) batch {batch:>6}: {batch / a:,.0f} clipped gradients/s, {b / a:.1%} of the unclipped rate", flush=True)
+    told = f"{batch / a:.3g} a second", f"not clipped {batch / b:.3g} a second"
+    return Row(f"clipped gradients of 784-50-10, batch {batch:,}", *told, *spread(ours, theirs))
 
 
 def main() -> None:
@@ -137,21 +157,23 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     alone = "expander and grid alone; name one for its own peak memory"
     parser.add_argument("--only-sparse", nargs="*", choices=("regular", "grid"), metavar="KIND", help=alone)
+    parser.add_argument("--keep", action="store_true", help="store what was measured")
     args = parser.parse_args()
     print(f"jax {jax.__version__} on {jax.devices()[0].device_kind}; copy {bandwidth():,.0f} GB/s")
     print("(a) noisy DGD, float32")
     print("| graph | agents | engine s | hand s | ratio | peak GiB | peak / (data + 4 × agents × d) |")
-    for kind in args.only_sparse or ("regular", "grid"):
-        sparse(kind, max(args.agents), args.repeats)
+    rows = [sparse(kind, max(args.agents), args.repeats) for kind in args.only_sparse or ("regular", "grid")]
     if args.only_sparse is not None:
         return
-    for clip in (None, 0.5):
-        print(f"gradients {'as they are' if clip is None else f'clipped at {clip}'}")
-        print("|    agents | agent-rounds/s | engine s |   hand s | ratio | GB/s if read twice | GiB   | × one pass |")
-        for n in args.agents:
-            ring(n, args.repeats, clip, 1e9 * bandwidth())
-    for batch in (256, 2048, 16384):
-        per_record(batch)
+    print("|    agents | agent-rounds/s | engine s |   hand s | ratio | GB/s if read twice | GiB   | × one pass |")
+    for n in sorted(args.agents, reverse=True):
+        for clip in (None, 0.5):
+            print(f"gradients {'as they are' if clip is None else f'clipped at {clip}'}")
+            rows += ring(n, args.repeats, clip, 1e9 * bandwidth())
+    rows += [per_record(batch) for batch in (256, 2048, 16384)]
+    if args.keep:
+        note = f"d = {DIM}, {RECORDS} records a party, float32, what is measured at both ends included."
+        keep("gpu", "Engine on a GPU", rows, "python -m benchmarks.gpu --keep", note)
     for double in (False, True):
         batched_admm(args.runs, args.repeats, double)
 

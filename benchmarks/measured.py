@@ -1,12 +1,14 @@
-"""Stored measurements, and the page that is made of them: `python -m benchmarks.measured` writes its part of README.md.
+"""Stored measurements, and the page that is made of them: `python -m benchmarks.measured`.
 
 A benchmark calls `keep`: one small file in benchmarks/measured/ with the machine, the commit, the load, the command and
-every row with its ratio to a peer or limit of the same run, and the spread of that ratio. Nothing in the part of the
-page between the two marks is written by hand; `tests/test_measured.py` holds it to the files.
+every row with its ratio to a peer or limit of the same run, and the spread of that ratio. README.md is made of these
+files and of the benchmarks' own first lines, and nothing of it is written by hand; `tests/test_measured.py` holds it to
+them.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import platform
@@ -20,11 +22,18 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-__all__ = ["Row", "keep", "page", "paired", "table"]
+__all__ = ["Row", "commands", "keep", "page", "paired", "show", "spread", "table"]
 
 HERE = Path(__file__).parent
 FOLDER, PAGE = HERE / "measured", HERE / "README.md"
-BEGIN, END = "<!-- measured: made by python -m benchmarks.measured -->", "<!-- end of measured -->"
+HEAD = """# Benchmarks
+
+<!-- made by `python -m benchmarks.measured` from benchmarks/measured/*.json: nothing here is written by hand -->
+
+Every number is a ratio to something measured in the same run: to a peer that does the same, or to a limit or goal. A
+ratio of times is theirs over ours, so above 1 ours is faster; other ratios are ours over what is beside it. Each part
+names the command that measures it anew (`--keep` stores it), the machine, the load when it ended, and the commit.
+"""
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,31 @@ def paired(
     )  # fmt: skip
 
 
+def spread(ours: Sequence[float], peer: Sequence[float]) -> tuple[float, float, float]:
+    """(median, least, most) of peer over ours, turn by turn."""
+    ratios = [b / a for a, b in zip(ours, peer, strict=True)]
+    return statistics.median(ratios), min(ratios), max(ratios)
+
+
+def show(rows: Sequence[Row]) -> None:
+    """Print rows."""
+    for row in rows:
+        print(
+            f"{row.what}: {row.ours}; {row.peer}; ratio {row.ratio:.4g} ({row.least:.4g} to {row.most:.4g})", flush=True
+        )
+
+
+def _machine() -> str:
+    """Processors, interpreter and, where it was used, JAX with its device."""
+    mine, all_ = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(), os.cpu_count()
+    cores = f"{all_} cores" if mine == all_ else f"{mine} of {all_} cores"
+    told = f"{platform.machine()}, {cores}, Python {platform.python_version()}"
+    if (jax := sys.modules.get("jax")) is not None:
+        kind = jax.devices()[0].device_kind
+        told += f", jax {jax.__version__}" + ("" if kind == "cpu" else f" on {kind}")
+    return told
+
+
 def keep(name: str, title: str, rows: Sequence[Row], command: str, note: str = "") -> Path:
     """Store what was measured; returns the file."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True).stdout
@@ -66,7 +100,7 @@ def keep(name: str, title: str, rows: Sequence[Row], command: str, note: str = "
         "command": command,
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "commit": commit.strip() + (" and changes" if changed else ""),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "machine": _machine(),
         "load": round(os.getloadavg()[0], 1),
         "note": note,
         "rows": [asdict(row) for row in rows],
@@ -81,7 +115,7 @@ def table(path: Path) -> str:
     """A stored measurement as a section of the page."""
     told = json.loads(path.read_text("utf-8"))
     lines = [
-        f"### {told['title']}",
+        f"## {told['title']}",
         "",
         "| what | ours | beside it | ratio, median (least to most) |",
         "|---|---|---|---|",
@@ -94,20 +128,40 @@ def table(path: Path) -> str:
     return "\n".join([*lines, "", " ".join(filter(None, (facts, told["note"]))), ""])
 
 
-def page(text: str) -> str:
-    """The page with its measured part made anew."""
-    body = "\n".join(table(path) for path in sorted(FOLDER.glob("*.json")))
-    if not re.search(f"{BEGIN}.*{END}", text, re.DOTALL):
-        raise SystemExit(f"README.md has no part between {BEGIN} and {END}")
-    return re.sub(f"{BEGIN}.*{END}", lambda _: f"{BEGIN}\n\n{body}\n{END}", text, flags=re.DOTALL)
+def commands() -> list[tuple[str, str]]:
+    """(module, what it measures) of every benchmark: of what says in its docstring how it is called."""
+    found = []
+    for path in sorted(HERE.glob("*.py")):
+        said = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+        if f"python -m benchmarks.{path.stem}" in said and path != Path(__file__):
+            first = said.partition("\n")[0]
+            found.append((path.stem, re.sub(r"(: | \(|: `make [^`]*`, or )`python -m .*$", "", first).rstrip(".")))
+    return found
+
+
+def page() -> str:
+    """The whole page."""
+    files = sorted(FOLDER.glob("*.json"))
+    stored = {json.loads(path.read_text("utf-8"))["command"].split()[2].removeprefix("benchmarks.") for path in files}
+    listed = [
+        f"| `python -m benchmarks.{name}` | {what} | {'below' if name in stored else 'not stored'} |"
+        for name, what in commands()
+    ]
+    index = "\n".join(["| command | what | measured |", "|---|---|---|", *listed])
+    rest = (
+        "`make bench` runs those of one core, `make bench-peers` other packages in environments of their own. What is "
+        "not stored is printed by its command; older numbers of it, and what was learnt from them, are in "
+        "[older measurements](history.md).\n"
+    )
+    return "\n".join([HEAD, index, "", rest, *(table(path) for path in files)])
 
 
 def main() -> None:
     """Write the page, or with `--check` exit with 1 where it is not what the files say."""
-    text = PAGE.read_text("utf-8")
     if "--check" in sys.argv[1:]:
-        sys.exit(0 if page(text) == text else "benchmarks/README.md is stale: python -m benchmarks.measured")
-    PAGE.write_text(page(text), "utf-8")
+        fresh = PAGE.read_text("utf-8") == page()
+        sys.exit(0 if fresh else "benchmarks/README.md is stale: python -m benchmarks.measured")
+    PAGE.write_text(page(), "utf-8")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from coterie.data.planned import agents_of, leaks_of, load_planned, parts_of, pe
 from coterie.data.store import Store
 from coterie.drivers.budget import Spending, calibrate_agents, spending
 from coterie.drivers.dry_run import need_sums
-from coterie.drivers.layout import make_layout, make_places
+from coterie.drivers.layout import Layout, make_layout, make_places
 from coterie.drivers.simulate import Run, Test, Trace, simulate
 from coterie.errors import InputError
 from coterie.exchange.central import cap_of, local_words, own_events
@@ -148,16 +148,20 @@ class Experiment:
 
     def run(
         self, priced: Priced, seeds: Sequence[int], progress: Callable[[int], None] | None = None, *,
-        make: Callable[..., Any] = make_layout, drive: Callable[..., Trace] = simulate, **options: Any,
+        make: Callable[..., Any] = make_layout, drive: Callable[..., Trace] = simulate, laid: Layout | None = None,
+        **options: Any,
     ) -> Trace:  # fmt: skip
-        """Simulate the priced algorithm with these seeds in one batch, laid out by `make` and run by `drive`."""
+        """Simulate the priced algorithm with these seeds in one batch, laid out by `make` and run by `drive`.
+
+        `laid`: the layout of these rounds, from a caller who uses it again.
+        """
         runs = [Run(s, priced.cfg, priced.noise) for s in seeds]
         store = self.network.store
         if store is not None and make is not make_layout:
             raise InputError("data.source = 'store' streams records on one device: leave out --devices and processes")
         # Measuring the loss reads every record: of a store, at both ends unless the plan asks for more.
         every = self.plan.run.every or max(1, priced.rounds if store else priced.rounds // 50)
-        layout = self.layout(priced.rounds, priced.shape, make)
+        layout = laid or self.layout(priced.rounds, priced.shape, make)
         exchange = exchange_of(
             self.plan, priced.algorithm, self.network.graph, self.network.mixing, priced.terms
         )  # fmt: skip

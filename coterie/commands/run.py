@@ -121,12 +121,15 @@ def execute(
     )
     seeds = [plan.run.seed + k for k in range(plan.run.seeds)]
     marks.append(time.perf_counter())
+    options = engine()
+    if "make" not in options and network.store is None:
+        options["laid"] = experiment.layout(priced.rounds, priced.shape)
     if quiet or not console.is_terminal:
-        trace = experiment.run(priced, seeds, **engine())
+        trace = experiment.run(priced, seeds, **options)
     else:
         with _progress_bar(console) as bar:
             task = bar.add_task("training", total=priced.rounds)
-            trace = experiment.run(priced, seeds, lambda done: bar.update(task, completed=done), **engine())
+            trace = experiment.run(priced, seeds, lambda done: bar.update(task, completed=done), **options)
     if console.quiet:  # another process reports
         return {}, []
     if trace.extras.get("resumed"):
@@ -135,7 +138,7 @@ def execute(
     marks.append(time.perf_counter())
     judged = judge(
         experiment, trace.points, asked.references, measure=asked.metric, specificity=asked.specificity,
-        clip=priced.algorithm.clips(priced.cfg),
+        clip=priced.algorithm.clips(priced.cfg), laid=options.get("laid"),
     )  # fmt: skip
     if judged.worth is not None and asked.splits > 1 and trace.completed == priced.rounds:
         with console.status(f"judging over {asked.splits} splits") as shown:

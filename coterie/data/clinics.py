@@ -14,6 +14,8 @@ record lies in the unit ball by public arithmetic on itself alone. The outcome i
 P(y = 1 | z) = 1 / (1 + exp(−θ·z)) at every clinic: only the patients differ.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 
 from coterie.data.dataset import ALL_PUBLIC, Dataset, Truth
@@ -37,7 +39,8 @@ EFFECTS = {  # on the log-odds of one reference unit
 YES_NO = ("smoker", "male")
 SITES = ("harbour", "university", "valley", "county", "northside")
 SHIFT, SEVERITY, BLIND, QUIET = 0.8, 0.3, 0.65, 0.1
-BLOCK = 4096  # records
+BLOCK = 4096  # records: a cache at a time, as many records take several passes
+MANY, CHUNK = 1 << 20, 1 << 16  # beyond MANY records every CHUNK has a stream of its own, for all cores to draw from
 
 
 def make_clinics(
@@ -77,16 +80,28 @@ def make_clinics(
     common = rng.standard_normal((records, 1))
     z = np.full((records, p), constant)
     yes = np.empty((records, int(binary.sum())), bool)
-    for start in range(0, records, BLOCK):  # a cache at a time: many records take several passes
-        own = slice(start, min(start + BLOCK, records))
-        drawn = rng.standard_normal((own.stop - start, p - 1))
-        latent = SEVERITY * np.sign(effect) * common[own] + np.sqrt(1 - SEVERITY**2) * drawn
-        units = shift[site[own]] + spread[site[own]] * latent
-        yes[own] = units[:, binary] > 0
-        units[:, binary] = np.where(yes[own], 1.0, -1.0)
-        units *= constant
-        units /= np.maximum(1.0, np.linalg.norm(units, axis=1, keepdims=True) / np.sqrt(1 - constant**2))
-        z[own, 1:] = units
+
+    def fill(low: int, high: int, stream: np.random.Generator) -> None:
+        for start in range(low, high, BLOCK):
+            own = slice(start, min(start + BLOCK, high))
+            units, where = stream.standard_normal((own.stop - start, p - 1)), site[own]
+            place = where[0] if where[0] == where[-1] else where  # sites stand in order: mostly one, nothing to copy
+            units *= np.sqrt(1 - SEVERITY**2)
+            units += SEVERITY * np.sign(effect) * common[own]
+            units *= spread[place]
+            units += shift[place]
+            yes[own] = units[:, binary] > 0
+            units[:, binary] = np.where(yes[own], 1.0, -1.0)
+            units *= constant
+            units /= np.maximum(1.0, np.linalg.norm(units, axis=1, keepdims=True) / np.sqrt(1 - constant**2))
+            z[own, 1:] = units
+
+    if records <= MANY:
+        fill(0, records, rng)
+    else:
+        lows = range(0, records, CHUNK)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(fill, lows, [min(low + CHUNK, records) for low in lows], rng.spawn(len(lows))))
     theta = strength * np.sqrt(p) * np.concatenate([[0.0], effect])
     chance = 1 / (1 + np.exp(-z @ theta))
     outcome = (rng.random(records) < chance).astype(np.int64)

@@ -6,6 +6,7 @@ records of a person stay together: a person split over two agents would pay at b
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -135,17 +136,26 @@ def own_test(
     """
     if by_site(kind):
         assert held.sites is not None
-        return [np.flatnonzero(held.sites == site) for site in range(len(parts))]
+        return _rows_of(held.sites.astype(int), len(parts))
     rng, owner = np.random.default_rng([seed, len(held)]), np.empty(len(held), int)
     if held.people is not None:
         _, person = np.unique(held.people, return_inverse=True)
         owner = (rng.permutation(person.max() + 1) % len(parts))[person]
-        return [np.flatnonzero(owner == k) for k in range(len(parts))]
+        return _rows_of(owner, len(parts))
+    whose = np.repeat(np.arange(len(parts)), sizes := [len(p) for p in parts])
+    labels = None if held.classes is None else training.targets[np.concatenate(list(parts))]
     for label in [None] if held.classes is None else range(len(held.classes)):
         mine = np.arange(len(held)) if label is None else np.flatnonzero(held.targets == label)
-        has = [len(p) if label is None else int(np.sum(training.targets[p] == label)) for p in parts]
-        if not sum(has):
-            has = [len(p) for p in parts]
-        ends = np.round(np.cumsum(has) / sum(has) * len(mine))
+        has = np.asarray(sizes) if labels is None else np.bincount(whose[labels == label], minlength=len(parts))
+        if not has.any():
+            has = np.asarray(sizes)
+        ends = np.round(np.cumsum(has) / has.sum() * len(mine))
         owner[rng.permutation(mine)] = np.searchsorted(ends[:-1], np.arange(len(mine)), side="right")
-    return [np.flatnonzero(owner == k) for k in range(len(parts))]
+    return _rows_of(owner, len(parts))
+
+
+def _rows_of(owner: np.ndarray, parties: int) -> list[np.ndarray]:
+    """The rows of each party, in order: sorted once, as there may be a million parties."""
+    order = np.argsort(owner, kind="stable")
+    ends = np.searchsorted(owner[order], np.arange(parties + 1))
+    return [order[low:high] for low, high in itertools.pairwise(ends)]

@@ -13,7 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-__all__ = ["ROUNDING", "Rows", "apart", "bounded_rows", "class_numbers", "clip_factor", "namespace", "rescale", "sound"]
+__all__ = [
+    "ROUNDING",
+    "Rows",
+    "apart",
+    "bounded_rows",
+    "class_numbers",
+    "clip_factor",
+    "lengths",
+    "namespace",
+    "rescale",
+    "sound",
+]
 
 T = TypeVar("T")
 Rows = Any  # numbers of records: an array of NumPy, or of JAX
@@ -53,12 +64,17 @@ def bounded_rows(features: Rows, bound: float | None) -> Rows:
     """
     xp = namespace(features)
     with np.errstate(over="ignore", invalid="ignore"):
-        norms = xp.linalg.norm(features, axis=-1, keepdims=True)
+        norms = xp.linalg.norm(features, axis=-1, keepdims=True) if xp is jnp else lengths(np.asarray(features))
     sound, limit = xp.isfinite(norms), np.inf if bound is None else bound * (1 + ROUNDING)
     if xp is np and np.all(sound & (norms <= limit)):
         return features
     rows = xp.where(sound, features, xp.zeros((), features.dtype))
     return rows if bound is None else xp.where(norms > limit, rows * (bound / xp.maximum(norms, 1e-30)), rows)
+
+
+def lengths(rows: np.ndarray) -> np.ndarray:
+    """The norms of rows on the host, (…, 1): without the squares of all records, which `np.linalg.norm` stores."""
+    return np.sqrt(np.einsum("...i,...i->...", rows, rows))[..., None]
 
 
 def class_numbers(targets: Rows, classes: int) -> Rows:

@@ -18,6 +18,8 @@ __all__ = ["MODEL", "contents", "party_model", "run_model"]
 
 Form = tuple[str | int, ...]  # of an array: the letter of its kind of numbers, and its shape
 
+LARGE = 1 << 20  # numbers beyond which packing takes longer than it saves: digits of noise do not pack
+
 MODEL = "model.npz"
 """The only file that a certificate may list: no other holds nothing but what the events pay for."""
 
@@ -36,7 +38,8 @@ def party_model(point: np.ndarray, *, plan: str, rounds: int, epsilon: float, de
 
 def _packed(**arrays: Any) -> bytes:
     file = io.BytesIO()
-    np.savez_compressed(file, **arrays)
+    small = sum(np.size(x) for x in arrays.values()) < LARGE
+    (np.savez_compressed if small else np.savez)(file, **arrays)
     return file.getvalue()
 
 

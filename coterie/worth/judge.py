@@ -14,12 +14,24 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.drivers.layout import Layout
 from coterie.drivers.references import objective, pooled
 from coterie.errors import InputError
 from coterie.experiment import Experiment, Outsider
 from coterie.problems import Problem
 from coterie.worth.home import at_home, room
-from coterie.worth.measures import LESS, MEASURES, Answers, default_measure, need_measure, numbered, say, summary
+from coterie.worth.measures import (
+    LESS,
+    MEASURES,
+    Answers,
+    default_measure,
+    need_measure,
+    numbered,
+    place,
+    say,
+    scores,
+    summary,
+)
 from coterie.worth.verdict import gain, mean_gain, value
 
 __all__ = ["JUDGED", "UNKNOWN", "Judged", "References", "judge", "own_worth", "references"]
@@ -28,7 +40,8 @@ Pair = tuple[NDArray, NDArray]  # features and targets of records
 References = Literal["none", "alone", "pooled", "all"]
 JUDGED = 64  # parties, evenly spaced, whose models are made and scored: a sample says what they are like
 MANY = 20_000  # test records beyond which a party's own are asked by themselves
-SCORED = 16  # of them, whose models are scored on everybody's test records in every way
+SCORED = 16  # of them, whose models are scored on everybody's test records in every way …
+VAST, FEW = 10**6, 4  # … or few, where the test records are so many that a model's scores have no error to speak of
 
 
 @dataclass(frozen=True)
@@ -45,19 +58,21 @@ class Judged:
 
 def judge(
     experiment: Experiment, points: NDArray | None, asked: References = "all", *, measure: str | None = None,
-    specificity: float = 0.9, clip: float | None = None,
+    specificity: float = 0.9, clip: float | None = None, laid: Layout | None = None,
 ) -> Judged:  # fmt: skip
     """Score a run (`points`: seeds × parties × numbers; None: the references alone), and what `asked` for beside it.
 
-    `clip`: the norm to which the run clips gradients, for which its probabilities are corrected.
+    `clip`: the norm to which the run clips gradients, for which its probabilities are corrected. `laid`: the parties
+    as they were laid out for the run, whatever its rounds; laid out anew without.
     """
     if experiment.network.store is not None or experiment.test is None:
         return Judged()
     problem, test = experiment.network.problem, experiment.test
     everybody = test.features, test.targets
+    placed, closely = place(*everybody), SCORED if len(test.targets) <= VAST else FEW
 
     def ask(x: NDArray, clip: float | None = None) -> Answers:  # all records at once: one program for every model
-        return say(problem, x, *everybody, clip)
+        return say(problem, x, *everybody, clip, placed)
 
     run = None if points is None else np.asarray(points, float)
     if run is not None and not np.isfinite(run).all():
@@ -66,19 +81,18 @@ def judge(
     metrics: dict[str, list[float]] = {}
     said: list[list[Answers]] = []
     if run is not None:
-        some = _spaced(run.shape[1], SCORED)
+        some = _spaced(run.shape[1], closely)
         said = [[ask(x, clip) for x in seed[some]] for seed in run]
         of_seeds = [_mean(summary(s, specificity) for s in models) for models in said]
         metrics = {key: [one[key] for one in of_seeds] for key in of_seeds[0]}
     if asked == "none" or problem.released or problem.coupled:  # nothing is minimised, or nobody can alone
         return Judged(metrics, warnings=_complaints(said, {}, None) if said else [])
-    layout = experiment.layout(1)
+    layout = laid or experiment.layout(1)
     train_loss = objective(layout)
 
     def tell(models: NDArray) -> dict[str, float]:
-        heard = [ask(x) for x in models]
-        few = [summary(heard[k], specificity) for k in _spaced(len(models), SCORED)]
-        loss, score = (float(np.mean(v)) for v in ([train_loss(x) for x in models], [one.whole for one in heard]))
+        few = [summary(ask(models[k]), specificity) for k in _spaced(len(models), closely)]
+        loss, score = float(np.mean([train_loss(x) for x in models])), float(np.mean(scores(problem, models, placed)))
         return {"train_loss": loss, "test_score": score} | _mean(few)
 
     chosen = _spaced(len(experiment.parts), JUDGED)
@@ -262,8 +276,11 @@ def _one_sided(experiment: Experiment) -> list[str]:
     problem = experiment.network.problem
     if problem.labels.classes is None:
         return []
-    names, targets = experiment.network.names, numbered(problem, experiment.targets)
-    alike = [name for name, part in zip(names, experiment.parts, strict=True) if len(np.unique(targets[part])) == 1]
+    names, parts = experiment.network.names, experiment.parts
+    held = numbered(problem, experiment.targets)[np.concatenate([np.asarray(part) for part in parts])]
+    first = np.cumsum([0, *(len(part) for part in parts[:-1])])
+    one_class = np.minimum.reduceat(held, first) == np.maximum.reduceat(held, first)
+    alike = [names[i] for i in np.flatnonzero(one_class)]
     if not alike:
         return []
     who = ", ".join(alike) if len(alike) <= 3 else f"{len(alike)} of {len(names)} parties"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -22,6 +23,7 @@ from coterie.problems import Linear, Problem
 from coterie.problems.additive import bare
 from coterie.problems.clipped import unclipped
 from coterie.problems.labels import NOTHING, NUMBERS, SIGNS
+from coterie.problems.records import lengths
 
 __all__ = [
     "MEASURES",
@@ -32,7 +34,9 @@ __all__ = [
     "need_measure",
     "numbered",
     "parts",
+    "place",
     "say",
+    "scores",
     "summary",
 ]
 
@@ -47,6 +51,7 @@ LESS = ("log-loss", "loss")  # where less is better
 RARE = (
     0.35  # two classes of which one has a smaller share than this are judged by AUC: accuracy would praise a constant
 )
+Placed = tuple[Any, Any]  # features and targets on a device
 BINS = 10  # of equal count, for the calibration error
 LEAST = 1e-12  # a chance of 0 given to what happened costs −log of this
 
@@ -87,12 +92,36 @@ def _asked() -> object:
     )  # fmt: skip
 
 
-def say(
-    problem: Problem, x: NDArray, features: NDArray, targets: NDArray, clip: float | None = None
-) -> Answers:  # fmt: skip
-    """What the model at x says of these records; `clip`: the norm to which gradients were clipped as it was made."""
+@lru_cache(maxsize=1)
+def _scored() -> object:
+    return eqx.filter_jit(
+        lambda problem, models, features, targets: jax.lax.map(lambda x: problem.score(x, features, targets), models)
+    )
+
+
+def place(features: NDArray, targets: NDArray) -> Placed:
+    """Records on the device, for those who ask many models about them: what is large is sent there once."""
     with jax.enable_x64(True):
-        found = _asked()(problem, *jax.device_put((x, features, targets)))  # type: ignore[operator]
+        return jax.device_put((features, targets))
+
+
+def scores(problem: Problem, models: NDArray, placed: Placed) -> NDArray[np.float64]:
+    """The problem's own score of every model, and nothing else of them."""
+    with jax.enable_x64(True):
+        return np.asarray(_scored()(problem, jax.device_put(models), *placed), np.float64)  # type: ignore[operator]
+
+
+def say(
+    problem: Problem, x: NDArray, features: NDArray, targets: NDArray, clip: float | None = None,
+    placed: Placed | None = None,
+) -> Answers:  # fmt: skip
+    """What the model at x says of these records; `clip`: the norm to which gradients were clipped as it was made.
+
+    `placed`: the same records where `place` put them.
+    """
+    with jax.enable_x64(True):
+        there = jax.device_put((features, targets)) if placed is None else placed
+        found = _asked()(problem, jax.device_put(x), *there)  # type: ignore[operator]
     predicted, losses, evidence, score = found
     shown = None if evidence is None else np.asarray(evidence, float)
     return Answers(
@@ -108,9 +137,9 @@ def chances(problem: Problem, evidence: NDArray | None, features: NDArray, clip:
     from scipy.special import softmax
 
     plain = softmax(evidence, axis=1)
-    if not isinstance(bare(problem), Linear | Softmax):
+    if clip is None or not isinstance(bare(problem), Linear | Softmax):
         return plain
-    return unclipped(plain, np.linalg.norm(features, axis=1), clip, two=problem.labels == SIGNS)
+    return unclipped(plain, lengths(features)[:, 0], clip, two=problem.labels == SIGNS)
 
 
 def numbered(problem: Problem, targets: NDArray) -> NDArray:
@@ -188,12 +217,13 @@ def parts(measure: str, said: Answers) -> tuple[NDArray[np.float64], list[NDArra
 def summary(said: Answers, specificity: float) -> dict[str, float]:
     """What a model is worth on these records in all the ways that apply, by the names of result.json."""
     out: dict[str, float] = {}
-    for measure, key in (("auc", "test_auc"), ("log-loss", "test_log_loss")):
-        if said.classes is not None and (found := parts(measure, said)) is not None:
-            values, (group, *_) = found
-            out[key] = float(values[group].mean()) * (-1 if measure in LESS else 1)
-    if "test_auc" in out and said.score is not None:
-        out["test_recall"] = _recall(said.truth == 1, said.score, specificity)
+    score, positive = said.score, said.truth == 1
+    if said.classes is not None and score is not None and positive.any() and not positive.all():
+        out["test_auc"] = _auc(positive, score)
+    if said.classes is not None and (found := parts("log-loss", said)) is not None:
+        out["test_log_loss"] = -float(found[0].mean())
+    if "test_auc" in out and score is not None:
+        out["test_recall"] = _recall(positive, score, specificity)
     chances = said.chances
     if chances is not None:
         happened = said.truth == 1 if said.classes == 2 else said.predicted == said.truth
@@ -205,6 +235,13 @@ def summary(said: Answers, specificity: float) -> dict[str, float]:
             sum(len(b) * abs(chance[b].mean() - happened[b].mean()) for b in bins) / len(order)
         )
     return out
+
+
+def _auc(positive: NDArray, score: NDArray) -> float:
+    """The mean of the positives' `auc_parts`: both classes sorted, as looking up in order stays in the caches."""
+    above, below = np.sort(score[positive]), np.sort(score[~positive])
+    places = np.searchsorted(below, above, "left") + np.searchsorted(below, above, "right")
+    return float(places.mean() / (2 * len(below)))
 
 
 def _recall(positive: NDArray, score: NDArray, specificity: float) -> float:

@@ -14,6 +14,7 @@ from mkdocs.structure.files import File
 OUTSIDE = {
     "CONTRIBUTING.md": "add-an-algorithm.md",
     "benchmarks/README.md": "performance.md",
+    "benchmarks/history.md": "performance-before.md",
     "CHANGELOG.md": "changelog.md",
     "README.md": "index.md",
 }

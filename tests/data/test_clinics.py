@@ -75,3 +75,19 @@ def test_other_sizes_and_refusals() -> None:
     assert make_clinics(sites=1, records=50, features=2).features.shape == (50, 2)
     with pytest.raises(InputError, match="records >= 10 a site"):
         make_clinics(records=49)
+
+
+def test_many_records_are_drawn_by_all_cores_and_are_those_of_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond MANY records chunks have streams of their own: the same patients whatever draws them, and none twice."""
+    monkeypatch.setattr("coterie.data.clinics.MANY", 5000)
+    monkeypatch.setattr("coterie.data.clinics.CHUNK", 700)
+    monkeypatch.setattr("coterie.data.clinics.BLOCK", 300)
+    first, again = make_clinics(seed=1, records=20_000), make_clinics(seed=1, records=20_000)
+    assert np.array_equal(first.features, again.features)
+    assert len(np.unique(first.features[:, 1])) == 20_000
+    assert np.linalg.norm(first.features, axis=1).max() <= 1 + 1e-12
+    monkeypatch.setattr("coterie.data.clinics.MANY", 10**6)
+    one_stream = make_clinics(seed=1, records=20_000)
+    for site in range(5):  # the clinics are the same, their patients others
+        gap = first.features[first.sites == site].mean(0) - one_stream.features[one_stream.sites == site].mean(0)
+        assert np.abs(gap).max() < 6 * 0.3 / np.sqrt(2000 / 2)

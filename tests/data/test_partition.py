@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.data import ALL_PUBLIC, Dataset, make_clinics, partition, split
+from coterie.data.partition import own_test
 from coterie.errors import InputError
 
 
@@ -177,3 +178,34 @@ def test_split_draws_from_every_site_and_knows_official_tests() -> None:
         "o", np.ones((3, 1)), np.ones(3), None, ("x",), origins=ALL_PUBLIC, test=np.array([True, False, True])
     )
     assert [rows.tolist() for rows in split(official, None)] == [[1], [0, 2]]
+
+
+@settings(max_examples=40, deadline=None)
+@given(agents=st.integers(1, 12), people=st.sampled_from([None, 30]), seed=st.integers(0, 9))
+def test_every_held_out_record_is_one_partys_and_a_party_has_its_share_of_each_class(
+    agents: int, people: int | None, seed: int
+) -> None:
+    training, held = toy(120, seed=seed), toy(60, seed=seed + 100, people=people)
+    parts = partition(training, agents, "iid", seed=seed)
+    own = own_test(training, parts, held, "iid", seed=seed)
+    assert len(own) == agents
+    assert np.array_equal(np.sort(np.concatenate(own)), np.arange(60))
+    assert all(np.array_equal(rows, np.sort(rows)) for rows in own)
+    if people is not None:
+        owners = [set(held.people[rows].tolist()) for rows in own]
+        assert sum(map(len, owners)) == len(set().union(*owners))
+        return
+    for label in range(3):  # shares are rounded at both ends
+        mine = np.sum(held.targets == label)
+        for part, rows in zip(parts, own, strict=True):
+            share = np.sum(training.targets[part] == label) / np.sum(training.targets == label)
+            assert abs(np.sum(held.targets[rows] == label) - share * mine) <= 1
+
+
+def test_test_records_of_a_site_are_its_own() -> None:
+    data = make_clinics(seed=0)
+    train, test = split(data, 0.2)
+    parts = partition(data.take(train), None, "site")
+    own = own_test(data.take(train), parts, data.take(test), "site")
+    assert [set(data.sites[test][rows].tolist()) for rows in own] == [{0}, {1}, {2}, {3}, {4}]
+    assert sum(map(len, own)) == len(test)

@@ -257,3 +257,30 @@ def test_own_test_records_are_asked_alone_where_there_are_many(monkeypatch: pyte
     assert asked == [500, 8]
     for name in ("truth", "predicted", "losses", "evidence", "chances"):
         assert np.allclose(getattr(apart, name), getattr(together, name), rtol=1e-12)
+
+
+def test_parties_of_one_class_are_named_and_every_model_is_scored_as_alone() -> None:
+    plan = validate(
+        {
+            "data": {"source": "clinics", "options": {"records": 400}},
+            "partition": {"kind": "iid", "agents": 30},
+            "graph": {"kind": "ring"},
+            "problem": {"loss": "logistic"},
+            "algorithm": {"name": "dgd"},
+        }
+    )
+    experiment = prepare(plan)
+    targets = experiment.targets.copy()
+    for lonely in (3, 29):
+        targets[experiment.parts[lonely]] = 1.0
+    experiment = replace(experiment, targets=targets)
+    names = experiment.network.names
+    mixed = [n for n, part in zip(names, experiment.parts, strict=True) if len(set(targets[part])) == 1]
+    (said,) = judging._one_sided(experiment)
+    assert said.startswith(f"all records of {', '.join(mixed)} are of one class" if len(mixed) <= 3 else "all records")
+    assert {names[3], names[29]} <= set(mixed)
+    models, test = np.random.default_rng(0).normal(size=(5, experiment.network.problem.dim)), experiment.test
+    assert test is not None
+    problem, pair = experiment.network.problem, (test.features, test.targets)
+    each = [judging.say(problem, x, *pair).whole for x in models]
+    np.testing.assert_array_equal(judging.scores(problem, models, judging.place(*pair)), each)
