@@ -74,7 +74,8 @@ def bounded_rows(features: Rows, bound: float | None) -> Rows:
 
 def lengths(rows: np.ndarray) -> np.ndarray:
     """The norms of rows on the host, (…, 1): without the squares of all records, which `np.linalg.norm` stores."""
-    return np.sqrt(np.einsum("...i,...i->...", rows, rows))[..., None]
+    held = rows if rows.dtype.kind == "f" else rows.astype(float)  # squares of whole numbers may overflow
+    return np.sqrt(np.einsum("...i,...i->...", held, held))[..., None]
 
 
 def class_numbers(targets: Rows, classes: int) -> Rows:

@@ -30,6 +30,7 @@ from coterie.problems import Custom, Problem
 from coterie.problems.base import FACTS
 from coterie.problems.facts import try_facts
 from coterie.problems.labels import NUMBERS, Labels
+from coterie.problems.records import bounded_rows, lengths
 from tests.problems.cases import FEATURES, PROBLEMS, Case, case, gradient, shard
 
 NOTHING = {"convex": False, "lipschitz": np.inf, "smoothness": np.inf, "half_gap": np.inf,
@@ -409,3 +410,11 @@ def test_clipped_sums_are_tried_though_nothing_is_stated(kind: type[Logistic], w
     sites = [(rng.uniform(-0.5, 0.5, (20, 2)), np.ones(20)) for _ in range(3)]
     with pytest.raises(InputError, match=words):
         ct.train(kind(2), ct.ring(sites), ct.dp_dsgd(clip=0.1), ct.Budget(1.0, 1e-5), seed=0, rounds=4)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int32, np.float32, float])
+def test_rows_of_any_kind_of_number_are_bounded(kind: type) -> None:
+    """Squares of small whole numbers overflow: a row of 12s must not pass for a short one."""
+    rows = np.full((3, 4), 12, kind)
+    assert lengths(rows) == pytest.approx(24)
+    assert np.all(np.linalg.norm(bounded_rows(rows, 1.0), axis=1) <= 1 + 1e-6)
