@@ -23,6 +23,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -34,7 +35,7 @@ from coterie.losses.settings import LossSettings
 from coterie.problems.labels import NUMBERS, SIGNS, Labels
 from coterie.problems.records import Rows, namespace
 from coterie.problems.released import Released
-from coterie.released.additive_moments import AdditiveMoments, additive_weights
+from coterie.released.additive_moments import AdditiveMoments, least_squares, log_odds_weights
 from coterie.released.second_moments import SecondMoments, default_penalty, ridge_weights
 
 __all__ = ["CLASSES", "EXAMPLE", "MODEL", "MOST", "Moments", "Settings", "make"]
@@ -150,10 +151,25 @@ class Moments(Released):
 
     def _score(self, x: Float[Array, " dim"], features: Array) -> Float[Array, " rows"]:
         matrix, cross = self._matrix(x[:-1]), x[-1 - self.features : -1] / self.w
+        if self.bins is not None and self.numbers:
+            return features @ least_squares(matrix, cross, x[-1], self.bins, self.penalty)
         if self.bins is not None:
-            return features @ additive_weights(matrix, cross, x[-1], self.bins, self.penalty, numbers=self.numbers)
+            return features @ self._log_odds(matrix, cross, x[-1])
         penalty = default_penalty(x[-1], self.features) if self.penalty is None else self.penalty
         return features @ ridge_weights(matrix, cross, penalty)
+
+    def _log_odds(self, matrix: Array, cross: Array, noise: Array) -> Float[Array, " d"]:
+        """The weights of the additive model, from the host: found once where all parties have the same moments."""
+        bins = self.bins
+        assert bins is not None
+
+        def found(matrix: np.ndarray, cross: np.ndarray, noise: np.ndarray) -> np.ndarray:
+            sigma = float(noise)
+            weights = log_odds_weights(matrix, cross, sigma, sigma / self.w, bins, self.penalty)
+            return weights.astype(cross.dtype)
+
+        shape = jax.ShapeDtypeStruct(cross.shape, cross.dtype)
+        return jax.pure_callback(found, shape, matrix, cross, noise, vmap_method="sequential")  # type: ignore[no-any-return]
 
     def predict(self, x: Float[Array, " dim"], features: Array) -> Array:
         score = self._score(x, features)
@@ -174,7 +190,9 @@ class Moments(Released):
         matrix[row, column] = matrix[column, row] = flat[d : d + len(row)] / 2**0.5
         cross = flat[-1 - d : -1] / w
         if self.bins is not None:
-            return AdditiveMoments(matrix, cross, float(flat[-1]), self.bins, self.reach, self.numbers)
+            return AdditiveMoments(
+                matrix, cross, float(flat[-1]), float(flat[-1]) / w, self.bins, self.reach, self.numbers
+            )
         return SecondMoments(matrix, cross, float(flat[-1]), float(flat[-1]) / w, self.reach, self.numbers)
 
 
