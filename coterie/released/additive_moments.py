@@ -20,14 +20,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.data.bins import Bins
 from coterie.errors import InputError
-from coterie.problems.records import Rows, namespace
 from coterie.released.latent_classes import members
 from coterie.released.log_odds import log_odds
 from coterie.released.second_moments import LEAST, ridge_weights
@@ -38,7 +36,7 @@ Floats = NDArray[np.float64]
 PART = 0.6  # of the noise's length σ√(2d): λ; chosen on made problems, heart and diabetes
 
 
-def consistent(matrix: Rows, cross: Rows, bins: Bins) -> tuple[Rows, Rows]:
+def consistent(matrix: Floats, cross: Floats, bins: Bins) -> tuple[Floats, Floats]:
     """Noisy means of x xᵀ and y x, with all that is known of them set."""
     member, many = members(bins), bins.ones
     counts = member.sum(axis=1)
@@ -54,18 +52,18 @@ def consistent(matrix: Rows, cross: Rows, bins: Bins) -> tuple[Rows, Rows]:
     moved = tables + spread + spread.T - member.T @ whole @ member
     labelled = member @ cross
     middle = (labelled / counts).sum() / (1 / counts).sum()
-    known = moved * (1 - same) + namespace(matrix).diag(share)
+    known = moved * (1 - same) + np.diag(share)
     return known / many, cross + ((middle - labelled) / counts) @ member
 
 
-def least_squares(matrix: Rows, cross: Rows, noise: Any, bins: Bins, penalty: Any = None) -> Rows:
+def least_squares(matrix: Floats, cross: Floats, noise: float, bins: Bins, penalty: float | None = None) -> Floats:
     """What every bin adds to a number, times √A."""
     matrix, cross = consistent(matrix, cross, bins)
     basis = np.zeros((bins.width, bins.width))
     for block in bins.blocks:
         basis[block.where, block.where] = bins.basis(block)
     lam = PART * noise * (2 * bins.width) ** 0.5 + LEAST if penalty is None else penalty
-    return basis @ ridge_weights(basis.T @ matrix @ basis, basis.T @ cross, lam)
+    return np.asarray(basis @ ridge_weights(basis.T @ matrix @ basis, basis.T @ cross, lam), float)
 
 
 def log_odds_weights(

@@ -35,7 +35,7 @@ from coterie.losses.settings import LossSettings
 from coterie.problems.labels import NUMBERS, SIGNS, Labels
 from coterie.problems.records import Rows, namespace
 from coterie.problems.released import Released
-from coterie.released.additive_moments import AdditiveMoments, least_squares, log_odds_weights
+from coterie.released.additive_moments import AdditiveMoments
 from coterie.released.second_moments import SecondMoments, default_penalty, ridge_weights
 
 __all__ = ["CLASSES", "EXAMPLE", "MODEL", "MOST", "Moments", "Settings", "make"]
@@ -150,26 +150,29 @@ class Moments(Released):
         return replace(self, features=bins.width, bins=replace(bins, alike=ALIKE if alike is None else alike))
 
     def _score(self, x: Float[Array, " dim"], features: Array) -> Float[Array, " rows"]:
-        matrix, cross = self._matrix(x[:-1]), x[-1 - self.features : -1] / self.w
-        if self.bins is not None and self.numbers:
-            return features @ least_squares(matrix, cross, x[-1], self.bins, self.penalty)
         if self.bins is not None:
-            return features @ self._log_odds(matrix, cross, x[-1])
+            return features @ self._binned(x)
+        matrix, cross = self._matrix(x[:-1]), x[-1 - self.features : -1] / self.w
         penalty = default_penalty(x[-1], self.features) if self.penalty is None else self.penalty
         return features @ ridge_weights(matrix, cross, penalty)
 
-    def _log_odds(self, matrix: Array, cross: Array, noise: Array) -> Float[Array, " d"]:
-        """The weights of the additive model, from the host: found once where all parties have the same moments."""
-        bins = self.bins
-        assert bins is not None
+    def _binned(self, x: Float[Array, " dim"]) -> Float[Array, " d"]:
+        """The weights of the additive model, from the host, which finds them once where all parties have the same
+        moments. Numbers go there and back as bits: in its threads JAX would round them to 32.
+        """
+        words = x.dtype.itemsize // 4
 
-        def found(matrix: np.ndarray, cross: np.ndarray, noise: np.ndarray) -> np.ndarray:
-            sigma = float(noise)
-            weights = log_odds_weights(matrix, cross, sigma, sigma / self.w, bins, self.penalty)
-            return weights.astype(cross.dtype)
+        def found(bits: np.ndarray) -> np.ndarray:
+            point = np.ascontiguousarray(bits).view(x.dtype).reshape(-1)
+            seen = self.shaped(point)
+            assert isinstance(seen, AdditiveMoments)
+            weights = seen.weights(self.penalty) if np.isfinite(point).all() else np.full(self.features, np.nan)
+            return weights.astype(x.dtype).view(np.uint32).reshape(self.features, words)
 
-        shape = jax.ShapeDtypeStruct(cross.shape, cross.dtype)
-        return jax.pure_callback(found, shape, matrix, cross, noise, vmap_method="sequential")  # type: ignore[no-any-return]
+        shape = jax.ShapeDtypeStruct((self.features, words), jnp.uint32)
+        flat = jax.lax.bitcast_convert_type(x, jnp.uint32).reshape(x.shape[0], words)
+        bits = jax.pure_callback(found, shape, flat, vmap_method="sequential")
+        return jax.lax.bitcast_convert_type(bits if words > 1 else bits[:, 0], x.dtype)
 
     def predict(self, x: Float[Array, " dim"], features: Array) -> Array:
         score = self._score(x, features)
