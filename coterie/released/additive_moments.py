@@ -24,6 +24,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.api.curves import Curves
 from coterie.data.bins import Bins
 from coterie.errors import InputError
 from coterie.released.latent_classes import members
@@ -128,6 +129,16 @@ class AdditiveMoments:
         """What each bin adds to the score, `missing` last."""
         values = self.weights(penalty, attributes) / self.bins.ones**0.5
         return {block.name: values[block.where].reshape(block.shape) for block in self.bins.blocks}
+
+    def readable(
+        self, classes: Sequence[object] = (-1, 1), penalty: float | None = None, attributes: Sequence[str] | None = None
+    ) -> Curves:
+        """The model as curves, to be saved as JSON and read by `AdditiveClassifier`; the second class is above 0."""
+        if not self.numbers and len(set(classes)) != 2:
+            raise InputError(f"classes must be two different labels, got {list(classes)}")
+        scale = self.reach if self.numbers else 1.0
+        tables = [scale * table for table in self.curves(penalty, attributes).values()]
+        return Curves.of_tables(self.bins, tables, classes=None if self.numbers else tuple(classes))
 
     def _some(self, attributes: Sequence[str] | None) -> tuple[Bins, NDArray[np.int64]]:
         """The bins of some attributes, and where they lie; pairs go with both of theirs."""

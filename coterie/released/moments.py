@@ -51,7 +51,10 @@ class Settings(LossSettings):
 
     radius: None = Field(None, description="has no use here: nothing is minimised between the parties")
     penalty: float | None = Field(
-        None, gt=0, description="λ of the model that is scored, ½ mean (⟨θ, x⟩ − y)² + λ/2 ‖θ‖²; default: by the noise"
+        None,
+        gt=0,
+        description="λ of the model that is scored, ½ mean (⟨θ, x⟩ − y)² + λ/2 ‖θ‖², of bins and two classes with the "
+        "logistic loss instead; default: by the noise",
     )
     weight: float | None = Field(
         None, gt=0, description="w, the weight of y x beside x xᵀ: more of it is less noise on y x; default 1, bins .7"

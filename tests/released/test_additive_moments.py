@@ -15,6 +15,7 @@ from scipy.special import expit
 
 from coterie.data.bins import Bins, LevelBins, NumberBins
 from coterie.errors import InputError
+from coterie.estimators import AdditiveClassifier
 from coterie.experiment import prepare, price, public_network
 from coterie.plan import Plan, validate
 from coterie.released.additive_moments import AdditiveMoments, _kept, consistent
@@ -150,6 +151,11 @@ def test_a_plan_releases_moments_of_bins_once(tmp_path: Path) -> None:
     told = seen.predict(test.features)
     assert np.array_equal(told, np.asarray(experiment.network.problem.predict(jnp.asarray(point), test.features)))
     assert np.mean(told == test.targets) > max(np.mean(test.targets > 0), np.mean(test.targets < 0)) + 0.01
+    seen.readable(("-1.0", "1.0")).save(tmp_path / "curves.json")
+    glass = AdditiveClassifier(tmp_path / "curves.json").fit()
+    assert np.array_equal(
+        glass.predict(table.head(500)).astype(float), seen.predict(replace(seen.bins, alike=0.0).rows(table.head(500)))
+    )
     (tmp_path / "a.csv").unlink()  # whoever has the plan and the release has the model: no record is read again
     elsewhere = public_network(plan_of(tmp_path / "a.csv")).problem.shaped(np.array(point))
     _kept.cache_clear()
