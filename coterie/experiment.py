@@ -159,8 +159,10 @@ class Experiment:
         store = self.network.store
         if store is not None and make is not make_layout:
             raise InputError("data.source = 'store' streams records on one device: leave out --devices and processes")
-        # Measuring the loss reads every record: of a store, at both ends unless the plan asks for more.
-        every = self.plan.run.every or max(1, priced.rounds if store else priced.rounds // 50)
+        # Unless the plan asks for more, at both ends: of a store, as measuring reads every record; of a release, as
+        # nothing is there to be scored before, and a model has to be made of it.
+        ends = store is not None or bool(self.network.problem.released)
+        every = self.plan.run.every or max(1, priced.rounds if ends else priced.rounds // 50)
         layout = laid or self.layout(priced.rounds, priced.shape, make)
         exchange = exchange_of(
             self.plan, priced.algorithm, self.network.graph, self.network.mixing, priced.terms

@@ -8,7 +8,7 @@ an attribute's bins is 0, `missing` left aside. Which bin holds more records is 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,14 +52,15 @@ class Curves:
         target: tuple[float, float] | None = None, clip: float | None = None, noise: float | None = None,
     ) -> Curves:  # fmt: skip
         """The curves of a released point; `noise` is that of the point's coordinates."""
-        tables = [np.reshape(table, (-1, problem.outputs)) for table in problem.shaped(point).values()]
-        values, intercept = [], np.zeros(problem.outputs)
-        for block, table in zip(problem.bins.blocks, tables, strict=True):
-            middle = table[: block.count - 1 if len(block.of) == 1 else None].mean(axis=0)
-            values.append(table - middle)
-            intercept += middle
         scaled = None if noise is None else float(noise / np.sqrt(problem.bins.ones))
-        return cls(problem.bins, tuple(values), intercept, classes, target, clip, scaled)
+        values, intercept = _centred(problem.bins, list(problem.shaped(point).values()), problem.outputs)
+        return cls(problem.bins, values, intercept, classes, target, clip, scaled)
+
+    @classmethod
+    def of_tables(cls, bins: Bins, tables: Sequence[NDArray], *, classes: tuple[Any, ...] | None = None) -> Curves:
+        """Curves of one score from what each bin adds to it, block by block."""
+        values, intercept = _centred(bins, tables, 1)
+        return cls(bins, values, intercept, classes)
 
     def scores(self, table: pd.DataFrame) -> NDArray[np.float64]:
         """(records, outputs): the intercept and what each attribute adds."""
@@ -122,6 +123,18 @@ class Curves:
     def _plain(self, values: NDArray) -> list[Any]:
         """One number a bin, or a list of as many as there are classes."""
         return values[:, 0].tolist() if values.shape[1] == 1 else values.tolist()
+
+
+def _centred(
+    bins: Bins, tables: Sequence[NDArray], outputs: int
+) -> tuple[tuple[NDArray[np.float64], ...], NDArray[np.float64]]:
+    """Tables whose mean over an attribute's bins is 0, and the intercept, which has their means."""
+    values, intercept = [], np.zeros(outputs)
+    for block, table in zip(bins.blocks, (np.reshape(table, (-1, outputs)) for table in tables), strict=True):
+        middle = table[: block.count - 1 if len(block.of) == 1 else None].mean(axis=0)
+        values.append(table - middle)
+        intercept += middle
+    return tuple(values), intercept
 
 
 def _described(attribute: NumberBins | LevelBins) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from coterie.commands import LEARN, PlanArgument, SetOption, console, out_of_bud
 from coterie.errors import InputError
 
 if TYPE_CHECKING:
+    from coterie.deploy.accounts import DataAccount
     from coterie.released.covered import CoveredNumber
     from coterie.released.statistics import TableStatistics
 
@@ -33,6 +35,15 @@ def command(
     edges: Annotated[
         int | None, typer.Option(min=2, max=64, help="print edges of so many bins at quantiles, for [problem.bins]")
     ] = None,
+    next_: Annotated[
+        Path | None,
+        typer.Option(
+            "--next",
+            help="of a plan with problem.bins at 'quantiles': count those columns alone, and write the plan that "
+            "follows, with edges and what is left of the budget",
+        ),
+    ] = None,
+    share: Annotated[float, typer.Option(help="with --next: the share of μ² that counts have")] = 0.1,
     out: Annotated[Path | None, typer.Option(help="file for all numbers, as JSON")] = None,
     account: Annotated[
         Path | None, typer.Option(help="the data set's account: what they cost is drawn first, or nothing is computed")
@@ -45,27 +56,50 @@ def command(
 
     Example: coterie stats plan.toml --out stats.json
     """
+    from coterie.deploy.accounts import BudgetExceeded, DataAccount
     from coterie.plan import read_plan
 
-    asked = read_plan(plan, set_)
+    asked = read_plan(plan, set_) if next_ is None else None
     from coterie.released.statistics import planned_statistics
     from coterie.report.result import write_json
 
-    if account is None:
-        told = planned_statistics(asked, bins=bins, moments=moments)
-    else:
-        from coterie.deploy.accounts import BudgetExceeded, DataAccount
-
-        try:
-            told = planned_statistics(asked, bins=bins, moments=moments, account=DataAccount(account))
-        except BudgetExceeded as error:
-            raise out_of_budget(error) from None
+    drawn = None if account is None else DataAccount(account)
+    try:
+        if asked is None:
+            assert next_ is not None
+            told = _write_next(plan, set_, next_, edges or 10, share, drawn)
+        else:
+            told = planned_statistics(asked, bins=bins, moments=moments, account=drawn)
+    except BudgetExceeded as error:
+        raise out_of_budget(error) from None
     _show(told, seeded=account is None)
-    if edges is not None:
+    if edges is not None and next_ is None:
         _print_edges(told, edges)
     if out is not None:
         write_json(out, told.as_json())
         console.print(f"wrote {escape(str(out))}", highlight=False)
+
+
+def _write_next(
+    plan: Path | None, changes: list[str] | None, path: Path, bins: int, share: float, account: DataAccount | None
+) -> TableStatistics:
+    """Count what a plan's quantiles need, and write the plan that follows."""
+    from coterie.released.quantile_plan import staged
+    from coterie.written import read_tree, toml_of
+
+    if path.exists():
+        raise InputError(f"{path} is there already: --next writes a new plan")
+    done = staged(read_tree(plan, "default.toml", changes), bins=bins, share=share, account=account)
+    data = done.tree["data"]
+    if isinstance(data.get("path"), str):
+        data["path"] = os.path.relpath(data["path"], path.parent)
+    path.write_text(toml_of(done.tree), "utf-8")
+    console.print(
+        f"wrote {escape(str(path))}: quantiles ε = {done.counts.epsilon:.4g}, then ε = {done.training.epsilon:.4g}, "
+        f"together ({done.whole.epsilon:.4g}, {done.whole.delta:g})",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
+    return done.told
 
 
 def _show(told: TableStatistics, *, seeded: bool) -> None:

@@ -326,8 +326,9 @@ def _attribute(name: str, rule: Number | Category, said: Any, key: str) -> Numbe
     low, high = rule.low, rule.high
     if said == "quantiles":
         raise InputError(
-            f"{key} = 'quantiles': quantiles of the records have to be paid for before a plan can state them: take the "
-            "edges from `coterie stats --edges`, or an estimator with bins = 'quantiles', which pays for both"
+            f"{key} = 'quantiles': quantiles of the records have to be paid for before bins are known: `coterie stats "
+            "PLAN --next NEXT` counts them and writes the plan that follows, both within the plan's budget; an "
+            "estimator with bins = 'quantiles' does both"
         )
     if said is True:
         edges = neutral(rule)

@@ -9,13 +9,9 @@ and √A · mean y x sums to the mean label in every attribute. None of this dep
 noise off that contradicts it. Shares are the mean of all A statements of them (the diagonal, and the sums of every
 table), each weighed by its noise; then every table moves to these margins by the least squares.
 
-**The model** is least squares with the penalty λ uᵀu, θ = B u, B the root of the matrix ρ^|i−j| of neighbouring bins
-(`coterie.data.bins`). Of two classes it is turned into log-odds as a linear discriminant: with the scores' means μ₁, μ₀
-in the classes, which are functions of the moments, their variance v within, and p the share of the second class,
-
-    log-odds = (μ₁ − μ₀)/v · (score − (μ₁ + μ₀)/2) + log(p/(1 − p)),
-
-since least squares has the direction of the discriminant, and its threshold only where classes are equally large.
+**The model** of two classes is a logistic one (`coterie.released.log_odds`), which asks records for no more than these
+tables and √A · mean y x. Of numbers it is least squares with the penalty λ uᵀu, θ = B u, B the root of the matrix
+ρ^|i−j| of neighbouring bins (`coterie.data.bins`).
 Everything here is a function of what was released and of public numbers.
 """
 
@@ -23,35 +19,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.api.curves import Curves
 from coterie.data.bins import Bins
 from coterie.errors import InputError
-from coterie.problems.records import Rows, namespace
+from coterie.released.latent_classes import members
+from coterie.released.log_odds import log_odds
 from coterie.released.second_moments import LEAST, ridge_weights
 
-__all__ = ["AdditiveMoments", "additive_weights", "consistent"]
+__all__ = ["AdditiveMoments", "consistent", "least_squares", "log_odds_weights"]
 
 Floats = NDArray[np.float64]
 PART = 0.6  # of the noise's length σ√(2d): λ; chosen on made problems, heart and diabetes
-SURE = 1e-3  # a difference of means, or a variance, is not taken to be less
 
 
-def _members(bins: Bins) -> tuple[Floats, Floats]:
-    """(A × d) which bins are of which block, and how many each has."""
-    member = np.zeros((bins.ones, bins.width))
-    for k, block in enumerate(bins.blocks):
-        member[k, block.where] = 1.0
-    return member, member.sum(axis=1)
-
-
-def consistent(matrix: Rows, cross: Rows, bins: Bins) -> tuple[Rows, Rows]:
+def consistent(matrix: Floats, cross: Floats, bins: Bins) -> tuple[Floats, Floats]:
     """Noisy means of x xᵀ and y x, with all that is known of them set."""
-    member, counts = _members(bins)
-    many = bins.ones
+    member, many = members(bins), bins.ones
+    counts = member.sum(axis=1)
     same = member.T @ member
     tables = many * matrix * (1 - same)  # T without its blocks on the diagonal
     sums = tables @ member.T  # (d, A): of a bin, its share as every other attribute's table says it
@@ -64,37 +53,38 @@ def consistent(matrix: Rows, cross: Rows, bins: Bins) -> tuple[Rows, Rows]:
     moved = tables + spread + spread.T - member.T @ whole @ member
     labelled = member @ cross
     middle = (labelled / counts).sum() / (1 / counts).sum()
-    known = moved * (1 - same) + namespace(matrix).diag(share)
+    known = moved * (1 - same) + np.diag(share)
     return known / many, cross + ((middle - labelled) / counts) @ member
 
 
-def additive_weights(
-    matrix: Rows, cross: Rows, noise: Any, bins: Bins, penalty: Any = None, *, numbers: bool = False
-) -> Rows:
-    """What every bin says of a record that is in it, times √A: of two classes log-odds, of numbers the score."""
-    xp = namespace(matrix)
+def least_squares(matrix: Floats, cross: Floats, noise: float, bins: Bins, penalty: float | None = None) -> Floats:
+    """What every bin adds to a number, times √A."""
     matrix, cross = consistent(matrix, cross, bins)
     basis = np.zeros((bins.width, bins.width))
     for block in bins.blocks:
         basis[block.where, block.where] = bins.basis(block)
-    alike, lam = basis.T @ matrix @ basis, penalty
-    if lam is None:
-        lam = PART * noise * (2 * bins.width) ** 0.5 + LEAST
-    inner = ridge_weights(alike, basis.T @ cross, lam)
-    theta = basis @ inner
-    if numbers:
-        return theta
-    root = bins.ones**0.5
-    mean = root * matrix.diagonal()
-    share = xp.clip((1 + cross.sum() / root) / 2, SURE, 1 - SURE)
-    up, down = theta @ (mean + cross) / (2 * share), theta @ (mean - cross) / (2 * (1 - share))
-    values, vectors = xp.linalg.eigh(alike)
-    square = (xp.maximum(values, 0.0) * (vectors.T @ inner) ** 2).sum()
-    gap = xp.maximum(up - down, SURE)
-    within = xp.maximum(square - share * up**2 - (1 - share) * down**2, SURE * gap**2)
-    steep = gap / within
-    shift = xp.log(share / (1 - share)) - steep * (up + down) / 2
-    return steep * theta + shift / root
+    lam = PART * noise * (2 * bins.width) ** 0.5 + LEAST if penalty is None else penalty
+    return np.asarray(basis @ ridge_weights(basis.T @ matrix @ basis, basis.T @ cross, lam), float)
+
+
+def log_odds_weights(
+    matrix: Floats, cross: Floats, noise: float, cross_noise: float, bins: Bins, penalty: float | None = None
+) -> Floats:
+    """What every bin adds to the log-odds, times √A; the last few answers are kept, as all parties ask for the same."""
+    given = [np.ascontiguousarray(part, np.float64).tobytes() for part in (matrix, cross)]
+    return _kept(given[0], given[1], float(noise), float(cross_noise), bins, penalty)
+
+
+@lru_cache(maxsize=16)
+def _kept(matrix: bytes, cross: bytes, noise: float, cross_noise: float, bins: Bins, penalty: float | None) -> Floats:
+    known, labelled = consistent(np.frombuffer(matrix).reshape(bins.width, bins.width), np.frombuffer(cross), bins)
+    many, root = bins.ones, bins.ones**0.5
+    found = root * log_odds(
+        many * known, root * labelled, (many * noise / 2**0.5, root * cross_noise), bins,
+        None if penalty is None else many * penalty,
+    )  # fmt: skip
+    found.setflags(write=False)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +94,7 @@ class AdditiveMoments:
     matrix: Floats
     cross: Floats
     noise: float
+    cross_noise: float
     bins: Bins
     reach: float = 1.0
     numbers: bool = False
@@ -119,10 +110,12 @@ class AdditiveMoments:
             raise InputError(f"penalty must be > 0, got {penalty}")
         bins, at = self._some(attributes)
         factor = self.bins.ones / bins.ones  # fewer ones a record: x xᵀ was divided by more of them
-        own = additive_weights(
-            factor * self.matrix[np.ix_(at, at)], factor**0.5 * self.cross[at], factor * self.noise, bins, penalty,
-            numbers=self.numbers,
-        )  # fmt: skip
+        matrix, cross = factor * self.matrix[np.ix_(at, at)], factor**0.5 * self.cross[at]
+        if self.numbers:
+            own = least_squares(matrix, cross, factor * self.noise, bins, penalty)
+        else:
+            noise, cross_noise = factor * self.noise, factor**0.5 * self.cross_noise
+            own = log_odds_weights(matrix, cross, noise, cross_noise, bins, penalty)
         out = np.zeros(self.bins.width)
         out[at] = np.asarray(own) * (self.bins.ones / bins.ones) ** 0.5
         return out
@@ -136,6 +129,16 @@ class AdditiveMoments:
         """What each bin adds to the score, `missing` last."""
         values = self.weights(penalty, attributes) / self.bins.ones**0.5
         return {block.name: values[block.where].reshape(block.shape) for block in self.bins.blocks}
+
+    def readable(
+        self, classes: Sequence[object] = (-1, 1), penalty: float | None = None, attributes: Sequence[str] | None = None
+    ) -> Curves:
+        """The model as curves, to be saved as JSON and read by `AdditiveClassifier`; the second class is above 0."""
+        if not self.numbers and len(set(classes)) != 2:
+            raise InputError(f"classes must be two different labels, got {list(classes)}")
+        scale = self.reach if self.numbers else 1.0
+        tables = [scale * table for table in self.curves(penalty, attributes).values()]
+        return Curves.of_tables(self.bins, tables, classes=None if self.numbers else tuple(classes))
 
     def _some(self, attributes: Sequence[str] | None) -> tuple[Bins, NDArray[np.int64]]:
         """The bins of some attributes, and where they lie; pairs go with both of theirs."""

@@ -23,6 +23,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -34,7 +35,7 @@ from coterie.losses.settings import LossSettings
 from coterie.problems.labels import NUMBERS, SIGNS, Labels
 from coterie.problems.records import Rows, namespace
 from coterie.problems.released import Released
-from coterie.released.additive_moments import AdditiveMoments, additive_weights
+from coterie.released.additive_moments import AdditiveMoments
 from coterie.released.second_moments import SecondMoments, default_penalty, ridge_weights
 
 __all__ = ["CLASSES", "EXAMPLE", "MODEL", "MOST", "Moments", "Settings", "make"]
@@ -50,7 +51,10 @@ class Settings(LossSettings):
 
     radius: None = Field(None, description="has no use here: nothing is minimised between the parties")
     penalty: float | None = Field(
-        None, gt=0, description="λ of the model that is scored, ½ mean (⟨θ, x⟩ − y)² + λ/2 ‖θ‖²; default: by the noise"
+        None,
+        gt=0,
+        description="λ of the model that is scored, ½ mean (⟨θ, x⟩ − y)² + λ/2 ‖θ‖², of bins and two classes with the "
+        "logistic loss instead; default: by the noise",
     )
     weight: float | None = Field(
         None, gt=0, description="w, the weight of y x beside x xᵀ: more of it is less noise on y x; default 1, bins .7"
@@ -149,11 +153,29 @@ class Moments(Released):
         return replace(self, features=bins.width, bins=replace(bins, alike=ALIKE if alike is None else alike))
 
     def _score(self, x: Float[Array, " dim"], features: Array) -> Float[Array, " rows"]:
-        matrix, cross = self._matrix(x[:-1]), x[-1 - self.features : -1] / self.w
         if self.bins is not None:
-            return features @ additive_weights(matrix, cross, x[-1], self.bins, self.penalty, numbers=self.numbers)
+            return features @ self._binned(x)
+        matrix, cross = self._matrix(x[:-1]), x[-1 - self.features : -1] / self.w
         penalty = default_penalty(x[-1], self.features) if self.penalty is None else self.penalty
         return features @ ridge_weights(matrix, cross, penalty)
+
+    def _binned(self, x: Float[Array, " dim"]) -> Float[Array, " d"]:
+        """The weights of the additive model, from the host, which finds them once where all parties have the same
+        moments. Numbers go there and back as bits: in its threads JAX would round them to 32.
+        """
+        words = x.dtype.itemsize // 4
+
+        def found(bits: np.ndarray) -> np.ndarray:
+            point = np.ascontiguousarray(bits).view(x.dtype).reshape(-1)
+            seen = self.shaped(point)
+            assert isinstance(seen, AdditiveMoments)
+            weights = seen.weights(self.penalty) if np.isfinite(point).all() else np.full(self.features, np.nan)
+            return weights.astype(x.dtype).view(np.uint32).reshape(self.features, words)
+
+        shape = jax.ShapeDtypeStruct((self.features, words), jnp.uint32)
+        flat = jax.lax.bitcast_convert_type(x, jnp.uint32).reshape(x.shape[0], words)
+        bits = jax.pure_callback(found, shape, flat, vmap_method="sequential")
+        return jax.lax.bitcast_convert_type(bits if words > 1 else bits[:, 0], x.dtype)
 
     def predict(self, x: Float[Array, " dim"], features: Array) -> Array:
         score = self._score(x, features)
@@ -174,7 +196,9 @@ class Moments(Released):
         matrix[row, column] = matrix[column, row] = flat[d : d + len(row)] / 2**0.5
         cross = flat[-1 - d : -1] / w
         if self.bins is not None:
-            return AdditiveMoments(matrix, cross, float(flat[-1]), self.bins, self.reach, self.numbers)
+            return AdditiveMoments(
+                matrix, cross, float(flat[-1]), float(flat[-1]) / w, self.bins, self.reach, self.numbers
+            )
         return SecondMoments(matrix, cross, float(flat[-1]), float(flat[-1]) / w, self.reach, self.numbers)
 
 

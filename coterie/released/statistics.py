@@ -25,7 +25,7 @@ from coterie.data.partition import by_site
 from coterie.data.planned import load_planned, options_of, parts_of, people_of, sizes_of
 from coterie.deploy.accounts import DataAccount
 from coterie.errors import InputError
-from coterie.plan import Plan, validate
+from coterie.plan import Plan, ProblemPlan, validate
 from coterie.privacy.ledger import Budget
 from coterie.released.covered import CoveredNumber, share_in_words
 from coterie.released.once import Charge, Once, charged_to, release_once, release_plan
@@ -408,16 +408,22 @@ def _whose(
 
 def planned_statistics(
     plan: Plan, *, bins: int = 20, moments: bool = True, seed: int | None = None, charge: Charge | None = None,
-    account: DataAccount | None = None,
+    account: DataAccount | None = None, columns: Sequence[str] | None = None,
 ) -> TableStatistics:  # fmt: skip
     """Statistics of all records of a plan's table, by its parties, exchange and budget: `coterie stats`.
 
-    With an `account`, what they cost is drawn from it before a record is used, and noise has no seed that is known.
+    `columns`: of these alone, with less noise on each. With an `account`, what they cost is drawn from it before a
+    record is used, and noise has no seed that is known.
     """
     need_unseeded(account, seed)
     rows, rules, gaps, dataset = _table_of(plan)
     if dataset.leaks:
         raise InputError(f"{dataset.leaks[0]}: state it in data.options, or nothing that is released is covered")
+    if columns is not None:
+        if stray := [name for name in columns if name not in rules]:
+            raise InputError(f"unknown column {stray[0]!r}; there are {', '.join(rules)}")
+        rows = rows[:, [list(rules).index(name) for name in columns]]
+        rules, gaps = {name: rules[name] for name in columns}, [name for name in gaps if name in columns]
     problem = _problem(rules, gaps, bins, moments)
     parts = parts_of(plan, dataset)
     names = dataset.site_names if len(dataset.site_names) == len(parts) else [f"agent {k}" for k in range(len(parts))]
@@ -491,7 +497,7 @@ def _table_of(plan: Plan) -> tuple[Floats, dict[str, Rule], list[str], Dataset]:
     stated = options_of(plan)
     told = {"row_norm": "none", "centre": False, "constant": False}
     data = plan.data.model_copy(update={"options": {**options, **told}})
-    dataset = load_planned(plan.model_copy(update={"data": data}))
+    dataset = load_planned(plan.model_copy(update={"data": data, "problem": ProblemPlan()}))  # of values, not of bins
     bounds, log, levels = stated.get("bounds") or {}, stated.get("log") or (), stated.get("categories") or {}
     where = {name: k for k, name in enumerate(dataset.feature_names)}
     rules: dict[str, Rule] = {}

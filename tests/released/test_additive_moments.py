@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -14,9 +15,10 @@ from scipy.special import expit
 
 from coterie.data.bins import Bins, LevelBins, NumberBins
 from coterie.errors import InputError
+from coterie.estimators import AdditiveClassifier
 from coterie.experiment import prepare, price, public_network
 from coterie.plan import Plan, validate
-from coterie.released.additive_moments import AdditiveMoments, consistent
+from coterie.released.additive_moments import AdditiveMoments, _kept, consistent
 from coterie.released.moments import Moments
 
 APART = Bins((NumberBins("age", (20.0, 40.0, 60.0), 0.0, 80.0), LevelBins("job", ("cook", "nurse"))), ((0, 1),))
@@ -38,7 +40,7 @@ def moments(bins: Bins = APART, noise: float = 0.0, seed: int = 1) -> tuple[np.n
     matrix = rows.T @ rows / len(y) + wide + wide.T + np.diag(noise * rng.standard_normal(bins.width))
     cross = y @ rows / len(y) + noise * rng.standard_normal(bins.width)
     full = Bins(bins.attributes, bins.pairs, 0.5)
-    return rows, y, AdditiveMoments(matrix, cross, noise, full)
+    return rows, y, AdditiveMoments(matrix, cross, noise, noise, full)
 
 
 def test_exact_moments_stay_and_noisy_ones_obey_all_that_is_known() -> None:
@@ -63,8 +65,7 @@ def test_exact_moments_stay_and_noisy_ones_obey_all_that_is_known() -> None:
     assert np.linalg.norm(labelled - exact.cross) < np.linalg.norm(noisy.cross - exact.cross)
 
 
-def test_the_model_is_the_discriminant_of_the_records() -> None:
-    """Ridge by hand in the features of neighbours that are alike, and log-odds from the scores of every record."""
+def test_a_model_of_numbers_is_ridge_regression_on_the_records() -> None:
     rows, y, exact = moments()
     lam = 0.01
     root = np.zeros((BINS.width, BINS.width))
@@ -72,14 +73,7 @@ def test_the_model_is_the_discriminant_of_the_records() -> None:
         root[block.where, block.where] = BINS.basis(block)
     alike = rows @ root
     theta = np.linalg.solve(alike.T @ alike / len(y) + lam * np.eye(BINS.width), alike.T @ y / len(y))
-    score = alike @ theta
-    up, down = score[y > 0], score[y < 0]
-    share = np.mean(y > 0)
-    within = share * up.var() + (1 - share) * down.var()
-    odds = (up.mean() - down.mean()) / within * (score - (up.mean() + down.mean()) / 2) + np.log(share / (1 - share))
-    assert rows @ exact.weights(lam) == pytest.approx(odds, abs=1e-8)
-    assert np.mean(exact.predict(rows, lam) == y) > max(share, 1 - share) + 0.02
-    assert expit(odds).mean() == pytest.approx(share, abs=0.05)
+    assert rows @ replace(exact, numbers=True).weights(lam) == pytest.approx(alike @ theta, abs=1e-8)
     for name, curve in exact.curves(lam).items():
         assert curve.shape == next(b.shape for b in BINS.blocks if b.name == name)
     assert exact.shares()["job"] == pytest.approx([0.6, 0.3, 0.1], abs=0.03)
@@ -90,7 +84,7 @@ def test_any_attributes_are_as_if_they_alone_had_been_released() -> None:
     table, _ = made()
     alone = Bins(APART.attributes[:1])
     rows = alone.rows(table)
-    own = AdditiveMoments(rows.T @ rows / len(y), y @ rows / len(y), 0.0, Bins(APART.attributes[:1], (), 0.5))
+    own = AdditiveMoments(rows.T @ rows / len(y), y @ rows / len(y), 0.0, 0.0, Bins(APART.attributes[:1], (), 0.5))
     whole = APART.rows(table) @ exact.weights(0.02, ["age"])
     assert whole == pytest.approx(rows @ own.weights(0.02), abs=1e-8)
     for wrong, words in ((["height"], "unknown attribute"), ([], "one or more"), (["age", "age"], "different")):
@@ -157,6 +151,16 @@ def test_a_plan_releases_moments_of_bins_once(tmp_path: Path) -> None:
     told = seen.predict(test.features)
     assert np.array_equal(told, np.asarray(experiment.network.problem.predict(jnp.asarray(point), test.features)))
     assert np.mean(told == test.targets) > max(np.mean(test.targets > 0), np.mean(test.targets < 0)) + 0.01
+    seen.readable(("-1.0", "1.0")).save(tmp_path / "curves.json")
+    glass = AdditiveClassifier(tmp_path / "curves.json").fit()
+    assert np.array_equal(
+        glass.predict(table.head(500)).astype(float), seen.predict(replace(seen.bins, alike=0.0).rows(table.head(500)))
+    )
+    (tmp_path / "a.csv").unlink()  # whoever has the plan and the release has the model: no record is read again
+    elsewhere = public_network(plan_of(tmp_path / "a.csv")).problem.shaped(np.array(point))
+    _kept.cache_clear()
+    assert np.array_equal(elsewhere.weights(), seen.weights())
+    assert np.array_equal(elsewhere.weights(attributes=["age"]), seen.weights(attributes=["age"]))
 
 
 @pytest.mark.parametrize(
