@@ -37,7 +37,7 @@ from coterie.exchange.statement import Claim
 from coterie.exchange.sums import SumTerms
 from coterie.losses import by_labels
 from coterie.losses.base import make_problem, need_facts, problem_of
-from coterie.network import Network, ObserverAccount, graph_of, public_facts, seats_of, shape_of
+from coterie.network import Network, ObserverAccount, graph_of, present_of, public_facts, seats_of, shape_of
 from coterie.plan import REFERENCES, Plan
 from coterie.problems import Problem
 
@@ -144,6 +144,7 @@ class Experiment:
                 rounds=rounds, ridge=plan.ridge, weighting=plan.weighting, shape=shape,
                 start=self.network.problem.start(plan.data.seed), dtype=dtype,
                 people=self.people, per_person=plan.data.records_per_person,
+                present=present_of(plan, rounds, self.network),
             )  # fmt: skip
 
     def run(
@@ -343,6 +344,7 @@ def settle(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg
         places = make_places(
             network.problem, network.sizes, network.graph, network.mixing,
             rounds=rounds, ridge=plan.ridge, weighting=plan.weighting, shape=shape,
+            present=present_of(plan, rounds, network),
         )  # fmt: skip
     if network.store is not None:
         need_sums(algorithm, cfg, rows(places, 0), network.problem, network.store)

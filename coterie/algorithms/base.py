@@ -183,6 +183,7 @@ class Place(eqx.Module):
     monotone: bool = eqx.field(static=True, default=False)  # whether the loss's slope never changes sign
     steepness: float = eqx.field(static=True, default=float("inf"))  # bound on the norm of a record's gradient
     seat: Float[Array, "*agents"] | None = None  # which party this is, where the problem tells them apart
+    present: Float[Array, "*agents rounds"] | None = None  # 1 in rounds in which it speaks and hears; None: in all
 
     def noise_at(self, t: Int[Array, ""]) -> Float[Array, ""]:
         """Noise of round t as a multiple of the round's sensitivity."""
