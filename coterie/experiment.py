@@ -336,6 +336,8 @@ def settle(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg
         warnings.append(f"{algorithm.slug} runs as its paper printed it: it is not private as claimed")
     if algorithm.private:
         warnings += [f"no privacy can be claimed: {leak}" for leak in network.leaks]
+        if network.problem.before:
+            warnings.append(f"{network.problem.before} were released before: what that cost adds to this price")
     warnings += hollow(plan, int(network.sizes.sum()))
     if algorithm.convergent is not None and (complaint := algorithm.convergent(cfg, public)):
         warnings.append(complaint)
