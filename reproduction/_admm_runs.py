@@ -49,8 +49,8 @@ class World:
         data: dict[str, Any] = {"source": "adult", "test_fraction": 0.07 if self.table else 0.11}
         data["options"] = {"centre": False, "coding": self.coding}  # papers map numbers to [0, 1]
         if self.table:
-            data |= {"source": "csv", "path": str(Path(os.environ["COTERIE_DATA"]) / self.table), "label": "label"}
-            data["options"] = {"row_norm": "clip"}
+            data |= {"source": "census", "path": str(Path(os.environ["COTERIE_DATA"]) / self.table)}
+            data["options"] = {"country": Path(self.table).stem.removeprefix("ipums-"), "coding": self.coding}
         budget = {"epsilon": more.pop("epsilon", 1.0), "delta": more.pop("delta", 1e-4)}
         budget |= {"schedule": more.pop("schedule", "uniform"), "schedule_options": more.pop("options", {})}
         graph: dict[str, Any] = {"kind": "ring"} if self.degree == 2 else {"kind": "regular", "degree": self.degree}

@@ -369,9 +369,9 @@ FIGURES = (
         Fig. 11 on two other data sets.""",
         left_open=LEFT_OPEN,
         needs=tuple(TABLES.values()),
-        supply="Both come from IPUMS International, whose terms forbid passing them on: a CSV with a header, one row a "
-        "person, a column `label` with -1 or 1 (US: yearly income above 25,000 dollars, 40,000 rows, 58 features; "
-        "Brazil: monthly income above 300 dollars, 38,000 rows, 53 features), every other column a number scaled into "
-        "[0, 1] by public ranges; at least 37,700 rows.",
+        supply="Both are extracts of IPUMS International, whose terms forbid passing them on: CSV files of the "
+        "variables that `data.source = 'census'` names (US: income above 25,000 dollars a year, Brazil: above 300 a "
+        "month); at least 37,700 records without gaps. Which variables the dissertation has (58 and 53 features) is "
+        "not stated.",
     ),
 )
