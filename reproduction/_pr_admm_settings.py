@@ -53,7 +53,7 @@ def rival_run(
 
 def choice(world: str, eta: float) -> dict[str, str]:
     """What a world chooses where the paper is silent."""
-    at = {"degree": 2, "coding": "onehot", "ridge": RIDGE, "eta": eta} | WORLDS[world]
+    at: dict[str, Any] = {"degree": 2, "coding": "onehot", "ridge": RIDGE, "eta": eta} | WORLDS[world]
     graph = "ring" if at["degree"] == 2 else "complete"
     return {"graph": graph, "coding": at["coding"], "regularizer": f"{at['ridge']:g}", "η": f"{at['eta']:g}"}
 

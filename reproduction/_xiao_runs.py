@@ -25,10 +25,12 @@ from reproduction import _xiao_admm, realised
 from reproduction.pricing import cost_of, noise_for
 from reproduction.study import Study
 
-__all__ = ["ALGORITHM_1", "DIM", "EXACT", "FIXED", "INVERSE_STEP", "NOISY", "RANGE", "RECORDS", "RIDGE", "ROUNDS",
-           "SENSITIVITY", "admm_repetition", "dgd_repetition", "noise_scales", "noiseless_repetition", "price_list",
-           "realised_loss", "repetitions", "theorem_repetition", "with_scales",
-           "worst_case"]  # fmt: skip
+__all__ = [
+    "ALGORITHM_1", "DIM", "EXACT", "FIXED", "INVERSE_STEP", "NOISY", "RANGE", "RECORDS", "RIDGE", "ROUNDS",
+    "SENSITIVITY", "admm_repetition", "dgd_repetition", "near_descent", "near_repetition", "noise_scales",
+    "noiseless_repetition", "price_list", "realised_loss", "repetitions", "theorem_repetition", "with_scales",
+    "worst_case",
+]  # fmt: skip
 
 RECORDS, ROUNDS, INVERSE_STEP, DUAL, RIDGE = 100, 100, 10.0, 0.5, 1.0  # App. E: b_i, K, D, ζ, ridge
 SENSITIVITY = 1 / RECORDS  # B_∞ as printed
@@ -251,6 +253,41 @@ def noiseless_repetition(
     out["gd_random"] = errors(released(study, everyone, priced, [Run(k, priced.cfg) for k in draws]), optimum)
     out["gd_fixed"] = errors(released(study, everyone, priced, [Run(draws[0], priced.cfg)], replay=half), optimum)
     return out
+
+
+def near_descent(experiment: Experiment, rounds: int, weights: np.random.Generator | None) -> np.ndarray:
+    """Algorithm 2 without noise, η_k = 0.95^k, if each agent knows its own neighbourhood only: every sent point.
+
+    N, the mean and the two points furthest apart are those of the agent and its neighbours; on a complete graph it is
+    Algorithm 2 itself. `weights`: of the random starts; None: w = ½, which is plain descent from the mean.
+    """
+    z = np.stack([experiment.features[p] * experiment.targets[p, None] for p in experiment.parts])
+    graph, ridge = experiment.network.graph, experiment.plan.ridge
+    near = [np.sort([i, *graph.indices[graph.indptr[i] : graph.indptr[i + 1]]]) for i in range(graph.size)]
+    said, found = np.zeros((graph.size, z.shape[2])), []
+    for k in range(rounds):
+        mean, gap = np.empty_like(said), np.empty_like(said)
+        for i, who in enumerate(near):
+            points = said[who]
+            apart = np.triu(np.abs(points[:, None] - points[None]).sum(axis=2), 1)
+            a, b = np.unravel_index(np.argmax(apart), apart.shape)
+            mean[i], gap[i] = points.mean(axis=0), (points[a] - points[b]) / len(who)
+        margins = np.einsum("nrd,nd->nr", z, mean)
+        slope = -np.einsum("nr,nrd->nd", 1 / (1 + np.exp(margins)), z) / z.shape[1] + ridge * mean
+        blur = 0.0 if weights is None else (2 * weights.uniform(size=said.shape) - 1) * gap
+        said = mean + blur - 0.95 ** (k + 1) * slope
+        found.append(said)
+    return np.array(found)
+
+
+def near_repetition(
+    study: Study, *, agents: int, edges: int, seed: int, draws: list[int], rounds: int
+) -> dict[str, Any]:
+    """`near_descent` on |E| edges with random and with fixed weights."""
+    experiment, optimum = network(agents, edges, seed)
+    random = [near_descent(experiment, rounds, np.random.default_rng([seed, k])) for k in draws]
+    fixed = near_descent(experiment, rounds, None)
+    return {"near_random": errors(np.array(random), optimum), "near_fixed": errors(fixed[None], optimum)}
 
 
 def _objective(experiment: Experiment, x: np.ndarray) -> float:
