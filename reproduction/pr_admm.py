@@ -307,6 +307,12 @@ LEFT_OPEN = (
     Open("graph", "the graph, which is drawn (a ring; for what was printed the complete graph too)", bears_on=RESTS),
     Open("regularizer", f"the regularizer ({RIDGE:g}/2 ‖x‖²; for what was printed 0.01 too)", bears_on=RESTS),
     Open("coding", "the coding of Adult (one-hot, 104 features; ordinal, 13, for what was printed)", bears_on=RESTS),
+    Open(
+        "setting",
+        "all of these where the printed noise runs by itself (one choice)",
+        "it is 8,000 times too large in each",
+        bears_on=("the same, with the noise",),
+    ),
     Open("account", "how the baselines' rounds were added up (as zCDP, or by their own theorems)", bears_on=AGAINST),
     Open("reading", "whether R-ADMM, “based on the penalty perturbation”, is R-ADMM or MR-ADMM", bears_on=AGAINST),
 )

@@ -151,7 +151,9 @@ def test_descent_with_neighbours_is_algorithm_2_where_all_are_neighbours() -> No
 @pytest.mark.slow
 def test_quick_figure(tmp_path: Path, real_data: Path) -> None:
     verdict = reproduce(all_figures()["xiao-figd1"], tmp_path, quick=True)
-    assert [c["verdict"] for c in verdict["claims"]] == ["holds", "holds", "fails", "holds"]
+    open_ = "cannot be decided"  # a quick run tries one coding of Adult, which is not stated
+    assert [c["verdict"] for c in verdict["claims"]] == [open_, open_, "fails", "holds"]
+    assert all(o["margin"] > 0 for c in verdict["claims"][:2] for o in c["outcomes"])
     assert verdict["claims"][2]["value"]["growth"] > 1e8
 
 
