@@ -190,10 +190,8 @@ def _figd(agents: int, edges: int, study: Study) -> Result:
                     o
                     for c, f in coded.items()
                     for key, name in (("gd", "complete"), ("near", f"{edges} edges"))
-                    for o in alike(
-                        *(np.exp(f[f"{key}_{which}"][:, -1].mean()) for which in ("random", "fixed")),
-                        **{"coding": c, "Algorithm 2's graph": name},
-                    )
+                    for random, fixed in [[float(np.exp(f[f"{key}_{w}"][:, -1].mean())) for w in ("random", "fixed")]]
+                    for o in alike(random, fixed, **{"coding": c, "Algorithm 2's graph": name})
                 ],
                 f"last ln error {last['gd_random']:.2f} and {last['gd_fixed']:.2f} on a complete graph, "
                 f"{last['near_random']:.2f} and {last['near_fixed']:.2f} with |E| = {edges}",

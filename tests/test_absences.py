@@ -146,3 +146,20 @@ def test_where_nobody_goes_on_without_a_neighbour_it_is_refused() -> None:
         check_contract(plan_of({"0": [[1, 2]]}, **summed))
     with pytest.raises(InputError, match=r"run\.away"):
         check_deployable(plan_of({"0": [[1, 2]]}))
+
+
+def test_ledgers_hold_the_rounds_in_which_a_party_spoke() -> None:
+    """With levels 3, 1, 1, 1 it matters which rounds a party misses; ledgers and certificate know each party's own."""
+    rng = np.random.default_rng(2)
+    sites = [(rng.uniform(-0.5, 0.5, (30, 2)), rng.choice([-1, 1], 30)) for _ in range(4)]
+    found = ct.train(
+        ct.logistic(), ct.ring(sites), ct.dp_dsgd(mixing=1), ct.Budget(2.0, 1e-5), levels=[3.0, 1.0, 1.0, 1.0], seed=0,
+        away={0: [(1, 1)], 2: [(4, 4)]},
+    )  # fmt: skip
+    assert [int(np.sum(events[0].times)) for events in found.events] == [3, 4, 3, 4]
+    assert [ledger.spent() for ledger in found.ledgers] == pytest.approx([2.0] * 4, rel=1e-6)
+    mu = float(mu_for(2.0, 1e-5))
+    paid = [np.sqrt(np.sum(e.times * (e.sensitivity / e.sigma) ** 2)) for (e,) in found.events]
+    assert paid == pytest.approx([mu] * 4, rel=1e-5)
+    largest = [float(np.max(e.sensitivity / e.sigma)) for (e,) in found.events]
+    assert largest == pytest.approx(mu * np.array([3**-0.5, 3 / 12**0.5, 3 / 11**0.5, 3 / 12**0.5]), rel=1e-5)

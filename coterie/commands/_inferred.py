@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from rich.console import Console
 from rich.table import Table
@@ -23,7 +23,7 @@ def inferred(
 ) -> int:  # fmt: skip
     """Attributes and records that are guessed: algorithms at each ε, and plans at their own."""
     from coterie.algorithms.base import find
-    from coterie.audit.inference import SEEN, Inferred, infer
+    from coterie.audit.inference import Inferred, What, infer
     from coterie.audit.planned import of_plan
     from coterie.audit.setting import make_setting
     from coterie.report.result import check_out, write_json
@@ -43,7 +43,7 @@ def inferred(
     found = list[Inferred]()
     with bar(Console(quiet=True) if as_json else console) as step:
         for name, setting in settings:
-            for what in SEEN:
+            for what in get_args(What):
                 found.append(infer(setting, what, trials, progress=partial(step, f"{name}, {what}", trials)))
     rows = [one.as_json() for one in found]
     if as_json:
