@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 
 import coterie as ct
+from coterie import cli
 from coterie.algorithms.base import find
 from coterie.contracts import check_contract
 from coterie.deploy.noise import check_deployable
@@ -163,3 +166,16 @@ def test_ledgers_hold_the_rounds_in_which_a_party_spoke() -> None:
     assert paid == pytest.approx([mu] * 4, rel=1e-5)
     largest = [float(np.max(e.sensitivity / e.sigma)) for (e,) in found.events]
     assert largest == pytest.approx(mu * np.array([3**-0.5, 3 / 12**0.5, 3 / 11**0.5, 3 / 12**0.5]), rel=1e-5)
+
+
+def test_a_certificate_tells_parties_apart_that_are_away_at_different_times(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    sites = [(rng.uniform(-0.5, 0.5, (30, 2)), rng.choice([-1, 1], 30)) for _ in range(3)]
+    found = ct.train(
+        ct.logistic(), ct.complete(sites), ct.dp_dsgd(mixing=1), ct.Budget(2.0, 1e-5), rounds=3, seed=0,
+        away={0: [(1, 1)], 1: [(3, 3)]},
+    )  # fmt: skip
+    found.save(tmp_path)
+    written = json.loads((tmp_path / "certificate.json").read_text("utf-8"))
+    assert [group["members"] for group in written["agents"]] == [[[0, 0]], [[1, 1]], [[2, 2]]]
+    assert cli.main(["verify", str(tmp_path / "certificate.json")]) == 0
