@@ -139,8 +139,9 @@ def _below(
 
 def _below_rivals(found: dict, key: str, one: str, version: Version) -> list[Outcome]:
     """“`one` is below DVP, M-ADMM and R-ADMM at every ε”, for both readings of R-ADMM where both were run."""
-    last = lambda some: {w: runs for w, runs in found.items() if (some[-1], version) in runs}  # noqa: E731
-    return [o for name, some in READINGS.items() for o in _below(last(some), key, one, some, version, reading=name)]
+    other = {w: runs for w, runs in found.items() if (BESIDE[0], version) in runs}
+    where = dict(zip(READINGS, (found, other), strict=True))
+    return [o for name, some in READINGS.items() for o in _below(where[name], key, one, some, version, reading=name)]
 
 
 def _means(runs: list[dict], key: str = "test") -> np.ndarray:
