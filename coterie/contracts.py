@@ -117,6 +117,8 @@ def need_fit(algorithm: Algorithm, plan: Plan) -> None:
             f"privacy.observers is about messages that neighbours see: exchange.kind must be 'broadcast', got "
             f"{plan.exchange.kind!r}"
         )
+    if plan.run.away:
+        _need_absences(algorithm, plan)
     if algorithm.needs(algorithm.example).alike:  # of the algorithm, whatever the plan names
         _need_alike(algorithm, plan)
     if p is not None and p.claim == "paper" and algorithm.claim is None:
@@ -126,6 +128,21 @@ def need_fit(algorithm: Algorithm, plan: Plan) -> None:
         raise InputError(
             f"{algorithm.slug} runs on {' or '.join(allowed)} graphs, not on graph.kind = {plan.graph.kind!r}"
         )
+
+
+def _need_absences(algorithm: Algorithm, plan: Plan) -> None:
+    """Refuse a list of absences where nobody could go on without those who are away."""
+    if algorithm.late != "reuse":
+        raise InputError(
+            f"run.away: in {algorithm.slug} nobody goes on without a neighbour; choose an algorithm that averages, "
+            "such as dp-dsgd"
+        )
+    if plan.exchange.sums is not None:
+        raise InputError(
+            "run.away is about messages to neighbours: of a secret sum, exchange.away says how many are left out"
+        )
+    if plan.privacy is not None and plan.privacy.observers:
+        raise InputError("privacy.observers is proved for parties that hear every round: leave out run.away")
 
 
 def _need_alike(algorithm: Algorithm, plan: Plan) -> None:

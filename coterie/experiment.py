@@ -37,7 +37,7 @@ from coterie.exchange.statement import Claim
 from coterie.exchange.sums import SumTerms
 from coterie.losses import by_labels
 from coterie.losses.base import make_problem, need_facts, problem_of
-from coterie.network import Network, ObserverAccount, graph_of, public_facts, seats_of, shape_of
+from coterie.network import Network, ObserverAccount, graph_of, present_of, public_facts, seats_of, shape_of
 from coterie.plan import REFERENCES, Plan
 from coterie.problems import Problem
 
@@ -144,6 +144,7 @@ class Experiment:
                 rounds=rounds, ridge=plan.ridge, weighting=plan.weighting, shape=shape,
                 start=self.network.problem.start(plan.data.seed), dtype=dtype,
                 people=self.people, per_person=plan.data.records_per_person,
+                present=present_of(plan, rounds, self.network),
             )  # fmt: skip
 
     def run(
@@ -341,6 +342,8 @@ def settle(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg
         warnings.append(f"{algorithm.slug} runs as its paper printed it: it is not private as claimed")
     if algorithm.private:
         warnings += [f"no privacy can be claimed: {leak}" for leak in network.leaks]
+        if network.problem.before:
+            warnings.append(f"{network.problem.before} were released before: what that cost adds to this price")
     warnings += hollow(plan, int(network.sizes.sum()))
     if algorithm.convergent is not None and (complaint := algorithm.convergent(cfg, public)):
         warnings.append(complaint)
@@ -349,6 +352,7 @@ def settle(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg
         places = make_places(
             network.problem, network.sizes, network.graph, network.mixing,
             rounds=rounds, ridge=plan.ridge, weighting=plan.weighting, shape=shape,
+            present=present_of(plan, rounds, network),
         )  # fmt: skip
     if network.store is not None:
         need_sums(algorithm, cfg, rows(places, 0), network.problem, network.store)

@@ -24,8 +24,8 @@ from coterie.privacy.gdp import epsilon_of, mu_for
 from coterie.problems import Problem
 
 __all__ = [
-    "Links", "Network", "ObserverAccount", "graph_of", "links_on", "noise_strength", "public_facts", "seats_of",
-    "shape_of",
+    "Links", "Network", "ObserverAccount", "graph_of", "links_on", "noise_strength", "present_of", "public_facts",
+    "seats_of", "shape_of",
 ]  # fmt: skip
 
 UNIFORM = ("metropolis", "uniform")  # on a complete graph both give weights 1/N
@@ -188,6 +188,22 @@ def shape_of(plan: Plan, rounds: int, agents: int) -> np.ndarray:
     if shape.ndim == 2 and len(shape) != agents:
         raise InputError(f"privacy.schedule_options lists rounds of {len(shape)} parties for {agents} agents")
     return shape
+
+
+def present_of(plan: Plan, rounds: int, network: Network) -> np.ndarray | None:
+    """Who is there in which round, (agents, rounds) of 0 and 1, by the plan's public list; None: all are in all."""
+    if not plan.run.away:
+        return None
+    present = np.ones((len(network.sizes), rounds))
+    for name, spans in plan.run.away.items():
+        row = present[network.number(name, "run.away") if network.names else 0]  # no names: only to be tried
+        for first, last in spans:
+            if last > rounds:
+                raise InputError(f"run.away: {name!r} is away until round {last}, but there are {rounds} rounds")
+            row[first - 1 : last] = 0
+        if not row.any():
+            raise InputError(f"run.away: {name!r} is away in all of {rounds} rounds: leave it out of the parties")
+    return present
 
 
 def public_facts(plan: Plan, network: Network, rounds: int) -> Public:

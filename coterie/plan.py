@@ -316,6 +316,15 @@ class PrivacyPlan(Naming):
         return any(isinstance(v, list) and v and isinstance(v[0], list) for v in self.schedule_options.values())
 
 
+def _forward(span: tuple[int, int]) -> tuple[int, int]:
+    if span[0] > span[1]:
+        raise ValueError(f"the span of rounds {list(span)} ends before it begins")
+    return span
+
+
+Span = Annotated[tuple[Count, Count], AfterValidator(_forward)]
+
+
 class RunPlan(Settings):
     """[run] How long, how often."""
 
@@ -334,6 +343,11 @@ class RunPlan(Settings):
     )
     metric: Literal["accuracy", "auc", "log-loss", "r2", "loss"] | None = Field(
         None, description="what parties are judged by; default: accuracy, AUC where one of two classes is rare, R²"
+    )
+    away: dict[str, Annotated[list[Span], Field(min_length=1)]] = Field(
+        default_factory=dict,
+        description="who is away when, a public list: by a party's name or number, spans [first, last] of rounds, "
+        "counted from 1, in which it neither speaks nor hears; simulation only ([leaving and joining](stragglers.md))",
     )
     covered: bool = Field(
         False,

@@ -18,6 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.optimize import brentq
 
 from coterie.algorithms.base import find
 from coterie.algorithms.batches import rows
@@ -27,7 +28,10 @@ from coterie.plan import Plan, validate
 from coterie.privacy.rdp import zcdp_rho
 from reproduction.study import Study
 
-__all__ = ["World", "accuracy", "claimed_by", "losses", "noise_claiming", "points_sent", "settled", "with_shape"]
+__all__ = [
+    "World", "accuracy", "claimed_by", "losses", "noise_claiming", "noise_of_baseline", "points_sent", "settled",
+    "with_shape",
+]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +49,8 @@ class World:
         data: dict[str, Any] = {"source": "adult", "test_fraction": 0.07 if self.table else 0.11}
         data["options"] = {"centre": False, "coding": self.coding}  # papers map numbers to [0, 1]
         if self.table:
-            data |= {"source": "csv", "path": str(Path(os.environ["COTERIE_DATA"]) / self.table), "label": "label"}
-            data["options"] = {"row_norm": "clip"}
+            data |= {"source": "census", "path": str(Path(os.environ["COTERIE_DATA"]) / self.table)}
+            data["options"] = {"country": Path(self.table).stem.removeprefix("ipums-"), "coding": self.coding}
         budget = {"epsilon": more.pop("epsilon", 1.0), "delta": more.pop("delta", 1e-4)}
         budget |= {"schedule": more.pop("schedule", "uniform"), "schedule_options": more.pop("options", {})}
         graph: dict[str, Any] = {"kind": "ring"} if self.degree == 2 else {"kind": "regular", "degree": self.degree}
@@ -98,6 +102,26 @@ def claimed_by(priced: Priced, noise: float, delta: float, rounds: int | None = 
 def noise_claiming(priced: Priced, epsilon: float, delta: float, **changes: Any) -> float:
     """The noise multiplier for which the paper's ρ + 2√(ρ ln 1/δ) is ε: ρ falls as its square."""
     return (zcdp_rho(claimed_by(priced, 1.0, delta, **changes), delta) / zcdp_rho(epsilon, delta)) ** 0.5
+
+
+def noise_of_baseline(priced: Priced, delta: float, rho: float | None, epsilon: float) -> float:
+    """The noise of a baseline that a paper compares with, where its rounds as zCDP add up to `rho`.
+
+    Its own theorem prices each round as pure ε_t, which is ε_t²/2-zCDP. Without `rho`: the noise at which its own
+    theorem's total is ε (DVP's is the largest of its rounds). DP-ADMM's rounds are Gaussian, 1/(2 noise²)-zCDP each.
+    """
+    rounds, slug = priced.rounds, priced.algorithm.slug
+
+    def total(noise: float) -> float:
+        if rho is None:
+            return claimed_by(priced, noise, delta) / epsilon
+        totals = [claimed_by(priced, noise, delta, rounds=t) for t in range(1, rounds + 1)]
+        levels = np.full(rounds, totals[0]) if slug == "dvp" else np.diff(totals, prepend=0.0)
+        return float(np.sum(levels**2) / 2) / rho
+
+    if slug == "dp-admm" and rho is not None:
+        return float((rounds / (2 * rho)) ** 0.5)
+    return float(brentq(lambda z: np.log(total(z)), 1e-2, 1e5))
 
 
 def points_sent(

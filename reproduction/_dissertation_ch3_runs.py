@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
 
 from coterie.algorithms.pp_admm import classic_gaussian
 from coterie.experiment import Priced
 from coterie.privacy.rdp import zcdp_epsilon
-from reproduction._admm_runs import World, accuracy, claimed_by, every, losses, points_sent, settled
-from reproduction._pr_admm_runs import BASELINES
+from reproduction._admm_runs import World, accuracy, claimed_by, every, losses, noise_of_baseline, points_sent, settled
+from reproduction._pr_admm_runs import BASELINES, GAMMA
 from reproduction.claims import ding_rho
 from reproduction.pricing import cost_of, noise_for
 from reproduction.study import Study
@@ -129,12 +128,12 @@ def other(
     study: Study, *, version: str, method: str, epsilon: float, eta: float, seeds: int, table: str = "",
     degree: int = DEGREE, coding: str = "onehot",
 ) -> dict[str, Any]:  # fmt: skip
-    """A baseline with gamma noise, as printed (`as_claimed`), or calibrated by the exact cost of its pure rounds."""
+    """A baseline with its own noise, as printed (`as_claimed`), or calibrated by the exact cost of its rounds."""
     at = world(table, degree, coding)
     experiment = at.experiment(RIDGE)
     printed = version == "as printed"
-    slug, settings = ("dvp", {"as_printed": True}) if printed and method == "DVP" else BASELINES[method]
-    priced = settled(at, experiment, slug, ROUNDS, penalty=eta, noise="gamma", **settings)
+    slug, settings = ("dvp", GAMMA | {"as_printed": True}) if printed and method == "DVP" else BASELINES[method]
+    priced = settled(at, experiment, slug, ROUNDS, penalty=eta, **settings)
     if printed:
         noise = as_claimed(priced, epsilon)
     else:
@@ -145,15 +144,5 @@ def other(
 
 
 def as_claimed(priced: Priced, epsilon: float) -> float:
-    """The noise at which the dissertation's accounting of a baseline is ε, as far as it is stated.
-
-    The baseline's own theorem prices each round as pure; the dissertation turns pure ε_t into ε_t²/2-zCDP, adds
-    these and turns ε into ρ = ε²/(4 ln 1/δ).
-    """
-
-    def rho(noise: float) -> float:
-        totals = [claimed_by(priced, noise, DELTA, rounds=t) for t in range(1, ROUNDS + 1)]
-        levels = np.full(ROUNDS, totals[0]) if priced.algorithm.slug == "dvp" else np.diff(totals, prepend=0.0)
-        return float(np.sum(levels**2) / 2)
-
-    return float(brentq(lambda z: np.log(rho(z) / ding_rho(epsilon, DELTA)), 1e-2, 1e5))
+    """The noise at which the dissertation's accounting of a baseline, as far as stated, is ε: ρ = ε²/(4 ln 1/δ)."""
+    return noise_of_baseline(priced, DELTA, ding_rho(epsilon, DELTA), epsilon)

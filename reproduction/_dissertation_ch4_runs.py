@@ -11,12 +11,22 @@ import numpy as np
 
 from coterie.experiment import Experiment, Priced, prepare, price, public_network, settle
 from coterie.plan import validate
-from coterie.privacy.rdp import zcdp_epsilon
+from coterie.privacy.rdp import zcdp_epsilon, zcdp_rho
 from reproduction.base import Version
 from reproduction.pricing import cost_of
 from reproduction.study import Study
 
-__all__ = ["BITS", "DELTA", "METHODS", "ahead", "printed_multiplier", "race", "remark6_sigma", "true_epsilon"]
+__all__ = [
+    "BITS",
+    "DELTA",
+    "METHODS",
+    "ahead",
+    "printed_multiplier",
+    "race",
+    "remark6_sigma",
+    "sdm_multiplier",
+    "true_epsilon",
+]
 
 DELTA, BITS = 1e-5, 3
 GRID = 2.0 / 2**BITS  # η: three bits over ±1
@@ -25,6 +35,8 @@ HIDDEN = {"mnist": 50, "cifar10": 40}
 METHODS: tuple[tuple[str, str, Version], ...] = (  # label, algorithm, version
     ("DSGD", "dsgd", "reference"),
     ("QuanTimed-DSGD", "quantimed", "reference"),
+    ("SDM", "sdm", "as printed"),
+    ("SDM, no sampling", "sdm", "as printed"),
     ("SDM", "sdm", "corrected"),
     ("Q-DPSGD-1", "qdpsgd1", "as printed"),
     ("Q-DPSGD-1", "qdpsgd1", "corrected"),
@@ -43,14 +55,29 @@ def printed_multiplier(epsilon: float, count: int, rounds: int, batch: int) -> f
     return remark6_sigma(epsilon, count, rounds) * batch / 2
 
 
+def sdm_multiplier(epsilon: float, count: int, rounds: int, batch: int, keep: float, sampled: bool) -> float:
+    """SDM's noise over its sensitivity 2K/B for a total ε, by the flat factor c that its theorem gives a mask.
+
+    The dissertation does not say how SDM's ε was counted. `sampled`: c times the cost of Theorem 11, whose noise it is
+    then by √c. Otherwise c times a Gaussian's of every round, as if no batch were drawn.
+    """
+    if sampled:
+        return keep**0.5 * printed_multiplier(epsilon, count, rounds, batch)
+    return math.sqrt(keep * rounds / (2 * zcdp_rho(epsilon, DELTA)))
+
+
 def plan_of(
-    algorithm: dict[str, Any], epsilon: float | None, data: str, agents: int, records: int, rounds: int, hidden: int
-) -> Any:
-    """The dissertation's setting: random graph with edge probability .4, W = I − L/λ_max, one hidden sigmoid layer."""
+    algorithm: dict[str, Any], epsilon: float | None, data: str, agents: int, records: int, rounds: int, hidden: int,
+    other: bool = False,
+) -> Any:  # fmt: skip
+    """The dissertation's setting: random graph with edge probability .4, W = I − L/λ_max, one hidden sigmoid layer.
+
+    `other`: Metropolis weights, and another split, graph and start.
+    """
     tree: dict[str, Any] = {
-        "data": {"source": data, "test_fraction": 0.1},
+        "data": {"source": data, "test_fraction": 0.1, "seed": int(other)},
         "partition": {"kind": "iid", "agents": agents, "records": records},
-        "graph": {"kind": "erdos-renyi", "p": 0.4, "mixing": "laplacian"},
+        "graph": {"kind": "erdos-renyi", "p": 0.4, "mixing": "metropolis" if other else "laplacian"},
         "problem": {"loss": "mlp", "hidden": [hidden], "activation": "sigmoid", "ridge": 0.0},
         "algorithm": algorithm,
         "run": {"rounds": rounds, "every": max(1, rounds // (40 if rounds > 200 else 8)), "dtype": "float32"},
@@ -61,34 +88,42 @@ def plan_of(
 
 
 @lru_cache(maxsize=1)
-def world(data: str, agents: int, records: int, rounds: int, hidden: int) -> Experiment:
+def world(data: str, agents: int, records: int, rounds: int, hidden: int, other: bool) -> Experiment:
     """Data, graph and network; the algorithm of its plan does not matter."""
-    return prepare(plan_of({"name": "dsgd"}, None, data, agents, records, rounds, hidden))
+    return prepare(plan_of({"name": "dsgd"}, None, data, agents, records, rounds, hidden, other))
 
 
-def settings(name: str, version: str, batch: int) -> dict[str, Any]:
-    """What the plan says of an algorithm; everything else is its default, which is the dissertation's."""
+def settings(name: str, version: str, batch: int, other: bool = False) -> dict[str, Any]:
+    """What the plan says of an algorithm; everything else is its default, which is the dissertation's.
+
+    `other`: a grid over ±2.
+    """
     out: dict[str, Any] = {"name": name, "batch": batch}
-    if version == "as printed":
+    if version == "as printed" and name != "sdm":
         out["as_printed"] = True
     if name == "qdpsgd2":
         out["grid"] = GRID
+    elif other and name not in ("dsgd", "sdm"):
+        out["range"] = 2.0
     return out
 
 
 def race(
     study: Study, *, name: str, version: str, data: str, epsilons: list[float], batch: int, agents: int, records: int,
-    rounds: int, hidden: int, seeds: int,
+    rounds: int, hidden: int, seeds: int, sampled: bool = True, other: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train loss and test accuracy against virtual seconds: (budgets, seeds, points); and what the runs cost."""
-    experiment = world(data, agents, records, rounds, hidden)
+    """Train loss and test accuracy against virtual seconds: (budgets, seeds, points); and what the runs cost.
+
+    `sampled`: how SDM's ε is counted (`sdm_multiplier`). `other`: other choices where the dissertation is silent.
+    """
+    experiment = world(data, agents, records, rounds, hidden, other)
     out: dict[str, list[Any]] = {"loss": [], "score": [], "true": [], "noise": []}
     wanted: list[float | None] = [*epsilons] or [None]
     for epsilon in wanted:
-        plan = plan_of(settings(name, version, batch), epsilon, data, agents, records, rounds, hidden)
+        plan = plan_of(settings(name, version, batch, other), epsilon, data, agents, records, rounds, hidden, other)
         if version == "as printed":
             assert epsilon is not None
-            priced, cost = _as_printed(plan, experiment, epsilon, records, rounds, batch)
+            priced, cost = _as_printed(plan, experiment, epsilon, records, rounds, batch, sampled)
         else:
             priced = price(plan, experiment.network)
             cost = math.inf if priced.spending is None else priced.spending.worst.epsilon
@@ -103,10 +138,12 @@ def race(
 
 
 def _as_printed(
-    plan: Any, experiment: Experiment, epsilon: float, records: int, rounds: int, batch: int
+    plan: Any, experiment: Experiment, epsilon: float, records: int, rounds: int, batch: int, sampled: bool
 ) -> tuple[Priced, float]:
     settled = settle(plan, experiment.network)
     noise = printed_multiplier(epsilon, records, rounds, batch)
+    if settled.algorithm.slug == "sdm":
+        noise = sdm_multiplier(epsilon, records, rounds, batch, float(getattr(settled.cfg, "keep")), sampled)  # noqa: B009
     cost = cost_of(settled.algorithm, settled.cfg, settled.places, noise, DELTA)
     return dataclasses.replace(settled, noise=np.full(len(experiment.network.sizes), noise)), cost
 

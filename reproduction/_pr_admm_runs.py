@@ -12,22 +12,50 @@ from coterie.algorithms.pr_admm import paper_threshold
 from coterie.drivers.references import pooled
 from coterie.experiment import Priced
 from coterie.privacy.gdp import mu_for
+from coterie.privacy.rdp import zcdp_rho
 from coterie.privacy.schedules import make
-from reproduction._admm_runs import World, accuracy, every, losses, noise_claiming, points_sent, settled
+from reproduction._admm_runs import (
+    World,
+    accuracy,
+    every,
+    losses,
+    noise_claiming,
+    noise_of_baseline,
+    points_sent,
+    settled,
+)
 from reproduction.bounds import objective_gap_bound
 from reproduction.pricing import cost_of, noise_for
 from reproduction.study import Study
 
-__all__ = ["AGENTS", "DELTA", "ITER", "NEVER", "PER", "RIDGE", "ROUNDS", "baseline", "bound_by_rounds", "gap", "pr"]
+__all__ = [
+    "ACCOUNTS",
+    "AGENTS",
+    "DELTA",
+    "ITER",
+    "NEVER",
+    "PER",
+    "RIDGE",
+    "ROUNDS",
+    "baseline",
+    "bound_by_rounds",
+    "gap",
+    "pr",
+]
 
 AGENTS, ROUNDS, DELTA, RIDGE = 5, 50, 1e-4, 1e-3
 NEVER = 1e9  # a threshold that nobody crosses: the same program as with one
 PER: dict[str, Any] = {"decay": "periodic", "options": {"rate": 0.925, "period": 1}, "threshold": 0.1}
 ITER: dict[str, Any] = {"decay": "iteration", "options": {"rate": 0.015}, "threshold": 1.0}
+# of a baseline's ε: its true cost; its rounds, pure by its own theorem, as zCDP; that theorem's own total
+ACCOUNTS = ("exact", "zCDP", "own theorem")
+GAMMA: dict[str, Any] = {"noise": "gamma"}
 BASELINES: dict[str, tuple[str, dict[str, Any]]] = {  # with growth 1 M-ADMM is DVP, draw for draw
-    "DVP": ("m-admm", {"growth": 1.0}),
-    "M-ADMM": ("m-admm", {}),
-    "R-ADMM": ("r-admm", {}),
+    "DVP": ("m-admm", GAMMA | {"growth": 1.0}),
+    "M-ADMM": ("m-admm", GAMMA),
+    "R-ADMM": ("r-admm", GAMMA),
+    "MR-ADMM": ("mr-admm", GAMMA),
+    "DP-ADMM": ("dp-admm", {"decay": 0.5}),
 }
 
 
@@ -40,11 +68,11 @@ def moves(priced: Priced) -> tuple[float, float]:
 
 def pr(
     study: Study, *, decay: str, options: dict[str, float], threshold: float, epsilon: float, version: str, eta: float,
-    records: int, seeds: int,
+    records: int, seeds: int, degree: int = 2, coding: str = "onehot", ridge: float = RIDGE,
 ) -> dict[str, Any]:  # fmt: skip
     """PR-ADMM with the noise of one version ("reference": none): loss by round, final accuracies, noise, true ε."""
-    world = World(AGENTS, records)
-    experiment = world.experiment(RIDGE)
+    world = World(AGENTS, records, degree, coding=coding)
+    experiment = world.experiment(ridge)
     priced = settled(
         world, experiment, "pr-admm", ROUNDS, penalty=eta, threshold=threshold, schedule=decay, options=options
     )
@@ -68,13 +96,20 @@ def pr(
     }
 
 
-def baseline(study: Study, *, method: str, epsilon: float, eta: float, records: int, seeds: int) -> dict[str, Any]:
-    """A baseline with gamma noise, as in the papers, calibrated by the exact composition of its pure rounds."""
-    world = World(AGENTS, records)
-    experiment = world.experiment(RIDGE)
-    slug, settings = BASELINES[method]
-    priced = settled(world, experiment, slug, ROUNDS, penalty=eta, noise="gamma", **settings)
-    noise = noise_for(priced.algorithm, priced.cfg, priced.places, epsilon, DELTA)
+def baseline(
+    study: Study, *, method: str, epsilon: float, eta: float, records: int, seeds: int, account: str = "exact",
+    degree: int = 2, coding: str = "onehot", ridge: float = RIDGE,
+) -> dict[str, Any]:  # fmt: skip
+    """A baseline with its own noise, for one of `ACCOUNTS`; and what the run costs."""
+    world = World(AGENTS, records, degree, coding=coding)
+    experiment = world.experiment(ridge)
+    printed = account != "exact"
+    slug, settings = ("dvp", GAMMA | {"as_printed": True}) if printed and method == "DVP" else BASELINES[method]
+    priced = settled(world, experiment, slug, ROUNDS, penalty=eta, **settings)
+    if printed:
+        noise = noise_of_baseline(priced, DELTA, zcdp_rho(epsilon, DELTA) if account == "zCDP" else None, epsilon)
+    else:
+        noise = noise_for(priced.algorithm, priced.cfg, priced.places, epsilon, DELTA)
     points, _ = points_sent(study, experiment, priced, noise, seeds)
     at = every(ROUNDS)
     return {
@@ -82,6 +117,7 @@ def baseline(study: Study, *, method: str, epsilon: float, eta: float, records: 
         "loss": losses(experiment, points[:, np.array(at) - 1]),
         "test": accuracy(experiment, points[:, -1], "test"),
         "train": accuracy(experiment, points[:, -1], "train"),
+        "true": cost_of(priced.algorithm, priced.cfg, priced.places, noise, DELTA),
     }
 
 

@@ -25,10 +25,12 @@ from reproduction import _xiao_admm, realised
 from reproduction.pricing import cost_of, noise_for
 from reproduction.study import Study
 
-__all__ = ["ALGORITHM_1", "DIM", "EXACT", "FIXED", "INVERSE_STEP", "NOISY", "RANGE", "RECORDS", "RIDGE", "ROUNDS",
-           "SENSITIVITY", "admm_repetition", "dgd_repetition", "noise_scales", "noiseless_repetition", "price_list",
-           "realised_loss", "repetitions", "theorem_repetition", "with_scales",
-           "worst_case"]  # fmt: skip
+__all__ = [
+    "ALGORITHM_1", "DIM", "EXACT", "FIXED", "INVERSE_STEP", "NOISY", "RANGE", "RECORDS", "RIDGE", "ROUNDS",
+    "SENSITIVITY", "admm_repetition", "dgd_repetition", "in_codings", "near_descent", "near_repetition", "noise_scales",
+    "noiseless_repetition", "price_list", "realised_loss", "repetitions", "theorem_repetition", "with_scales",
+    "worst_case",
+]  # fmt: skip
 
 RECORDS, ROUNDS, INVERSE_STEP, DUAL, RIDGE = 100, 100, 10.0, 0.5, 1.0  # App. E: b_i, K, D, ζ, ridge
 SENSITIVITY = 1 / RECORDS  # B_∞ as printed
@@ -45,11 +47,14 @@ def noise_scales(rounds: int = ROUNDS) -> np.ndarray:
     return 1.02 ** -np.arange(1.0, rounds + 1)
 
 
-def plan(agents: int, edges: int | None, algorithm: str, seed: int, rounds: int, ridge: float, **settings: Any) -> Any:
+def plan(
+    agents: int, edges: int | None, algorithm: str, seed: int, rounds: int, ridge: float, coding: str = "ordinal",
+    **settings: Any,
+) -> Any:  # fmt: skip
     """Adult with 14 features, 100 records an agent, on a random connected graph (a complete one without `edges`)."""
     graph = {"kind": "complete"} if edges is None else {"kind": "gnm", "edges": edges, "seed": seed}
     tree: dict[str, Any] = {
-        "data": {"source": "adult", "seed": seed, "options": {"coding": "ordinal", "fnlwgt": True}},
+        "data": {"source": "adult", "seed": seed, "options": {"coding": coding, "fnlwgt": True}},
         "partition": {"kind": "iid", "agents": agents, "records": RECORDS},
         "graph": graph,
         "problem": {"loss": "logistic", "ridge": ridge},
@@ -62,9 +67,11 @@ def plan(agents: int, edges: int | None, algorithm: str, seed: int, rounds: int,
 
 
 @lru_cache(maxsize=4)
-def network(agents: int, edges: int | None, seed: int, ridge: float = RIDGE) -> tuple[Experiment, np.ndarray]:
+def network(
+    agents: int, edges: int | None, seed: int, ridge: float = RIDGE, coding: str = "ordinal"
+) -> tuple[Experiment, np.ndarray]:
     """Graph and records of one repetition, and the optimum of all records together."""
-    experiment = prepare(plan(agents, edges, "admm", seed, 1, ridge))
+    experiment = prepare(plan(agents, edges, "admm", seed, 1, ridge, coding))
     return experiment, pooled(experiment.layout(1))
 
 
@@ -138,12 +145,23 @@ def ranges(graph: Any, points: np.ndarray) -> np.ndarray:
     return high - np.minimum(points, np.minimum.reduceat(around, starts, axis=-2))
 
 
-def repetitions(study: Study, part: Callable[..., dict[str, Any]], **settings: Any) -> dict[str, Any]:
+def repetitions(study: Study, part: Callable[..., dict[str, Any]], few: int = 0, **settings: Any) -> dict[str, Any]:
     """The part over seeds, joined: a new graph and new records for each, or (quick) one network and three noises."""
     if study.quick:
         return study.part(part, seed=0, draws=list(range(study.seeds)), **settings)
-    found = [study.part(part, seed=s, draws=[s], **settings) for s in range(study.seeds)]
+    found = [study.part(part, seed=s, draws=[s], **settings) for s in range(few or study.seeds)]
     return {k: np.concatenate([np.atleast_1d(f[k]) for f in found]) for k in found[0]}
+
+
+def in_codings(study: Study, part: Callable[..., dict[str, Any]], **settings: Any) -> dict[str, dict[str, Any]]:
+    """The part's repetitions by the coding of Adult: all in the code book's, three in that of frequencies if not quick.
+
+    14 numbers a record are stated, and not how categories become numbers.
+    """
+    found = {"code book": repetitions(study, part, **settings)}
+    if not study.quick:
+        found["frequency"] = repetitions(study, part, few=3, coding="frequency", **settings)
+    return found
 
 
 # ---- parts -----------------------------------------------------------------------------------------------------------
@@ -177,10 +195,10 @@ def price_list(
 
 
 def admm_repetition(
-    study: Study, *, agents: int, edges: int, seed: int, draws: list[int], factors: list[float]
+    study: Study, *, agents: int, edges: int, seed: int, draws: list[int], factors: list[float], coding: str = "ordinal"
 ) -> dict[str, Any]:
     """Algorithm 1 with its noise times each factor, and the three fixed methods: errors, γ, and losses by round."""
-    experiment, optimum = network(agents, edges, seed)
+    experiment, optimum = network(agents, edges, seed, coding=coding)
     scales = noise_scales()
     priced = with_scales(settled(experiment, "ldp-admm", ROUNDS, **ALGORITHM_1), scales)
     points = released(study, experiment, priced, [Run(k, priced.cfg, f * priced.noise) for f in factors for k in draws])
@@ -203,10 +221,11 @@ def admm_repetition(
 
 
 def dgd_repetition(
-    study: Study, *, agents: int, edges: int, seed: int, draws: list[int], factors: dict[str, list[float]]
-) -> dict[str, Any]:
+    study: Study, *, agents: int, edges: int, seed: int, draws: list[int], factors: dict[str, list[float]],
+    coding: str = "ordinal",
+) -> dict[str, Any]:  # fmt: skip
     """Algorithm 2*, noisy descent [45] and Algorithm 1, each with its noise times each of its factors."""
-    experiment, optimum = network(agents, edges, seed)
+    experiment, optimum = network(agents, edges, seed, coding=coding)
     graph, scales = experiment.network.graph, noise_scales()
     out: dict[str, Any] = {}
     steps = {
@@ -232,10 +251,10 @@ def dgd_repetition(
 
 
 def noiseless_repetition(
-    study: Study, *, agents: int, edges: int, seed: int, draws: list[int], rounds: int
+    study: Study, *, agents: int, edges: int, seed: int, draws: list[int], rounds: int, coding: str = "ordinal"
 ) -> dict[str, Any]:
     """No noise: exact ADMM and Algorithm 2 with random and with fixed weights; Algorithm 1 with both signs of λ."""
-    experiment, optimum = network(agents, edges, seed)
+    experiment, optimum = network(agents, edges, seed, coding=coding)
     out: dict[str, Any] = {}
     exact = settled(experiment, EXACT.slug, rounds)
     kinds = {"admm_random": 1.0, "admm_fixed": 0.0}
@@ -245,12 +264,47 @@ def noiseless_repetition(
     for name, sign in (("printed_sign", True), ("corrected_sign", False)):
         priced = settled(experiment, "ldp-admm", rounds, **ALGORITHM_1, as_printed=sign)
         out[name] = errors(released(study, experiment, priced, [Run(k, priced.cfg) for k in draws]), optimum)
-    everyone, optimum = network(agents, None, seed)
+    everyone, optimum = network(agents, None, seed, coding=coding)
     priced = settled(everyone, "ldp-dgd", rounds, step=0.95, ratio=0.95, decay=0.0, average=False)
     half = {"noise": np.zeros((rounds, agents, DIM)), "weight": np.full((rounds, agents, DIM), 0.5)}
     out["gd_random"] = errors(released(study, everyone, priced, [Run(k, priced.cfg) for k in draws]), optimum)
     out["gd_fixed"] = errors(released(study, everyone, priced, [Run(draws[0], priced.cfg)], replay=half), optimum)
     return out
+
+
+def near_descent(experiment: Experiment, rounds: int, weights: np.random.Generator | None) -> np.ndarray:
+    """Algorithm 2 without noise, η_k = 0.95^k, if each agent knows its own neighbourhood only: every sent point.
+
+    N, the mean and the two points furthest apart are those of the agent and its neighbours; on a complete graph it is
+    Algorithm 2 itself. `weights`: of the random starts; None: w = ½, which is plain descent from the mean.
+    """
+    z = np.stack([experiment.features[p] * experiment.targets[p, None] for p in experiment.parts])
+    graph, ridge = experiment.network.graph, experiment.plan.ridge
+    near = [np.sort([i, *graph.indices[graph.indptr[i] : graph.indptr[i + 1]]]) for i in range(graph.size)]
+    said, found = np.zeros((graph.size, z.shape[2])), []
+    for k in range(rounds):
+        mean, gap = np.empty_like(said), np.empty_like(said)
+        for i, who in enumerate(near):
+            points = said[who]
+            apart = np.triu(np.abs(points[:, None] - points[None]).sum(axis=2), 1)
+            a, b = np.unravel_index(np.argmax(apart), apart.shape)
+            mean[i], gap[i] = points.mean(axis=0), (points[a] - points[b]) / len(who)
+        margins = np.einsum("nrd,nd->nr", z, mean)
+        slope = -np.einsum("nr,nrd->nd", 1 / (1 + np.exp(margins)), z) / z.shape[1] + ridge * mean
+        blur = 0.0 if weights is None else (2 * weights.uniform(size=said.shape) - 1) * gap
+        said = mean + blur - 0.95 ** (k + 1) * slope
+        found.append(said)
+    return np.array(found)
+
+
+def near_repetition(
+    study: Study, *, agents: int, edges: int, seed: int, draws: list[int], rounds: int, coding: str = "ordinal"
+) -> dict[str, Any]:
+    """`near_descent` on |E| edges with random and with fixed weights."""
+    experiment, optimum = network(agents, edges, seed, coding=coding)
+    random = [near_descent(experiment, rounds, np.random.default_rng([seed, k])) for k in draws]
+    fixed = near_descent(experiment, rounds, None)
+    return {"near_random": errors(np.array(random), optimum), "near_fixed": errors(fixed[None], optimum)}
 
 
 def _objective(experiment: Experiment, x: np.ndarray) -> float:

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from reproduction._dissertation_ch4_runs import DELTA, METHODS, ahead, race, true_epsilon
-from reproduction.base import Budget, Claim, Figure, Panel, Paper, Result, Series, Table, Version
+from reproduction._dissertation_ch4_claims import (
+    BARE,
+    FREE,
+    OURS,
+    PLAIN,
+    PRINTED,
+    SDM,
+    SDMS,
+    SECOND,
+    Found,
+    Which,
+    World,
+    budgets,
+    curve,
+    last,
+    lines,
+    races,
+    run_time,
+    table,
+)
+from reproduction._dissertation_ch4_runs import true_epsilon
+from reproduction.base import Claim, Figure, Panel, Paper, Result, Series
 from reproduction.study import Study
-from reproduction.verdicts import Open, Outcome, compared, least
+from reproduction.verdicts import Open
 
 __all__ = ["FIGURES", "PAPER"]
 
@@ -25,197 +43,20 @@ PAPER = Paper(
     Q-DPSGD-2 with its printed noise does not train at all.""",
 )
 
-Which = tuple[str, Version]
-PRINTED: Which = ("Q-DPSGD-1", "as printed")
-OURS: Which = ("Q-DPSGD-1", "corrected")
-PLAIN: Which = ("DSGD", "reference")
-FREE: Which = ("QuanTimed-DSGD", "reference")
-SDM: Which = ("SDM", "corrected")
-BARE: Which = ("Q-DPSGD-2", "as printed")
-SECOND: Which = ("Q-DPSGD-2", "corrected")
-Found = dict[Which, dict[str, Any]]
-
-
-def _races(
-    study: Study, data: str, epsilons: list[float], methods: list[Which], batch: int = 20, agents: int = 10,
-    rounds: int = 1000,
-) -> Found:  # fmt: skip
-    """The curves of each method, at every budget where it has one."""
-    hidden = study.pick({"mnist": 50, "cifar10": 40}[data], 8)
-    return {
-        (label, version): study.part(
-            race, name=name, version=version, data=data, epsilons=[] if version == "reference" else epsilons,
-            batch=batch, agents=agents, records=study.pick(10_000, 2_000) // agents, rounds=study.pick(rounds, 24),
-            hidden=hidden, seeds=study.pick(10, 2),
-        )
-        for label, name, version in METHODS
-        if (label, version) in methods
-    }  # fmt: skip
-
-
-def _curve(found: Found, which: Which, k: int, key: str = "loss") -> np.ndarray:
-    """(seeds, points) at the k-th budget; methods without privacy have one curve for all."""
-    return np.asarray(found[which][key][min(k, len(found[which][key]) - 1)])
-
-
-def _lines(panel: str, found: Found, k: int, key: str = "loss") -> list[Series]:
-    out = []
-    for which in found:
-        label, version = which
-        text = f"{label}, leaves the chart" if which == BARE and key == "loss" else label
-        out.append(Series.over(panel, text, version, found[which]["time"], _curve(found, which, k, key), colour=label))
-    return out
-
-
-def _last(found: Found, which: Which, k: int = 0, key: str = "loss") -> float:
-    return float(_curve(found, which, k, key)[:, -1].mean())
-
-
-def _share(found: Found, one: Which, other: Which, k: int) -> float:
-    """Share of the time of `one` in which it is ahead of `other`."""
-    a, b = found[one], found[other]
-    return ahead(a["time"], _curve(found, one, k).mean(0), b["time"], _curve(found, other, k).mean(0))
-
-
-def _at(found: Found, which: Which, k: int, time: float) -> float:
-    return float(np.interp(time, found[which]["time"], _curve(found, which, k).mean(0)))
-
-
-STEP = """a round is 4.5 times shorter, but the stated step αh is .033 against .2, and clipping and noise come on top:
-QuanTimed-DSGD, the same method without these two, is judged below"""
-SLOW = """at ε = 1 the two are about even, at 1.5 SDM is ahead; its step αθ = .12 is larger than αh = .033, so a quieter
-gradient should help it more (that was not tested by itself)"""
-
-
-def _sooner(found: Found, one: Which, other: Which, k: int) -> list[Outcome]:
-    """“`one` is below `other` at equal run-time”: for most of its time (by the mean curves), and at its end."""
-    end = float(found[one]["time"][-1])
-    mine, theirs = ([np.interp(end, found[w]["time"], c) for c in _curve(found, w, k)] for w in (one, other))
-    return [Outcome(_share(found, one, other, k) - 0.5), compared(mine, theirs)]
-
-
-def _tries(by_rounds: dict[int, Found], one: Which, other: Which, budgets: int) -> list[Outcome]:
-    """The same at every ε, for each number of rounds."""
-    return [
-        least([o for k in range(budgets) for o in _sooner(found, one, other, k)], T=str(rounds))
-        for rounds, found in by_rounds.items()
-        if one in found and other in found
-    ]
-
-
-def _run_time(by_rounds: dict[int, Found], epsilons: list[float]) -> list[Claim]:
-    """What the dissertation says of Fig. 14 and 15."""
-    found = by_rounds[1000]
-    private = [w for w in (SDM, PRINTED, OURS, SECOND) if w in found]
-    losses = {w: [_last(found, w, k) for k in range(len(epsilons))] for w in private}
-    claims = [
-        Claim(
-            "the loss of the private methods is larger at ε = 1 than at ε = 1.5",
-            all(v[0] > v[1] for v in losses.values()),
-            "; ".join(f"{w[0]} ({w[1]}) {v[0]:.3f} and {v[1]:.3f}" for w, v in losses.items()),
-            {f"{w[0]} {w[1]} at {e:g}": x for w, v in losses.items() for e, x in zip(epsilons, v, strict=True)},
-            reason="the difference is within the spread over seeds",
-        )
-    ]
-    end = float(found[OURS]["time"][-1])
-    for one in (PRINTED, OURS):
-        for other, why in ((PLAIN, STEP), (SDM, SLOW)):
-            if one not in found or other not in found:  # a quick version: compiling takes longer than running
-                continue
-            shares = [_share(found, one, other, k) for k in range(len(epsilons))]
-            mine, theirs = ([_at(found, w, k, end) for k in range(len(epsilons))] for w in (one, other))
-            claims.append(
-                Claim(
-                    f"Q-DPSGD-1 has a lower loss than {other[0]} at equal run-time",
-                    _tries(by_rounds, one, other, len(epsilons)),
-                    "; ".join(
-                        f"ε = {e:g}: ahead {100 * s:.0f} % of the time, {a:.3f} against {b:.3f} at {end:.0f} s"
-                        for e, s, a, b in zip(epsilons, shares, mine, theirs, strict=True)
-                    ),
-                    {f"share at {e:g}": s for e, s in zip(epsilons, shares, strict=True)},
-                    version=one[1],
-                    reason=why,
-                        )
-            )  # fmt: skip
-    if SECOND in found:
-        claims += [
-            Claim(
-                "Q-DPSGD-2 converges more slowly than Q-DPSGD-1",
-                all(_last(found, SECOND, k) > _last(found, OURS, k) for k in range(len(epsilons))),
-                "; ".join(
-                    f"ε = {e:g}: {_last(found, SECOND, k):.3f} against {_last(found, OURS, k):.3f}"
-                    for k, e in enumerate(epsilons)
-                ),
-                {f"Q-2 minus Q-1 at {e:g}": _last(found, SECOND, k) - _last(found, OURS, k)
-                 for k, e in enumerate(epsilons)},
-                version="corrected",
-            ),
-            Claim(
-                "Q-DPSGD-2 trains with the noise of Remark 10 and three-bit messages",
-                _last(found, BARE, 0) < float(_curve(found, BARE, 0)[:, 0].mean()),
-                f"at ε = {epsilons[0]:g} the loss of what is sent goes from {_curve(found, BARE, 0)[:, 0].mean():.1f} "
-                f"to {_last(found, BARE, 0):.0f}, test accuracy {_last(found, BARE, 0, 'score'):.3f}",
-                {"loss": _last(found, BARE, 0), "accuracy": _last(found, BARE, 0, "score")},
-                version="as printed",
-                reason="the noise follows 2η√p, the rounding of all p numbers at once, and drowns the weights; three "
-                "bits cannot hold it either (the clock charges the bits that it needs)",
-                section="errata of qdpsgd2",
-            ),
-            Claim(
-                "quantization and deadlines alone, without noise, give a lower loss than DSGD at equal run-time",
-                _tries(by_rounds, FREE, PLAIN, 1),
-                "; ".join(
-                    f"T = {t}: ahead {100 * _share(f, FREE, PLAIN, 0):.0f} % of the time, "
-                    f"{_last(f, FREE):.3f} against {_at(f, PLAIN, 0, f[FREE]['time'][-1]):.3f} at its end"
-                    for t, f in by_rounds.items()
-                ),
-                {"QuanTimed": _at(found, FREE, 0, end), "DSGD": _at(found, PLAIN, 0, end)},
-                reason="the stated step αh = .033 is small: the lag behind DSGD is not all due to privacy",
-                ),
-        ]  # fmt: skip
-    return claims
-
-
-def _budgets(found: Found, epsilons: list[float]) -> list[Budget]:
-    notes = {
-        PRINTED: "noise of Remark 6, any batch size",
-        OURS: "noise follows the batch size; accounted without replacement",
-        SDM: "our calibration; accounted without replacement",
-        BARE: "3-bit grid: its rounding term makes the noise so large; the un-noised state charged in full",
-        SECOND: "qdpsgd2-grad: discrete noise on the gradient",
-    }
-    return [
-        Budget(w[0], w[1], e, float(found[w]["true"][k]), DELTA, note)
-        for w, note in notes.items()
-        if w in found
-        for k, e in enumerate(epsilons)
-    ]
-
-
-def _table(found: Found, epsilons: list[float]) -> Table:
-    rows = []
-    for w, f in found.items():
-        for k, e in enumerate(epsilons if w[1] != "reference" else ["none"]):
-            rows.append(
-                (w[0], w[1], f"{e}", f"{f['time'][-1]:.0f} s", f"{_last(found, w, k):.3f}",
-                 f"{_last(found, w, k, 'score'):.3f}")
-            )  # fmt: skip
-    head = ("method", "version", "ε", "virtual time of all rounds", "final train loss", "test accuracy")
-    return Table("Ends of the runs", head, tuple(rows))
-
-
 # ---- Fig. 14 and 15 --------------------------------------------------------------------------------------------------
 
 
 def _compare(study: Study, data: str) -> tuple[Found, Result]:
     epsilons = [1.0, 1.5]
-    methods: list[Which] = study.pick([PLAIN, FREE, SDM, PRINTED, OURS, BARE, SECOND], [PLAIN, OURS])
-    found = _races(study, data, epsilons, methods)
-    by_rounds = {1000: found}
+    private: list[Which] = [*SDMS, SDM, PRINTED, OURS]
+    methods: list[Which] = study.pick([PLAIN, FREE, *private, BARE, SECOND], [PLAIN, OURS])
+    found = races(study, data, epsilons, methods)
+    tried = {World(): found}
     if data == "mnist" and not study.quick:
-        by_rounds[200] = _races(study, data, epsilons, [PLAIN, FREE, SDM, PRINTED, OURS], rounds=200)
-    series = [*_lines("one", found, 0), *_lines("more", found, 1), *_lines("score", found, 0, "score")]
-    return found, Result(series, _run_time(by_rounds, epsilons), _budgets(found, epsilons), [_table(found, epsilons)])
+        for at in (World(200), World(1000, other=True)):
+            tried[at] = races(study, data, epsilons, [PLAIN, FREE, *private], at=at)
+    series = [*lines("one", found, 0), *lines("more", found, 1), *lines("score", found, 0, "score")]
+    return found, Result(series, run_time(tried, epsilons), budgets(found, epsilons), [table(found, epsilons)])
 
 
 def _fig14(study: Study) -> Result:
@@ -267,12 +108,17 @@ PANELS = (
     Panel("score", "test accuracy, ε = 1", TIME, "share of test records", x_limits=(0, 2200), y_limits=(0, 1)),
 )
 
-NOT_TIME = ("the loss", "Q-DPSGD", "quantization", "the proposed", "of the private", "batches")
+NOT_TIME = ("the loss", "Q-DPSGD", "in exact", "quantization", "the proposed", "of the private", "batches")
 LEFT_OPEN = (
     Open("T", "the number of rounds (1000, and 200 where a range is given)", bears_on=NOT_TIME),
-    Open("W", "the mixing weights (I − L/λ_max: the stated κ gives negative ones)", bears_on=NOT_TIME),
-    Open("grid", "the range of the quantizer (±1)", bears_on=NOT_TIME),
-    Open("start", "the random start of the networks", bears_on=NOT_TIME),
+    Open("W", "the mixing weights (I − L/λ_max: the stated κ gives negative ones; Metropolis)", bears_on=NOT_TIME),
+    Open("grid", "the range of the quantizer (±1; ±2)", bears_on=NOT_TIME),
+    Open("start", "the random start of the networks, the graph and the records (two)", bears_on=NOT_TIME),
+    Open(
+        "SDM's ε",
+        "how SDM's ε was counted (its mask's factor c on Theorem 11, or without sampling)",
+        bears_on=("Q-DPSGD-1 has a lower loss than SDM at equal run-time",),
+    ),
 )
 
 FIG14 = Figure(
@@ -289,8 +135,9 @@ FIG14 = Figure(
     have done their 1000 rounds. Corrected, Q-DPSGD-1 scales its noise with the batch that the deadline
     allowed, so that every round costs the same; that is 2.1 times less noise for a batch of 20 and, because
     small batches get more, about the same loss. Q-DPSGD-2 as printed cannot be trained; the corrected line
-    is our repair with discrete noise on the gradient (qdpsgd2-grad). SDM's own accounting is not in the
-    dissertation, so only its corrected version is shown.""",
+    is our repair with discrete noise on the gradient (qdpsgd2-grad). How SDM's ε was
+    counted is not stated: as printed, its theorem's factor c for the mask is put on Theorem 11, or on rounds without
+    sampling; true costs are in the table.""",
     needs=("mnist",),
     columns=2,
     size=(10.2, 9.6),
@@ -323,27 +170,26 @@ def _fig16(study: Study) -> Result:
     sizes = study.pick([10, 20, 50], [10])
     methods: list[Which] = study.pick([PLAIN, SDM, PRINTED, OURS, SECOND], [PLAIN, SDM, OURS])
     # the runs of Fig. 14, which has two budgets
-    by_size = {n: _races(study, "mnist", [1.0, 1.5] if n == 10 else [1.0], methods, agents=n) for n in sizes}
-    small, large = by_size[10], _races(study, "mnist", [1.0], methods, batch=50)
+    by_size = {n: races(study, "mnist", [1.0, 1.5] if n == 10 else [1.0], methods, agents=n) for n in sizes}
+    small, large = by_size[10], races(study, "mnist", [1.0], methods, batch=50)
     series, final = [], {}
     for w in methods:
         samples = []
         for n in sizes:
             end, f = float(by_size[n][OURS]["time"][-1]), by_size[n][w]
-            samples.append([np.interp(end, f["time"], c) for c in _curve(by_size[n], w, 0)])
+            samples.append([np.interp(end, f["time"], c) for c in curve(by_size[n], w, 0)])
         series.append(Series.over("agents", w[0], w[1], sizes, np.array(samples).T, marked=True, colour=w[0]))
         final[w] = np.mean(samples, axis=1)
-    series += _lines("batch", large, 0)
-    last = -1
-    order = {w: float(v[last]) for w, v in final.items()}
+    series += lines("batch", large, 0)
+    order = {w: float(v[-1]) for w, v in final.items()}
     end = float(small[OURS]["time"][-1])
     proposed = [w for w in methods if w[0].startswith("Q-")]
-    batches = {w: (_last(small, w), _last(large, w)) for w in methods}
+    batches = {w: (last(small, w), last(large, w)) for w in methods}
     claims = [
         Claim(
             "the proposed methods are best in large networks",
             all(order[w] < min(order[PLAIN], order[SDM]) for w in proposed),
-            f"loss at {end:.0f} s with {sizes[last]} agents: "
+            f"loss at {end:.0f} s with {sizes[-1]} agents: "
             + ", ".join(f"{w[0]} ({w[1]}) {v:.2f}" for w, v in order.items()),
             {f"{w[0]} {w[1]}": v for w, v in order.items()},
             reason="DSGD, which is not private, is far ahead at every size",
@@ -351,14 +197,14 @@ def _fig16(study: Study) -> Result:
         Claim(
             "of the private methods the proposed ones are best in large networks",
             all(order[w] < order[SDM] for w in proposed),
-            f"{sizes[last]} agents: " + ", ".join(f"{w[0]} ({w[1]}) {order[w]:.2f}" for w in [SDM, *proposed]),
+            f"{sizes[-1]} agents: " + ", ".join(f"{w[0]} ({w[1]}) {order[w]:.2f}" for w in [SDM, *proposed]),
             {f"{w[0]} {w[1]}": order[w] for w in [SDM, *proposed]},
         ),
         Claim(
             "at a fixed total of records and fixed ε the loss of the corrected methods grows with the agents",
-            all(final[w][last] > final[w][0] for w in methods if w[1] == "corrected"),
-            "; ".join(f"{w[0]} {final[w][0]:.2f} to {final[w][last]:.2f}" for w in methods if w[1] == "corrected"),
-            {f"{w[0]} growth": float(final[w][last] - final[w][0]) for w in methods if w[1] == "corrected"},
+            all(final[w][-1] > final[w][0] for w in methods if w[1] == "corrected"),
+            "; ".join(f"{w[0]} {final[w][0]:.2f} to {final[w][-1]:.2f}" for w in methods if w[1] == "corrected"),
+            {f"{w[0]} growth": float(final[w][-1] - final[w][0]) for w in methods if w[1] == "corrected"},
             who="ours",
             version="corrected",
             reason="few rounds",
@@ -378,7 +224,7 @@ def _fig16(study: Study) -> Result:
             {f"{w[0]} {w[1]} ratio": float(large[w]["time"][-1] / small[w]["time"][-1]) for w in methods},
         ),
     ]  # fmt: skip
-    return Result(series, claims, _budgets(large, [1.0]), [_table(large, [1.0])])
+    return Result(series, claims, budgets(large, [1.0]), [table(large, [1.0])])
 
 
 FIG16 = Figure(

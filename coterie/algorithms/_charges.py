@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -28,7 +30,11 @@ def run_events(algorithm: Algorithm, cfg: Config, place: Place, rounds: int | No
 def costs(algorithm: Algorithm, cfg: Config, place: Place, rounds: int) -> tuple[Event, ...]:
     """The events of so many rounds at once; algorithm and settings are part of the compiled program."""
     out = jax.vmap(lambda t: algorithm.cost(cfg, place, t, None))(jnp.arange(rounds))
-    return out if isinstance(out, tuple) else (out,)
+    events = out if isinstance(out, tuple) else (out,)
+    if place.present is None:
+        return events
+    here = place.present[:rounds].astype(int)  # who is away sends nothing, by a public list: nothing to pay for
+    return tuple(dataclasses.replace(e, times=e.times * here) for e in events)
 
 
 def alike(places: Place, extra: np.ndarray) -> list[tuple[np.ndarray, Place]]:
@@ -38,6 +44,8 @@ def alike(places: Place, extra: np.ndarray) -> list[tuple[np.ndarray, Place]]:
     table = np.stack([np.asarray(x, float) for x in (*facts, extra)], axis=1)
     if np.ndim(places.shape) == 2:  # a schedule for each
         table = np.concatenate([table, np.asarray(places.shape, float)], axis=1)
+    if places.present is not None:
+        table = np.concatenate([table, np.asarray(places.present, float)], axis=1)
     _, first, which = np.unique(table, axis=0, return_index=True, return_inverse=True)
     with jax.enable_x64(True):
         double = jax.tree.map(lambda x: np.asarray(x, float), places)  # NumPy: JAX would compile for every shape

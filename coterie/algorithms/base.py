@@ -185,6 +185,7 @@ class Place(eqx.Module):
     steepness: float = eqx.field(static=True, default=float("inf"))  # bound on the norm of a record's gradient
     within: Constraint | None = eqx.field(static=True, default=None)  # the set that points are kept in
     seat: Float[Array, "*agents"] | None = None  # which party this is, where the problem tells them apart
+    present: Float[Array, "*agents rounds"] | None = None  # 1 in rounds in which it speaks and hears; None: in all
 
     def noise_at(self, t: Int[Array, ""]) -> Float[Array, ""]:
         """Noise of round t as a multiple of the round's sensitivity."""

@@ -19,6 +19,7 @@ from coterie.problems import Shard
 
 REFERENCE = "Nedić, Ozdaglar (2009), distributed subgradient methods"
 READS = "sums"
+LATE = "reuse"  # averaging tolerates an old message of a late neighbour
 
 
 class Config(BaseConfig):
@@ -57,6 +58,11 @@ def tune(cfg: Config, public: Public) -> Config:
 def init(cfg: Config, place: Place) -> State:
     """All agents start at the same public point."""
     return State(place.start, jnp.zeros_like(place.start))
+
+
+def greeting(cfg: Config, place: Place) -> Message:
+    """Until an agent speaks it stands at the public start."""
+    return Message(place.start)
 
 
 def draws(cfg: Config, place: Place) -> dict[str, Law]:

@@ -20,6 +20,7 @@ from coterie.problems import Shard
 
 REFERENCE = "Lian et al. (2017), D-PSGD; Ding dissertation (2022) ch. 4, baseline DSGD"
 READS = "sums"
+LATE = "reuse"  # averaging tolerates an old message of a late neighbour
 
 
 class Config(BaseConfig):
@@ -64,6 +65,11 @@ def tune(cfg: Config, public: Public) -> Config:
 def init(cfg: Config, place: Place) -> State:
     """All agents start at the same public point."""
     return State(place.start, jnp.zeros_like(place.start))
+
+
+def greeting(cfg: Config, place: Place) -> Message:
+    """Until an agent speaks it stands at the public start."""
+    return Message(place.start)
 
 
 def draws(cfg: Config, place: Place) -> dict[str, Law]:

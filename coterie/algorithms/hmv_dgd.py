@@ -85,6 +85,11 @@ def init(cfg: Config, place: Place) -> State:
     return State(place.start, place.start)
 
 
+def greeting(cfg: Config, place: Place) -> Message:
+    """Until an agent speaks it stands at the public start."""
+    return Message(place.start)
+
+
 def draws(cfg: Config, place: Place) -> dict[str, Law]:
     """One standard Laplace vector."""
     return {"noise": LaplaceLaw(place.dim)}

@@ -35,6 +35,7 @@ __all__ = [
     "unpack",
 ]
 
+LATE = "reuse"  # averaging tolerates an old message of a late neighbour
 REFERENCE = "Reisizadeh, Taheri, Mokhtari, Hassani, Pedarsani (NeurIPS 2019), QuanTimed-DSGD"
 
 

@@ -48,6 +48,7 @@ def ask(
     task: Task | Problem, parties: Parties, algorithm: AlgorithmPlan | None, budget: Budget | Sequence[Budget] | None,
     *, rounds: int | None = None, seeds: int = 1, seed: int = 0, name: str = "run",
     levels: Sequence[float] | Sequence[Sequence[float]] | None = None,
+    away: Mapping[str | int, Sequence[tuple[int, int]]] | None = None,
 ) -> Asked:  # fmt: skip
     """The plan of a call; refused where algorithm, budget, graph and loss do not go together."""
     task = as_task(task)
@@ -78,6 +79,8 @@ def ask(
         "algorithm": _settings(algorithm),
         "run": {"seed": seed, "seeds": seeds} | ({} if rounds is None else {"rounds": rounds}),
     }
+    if away:
+        tree["run"]["away"] = {str(who): [list(span) for span in spans] for who, spans in away.items()}
     if budget is not None:
         tree["privacy"] = _privacy(budget, len(parties))
         if levels is not None:

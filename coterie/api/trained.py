@@ -11,12 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.algorithms._charges import alike
 from coterie.algorithms.base import all_algorithms
-from coterie.algorithms.batches import rows
 from coterie.api.bounds import PublicBox
 from coterie.api.coding import Coding
 from coterie.api.curves import Curves
@@ -252,14 +251,11 @@ class Trained(Model):
 
 def events_of(priced: Priced) -> tuple[tuple[Event, ...], ...]:
     """What each party releases in a run: one tuple of events a party, from public numbers alone."""
-    place, seen, out = priced.places, dict[Any, tuple[Event, ...]](), []
-    facts = (place.count, place.degree, place.self_weight, place.unit, place.noise)
-    for i, row in enumerate(zip(*(np.asarray(x, float).tolist() for x in facts), strict=True)):
-        if row not in seen:  # parties in like places pay alike
-            with jax.enable_x64(True):
-                seen[row] = tuple(flat(e) for e in run_events(priced.algorithm, priced.cfg, rows(place, i)))
-        out.append(seen[row])
-    return tuple(out)
+    found = dict[int, tuple[Event, ...]]()
+    for members, place in alike(priced.places, np.asarray(priced.places.noise)):  # parties in like places pay alike
+        paid = tuple(flat(e) for e in run_events(priced.algorithm, priced.cfg, place))
+        found |= dict.fromkeys(members.tolist(), paid)
+    return tuple(found[i] for i in range(priced.places.agents))
 
 
 # ---- from a folder ---------------------------------------------------------------------------------------------------

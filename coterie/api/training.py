@@ -7,7 +7,7 @@ the noise from public sizes, and only then are records read. The estimators are 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,13 +46,19 @@ if TYPE_CHECKING:
 __all__ = ["Price", "Trained", "price", "train", "train_paid"]
 
 Levels = Sequence[float] | Sequence[Sequence[float]]
+Away = Mapping[str | int, Sequence[tuple[int, int]]]
+SPANS = listed(Expected("(first, last)", lambda value: listed(WHOLE).fits(value) and len(value) == 2))
+AWAY = NOTHING_GIVEN | Expected(
+    "a dictionary from parties to lists of (first, last) rounds",
+    lambda value: isinstance(value, Mapping) and all(map(SPANS.fits, value.values())),
+)
 LEVELS = listed(FACT) | listed(listed(FACT)) | NOTHING_GIVEN
 RECORDS = Expected("(X, y)", lambda value: True)  # `Coding.records` looks at them
 
 
 @takes(
     rounds=WHOLE | NOTHING_GIVEN, seeds=WHOLE, seed=WHOLE | NOTHING_GIVEN, references=FLAG, name=TEXT,
-    own_test=listed(RECORDS) | NOTHING_GIVEN, account=ACCOUNT | NOTHING_GIVEN, levels=LEVELS,
+    own_test=listed(RECORDS) | NOTHING_GIVEN, account=ACCOUNT | NOTHING_GIVEN, levels=LEVELS, away=AWAY,
     callbacks=listed(FUNCTION), checkpoint=PLACE | NOTHING_GIVEN, checkpoint_every=WHOLE,
 )  # fmt: skip
 def train(
@@ -70,6 +76,7 @@ def train(
     name: str = "python",
     account: DataAccount | str | Path | None = None,
     levels: Levels | None = None,
+    away: Away | None = None,
     callbacks: Sequence[Callback] = (),
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 100,
@@ -103,6 +110,8 @@ def train(
         levels: how the budget is spread, public: the privacy level α of each round, or a list of these for each party.
             Noise goes as 1/α; only ratios count, and (ε, δ) is still that of the whole run. With pure rounds, whose ε
             add up, `budget=ct.Budget(sum(levels), 0)` gives every round its level.
+        away: who leaves and joins when, public: by a party's name or number, spans (first, last) of rounds, counted
+            from 1, in which it neither speaks nor hears. It pays for the rounds in which it speaks.
         callbacks: each is called with a `Moment`: the round, and what was measured, apart by whether ε pays for it.
             What it returns is not looked at, so none can end a run because of the records; what it raises ends it.
         checkpoint: a folder for the state, every `checkpoint_every` rounds and on Ctrl-C. The same call again, with the
@@ -128,7 +137,7 @@ def train(
         pay = lambda several, unit: draw_fit(drawn, several, parties, f"fit {name}", unit, people=whose)  # noqa: E731
     return train_paid(
         task, parties, algorithm, budget, rounds=rounds, seeds=seeds, seed=seed, test=test, own_test=own_test,
-        references=references, name=name, pay=pay, stacklevel=4, levels=levels, callbacks=callbacks,
+        references=references, name=name, pay=pay, stacklevel=4, levels=levels, away=away, callbacks=callbacks,
         checkpoint=stored,
     )  # fmt: skip
 
@@ -138,12 +147,14 @@ def train_paid(
     *, rounds: int | None = None, seeds: int = 1, seed: int | None = None, test: Site | None = None,
     own_test: Sequence[Site] | None = None, references: bool = False, name: str = "python",
     pay: Callable[[Sequence[Sequence[Event]], Unit], object] | None = None, stacklevel: int = 3,
-    levels: Levels | None = None,
+    levels: Levels | None = None, away: Away | None = None,
     callbacks: Sequence[Callback] = (), checkpoint: Checkpoint | None = None,
 ) -> Trained:  # fmt: skip
     """`train`, with a function that is called with every party's events and their unit before a round is computed."""
     first = fresh_seed() if seed is None else seed
-    asked = ask(task, parties, algorithm, budget, rounds=rounds, seeds=seeds, seed=first, name=name, levels=levels)
+    asked = ask(
+        task, parties, algorithm, budget, rounds=rounds, seeds=seeds, seed=first, name=name, levels=levels, away=away
+    )
     if parties.sites is None:
         raise InputError("these parties have sizes only: give sites, the records of each, to train on them")
     if references and test is None and own_test is None:
@@ -261,10 +272,10 @@ class Price:
         return f"{head}δ = {self.delta:g} ({by}), noise multiplier {noise}{'' if self.private else ', NOT private'}>"
 
 
-@takes(rounds=WHOLE | NOTHING_GIVEN, levels=LEVELS)
+@takes(rounds=WHOLE | NOTHING_GIVEN, levels=LEVELS, away=AWAY)
 def price(
     task: Task | Problem, parties: Parties, algorithm: AlgorithmPlan | None, budget: Budget | Sequence[Budget], *,
-    rounds: int | None = None, levels: Levels | None = None,
+    rounds: int | None = None, levels: Levels | None = None, away: Away | None = None,
 ) -> Price:  # fmt: skip
     """What `train` would cost every party, and with how much noise. Reads no record: sizes are enough.
 
@@ -275,7 +286,7 @@ def price(
     """
     if budget is None:
         raise InputError("a price is for a budget: give ct.Budget(epsilon, delta)")
-    asked = ask(task, parties, algorithm, budget, rounds=rounds, levels=levels)
+    asked = ask(task, parties, algorithm, budget, rounds=rounds, levels=levels, away=away)
     need_dimension(asked, parties)
     priced = price_plan(asked.plan, asked.network)
     assert asked.plan.privacy is not None

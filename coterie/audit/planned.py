@@ -41,6 +41,11 @@ def read_for_audit(path: Path) -> tuple[Plan, Network, Priced]:
     plan = read_plan(path, [])
     if plan.privacy is None:
         raise InputError(f"{path} has no [privacy]: there is no claim to audit")
+    if plan.run.away:
+        raise InputError(
+            f"{path} has run.away, and an audit plays every round: leave it out. Whoever is away sends nothing, so "
+            "what is left are rounds that the audit has played"
+        )
     check_contract(plan)
     network = prepare(plan).network if public_sizes(plan) is None else public_network(plan)
     priced = price(plan, network)

@@ -347,6 +347,9 @@ def command(
         str | None,
         typer.Option(help="of plans: parties, by name and with commas between them, who look from where they sit"),
     ] = None,
+    infer: Annotated[
+        bool, typer.Option("--infer", help="guess an attribute from the messages, and a record from the model")
+    ] = False,
     person: Annotated[
         bool, typer.Option("--person", help="worlds that differ in a person with 40 records, and not in one record")
     ] = False,
@@ -357,6 +360,17 @@ def command(
 
     Example: coterie audit pr-admm dvp --epsilons 1,8 --trials 5000 --out runs/audit
     """
+    if infer:
+        if wire or shared or person or observer is not None:
+            raise InputError("--infer guesses what a record says: leave out --wire, --shared, --person and --observer")
+        if not 0 < delta < 1:
+            raise InputError(f"--delta must be in (0, 1), got {delta}")
+        levels = budgets("--epsilons", epsilons)
+        from coterie.commands._inferred import inferred
+
+        if inferred(targets or [], levels, delta, trials or 1000, as_json, out, console, _progress):
+            raise typer.Exit(1)
+        return
     look_at([Path(t) for t in targets or [] if t.endswith(".toml")], None)
     if observer is not None:
         if wire or shared or person:

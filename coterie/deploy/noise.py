@@ -138,6 +138,9 @@ def check_deployable(plan: Plan, rehearsed: bool = False) -> None:
             f"{slug} cannot be deployed with privacy.delta = 0: its noise comes from tables on a grid, whose error is "
             "charged to delta (and gamma noise has no form on a grid at all); give delta > 0, or simulate it"
         )
+    refuse_ignored(
+        plan, "an agent: whoever is away is missed after deploy.deadline, and no list says so beforehand", "run.away"
+    )
     refuse_ignored(plan, "an agent, which measures nothing and computes in float64", "run.every", "run.dtype")
     refuse_ignored(
         plan, "an agent, whose covered scores are an agreement of their own (problem.loss = 'scores')", "run.covered"

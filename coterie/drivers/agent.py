@@ -60,9 +60,13 @@ def draw(laws: Mapping[str, Law], key: Key[Array, ""], dtype: DTypeLike) -> dict
 def speak(
     algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: object, shard: Shard, draw: Draw
 ) -> tuple[object, object, Bool[Array, ""]]:
-    """The next state, the message, and whether it is sent."""
-    state, out = algorithm.emit(cfg, place, t, state, shard, draw)
-    return (state, out.message, out.sent) if isinstance(out, Maybe) else (state, out, jnp.array(True))
+    """The next state, the message, and whether it is sent. Who is away says nothing and stays as it was."""
+    then, out = algorithm.emit(cfg, place, t, state, shard, draw)
+    message, sent = (out.message, out.sent) if isinstance(out, Maybe) else (out, jnp.array(True))
+    if place.present is None:
+        return then, message, sent
+    here = place.present[t] > 0
+    return _if(here, then, state), message, sent & here
 
 
 def facing(
@@ -74,9 +78,18 @@ def facing(
 
 
 def hear(algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: object, inbox: Inbox) -> Kept:
-    """The state after the neighbours' messages of round t, and the edges' memory."""
+    """The state after the neighbours' messages of round t, and the edges' memory. Who is away hears nothing."""
     out = algorithm.absorb(cfg, place, t, state, inbox)
-    return out if algorithm.edge is not None else (out, None)
+    then, memory = out if algorithm.edge is not None else (out, None)
+    if place.present is None:
+        return then, memory
+    here = place.present[t] > 0
+    return _if(here, then, state), None if memory is None else _if(here, memory, inbox.memory)
+
+
+def _if(here: Bool[Array, ""], new: object, old: object) -> object:
+    """The new one where the agent is there, else the old one."""
+    return jax.tree.map(lambda a, b: jnp.where(here, a, b), new, old)
 
 
 def answer(algorithm: Algorithm, cfg: Config, place: Place, state: object) -> Float[Array, " dim"]:

@@ -139,6 +139,7 @@ class Terrain:
     how: SolverSettings | None = field(default=None, kw_only=True)
     dtype: DTypeLike = field(default=jnp.float64, kw_only=True)
     people: np.ndarray | None = field(default=None, kw_only=True)
+    present: np.ndarray | None = field(default=None, kw_only=True)  # 1 where agent and round are there; None: all are
     per_person: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -193,6 +194,7 @@ class Terrain:
         place = make_places(
             self.problem, self.counts, self.graph, self.mixing,
             rounds=self.rounds, ridge=self.ridge, weighting=self.weighting, shape=self.shape, dtype=self.dtype,
+            present=self.present,
         )  # fmt: skip
         start = self.problem.start(0) if self.start is None else self.start
         return jax.device_put(rows(jax.tree.map(np.asarray, place.begin_at(start)), members))
@@ -326,6 +328,7 @@ def make_places(
     weighting: str = "agents",
     shape: np.ndarray | None = None,
     dtype: DTypeLike = jnp.float64,
+    present: np.ndarray | None = None,
 ) -> Place:
     """Every agent's place, in the plan's order: from public sizes alone, so that accounting needs no data."""
     n = len(counts)
@@ -351,6 +354,7 @@ def make_places(
         steepness=float(problem.lipschitz),
         within=None if problem.interior else problem.constraint,
         seat=put(np.arange(n)) if problem.coupled else None,
+        present=None if present is None else put(present),
     )
 
 

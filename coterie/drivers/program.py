@@ -229,7 +229,11 @@ class Program:
         """Virtual seconds until the slowest agent is done with the round (0 where the algorithm keeps no time)."""
         if self.algorithm.duration is None:
             return jnp.zeros((), self.dtype)
-        one = lambda p, d: self.algorithm.duration(cfg, p, t, self.drawn(self.algorithm.draws(cfg, p), d))  # noqa: E731
+
+        def one(p: Place, d: Any) -> Array:
+            took = self.algorithm.duration(cfg, p, t, self.drawn(self.algorithm.draws(cfg, p), d))  # type: ignore[misc]
+            return took if p.present is None else jnp.where(p.present[t] > 0, took, 0.0)  # nobody waits for the absent
+
         return self.largest(jax.vmap(one, (axes(arrays.place), 0))(arrays.place, draw))
 
     # -- measuring ------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from coterie.fair.mechanisms import Attribute, Release, release
 from coterie.fair.methods import METHODS, Method
 from coterie.fair.metrics import FairnessReport, evaluate, private_metrics
 from coterie.fair.noise import GridNoise, Seeded
-from coterie.fair.penalised import CovariancePenalised, release_direction
+from coterie.fair.penalised import CovariancePenalised, directions_of, release_direction
 from coterie.fair.polynomial import Statistics
 from coterie.fair.printed import release_as_printed
 
@@ -29,6 +29,7 @@ __all__ = [
     "Release",
     "Seeded",
     "Statistics",
+    "directions_of",
     "evaluate",
     "features",
     "fit_by_consensus",

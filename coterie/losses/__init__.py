@@ -10,6 +10,7 @@ LOSSES = Kinds(
     parts=("base", "settings"),
     apart=(
         ("fair", "coterie.fair.moments"),
+        ("fair-logistic", "coterie.fair.penalised"),
         ("coupled", "coterie.coupled.functions"),
         ("moments", "coterie.released.moments"),
         ("scores", "coterie.released.scores"),

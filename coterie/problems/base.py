@@ -206,6 +206,9 @@ class Problem(eqx.Module):
     def predict(self, x: Float[Array, " d"], features: Array) -> Array:
         """Predicted targets, in the coding of `encode`."""
 
+    before: ClassVar[str] = ""
+    """What it rests on that was released before, as a plan's key: that is not in the price of what is learned now."""
+
     per_person: ClassVar[bool] = False
     """Whether the unit is a person with the mean loss of its records (`coterie.problems.people`), and not a record."""
 

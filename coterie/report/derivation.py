@@ -72,8 +72,9 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
         agents: list[dict[str, Any]] = []
         for k, (members, _, _, rounds, again) in enumerate(given["agents"]):
             everyone = np.concatenate([np.arange(first, last + 1) for first, last in members])
-            facts = (places.count, places.degree, places.self_weight, places.unit)
-            if any(np.ptp(np.asarray(fact)[everyone]) > 1e-12 for fact in facts):
+            facts = [places.count, places.degree, places.self_weight, places.unit]
+            facts += [own for own in (places.present, places.shape) if own is not None and np.ndim(own) == 2]
+            if any(np.max(np.ptp(np.asarray(fact)[everyone], axis=0)) > 1e-12 for fact in facts):
                 raise Refuted(f"agents[{k}].members: these agents stand in different places")
             if rounds > settled.rounds:
                 raise Refuted(f"agents[{k}].rounds: the plan has {settled.rounds}, got {rounds}")

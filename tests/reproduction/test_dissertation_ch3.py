@@ -68,7 +68,7 @@ def test_printed_tests_of_ipp_admm_are_noise():
 def test_the_census_samples_are_asked_for_by_name(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COTERIE_DATA", str(tmp_path))
     entry = all_figures()["dissertation-ch3-fig13"]
-    with pytest.raises(MissingData, match=r"ipums-us\.csv.*COTERIE_DATA.*column `label`"):
+    with pytest.raises(MissingData, match=r"ipums-us\.csv.*COTERIE_DATA.*census"):
         check_data(entry)
     assert run(["dissertation-ch3-fig13"], True, tmp_path / "out", False, None, Console()) == 2
     assert "ipums-us.csv" in capsys.readouterr().out

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from coterie.algorithms.base import find
+from coterie.algorithms.batches import rows
 from coterie.experiment import public_network, settle
 from coterie.privacy.rdp import zcdp_epsilon
 from reproduction import _dissertation_ch4_runs as runs
@@ -84,3 +88,16 @@ def test_quick_versions_run(slug: str, tmp_path: Path) -> None:
     assert found["seeds"] >= 2
     assert all(np.isfinite(list(c["value"].values())).all() for c in found["claims"])
     assert all(b["true"] <= 1.01 * b["claimed"] for b in found["budgets"] if b["version"] == "corrected")
+
+
+def test_noise_of_sdm_is_that_of_its_factor() -> None:
+    """By the mask's factor c alone the module's own claim is ε; on Theorem 11 it is √c of that noise."""
+    plan = runs.plan_of(runs.settings("sdm", "as printed", 20), 1.0, "mnist", 10, 1000, 50, 1)
+    settled = settle(plan, public_network(plan))
+    flat = runs.sdm_multiplier(1.0, 1000, 50, 20, 0.3, sampled=False)
+    with jax.enable_x64(True):
+        place = eqx.tree_at(lambda p: p.noise, rows(settled.places, 0), jnp.asarray(flat))
+        assert settled.algorithm.claim(settled.cfg, place, runs.DELTA) == pytest.approx(1.0, rel=1e-9)
+    sampled = runs.sdm_multiplier(1.0, 1000, 50, 20, 0.3, sampled=True)
+    assert sampled == pytest.approx(0.3**0.5 * runs.printed_multiplier(1.0, 1000, 50, 20))
+    assert runs.cost_of(settled.algorithm, settled.cfg, settled.places, flat, runs.DELTA) < 1  # no batch was drawn

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from coterie.experiment import public_network
+from coterie.experiment import public_network, settle
 from reproduction import _pr_admm_runs as runs
-from reproduction._admm_runs import World, accuracy, claimed_by, losses, noise_claiming, settled
+from reproduction._admm_runs import World, accuracy, claimed_by, losses, noise_claiming, noise_of_baseline, settled
 from reproduction.base import all_figures
 from reproduction.pricing import cost_of, noise_for
 from reproduction.runner import reproduce
@@ -81,3 +81,22 @@ def test_a_quick_figure(tmp_path):
     assert not holds["the same, with the noise that the paper prints", "as printed"]
     assert holds["the repaired bound holds in every round", None]
     assert not holds["convergence at rate O(1/K) (Remark 1)", None]
+
+
+@pytest.mark.parametrize("slug", ["dvp", "m-admm", "r-admm", "mr-admm", "dp-admm"])
+def test_noise_of_a_baseline_is_that_of_its_accounting(slug: str) -> None:
+    """Its own theorem's total is ε, or its rounds as zCDP add up to ρ; no record is read."""
+    settings = {"decay": 0.5} if slug == "dp-admm" else {"noise": "gamma"}
+    plan = World(5, 400).plan(slug, 8, 1e-3, penalty=0.5, **settings)
+    priced = settle(plan, public_network(plan))
+    own = noise_of_baseline(priced, 1e-4, None, 2.0)
+    assert claimed_by(priced, own, 1e-4) == pytest.approx(2.0, rel=1e-6)
+    rho = 0.03
+    noise = noise_of_baseline(priced, 1e-4, rho, 2.0)
+    if slug == "dp-admm":
+        assert 8 / (2 * noise**2) == pytest.approx(rho)
+        return
+    totals = np.array([claimed_by(priced, noise, 1e-4, rounds=t) for t in range(1, 9)])
+    each = np.full(8, totals[0]) if slug == "dvp" else np.diff(totals, prepend=0.0)
+    assert np.sum(each**2) / 2 == pytest.approx(rho, rel=1e-6)
+    assert np.count_nonzero(each > 1e-12) == (4 if slug in ("r-admm", "mr-admm") else 8)  # recycled rounds are free
