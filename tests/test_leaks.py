@@ -33,13 +33,16 @@ COLUMNS = {"age": (0.0, 100.0), "pressure": (80.0, 200.0), "bmi": (10.0, 60.0), 
 RECORDS = 24
 
 
-def write_table(path: Path, seed: int, records: int = RECORDS) -> np.ndarray:
-    """A table of planted numbers and a label."""
+def write_table(path: Path, seed: int, records: int = RECORDS, people: bool = False) -> np.ndarray:
+    """A table of planted numbers and a label; of people with two records each."""
     columns = [planted_numbers((records,), *ends, seed=10 * seed + k) for k, ends in enumerate(COLUMNS.values())]
     rows = np.stack(columns, axis=1)
     labels = np.where(rows[:, 0] > 50, "yes", "no")
     lines = [",".join([*map(repr, row.tolist()), label]) for row, label in zip(rows, labels, strict=True)]
-    path.write_text("\n".join([",".join([*COLUMNS, "outcome"]), *lines]) + "\n")
+    head = ",".join([*COLUMNS, "outcome"])
+    if people:
+        head, lines = f"{head},patient", [f"{line},{k // 2}" for k, line in enumerate(lines)]
+    path.write_text("\n".join([head, *lines]) + "\n")
     return rows
 
 
@@ -50,7 +53,9 @@ def plan_of(sizes: list[int], path: Path | None = None, **tables: object) -> Pla
             "name": "planted",
             "data": {
                 "source": "csv", "label": "outcome",
-                "options": {"classes": ["no", "yes"], "bounds": COLUMNS, "constant": True, "optional": []},
+                "options": {
+                    "classes": ["no", "yes"], "features": [*COLUMNS], "bounds": COLUMNS, "constant": True, "optional": [],
+                },
                 **({} if path is None else {"path": str(path)}),
             },
             "partition": {"kind": "iid", "sizes": sizes},
