@@ -54,7 +54,8 @@ def plan_of(sizes: list[int], path: Path | None = None, **tables: object) -> Pla
             "data": {
                 "source": "csv", "label": "outcome",
                 "options": {
-                    "classes": ["no", "yes"], "features": [*COLUMNS], "bounds": COLUMNS, "constant": True, "optional": [],
+                    "classes": ["no", "yes"], "features": [*COLUMNS], "bounds": COLUMNS, "constant": True,
+                    "optional": [],
                 },
                 **({} if path is None else {"path": str(path)}),
             },
@@ -144,14 +145,16 @@ def test_a_deployed_party_leaves_and_sends_no_record(tmp_path: Path) -> None:
     printed = "".join(p.read_text() for p in sorted(tmp_path.glob("printed-*")))
     assert codes == [0, 0], printed
     assert f"in {old}: removed" in printed
+    assert [p for p in (tmp_path / "cache").rglob("*") if p.is_file()] == []  # no program is kept
+    told = ["--data", "ada.csv", "--test", "ben.csv"]  # the page for its owner: worth, and still no record
+    assert coterie(tmp_path, "report", str(sites[0].state), *told).wait(300) == 0
     search = Search(*rows, *(r.features for r in records))
     assert search.files(tmp_path) == {"ada.csv": "decimal", "ben.csv": "decimal"}
-    assert [p for p in (tmp_path / "cache").rglob("*") if p.is_file()] == []  # no program is kept
     sizes = [p.stat().st_size for p in (tmp_path / "sent").iterdir()]
     assert min(sizes) > 500, sizes
     left = {p.name for site in sites for p in site.state.iterdir()}
     page = (Path(__file__).parents[1] / "docs" / "deploy-approval.md").read_text()
-    assert {"ledger.db", "log.jsonl", "certificate.json"} <= left
+    assert {"ledger.db", "log.jsonl", "certificate.json", "report.html"} <= left
     assert [name for name in left if f"`{name}`" not in page] == []  # whoever approves is told of every file
 
 

@@ -342,9 +342,7 @@ def another_user(folder: Path) -> Iterator[None]:
         "report closed/state", "run closed/plan.toml",
     ],
 )  # fmt: skip
-def test_a_file_in_another_users_folder_is_one_line(
-    line: str, place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_in_another_users_folder_is_one_line(line: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "closed").mkdir(exist_ok=True)
     cli.main(shlex.split(line))  # with what it loads: the other user need not be allowed to read this package
     capsys.readouterr()

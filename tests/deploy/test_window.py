@@ -28,7 +28,7 @@ from coterie.deploy.exposition import exposition
 from coterie.deploy.party import read_records, write_records
 from coterie.deploy.tally import BUCKETS, Refusals, RoundTimes
 from coterie.deploy.trial import free_ports
-from coterie.deploy.watch import Watch, line
+from coterie.deploy.watch import Watch
 from coterie.deploy.window import Window, WindowPlace
 from coterie.errors import InputError
 from tests.deploy.house import Setting
@@ -197,7 +197,8 @@ def test_rounds_refusals_and_odd_names_are_written_as_the_format_wants(monkeypat
     refusals.add("ben", 'says "no" to \\ everything\nand more')
     facts = {
         "round": 4, "rounds": 9, "idle": pace.idle, "waiting": (), "neighbours": {"ben": True}, "epsilon": 1.5,
-        "priced": 3, "budget": 1.25, "delta": 1e-5, "certificate_days": {"ada": -1.5}, "agreement_days": 3.0, "ledger_bytes": 10,
+        "priced": 3, "budget": 1.25, "delta": 1e-5, "certificate_days": {"ada": -1.5}, "agreement_days": 3.0,
+        "ledger_bytes": 10,
         "refusals": [{"about": a, "reason": r, "count": n} for (a, r), n in refusals.counts.items()],
     }  # fmt: skip
     families = parse(exposition(facts, pace))
@@ -241,10 +242,10 @@ def test_epsilon_that_lags_behind_says_for_which_rounds_it_is(
         clock["monotonic"] += 1.0
     assert (facts["epsilon"], facts["priced"]) == pytest.approx((0.1, 1) if lags else (0.4, 4))
     said = "ε 0.100 of 1 (by round 1)," if lags else "ε 0.400 of 1,"
-    assert said in line(facts)
+    assert said in watch.line(facts)
     assert one.facts(ended=True)["priced"] == 4
     del facts["priced"]  # as an agent before this one wrote it
-    assert "by round" not in line(facts)
+    assert "by round" not in watch.line(facts)
 
 
 def test_the_parser_is_strict() -> None:

@@ -210,7 +210,8 @@ def test_a_partys_life(tmp_path: Path) -> None:
         given = "agent {} --me {} --data {}.csv --keys {} --state {} --account {}.account"
         commands(*(given.format(signed, s.name, s.name, s.keys, s.state, s.name) for s in sites))
 
-    commands(*(f"account open {n}.account --data {n}.csv --epsilon 9 --delta 1e-4 --may {n} --unit person" for n in names))
+    opened = "account open {0}.account --data {0}.csv --epsilon 9 --delta 1e-4 --may {0} --unit person"
+    commands(*(opened.format(name) for name in names))
     agents(agreement)
     authority = tmp_path / "trial" / "authority"
     commands(f"plan amend {agreement} --ca {authority} --set privacy.epsilon=0.5 --out amended.toml")
