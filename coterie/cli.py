@@ -127,9 +127,11 @@ def run_app(app: typer.Typer, arguments: list[str] | None) -> int:
             errors.print(f"[bold red]error:[/] {escape(text)}", highlight=False)
         return 2
     except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
-            raise
-        errors.print(f"[bold red]error:[/] {error.strerror}: {escape(str(error.filename)[:60])}…", highlight=False)
+        if error.filename is None or error.errno not in (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM):
+            raise  # what a path is can be asked in a hundred places: these two answers are the same in all of them
+        name = str(error.filename)
+        name = f"{name[:60]}…" if error.errno == errno.ENAMETOOLONG else name
+        errors.print(f"[bold red]error:[/] {error.strerror}: {escape(name)}", highlight=False)
         return 2
     except (KeyboardInterrupt, typer.Abort):
         errors.print("interrupted: nothing was written")

@@ -85,12 +85,14 @@ def forget_old() -> None:
     """Remove programs that older versions stored, and say so: their constants may be somebody's records."""
     for caches in _caches():
         old = caches / "jax"
-        if old.is_dir() and not old.is_symlink():
-            shutil.rmtree(old, ignore_errors=True)
-            _say(old, "removed" if not old.exists() else "could not be removed: remove it")
+        with contextlib.suppress(PermissionError):  # another user's home, as `sudo -u` may leave it: not ours
+            if old.is_dir() and not old.is_symlink():
+                shutil.rmtree(old, ignore_errors=True)
+                _say(old, "removed" if not old.exists() else "could not be removed: remove it")
     named = os.environ.get("JAX_COMPILATION_CACHE_DIR")
     if named and Path(named) != _own():
-        _sift(Path(named))
+        with contextlib.suppress(PermissionError):
+            _sift(Path(named))
 
 
 def _sift(folder: Path) -> None:

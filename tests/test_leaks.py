@@ -33,13 +33,16 @@ COLUMNS = {"age": (0.0, 100.0), "pressure": (80.0, 200.0), "bmi": (10.0, 60.0), 
 RECORDS = 24
 
 
-def write_table(path: Path, seed: int, records: int = RECORDS) -> np.ndarray:
-    """A table of planted numbers and a label."""
+def write_table(path: Path, seed: int, records: int = RECORDS, people: bool = False) -> np.ndarray:
+    """A table of planted numbers and a label; of people with two records each."""
     columns = [planted_numbers((records,), *ends, seed=10 * seed + k) for k, ends in enumerate(COLUMNS.values())]
     rows = np.stack(columns, axis=1)
     labels = np.where(rows[:, 0] > 50, "yes", "no")
     lines = [",".join([*map(repr, row.tolist()), label]) for row, label in zip(rows, labels, strict=True)]
-    path.write_text("\n".join([",".join([*COLUMNS, "outcome"]), *lines]) + "\n")
+    head = ",".join([*COLUMNS, "outcome"])
+    if people:
+        head, lines = f"{head},patient", [f"{line},{k // 2}" for k, line in enumerate(lines)]
+    path.write_text("\n".join([head, *lines]) + "\n")
     return rows
 
 
@@ -50,7 +53,10 @@ def plan_of(sizes: list[int], path: Path | None = None, **tables: object) -> Pla
             "name": "planted",
             "data": {
                 "source": "csv", "label": "outcome",
-                "options": {"classes": ["no", "yes"], "bounds": COLUMNS, "constant": True, "optional": []},
+                "options": {
+                    "classes": ["no", "yes"], "features": [*COLUMNS], "bounds": COLUMNS, "constant": True,
+                    "optional": [],
+                },
                 **({} if path is None else {"path": str(path)}),
             },
             "partition": {"kind": "iid", "sizes": sizes},
@@ -139,14 +145,16 @@ def test_a_deployed_party_leaves_and_sends_no_record(tmp_path: Path) -> None:
     printed = "".join(p.read_text() for p in sorted(tmp_path.glob("printed-*")))
     assert codes == [0, 0], printed
     assert f"in {old}: removed" in printed
+    assert [p for p in (tmp_path / "cache").rglob("*") if p.is_file()] == []  # no program is kept
+    told = ["--data", "ada.csv", "--test", "ben.csv"]  # the page for its owner: worth, and still no record
+    assert coterie(tmp_path, "report", str(sites[0].state), *told).wait(300) == 0
     search = Search(*rows, *(r.features for r in records))
     assert search.files(tmp_path) == {"ada.csv": "decimal", "ben.csv": "decimal"}
-    assert [p for p in (tmp_path / "cache").rglob("*") if p.is_file()] == []  # no program is kept
     sizes = [p.stat().st_size for p in (tmp_path / "sent").iterdir()]
     assert min(sizes) > 500, sizes
     left = {p.name for site in sites for p in site.state.iterdir()}
     page = (Path(__file__).parents[1] / "docs" / "deploy-approval.md").read_text()
-    assert {"ledger.db", "log.jsonl", "certificate.json"} <= left
+    assert {"ledger.db", "log.jsonl", "certificate.json", "report.html"} <= left
     assert [name for name in left if f"`{name}`" not in page] == []  # whoever approves is told of every file
 
 

@@ -6,10 +6,11 @@ an `InputError`, which is a `ValueError`, of one line.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -317,6 +318,41 @@ def test_a_good_command_is_none_of_them(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_folder_that_cannot_be_written_is_said_before_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["run", "--out", "/proc/nothing"]) == 2
     assert "cannot be written" in capsys.readouterr().err
+
+
+@contextlib.contextmanager
+def another_user(folder: Path) -> Iterator[None]:
+    """Nobody may look into the folder: a superuser is somebody else for a while."""
+    owner, mode = os.geteuid(), folder.stat().st_mode
+    folder.chmod(0)
+    try:
+        os.seteuid(65534 if owner == 0 else owner)
+        yield
+    finally:
+        os.seteuid(owner)
+        folder.chmod(mode)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ledger show closed/ledger.db", "ledger verify closed/ledger.db", "account show closed/a.account",
+        "account open closed/a.account --epsilon 1 --delta 1e-5 --data t.csv", "predict closed/model t.csv",
+        "plan verify closed/agreement.json --ca closed/ca.json", "audit closed/state", "verify closed/certificate.json",
+        "report closed/state", "run closed/plan.toml",
+    ],
+)  # fmt: skip
+def test_a_file_in_another_users_folder_is_one_line(line: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "closed").mkdir(exist_ok=True)
+    cli.main(shlex.split(line))  # with what it loads: the other user need not be allowed to read this package
+    capsys.readouterr()
+    with another_user(place / "closed"):
+        assert cli.main(shlex.split(line)) == 2
+    told = capsys.readouterr().err.strip()
+    assert told.startswith("error: ")
+    assert len(told.splitlines()) == 1, told
+    assert "closed" in told
+    assert not JARGON.search(told), told
 
 
 X, Y = np.full((6, 2), 0.1), np.array([1, -1, 1, -1, 1, -1])

@@ -113,3 +113,18 @@ def test_a_folder_that_others_use_loses_coteries_programs_once(
     (shared / "jit_later-0-cache").write_bytes(zlib.compress(b"a coterie program without records"))
     programs.forget_old()
     assert (shared / "jit_later-0-cache").exists()
+
+
+def test_a_home_that_is_closed_to_this_user_stops_nothing(caches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`sudo -u` may leave HOME as it was: whoever may not look there has nothing there."""
+    caches.mkdir(parents=True)
+    owner = os.geteuid()
+    caches.chmod(0)
+    try:
+        os.seteuid(65534 if owner == 0 else owner)
+        programs.forget_old()
+        monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(caches / "theirs"))
+        programs.forget_old()
+    finally:
+        os.seteuid(owner)
+        caches.chmod(0o700)

@@ -29,7 +29,7 @@ LONGEST = 3650  # days
 
 @app.command()
 def sign(
-    plan: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="a plan with a [deploy] table")],
+    plan: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="a plan with a table deploy")],
     ca: Annotated[Path, typer.Option(help="the authority's folder")],
     certs: Annotated[
         list[Path] | None,

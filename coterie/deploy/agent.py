@@ -19,9 +19,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -39,6 +39,8 @@ __all__ = ["Agent", "GaveUp", "Status", "hanging_up"]
 
 MEETING = "meeting neighbours"
 GRACE = 0.3  # seconds in which the news that all is stored reaches the neighbours
+LOOK = 1.0  # seconds between two looks at the agreement's end, for a party that waits
+T = TypeVar("T")
 
 
 class GaveUp(RuntimeError):
@@ -233,13 +235,13 @@ class Agent:
         """Every neighbour's message of round t; of a late one the last there is, if the algorithm can use it."""
         self.status.phase = "listening"
         oldest = 0 if self.reuse else t  # a late message is better than none
+        until = time.monotonic() + (self.deploy.deadline if self.reuse else self.deploy.patience)
         try:
-            async with asyncio.timeout(self.deploy.deadline if self.reuse else self.deploy.patience):
-                while missing := [n for n in self.neighbours if t not in self.waiting[n]]:
-                    self.status.waiting = tuple(missing)
-                    incoming = await self.transport.pull(oldest, now=t)
-                    self.waiting[incoming.sender][incoming.round] = incoming
-                    self.pace.moved()
+            while missing := [n for n in self.neighbours if t not in self.waiting[n]]:
+                self.status.waiting = tuple(missing)
+                incoming = await self._before_the_end(self.transport.pull(oldest, now=t), until)
+                self.waiting[incoming.sender][incoming.round] = incoming
+                self.pace.moved()
         except TimeoutError:
             if not self.reuse:
                 raise self._gave_up(missing, t) from None
@@ -253,11 +255,26 @@ class Agent:
                     carry = self.party.heard(carry, slot, incoming.round, incoming.frame.stored)
         return carry
 
-    async def _patiently(self, call: Any, name: str) -> Any:
+    async def _patiently(self, call: Coroutine[Any, Any, T], name: str) -> T:
         try:
-            return await asyncio.wait_for(call, self.deploy.patience)
+            return await self._before_the_end(call, time.monotonic() + self.deploy.patience)
         except TimeoutError:
             raise self._gave_up([name], self.ledger.last + 1) from None
+
+    async def _before_the_end(self, call: Coroutine[Any, Any, T], until: float) -> T:
+        """Wait for a call, for so long, and while there is something left to release not beyond the agreement's end."""
+        waited = asyncio.ensure_future(call)
+        try:
+            while not waited.done():
+                if self.ledger.last < self.rounds - 1:
+                    self.agreement.check_date()
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError
+                await asyncio.wait({waited}, timeout=min(left, LOOK))
+            return waited.result()
+        finally:
+            waited.cancel()
 
     def _gave_up(self, names: list[str], t: int) -> GaveUp:
         trouble = self.transport.trouble

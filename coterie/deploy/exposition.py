@@ -33,6 +33,7 @@ def exposition(facts: Mapping[str, Any], pace: RoundTimes) -> str:
                     [({"party": n}, days) for n, days in facts["certificate_days"].items()]),
             _family("coterie_agreement_days_left", "gauge", "until the agreement ends", facts["agreement_days"]),
             _family("coterie_epsilon_spent", "gauge", "ε spent, at δ", facts["epsilon"]),
+            _family("coterie_epsilon_rounds", "gauge", "rounds that ε spent is for", facts["priced"]),
             _family("coterie_epsilon_left", "gauge", "ε left, at δ", max(0.0, facts["budget"] - facts["epsilon"])),
             _family("coterie_epsilon_budget", "gauge", "ε that was agreed on", facts["budget"]),
             _family("coterie_delta", "gauge", "δ that was agreed on", facts["delta"]),

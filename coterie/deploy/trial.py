@@ -6,7 +6,9 @@ and keeps its own file (docs/deploy.md).
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import itertools
 import os
 import socket
 import subprocess
@@ -138,13 +140,24 @@ def _slug(name: str, node: int) -> str:
     return kept[:60].strip("-") or f"party-{node}"
 
 
+PORTS = range(20000, 32768)  # below those that systems give to outgoing connections, which would keep a listener out
+_turns = itertools.count()
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
+    """Ports that nobody has now, none twice for long, each process from a place of its own."""
+    found: list[int] = []
+    for turn in itertools.islice(_turns, len(PORTS)):
+        if len(found) == count:
+            break
+        port = PORTS[(97 * os.getpid() + turn) % len(PORTS)]
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found.append(port)
+    if len(found) < count:
+        raise InputError(
+            f"{count} ports are needed, and of {PORTS.start} to {PORTS.stop - 1} only {len(found)} are free"
+        )
+    return found
 
 
 def start_agent(

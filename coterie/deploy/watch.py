@@ -25,7 +25,7 @@ from coterie.errors import InputError
 __all__ = ["Watch", "line", "read_status"]
 
 EVERY = 1.0  # seconds between two writings of status.json
-EFFORT = 200  # ε, for a party that runs, is worked out anew when so many times as long as that takes have passed
+EFFORT = 200  # ε, for a party that runs, is worked out anew after so many times the processor time that it takes
 PATIENCE = (5.0, 300.0)  # seconds of waiting after which it is said for the first time, and at least how often then
 REPORT = 60.0  # seconds between two words on progress, and on refusals
 
@@ -52,16 +52,17 @@ class Watch:
     def facts(self, ended: bool = False) -> dict[str, Any]:
         """What is in status.json."""
         status, ledger = self.agent.status, self.agent.ledger
-        now = time.monotonic()
-        if self._priced[0] != ledger.last and (ended or now >= self._again):
+        if self._priced[0] != ledger.last and (ended or time.monotonic() >= self._again):
+            began = time.thread_time()  # of this thread: on a busy machine the clock on the wall says little
             self._priced = (ledger.last, ledger.spent())
-            self._again = time.monotonic() + EFFORT * (time.monotonic() - now)
+            self._again = time.monotonic() + EFFORT * (time.thread_time() - began)
         alive, waiting = self.transport.alive, status.waiting
         if status.phase == MEETING:
             waiting = tuple(name for name in waiting if not alive.get(name))
         return {
-            **asdict(status), "waiting": waiting, "epsilon": self._priced[1], "party": self.agent.name,
-            "pid": os.getpid(), "neighbours": alive, "trouble": self.transport.trouble, "updated": time.time(),
+            **asdict(status), "waiting": waiting, "epsilon": self._priced[1], "priced": self._priced[0] + 1,
+            "party": self.agent.name, "pid": os.getpid(), "neighbours": alive, "trouble": self.transport.trouble,
+            "updated": time.time(),
         }  # fmt: skip
 
     def everything(self) -> dict[str, Any]:
@@ -111,7 +112,7 @@ class Watch:
             return
         self._report = time.monotonic() + REPORT
         if facts["round"] and not facts["waiting"]:
-            log.info("round %d of %d, ε %.3g of %g", facts["round"], facts["rounds"], facts["epsilon"], facts["budget"])
+            log.info("round %d of %d, %s", facts["round"], facts["rounds"], _spent(facts))
         self.tell_refusals()
 
     def _then(self) -> str:
@@ -152,12 +153,19 @@ def _whom(facts: dict[str, Any]) -> str:
     return ", ".join(f"{name} ({trouble[name]})" if name in trouble else name for name in facts["waiting"])
 
 
+def _spent(facts: dict[str, Any]) -> str:
+    """ε, and the rounds that it is for where these are not all: it must not pass for less than was spent."""
+    priced = facts.get("priced", facts["round"])  # absent from the file of an agent that is older
+    upto = f" (by round {priced})" if priced < facts["round"] else ""
+    return f"ε {facts['epsilon']:.3f} of {facts['budget']:g}{upto}"
+
+
 def line(facts: dict[str, Any]) -> str:
     """The status in one line."""
     alive = facts["neighbours"]
     late = f", waiting for {_whom(facts)}" if facts["waiting"] else ""
     return (
-        f"{facts['party']}: round {facts['round']}/{facts['rounds']}, ε {facts['epsilon']:.3f} of {facts['budget']:g}, "
+        f"{facts['party']}: round {facts['round']}/{facts['rounds']}, {_spent(facts)}, "
         f"{sum(alive.values())}/{len(alive)} neighbours, {facts['phase']}{late}"
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from coterie.deploy.keys import (
     write_request,
 )
 from coterie.deploy.transport import Timing
+from coterie.deploy.trial import free_ports
 from coterie.plan import Plan, validate
 
 NAMES = ("ada", "ben", "cleo", "dora", "emil")
@@ -64,15 +64,6 @@ def certify(folder: Path, name: str, *, ca: str = "ca", checked: bool = True, **
         return identity
     identity.write(folder / f"{name}.pem")
     return install(name, folder / name, folder / f"{name}.pem", folder / ca / "ca.json")
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on just now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
 
 
 def plan_tree(

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -344,3 +344,15 @@ def test_a_family_that_the_machine_does_not_have_is_passed_over(monkeypatch: pyt
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [absent])
     with pytest.raises(InputError, match=r"cannot listen at both\.example"):
         listening_sockets(f"both.example:{port}")
+
+
+def test_rehearsals_listen_where_no_outgoing_connection_comes_from() -> None:
+    """A connection that goes out keeps a listener out of its port; a party that was killed must get its port back."""
+    ports = free_ports(40)
+    assert len(set(ports)) == 40
+    assert set(ports).isdisjoint(free_ports(40))
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert max(ports) < max(lowest, 32768)
+    with ExitStack() as held:
+        for port in ports:
+            held.enter_context(socket.create_server(("127.0.0.1", port)))

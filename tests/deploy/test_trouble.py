@@ -409,15 +409,32 @@ def test_nothing_is_released_after_the_end_of_the_agreement(
 
     async def party(name: str) -> None:
         try:
-            await house.live(name, prepare=impatient(1.0))
-        except (Ended, GaveUp) as error:  # who comes to its next round, and who waits for such a one
+            await house.live(name)
+        except Ended as error:  # who comes to its next round, and who waits for such a one
             ends.append(str(error))
 
+    monkeypatch.setattr(agent_module, "LOOK", 0.05)
     together(*(party(n) for n in house.names))
     assert len(ends) == 3
-    assert any("the agreement ended on" in end for end in ends)
+    assert all("the agreement ended on" in end for end in ends)
     assert max(r for n in house.names for r in rows(house.state[n] / "ledger.db")[0]) == 2  # of 6
     assert house.violations() == []
+
+
+def test_who_waits_for_others_does_not_wait_beyond_the_end_of_the_agreement(
+    strict: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else comes: it ends with the agreement, and not when its patience does."""
+    house, looked = House(strict, tmp_path), iter((0, 0, 0))
+    wild_clock(monkeypatch, iter(lambda: next(looked, 31), None))
+    monkeypatch.setattr(agent_module, "LOOK", 0.02)
+
+    async def alone() -> None:
+        with pytest.raises(Ended, match="the agreement ended on"):
+            await asyncio.wait_for(house.live("ada"), 10)
+
+    together(alone())
+    assert rows(house.state["ada"] / "ledger.db")[0] == {}
 
 
 # ---- N1 --------------------------------------------------------------------------------------------------------------

@@ -16,11 +16,13 @@ import urllib.request
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from coterie.deploy import tally, window
+from coterie.deploy import tally, watch, window
+from coterie.deploy.agent import Status
 from coterie.deploy.exposition import exposition
 from coterie.deploy.party import read_records, write_records
 from coterie.deploy.tally import BUCKETS, Refusals, RoundTimes
@@ -194,7 +196,8 @@ def test_rounds_refusals_and_odd_names_are_written_as_the_format_wants(monkeypat
     refusals.add("ben", 'says "no" to \\ everything\nand more')
     facts = {
         "round": 4, "rounds": 9, "idle": pace.idle, "waiting": (), "neighbours": {"ben": True}, "epsilon": 1.5,
-        "budget": 1.25, "delta": 1e-5, "certificate_days": {"ada": -1.5}, "agreement_days": 3.0, "ledger_bytes": 10,
+        "priced": 3, "budget": 1.25, "delta": 1e-5, "certificate_days": {"ada": -1.5}, "agreement_days": 3.0,
+        "ledger_bytes": 10,
         "refusals": [{"about": a, "reason": r, "count": n} for (a, r), n in refusals.counts.items()],
     }  # fmt: skip
     families = parse(exposition(facts, pace))
@@ -202,7 +205,46 @@ def test_rounds_refusals_and_odd_names_are_written_as_the_format_wants(monkeypat
     assert (counts["0.01"], counts["0.03"], counts["1.0"], counts["3.0"], counts["+Inf"]) == (1, 2, 2, 3, 4)
     assert families["coterie_refusals_total"][1][0][1]["reason"] == 'says \\"no\\" to \\\\ everything\\nand more'
     assert families["coterie_epsilon_left"][1][0][2] == 0  # never negative
+    assert families["coterie_epsilon_rounds"][1][0][2] == 3
     assert len(pace.counts) == len(BUCKETS) + 1
+
+
+class _Dear:
+    """A ledger whose ε takes long to work out: on the wall, or of the processor."""
+
+    last, path, budget = -1, Path("ledger.db"), SimpleNamespace(delta=1e-5)
+
+    def __init__(self, clock: dict[str, float], wall: float, work: float):
+        self.clock, self.wall, self.work = clock, wall, work
+
+    def spent(self) -> float:
+        self.clock["monotonic"] += self.wall
+        self.clock["thread_time"] += self.work
+        return 0.1 * (self.last + 1)
+
+
+@pytest.mark.parametrize(("wall", "work", "lags"), [(5.0, 0.002, False), (5.0, 1.0, True)])
+def test_epsilon_that_lags_behind_says_for_which_rounds_it_is(
+    wall: float, work: float, lags: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy machine makes it lag no more; an account that is dear does, and then says so everywhere."""
+    clock = {"monotonic": 100.0, "thread_time": 1.0}
+    for name in clock:
+        monkeypatch.setattr(watch.time, name, lambda name=name: clock[name])
+    ledger, status = _Dear(clock, wall, work), Status(rounds=9, budget=1.0, phase="computing")
+    transport = SimpleNamespace(alive={"ben": True}, trouble={})
+    one = Watch(cast(Any, SimpleNamespace(status=status, ledger=ledger, name="ada")), cast(Any, transport), Path(),
+                cast(Any, None))  # fmt: skip
+    for t in range(4):
+        ledger.last, status.round = t, t + 1
+        facts = one.facts()
+        clock["monotonic"] += 1.0
+    assert (facts["epsilon"], facts["priced"]) == pytest.approx((0.1, 1) if lags else (0.4, 4))
+    said = "ε 0.100 of 1 (by round 1)," if lags else "ε 0.400 of 1,"
+    assert said in watch.line(facts)
+    assert one.facts(ended=True)["priced"] == 4
+    del facts["priced"]  # as an agent before this one wrote it
+    assert "by round" not in watch.line(facts)
 
 
 def test_the_parser_is_strict() -> None:

@@ -5,7 +5,11 @@ python -m tests.faults.planted_drivers NAME [NAME...]
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import pickle
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -13,6 +17,9 @@ import numpy as np
 import pandas as pd
 
 import coterie as ct
+from coterie.api import trackers
+from coterie.api.watching import Moment
+from coterie.cli import main
 from coterie.coupled import Coupled, quadratic_agent, secret_sum, solve
 from coterie.data.dataset import PUBLIC, Origins
 from coterie.data.store import write_store
@@ -22,6 +29,7 @@ from coterie.estimators import (
     PrivateConsensusClassifier,
     PrivateConsensusRegressor,
     PrivateMean,
+    PrivateSearch,
 )
 from coterie.experiment import assemble, prepare, price
 from coterie.fair import PrivateFairClassifier
@@ -137,13 +145,45 @@ def accounts() -> None:
     people, bounds = np.arange(90) // 2, (-0.5, 0.5)
     budget = ct.Budget(9.0, 1e-4)
     account = ct.DataAccount.open("record.account", budget, data=FEATURES)
-    PrivateMean(bounds=bounds, account=account, random_state=0).fit(FEATURES)
+    PrivateMean(bounds=bounds, account=account).fit(FEATURES)
     whose = ct.DataAccount.open("person.account", budget, data=(FEATURES, LABELS), unit="person")
     PrivateConsensusClassifier(bounds=bounds, classes=[0, 1], account=whose).fit(FEATURES, LABELS, people=people)
     print(account.statement(), whose.statement())
     stated = {"a": (-0.5, 0.5), "b": (-0.5, 0.5), "c": (-0.5, 0.5)}
     table = pd.DataFrame(FEATURES, columns=list(stated))
     PrivateAdditiveClassifier(bounds=stated, random_state=0).fit(table, LABELS, people=people)
+
+
+def kept() -> None:
+    """What is kept of fits: checkpoints, pickles, what trackers write, saved folders, cards, ONNX, predictions."""
+    halted, sites = [3], [(x, np.where(y, "ill", "well")) for x, y in SITES]
+
+    def halt(moment: Moment) -> None:
+        if moment.round >= halted[0]:
+            raise KeyboardInterrupt
+
+    def fit(*callbacks: Callable[[Moment], None]) -> ct.Trained:
+        net = ct.ring(sites, bounds=(-0.5, 0.5))
+        return ct.train(
+            ct.logistic(classes=["ill", "well"]), net, ct.dp_dsgd(), ct.Budget(2.0, 1e-5), rounds=8, seed=0,
+            test=sites[0], references=True, callbacks=list(callbacks), checkpoint="checkpoint", checkpoint_every=2,
+        )  # fmt: skip
+
+    with contextlib.suppress(KeyboardInterrupt):
+        fit(halt)
+    assert list(Path("checkpoint").iterdir())
+    followed = [trackers.TensorBoard("board")] if importlib.util.find_spec("tensorboardX") else []
+    run = fit(*followed)
+    Path("run.pickle").write_bytes(pickle.dumps(run))
+    run.save("saved")
+    pd.DataFrame(FEATURES).to_csv("rows.csv", index=False)
+    assert main(["predict", "saved", "rows.csv", "--chances", "--out", "said.csv"]) == 0
+    onnx = ["--onnx", "model.onnx"] if importlib.util.find_spec("onnx") else []
+    assert main(["export", "saved", "--card", "MODEL.md", *onnx]) == 0
+    assert main(["report", "saved"]) == 0
+    fitted = PrivateConsensusClassifier(bounds=(-0.5, 0.5), random_state=0).fit(FEATURES, LABELS)
+    searched = PrivateSearch(fitted, {"ridge": [0.01, 0.1]}, epsilon=4.0, random_state=0)
+    Path("estimators.pickle").write_bytes(pickle.dumps([fitted, searched.fit(FEATURES, LABELS)]))
 
 
 def joins() -> None:
@@ -156,7 +196,7 @@ def joins() -> None:
 
 WAYS = {
     "train": trains, "estimators": estimators, "coupled": coupled, "algorithms": algorithms, "stores": stores,
-    "released": released, "accounts": accounts, "join": joins,
+    "released": released, "accounts": accounts, "kept": kept, "join": joins,
 }  # fmt: skip
 
 if __name__ == "__main__":

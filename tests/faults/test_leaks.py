@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -73,6 +74,11 @@ def test_ways_to_train_in_python(how: str, tmp_path: Path) -> None:
     if how == "stores":  # a store is records: as it is written, and as it lies there
         assert found.pop("stores.trace").endswith("hexadecimal")
         found = {name: how for name, how in found.items() if not name.startswith("store/")}
+    if how == "kept":  # the records to predict, as they are written
+        assert found.pop("rows.csv") == "decimal"
+        assert found.pop("kept.trace") == "decimal in hexadecimal"
+        kept = {p.name for p in tmp_path.iterdir()}
+        assert {"checkpoint", "run.pickle", "estimators.pickle", "saved", "said.csv", "MODEL.md"} <= kept
     assert found == {}
     assert how in ("stores", "released") or len(list((tmp_path / "programs").glob("*-cache"))) > 10
 
@@ -179,9 +185,58 @@ def test_a_party_from_python(tmp_path: Path) -> None:
     assert (sites[0].state / "model.npz").is_file()
 
 
+def test_a_partys_life(tmp_path: Path) -> None:
+    """People, an account, two agreements of which one amends the other, and every look at what they leave."""
+    names = ("ada", "ben")
+    tables = [tmp_path / f"{name}.csv" for name in names]
+    rows = [write_table(table, seed=k, people=True) for k, table in enumerate(tables, 2)]
+    ports = zip(names, free_ports(2), strict=True)
+    plan = plan_of([RECORDS // 2] * 2, deploy={"parties": [{"name": n, "address": f"127.0.0.1:{p}"} for n, p in ports]})
+    tree = plan.model_dump(mode="json", exclude_unset=True)
+    plan = validate(tree | {"data": tree["data"] | {"person": "patient", "records_per_person": 2}})
+    records = [read_records(plan, table) for table in tables]
+    agreement, sites = sign_trial(plan, records, tmp_path / "trial")
+    for site in sites:
+        site.data.unlink()
+    done: list[str] = []
+
+    def commands(*lines: str) -> None:
+        """These at the same time."""
+        started = {f"{len(done)}-{k}": shlex.split(line) for k, line in enumerate(lines)}
+        done.extend(lines)
+        ended(tmp_path, {n: traced(tmp_path, n, "coterie.cli", *words, cached=False) for n, words in started.items()})
+
+    def agents(signed: Path) -> None:
+        given = "agent {} --me {} --data {}.csv --keys {} --state {} --account {}.account"
+        commands(*(given.format(signed, s.name, s.name, s.keys, s.state, s.name) for s in sites))
+
+    opened = "account open {0}.account --data {0}.csv --epsilon 9 --delta 1e-4 --may {0} --unit person"
+    commands(*(opened.format(name) for name in names))
+    agents(agreement)
+    authority = tmp_path / "trial" / "authority"
+    commands(f"plan amend {agreement} --ca {authority} --set privacy.epsilon=0.5 --out amended.toml")
+    certificates = " ".join(f"--certs {s.keys / 'certificate.pem'}" for s in sites)
+    commands(f"plan sign amended.toml {certificates} --ca {authority} --out next.json")
+    agents(tmp_path / "next.json")
+    state = sites[0].state
+    commands(f"report {state}", f"ledger show {state / 'ledger.db'}", "account show ada.account")
+    commands(f"report {state} --data ada.csv --test ben.csv --out home.html")
+    found = Search(*rows, *(r.features for r in records)).files(tmp_path)
+    assert found == {"ada.csv": "decimal", "ben.csv": "decimal"}
+    assert {"model.npz", "report.html", "earlier"} <= {p.name for p in state.iterdir()}
+    page = (Path(__file__).parents[2] / "docs" / "deploy-approval.md").read_text("utf-8")
+    assert [p.name for p in state.iterdir() if f"`{p.name}`" not in page and f"`{p.name}/`" not in page] == []
+
+
 SHARED = {"kind": "secret-sum", "noise": "central", "honest": 2}
+OTHER = {
+    "one release": {"problem": {"loss": "moments", "dim": 5}, "run": {}},
+    "additive": {"problem": {"loss": "logistic", "model": "additive"}},
+}
 DEPLOYED = {
     "dp-dsgd": ("dp-dsgd", {"kind": "broadcast"}, ""),
+    "one release": ("release", {"kind": "secret-sum", "noise": "central", "honest": 2}, ""),
+    "additive": ("dp-dsgd", {"kind": "broadcast"}, ""),
     "pr-admm": ("pr-admm", {"kind": "broadcast"}, ""),
     "local noise": ("dp-dsgd", {"kind": "secret-sum"}, ""),
     "shared noise": ("dp-dsgd", SHARED, ""),
@@ -200,7 +255,8 @@ def test_deployed_parties(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     ports = zip(tables, free_ports(3), strict=True)
     plan = plan_of(
         [RECORDS] * 3, graph={"kind": "complete"}, exchange=exchange, algorithm={"name": algorithm},
-        deploy={"parties": [{"name": t.stem, "address": f"127.0.0.1:{p}"} for t, p in ports]}, run={"rounds": 8},
+        **{"deploy": {"parties": [{"name": t.stem, "address": f"127.0.0.1:{p}"} for t, p in ports]},
+           "run": {"rounds": 8}} | OTHER.get(case, {}),
     )  # fmt: skip
     records = [read_records(plan, table) for table in tables]
     agreement, sites = sign_trial(plan, records, tmp_path / "trial")

@@ -133,7 +133,7 @@ def test_worth_is_what_the_same_models_are_worth_elsewhere(ada: Site, tmp_path: 
         assert said[1].removesuffix(" <em>At home only.</em>") == sentence(worth, f"ε = {spent[1]}").replace(
             "'", "&#39;"
         )
-        assert "For you alone" in text
+        assert text.index("For you alone") < text.index("<h2>")  # in its first lines
         wrong = Records(test.features[:, :2], test.targets, test.classes, ())
         with pytest.raises(InputError, match="the plan says 3 features, the test records have 2"):
             party_page(ada.state, mine, wrong)
