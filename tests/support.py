@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import coterie
 from coterie.algorithms.base import Algorithm, Config, Place, all_algorithms, find
@@ -23,6 +25,17 @@ from coterie.losses.logistic import Logistic
 from coterie.problems import Problem, Shard
 
 CLINICS = Path(coterie.__file__).parent / "plans" / "clinics.toml"  # five clinics on a ring, ε = 1
+
+
+def mostly_slow(every: Iterable[Any], *everyday: Any) -> list[Any]:
+    """Values for `parametrize`: `everyday` runs in `make test`, the rest of the matrix in `make test-all`."""
+    every = list(every)
+    assert all(value in every for value in everyday), everyday
+    return [value if value in everyday else _slow(value) for value in every]
+
+
+def _slow(value: Any) -> Any:
+    return pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.slow)
 
 
 def forget_algorithms() -> None:
