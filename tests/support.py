@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,6 +36,18 @@ def mostly_slow(every: Iterable[Any], *everyday: Any) -> list[Any]:
 
 def _slow(value: Any) -> Any:
     return pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.slow)
+
+
+def mostly_slow_checks(checks: pytest.MarkDecorator, everyday: Container[str]) -> pytest.MarkDecorator:
+    """scikit-learn's `parametrize_with_checks`, the checks that are not named behind their marker."""
+    names, params = checks.mark.args
+
+    def marked(param: Any) -> Any:
+        values, marks = (param.values, param.marks) if hasattr(param, "marks") else (param, ())
+        check = getattr(values[1], "func", values[1])
+        return pytest.param(*values, marks=marks if check.__name__ in everyday else (*marks, pytest.mark.slow))
+
+    return pytest.mark.parametrize(names, [marked(p) for p in params], **checks.mark.kwargs)
 
 
 def forget_algorithms() -> None:

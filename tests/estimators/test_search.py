@@ -211,6 +211,7 @@ def test_runs_of_a_search_that_nobody_seeds_have_whole_keys(monkeypatch, state):
     assert max(seeds) > 1 << 60
 
 
+@pytest.mark.slow
 def test_an_auc_is_voted_for_with_the_error_that_it_states():
     """Within two stated errors of the voters' own AUC in about 95 % of votes; and as private as a count."""
     x, y, sites = people()
