@@ -243,6 +243,7 @@ def test_a_vote_of_what_is_no_number_counts_as_none():
     assert found.score == pytest.approx(2 / 5)
 
 
+@pytest.mark.slow
 def test_pipelines_and_additive_models_are_searched():
     x, y, sites = people()
     halves = make_pipeline(FunctionTransformer(np.abs), base())
