@@ -399,7 +399,7 @@ async def how_they_end(
     return ends
 
 
-@pytest.mark.parametrize("twin", [False, True], ids=["gate", "twin"])
+@pytest.mark.parametrize("twin", mostly_slow([False, True], False), ids=["gate", "twin"])
 def test_a_party_that_asks_without_end_is_heard_at_a_pace_and_the_others_go_on(
     setting: SharedSetting, tmp_path: Path, twin: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
