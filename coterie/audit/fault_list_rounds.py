@@ -317,8 +317,8 @@ ROUNDS = (
         "wire",
         (
             (
-                "Grid(_gaussian().sample(law.shape), GAUSSIAN_UNIT)",
-                "Grid(_gaussian().sample(law.shape) // 2, GAUSSIAN_UNIT)",
+                "Grid(_gaussian().sample(law.shape, keyed), GAUSSIAN_UNIT)",
+                "Grid(_gaussian().sample(law.shape, keyed) // 2, GAUSSIAN_UNIT)",
             ),
         ),
     ),

@@ -89,6 +89,12 @@ def test_the_list() -> None:
     }  # dear
 
 
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.name)
+def test_every_patch_applies(fault: Fault) -> None:
+    """Whether it is found is asked of few every day: that there is something to find, of all."""
+    plant(fault)
+
+
 def test_a_patch_that_no_longer_applies_is_an_error() -> None:
     with pytest.raises(InputError, match="expected 1"):
         plant(Fault("gone", "gauss-avg-gd", "noise", (("no such line", ""),)))
