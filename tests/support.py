@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import coterie
 from coterie.algorithms.base import Algorithm, Config, Place, all_algorithms, find
@@ -23,6 +25,29 @@ from coterie.losses.logistic import Logistic
 from coterie.problems import Problem, Shard
 
 CLINICS = Path(coterie.__file__).parent / "plans" / "clinics.toml"  # five clinics on a ring, ε = 1
+
+
+def mostly_slow(every: Iterable[Any], *everyday: Any) -> list[Any]:
+    """Values for `parametrize`: `everyday` runs in `make test`, the rest of the matrix in `make test-all`."""
+    every = list(every)
+    assert all(value in every for value in everyday), everyday
+    return [value if value in everyday else _slow(value) for value in every]
+
+
+def _slow(value: Any) -> Any:
+    return pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.slow)
+
+
+def mostly_slow_checks(checks: pytest.MarkDecorator, everyday: Container[str]) -> pytest.MarkDecorator:
+    """scikit-learn's `parametrize_with_checks`, the checks that are not named behind their marker."""
+    names, params = checks.mark.args
+
+    def marked(param: Any) -> Any:
+        values, marks = (param.values, param.marks) if hasattr(param, "marks") else (param, ())
+        check = getattr(values[1], "func", values[1])
+        return pytest.param(*values, marks=marks if check.__name__ in everyday else (*marks, pytest.mark.slow))
+
+    return pytest.mark.parametrize(names, [marked(p) for p in params], **checks.mark.kwargs)
 
 
 def forget_algorithms() -> None:

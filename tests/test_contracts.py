@@ -17,7 +17,7 @@ from coterie.experiment import price, public_network, settle
 from coterie.losses.logistic import Logistic
 from coterie.plan import Plan, validate
 from coterie.problems import Ball, HeldShard
-from tests.support import agent, network
+from tests.support import agent, mostly_slow, network
 
 SOLVING = [s for s, a in all_algorithms().items() if a.private and a.needs(a.example).solver]
 
@@ -99,7 +99,7 @@ def left(shard: Any, linear: np.ndarray, curvature: float, x: np.ndarray) -> flo
     return float(np.linalg.norm(total.astype(float)))
 
 
-@pytest.mark.parametrize("slug", SOLVING)
+@pytest.mark.parametrize("slug", mostly_slow(SOLVING, "dvp", "ipp-admm", "mr-admm"))
 def test_no_neighbour_makes_a_residual_larger_than_what_is_charged(slug: str) -> None:
     algorithm = find(slug)
     cfg, (place, shard) = algorithm.example, agent(network(d=3))

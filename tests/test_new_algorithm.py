@@ -61,6 +61,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     forget_algorithms()
 
 
+@pytest.mark.slow
 def test_a_new_file_is_listed_checked_and_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "very_idle.py").write_text(IDLE)
     algorithm = find("very-idle")

@@ -181,10 +181,12 @@ def test_an_agreement_of_before_keeps_its_unit(table: Path) -> None:
 @pytest.mark.parametrize(
     ("algorithm", "exchange"),
     [
-        ({"name": "dp-dsgd"}, {"kind": "broadcast"}),
+        pytest.param({"name": "dp-dsgd"}, {"kind": "broadcast"}, marks=pytest.mark.slow),
         ({"name": "dp-dsgd", "batch": 8}, {"kind": "quantized", "bits": 6, "bound": 4.0}),
-        ({"name": "dp-dsgd"}, {"kind": "secret-sum", "noise": "central", "honest": 2}),
-        ({"name": "pr-admm"}, {"kind": "broadcast"}),
+        pytest.param(
+            {"name": "dp-dsgd"}, {"kind": "secret-sum", "noise": "central", "honest": 2}, marks=pytest.mark.slow
+        ),
+        pytest.param({"name": "pr-admm"}, {"kind": "broadcast"}, marks=pytest.mark.slow),
         ({"name": "p-admm"}, {"kind": "secret-sum"}),
     ],
     ids=["sgd", "batches, quantized", "shared noise", "gradient steps", "argmin, sums"],

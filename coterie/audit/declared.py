@@ -59,16 +59,12 @@ class Limits:
 class Declared:
     """The limits of every round of every transcript, as arrays (transcript, round) by name, and the events."""
 
-    events: list[list[list[Event]]]  # [transcript][round]
+    events: list[list[list[Event]]]  # [transcript][round]; rounds that are charged alike are one object
     arrays: dict[str, np.ndarray]
 
     def distinct(self) -> list[list[list[Event]]]:
         """Transcripts whose charges differ, one of each."""
-        seen: dict[Any, list[list[Event]]] = {}
-        for events in self.events:
-            leaves = tuple(np.asarray(x).tobytes() for x in jax.tree.leaves(events))
-            seen.setdefault((jax.tree.structure(events), leaves), events)
-        return list(seen.values())
+        return list({tuple(map(id, events)): events for events in self.events}.values())
 
     def __getattr__(self, name: str) -> np.ndarray:
         try:
@@ -83,18 +79,21 @@ def declare(setting: Setting, messages: Any) -> Declared:
         whole = _costs(setting.algorithm, setting.cfg, setting.place, jax.device_put(messages))
     whole = jax.tree.map(np.asarray, whole)
     count, rounds = jax.tree.leaves(messages)[0].shape[0], range(setting.place.rounds)
-    events = [[[jax.tree.map(lambda x: x[n, t], e) for e in whole] for t in rounds] for n in range(count)]  # noqa: B023
-    known: dict[tuple, Limits] = {}
-    found = []
-    for transcript in events:
-        for round_ in transcript:
-            key = tuple((type(e), *(np.asarray(x).tobytes() for x in jax.tree.leaves(e))) for e in round_)
-            if key not in known:
-                known[key] = limits(setting, round_)
-            found.append(known[key])
-    shape = (count, len(rounds))
+    leaves, structure = jax.tree.flatten(whole)
+    known: dict[tuple[bytes, ...], tuple[list[Event], Limits]] = {}
+
+    def charged(n: int, t: int) -> tuple[list[Event], Limits]:
+        values = [x[n, t] for x in leaves]
+        key = tuple(x.tobytes() for x in values)
+        if key not in known:
+            made = list(jax.tree.unflatten(structure, values))
+            known[key] = made, limits(setting, made)
+        return known[key]
+
+    found = [[charged(n, t) for t in rounds] for n in range(count)]
     names = Limits.__dataclass_fields__
-    return Declared(events, {n: np.array([getattr(x, n) for x in found]).reshape(shape) for n in names})
+    arrays = {name: np.array([[getattr(l, name) for _, l in row] for row in found]) for name in names}
+    return Declared([[events for events, _ in row] for row in found], arrays)
 
 
 @eqx.filter_jit

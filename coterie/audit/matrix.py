@@ -159,10 +159,12 @@ def covering() -> list[Case]:
     """Every algorithm once on a loss of its own turn, and what is then still missing of losses and ways."""
     private = audited()
     chosen: list[Case] = []
+    seen = {"whole"}
     for k, algorithm in enumerate(private):
         losses = accepted(algorithm)
+        losses = [loss for loss in losses if loss not in seen] or losses
         chosen.append(Case(algorithm, losses[k % len(losses)], "whole"))
-    seen = {c.loss for c in chosen} | {"whole"}
+        seen.add(chosen[-1].loss)
     for case in sorted(_everything(private), key=_effort):
         if new := {case.loss, case.way} - seen:
             chosen.append(case)

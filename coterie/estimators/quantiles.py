@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,15 +36,16 @@ class _PaidFirst:
     rest: Budget
 
 
-class Quantiles(Consensus):
+class Quantiles(Consensus, ABC):
     """What estimators with bins do about `bins = "quantiles"`."""
 
     bins: Mapping[Any, Any] | str | None
     quantile_share: float
     _paid: _PaidFirst | None
 
+    @abstractmethod
     def _bins(self, named: dict[str, Number | Category]) -> Any:
-        raise NotImplementedError
+        """The bins of these columns."""
 
     def _rules(self, book: Mapping[str, Number | Category]) -> dict[str, Any]:
         """What is said of each column's bins; a number whose edges were paid for has them."""

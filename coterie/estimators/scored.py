@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,16 +22,16 @@ from coterie.problems.clipped import unclipped
 __all__ = ["ByScore", "Classifies", "LearnsClasses", "LearnsTargets"]
 
 
-class ByScore(BaseEstimator):
+class ByScore(BaseEstimator, ABC):
     """What has scores: one for each record, or for more than two classes one for each class."""
 
+    @abstractmethod
     def _scores(self, X: Any) -> NDArray[np.float64]:
         """(records, outputs), once fitted."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _trained_with(self, X: Any) -> tuple[NDArray[np.float64] | float, float | None]:
         """Norms of the rows of these records, and the norm to which gradients were clipped."""
-        raise NotImplementedError
 
 
 class Classifies(ClassifierMixin, ByScore):
@@ -110,9 +111,9 @@ class LearnsTargets(RegressorMixin, ByScore):
         self._target = box(self.target_bounds, ["target"], "target", "target_bounds")
         return self._target
 
+    @abstractmethod
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:
         """Predicted targets."""
-        raise NotImplementedError
 
     def _credit(self, X: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
         """What each record says of the model, in [0, 1]: 1 − (error in units of the public range)²."""

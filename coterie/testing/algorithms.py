@@ -161,8 +161,7 @@ def check_replay(algorithm: Algorithm) -> None:
     """The same draws give the same messages alone, with rubbish in the padding: nothing else enters them."""
     r, dirty = _recorded(algorithm), _layout(algorithm, 77.0)
     draws = {k: v[1] for k, v in (r.trace.draws or {}).items()}
-    runs = [Run(1, algorithm.example, r.noise)]
-    again = simulate(algorithm, dirty, runs, rounds=ROUNDS, record=True, replay=draws or None)
+    again = _replayed(algorithm, dirty, r.noise, 1, draws)
     words = "other messages from the same draws: hidden randomness, or padding that counts"
     for a, b in zip(jax.tree.leaves(r.trace.messages), jax.tree.leaves(again.messages), strict=True):
         np.testing.assert_allclose(a[1], b[0], rtol=1e-6, atol=1e-8, err_msg=words)
@@ -216,18 +215,19 @@ def check_first_round(algorithm: Algorithm) -> None:
         def flipped(group: Group, features: Array) -> Array:
             return features.at[at - group.low].multiply(-1.0) if group.low <= at < group.high else features
 
-        arrays = _with_features(arrays, flipped)
-        place = eqx.tree_at(lambda p: p.noise, arrays.place, jnp.asarray(layout.arrange(r.noise)))
-        arrays = eqx.tree_at(lambda a: a.place, arrays, place)
-        program = Program(algorithm, layout, ROUNDS, 1, False, None)
-        state = program.begin(algorithm.example, arrays).state
-        draw = {k: jnp.asarray(layout.arrange(v[0])) for k, v in draws.items()}
-        emit = jax.jit(lambda s, d: program.emit(algorithm.example, arrays, jnp.int32(0), s, d))
-        _, message, _ = emit(state, draw)
+        other = Layout(_with_features(arrays, flipped), layout.problem, layout.order)
+    again = _replayed(algorithm, other, r.noise, 0, draws)
     words = "another agent's first message depends on agent 0's records"
-    for a, b in zip(jax.tree.leaves(r.trace.messages), jax.tree.leaves(message), strict=True):
-        mine, theirs = a[0, 0][1:], layout.restore(np.asarray(b))[1:]
-        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12, err_msg=words)
+    for a, b in zip(jax.tree.leaves(r.trace.messages), jax.tree.leaves(again.messages), strict=True):
+        np.testing.assert_allclose(a[0, 0][1:], b[0, 0][1:], rtol=1e-9, atol=1e-12, err_msg=words)
+
+
+def _replayed(
+    algorithm: Algorithm, layout: Layout, noise: np.ndarray, seed: int, draws: dict[str, np.ndarray]
+) -> Trace:
+    """One seed again with these draws: one compiled program, whatever the records."""
+    runs = [Run(seed, algorithm.example, noise)]
+    return simulate(algorithm, layout, runs, rounds=ROUNDS, record=True, replay=draws or None)
 
 
 def check_audit(algorithm: Algorithm) -> None:

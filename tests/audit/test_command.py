@@ -47,6 +47,7 @@ PLAN = (
 )
 
 
+@pytest.mark.slow
 def test_a_plan_is_audited_at_its_own_agents(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(PLAN, "utf-8")

@@ -51,6 +51,7 @@ def test_the_claim_holds_for_a_person_with_forty_records() -> None:
     assert verdict.lower_bound > 0.5 * attacked.epsilon  # the attack sees the person: it is no empty pass
 
 
+@pytest.mark.slow
 def test_a_build_that_clips_every_record_is_refuted_by_its_transcripts() -> None:
     """The fault is planted in the product; what it sends to a reader of messages is enough."""
     fault = next(f for f in PEOPLE if "every record of a person is clipped" in f.name)

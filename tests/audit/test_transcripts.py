@@ -15,6 +15,7 @@ from coterie.algorithms.base import find
 from coterie.audit.audit import EXACT, error_of, watch
 from coterie.audit.densities import blurred
 from coterie.audit.setting import ATTACKS, make_setting
+from tests.support import mostly_slow
 
 
 def test_likelihood_ratio_of_averaged_descent_against_its_own_recursion() -> None:
@@ -52,7 +53,7 @@ def test_density_of_blurred_laplace_noise(width: float) -> None:
         assert density(x) == pytest.approx(expected(x), rel=1e-6)
 
 
-@pytest.mark.parametrize("slug", ["ldp-admm", "sdm", "pp-admm"])
+@pytest.mark.parametrize("slug", mostly_slow(["ldp-admm", "sdm", "pp-admm"], "pp-admm"))
 def test_noise_that_is_found_is_the_noise_that_was_drawn(slug: str) -> None:
     setting = make_setting(find(slug), epsilon=1.0, rounds=3)
     for attack in ATTACKS[2:]:

@@ -42,7 +42,7 @@ from coterie.privacy.events import Gaussian
 from tests.audit.test_wire import judge
 from tests.deploy.house import House, Setting, rows, together
 from tests.deploy.test_everything import is_replayed, run_parties
-from tests.support import CLINICS
+from tests.support import CLINICS, mostly_slow
 
 NAMES = ("north", "south", "east", "west")
 PLANT = {"low": 50, "high": 300, "curvature": [0.01, 0.04], "slope": [15, 27]}
@@ -116,8 +116,10 @@ def bisected(bends: np.ndarray, slopes: np.ndarray, low: float, high: float, tot
 # ---- what leaves -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("plan", [dispatch, fields, lambda folder: dispatch(folder, records=1)],
-                         ids=["contracts", "two totals", "whole functions"])  # fmt: skip
+@pytest.mark.parametrize("plan", [
+    pytest.param(dispatch, id="contracts", marks=pytest.mark.slow), pytest.param(fields, id="two totals"),
+    pytest.param(lambda folder: dispatch(folder, records=1), id="whole functions", marks=pytest.mark.slow),
+])  # fmt: skip
 def test_deployed_integers_are_those_of_the_simulation(plan: Any, tmp_path: Path) -> None:
     terms, experiment = terms_of(plan(tmp_path))
     said, sent, drawn = is_replayed(terms, experiment)
@@ -235,7 +237,7 @@ def test_what_a_file_says_beyond_its_class_does_not_count(tmp_path: Path, caplog
     assert not np.array_equal(said((0.04, 26.0)), honest)
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 8.0])
+@pytest.mark.parametrize("epsilon", mostly_slow([1.0, 8.0], 8.0))
 def test_integers_are_attacked_with_their_exact_likelihood(epsilon: float) -> None:
     worlds = make_worlds("coupled-admm", epsilon=epsilon, rounds=12)
     assert worlds.exact

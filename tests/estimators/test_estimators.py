@@ -26,6 +26,7 @@ from coterie.estimators import (
     RepeatedFitWarning,
     forget_fits,
 )
+from tests.support import mostly_slow
 
 N, D, SITES = 600, 3, 4
 FAST = {"bounds": (-2, 2), "rounds": 24, "random_state": 0}
@@ -198,8 +199,15 @@ def public_part(model) -> dict:
     }
 
 
-@pytest.mark.parametrize("kind", [PrivateConsensusClassifier, PrivateConsensusRegressor, PrivateMean])
-@pytest.mark.parametrize("bounds", [None, (-2, 2)])
+@pytest.mark.parametrize(
+    ("kind", "bounds"),
+    mostly_slow(
+        [(k, b) for b in (None, (-2, 2)) for k in (PrivateConsensusClassifier, PrivateConsensusRegressor, PrivateMean)],
+        (PrivateConsensusClassifier, None),
+        (PrivateConsensusRegressor, (-2, 2)),
+        (PrivateMean, None),
+    ),
+)
 @pytest.mark.filterwarnings("ignore::coterie.estimators.RepeatedFitWarning", "ignore::coterie.estimators.BoundsWarning")
 def test_one_record_changes_no_scale(kind, bounds):
     x, y, sites = people()

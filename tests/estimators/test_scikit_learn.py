@@ -10,6 +10,7 @@ from coterie.estimators import (
     PrivateConsensusRegressor,
     PrivateMean,
 )
+from tests.support import mostly_slow_checks
 
 WEIGHTS = "sample_weight is refused: a weight changes what one record can move, on which the noise rests"
 REFUSED = dict.fromkeys(
@@ -26,6 +27,25 @@ REFUSED = dict.fromkeys(
     WEIGHTS,
 )
 
+# one of each kind of check; every fit of another shape compiles its own program
+EVERYDAY = {
+    "check_parameters_default_constructible",
+    "check_do_not_raise_errors_in_init_or_set_param",
+    "check_dont_overwrite_attributes",
+    "check_dict_unchanged",
+    "check_estimators_unfitted",
+    "check_estimators_nan_inf",
+    "check_estimators_pickle",
+    "check_fit_idempotent",
+    "check_n_features_in",
+    "check_n_features_in_after_fitting",
+    "check_dataframe_column_names_consistency",
+    "check_classifiers_train",
+    "check_classifiers_one_label",
+    "check_classifiers_regression_target",
+    "check_sample_weights_list",
+}
+
 # Ten rounds keep the checks short; a large budget lets those that look at predictions see the data through the noise.
 COMMON = {"epsilon": 200.0, "bounds": (-10, 10), "rounds": 10, "graph": "complete", "random_state": 0}
 classifier = PrivateConsensusClassifier(**COMMON)
@@ -33,7 +53,7 @@ regressor = PrivateConsensusRegressor(target_bounds=(-10, 10), **COMMON)
 
 
 @pytest.mark.filterwarnings("ignore::coterie.estimators.RepeatedFitWarning", "ignore::coterie.estimators.LabelsWarning")
-@parametrize_with_checks([classifier], expected_failed_checks=lambda _: REFUSED)
+@mostly_slow_checks(parametrize_with_checks([classifier], expected_failed_checks=lambda _: REFUSED), EVERYDAY)
 def test_classifier(estimator, check):
     check(estimator)
 

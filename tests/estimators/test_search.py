@@ -211,6 +211,7 @@ def test_runs_of_a_search_that_nobody_seeds_have_whole_keys(monkeypatch, state):
     assert max(seeds) > 1 << 60
 
 
+@pytest.mark.slow
 def test_an_auc_is_voted_for_with_the_error_that_it_states():
     """Within two stated errors of the voters' own AUC in about 95 % of votes; and as private as a count."""
     x, y, sites = people()
@@ -242,6 +243,7 @@ def test_a_vote_of_what_is_no_number_counts_as_none():
     assert found.score == pytest.approx(2 / 5)
 
 
+@pytest.mark.slow
 def test_pipelines_and_additive_models_are_searched():
     x, y, sites = people()
     halves = make_pipeline(FunctionTransformer(np.abs), base())

@@ -24,7 +24,7 @@ from tests.exchange.cases import seats
 from tests.support import network, run
 
 SUMS = [slug for slug, a in all_algorithms().items() if a.reads != "individuals"]
-EVERYDAY = ["admm", "dgd", "dp-dsgd"]
+EVERYDAY = ["admm", "dp-dsgd"]
 SIZES = [6, 9, 12, 7, 10]
 
 

@@ -181,16 +181,18 @@ def test_the_number_of_sure_steps_is_enough_in_the_worst_case(low: float, bend: 
     tolerance, far = 1e-7, 5.0
     with jax.enable_x64(True):
         steps, _, _ = sure_steps(far, low, low + bend, tolerance)
-        curves = jnp.array([low, low + bend])
         for towards in ([1.0, 0.0], [0.0, 1.0], [0.7**0.5, 0.3**0.5]):
-            best = far * jnp.array(towards)
-            fresh = Solver.fresh(jnp.zeros(2), False)
-            slope = lambda x, best=best, curves=curves: curves * (x - best)  # noqa: E731
-            got = surely(slope, jnp.zeros(2), far, low, low + bend, fresh, tolerance, True)
+            got = _surely(far * np.array(towards), far, low, bend, tolerance)
             assert int(got.steps) == int(steps)
             assert float(got.residual) <= tolerance
-            few = surely(slope, jnp.zeros(2), far, low, low + bend, fresh, 1e3 * tolerance, True)
+            few = _surely(far * np.array(towards), far, low, bend, 1e3 * tolerance)
             assert int(few.steps) < int(steps)
+
+
+@jax.jit
+def _surely(best: jax.Array, far: jax.Array, low: jax.Array, bend: jax.Array, tolerance: jax.Array) -> Solver:
+    slope = lambda x: jnp.stack([low, low + bend]) * (x - best)  # noqa: E731
+    return surely(slope, jnp.zeros(2), far, low, low + bend, Solver.fresh(jnp.zeros(2), False), tolerance, True)
 
 
 SHARP, FLAT = 1e-3, 2e-3  # width of the corner, and a penalty that hardly bends
@@ -219,16 +221,20 @@ def test_no_loss_and_no_neighbour_leaves_a_residual_above_the_tolerance(width: f
     assert max(tried) <= 1e-7
 
 
+@eqx.filter_jit
+def _alone(s: Shard) -> Solver:
+    bent = lambda x: s.hessian(x) + FLAT * jnp.eye(FEATURES)  # noqa: E731
+    return newton_like(
+        lambda x: s.slope(x) + FLAT * x, bent, s.solver(jnp.zeros(FEATURES)), SolverSettings(), 1e-7
+    )  # fmt: skip
+
+
 def test_the_fast_solver_alone_would_have_failed_on_corners() -> None:
     """What the steps that cannot fail are for: without them the residual stays far above the tolerance."""
     with jax.enable_x64(True):
         left = []
         for seed in range(6):
-            s = cornered(SHARP, seed=seed)
-            gradient = lambda x, s=s: s.slope(x) + FLAT * x  # noqa: E731
-            bent = lambda x, s=s: s.hessian(x) + FLAT * jnp.eye(FEATURES)  # noqa: E731
-            alone = newton_like(gradient, bent, s.solver(jnp.zeros(FEATURES)), SolverSettings(), 1e-7)
-            left.append(float(alone.residual))
+            left.append(float(_alone(cornered(SHARP, seed=seed)).residual))
     assert max(left) > 1e-3
 
 

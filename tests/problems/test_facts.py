@@ -32,6 +32,7 @@ from coterie.problems.facts import try_facts
 from coterie.problems.labels import NUMBERS, Labels
 from coterie.problems.records import bounded_rows, lengths
 from tests.problems.cases import FEATURES, PROBLEMS, Case, case, gradient, shard
+from tests.support import mostly_slow
 
 NOTHING = {"convex": False, "lipschitz": np.inf, "smoothness": np.inf, "half_gap": np.inf,
            "directed": False, "scored": False, "monotone": False, "isotropic": False, "interior": False}  # fmt: skip
@@ -159,8 +160,10 @@ def narrow(p: Any, f: Any, y: Any) -> Any:
     return pseudo_huber(p, f, y) * jnp.where(odd, 3.0, 1.0)
 
 
-@pytest.mark.parametrize("loss", [lonely, picky, late, narrow])
-@pytest.mark.parametrize("columns", [3, 40])
+CORNERS = [(loss, columns) for columns in (3, 40) for loss in (lonely, picky, late, narrow)]
+
+
+@pytest.mark.parametrize(("loss", "columns"), mostly_slow(CORNERS, *CORNERS[:4], (narrow, 40)))
 def test_a_loss_that_misbehaves_in_a_corner_is_refused(loss: Any, columns: int) -> None:
     facts = {"lipschitz": 1.0, "convex": True, "bound": 1.0}
     with pytest.raises(InputError, match="lipschitz = 1 is stated"):

@@ -25,6 +25,7 @@ from coterie.released.once import events_of, release_plan
 from coterie.released.scores import Scores
 from coterie.worth.measures import say
 from tests.deploy.test_everything import run_parties
+from tests.support import mostly_slow
 
 SHARED = {"kind": "secret-sum", "noise": "central", "honest": 4}
 
@@ -97,7 +98,7 @@ def simulated(experiment: Experiment, point: np.ndarray, clip: float | None) -> 
     return made, problem
 
 
-@pytest.mark.parametrize("shared", [True, False], ids=["shared", "local"])
+@pytest.mark.parametrize("shared", mostly_slow([True, False], True), ids=["shared", "local"])
 def test_in_a_thousand_simulated_runs_errors_are_as_stated(shared: bool) -> None:
     """600 held-out records of five parties: the least for which an AUC is not refused."""
     experiment, priced, point = trained(shared)

@@ -50,6 +50,7 @@ def test_the_worst_pair_reaches_what_is_declared(groups: int) -> None:
     assert largest == pytest.approx(2 * problem.half_gap, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_the_audit_finds_nothing() -> None:
     for finding in examine(gather(make_setting(find("release"), epsilon=1.0, problem=Scores(4, 2)))):
         assert finding.passed, finding

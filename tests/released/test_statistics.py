@@ -80,6 +80,7 @@ def test_the_worst_pair_reaches_what_is_declared(levels: tuple[int, ...]) -> Non
     )
 
 
+@pytest.mark.slow
 def test_the_audit_finds_nothing() -> None:
     for finding in examine(
         gather(make_setting(find("release"), epsilon=1.0, problem=TableSums((0, 3), (True, False), 4)))

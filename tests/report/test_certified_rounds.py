@@ -24,6 +24,7 @@ from coterie.report.released import MODEL
 from coterie.report.verification import parse
 from tests.deploy.house import small_plan
 from tests.report.certificates import STATED, changed, claimed, finished, make, rejection, resealed, roundtrip, whom
+from tests.support import mostly_slow
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +118,7 @@ def paid(terms: Terms, rounds: Sequence[int]) -> dict[int, list[ev.Event]]:
     return {1: terms.charged([Entry(t, event, 0.0) for t in rounds for event in every[t]])}
 
 
-@pytest.mark.parametrize("algorithm", ["pr-admm", "priv-rcd", "hmv-dgd"])
+@pytest.mark.parametrize("algorithm", mostly_slow(["pr-admm", "priv-rcd", "hmv-dgd"], "priv-rcd"))
 def test_a_deployed_certificate_lists_every_round_once(algorithm: str) -> None:
     """Missing, doubled and exchanged rounds fail, whatever the arithmetic says; so does an end that is not told."""
     terms, _ = deployed(algorithm, 5)

@@ -13,6 +13,7 @@ from scipy.stats import norm
 
 from coterie.cli import main
 from tests.report.certificates import rejection, resealed
+from tests.support import mostly_slow
 
 DELTA = 1e-5
 PLAN = """[data]
@@ -59,8 +60,12 @@ def mu_of(epsilon: float) -> float:
     return float(brentq(lambda mu: excess(epsilon, mu), 1e-3, 9.0, xtol=1e-13))
 
 
-@pytest.mark.parametrize("name", ["dp-dsgd", "pr-admm"])
-@pytest.mark.parametrize(("unit", "shared"), [("person", False), ("record", False), ("person", True)])
+SAID = [(u, s, n) for n in ("dp-dsgd", "pr-admm") for u, s in (("person", False), ("record", False), ("person", True))]
+
+
+@pytest.mark.parametrize(
+    ("unit", "shared", "name"), mostly_slow(SAID, ("person", True, "dp-dsgd"), ("record", False, "pr-admm"))
+)
 def test_all_say_the_same_and_never_too_little(
     unit: str, shared: bool, name: str, tmp_path: Path, capfd: Any
 ) -> None:  # fmt: skip

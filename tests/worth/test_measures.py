@@ -15,6 +15,7 @@ from coterie.losses.squared import Squared
 from coterie.problems import Custom
 from coterie.worth.measures import Answers, auc_parts, default_measure, need_measure, parts, say, summary
 from coterie.worth.verdict import Gain, gain, mean_gain, sentence, value
+from tests.support import mostly_slow
 
 
 def binary(n: int, seed: int, rate: float = 0.3) -> tuple[np.ndarray, np.ndarray]:
@@ -101,7 +102,7 @@ def test_rare_classes_are_judged_by_auc() -> None:
     assert default_measure(Squared(2), np.array([0.0, 1.0])) == "r2"
 
 
-@pytest.mark.parametrize("measure", ["accuracy", "auc", "log-loss"])
+@pytest.mark.parametrize("measure", mostly_slow(["accuracy", "auc", "log-loss"], "auc"))
 def test_the_error_of_a_difference_is_its_spread_over_test_sets(measure: str) -> None:
     """Over many test sets the differences scatter as one test set says: a scale 15 % off fails."""
     a, b = np.array([1.5, -0.5, 0.25]), np.array([1.0, 0.5, 0.0])
