@@ -165,5 +165,5 @@ def unit_words(told: Protects, delta: float) -> str:
     if told["unit"] == "person":
         two = told["person_at_two_parties"]
         return f"a person whom two parties know: ε = {'∞' if two is None else f'{two:.4g}'} at δ = {delta:g}"
-    many = ", ".join(f"{k}: {'∞' if e is None else f'{e:.3g}'}" for k, e in told["of_records"].items())
-    return f"a person with several records at one party: ε = {many}, by their number, at δ = {delta:g}"
+    many = ", ".join(f"{'∞' if e is None else f'{e:.3g}'} with {k}" for k, e in told["of_records"].items())
+    return f"a person with several records at one party: ε = {many}, at δ = {delta:g}"
