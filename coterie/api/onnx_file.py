@@ -116,13 +116,13 @@ def _label(graph: Graph, problem: Any, coding: Coding, evidence: str, taken: str
 
 def _chances(graph: Graph, problem: Any, evidence: str, rows: str, clip: float | None) -> None:
     """The output `probabilities`: softmax of the scores, corrected as `coterie.problems.clipped` says."""
-    one, unit = graph.constant(np.array([1])), graph.fixed(1)
     if problem.labels == SIGNS:
         nothing = graph.add("Mul", evidence, graph.fixed(0))
         evidence = graph.add("Concat", nothing, evidence, axis=1)
     if isinstance(problem, Perceptron) or clip is None:
         graph.add("Softmax", evidence, axis=1, out="probabilities")
         return
+    one, unit = graph.constant(np.array([1])), graph.fixed(1)
     p = graph.add("Softmax", evidence, axis=1)
     gap = graph.add("Sub", unit, p)
     if problem.labels != SIGNS:

@@ -126,7 +126,7 @@ def line_chart(
     name: str, title: str, x_label: str, y_label: str, series: Sequence[Series], levels: Sequence[Level] = (),
     *, log_x: bool = False, log_y: bool = False, least: float = -math.inf,
 ) -> dict[str, Any]:  # fmt: skip
-    """Lines over a common axis, for the template `chart`; nothing can be below `least`, so no band or axis goes there."""
+    """Lines over a common axis, for the template `chart`; no band or axis goes below `least`, as nothing can."""
     pairs = [(s, [(x, y) for x, y in zip(s.x, s.y, strict=True) if drawable(y, log_y)]) for s in series]
     shown: list[float] = [float(y) for _, points in pairs for _, y in points if y is not None]
     for s in series if not log_y else ():
