@@ -32,7 +32,10 @@ Callback = Callable[[Moment], object]
 def watcher(
     callbacks: Sequence[Callback], name: str, rounds: int, covered: Collection[str]
 ) -> Callable[[int, dict[str, float]], None] | None:  # fmt: skip
-    """What a driver calls with every measurement; `covered` names those that ε pays for. What callbacks return is not looked at: none can end a run."""
+    """What a driver calls with every measurement; `covered` names those that ε pays for.
+
+    What callbacks return is not looked at: none can end a run.
+    """
     if not callbacks:
         return None
 
