@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from coterie.api.coding import Coding
-from coterie.api.onnx_records import Graph, records_in
+from coterie.api.onnx_records import OnnxGraph, records_in
 from coterie.api.trackers import needed
 from coterie.errors import InputError
 from coterie.losses.mlp import Perceptron
@@ -41,7 +41,7 @@ def write_onnx(model: Model, path: str | Path) -> Path:
     problem, coding = bare(model.coding.problem), model.coding
     if not isinstance(problem, Linear | Softmax | Perceptron):
         raise InputError(f"{problem.name} cannot be written as ONNX: linear, additive and mlp models can")
-    graph = Graph(onnx)
+    graph = OnnxGraph(onnx)
     rows, taken = records_in(graph, coding)
     with jax.enable_x64(True):
         point = np.asarray(model.point, float)
@@ -71,7 +71,7 @@ def write_onnx(model: Model, path: str | Path) -> Path:
     return place
 
 
-def _evidence(graph: Graph, problem: Linear | Softmax | Perceptron, point: np.ndarray, rows: str) -> str:
+def _evidence(graph: OnnxGraph, problem: Linear | Softmax | Perceptron, point: np.ndarray, rows: str) -> str:
     """Scores: (records, classes), or (records, 1) of a linear model."""
     if isinstance(problem, Perceptron):
         layers = problem.shaped(point)
@@ -87,7 +87,7 @@ def _evidence(graph: Graph, problem: Linear | Softmax | Perceptron, point: np.nd
     return graph.add("MatMul", rows, graph.constant(point.reshape(-1, wide)))
 
 
-def _label(graph: Graph, problem: Any, coding: Coding, evidence: str, taken: str | None) -> Any:
+def _label(graph: OnnxGraph, problem: Any, coding: Coding, evidence: str, taken: str | None) -> Any:
     """The output `label`; of records that are not taken, one that cannot be."""
     kinds, one = graph.onnx.TensorProto, graph.constant(np.array([1]))
     if problem.labels.classes is None:
@@ -114,7 +114,7 @@ def _label(graph: Graph, problem: Any, coding: Coding, evidence: str, taken: str
     return graph.onnx.helper.make_tensor_value_info("label", kind, [None])
 
 
-def _chances(graph: Graph, problem: Any, evidence: str, rows: str, clip: float | None) -> None:
+def _chances(graph: OnnxGraph, problem: Any, evidence: str, rows: str, clip: float | None) -> None:
     """The output `probabilities`: softmax of the scores, corrected as `coterie.problems.clipped` says."""
     if problem.labels == SIGNS:
         nothing = graph.add("Mul", evidence, graph.fixed(0))

@@ -22,10 +22,10 @@ from coterie.data.tables import CONSTANT, encode_column
 from coterie.errors import InputError
 from coterie.problems.additive import AdditiveModel
 
-__all__ = ["Graph", "records_in"]
+__all__ = ["OnnxGraph", "records_in"]
 
 
-class Graph:
+class OnnxGraph:
     """Nodes, constants and inputs as they are added."""
 
     def __init__(self, onnx: Any):
@@ -70,7 +70,7 @@ class Graph:
         return self.add("Sqrt", self.add("ReduceSumSquare", rows, self.constant(np.array([1])), keepdims=1))
 
 
-def records_in(graph: Graph, coding: Coding) -> tuple[str, str | None]:
+def records_in(graph: OnnxGraph, coding: Coding) -> tuple[str, str | None]:
     """The rows, and which records are taken, (records, 1) (None: all)."""
     if isinstance(coding, TableCoding):
         return _table(graph, coding)
@@ -80,7 +80,7 @@ def records_in(graph: Graph, coding: Coding) -> tuple[str, str | None]:
     return _numbers(graph, coding), None
 
 
-def _numbers(graph: Graph, coding: Coding) -> str:
+def _numbers(graph: OnnxGraph, coding: Coding) -> str:
     """Rows of numbers, cut to the public box, and into the ball with a constant where that is the coding."""
     double = graph.onnx.TensorProto.DOUBLE
     wide = coding.problem.columns if coding.box is None else coding.box.low.size
@@ -108,7 +108,7 @@ class _Column(NamedTuple):
     gone: str
 
 
-def _column(graph: Graph, name: str, number: bool, gaps: Sequence[object] = ()) -> _Column:
+def _column(graph: OnnxGraph, name: str, number: bool, gaps: Sequence[object] = ()) -> _Column:
     """A column of numbers (NaN: missing) or of texts (empty: missing); so is each value in `gaps`."""
     kinds, words = graph.onnx.TensorProto, list(map(str, gaps))
     x = graph.input(name, kinds.DOUBLE if number else kinds.STRING, [None, 1])
@@ -120,7 +120,7 @@ def _column(graph: Graph, name: str, number: bool, gaps: Sequence[object] = ()) 
     return _Column(x, gone)
 
 
-def _level(graph: Graph, column: _Column, levels: Sequence[str], unknown: int, missing: int) -> tuple[str, str]:
+def _level(graph: OnnxGraph, column: _Column, levels: Sequence[str], unknown: int, missing: int) -> tuple[str, str]:
     """The place of every value among the levels, and whether it is one of them."""
     same = graph.add("Equal", column.x, graph.constant([list(levels)]))
     known, place = graph.some(same), graph.add("ArgMax", graph.whole(same), axis=1, keepdims=1)
@@ -128,12 +128,12 @@ def _level(graph: Graph, column: _Column, levels: Sequence[str], unknown: int, m
     return graph.add("Where", column.gone, graph.constant(np.array(missing)), code), known
 
 
-def _ones(graph: Graph, like: str) -> str:
+def _ones(graph: OnnxGraph, like: str) -> str:
     """A constant feature, one for each record of a (records, 1)."""
     return graph.add("Add", graph.add("Mul", like, graph.fixed(0)), graph.fixed(1))
 
 
-def _bins(graph: Graph, bins: Bins, columns: Sequence[_Column]) -> str:
+def _bins(graph: OnnxGraph, bins: Bins, columns: Sequence[_Column]) -> str:
     """The vectors of the bins that a record falls into, as `Bins.spread` has them."""
     codes = []
     for attribute, column in zip(bins.attributes, columns, strict=True):
@@ -157,7 +157,7 @@ def _bins(graph: Graph, bins: Bins, columns: Sequence[_Column]) -> str:
 # ---- tables that a plan reads ----------------------------------------------------------------------------------------
 
 
-def _table(graph: Graph, coding: TableCoding) -> tuple[str, str]:
+def _table(graph: OnnxGraph, coding: TableCoding) -> tuple[str, str]:
     """Columns by the plan's code book; constants come from the encoder itself."""
     stated, problem = Stated.of(coding.reading), coding.problem
     bins = problem.bins if isinstance(problem, AdditiveModel) else None
@@ -192,7 +192,7 @@ def _features(coding: TableCoding, stated: Stated) -> Sequence[str]:
     return list(dict.fromkeys(name.removesuffix(f"={MISSING}") for name in made if name != CONSTANT))
 
 
-def _takes(graph: Graph, name: str, column: _Column, stated: Stated) -> list[str]:
+def _takes(graph: OnnxGraph, name: str, column: _Column, stated: Stated) -> list[str]:
     """Where the plan has a place for the value."""
     flags = [] if stated.may_miss(name) else [graph.add("Not", column.gone)]
     if name not in stated.levels:
@@ -204,7 +204,7 @@ def _takes(graph: Graph, name: str, column: _Column, stated: Stated) -> list[str
     return flags or [graph.add("Or", column.gone, graph.add("Not", column.gone))]
 
 
-def _encoded(graph: Graph, name: str, column: _Column, stated: Stated, centre: bool) -> tuple[str, float]:
+def _encoded(graph: OnnxGraph, name: str, column: _Column, stated: Stated, centre: bool) -> tuple[str, float]:
     """The features of one column, and the largest norm that they can have."""
     import pandas as pd
 
@@ -229,7 +229,7 @@ def _encoded(graph: Graph, name: str, column: _Column, stated: Stated, centre: b
     return (graph.add("Concat", x, graph.real(column.gone), axis=1) if flagged else x), largest
 
 
-def _normed(graph: Graph, rows: str, how: str, largest: float) -> str:
+def _normed(graph: OnnxGraph, rows: str, how: str, largest: float) -> str:
     """`normalise_rows`."""
     if how == "none":
         return rows
