@@ -4,7 +4,7 @@
 
 Clones what is committed into an empty folder, runs the README's first command, then every command of every door's page,
 as a person would type them, and says what each took: processor seconds of it and its children. Stops at the first that
-fails.
+fails; what was measured until then is written, with the doors that were not walked to their end.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -47,40 +48,49 @@ def spent(command: list[str], clone: Path) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def walk(clone: Path) -> list[tuple[str, str, float]]:
-    """(journey, step, processor seconds) of every step."""
+def walk(clone: Path) -> Iterator[tuple[str, str, float | None]]:
+    """(journey, step, processor seconds) of every step; at a journey's end its name alone, without seconds."""
     subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(clone)], check=True)
     steps = [("README", "make run"), ("README", "make run")]
-    found = []
     for number, (journey, step) in enumerate(steps):
         seconds = spent(["sh", "-c", step], clone)
-        found.append((journey, f"`{step}`, {'installing' if not number else 'once installed'}", seconds))
         print(f"{seconds:7.1f} s  {journey}: {step}", flush=True)
+        yield journey, f"`{step}`, {'installing' if not number else 'once installed'}", seconds
     for journey, page in {"README": "../README.md", **DOORS}.items():
         lines = [] if journey == "README" else [(line, ["sh", "-ec", line]) for line in commands(clone / "docs" / page)]
         blocks = examples(clone / "docs" / page)
         lines += [(f"its {len(block.splitlines())} lines of Python", ["python", "-c", block]) for block in blocks]
         for words, command in lines:
             seconds = spent(command, clone)
-            shown = words if words.startswith("its ") else f"`{words.partition('  #')[0].strip()}`"
-            found.append((journey, shown, seconds))
             print(f"{seconds:7.1f} s  {journey}: {words}", flush=True)
-    return found
+            yield journey, words if words.startswith("its ") else f"`{words.partition('  #')[0].strip()}`", seconds
+        yield journey, "", None
 
 
-def table(found: list[tuple[str, str, float]]) -> str:
-    """The steps and what each journey comes to, after the first installation."""
+def table(found: list[tuple[str, str, float]], ended: set[str]) -> str:
+    """The steps, what each journey comes to, and which were not walked to their end."""
     lines = ["| journey | step | processor seconds |", "| --- | --- | --- |"]
     lines += [f"| {journey} | {step} | {seconds:.0f} |" for journey, step, seconds in found]
     for journey in dict.fromkeys(journey for journey, _, _ in found):
         total = sum(seconds for who, _, seconds in found if who == journey)
-        lines.append(f"| **{journey}** | all of it | **{total:.0f}** ({total / 60:.1f} minutes) |")
+        whole = "all of it" if journey in ended else "all of these"
+        lines.append(f"| **{journey}** | {whole} | **{total:.0f}** ({total / 60:.1f} minutes) |")
+    if left := [journey for journey in ("README", *DOORS) if journey not in ended]:
+        lines += ["", f"Not measured to the end yet: {', '.join(left)}."]
     return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        made = table(walk(Path(folder) / "coterie"))
-    print(made)
-    if "--write" in sys.argv:
-        PAGE.write_text(BLOCK.sub(lambda m: m[1] + made + m[2], PAGE.read_text("utf-8")), "utf-8")
+    steps, ended = list[tuple[str, str, float]](), set[str]()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            for journey, step, seconds in walk(Path(folder) / "coterie"):
+                if seconds is None:
+                    ended.add(journey)
+                else:
+                    steps.append((journey, step, seconds))
+    finally:
+        made = table(steps, ended)
+        print(made)
+        if "--write" in sys.argv:
+            PAGE.write_text(BLOCK.sub(lambda m: m[1] + made + m[2], PAGE.read_text("utf-8")), "utf-8")

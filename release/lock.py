@@ -31,7 +31,12 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 FIRST = "agent"  # what an agent needs; the others begin with it
-LOCKS = {FIRST: ("deploy",), "dev": ("deploy", "report", "parquet", "dev"), "docs": ("deploy", "docs")}
+LOCKS = {
+    FIRST: ("deploy",),
+    "dev": ("deploy", "report", "parquet", "dev"),
+    "docs": ("deploy", "docs"),
+    "extras": ("deploy", "onnx", "flax", "tensorboard", "mlflow", "wandb"),
+}
 BUILD = "setuptools"  # with it the project itself is installed, and its wheel built, without asking the index
 PLACES = [
     {"python_version": f"3.{minor}", "python_full_version": f"3.{minor}.0", "sys_platform": system,

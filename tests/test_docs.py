@@ -221,6 +221,8 @@ def small_run() -> dict[str, Any]:
 
 
 PREPARED: dict[str, Callable[[], dict[str, Any]]] = {"fair.md": fair_table, "certificate.md": small_run}
+# blocks from this heading on read what running parties leave: tests/deploy/test_coupled.py starts them and runs these
+AFTER_PARTIES = {"coupled.md": "\n## Between real parties"}
 LONG = (
     "estimators.md",
     "custom-models.md",
@@ -246,7 +248,10 @@ def test_python_of_a_page_runs_in_order(page: Path, tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COTERIE_ACCOUNTS", str(tmp_path / "keeper"))
     space = {"__name__": "page"} | PREPARED.get(page.name, dict)()
+    elsewhere = page.read_text("utf-8").partition(AFTER_PARTIES.get(page.name, "\0"))[2]
     for block in blocks(page, "python"):
+        if block in elsewhere:
+            continue
         exec(compile(block, page.name, "exec"), space)
 
 

@@ -21,8 +21,8 @@ SITES = [(x, np.where(x[:, 0] > 0, 1, -1)) for x in X]
 
 def train(**options: Any) -> ct.Trained:
     return ct.train(
-        ct.logistic(), ct.ring(SITES), ct.dp_dsgd(), ct.Budget(2.0, 1e-5), rounds=40, test=SITES[0],
-        **{"seed": 0, **options},
+        ct.logistic(), ct.ring(SITES), ct.dp_dsgd(), ct.Budget(2.0, 1e-5), rounds=40,
+        **{"seed": 0, "test": SITES[0], **options},
     )  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def test_a_pickled_run_predicts() -> None:
 
 
 def test_tensorboard_writes_both_and_names_them(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboardX", reason="tensorboardX is not installed")
+    pytest.importorskip("tensorboardX", reason="tensorboardX is not installed: the tracker is not tested")
     train(callbacks=[trackers.TensorBoard(tmp_path)])
     content = b"".join(p.read_bytes() for p in tmp_path.iterdir())
     for name in (b"covered/test_score", b"home/train_loss", b"covered/epsilon"):
@@ -93,10 +93,33 @@ def test_tensorboard_writes_both_and_names_them(tmp_path: Path) -> None:
     assert b"covered/train_loss" not in content
 
 
+def test_a_score_on_the_parties_own_records_stays_at_home() -> None:
+    seen: list[Moment] = []
+    train(callbacks=[seen.append], test=None, own_test=SITES)
+    assert {"test_score", "train_loss"} <= set(seen[-1].home)
+    assert set(seen[-1].covered) == {"consensus_gap"}
+    train(callbacks=[seen.append])  # test=: records that are not private
+    assert "test_score" in seen[-1].covered
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("home", [False, True])
+def test_wandb_is_sent_only_what_is_covered(tmp_path: Path, home: bool) -> None:
+    """Offline: the file that `wandb sync` would send."""
+    pytest.importorskip("wandb", reason="wandb is not installed: the tracker is not tested")
+    tracker = trackers.WandB("trial", home=home, mode="offline", dir=str(tmp_path), settings={"silent": True})
+    train(callbacks=[tracker])
+    (sent,) = tmp_path.rglob("*.wandb")
+    content = sent.read_bytes()
+    for name in (b"covered/test_score", b"covered/consensus_gap", b"covered/epsilon"):
+        assert name in content
+    assert (b"home/train_loss" in content) is home
+
+
 @pytest.mark.slow
 def test_mlflow_is_sent_only_what_is_covered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # the slim package has no database
-    mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
+    mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed: the tracker is not tested")
     mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
     tracker = trackers.MLflow()
     key = mlflow.active_run().info.run_id
@@ -107,6 +130,5 @@ def test_mlflow_is_sent_only_what_is_covered(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_tracker_that_is_missing_says_what_to_install() -> None:
-    pytest.importorskip("tensorboardX")
     with pytest.raises(InputError, match="needs no-such-package, which is not installed: pip install no-such-package"):
         trackers.needed("no_such_module", "no-such-package", "it")

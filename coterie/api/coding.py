@@ -52,6 +52,11 @@ class Coding:
                 said["radius"] = default_radius(self.box.low.size) if self.radius is None else float(self.radius)
         return said
 
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """The public range of a label that is a number and that the model knows as [0, 1]; None: it is as it is."""
+        return None
+
     # -- records in ------------------------------------------------------------------------------------------------
 
     def records(self, site: Site, where: str) -> tuple[NDArray, NDArray]:
@@ -146,7 +151,8 @@ class Coding:
     def words(self, predicted: NDArray) -> NDArray:
         """Predictions in the user's labels."""
         if self.labels is None:
-            return predicted
+            low, high = self.ends or (0.0, 1.0)
+            return predicted if self.ends is None else low + (high - low) * predicted
         codes = (predicted > 0).astype(int) if self.problem.labels == SIGNS else predicted.astype(int)
         alike = len({type(label) for label in self.labels}) == 1
         return np.array(self.labels, None if alike else object)[codes]

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import mmap
 import os
 import signal
 import subprocess
@@ -34,16 +33,13 @@ from coterie.api.accounts import ACCOUNT, as_account
 from coterie.api.coding import Coding
 from coterie.api.given import FLAG, FUNCTION, NOTHING_GIVEN, PLACE, TEXT, takes
 from coterie.api.model import Model
-from coterie.api.parties import person_numbers
-from coterie.data.planned import options_of
+from coterie.api.tabled import coding_of, handed_over
 from coterie.deploy.accounts import DataAccount
-from coterie.errors import InputError, InputErrors
-from coterie.plan import Plan
+from coterie.errors import InputError
 from coterie.privacy.ledger import Budget
 
 if TYPE_CHECKING:
     from coterie.deploy.agreement import Agreement
-    from coterie.deploy.data import Records
 
 __all__ = ["JoinedParty", "PartyModel", "Spent", "join"]
 
@@ -203,7 +199,7 @@ class JoinedParty:
             people: whose each record is, where the agreement protects people and X has no column that says it.
             progress: show a line, or not; or a function that is called with what `coterie agent --status` shows.
         """
-        with _records(self.agreement.plan, X, y, people) as (data, handed):
+        with handed_over(self.agreement.plan, X, y, people) as (data, handed):
             code, said = self._run(data, handed, progress)
             if code:
                 raise _failure(code, said)
@@ -247,7 +243,7 @@ class JoinedParty:
             given = []
             for one in (data, test):
                 x, y = one if isinstance(one, tuple) else (one, None)
-                given.append(None if one is None else stack.enter_context(_records(self.agreement.plan, x, y))[0])
+                given.append(None if one is None else stack.enter_context(handed_over(self.agreement.plan, x, y))[0])
             write_party_page(self.state, place, *given)
         return place
 
@@ -398,178 +394,3 @@ def join(
     behind = None if behind is None else Path(behind).absolute()
     drawn = as_account(account)
     return JoinedParty(path.absolute(), agreed, own.name, folder.absolute(), place.absolute(), listen, behind, drawn)
-
-
-# ---- records ---------------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _records(plan: Plan, X: Any, y: Any, people: Any = None) -> Iterator[tuple[Path, tuple[int, ...]]]:
-    """Where an agent reads these records: a file that is there, or anonymous memory and the descriptor of it."""
-    if isinstance(X, str | os.PathLike):
-        if y is not None:
-            raise InputError(f"X is the file {os.fspath(X)!r}, which has the labels too: leave y out")
-        if people is not None:
-            raise InputError(f"X is the file {os.fspath(X)!r}, which says whose its records are: leave people out")
-        yield Path(X).absolute(), ()
-        return
-    if people is not None and not plan.by_person:
-        raise InputError("people are given, and the agreement protects records: its unit was agreed as 'record'")
-    content = _packed(plan, X, y, people)
-    memory = os.memfd_create("records", os.MFD_CLOEXEC)
-    try:
-        os.ftruncate(memory, len(content))
-        with mmap.mmap(memory, len(content)) as shared:  # handed to nobody by a call
-            shared[:] = content
-        yield Path(f"/proc/self/fd/{memory}"), (memory,)
-    except InputError as error:  # which names a file that nobody knows
-        if type(error) not in (InputError, InputErrors):
-            raise
-        raise InputErrors([text.replace(f"/proc/self/fd/{memory}", "X") for text in error.mistakes]) from None
-    finally:
-        os.close(memory)
-
-
-def _packed(plan: Plan, X: Any, y: Any, people: Any) -> bytes:
-    """Records as the file that the plan's parties read: a table with the label column, or encoded numbers."""
-    if plan.problem.settings().features is not None:
-        return _coefficients(plan, X, y)
-    if plan.data.label is not None:
-        return _owned(plan, _table(plan, X, y), people).to_csv(index=False).encode()  # type: ignore[no-any-return]
-    from coterie.deploy.data import write_records
-
-    file = io.BytesIO()
-    found = _numbers(plan, X, y)
-    if people is not None:
-        found = found._replace(people=person_numbers(people, len(found.features), "X"))
-    write_records(file, found)
-    return file.getvalue()
-
-
-def _coefficients(plan: Plan, X: Any, y: Any) -> bytes:
-    """A party's functions: a table with their columns, or rows in the order of these."""
-    from coterie.data.sources.coefficients import columns_of
-
-    if y is not None:
-        raise InputError("y: functions that share something have no labels: leave it out")
-    if hasattr(X, "to_csv"):
-        return X.to_csv(index=False).encode()  # type: ignore[no-any-return]
-    rows, names = np.asarray(X, float), columns_of((plan.problem.dim or 0) // 2)
-    if rows.ndim != 2 or rows.shape[1] != len(names):
-        raise InputError(f"X: expected rows of {len(names)} numbers ({', '.join(names)}), got shape {rows.shape}")
-    lines = [",".join(map(repr, row)) for row in rows.tolist()]
-    return "\n".join([",".join(names), *lines, ""]).encode()
-
-
-def _table(plan: Plan, X: Any, y: Any) -> Any:
-    """A frame with the columns that the plan names, the label among them."""
-    import pandas as pd
-
-    label, stated = plan.data.label, plan.data.options.get("features")
-    if hasattr(X, "columns"):
-        frame = pd.DataFrame(X).reset_index(drop=True)
-        frame.columns = [str(name) for name in frame.columns]
-    else:
-        rows = np.asarray(X)
-        if rows.ndim != 2:
-            raise InputError(f"X: expected records in rows (records, columns), got shape {rows.shape}")
-        if stated is None:
-            raise InputError(
-                "X has no column names, and the plan does not state data.options.features: give a DataFrame"
-            )
-        if rows.shape[1] != len(stated):
-            raise InputError(f"X has {rows.shape[1]} columns, and the plan states {len(stated)}: {', '.join(stated)}")
-        frame = pd.DataFrame(rows, columns=list(stated))
-    if y is None:
-        if label not in frame:
-            raise InputError(f"y is not given, and X has no column {label!r}, the plan's label")
-        return frame
-    if label in frame:
-        raise InputError(f"X has the label column {label!r}, and y is given too: leave one out")
-    values = np.asarray(y)
-    if values.shape != (len(frame),):
-        raise InputError(f"y: expected one label for each of {len(frame)} records, got shape {values.shape}")
-    return frame.assign(**{str(label): values})
-
-
-def _owned(plan: Plan, frame: Any, people: Any) -> Any:
-    """The frame with the column that says whose a record is, where the plan names one."""
-    column = options_of(plan, "csv").get("person")
-    if column is None or not plan.by_person:
-        return frame
-    if (people is None) == (column not in frame):
-        gap = "is not given, and X has no" if people is None else "are given, and X has the"
-        raise InputError(f"people {gap} column {column!r}, in which the plan says whose a record is")
-    return frame if people is None else frame.assign(**{column: person_numbers(people, len(frame), "X")})
-
-
-def _numbers(plan: Plan, X: Any, y: Any) -> Records:
-    """Encoded records of a plan without a label column: features as they are, classes by number."""
-    from coterie.deploy.data import Records
-
-    problem = coding_of(plan).problem
-    features, targets = np.asarray(X, float), np.asarray(y)
-    if y is None or features.ndim != 2 or targets.shape != (len(features),):
-        raise InputError(
-            f"X, y: expected features (records, columns) and one target each, got {features.shape} and {targets.shape}"
-        )
-    classes = problem.labels.classes
-    if classes is None:
-        return Records(features, targets.astype(float), None, ())
-    if not (known := np.isin(targets, range(classes))).all():
-        stray = targets[~known].tolist()[0]
-        raise InputError(f"y: the plan has no label column, so classes are 0 to {classes - 1}, got {stray!r}")
-    stated = plan.data.options.get("classes")
-    names = tuple(map(str, stated if stated and len(stated) == classes else range(classes)))
-    return Records(features, targets.astype(int), names, ())
-
-
-class TableCoding(Coding):
-    """Records as the plan's parties write them: tables with named columns, read by its public ranges and categories."""
-
-    plan: Plan
-
-    @classmethod
-    def of(cls, plan: Plan, coding: Coding) -> TableCoding:
-        """The same problem and labels, with the plan's way of reading a table."""
-        made = cls(coding.problem, coding.labels)
-        object.__setattr__(made, "plan", plan)
-        return made
-
-    def _read(self, X: Any, y: Any, people: Any = None) -> Records:
-        from coterie.deploy.data import read_records
-
-        with _records(self.plan, X, y, people) as (path, _):
-            return read_records(self.plan, path)
-
-    def rows(self, features: Any, where: str = "X") -> NDArray[np.float64]:
-        """Features as the problem takes them; a label that is there is not looked at."""
-        label = str(self.plan.data.label)
-        known = self.labels[0] if self.labels else self.plan.data.options.get("bounds", {}).get(label, (0,))[0]
-        if hasattr(features, "columns") and label in features:
-            features = features.drop(columns=label)
-        person = options_of(self.plan, "csv").get("person")
-        if hasattr(features, "columns") and person in features:  # whose it is does not matter to a prediction
-            features = features.drop(columns=person)
-        whose = np.arange(len(features)) if self.plan.by_person else None
-        found = self._read(features, np.full(len(features), known), whose).features
-        if len(found) != len(features):
-            raise InputError(f"{where}: the plan leaves out records with gaps, {len(features) - len(found)} of them")
-        return found
-
-    def records(self, site: Any, where: str) -> tuple[NDArray, NDArray]:
-        """Features and targets of a table, or of (X, y)."""
-        x, y = site if isinstance(site, tuple) else (site, None)
-        found, problem = self._read(x, y), self.problem
-        return problem.admit(found.features, problem.encode(found.targets, found.classes))
-
-
-def coding_of(plan: Plan) -> Coding:
-    """How records are written for the model of an agreement's plan."""
-    from coterie.experiment import public_network
-
-    problem = public_network(plan).problem
-    stated, classes = plan.data.options.get("classes"), problem.labels.classes
-    if plan.data.label is None:
-        return Coding(problem, None if classes is None else tuple(range(classes)))
-    return TableCoding.of(plan, Coding(problem, None if stated is None else tuple(stated)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
-from coterie.api.coding import Coding
 from coterie.api.model import Model
 from coterie.api.trained import Trained, load
 from coterie.errors import InputError
@@ -23,7 +23,8 @@ __all__ = ["as_sklearn", "card", "open_model"]
 
 def open_model(folder: str | Path) -> Trained | PartyModel:
     """The model of a run's folder, or of a deployed party's; records are taken as they were to train it."""
-    from coterie.api.joining import PartyModel, TableCoding
+    from coterie.api.joining import PartyModel
+    from coterie.api.tabled import TableCoding
     from coterie.deploy.agreement import AGREEMENT
     from coterie.plan import Plan
 
@@ -36,7 +37,7 @@ def open_model(folder: str | Path) -> Trained | PartyModel:
     plan = Plan.model_validate(run.result["plan"])
     if plan.data.source in ("csv", "parquet") and plan.data.label is not None:
         stated = plan.data.options.get("classes")
-        own = Coding(run.coding.problem, None if stated is None else tuple(stated))
+        own = replace(run.coding, labels=None if stated is None else tuple(stated))
         object.__setattr__(run, "coding", TableCoding.of(plan, own))
     return run
 

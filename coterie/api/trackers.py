@@ -26,8 +26,12 @@ def needed(module: str, package: str, what: str) -> Any:
     """An optional package, or one line that says what to install."""
     try:
         return import_module(module)
-    except ImportError:
+    except ModuleNotFoundError as error:
+        if error.name != module:  # it is there, and lacks something itself
+            raise InputError(f"{what} needs {package}, which cannot be loaded: {error}") from None
         raise InputError(f"{what} needs {package}, which is not installed: pip install {package}") from None
+    except ImportError as error:
+        raise InputError(f"{what} needs {package}, which cannot be loaded: {error}") from None
 
 
 def _named(moment: Moment, home: bool) -> dict[str, float]:

@@ -21,7 +21,7 @@ from coterie.api.given import FACT, FLAG, FUNCTION, NOTHING_GIVEN, PLACE, TEXT, 
 from coterie.api.parties import Parties
 from coterie.api.tasks import Task
 from coterie.api.trained import Trained, events_of
-from coterie.api.watching import Callback, tell_end, watcher
+from coterie.api.watching import COVERED, Callback, tell_end, watcher
 from coterie.data import ALL_PUBLIC
 from coterie.deploy.accounts import DataAccount, unit_of
 from coterie.drivers.budget import accounts
@@ -175,7 +175,8 @@ def train_paid(
     drawn = [run.seed + k for k in range(run.seeds)]
     if pay is not None:
         pay([list(events) * run.seeds for events in events_of(_against_all(priced))], unit_of(asked.plan))
-    watch = watcher(callbacks, name, priced.rounds, priced.private)
+    covered = [curve for curve in COVERED if priced.private and (own_test is None or curve != "test_score")]
+    watch = watcher(callbacks, name, priced.rounds, covered)
     trace = experiment.run(priced, drawn, watch=watch, checkpoint=checkpoint)
     if not np.isfinite(trace.points).all():
         raise InputError(f"{priced.algorithm.slug} diverged: use a smaller step, a clip, or another algorithm")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 __all__ = ["COVERED", "Callback", "Moment", "tell_end", "watcher"]
 
 COVERED = ("consensus_gap", "test_score", "time")
-"""Curves that are functions of released models and of public records."""
+"""Curves that are functions of released models and of public records; a score on parties' own records is none."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,17 @@ Callback = Callable[[Moment], object]
 
 
 def watcher(
-    callbacks: Sequence[Callback], name: str, rounds: int, private: bool
+    callbacks: Sequence[Callback], name: str, rounds: int, covered: Collection[str]
 ) -> Callable[[int, dict[str, float]], None] | None:  # fmt: skip
-    """What a driver calls with every measurement. What callbacks return is not looked at: none can end a run."""
+    """What a driver calls with every measurement; `covered` names those that ε pays for.
+
+    What callbacks return is not looked at: none can end a run.
+    """
     if not callbacks:
         return None
 
     def watch(round: int, curves: dict[str, float]) -> None:
-        paid = {key: value for key, value in curves.items() if private and key in COVERED}
+        paid = {key: value for key, value in curves.items() if key in covered}
         home = {key: value for key, value in curves.items() if key not in paid}
         for callback in callbacks:
             callback(Moment(name, round, rounds, paid, home))

@@ -32,22 +32,20 @@ def command(
     """
     import pandas as pd
 
-    from coterie.api.coding import Coding
     from coterie.api.leaving import as_sklearn, open_model
-    from coterie.errors import InputError
+    from coterie.api.tabled import TableCoding
+    from coterie.data.files import read_fields
+    from coterie.data.tables import read_table
     from coterie.problems.additive import AdditiveModel
     from coterie.report.result import write_atomically
 
     opened = open_model(model)
-    try:
-        table = pd.read_parquet(data) if data.suffix in (".parquet", ".pq") else pd.read_csv(data)
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {data}: {str(error).splitlines()[0]}") from None
-    known = opened.coding.columns
+    by_plan, known = isinstance(opened.coding, TableCoding), opened.coding.columns
+    table = read_fields(data) if by_plan else read_table(data)  # a plan takes fields as they are written
     table = table.set_axis(list(map(str, table.columns)), axis=1)
-    if known is not None and set(known) <= set(table.columns):
+    if not by_plan and known is not None and set(known) <= set(table.columns):
         table = table[list(known)]  # a label may stand beside them
-    named = known is not None or type(opened.coding) is not Coding or isinstance(opened.coding.problem, AdditiveModel)
+    named = by_plan or known is not None or isinstance(opened.coding.problem, AdditiveModel)
     rows = table if named else table.to_numpy()
     found = pd.DataFrame({"predicted": opened.predict(rows)})
     if chances:

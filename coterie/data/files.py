@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 else:
     pd = lazily("pandas")
 
-__all__ = ["PARQUET", "TABLES", "blanked", "read_fields", "read_parquet"]
+__all__ = ["PARQUET", "TABLES", "blanked", "is_number", "read_fields", "read_parquet"]
 
 PARQUET = (".parquet", ".pq")
 UNPACK = {".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress}
@@ -71,11 +71,16 @@ def read_parquet(path: Path) -> pd.DataFrame:
 def blanked(frame: pd.DataFrame, listed: Sequence[object]) -> pd.DataFrame:
     """The table with a gap wherever a value is one of those listed: as text it must be written just so."""
     words = [str(value) for value in listed]
-    numbers = [float(w) for w in words if w.lstrip("+-").replace(".", "", 1).isdigit()]
+    numbers = [float(w) for w in words if is_number(w)]
     if not words:
         return frame
     found = {n: c.isin(words if pd.api.types.is_string_dtype(c) else numbers) for n, c in frame.items()}
     return frame.assign(**{str(n): frame[n].mask(where) for n, where in found.items() if where.any()})
+
+
+def is_number(word: str) -> bool:
+    """Whether a listed gap is a number, so that it is one in a column of numbers too."""
+    return word.lstrip("+-").replace(".", "", 1).isdigit()
 
 
 def _read_csv(path: Path) -> pd.DataFrame:

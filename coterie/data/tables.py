@@ -24,7 +24,19 @@ if TYPE_CHECKING:
 else:
     pd = lazily("pandas")
 
-__all__ = ["load_table", "read_table", "site_numbers", "site_origin", "table_book", "table_origins"]
+__all__ = [
+    "CONSTANT",
+    "encode_column",
+    "load_table",
+    "read_table",
+    "site_numbers",
+    "site_origin",
+    "table_book",
+    "table_origins",
+]
+
+
+CONSTANT = "constant"  # the name of a feature that is 1 in every record
 
 
 def load_table(
@@ -89,7 +101,7 @@ def load_table(
         rule = _rule(frame[name], name, stated)
         if rule is None:
             notes.append(f"{name}: no public range, used as it is")
-        block, labels, largest = _encoded(frame[name], name, rule, stated, centre)
+        block, labels, largest = encode_column(frame[name], name, rule, stated, centre)
         blocks.append(block)
         names.extend(labels)
         square += largest**2
@@ -98,7 +110,7 @@ def load_table(
         row_norm, constant = "none", False
     if constant:
         blocks.insert(0, np.ones((len(frame), 1)))
-        names.insert(0, "constant")
+        names.insert(0, CONSTANT)
     largest_row = None if notes else float(np.sqrt(square))
     targets, label_names = _targets(frame[label], stated)
     if protected is not None:
@@ -183,7 +195,7 @@ def _rule(values: pd.Series, name: str, stated: Stated) -> Number | Category | N
     return rule
 
 
-def _encoded(
+def encode_column(
     values: pd.Series, name: str, rule: Number | Category | None, stated: Stated, centre: bool
 ) -> tuple[np.ndarray, tuple[str, ...], float]:
     """The features of one column, their names, and the largest norm that they can have in a row."""

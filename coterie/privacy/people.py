@@ -155,6 +155,13 @@ def units_of(
     return Protects(unit="record", record=one, person=None, person_at_two_parties=None, of_records=many)
 
 
+def _plain(epsilon: float | None) -> str:
+    """An ε for people: three digits, and all of the whole part."""
+    if epsilon is None:
+        return "∞"
+    return f"{epsilon:.3g}" if epsilon < 999.5 else f"{epsilon:,.0f}"
+
+
 def unit_words(told: Protects, delta: float) -> str:
     """The same in one line.
 
@@ -165,5 +172,5 @@ def unit_words(told: Protects, delta: float) -> str:
     if told["unit"] == "person":
         two = told["person_at_two_parties"]
         return f"a person whom two parties know: ε = {'∞' if two is None else f'{two:.4g}'} at δ = {delta:g}"
-    many = ", ".join(f"{k}: {'∞' if e is None else f'{e:.3g}'}" for k, e in told["of_records"].items())
-    return f"a person with several records at one party: ε = {many}, by their number, at δ = {delta:g}"
+    many = ", ".join(f"{_plain(e)} with {k}" for k, e in told["of_records"].items())
+    return f"a person with several records at one party: ε = {many}, at δ = {delta:g}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -124,20 +124,22 @@ def drawable(value: float | None, log: bool) -> bool:
 
 def line_chart(
     name: str, title: str, x_label: str, y_label: str, series: Sequence[Series], levels: Sequence[Level] = (),
-    *, log_x: bool = False, log_y: bool = False,
+    *, log_x: bool = False, log_y: bool = False, least: float = -math.inf,
 ) -> dict[str, Any]:  # fmt: skip
-    """Lines over a common axis, for the template `chart`."""
+    """Lines over a common axis, for the template `chart`; no band or axis goes below `least`, as nothing can."""
     pairs = [(s, [(x, y) for x, y in zip(s.x, s.y, strict=True) if drawable(y, log_y)]) for s in series]
     shown: list[float] = [float(y) for _, points in pairs for _, y in points if y is not None]
     for s in series if not log_y else ():
         ends = [(y, d) for y, d in zip(s.y, s.spread, strict=False) if drawable(y, False) and drawable(d, False)]
-        shown += [float(e) for y, d in ends if y is not None and d is not None for e in (y - d, y + d)]
+        shown += [float(e) for y, d in ends if y is not None and d is not None for e in (max(y - d, least), y + d)]
     shown += [level.value for level in levels if drawable(level.value, log_y)]
     if not shown:
         return {"id": name, "title": title, "empty": True, "desc": "there is no finite number to draw"}
     x_values = [x for _, points in pairs for x, _ in points] or [0.0, 1.0]
     xs = Scale.around(x_values, LEFT, WIDTH - RIGHT, log_x)
     ys = Scale.around(shown, HEIGHT - BOTTOM, TOP, log_y, room=0.02)
+    if ys.low < least <= min(shown):
+        ys = replace(ys, low=least, ticks=[tick for tick in ys.ticks if tick >= least])
     drawn, words = [], []
     for s, points in pairs:
         if not points:

@@ -102,7 +102,7 @@ def render(template: str, **content: Any) -> str:
         loader=PackageLoader("coterie.report"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    env.filters |= {"number": number, "bytes": _bytes, "fixed": _fixed}
+    env.filters |= {"number": number, "seconds": _seconds, "bytes": _bytes, "fixed": _fixed}
     script = env.get_template("script.js").render()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     style = env.get_template("style.css").render()
@@ -201,13 +201,20 @@ def _odds(privacy: PrivacyBlock | None) -> Guess | None:
     return guess(privacy["epsilon"], privacy["delta"], privacy["accountant"])
 
 
+def _seconds(value: float) -> str:
+    """A time for people, not to more digits than anybody cares about."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+
+
 def answer(worth: dict[str, Any] | None, otherwise: str) -> dict[str, str]:
     """The first line of a page: was it worth it? `otherwise` is said where nothing was compared."""
     if worth is None:
         return {"word": "Not judged", "kind": "", "text": otherwise}
     verdict = worth["mean"].get("verdict") or "cannot tell"
     word = {"gains": "Yes", "loses": "No"}.get(verdict, "Cannot tell")
-    return {"word": word, "kind": {"gains": "good", "loses": "bad"}.get(verdict, ""), "text": worth["sentence"]}
+    text = worth["sentence"].removeprefix("Cannot tell whether joining pays ")  # the word before says it
+    text = text if text == worth["sentence"] else text[0].upper() + text[1:]
+    return {"word": word, "kind": {"gains": "good", "loses": "bad"}.get(verdict, ""), "text": text}
 
 
 def _scores(result: RunResult, score: str, measure: str) -> dict[str, Any]:
@@ -246,7 +253,8 @@ def _curves(result: RunResult, score: str | None, measure: str) -> list[dict[str
             if result["references"].get(who, {}).get(key) is not None
         ]
         series = Series(name, "run", data["round"], data[key], std[key])
-        out.append(charts.line_chart(key, title, "round", label, [series], levels, log_y=log))
+        least = 0.0 if key in ("train_loss", "test_accuracy") else -math.inf
+        out.append(charts.line_chart(key, title, "round", label, [series], levels, log_y=log, least=least))
     return out
 
 
@@ -384,6 +392,6 @@ def _panel(place: int, name: str, cells: Sequence[dict[str, Any]]) -> dict[str, 
                 if c["epsilon"] is None and c[metric]["mean"] is not None
             ]
         pictures.append(
-            charts.line_chart(f"{metric}-{place}", title, letter, title.lower(), series, levels, log_x=True)
+            charts.line_chart(f"{metric}-{place}", title, letter, title.lower(), series, levels, log_x=True, least=0.0)
         )
     return {"name": name, "cells": mine, "letter": letter, "axis": axis, "charts": pictures}

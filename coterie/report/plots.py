@@ -200,7 +200,8 @@ def loss_against_round(cells: list[Cell], references: dict[str, dict[str, float]
         axis.plot(c["rounds"], mean, label=c["method"], markevery=0.15, **look)
         axis.fill_between(c["rounds"], mean - std, mean + std, color=look["color"], alpha=0.15, linewidth=0)
     start = max(c["loss_curve"]["mean"][0] for c in shown)
-    lowest = min(min(c["loss_curve"]["mean"]) for c in shown)
+    level = [references["pooled"]["train_loss"]] if "pooled" in references else []  # a legend's line must be there
+    lowest = min(*level, *(min(c["loss_curve"]["mean"]) for c in shown), start)
     axis.set_ylim(lowest - 0.05 * (start - lowest), start + 0.3 * (start - lowest))
     if "pooled" in references:
         axis.axhline(references["pooled"]["train_loss"], color=POOLED, linestyle="--", label="pooled")
@@ -233,7 +234,13 @@ def score_against_bytes(cells: list[Cell], references: dict[str, dict[str, float
     for label, mine in series.items():
         look = {**looks[label], "linestyle": "none"}
         axis.plot([c["bytes"] / 1e6 for c in mine], [c["score"]["mean"] for c in mine], label=label, **look)
+    sent = [c["bytes"] / 1e6 for c in cells]
     axis.set_xscale("log")
+    steps = [float(f"{m}e{k}") for k in range(-9, 10) for m in (1, 2, 5)]
+    ticks = [step for step in steps if min(sent) / 2 <= step <= 2 * max(sent)]
+    ticks = ticks if len(ticks) <= 8 else [step for step in ticks if f"{step:e}".startswith("1.")]
+    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.minorticks_off()
     axis.set_xlabel("traffic of a whole run, all links (MB)")
     axis.set_ylabel(f"test {cells[0]['metric']}")
     _finish(figure, axis, path)

@@ -86,7 +86,8 @@ def judge(
         of_seeds = [_mean(summary(s, specificity) for s in models) for models in said]
         metrics = {key: [one[key] for one in of_seeds] for key in of_seeds[0]}
     if asked == "none" or problem.released or problem.coupled:  # nothing is minimised, or nobody can alone
-        return Judged(metrics, warnings=_complaints(said, {}, None) if said else [])
+        sided = [] if problem.released or problem.coupled else _one_sided(experiment)
+        return Judged(metrics, warnings=[*sided, *(_complaints(said, {}, None) if said else [])])
     layout = laid or experiment.layout(1)
     train_loss = objective(layout)
 

@@ -18,7 +18,8 @@ import pytest
 from rich.console import Console
 
 from coterie.algorithms.laws import Grid
-from coterie.api.joining import PartyModel, _packed
+from coterie.api.joining import PartyModel
+from coterie.api.tabled import packed
 from coterie.audit.wire import audit_wire, explain_bytes, make_worlds, speak
 from coterie.cli import main
 from coterie.commands.run import execute
@@ -370,13 +371,13 @@ def test_own_files(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.asarray(shard.features)[:2], [[1.5, 0, -2, 0], [1.2, 0, -1, 0]])
     frame = pd.DataFrame({"slope_1": [-2.0, -1.0], "curvature_1": [1.5, 1.2]})
     for given in (frame, np.array([[1.5, 0.0, -2.0, 0.0], [1.2, 0.0, -1.0, 0.0]])):
-        own.write_bytes(_packed(plan, given, None, None))
+        own.write_bytes(packed(plan, given, None, None))
         again = terms.outline(0).shard(read_records(plan, own))
         np.testing.assert_array_equal(again.features, shard.features)
     with pytest.raises(InputError, match=r"there is no column 'slope_2', and problem.variables\[1\] leaves it open"):
         terms.outline(1).shard(read_records(plan, own)._replace(features=np.array([[1.5, 1.6, -2, np.nan]])))
     with pytest.raises(InputError, match="have no labels"):
-        _packed(plan, frame, [0, 1], None)
+        packed(plan, frame, [0, 1], None)
 
 
 @pytest.mark.parametrize(

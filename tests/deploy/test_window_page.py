@@ -58,7 +58,7 @@ def pictures(browser: Browser, address: str, folder: Path, name: str) -> None:
 
 def test_the_page_follows_a_run(setting: Setting, tmp_path: Path, browser: Browser) -> None:
     house, port = House(setting, tmp_path / "house"), free_ports(1)[0]
-    address, folder = f"http://127.0.0.1:{port}/", Path(os.environ.get("COTERIE_PICTURES", tmp_path))
+    address, folder = f"http://127.0.0.1:{port}/", Path(os.environ.get("COTERIE_SHOTS", tmp_path))
     opened: list[Agent] = []
 
     def look() -> None:
@@ -74,7 +74,7 @@ def test_the_page_follows_a_run(setting: Setting, tmp_path: Path, browser: Brows
         settle(browser, "document.getElementById('log').textContent.includes('onerror')")
         settle(browser, "!document.getElementById('refused').hidden")
         assert browser.run("return [window.taken, document.images.length]") == [None, 0]
-        pictures(browser, address, folder, "runs")
+        pictures(browser, address, folder, "party-runs")
 
     def wait() -> None:
         browser.open(address, 1200)
@@ -83,7 +83,7 @@ def test_the_page_follows_a_run(setting: Setting, tmp_path: Path, browser: Brows
         assert words == "listening, waiting for ben"
         settle(browser, "document.querySelectorAll('#graph .edge.waited').length === 1")
         assert browser.run("return document.querySelectorAll('#graph .node.up').length") == 1
-        pictures(browser, address, folder, "waits")
+        pictures(browser, address, folder, "party-waits")
 
     def over() -> None:
         settle(browser, "document.getElementById('state').className.includes('gone')")

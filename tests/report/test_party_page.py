@@ -76,10 +76,10 @@ def test_the_page_says_what_the_folder_says(ada: Site, capsys: pytest.CaptureFix
         by_hand = float(gdp.epsilon_of(int(k) * gdp.mu_for(spent, shown["delta"]), shown["delta"]))
         assert by_hand * (1 - 1e-6) <= epsilon <= by_hand * 1.01
     assert main(["ledger", "show", str(ada.state / "ledger.db")]) == 0
-    line = f"ε is for one record; a person with several records at one party: ε = 2: {told['of_records']['2']:.3g},"
+    line = f"ε is for one record; a person with several records at one party: ε = {told['of_records']['2']:.3g} with 2,"
     assert line in " ".join(capsys.readouterr().out.split())
     whole = float(gdp.epsilon_of(2 * gdp.mu_for(2.0, shown["delta"]), shown["delta"]))
-    assert f"For the whole plan, a person with several records at one party: ε = 2: {whole:.3g}," in text
+    assert f"For the whole plan, a person with several records at one party: ε = {whole:.3g} with 2," in text
     assert f"ε = {spent:.3g}</span> spent" in text
     assert "Was it worth it? Not judged." in text
     assert "There is no model yet." in text

@@ -98,7 +98,7 @@ def test_all_say_the_same_and_never_too_little(
         for k, epsilon in told["of_records"].items():
             assert epsilon == pytest.approx(epsilon_of(int(k) * one), rel=2e-3)
             assert epsilon >= epsilon_of(int(k) * one) * (1 - 1e-3)
-        words = "a person with several records at one party: ε = 2: 2.15, 5: 6.17, 10: 14.4, 40: 102, by their number"
+        words = "a person with several records at one party: ε = 2.15 with 2, 6.17 with 5, 14.4 with 10, 102 with 40"
     assert words in ran
     if unit == "person":  # sizes are stated, so that no data is read
         assert main(["account", str(tmp_path / "plan.toml")]) == 0

@@ -162,6 +162,16 @@ def test_a_constant_is_called_one(told: tuple) -> None:
     assert any("better alone" in warning for warning in judged.warnings)
 
 
+def test_a_party_with_one_class_is_named(told: tuple) -> None:
+    experiment, trace, _ = told
+    first, targets = experiment.parts[0], experiment.targets.copy()
+    targets[first] = targets[first[0]]
+    sided = replace(experiment, targets=targets)
+    words = f"all records of {experiment.network.names[0]} are of one class"
+    assert any(words in warning for warning in judge(sided, trace.points, "none").warnings)
+    assert not any("are of one class" in warning for warning in judge(experiment, trace.points, "none").warnings)
+
+
 def test_a_run_that_diverged_is_not_judged(told: tuple) -> None:
     experiment, trace, _ = told
     judged = judge(experiment, np.full_like(trace.points, np.nan))
