@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -254,7 +254,7 @@ class Problem(eqx.Module):
         """A point in the shape that people know the model in."""
         return point
 
-    def kept_in(self, constraint: Constraint) -> Self:
+    def kept_in(self, constraint: Constraint) -> Problem:
         """The same problem, over this set."""
         if self.constraint is not None:
             raise InputError("problem.within and problem.radius both state a set: leave one out")
