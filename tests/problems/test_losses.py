@@ -328,4 +328,4 @@ def test_projections_are_nearest_points() -> None:
     np.testing.assert_allclose(Ball(9.0).project(x), x)
     np.testing.assert_allclose(Ball(2.0).project(0 * x), [0, 0])
     np.testing.assert_allclose(Box(-1.0, 2.0).project(x), [2.0, -1.0])
-    assert (Ball(2.0).radius, Box(-1.0, 2.0).radius) == (2.0, 2.0)
+    assert (Ball(2.0).reach(2), Box(-1.0, 2.0).reach(2)) == (2.0, pytest.approx(8**0.5))

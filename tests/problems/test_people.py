@@ -173,7 +173,7 @@ class Worlds:
 def test_no_person_moves_a_clipped_sum_by_more_than_twice_the_clip(name: str) -> None:
     worlds = Worlds(EXAMPLES[name], CLIP)
     for counts in ((1, 1), (40, 1), (40, 40), (2, 7)):
-        found = max(worlds.apart(counts, seed) for seed in range(13))
+        found = max(worlds.apart(counts, seed) for seed in range(25))
         assert found <= 2 * CLIP * (1 + 1e-9)
         assert found >= 0.9 * 2 * CLIP  # the search does find what is allowed
 
