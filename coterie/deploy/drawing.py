@@ -130,14 +130,15 @@ class Drawing(NamedTuple):
 
 def need_one_end(account: DataAccount, plan: Plan, plan_hash: str, me: str) -> None:
     """Refuse an account that has paid for another party of the same agreement, where parties share noise."""
-    found, own = account.contents(), agreement_key(plan_hash, me)
+    found, start = account.contents(), agreement_key(plan_hash, "")
     if found.rules.against == "everybody" or pooled(plan) is None:
         return
-    if other := next((key for key in found.draws if key != own and key.startswith(agreement_key(plan_hash, ""))), None):
+    paid = {key.partition(start)[2] for key in found.draws if start in key}  # those of a closed account bear its name
+    if other := sorted(paid - {me}):
         raise InputError(
-            f"account {account.path} has paid for {other.removeprefix(agreement_key(plan_hash, ''))} in agreement "
-            f"{plan_hash[:16]}, whose parties share noise: what a person moves at two costs more than both draws; "
-            f"{me} needs another account, or one against everybody"
+            f"account {account.path} has paid for {other[0]} in agreement {plan_hash[:16]}, whose parties share noise: "
+            f"what a person moves at two costs more than both draws; {me} needs another account, or one against "
+            "everybody"
         )
 
 

@@ -123,6 +123,13 @@ def test_one_account_does_not_pay_for_two_parties_that_share_noise(decor: Ended,
         with pytest.raises(InputError, match=r"has paid for ada in .* whose parties share noise: .* ben needs another"):
             act(drawing(decor, account, 1))
     assert len(account.statement().draws) == 1
+    account.close("a new one follows")
+    heir = DataAccount.open(
+        tmp_path / "heir.account", Budget(20.0, 1e-5), data={s.name: s.data for s in (ada, ben)}, may=["ben"],
+        keeper=tmp_path / "keeper",
+    )  # fmt: skip
+    with pytest.raises(InputError, match=r"heir.account has paid for ada"):
+        drawing(decor, heir, 1).check([])
     for ended, against in ((decor, "everybody"), (plain, "plain")):
         (folder := tmp_path / against).mkdir()
         both = opened(folder, "everybody" if ended is decor else "agreed", *ended.sites[:2])
