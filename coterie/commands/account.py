@@ -217,6 +217,8 @@ def charge(
     from coterie.privacy.filter import BudgetExceeded
 
     cost = _cost(mu, epsilon, delta, ledger, key, unit)
+    if ledger is not None:
+        _need_its_claim(_account(account), ledger, key)
     if person is not None and cost.unit != "person":
         raise InputError(f"--person {person} goes with --unit person")
     try:
@@ -303,6 +305,26 @@ def _cost_of_ledger(ledger: Path, key: str | None, unit: str | None) -> _Cost:
         for run in book.earlier
     ]  # fmt: skip
     return _Cost(events, key, unit, (meta.agent, login()), before)  # type: ignore[arg-type]
+
+
+def _need_its_claim(account: DataAccount, ledger: Path, key: str | None) -> None:
+    """Refuse an account that holds against others than a ledger's charges do, or that has paid for another end."""
+    from coterie.deploy.drawing import need_one_end
+    from coterie.deploy.reading import read
+    from coterie.deploy.succession import plan_of, pooled
+
+    book = read(ledger)
+    plan, everybody = plan_of(book, ledger.resolve().parent), account.contents().rules.against == "everybody"
+    shared = plan is not None and pooled(plan) is not None
+    if everybody and (shared or plan is None or book.earlier):
+        raise InputError(
+            f"account {account.path} holds against everybody, and what the rounds of {ledger} cost then is not in it: "
+            "work that out, and say it by --mu"
+        )
+    if plan is not None and shared:
+        if key is not None:
+            raise InputError(f"--key {key}: where parties share noise, a ledger is drawn under its agreement's name")
+        need_one_end(account, plan, book.meta.plan_hash.hex(), book.meta.agent)
 
 
 @app.command()

@@ -74,9 +74,11 @@ def describe(book: Book) -> dict[str, Any]:
 def _protects(path: Path, book: Book) -> Protects | None:
     """Whom the ε that is spent is for, by the agreement beside the ledger; None: it is not there.
 
-    A ledger knows its own party alone: a person whom two parties know has paid twice what is here.
+    A ledger knows its own party alone: a person whom two parties know has paid twice what is here. Where parties share
+    noise, what it moves at both adds up before it is hidden.
     """
     from coterie.deploy.agreement import AGREEMENT, unverified
+    from coterie.deploy.succession import pooled
     from coterie.privacy.people import units_of
 
     place = path.parent / AGREEMENT
@@ -85,7 +87,7 @@ def _protects(path: Path, book: Book) -> Protects | None:
         return None
     plan, used = agreed.plan, [event for event in book.allowance.used() if np.any(event.times)]
     return units_of(
-        [used, used], book.run.used, book.meta.budget.delta, by_person=plan.by_person, summed=plan.exchange.central
+        [used, used], book.run.used, book.meta.budget.delta, by_person=plan.by_person, summed=pooled(plan) is not None
     )
 
 

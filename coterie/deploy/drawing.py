@@ -4,6 +4,9 @@ The draw's key is the agreement's hash and the party's name, so a restart finds 
 goes on where they ended: they are settled at what their ledgers have sent, closed for good as those are, and the new
 plan is drawn, in one transaction. What they sent before there was an account is drawn then too.
 
+Where parties share noise, one account pays for one of them: what a person moves at two adds up before it is hidden, and
+an account adds draws as if each had noise of its own. An account against everybody is drawn for that own noise.
+
 The key folder notes, beside the agreement's ledger, which account was drawn on. From then on the agreement, and those
 that follow it, do not start without that account, with another one, or with an old copy that does not hold the draw.
 """
@@ -25,13 +28,15 @@ from coterie.deploy.keys import PartyKeys
 from coterie.deploy.records import EarlierRun
 from coterie.deploy.sealing import Damaged
 from coterie.deploy.storage import sync_folder
+from coterie.deploy.succession import pooled
 from coterie.deploy.work import Turns
 from coterie.errors import InputError
+from coterie.plan import Plan
 from coterie.privacy.codec import from_json
 from coterie.privacy.events import Event
 from coterie.privacy.lifetime import Lifetime
 
-__all__ = ["Drawing", "need_account"]
+__all__ = ["Drawing", "need_account", "need_one_end"]
 
 NOTE = ".account"
 
@@ -64,7 +69,7 @@ class Drawing(NamedTuple):
 
     def check(self, earlier: Sequence[EarlierRun]) -> Draw | None:
         """Refuse what `draw` would, before anything is written; the draw, if it was made before."""
-        rules = self.account.contents().rules
+        rules = self._rules()
         return self.account.check(
             self._events(rules), key=self.key, by=self._names, mark=self.mark, unit=unit_of(self.agreement.plan),
             settle=self._settled(rules, earlier), whose=self.whose,
@@ -72,14 +77,21 @@ class Drawing(NamedTuple):
 
     def draw(self, earlier: Sequence[EarlierRun]) -> Draw:
         """Draw, and note it in the key folder; when this returns, rounds may be released."""
-        plan, found = self.agreement.plan, self.account.contents()
+        plan, rules = self.agreement.plan, self._rules()
         made = self.account.charge(
-            self._events(found.rules), what=f"agreement {self.agreement.plan_hash.hex()[:16]}, {plan.name}",
+            self._events(rules), what=f"agreement {self.agreement.plan_hash.hex()[:16]}, {plan.name}",
             kind="agreement", key=self.key, by=self._names, mark=self.mark, unit=unit_of(plan),
-            settle=self._settled(found.rules, earlier), whose=self.whose,
+            settle=self._settled(rules, earlier), whose=self.whose,
         )  # fmt: skip
-        _note(self.keys.folder, self.agreement.plan_hash.hex(), found.meta.identity, self.account.path)
+        self._rules()  # again: the other end may have drawn in the same moment
+        identity = self.account.contents().meta.identity
+        _note(self.keys.folder, self.agreement.plan_hash.hex(), identity, self.account.path)
         return made
+
+    def _rules(self) -> Lifetime:
+        """The account's, if it may pay for this party."""
+        need_one_end(self.account, self.agreement.plan, self.agreement.plan_hash.hex(), self.keys.name)
+        return self.account.contents().rules
 
     @property
     def _names(self) -> list[str]:
@@ -114,6 +126,20 @@ class Drawing(NamedTuple):
             )
             for run in earlier
         ]  # fmt: skip
+
+
+def need_one_end(account: DataAccount, plan: Plan, plan_hash: str, me: str) -> None:
+    """Refuse an account that has paid for another party of the same agreement, where parties share noise."""
+    found, start = account.contents(), agreement_key(plan_hash, "")
+    if found.rules.against == "everybody" or pooled(plan) is None:
+        return
+    paid = {key.partition(start)[2] for key in found.draws if start in key}  # those of a closed account bear its name
+    if other := sorted(paid - {me}):
+        raise InputError(
+            f"account {account.path} has paid for {other[0]} in agreement {plan_hash[:16]}, whose parties share noise: "
+            f"what a person moves at two costs more than both draws; {me} needs another account, or one against "
+            "everybody"
+        )
 
 
 def need_account(keys: PartyKeys, agreed: Agreement, account: DataAccount | None) -> None:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from nacl.exceptions import CryptoError
 from nacl.signing import SigningKey, VerifyKey
 
 from coterie.deploy.agreement import Agreement
 from coterie.deploy.keys import PartyKeys
+from coterie.errors import InputError
 from coterie.privacy.events import Event
 from coterie.sums.noise import Layers, default_levels
 from coterie.sums.terms import BATCH, SharedTerms, spares_for
@@ -99,7 +101,12 @@ def public_sealing_key(frame_key: bytes) -> bytes:
     One key pair signs and agrees here. That this is safe, where every use has its own context, is shown by Thormarker
     (*On using the same key pair for Ed25519 and an X25519 based KEM*, 2021). Batch keys are agreed on besides.
     """
-    return bytes(VerifyKey(frame_key).to_curve25519_public_key())
+    try:
+        return bytes(VerifyKey(frame_key).to_curve25519_public_key())
+    except CryptoError:  # not on the curve, or of low order: anybody would know what is agreed on with it
+        raise InputError(
+            f"the frame key {frame_key.hex()[:16]} gives no secret: its party must make a new one"
+        ) from None
 
 
 def sealing_key(keys: PartyKeys) -> X25519PrivateKey:

@@ -35,7 +35,7 @@ from coterie.privacy.codec import from_json
 from coterie.privacy.events import Event, Free, NonPrivate
 from coterie.privacy.ledger import Budget
 
-__all__ = ["ASIDE", "carry_over", "check_amended", "in_all", "refuse_more_curious"]
+__all__ = ["ASIDE", "carry_over", "check_amended", "in_all", "plan_of", "pooled", "refuse_more_curious"]
 
 ASIDE = "earlier"  # folder in the state folder
 LEDGER = "ledger.db"
@@ -74,45 +74,49 @@ def _refuse_other_claim(state: Path, found: Book, runs: Sequence[EarlierRun], ag
     if not any(run.events for run in runs):
         return
     there = found.meta.plan_hash
-    plan = _plan_of(found, state)
-    was = None if plan is None else plan.by_person
-    if plan is not None:
-        refuse_more_curious(plan, agreed.plan)
-    if was is None and agreed.plan.by_person:
+    plan = plan_of(found, state)
+    if plan is None:
         raise InputError(
-            f"this agreement is priced for each person, and {state / AGREEMENT}, which says what {there.hex()[:16]} "
-            "was priced for, is not there: put that agreement back"
+            f"{state / AGREEMENT}, which says for whom and against whom {there.hex()[:16]} was priced, is not there: "
+            "put that agreement back"
         )
-    if was is not None and was != agreed.plan.by_person:
-        a, b = (("record", "person")[by] for by in (was, agreed.plan.by_person))
+    refuse_more_curious(plan, agreed.plan)
+    if plan.by_person != agreed.plan.by_person:
+        a, b = (("record", "person")[one.by_person] for one in (plan, agreed.plan))
         raise InputError(
             f"the account so far is for each {a}, and this agreement (data.unit) for each {b}: the two are never "
             "added; sign a new agreement that amends none, with another --state"
         )
 
 
-def _plan_of(found: Book, state: Path) -> Plan | None:
+def plan_of(found: Book, state: Path) -> Plan | None:
     """The plan that a ledger is for, if its agreement is still there."""
     places = (state, state / ASIDE / found.meta.plan_hash.hex())
     known = [unverified(place / AGREEMENT) for place in places if (place / AGREEMENT).exists()]
     return next((one.plan for one in known if one.plan_hash == found.meta.plan_hash), None)
 
 
+def pooled(plan: Plan) -> int | None:
+    """How many parties may pool what they know, where a plan's claim rests on noise that parties share; None: all."""
+    if plan.exchange.central:
+        assert plan.deploy is not None
+        assert plan.exchange.sums is not None
+        assert plan.exchange.sums.honest is not None  # or the plan was refused
+        return len(plan.deploy.parties) - plan.exchange.sums.honest
+    shared = find(plan.algorithm.name).against is not None
+    return int(plan.algorithm.config().curious) if shared else None  # type: ignore[attr-defined]
+
+
 def refuse_more_curious(before: Plan, after: Plan) -> None:
-    """What noise that neighbours share has cost is its price against so many curious parties: against more it is not
+    """What noise that parties share has cost is its price against so many curious parties: against more it is not
     known, so nothing that is claimed against more is added to it."""
-
-    def pooled(plan: Plan) -> int | None:  # None: everybody
-        shared = find(plan.algorithm.name).against is not None
-        return int(plan.algorithm.config().curious) if shared else None  # type: ignore[attr-defined]
-
     was, now = pooled(before), pooled(after)
     if was is not None and (now is None or now > was):
         whom = "everybody" if now is None else f"{now}"
+        how = "exchange.honest" if before.exchange.central else "algorithm.curious"
         raise InputError(
-            f"the account so far is against {was} curious part{'y' if was == 1 else 'ies'} (algorithm.curious), and "
-            f"this agreement against {whom}: the two are never added; sign a new agreement that amends none, with "
-            "another --state"
+            f"the account so far is against {was} curious part{'y' if was == 1 else 'ies'} ({how}), and this agreement "
+            f"against {whom}: the two are never added; sign a new agreement that amends none, with another --state"
         )
 
 

@@ -236,6 +236,10 @@ def _arithmetic(content: Mapping[str, Any], parsed: Certificate) -> None:
     if parsed.alone is not None:
         _totals("alone", content["alone"], delta)
     _again(parsed)
+    if parsed.algorithm.name in ALGORITHMS.names:
+        sharing = find(parsed.algorithm.name).own_cost is not None and delta is not None
+        if (parsed.alone is not None) != sharing:
+            raise Refuted(f"alone: noise is {'' if sharing else 'not '}shared between neighbours")
     printed = parsed.algorithm.settings.get("as_printed", False) is not False
     words = _words(parsed)
     headline, *others = c.claims(
@@ -372,10 +376,7 @@ def _derivation(content: Mapping[str, Any], parsed: Certificate) -> list[str]:
     equal("algorithm", content["algorithm"], made["algorithm"], EVENTS)
     equal("central", content["central"], made["central"], TOTALS)
     equal("cap", content["cap"], made["cap"], TOTALS)
-    if (content.get("alone") is None) != (made["alone"] is None):
-        raise Refuted(f"alone: noise is {'not ' if made['alone'] is None else ''}shared between neighbours")
-    if made["alone"] is not None:
-        equal("alone", content["alone"], made["alone"], TOTALS)
+    equal("alone", content.get("alone"), made["alone"], TOTALS)
     equal("observers", content.get("observers", []), made["observers"], SEATS)
     equal("statements", content["statements"], made["statements"], 0.0)
     if parsed.run.seed not in (None, made["seed"]):

@@ -58,6 +58,7 @@ def begun(keys: Path, state: Path, agreed: Agreement, me: str = "ada") -> Any:
         contextlib.closing(Anchor(keys, agreed.plan_hash)) as tied,
         DurableLedger(state / "ledger.db", create=True, anchor=tied, earlier=earlier, **given) as opened,
     ):
+        agreed.write(state / "agreement.json", private=True)
         yield opened
 
 
