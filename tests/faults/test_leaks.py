@@ -19,13 +19,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie.deploy.party import read_records
+from coterie.deploy.party import Terms, read_records
 from coterie.deploy.trial import free_ports, sign_trial
 from coterie.experiment import prepare
 from coterie.plan import Plan, validate
 from tests.faults.planted_drivers import FEATURES, SLOPES, WAYS
-from tests.leaks import Search, planted_numbers
-from tests.test_leaks import RECORDS, plan_of, surroundings, toml, write_table
+from tests.leaks import Search, Secrets, planted_numbers
+from tests.test_leaks import RECORDS, keys_of, plan_of, surroundings, toml, write_table
 
 pytestmark = [
     pytest.mark.faults,
@@ -232,11 +232,18 @@ SHARED = {"kind": "secret-sum", "noise": "central", "honest": 2}
 OTHER = {
     "one release": {"problem": {"loss": "moments", "dim": 5}, "run": {}},
     "additive": {"problem": {"loss": "logistic", "model": "additive"}},
-}
+    "additive release": {"problem": {"loss": "moments", "model": "additive"}, "run": {}},
+    "in a set": {"problem": {"loss": "logistic", "dim": 5, "within": "box",
+                             "within_options": {"low": -0.1, "high": 0.1}}},
+}  # fmt: skip
 DEPLOYED = {
     "dp-dsgd": ("dp-dsgd", {"kind": "broadcast"}, ""),
     "one release": ("release", {"kind": "secret-sum", "noise": "central", "honest": 2}, ""),
     "additive": ("dp-dsgd", {"kind": "broadcast"}, ""),
+    "additive release": ("release", {"kind": "secret-sum", "noise": "central", "honest": 2}, ""),
+    "in a set": ("dp-dsgd", {"kind": "broadcast"}, ""),
+    "noise of neighbours": ("decor", {"kind": "broadcast"}, ""),
+    "noise of neighbours, a key into the log": ("decor", {"kind": "broadcast"}, "key"),
     "pr-admm": ("pr-admm", {"kind": "broadcast"}, ""),
     "local noise": ("dp-dsgd", {"kind": "secret-sum"}, ""),
     "shared noise": ("dp-dsgd", SHARED, ""),
@@ -280,6 +287,14 @@ def test_deployed_parties(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     ended(tmp_path, {site.name: start(k, site.name, cached=k == 1) for k, site in enumerate(sites)})
     found = Search(*rows, *(r.features for r in records)).files(tmp_path)
     assert [found.pop(t.name) for t in tables] == ["decimal"] * 3
+    held = Secrets(keys_of(agreement, sites, Terms.of(plan).draws(0))).files(tmp_path)
+    homes = [f"trial/{site.name}/keys/" for site in sites]
+    assert {f"{home}{kind}.key" for home in homes for kind in ("tls", "frame")} <= set(held)
+    told = [name for name in held if not name.startswith(tuple(homes))]
+    if leak == "key":
+        assert any(name.endswith("log.jsonl") for name in told), held
+        return
+    assert told == []
     if leak:
         where = "ledger.db" if leak == "state" else "sent/"
         assert any(where in name for name in found), found
