@@ -23,7 +23,7 @@ from coterie.deploy.party import Terms, read_records
 from coterie.deploy.trial import free_ports, sign_trial
 from coterie.experiment import prepare
 from coterie.plan import Plan, validate
-from tests.faults.planted_drivers import FEATURES, SLOPES, WAYS
+from tests.faults.planted_drivers import FEATURES, ONNX, SLOPES, WAYS
 from tests.leaks import Search, Secrets, planted_numbers
 from tests.test_leaks import RECORDS, keys_of, plan_of, surroundings, toml, write_table
 
@@ -78,7 +78,7 @@ def test_ways_to_train_in_python(how: str, tmp_path: Path) -> None:
         assert found.pop("rows.csv") == "decimal"
         assert found.pop("kept.trace") == "decimal in hexadecimal"
         kept = {p.name for p in tmp_path.iterdir()}
-        assert {"checkpoint", "run.pickle", "estimators.pickle", "saved", "said.csv", "MODEL.md"} <= kept
+        assert {"checkpoint", "run.pickle", "estimators.pickle", "saved", "said.csv", "MODEL.md", *ONNX[1:]} <= kept
     assert found == {}
     assert how in ("stores", "released") or len(list((tmp_path / "programs").glob("*-cache"))) > 10
 
@@ -89,6 +89,15 @@ COMMANDS = {
     "covered": ("run", *HELD_OUT, "--set", "run.covered=true"),
     "additive": ("run", *HELD_OUT),
     "stats": ("stats", "--bins", "8", "--set", "privacy.epsilon=50"),
+    "quantiles": (
+        "stats",
+        "--next",
+        "trained.toml",
+        "--set",
+        "problem.bins.age=quantiles",
+        "--set",
+        "privacy.epsilon=50",
+    ),
     "admm": ("run", "--set", "algorithm.name=pr-admm"),
     "spread": ("run", "--devices", "2", "--checkpoint", "state", "--every-rounds", "2"),
     "compare": ("compare", "--algorithms", "dp-dsgd,pr-admm", "--epsilons", "1", "--seeds", "1"),
@@ -100,12 +109,19 @@ COMMANDS = {
 def test_commands(name: str, tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     rows = write_table(table, seed=1, records=90)
-    problem = {"problem": {"loss": "logistic", "model": "additive"}} if name == "additive" else {}
+    binned = name in ("additive", "quantiles")
+    problem = {"problem": {"loss": "logistic", "model": "additive"}} if binned else {}
     plan = plan_of([24, 24, 24], table, graph={"kind": "ring"}, **problem)
     (tmp_path / "plan.toml").write_text(toml(plan))
     command, *options = COMMANDS[name]
     out = "stats.json" if command == "stats" else "runs"
     ended(tmp_path, {name: traced(tmp_path, name, "coterie.cli", command, "plan.toml", *options, "--out", out)})
+    if name == "quantiles":  # the second of the two plans
+        ended(tmp_path, {"next": traced(tmp_path, "next", "coterie.cli", "run", "trained.toml", "--out", "runs")})
+    if binned:
+        given = ("export", "runs", "--card", "MODEL.md", *ONNX)
+        ended(tmp_path, {"export": traced(tmp_path, "export", "coterie.cli", *given)})
+        assert {"MODEL.md", *ONNX[1:]} <= {p.name for p in tmp_path.iterdir()}
     search = Search(rows, read_records(plan, table).features)
     found = search.files(tmp_path)
     assert found.pop("table.csv") == "decimal"
@@ -287,7 +303,9 @@ def test_deployed_parties(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     ended(tmp_path, {site.name: start(k, site.name, cached=k == 1) for k, site in enumerate(sites)})
     found = Search(*rows, *(r.features for r in records)).files(tmp_path)
     assert [found.pop(t.name) for t in tables] == ["decimal"] * 3
-    held = Secrets(keys_of(agreement, sites, Terms.of(plan).draws(0))).files(tmp_path)
+    secrets = keys_of(agreement, sites, Terms.of(plan).draws(0))
+    assert ("noise of ada and ben in round 0" in secrets) == (algorithm == "decor")
+    held = Secrets(secrets).files(tmp_path)
     homes = [f"trial/{site.name}/keys/" for site in sites]
     assert {f"{home}{kind}.key" for home in homes for kind in ("tls", "frame")} <= set(held)
     told = [name for name in held if not name.startswith(tuple(homes))]
