@@ -1,9 +1,9 @@
-"""Planted records, and the search for them in everything that a run leaves behind or sends.
+"""Planted records and private keys, and the search for them in everything that a run leaves behind or sends.
 
 A planted number is random in all its digits and occurs once, so that none turns up by accident. It is looked for as
 float64 of either byte order; as float32, which is short enough to turn up by accident, two in a row; as decimal text
 of twelve digits, or of seven, two in a row. Whatever looks compressed or written in hexadecimal or base64 is undone
-and searched too, as deep as it goes.
+and searched too, as deep as it goes. Of a key half is enough, in the same disguises.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import io
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
 DEPTH = 4  # archives within archives
 NUMBER = re.compile(rb"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
-HEX = re.compile(rb"(?:[0-9a-fA-F]{2}){16,}|(?:\\x[0-9a-f]{2}){16,}")
+HEX = re.compile(rb"[0-9a-fA-F]{32,}|(?:\\x[0-9a-f]{2}){16,}")
 BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{32,}={0,2}")
 ZLIB = re.compile(rb"\x78[\x01\x5e\x9c\xda]")
 ZSTD, GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b\x08"
@@ -33,7 +33,45 @@ def planted_numbers(shape: tuple[int, ...], low: float, high: float, seed: int) 
     return np.random.default_rng([seed, 20]).uniform(low, high, shape)
 
 
-class Search:
+class _Looking:
+    """Looks into files, and into what is packed in them."""
+
+    def _plain(self, data: bytes) -> str | None:
+        """How what is wanted is written in these bytes, as they are."""
+        raise NotImplementedError
+
+    def found(self, data: bytes, depth: int = DEPTH) -> str | None:
+        """How what is wanted is written in these bytes; None: it is not there."""
+        if how := self._plain(data):
+            return how
+        for kind, inside in _unpacked(data) if depth else ():
+            if how := self.found(inside, depth - 1):
+                return f"{how} in {kind}"
+        return None
+
+    def files(self, folder: Path) -> dict[str, str]:
+        """Every file below the folder in which it is, and how."""
+        paths = [p for p in sorted(folder.rglob("*")) if p.is_file()]
+        hits = {str(p.relative_to(folder)): self.found(p.read_bytes()) for p in paths}
+        return {name: how for name, how in hits.items() if how}
+
+
+class Secrets(_Looking):
+    """Looks for secret bytes, by name: either half of them."""
+
+    def __init__(self, secrets: Mapping[str, bytes]):
+        assert all(len(secret) >= 32 for secret in secrets.values()), "too short to be sure"
+        self._halves = {
+            half: name
+            for name, secret in secrets.items()
+            for half in (secret[: len(secret) // 2], secret[len(secret) // 2 :])
+        }
+
+    def _plain(self, data: bytes) -> str | None:
+        return next((name for half, name in self._halves.items() if half in data), None)
+
+
+class Search(_Looking):
     """Looks for these numbers, and for what they become when they are scaled."""
 
     def __init__(self, *planted: np.ndarray):
@@ -45,14 +83,8 @@ class Search:
         self._long = {_digits(x, 12) for x in numbers}
         self._short = {_digits(x, 7) for x in numbers}
 
-    def found(self, data: bytes, depth: int = DEPTH) -> str | None:
-        """How a planted number is written in these bytes; None: there is none."""
-        if how := self._floats(data) or self._text(data):
-            return how
-        for kind, inside in _unpacked(data) if depth else ():
-            if how := self.found(inside, depth - 1):
-                return f"{how} in {kind}"
-        return None
+    def _plain(self, data: bytes) -> str | None:
+        return self._floats(data) or self._text(data)
 
     def _floats(self, data: bytes) -> str | None:
         if any(self._wide.found(data, at).size for at in range(8)):
@@ -73,12 +105,6 @@ class Search:
                 return "decimal"
             last = hit
         return None
-
-    def files(self, folder: Path) -> dict[str, str]:
-        """Every file below the folder that holds a planted number, and how."""
-        paths = [p for p in sorted(folder.rglob("*")) if p.is_file()]
-        hits = {str(p.relative_to(folder)): self.found(p.read_bytes()) for p in paths}
-        return {name: how for name, how in hits.items() if how}
 
 
 class _Wanted:
@@ -128,7 +154,9 @@ def _unpacked(data: bytes) -> Iterator[tuple[str, bytes]]:
         with contextlib.suppress(zstandard.ZstdError):
             yield "zstd", zstandard.ZstdDecompressor().decompressobj().decompress(data[at:])
     for match in HEX.finditer(data):
-        yield "hexadecimal", bytes.fromhex(match[0].replace(b"\\x", b"").decode())
+        text = match[0].replace(b"\\x", b"").decode()
+        for digits in (text, text[1:]) if text == match[0].decode() else (text,):  # a letter before may look like one
+            yield "hexadecimal", bytes.fromhex(digits[: len(digits) // 2 * 2])
     for match in BASE64.finditer(data):
         text = match[0].rstrip(b"=").replace(b"-", b"+").replace(b"_", b"/")
         for at in range(4):
@@ -151,4 +179,4 @@ def _all(data: bytes, mark: bytes) -> Iterator[int]:
         at = data.find(mark, at + 1)
 
 
-__all__ = ["Search", "planted_numbers"]
+__all__ = ["Search", "Secrets", "planted_numbers"]

@@ -6,28 +6,38 @@ tests/faults/test_leaks.py.
 
 from __future__ import annotations
 
+import base64
 import gzip
+import itertools
 import json
 import os
 import stat
 import subprocess
 import sys
 import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from coterie.algorithms.laws import Law, Shared
+from coterie.deploy.agreement import read_agreement
+from coterie.deploy.keys import load_party
+from coterie.deploy.pairs import PairSecrets
 from coterie.deploy.party import Records, read_records
 from coterie.deploy.shared import SharedParty
+from coterie.deploy.sharing import sealing_key
 from coterie.deploy.sum_agent import SumAgent
-from coterie.deploy.trial import free_ports, sign_trial
+from coterie.deploy.trial import Site, free_ports, sign_trial
 from coterie.plan import Plan, validate
 from coterie.sums.party import SumParty
 from tests.deploy import tapped_agent
 from tests.deploy.memory import MemoryLink
 from tests.deploy.shared_house import SharedHouse, SharedSetting, shared_plan
-from tests.leaks import Search, planted_numbers
+from tests.leaks import Search, Secrets, planted_numbers
 
 COLUMNS = {"age": (0.0, 100.0), "pressure": (80.0, 200.0), "bmi": (10.0, 60.0), "dose": (0.0, 3.0)}
 RECORDS = 24
@@ -100,6 +110,27 @@ def toml(plan: Plan) -> str:
     return "\n".join(f"{key} = {value(x)}" for key, x in tree.items())
 
 
+def keys_of(agreement: Path, sites: Sequence[Site], laws: Mapping[str, Law] | None = None) -> dict[str, bytes]:
+    """Every private key of these parties, what two neighbours make of theirs, and the numbers of these laws that both
+    draw from it."""
+    found, keys = {}, {site.name: load_party(site.keys) for site in sites}
+    for name, own in keys.items():
+        tls = load_pem_private_key(own.tls_key_pem, None)
+        assert isinstance(tls, EllipticCurvePrivateKey)
+        found[f"TLS key of {name}"] = tls.private_numbers().private_value.to_bytes(32, "big")
+        found[f"frame key of {name}"] = own.frame_key.private_bytes_raw()
+        found[f"sealing key of {name}"] = sealing_key(own).private_bytes_raw()
+        pairs = PairSecrets.of(agreed := read_agreement(agreement, own.authority), own)
+        for other in agreed.neighbours(name):
+            node = agreed.index(other)
+            found[f"secret of {name} and {other}"] = pairs._agreed[node]
+            for round, (draw, law) in itertools.product(range(4), (laws or {}).items()):
+                if isinstance(law, Shared):
+                    drawn = pairs.secret(node, round, draw, law).ravel()[:4]
+                    found[f"{draw} of {name} and {other} in round {round}"] = drawn.tobytes()
+    return found
+
+
 def test_a_simulation_leaves_no_record(tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     rows = write_table(table, seed=1, records=60)
@@ -150,6 +181,9 @@ def test_a_deployed_party_leaves_and_sends_no_record(tmp_path: Path) -> None:
     assert coterie(tmp_path, "report", str(sites[0].state), *told).wait(300) == 0
     search = Search(*rows, *(r.features for r in records))
     assert search.files(tmp_path) == {"ada.csv": "decimal", "ben.csv": "decimal"}
+    keys = {f"trial/{name}/keys/{kind}.key": f"{said} key of {name} in base64"
+            for name in ("ada", "ben") for kind, said in (("tls", "TLS"), ("frame", "frame"))}  # fmt: skip
+    assert Secrets(keys_of(agreement, sites)).files(tmp_path) == keys
     sizes = [p.stat().st_size for p in (tmp_path / "sent").iterdir()]
     assert min(sizes) > 500, sizes
     left = {p.name for site in sites for p in site.state.iterdir()}
@@ -251,3 +285,14 @@ def test_the_search_finds_text() -> None:
     assert search.found(repr(float(planted[3, 1])).encode()) == "decimal"
     assert search.found(" ".join(f"{x:.8g}" for x in planted[3]).encode()) == "decimal"
     assert search.found(json.dumps(planted_numbers((1000, 30), -1, 1, seed=6).tolist()).encode()) is None
+
+
+def test_the_search_finds_keys() -> None:
+    """Whole or half, as bytes, as text, in a file of lines, packed."""
+    secret, noise = (np.random.default_rng(k).bytes(n) for k, n in ((1, 32), (2, 10_007)))
+    search = Secrets({"key": secret})
+    lines = [base64.encodebytes(noise[:k] + secret + noise[:k]) for k in range(60)]  # a line has 57 bytes
+    for data in (secret, secret[:16], secret[16:], noise + secret.hex().encode(), *lines):
+        assert str(search.found(data)).startswith("key")
+        assert str(search.found(noise + zlib.compress(data))).startswith("key")
+    assert search.found(noise + secret[8:23]) is None

@@ -1,7 +1,8 @@
 """`coterie` as it is, but everything a party hands to a link is written to a file too: $COTERIE_TAP/PID.
 
 The connections themselves are encrypted, so this is where bytes that leave can be read. With $COTERIE_LEAK=state or
-=frame it is a broken twin: a party of secret sums whose records go into its ledger, or into a frame.
+=frame it is a broken twin: a party of secret sums whose records go into its ledger, or into a frame. With =key
+it is one that logs what it shares with its neighbours.
 """
 
 from __future__ import annotations
@@ -82,11 +83,26 @@ def leak_into_frame() -> None:
     SumParty.say_done = say_done  # type: ignore[method-assign]
 
 
+def log_secrets() -> None:
+    """From now on a party says in its log what it shares with its neighbours."""
+    from coterie.deploy.journal import log
+    from coterie.deploy.pairs import PairSecrets
+
+    plain = PairSecrets.total
+
+    def total(self: PairSecrets, *arguments: Any) -> Any:
+        log.warning("secrets: %s", [secret.hex() for secret in self._agreed.values()])
+        return plain(self, *arguments)
+
+    PairSecrets.total = total  # type: ignore[method-assign]
+
+
 LEAKS = {"": lambda: None, "state": leak_into_state, "frame": leak_into_frame}
+"""Of records."""
 
 if __name__ == "__main__":
     from coterie.cli import main
 
     tap()
-    LEAKS[os.environ.get("COTERIE_LEAK", "")]()
+    (LEAKS | {"key": log_secrets})[os.environ.get("COTERIE_LEAK", "")]()
     sys.exit(main())

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from coterie.cli import main
-from coterie.deploy import journal
+from coterie.deploy import hello, journal
 from coterie.deploy.files import private_folder
 from coterie.deploy.frames import Misdeed, Receipt, Wire, digest, open_frame, seal
 from coterie.deploy.grpc_transport import GrpcTransport
@@ -229,3 +229,42 @@ def test_a_compressed_message_is_refused_unopened(group: Consortium) -> None:
     assert asyncio.run(scenario(None)) == "greeted"
     # mostly "… is disabled on the server"; where the stream is reset before that arrives, the reset's words
     assert asyncio.run(scenario(grpc.Compression.Gzip)) != "greeted"
+
+
+def test_a_compressed_answer_is_refused_unopened(group: Consortium) -> None:
+    """The same where the neighbour is the one that listens."""
+    import grpc
+
+    from coterie.deploy.grpc_transport import NAME, SERVICE
+
+    async def scenario(compression: Any) -> bool:
+        ada, eve = Node(group, "ada", GrpcTransport), Node(group, "ben", GrpcTransport)
+        shown, heard = Credentials(group.folder / "ben"), []
+
+        async def answer(_: object, context: Any) -> None:
+            if compression is not None:
+                context.set_compression(compression)
+            theirs, mine = await context.read(), hello.make_opening(group.agreement.plan_hash, eve.node)
+            heard.append(theirs)
+            await context.write(mine)
+            await context.write(hello.make_hello(eve.transport.keys.frame_key, mine, theirs, Receipt()))
+            await context.read()
+            await asyncio.sleep(1)
+
+        handler = grpc.stream_stream_rpc_method_handler(answer)
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {NAME: handler}),))
+        pair = [(shown.key, shown.certificate)]
+        trusted = grpc.ssl_server_credentials(pair, group.authority.pem, True)
+        server.add_secure_port(str(group.agreement.party("ben").address), trusted)
+        await server.start()
+        try:
+            async with running(ada):
+                await until(lambda: ada.transport.alive["ben"] or "gzip" in ada.transport.trouble.get("ben", ""))
+                return ada.transport.alive["ben"]
+        finally:
+            await server.stop(0)
+            assert heard
+
+    assert asyncio.run(scenario(None))
+    assert not asyncio.run(scenario(grpc.Compression.Gzip))

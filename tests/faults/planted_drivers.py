@@ -48,6 +48,7 @@ SLOPES = planted_numbers((6,), 16, 26, seed=31)
 LABELS = (FEATURES[:, 0] > 0).astype(int)
 SITES = [(FEATURES[k : k + 30], LABELS[k : k + 30]) for k in (0, 30, 60)]
 MADE = Origins(classes=PUBLIC, columns=PUBLIC, scale=PUBLIC, rows=PUBLIC, sites=PUBLIC)  # the records are made up
+ONNX = ["--onnx", "model.onnx"] if importlib.util.find_spec("onnx") else []
 
 
 def _loss(params: jnp.ndarray, x: jnp.ndarray, y: jnp.ndarray) -> jnp.ndarray:
@@ -178,8 +179,7 @@ def kept() -> None:
     run.save("saved")
     pd.DataFrame(FEATURES).to_csv("rows.csv", index=False)
     assert main(["predict", "saved", "rows.csv", "--chances", "--out", "said.csv"]) == 0
-    onnx = ["--onnx", "model.onnx"] if importlib.util.find_spec("onnx") else []
-    assert main(["export", "saved", "--card", "MODEL.md", *onnx]) == 0
+    assert main(["export", "saved", "--card", "MODEL.md", *ONNX]) == 0
     assert main(["report", "saved"]) == 0
     fitted = PrivateConsensusClassifier(bounds=(-0.5, 0.5), random_state=0).fit(FEATURES, LABELS)
     searched = PrivateSearch(fitted, {"ridge": [0.01, 0.1]}, epsilon=4.0, random_state=0)

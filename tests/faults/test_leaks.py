@@ -19,13 +19,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie.deploy.party import read_records
+from coterie.deploy.party import Terms, read_records
 from coterie.deploy.trial import free_ports, sign_trial
 from coterie.experiment import prepare
 from coterie.plan import Plan, validate
-from tests.faults.planted_drivers import FEATURES, SLOPES, WAYS
-from tests.leaks import Search, planted_numbers
-from tests.test_leaks import RECORDS, plan_of, surroundings, toml, write_table
+from tests.faults.planted_drivers import FEATURES, ONNX, SLOPES, WAYS
+from tests.leaks import Search, Secrets, planted_numbers
+from tests.test_leaks import RECORDS, keys_of, plan_of, surroundings, toml, write_table
 
 pytestmark = [
     pytest.mark.faults,
@@ -78,7 +78,7 @@ def test_ways_to_train_in_python(how: str, tmp_path: Path) -> None:
         assert found.pop("rows.csv") == "decimal"
         assert found.pop("kept.trace") == "decimal in hexadecimal"
         kept = {p.name for p in tmp_path.iterdir()}
-        assert {"checkpoint", "run.pickle", "estimators.pickle", "saved", "said.csv", "MODEL.md"} <= kept
+        assert {"checkpoint", "run.pickle", "estimators.pickle", "saved", "said.csv", "MODEL.md", *ONNX[1:]} <= kept
     assert found == {}
     assert how in ("stores", "released") or len(list((tmp_path / "programs").glob("*-cache"))) > 10
 
@@ -89,6 +89,15 @@ COMMANDS = {
     "covered": ("run", *HELD_OUT, "--set", "run.covered=true"),
     "additive": ("run", *HELD_OUT),
     "stats": ("stats", "--bins", "8", "--set", "privacy.epsilon=50"),
+    "quantiles": (
+        "stats",
+        "--next",
+        "trained.toml",
+        "--set",
+        "problem.bins.age=quantiles",
+        "--set",
+        "privacy.epsilon=50",
+    ),
     "admm": ("run", "--set", "algorithm.name=pr-admm"),
     "spread": ("run", "--devices", "2", "--checkpoint", "state", "--every-rounds", "2"),
     "compare": ("compare", "--algorithms", "dp-dsgd,pr-admm", "--epsilons", "1", "--seeds", "1"),
@@ -100,13 +109,21 @@ COMMANDS = {
 def test_commands(name: str, tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     rows = write_table(table, seed=1, records=90)
-    problem = {"problem": {"loss": "logistic", "model": "additive"}} if name == "additive" else {}
+    binned = name in ("additive", "quantiles")
+    problem = {"problem": {"loss": "logistic", "model": "additive"}} if binned else {}
     plan = plan_of([24, 24, 24], table, graph={"kind": "ring"}, **problem)
     (tmp_path / "plan.toml").write_text(toml(plan))
     command, *options = COMMANDS[name]
     out = "stats.json" if command == "stats" else "runs"
     ended(tmp_path, {name: traced(tmp_path, name, "coterie.cli", command, "plan.toml", *options, "--out", out)})
-    search = Search(rows, read_records(plan, table).features)
+    if name == "quantiles":  # the second of the two plans
+        ended(tmp_path, {"next": traced(tmp_path, "next", "coterie.cli", "run", "trained.toml", "--out", "runs")})
+    if binned:
+        given = ("export", "runs", "--card", "MODEL.md", *ONNX)
+        ended(tmp_path, {"export": traced(tmp_path, "export", "coterie.cli", *given)})
+        assert {"MODEL.md", *ONNX[1:]} <= {p.name for p in tmp_path.iterdir()}
+    scaled = [] if binned else [read_records(plan, table).features]  # vectors of bins are public, in model.onnx
+    search = Search(rows, *scaled)
     found = search.files(tmp_path)
     assert found.pop("table.csv") == "decimal"
     if name == "launch":  # a rehearsal writes every party's file
@@ -232,11 +249,18 @@ SHARED = {"kind": "secret-sum", "noise": "central", "honest": 2}
 OTHER = {
     "one release": {"problem": {"loss": "moments", "dim": 5}, "run": {}},
     "additive": {"problem": {"loss": "logistic", "model": "additive"}},
-}
+    "additive release": {"problem": {"loss": "moments", "model": "additive"}, "run": {}},
+    "in a set": {"problem": {"loss": "logistic", "dim": 5, "within": "box",
+                             "within_options": {"low": -0.1, "high": 0.1}}},
+}  # fmt: skip
 DEPLOYED = {
     "dp-dsgd": ("dp-dsgd", {"kind": "broadcast"}, ""),
     "one release": ("release", {"kind": "secret-sum", "noise": "central", "honest": 2}, ""),
     "additive": ("dp-dsgd", {"kind": "broadcast"}, ""),
+    "additive release": ("release", {"kind": "secret-sum", "noise": "central", "honest": 2}, ""),
+    "in a set": ("dp-dsgd", {"kind": "broadcast"}, ""),
+    "noise of neighbours": ("decor", {"kind": "broadcast"}, ""),
+    "noise of neighbours, a key into the log": ("decor", {"kind": "broadcast"}, "key"),
     "pr-admm": ("pr-admm", {"kind": "broadcast"}, ""),
     "local noise": ("dp-dsgd", {"kind": "secret-sum"}, ""),
     "shared noise": ("dp-dsgd", SHARED, ""),
@@ -280,6 +304,16 @@ def test_deployed_parties(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     ended(tmp_path, {site.name: start(k, site.name, cached=k == 1) for k, site in enumerate(sites)})
     found = Search(*rows, *(r.features for r in records)).files(tmp_path)
     assert [found.pop(t.name) for t in tables] == ["decimal"] * 3
+    secrets = keys_of(agreement, sites, Terms.of(plan).draws(0))
+    assert ("noise of ada and ben in round 0" in secrets) == (algorithm == "decor")
+    held = Secrets(secrets).files(tmp_path)
+    homes = [f"trial/{site.name}/keys/" for site in sites]
+    assert {f"{home}{kind}.key" for home in homes for kind in ("tls", "frame")} <= set(held)
+    told = [name for name in held if not name.startswith(tuple(homes))]
+    if leak == "key":
+        assert any(name.endswith("log.jsonl") for name in told), held
+        return
+    assert told == []
     if leak:
         where = "ledger.db" if leak == "state" else "sent/"
         assert any(where in name for name in found), found
