@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -116,6 +117,42 @@ def test_a_pickled_network_predicts() -> None:
     run = ct.train(task, ct.complete(pictures()), ct.dp_dsgd(), ct.Budget(5.0, 1e-5), rounds=2, seed=0)
     x = pictures(5, 1)[0][0]
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(run)).predict(x), run.predict(x))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["equinox", "flax"])
+def test_a_network_is_stopped_goes_on_and_is_loaded_again(kind: str, tmp_path: Path) -> None:
+    """With a module that is made anew each time, as by who starts the script again."""
+
+    def made() -> Any:
+        if kind == "equinox":
+            return ct.neural(small(), 2, shape=(1, 6, 6))
+        nnx = pytest.importorskip("flax.nnx", reason="flax is not installed")
+        layers = nnx.Conv(1, 2, (3, 3), rngs=nnx.Rngs(0)), jnp.ravel, nnx.Linear(72, 2, rngs=nnx.Rngs(1))
+        return ct.neural(nnx.Sequential(*layers), 2, shape=(6, 6, 1))
+
+    def train(**options: Any) -> ct.Trained:
+        net, budget = ct.complete(sites), ct.Budget(5.0, 1e-5)
+        return ct.train(made(), net, ct.dp_dsgd(), budget, rounds=8, seed=0, **options)
+
+    def stop(moment: Any) -> None:
+        if moment.round >= 4:
+            raise KeyError
+
+    sites = pictures()
+    whole = train()
+    kept = {"checkpoint": tmp_path / "state", "checkpoint_every": 2}
+    with pytest.raises(KeyError):
+        train(callbacks=[stop], **kept)
+    rounds: list[int] = []
+    again = train(callbacks=[lambda moment: rounds.append(moment.round)], **kept)
+    assert rounds[0] >= 2
+    np.testing.assert_array_equal(again.points, whole.points)
+    whole.save(tmp_path / "run")
+    loaded = ct.load(tmp_path / "run", made())
+    np.testing.assert_array_equal(loaded.predict(sites[0][0]), whole.predict(sites[0][0]))
+    with pytest.raises(InputError, match=r"a loss or network of your own: in Python, ct.load\(folder, its task\)"):
+        ct.load(tmp_path / "run")
 
 
 @pytest.mark.filterwarnings("ignore:privacy.epsilon = 50 promises")

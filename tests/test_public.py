@@ -315,6 +315,7 @@ def test_an_audit_finds_how_many_features_a_loss_of_ones_own_takes() -> None:
 X, Y = sites()[0]
 MISTAKES: list[tuple[str, Any, str]] = [
     ("wrong shape", lambda: ct.ring([(X[:, 0], Y)] * 3), r"site 0: expected a table of features .* \(60,\)"),
+    ("pictures", lambda: ct.ring([(X.reshape(-1, 1, 2), Y)] * 3), r"got shape \(60, 1, 2\); .*reshape\(len\(x\), -1\)"),
     ("too few targets", lambda: quick(parties=ct.ring([(X, Y[:-1])] * 3)), "site 0: expected one target for each"),
     ("three classes", lambda: quick(parties=ct.ring([(X, np.arange(60) % 3)] * 3)), "label 0 is not one of the"),
     ("three labels", lambda: ct.logistic(classes=[0, 1, 2]), "two classes apart, got 3.*ct.softmax"),

@@ -257,7 +257,8 @@ def _shape(one: Site, where: str) -> tuple[int, int]:
     except ValueError:
         shape = ()
     if len(shape) != 2 or 0 in shape:
-        raise InputError(f"{where}: expected a table of features (records, columns), got shape {shape}")
+        flat = "; pictures go as x.reshape(len(x), -1), their shape to ct.neural" if len(shape) > 2 else ""
+        raise InputError(f"{where}: expected a table of features (records, columns), got shape {shape}{flat}")
     return int(shape[0]), int(shape[1])
 
 

@@ -298,7 +298,7 @@ def load(folder: str | Path, task: Task | None = None) -> Trained:
         if sealed is None and not own:
             raise InputError(f"{place} holds no certificate.json, which says what the model is of")
         if own and (task is None or task.own is None):
-            raise InputError(f"{place} holds a loss of your own: give task=ct.loss(fn, params), as it was trained with")
+            raise InputError(f"{place} holds a loss or network of your own: in Python, ct.load(folder, its task)")
         coding = _coding(plan, None if sealed is None else sealed["public"], task, features)
         names = tuple(agent["name"] for agent in result["agents"])
         run = Trained(coding, points, result, _all_names(sealed, names, len(points)))
