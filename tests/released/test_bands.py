@@ -76,6 +76,7 @@ def test_bands_are_in_the_file_and_without_noise_there_are_none(tmp_path: Path) 
     assert banded(exact, bare) is bare
 
 
+@pytest.mark.slow
 def test_a_run_draws_the_curves_of_its_release_and_what_it_shows_was_released(tmp_path: Path) -> None:
     records, y = made(4000)
     records["job"] = records["job"].replace("pilot", np.nan)
