@@ -1,11 +1,12 @@
-"""interpret's DP-EBM on the splits of `benchmarks.additive`: `python -m benchmarks.dp_ebm [--splits 5] [--keep]`.
+"""interpret's DP-EBM on the splits of `benchmarks.additive`: `python -m benchmarks.dp_ebm [--splits 0,1] [--keep]`.
 
 One holder of all training records, DP-EBM's defaults, the same ε and δ, public ranges as its `privacy_bounds`, levels
 as nominal features. Its noise is for a record that is added or removed, ours for one that is replaced. To replace is to
 remove and to add, which is two steps of its kind: `same neighbours` is DP-EBM at the ε whose μ is half that of ours.
 Both are run, and beside them what our parties reach on the same splits. It gets an environment of its own in the user's
 cache (`benchmarks.peers`); where it cannot be installed or does not finish, that is said, and the exit code is 3: no
-number is made up for it. `--keep` stores the measurement. Exit code 1: Adult does not reach what it should.
+number is made up for it. `--keep` stores the measurement after every split, so what a run that is cut short has
+measured is kept, and the note says of which splits it is. Exit code 1: Adult does not reach what it should.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ RUN_SECONDS = 1800
 DELTA = 1e-4
 OURS = {"one holder": (4, shared(4)), "5 parties, shared noise": (5, shared(4)), "5 parties, local noise": (5, LOCAL)}
 WANTED = {"one holder": 0.01, "5 parties, shared noise": 0.0}  # AUC above DP-EBM's own, Adult, ε = 1
+Found = dict[float, dict[str, list[tuple[float, float]]]]  # by ε, by who: (accuracy, AUC) on every split
 RAW: dict[str, dict[str, Any]] = {
     "adult": {"row_norm": "none", "centre": False},
     "diabetes": {"target": "early", "row_norm": "none", "centre": False},
@@ -79,7 +81,7 @@ def main() -> int:
     """Print a table; exit code 3 where DP-EBM could not be run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", choices=RAW, default="adult")
-    parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--splits", type=_numbers, default="0,1,2,3,4", help="numbers of splits, such as 0,1")
     parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0, 0.1])
     parser.add_argument("--seeds", type=int, default=2, help="repetitions of our noise on each split")
     parser.add_argument("--keep", action="store_true", help="store the measurement in benchmarks/measured")
@@ -89,10 +91,10 @@ def main() -> int:
     if isinstance(python, str):
         print(f"DP-EBM {python}")
         return 3
-    found: dict[float, dict[str, list[tuple[float, float]]]] = {}
+    found: Found = {}
     version = ""
     with tempfile.TemporaryDirectory() as folder:
-        for number in range(args.splits):
+        for done, number in enumerate(args.splits):
             path = Path(folder) / f"{number}.npz"
             table_of(args.data, number, path)
             for epsilon in args.epsilon:
@@ -111,16 +113,26 @@ def main() -> int:
                     rows.setdefault(name, []).append(private(args.data, number, cell=cell, seeds=args.seeds))
                 told = {name: np.round(values[-1], 4).tolist() for name, values in rows.items()}
                 print(f"split {number}, ε = {epsilon:g}: {told}", file=sys.stderr, flush=True)
-    missed = show(args.data, found, version)
-    if args.keep:
-        keep(f"dp_ebm_{args.data}", f"Additive models beside DP-EBM, {args.data}", stored(found),
-             f"python -m benchmarks.dp_ebm --data {args.data} --splits {args.splits} --keep",
-             f"AUC on the test records, means over {args.splits} splits; interpret {version}, one holder of all "
-             "records; ratios are of single splits.")  # fmt: skip
-    return missed
+            if args.keep:
+                kept(args, args.splits[: done + 1], found, version)
+    return show(args.data, found, version)
 
 
-def stored(found: dict[float, dict[str, list[tuple[float, float]]]]) -> list[Row]:
+def _numbers(text: str) -> list[int]:
+    return [int(one) for one in text.split(",")]
+
+
+def kept(args: argparse.Namespace, splits: list[int], found: Found, version: str) -> None:
+    """Store what these splits gave."""
+    listed = ",".join(map(str, splits))
+    at = " ".join(f"{epsilon:g}" for epsilon in args.epsilon)
+    keep(f"dp_ebm_{args.data}", f"Additive models beside DP-EBM, {args.data}", stored(found),
+         f"python -m benchmarks.dp_ebm --data {args.data} --splits {listed} --epsilon {at} --seeds {args.seeds} --keep",
+         f"AUC on the test records, means over splits {listed}, {args.seeds} draws of our noise and one of DP-EBM's on "
+         f"each; interpret {version}, one holder of all records; ratios are of single splits.")  # fmt: skip
+
+
+def stored(found: Found) -> list[Row]:
     """Ours beside DP-EBM's own, AUC."""
     rows = []
     for epsilon, values in found.items():
@@ -134,7 +146,7 @@ def stored(found: dict[float, dict[str, list[tuple[float, float]]]]) -> list[Row
     return rows
 
 
-def show(data: str, found: dict[float, dict[str, list[tuple[float, float]]]], version: str) -> int:
+def show(data: str, found: Found, version: str) -> int:
     """The table, and 1 where Adult at ε = 1 does not reach what it should."""
     print(f"\n| {data}, interpret {version} | accuracy | AUC | AUC above DP-EBM |\n| --- | --- | --- | --- |")
     missed = 0

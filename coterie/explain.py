@@ -109,6 +109,8 @@ def explain(plan: Plan) -> tuple[list[str], Network, Priced]:
             lines.append(f"Warning: ε = {spent:.3g} promises next to nothing; below 1 is strong, up to 3 is common.")
         if plan.privacy.tuned_on_private_data:
             lines.append("Warning: settings were tuned on private data; that costs more than the ε above.")
+        if plan.privacy.before is not None:
+            lines.append(f"Beside it: {plan.privacy.before.words(plan.privacy.delta)}.")
     lines += [f"Warning: {w}" for w in priced.warnings]
     return [*lines, *note], network, priced
 

@@ -276,6 +276,20 @@ class AlgorithmPlan(Naming):
         return read(model, extra, self.table)
 
 
+class BeforePlan(Settings):
+    """[privacy.before] What the same records have paid before this plan, which its settings come from."""
+
+    epsilon: Epsilon = Field(description="ε of it, at the plan's δ: it is NOT in privacy.epsilon")
+    what: str = Field(description="what was released, in words")
+
+    def words(self, delta: float) -> str:
+        """What a reader of this plan's ε has to know."""
+        return (
+            f"{self.what} came from the same records, and cost (ε, δ) = ({self.epsilon:.4g}, {delta:g}) before this "
+            "run, which this ε does NOT cover"
+        )
+
+
 class PrivacyPlan(Naming):
     """[privacy] At what price. A budget, never a noise level."""
 
@@ -298,6 +312,11 @@ class PrivacyPlan(Naming):
         "they know: 'a + b' ([what is proved](theory/observers.md))",
     )
     tuned_on_private_data: bool = Field(False, description="say so if settings were chosen by looking at the data")
+    before: BeforePlan | None = Field(
+        None,
+        description="`epsilon` and `what`: what the same records have paid for the plan's own settings; it is in no "
+        "claim, and is said beside each (`coterie stats --next` writes it, [quantiles](additive.md))",
+    )
 
     def check(self) -> None:
         """Refuse a schedule that there is not, and options that it does not take."""

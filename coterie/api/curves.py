@@ -35,7 +35,7 @@ class Curves:
 
     `values` has one table for each block of `bins` (attributes, then pairs): bins × outputs, outputs being 1, or the
     classes where there are more than two. `noise` is the standard deviation of the noise in a bin that no record moves:
-    other bins have less.
+    other bins have less. Curves of a release have the deviation of every bin instead, in `bands`.
     """
 
     bins: Bins
@@ -45,6 +45,7 @@ class Curves:
     target: tuple[float, float] | None = None  # the public range that a number was scaled from
     clip: float | None = None  # the norm to which gradients were clipped, for which probabilities are corrected
     noise: float | None = None
+    bands: tuple[NDArray[np.float64], ...] | None = None  # of every bin, block by block, where they differ
 
     @classmethod
     def of(
@@ -79,6 +80,9 @@ class Curves:
             _described(a) | {"values": self._plain(v[:-1]), "missing": self._plain(v[-1:])[0]}
             for a, v in zip(self.bins.attributes, self.values, strict=False)
         ]
+        for one, band in zip(attributes, self.bands or (), strict=False):
+            one["noise"] = band.tolist()
+        more = {} if self.bands is None else {"pair_noise": [band.tolist() for band in self.bands[alone:]]}
         pairs = [
             {"of": [self.bins.attributes[k].name for k in block.of],
              "values": [self._plain(row) for row in v.reshape(*block.shape, -1)]}
@@ -88,6 +92,7 @@ class Curves:
             "schema": SCHEMA, "model": "additive", "classes": None if self.classes is None else list(self.classes),
             "target": None if self.target is None else list(self.target), "clip": self.clip, "noise": self.noise,
             "intercept": self._plain(self.intercept[None])[0], "attributes": attributes, "pairs": pairs,
+            **more,
         }  # fmt: skip
 
     def save(self, path: str | Path) -> None:
@@ -113,12 +118,17 @@ class Curves:
                 for block, table in zip(bins.blocks, stored, strict=True)
             )
             classes, target = (None if told[key] is None else tuple(told[key]) for key in ("classes", "target"))
-            clip, noise = told["clip"], told["noise"]
+            clip, noise, bands = told["clip"], told["noise"], None
+            if "pair_noise" in told:
+                stated = [*(one["noise"] for one in told["attributes"]), *told["pair_noise"]]
+                bands = tuple(
+                    np.array(band, float).reshape(block.count) for block, band in zip(bins.blocks, stated, strict=True)
+                )
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"these are no curves of an additive model: {error!r}") from None
-        return cls(bins, values, intercept, classes, target, clip, noise)  # type: ignore[arg-type]
+        return cls(bins, values, intercept, classes, target, clip, noise, bands)  # type: ignore[arg-type]
 
     def _plain(self, values: NDArray) -> list[Any]:
         """One number a bin, or a list of as many as there are classes."""

@@ -36,6 +36,7 @@ from coterie.worth.bands import noise_alone
 
 if TYPE_CHECKING:
     from coterie.drivers.simulate import Trace
+    from coterie.released.bands import ReleasedCurves
     from coterie.report.schema import RunResult
     from coterie.worth.judge import Judged
 
@@ -89,7 +90,7 @@ class Trained(Model):
 
         network = experiment.network
         names, shares = experiment.dataset.feature_names, None
-        if isinstance(network.problem, AdditiveModel) and len(experiment.features):
+        if isinstance(network.problem, AdditiveModel) and len(experiment.features):  # a release has told its own
             shares = network.problem.bins.shares(experiment.features)
         made = Made(experiment.plan, network, priced, trace.completed, names, shares)
         result = build_result(experiment, priced, trace, seeds, judged or Judged())
@@ -115,6 +116,8 @@ class Trained(Model):
     def curves(self) -> Curves:
         """The curves of an additive model, with the noise that bins without records have: both cost nothing more."""
         problem = self.coding.problem
+        if self._released is not None:
+            return self._released.curves
         if not isinstance(problem, AdditiveModel):
             raise InputError(f"{problem.name} has no curves: they are of ct.additive, or problem.model = 'additive'")
         if self.made is None:
@@ -123,6 +126,12 @@ class Trained(Model):
         else:
             noise = noise_alone(self.made.plan, self.made.network, self.made.priced)
         return Curves.of(problem, self.point, classes=self._classes(problem), clip=self.clip, noise=noise)
+
+    @cached_property
+    def _released(self) -> ReleasedCurves | None:
+        from coterie.released.bands import released_curves
+
+        return released_curves(self.coding.problem, self.point, self.coding.labels)
 
     def _classes(self, problem: AdditiveModel) -> tuple[Any, ...] | None:
         """The labels of the classes, or their numbers where nobody has named them."""
@@ -240,7 +249,9 @@ class Trained(Model):
             raise InputError("key signs a certificate, and the run of a loss of your own has none: leave it out")
         check_out(Path(folder))
         result = self.result
-        if isinstance(self.coding.problem, AdditiveModel):
+        if self._released is not None:
+            result = {**result, "additive": self._released.as_json()}
+        elif isinstance(self.coding.problem, AdditiveModel):
             at_home = None if made.shares is None else made.shares.tolist()
             result = {**result, "additive": {**self.curves.as_json(), "at_home": {"shares": at_home}}}
         return write_run(

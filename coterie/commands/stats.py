@@ -89,6 +89,8 @@ def _write_next(
 
     if path.exists():
         raise InputError(f"{path} is there already: --next writes a new plan")
+    if not path.parent.is_dir():
+        raise InputError(f"there is no folder {path.parent} for the plan that --next writes")
     done = staged(read_tree(plan, "default.toml", changes), bins=bins, share=share, account=account)
     data = done.tree["data"]
     if isinstance(data.get("path"), str):

@@ -32,6 +32,8 @@ def headlines(agreement: Agreement) -> list[str]:
         )
     if plan.privacy.tuned_on_private_data:
         lines.append("settings were chosen by looking at the data: ε does not cover that")
+    if plan.privacy.before is not None:
+        lines.append(_text(plan.privacy.before.words(plan.privacy.delta)))
     try:
         terms = Terms.of(plan)
     except InputError as error:

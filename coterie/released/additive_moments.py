@@ -29,9 +29,9 @@ from coterie.data.bins import Bins
 from coterie.errors import InputError
 from coterie.released.latent_classes import members
 from coterie.released.log_odds import log_odds
-from coterie.released.second_moments import LEAST, ridge_weights
+from coterie.released.second_moments import LEAST, default_penalty, inverse_root, ridge_weights
 
-__all__ = ["AdditiveMoments", "consistent", "least_squares", "log_odds_weights"]
+__all__ = ["AdditiveMoments", "basis_of", "consistent", "least_squares", "log_odds_weights"]
 
 Floats = NDArray[np.float64]
 PART = 0.6  # of the noise's length σ√(2d): λ; chosen on made problems, heart and diabetes
@@ -57,12 +57,18 @@ def consistent(matrix: Floats, cross: Floats, bins: Bins) -> tuple[Floats, Float
     return known / many, cross + ((middle - labelled) / counts) @ member
 
 
-def least_squares(matrix: Floats, cross: Floats, noise: float, bins: Bins, penalty: float | None = None) -> Floats:
-    """What every bin adds to a number, times √A."""
-    matrix, cross = consistent(matrix, cross, bins)
+def basis_of(bins: Bins) -> Floats:
+    """B, whose rows are the vectors of the bins (d × d): features of a gradient method are Bᵀ times ones and zeros."""
     basis = np.zeros((bins.width, bins.width))
     for block in bins.blocks:
         basis[block.where, block.where] = bins.basis(block)
+    return basis
+
+
+def least_squares(matrix: Floats, cross: Floats, noise: float, bins: Bins, penalty: float | None = None) -> Floats:
+    """What every bin adds to a number, times √A."""
+    matrix, cross = consistent(matrix, cross, bins)
+    basis = basis_of(bins)
     lam = PART * noise * (2 * bins.width) ** 0.5 + LEAST if penalty is None else penalty
     return np.asarray(basis @ ridge_weights(basis.T @ matrix @ basis, basis.T @ cross, lam), float)
 
@@ -139,6 +145,16 @@ class AdditiveMoments:
         scale = self.reach if self.numbers else 1.0
         tables = [scale * table for table in self.curves(penalty, attributes).values()]
         return Curves.of_tables(self.bins, tables, classes=None if self.numbers else tuple(classes))
+
+    def start(self, penalty: float | None = None) -> Floats:
+        """Where a gradient method on the same bins may begin: the point whose curves are those of the release."""
+        return np.asarray(np.linalg.solve(basis_of(self.bins), self.weights(penalty)), float)
+
+    def preconditioner(self, penalty: float | None = None) -> Floats:
+        """P = (A₊ + λI)^(−1/2) of a gradient method's features: in P⁻¹θ all directions are about as long."""
+        basis = basis_of(self.bins)
+        lam = default_penalty(self.noise, self.bins.width) if penalty is None else penalty
+        return inverse_root(basis.T @ consistent(self.matrix, self.cross, self.bins)[0] @ basis, float(lam))
 
     def _some(self, attributes: Sequence[str] | None) -> tuple[Bins, NDArray[np.int64]]:
         """The bins of some attributes, and where they lie; pairs go with both of theirs."""

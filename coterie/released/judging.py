@@ -29,6 +29,7 @@ from coterie.plan import Plan
 from coterie.privacy.accountants import Account, account
 from coterie.problems import Problem
 from coterie.released.covered import CoveredNumber, CoveredScores
+from coterie.released.moments import Moments
 from coterie.released.once import Charge, Once, charged_to, events_of, release_once, release_plan
 from coterie.released.scores import Scores
 from coterie.worth.measures import Answers, say
@@ -86,7 +87,8 @@ def _chance(problem: Problem, said: Answers) -> NDArray[np.float64]:
         return said.chances[:, 1] if said.chances.shape[1] == 2 else said.chances.max(axis=1)
     if said.score is None:
         return np.full(len(said.truth), 0.5)
-    return np.clip((1 + said.score) / 2, 0, 1) if problem.released else expit(said.score)
+    between = isinstance(problem, Moments) and problem.bins is None  # least squares of −1 and 1; others are log-odds
+    return np.clip((1 + said.score) / 2, 0, 1) if between else expit(said.score)
 
 
 def covered_scores(

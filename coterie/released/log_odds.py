@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from coterie.data.bins import Bins
 from coterie.released.latent_classes import LatentClasses, latent_classes, members
 
-__all__ = ["log_odds"]
+__all__ = ["fitted_means", "log_odds"]
 
 Floats = NDArray[np.float64]
 ROUNDS = 20  # of expectation maximisation, and of Newton's method
@@ -61,6 +61,14 @@ def log_odds(tables: Floats, labelled: Floats, noise: tuple[float, float], bins:
             square = member @ (inner**2 + left.diagonal()) / member.sum(axis=1)
             spread = np.maximum(square, LEAST) @ member
     return np.asarray(flat + basis @ inner, float)
+
+
+def fitted_means(tables: Floats, noise: float, theta: Floats, bins: Bins) -> tuple[Floats, Floats]:
+    """The tables, and means of y (±1) in bins, of records that are as the classes say and whose log-odds are θ's."""
+    classes, member = latent_classes(tables, noise, bins), members(bins)
+    shares = classes.shares()
+    known = (1 - member.T @ member) * classes.tables() + np.diag(shares)
+    return known, 2 * _means(classes, theta, member)[0] - shares
 
 
 def _means(classes: LatentClasses, theta: Floats, member: Floats) -> tuple[Floats, Floats]:

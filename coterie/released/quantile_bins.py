@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from coterie.data.encode import Number
 from coterie.errors import InputError
 from coterie.privacy import gdp
@@ -37,11 +39,12 @@ def edges_of(told: TableStatistics, column: str, bins: int = BINS) -> list[float
     found = [told.quantile(column, k / bins).value for k in range(1, bins)]
     rule = told.rules[told.names.index(column)]
     assert isinstance(rule, Number)
-    least, edges = (rule.high - rule.low) / (10 * CELLS), [rule.low]
-    for value in found:
-        if value - edges[-1] > least and rule.high - value > least:
+    least, last, edges = 1 / (10 * CELLS), 0.0, []
+    for value, place in zip(found, rule.scale(np.array(found)).tolist(), strict=True):
+        if place - last > least and 1 - place > least:  # apart on the column's own scale, which may be a logarithm
             edges.append(value)
-    return edges[1:] or [(rule.low + rule.high) / 2]
+            last = place
+    return edges or [(rule.low + rule.high) / 2]
 
 
 def split_budget(budget: Budget, share: float) -> tuple[Budget, Budget]:

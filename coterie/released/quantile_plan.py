@@ -4,20 +4,21 @@ Bins must be known before a record is read, so a plan that says `problem.bins.ag
 each with a price, a ledger and an agreement of its own: noisy counts of the columns that are asked for, with the share
 r of μ², and the plan with the edges that follow from them, with the rest. √r μ and √(1 − r) μ compose to μ, whatever
 the edges are (adaptive composition), where training is priced by Gaussian events: this is checked before anything is
-counted.
+counted. Noise comes from the operating system: two runs with one seed and different shares would give the counts away.
+The plan that follows says in `privacy.before` what was paid, and so does all that states its ε.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from coterie.data.encode import Number
 from coterie.deploy.accounts import DataAccount
+from coterie.drivers.seeds import fresh_seed
 from coterie.errors import InputError
 from coterie.experiment import prepare, price
 from coterie.plan import Plan, validate
@@ -27,11 +28,9 @@ from coterie.privacy.events import Gaussian
 from coterie.privacy.ledger import Budget
 from coterie.released.once import events_of
 from coterie.released.quantile_bins import BINS, CELLS, QUANTILES, edges_of, split_budget
-from coterie.released.statistics import TableStatistics, planned_statistics
+from coterie.released.statistics import TableStatistics, planned_statistics, table_of
 
 __all__ = ["Staged", "staged"]
-
-STREAM = 0x9A17  # of the counts' noise, beside that of training
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +60,8 @@ def staged(
     bare = copy.deepcopy(dict(tree))
     bare["problem"]["bins"] = {name: rule for name, rule in rules.items() if name not in asked}
     known = validate(bare)
+    if known.privacy is not None and known.privacy.before is not None:
+        raise InputError("privacy.before says that quantiles were counted already: state the edges that were found")
     if known.privacy is None:
         raise InputError(f"{QUANTILES} are paid for: the plan has no [privacy] table")
     if known.by_person:
@@ -68,12 +69,14 @@ def staged(
     whole = Budget(float(stated), known.privacy.delta)
     first, rest = split_budget(whole, share)
     _need_gaussian(_at(bare, rest), first, whole)
-    seed = None if account is not None else int(np.random.SeedSequence([known.run.seed, STREAM]).generate_state(1)[0])
+    _need_numbers(known, asked)
     told = planned_statistics(
-        _at(bare, first), bins=CELLS, moments=False, seed=seed, account=account, columns=asked
+        _at(bare, first), bins=CELLS, moments=False, seed=None if account is not None else fresh_seed(),
+        account=account, columns=asked,
     )  # fmt: skip
     found = _paying(bare, rest)
     found["problem"]["bins"] |= {name: _edges(told, name, bins) for name in asked}
+    found["privacy"]["before"] = {"epsilon": first.epsilon, "what": f"bins at quantiles of {', '.join(asked)}"}
     validate(found)
     return Staged(told, found, first, rest, whole)
 
@@ -100,12 +103,24 @@ def _need_gaussian(training: Plan, first: Budget, whole: Budget) -> None:
         )
 
 
+def _need_numbers(plan: Plan, asked: Sequence[str]) -> None:
+    """Refuse a column that has no quantiles, or that there is not."""
+    _, rules, _, _ = table_of(plan)
+    for name in asked:
+        if name not in rules:
+            raise InputError(f"problem.bins.{name}: unknown column; there are {', '.join(rules)}")
+        if not isinstance(rules[name], Number):
+            raise InputError(f"problem.bins.{name} = {QUANTILES!r}: it is a category, and has no quantiles")
+
+
 def _edges(told: TableStatistics, name: str, bins: int) -> list[float]:
     """Edges that a plan states; of a column with too little above the noise, the middle of its range."""
     rule = told.rules[told.names.index(name)]
+    assert isinstance(rule, Number)
     try:
         found = edges_of(told, name, bins)
     except InputError:
-        assert isinstance(rule, Number)
         found = [(rule.low + rule.high) / 2]
-    return sorted({float(f"{edge:.6g}") for edge in found})
+    digits = 8 - math.floor(math.log10(rule.high - rule.low))  # of the range: edges of one far from 0 stay apart
+    kept = sorted({edge for edge in (round(edge, digits) for edge in found) if rule.low < edge < rule.high})
+    return kept or [(rule.low + rule.high) / 2]

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from coterie.errors import InputError
 from coterie.problems.records import Rows, namespace
 
-__all__ = ["RidgeModel", "SecondMoments", "default_penalty", "ridge_weights"]
+__all__ = ["RidgeModel", "SecondMoments", "default_penalty", "inverse_root", "ridge_weights"]
 
 Floats = NDArray[np.float64]
 LEAST = 1e-9  # penalty where there is no noise
@@ -39,6 +39,12 @@ def ridge_weights(matrix: Rows, cross: Rows, penalty: Any) -> Rows:
     xp = namespace(matrix)
     values, vectors = xp.linalg.eigh(matrix)
     return vectors @ ((vectors.T @ cross) / (xp.maximum(values, 0.0) + penalty))
+
+
+def inverse_root(matrix: Floats, penalty: float) -> Floats:
+    """(A₊ + λI)^(−1/2), with A₊ the nearest positive semidefinite matrix."""
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray((vectors / np.sqrt(np.maximum(values, 0.0) + penalty)) @ vectors.T, float)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,9 +128,7 @@ class SecondMoments:
 
     def preconditioner(self, penalty: float | None = None) -> Floats:
         """P = (A₊ + λI)^(−1/2): in the coordinates P⁻¹θ all directions of the records are about as long."""
-        values, vectors = np.linalg.eigh(self.matrix)
-        lam = self.default if penalty is None else penalty
-        return np.asarray((vectors / np.sqrt(np.maximum(values, 0.0) + lam)) @ vectors.T, float)
+        return inverse_root(self.matrix, self.default if penalty is None else penalty)
 
     def _numbers(self, columns: Sequence[int | str]) -> NDArray[np.int64]:
         """Columns by name or number; an InputError names one that is not there, or is named twice."""

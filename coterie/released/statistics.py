@@ -34,7 +34,7 @@ from coterie.released.table_sums import TableSums
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Quantile", "TableStatistics", "planned_statistics", "statistics"]
+__all__ = ["Quantile", "TableStatistics", "planned_statistics", "statistics", "table_of"]
 
 Floats = NDArray[np.float64]
 Rule = Number | Category
@@ -416,7 +416,7 @@ def planned_statistics(
     record is used, and noise has no seed that is known.
     """
     need_unseeded(account, seed)
-    rows, rules, gaps, dataset = _table_of(plan)
+    rows, rules, gaps, dataset = table_of(plan)
     if dataset.leaks:
         raise InputError(f"{dataset.leaks[0]}: state it in data.options, or nothing that is released is covered")
     if columns is not None:
@@ -486,7 +486,7 @@ def _coded(site: Mapping[str, Any] | pd.DataFrame, name: str, rule: Rule) -> Flo
     return np.array([place.get(str(value).strip(), -1.0) for value in np.asarray(site[name], object)])
 
 
-def _table_of(plan: Plan) -> tuple[Floats, dict[str, Rule], list[str], Dataset]:
+def table_of(plan: Plan) -> tuple[Floats, dict[str, Rule], list[str], Dataset]:
     """All records of the plan's table, column by column, by the ranges and levels that the plan states."""
     if plan.data.source not in ("csv", "parquet"):
         raise InputError(

@@ -219,12 +219,12 @@ def dot_plot(name: str, title: str, x_label: str, rows: Sequence[dict[str, Any]]
 
 def curve_chart(
     name: str, title: str, y_label: str, labels: Sequence[str], values: Sequence[float], ends: tuple[float, float], *,
-    marks: Sequence[str] | None = None, noise: float | None = None, shares: Sequence[float] | None = None,
+    marks: Sequence[str] | None = None, noise: Sequence[float] | None = None, shares: Sequence[float] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """A value for each bin, all bins equally wide: steps, or with `marks` (edges between bins) a curve over numbers.
 
-    `noise` is the half-height of the band, `shares` of records are drawn as bars below, `ends` is the range of all such
-    charts of a page, so that they can be compared.
+    `noise` is the half-height of the band in every bin, `shares` of records are drawn as bars below, `ends` is the
+    range of all such charts of a page, so that they can be compared.
     """
     count = len(values)
     width, bottom = (WIDTH - RIGHT - LEFT) / count, HEIGHT - BOTTOM
@@ -234,7 +234,7 @@ def curve_chart(
     steps: list[dict[str, Any]] = [
         {
             "x1": at[k], "x2": at[k + 1], "y": ys(v), "name": label, "text": number(v, 3),
-            "top": ys(v + noise) if noise else None, "low": ys(v - noise) if noise else None,
+            "top": ys(v + noise[k]) if noise else None, "low": ys(v - noise[k]) if noise else None,
             "bar": round(BARS * shares[k] / tallest, 2) if shares is not None and tallest else 0.0,
         }
         for k, (label, v) in enumerate(zip(labels, values, strict=True))

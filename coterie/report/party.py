@@ -338,10 +338,15 @@ def _shapes(state: Path, terms: Terms, records: Records | None) -> dict[str, Any
     from coterie.api.curves import Curves
     from coterie.experiment import price
     from coterie.problems.additive import AdditiveModel
+    from coterie.released.bands import released_curves
     from coterie.worth.bands import noise_alone
 
     problem = terms.network.problem
-    if not isinstance(problem, AdditiveModel) or not (state / "model.npz").is_file():
+    if not (state / "model.npz").is_file():
+        return None
+    if (released := released_curves(problem, _point(state))) is not None:
+        return shapes(released.as_json())
+    if not isinstance(problem, AdditiveModel):
         return None
     noise = noise_alone(terms.plan, terms.network, price(terms.plan, terms.network, fast=True))
     told = Curves.of(problem, _point(state), noise=noise).as_json()

@@ -107,7 +107,12 @@ def _content(experiment: Experiment, priced: Priced, trace: Trace, seeds: list[i
         "timing": trace.timing | judged.seconds,
         "bytes_sent": float(sent.sum()),
         "noise_source": "simulation: seeded floating-point noise, for study only; nothing here protects anybody",
-        "warnings": priced.warnings + _remarks(experiment) + _diverged(trace) + _cut(trace) + judged.warnings,
+        "warnings": priced.warnings
+        + _before(experiment.plan)
+        + _remarks(experiment)
+        + _diverged(trace)
+        + _cut(trace)
+        + judged.warnings,
     }
 
 
@@ -115,6 +120,13 @@ def _worth(judged: Judged, privacy: PrivacyBlock | None) -> dict[str, object] | 
     if judged.worth is None:
         return None
     return {**judged.worth, "sentence": sentence(judged.worth, epsilon_words(privacy))}
+
+
+def _before(plan: Plan) -> list[str]:
+    """What the same records have paid before, which is no part of this run's ε."""
+    if plan.privacy is None or plan.privacy.before is None:
+        return []
+    return [plan.privacy.before.words(plan.privacy.delta)]
 
 
 def _remarks(experiment: Experiment) -> list[str]:

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from coterie.algorithms.base import Algorithm, Config
 from coterie.data import find_source
 from coterie.exchange.central import central_words, local_words
 from coterie.exchange.sums import SumTerms
-from coterie.plan import Plan
+from coterie.plan import BeforePlan, Plan, PrivacyPlan
+from coterie.privacy import gdp
 from coterie.problems import Problem
 from coterie.report.others import others_kinds
 
@@ -70,11 +73,26 @@ def assumptions(
     if leaks:
         said += [Said(f"this ε does NOT cover what a loader read from the records: {leak}", OWNER) for leak in leaks]
     else:
-        said.append(Said("labels, columns, scales and names were stated in public; none was read from the records",
+        paid = plan.privacy is not None and plan.privacy.before is not None
+        rest = "no other was" if paid else "none was"
+        said.append(Said(f"labels, columns, scales and names were stated in public; {rest} read from the records",
                          OWNER))  # fmt: skip
+    if plan.privacy is not None and plan.privacy.before is not None:
+        said.append(Said(_before(plan.privacy, plan.privacy.before), RELEASER))
     if plan.privacy is not None and plan.privacy.tuned_on_private_data:
         said.append(Said("settings were tuned on private data, which this ε does NOT cover", RELEASER))
     return said
+
+
+def _before(privacy: PrivacyPlan, before: BeforePlan) -> str:
+    """What was paid before, and what both come to: without assumptions, and where everything is Gaussian."""
+    delta, stated = privacy.delta, privacy.epsilon
+    most = max(stated) if isinstance(stated, list) else stated
+    text = f"{before.words(delta)}: both together cost no more than ({most + before.epsilon:.4g}, {2 * delta:g})"
+    if delta > 0:
+        both = float(np.hypot(gdp.mu_for(most, delta), gdp.mu_for(before.epsilon, delta)))
+        text += f", and ({gdp.epsilon_of(both, delta):.4g}, {delta:g}) where all their events are Gaussian"
+    return text
 
 
 def _whose(plan: Plan) -> list[Said]:
