@@ -71,7 +71,7 @@ def read_parquet(path: Path) -> pd.DataFrame:
 def blanked(frame: pd.DataFrame, listed: Sequence[object]) -> pd.DataFrame:
     """The table with a gap wherever a value is one of those listed: as text it must be written just so."""
     words = [str(value) for value in listed]
-    numbers = [float(w) for w in words if w.lstrip("+-").replace(".", "", 1).isdigit()]
+    numbers = [float(w) for w in words if w.lstrip("+-").replace(".", "", 1).isdecimal()]
     if not words:
         return frame
     found = {n: c.isin(words if pd.api.types.is_string_dtype(c) else numbers) for n, c in frame.items()}
