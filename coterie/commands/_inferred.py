@@ -54,7 +54,8 @@ def inferred(
         shown = Table(
             header_style="bold", title="what is guessed of one record", title_justify="left", caption_justify="left",
             caption="right: share of guesses; at most: what the claim allows; without noise: the same attack on the "
-            "same party if it adds none (could not check: it fails there, or more trials are needed). What others' records teach about people alike is not in it (docs/audit.md)",
+            "same party if it adds none (could not check: it fails there, or more trials are needed). "
+            "What others' records teach about people alike is not in it (docs/audit.md)",
         )  # fmt: skip
         shown.add_column("algorithm", overflow="fold", min_width=12)
         for name in ("claim", "guessed", "from", "chance", "right", "at most", "without noise"):
