@@ -184,7 +184,7 @@ def _batches(method: ComparedMethod, epsilons: list[float]) -> list[list[float]]
     batches: dict[Any, list[float]] = {}
     for epsilon in epsilons:
         p = _priced(_at(method, epsilon).model_dump_json())
-        batches.setdefault((p.rounds, jax.tree.structure(p.cfg), tuple(p.shape), p.terms), []).append(epsilon)
+        batches.setdefault((p.rounds, jax.tree.structure(p.cfg), p.shape.tobytes(), p.terms), []).append(epsilon)
     return list(batches.values())
 
 

@@ -135,7 +135,10 @@ class Experiment:
     tested: np.ndarray | None = None  # whose each test record is, where that is known
 
     def layout(self, rounds: int, shape: np.ndarray | None = None, make: Callable[..., Any] = make_layout) -> Any:
-        """Lay the agents out for `rounds` rounds, on one device (a `Layout`) or as `make` does."""
+        """Lay the agents out for `rounds` rounds, on one device (a `Layout`) or as `make` does.
+
+        Without a `shape` no round is played, so nobody is away: what all hold is looked at.
+        """
         plan, dtype = self.plan, jnp.dtype(self.plan.run.dtype)
         records = self.features if self.network.store is None else self.network.store
         with jax.enable_x64(dtype == jnp.float64):
@@ -144,7 +147,7 @@ class Experiment:
                 rounds=rounds, ridge=plan.ridge, weighting=plan.weighting, shape=shape,
                 start=self.network.problem.start(plan.data.seed), dtype=dtype,
                 people=self.people, per_person=plan.data.records_per_person,
-                present=present_of(plan, rounds, self.network),
+                present=None if shape is None else present_of(plan, rounds, self.network),
             )  # fmt: skip
 
     def run(

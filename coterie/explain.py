@@ -66,7 +66,7 @@ def explain(plan: Plan) -> tuple[list[str], Network, Priced]:
     degrees = np.asarray(graph.degrees)
     talks = f"{degrees.min()}" if degrees.min() == degrees.max() else f"{degrees.min()} to {degrees.max()}"
     numbers, always = message_size(network, priced)
-    often = f"{priced.rounds}" if always else f"at most {priced.rounds}"
+    often = f"{priced.rounds}" if always and not plan.run.away else f"at most {priced.rounds}"
     says = [
         f"Each party will send {often} messages of {numbers} numbers "
         f"({_bytes(priced.rounds * numbers * 8)} to each neighbour).",

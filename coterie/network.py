@@ -56,7 +56,7 @@ class Network:
         """The place of the party of that name, or of that number."""
         if name in self.names:
             return self.names.index(name)
-        if name.isdigit() and int(name) < len(self.names):
+        if name.isdecimal() and int(name) < len(self.names):
             return int(name)
         some = ", ".join(self.names[:5])
         raise InputError(f"{key}: {name!r} is no party; expected one of {len(self.names)}, such as {some}")
@@ -196,7 +196,7 @@ def present_of(plan: Plan, rounds: int, network: Network) -> np.ndarray | None:
         return None
     present = np.ones((len(network.sizes), rounds))
     for name, spans in plan.run.away.items():
-        row = present[network.number(name, "run.away") if network.names else 0]  # no names: only to be tried
+        row = present[network.number(name, "run.away")]
         for first, last in spans:
             if last > rounds:
                 raise InputError(f"run.away: {name!r} is away until round {last}, but there are {rounds} rounds")

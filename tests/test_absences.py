@@ -179,3 +179,23 @@ def test_a_certificate_tells_parties_apart_that_are_away_at_different_times(tmp_
     written = json.loads((tmp_path / "certificate.json").read_text("utf-8"))
     assert [group["members"] for group in written["agents"]] == [[[0, 0]], [[1, 1]], [[2, 2]]]
     assert cli.main(["verify", str(tmp_path / "certificate.json")]) == 0
+    said = [one["statement"] for one in written["statements"]]
+    assert any("who is away in which rounds was fixed beforehand" in text for text in said)
+
+
+def test_a_plan_with_a_list_is_checked_and_rehearsed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(
+        '[data]\nsource = "clinics"\n[algorithm]\nname = "dp-dsgd"\n[privacy]\nepsilon = 5.0\ndelta = 1e-6\n'
+        '[run]\nrounds = 4\naway = { "0" = [[2, 3]] }\n'
+    )
+    assert cli.main(["plan", "check", str(path)]) == 0
+    assert "will send at most 4 messages" in " ".join(capsys.readouterr().out.split())
+
+
+def test_one_party_by_two_keys_and_a_number_that_is_none() -> None:
+    asked = ct.logistic(), ct.ring(sizes=[200] * 4, features=4), ct.dp_dsgd(), ct.Budget(2.0, 1e-5)
+    with pytest.raises(InputError, match="by number and by text"):
+        ct.price(*asked, rounds=6, away={1: [(1, 2)], "1": [(4, 5)]})
+    with pytest.raises(InputError, match="'²' is no party"):
+        ct.price(*asked, rounds=6, away={"²": [(1, 2)]})

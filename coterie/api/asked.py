@@ -79,6 +79,10 @@ def ask(
         "algorithm": _settings(algorithm),
         "run": {"seed": seed, "seeds": seeds} | ({} if rounds is None else {"rounds": rounds}),
     }
+    if away and len({str(who) for who in away}) < len(away):
+        raise InputError(
+            f"away names a party by number and by text: {', '.join(map(repr, away))}; give all its spans once"
+        )
     if away:
         tree["run"]["away"] = {str(who): [list(span) for span in spans] for who, spans in away.items()}
     if budget is not None:

@@ -38,7 +38,7 @@ from coterie.privacy.accountants import delta_of
 from coterie.problems import HeldShard
 from coterie.problems.labels import SIGNS
 
-__all__ = ["Inferred", "What", "candidates_of", "infer", "most_right", "without_noise"]
+__all__ = ["CONFIDENCE", "Inferred", "What", "candidates_of", "infer", "most_right", "without_noise"]
 
 What = Literal["attribute", "record"]
 SEEN = {"attribute": "every message", "record": "the model"}
@@ -83,10 +83,21 @@ class Inferred:
         """Whether the guess is right more often than the claim allows."""
         return self.at_least > self.bound
 
+    @property
+    def checked(self) -> bool:
+        """Whether the attack could have refuted the claim: it does where noise is missing, and trials are enough."""
+        always = (1 - self.confidence) ** (1 / self.trials)  # `at_least` if every guess is right
+        return self.refuted or (self.bare > self.bound and always > self.bound)
+
+    @property
+    def verdict(self) -> Literal["holds", "refuted", "could not check"]:
+        """In words."""
+        return "refuted" if self.refuted else "holds" if self.checked else "could not check"
+
     def as_json(self) -> dict[str, object]:
         """For files and scripts."""
         more = {"share": self.share, "at_least": self.at_least, "chance": 1 / self.candidates, "refuted": self.refuted}
-        return {**dataclasses.asdict(self), **more}
+        return {**dataclasses.asdict(self), **more, "verdict": self.verdict}
 
 
 def most_right(candidates: int, curve: Callable[[float], float], *at: float) -> float:

@@ -16,6 +16,8 @@ from coterie.errors import InputError
 
 __all__ = ["inferred"]
 
+WORDS = {"holds": "holds", "refuted": "[bold red]REFUTED[/]", "could not check": "[bold red]could not check[/]"}
+
 
 def inferred(
     targets: list[str], epsilons: list[float], delta: float, trials: int, as_json: bool, out: Path | None,
@@ -52,7 +54,8 @@ def inferred(
         shown = Table(
             header_style="bold", title="what is guessed of one record", title_justify="left", caption_justify="left",
             caption="right: share of guesses; at most: what the claim allows; without noise: the same attack on the "
-            "same party if it adds none. What others' records teach about people alike is not in it (docs/audit.md)",
+            "same party if it adds none (could not check: it fails there, or more trials are needed). "
+            "What others' records teach about people alike is not in it (docs/audit.md)",
         )  # fmt: skip
         shown.add_column("algorithm", overflow="fold", min_width=12)
         for name in ("claim", "guessed", "from", "chance", "right", "at most", "without noise"):
@@ -62,9 +65,9 @@ def inferred(
             shown.add_row(
                 one.algorithm, f"{one.epsilon:.4g}, {one.delta:g}", one.what, one.seen, f"{1 / one.candidates:.3f}",
                 f"{one.share:.3f}", f"{one.bound:.3f}", f"{one.bare:.3f}",
-                "[bold red]REFUTED[/]" if one.refuted else "holds",
+                WORDS[one.verdict],
             )  # fmt: skip
         console.print(shown)
     if out is not None:
         write_json(out / "inference.json", rows)
-    return int(any(one.refuted for one in found))
+    return int(any(one.verdict != "holds" for one in found))

@@ -32,7 +32,7 @@ def newcomer(text: str) -> Newcomer:
     """
     name, _, rest = text.partition("=")
     records, at, address = rest.partition("@")
-    if not name or not records.isdigit() or (at and not address):
+    if not name or not records.isdecimal() or (at and not address):
         raise InputError(f"--join takes NAME=RECORDS or NAME=RECORDS@HOST:PORT, such as north=400, got {text!r}")
     return Newcomer(name, int(records), address or None)
 

@@ -119,6 +119,10 @@ class AdditiveModel(Problem):
         return self.of.interior
 
     @property
+    def before(self) -> str:  # type: ignore[override]
+        return self.of.before
+
+    @property
     def premise(self) -> str | None:
         return f"every record lies in one bin of each of {self.bins.ones} attributes: its features have norm 1"
 

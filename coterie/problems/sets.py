@@ -39,6 +39,10 @@ class Ball(Constraint):
 
     r: float = eqx.field(static=True)
 
+    def __check_init__(self) -> None:
+        if not self.r > 0:  # a negative one would turn points round, and move near ones apart
+            raise InputError(f"a ball's radius must be > 0, got {self.r}")
+
     def project(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
         return x * jnp.minimum(1.0, self.r / jnp.maximum(jnp.linalg.norm(x), 1e-30))
 
@@ -56,6 +60,10 @@ class Box(Constraint):
     high: Bounds = eqx.field(static=True)
     separable: ClassVar[bool] = True
 
+    def __check_init__(self) -> None:
+        if not np.all(np.less_equal(self.low, self.high)):
+            raise InputError(f"a box's low must be <= high, got {self.low} and {self.high}")
+
     def project(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
         return jnp.clip(x, jnp.asarray(self.low, x.dtype), jnp.asarray(self.high, x.dtype))
 
@@ -69,6 +77,10 @@ class Simplex(Constraint):
 
     total: float = eqx.field(static=True, default=1.0)
 
+    def __check_init__(self) -> None:
+        if not 0 < self.total < np.inf:
+            raise InputError(f"a simplex's total must be > 0 and finite, got {self.total}")
+
     def project(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
         # Σ max(x_l − level, 0) = total has one root; with the k largest in play it is (their sum − total)/k
         falling = jnp.flip(jnp.sort(x))
@@ -80,7 +92,7 @@ class Simplex(Constraint):
         return self.total
 
 
-TRIES, TURNS, SLACK = 200, 12, 1e-7
+TRIES, TURNS, SLACK = 300, 12, 1e-7
 
 
 def try_set(constraint: Constraint, dim: int) -> None:
@@ -93,7 +105,7 @@ def try_set(constraint: Constraint, dim: int) -> None:
     if jax.tree.leaves(constraint):
         raise InputError(f"set {name}: its numbers must be static fields (numbers or tuples), and an array is not")
     rng = np.random.default_rng(0)
-    sizes = 10 ** rng.uniform(-3, 3, (TRIES, 1))
+    sizes = 10 ** rng.uniform(-4, 8, (TRIES, 1))
     here = rng.standard_normal((TRIES, dim)) * sizes
     here[0] = 0.0
     there = here + rng.standard_normal((TRIES, dim)) * sizes * 10 ** rng.uniform(-4, 1, (TRIES, 1))
@@ -104,11 +116,13 @@ def try_set(constraint: Constraint, dim: int) -> None:
             again = np.asarray(project(jnp.asarray(first)))
             ahead = here + 1e-6 * sizes * _most_stretched(constraint, here, rng)
             third = np.asarray(project(jnp.asarray(ahead)))
-        except (TypeError, ValueError) as error:
-            told = " ".join(str(error).split())[:200]
-            raise InputError(f"set {name}: its projection cannot be compiled: {told}") from None
-    if first.shape != here.shape or not np.all(np.isfinite(first)):
-        raise InputError(f"set {name}: its projection gives no point of {dim} finite numbers")
+            reach = float(constraint.reach(dim))
+        except Exception as error:  # somebody's code: it may fail in any way
+            told = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            raise InputError(f"set {name}: its projection cannot be compiled, or it states no reach: {told}") from None
+    for image in (first, second, third, again):
+        if image.shape != here.shape or image.dtype.kind != "f" or not np.all(np.isfinite(image)):
+            raise InputError(f"set {name}: its projection gives no point of {dim} finite numbers")
     rounding = SLACK * (1e-3 + np.linalg.norm(here, axis=1) + np.linalg.norm(first, axis=1))
     if np.any(np.linalg.norm(again - first, axis=1) > rounding):
         raise InputError(f"set {name}: a projected point moves when it is projected again")
@@ -120,8 +134,8 @@ def try_set(constraint: Constraint, dim: int) -> None:
     beyond = np.sum((here - first) * (second - first), axis=1)
     if np.any(beyond > rounding * (1 + np.linalg.norm(second - first, axis=1) + np.linalg.norm(here - first, axis=1))):
         raise InputError(f"set {name}: a projected point is not the nearest one of a convex set")
-    if np.any(np.linalg.norm(first, axis=1) > constraint.reach(dim) * (1 + SLACK)):
-        raise InputError(f"set {name}: reach = {constraint.reach(dim):g} is stated, and a projected point is longer")
+    if not np.all(np.linalg.norm(first, axis=1) <= reach * (1 + SLACK) + 1e-13 * np.linalg.norm(here, axis=1)):
+        raise InputError(f"set {name}: reach = {reach:g} is stated, and a projected point is longer")
     if constraint.separable and dim > 1 and _mixes(constraint, here, there):
         raise InputError(f"set {name}: separable is stated, and one coordinate moves another")
 

@@ -70,6 +70,11 @@ def assumptions(
         Said("metrics and curves computed from the records without noise are not released, or are paid for elsewhere",
              RELEASER),
     ]  # fmt: skip
+    if plan.run.away:
+        said.append(Said("who is away in which rounds was fixed beforehand, and not by what the records say", OWNER))
+    if problem.before:
+        text = f"{problem.before} were released before, or do not come from the records: this ε does NOT cover them"
+        said.append(Said(text, RELEASER))
     if leaks:
         said += [Said(f"this ε does NOT cover what a loader read from the records: {leak}", OWNER) for leak in leaks]
     else:

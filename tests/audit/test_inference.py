@@ -15,7 +15,7 @@ from scipy.stats import norm
 import coterie as ct
 from coterie import cli
 from coterie.algorithms.base import find
-from coterie.audit.inference import Inferred, candidates_of, infer, most_right, without_noise
+from coterie.audit.inference import CONFIDENCE, Inferred, candidates_of, infer, most_right, without_noise
 from coterie.audit.setting import make_setting
 from coterie.losses.base import find_loss
 from coterie.privacy import gdp
@@ -125,6 +125,17 @@ def test_the_limit_is_one_sided_and_exact() -> None:
     found = Inferred("a", "attribute", "every message", 1.0, 0.0, 2, 100, 100, 1.0, 0.7, 0.99)
     assert found.at_least == pytest.approx(0.01 ** (1 / 100))
     assert Inferred("a", "attribute", "every message", 1.0, 0.0, 2, 100, 0, 1.0, 0.7, 0.99).at_least == 0.0
+
+
+def test_an_attack_that_could_not_refute_says_so(capsys: pytest.CaptureFixture) -> None:
+    """By its failing where no noise is, or by too few trials: all of 4 right is a chance of at least 0.056."""
+    held = Inferred("a", "attribute", "every message", 1.0, 0.0, 2, 100, 55, 1.0, 0.7, CONFIDENCE)
+    assert held.verdict == "holds"
+    assert dataclasses.replace(held, bare=0.6).verdict == "could not check"
+    assert dataclasses.replace(held, trials=4, right=2).verdict == "could not check"
+    assert dataclasses.replace(held, right=100, bare=0.6).verdict == "refuted"
+    assert cli.main(["audit", "gauss-avg-gd", "--infer", "--epsilons", "1", "--trials", "2", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)[0]["verdict"] == "could not check"
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from coterie.experiment import prepare, price
 from coterie.fair import directions_of
 from coterie.plan import Plan
 from coterie.problems.facts import try_facts
+from coterie.report.certificate import certificate
 from tests.deploy.test_fair import COLUMNS, fair_plan, written
 
 DESCENT = {"name": "dp-dsgd", "mixing": 1}
@@ -54,6 +55,8 @@ def test_a_plan_descends_on_the_fair_loss(table: Path) -> None:
     assert gap["fair"] < gap["plain"] / 2
     assert any("problem.directions were released before" in w for w in priced.warnings)
     assert priced.spending.worst.epsilon == pytest.approx(4.0, rel=1e-6)  # of the descent alone
+    said = [one["statement"] for one in certificate(made.plan, made.network, priced)["statements"]]
+    assert any("problem.directions were released before" in text and "NOT cover" in text for text in said)
 
 
 def test_its_facts_hold_with_groups(table: Path) -> None:

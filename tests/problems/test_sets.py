@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -113,7 +114,36 @@ class Askew(Constraint):
         return x.at[0].add(-over).at[1].add(-over / 2)
 
 
+class LostOnItsEdge(Ball):
+    """A ball whose own boundary is sent nowhere: no point drawn at random lies there, every projected one does."""
+
+    def project(self, x: Array) -> Array:
+        found = super().project(x)
+        return jnp.where(jnp.abs(jnp.linalg.norm(x) - self.r) < 1e-9, jnp.nan, found)
+
+
+class FarStretched(Constraint):
+    """All of space, but far away."""
+
+    def project(self, x: Array) -> Array:
+        return jnp.where(jnp.linalg.norm(x) > 1e5, 2 * x, x)
+
+
+class Failing(Constraint):
+    def project(self, x: Array) -> Array:
+        return x[x > 0]  # an IndexError of JAX
+
+
+class NoReach(Ball):
+    def reach(self, dim: int) -> float:
+        return float("nan")
+
+
 REFUSED = [
+    (LostOnItsEdge(1.0), "finite"),
+    (FarStretched(), "expands|projected again"),
+    (Failing(), "cannot be compiled"),
+    (NoReach(1.0), "reach"),
     (Stretched(), "expands|projected again"),
     (Oblique(), "expands"),
     (Sphere(), "expands"),
@@ -131,6 +161,13 @@ def test_what_is_no_projection_is_refused(constraint: Constraint, why: str) -> N
     with pytest.raises(InputError, match=why) as caught:
         try_set(constraint, 3)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("make", [lambda: Ball(-1.0), lambda: Box(1.0, 0.0), lambda: Simplex(float("inf"))])
+def test_sets_that_are_none_cannot_be_made(make: Callable[[], Constraint]) -> None:
+    """A ball of radius −1 would turn points round: two near zero end up 2 apart."""
+    with pytest.raises(InputError, match="must be"):
+        make()
 
 
 # ---- what docs/theory/sets.md proves of argmins ----------------------------------------------------------------------
