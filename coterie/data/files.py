@@ -80,7 +80,7 @@ def blanked(frame: pd.DataFrame, listed: Sequence[object]) -> pd.DataFrame:
 
 def is_number(word: str) -> bool:
     """Whether a listed gap is a number, so that it is one in a column of numbers too."""
-    return word.lstrip("+-").replace(".", "", 1).isdigit()
+    return word.lstrip("+-").replace(".", "", 1).isdecimal()
 
 
 def _read_csv(path: Path) -> pd.DataFrame:
