@@ -20,7 +20,7 @@ _programs.mkdir(mode=0o700, exist_ok=True)
 jax.config.update("jax_compilation_cache_dir", str(_programs))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
-settings.register_profile("fixed", derandomize=True, database=None)  # the same examples on every machine
+settings.register_profile("fixed", derandomize=True, deadline=None, database=None)  # the same examples on every machine
 settings.load_profile("fixed")
 
 

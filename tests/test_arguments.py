@@ -81,7 +81,7 @@ CALLS: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
     ("algorithm", lambda **given: priced(algorithm=ct.algorithm(given.pop("name"), **given)),
      {"name": "dp-dsgd", "clip": 1.0, "mixing": 1}),
     ("price", ct.price, {"task": ct.logistic(), "parties": ct.ring(**SIZES), "algorithm": ct.dp_dsgd(),
-                         "budget": BUDGET, "rounds": 2, "levels": [1.0, 2.0]}),
+                         "budget": BUDGET, "rounds": 2, "levels": [1.0, 2.0], "away": {0: [(1, 1)]}}),
     ("train", ct.train, {"task": ct.logistic(), "parties": ct.ring(SITES), "algorithm": ct.dp_dsgd(clip=1.0),
                          "budget": BUDGET, "rounds": 1, "seeds": 1, "seed": 0, "test": SITES[0], "references": False,
                          "name": "x", "account": None}),

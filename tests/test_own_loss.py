@@ -175,7 +175,7 @@ def test_plans_of_others_run_no_module(stranger: Stranger) -> None:
         (
             "cornr=1",
             "unknown key problem.cornr; expected one of loss, ridge, weighting, model, bins, pairs, alike, smooth, "
-            "monotone, dim, classes, radius, corner",
+            "monotone, within, within_options, dim, classes, radius, corner",
         ),
         ("width=0.3", "problem.width belongs to problem.loss = 'hinge', not 'strangers_losses.huber'"),
     ],

@@ -32,6 +32,7 @@ class OnnxGraph:
         self.onnx, self.nodes, self.constants, self.inputs = onnx, list[Any](), list[Any](), list[Any]()
 
     def constant(self, value: Any) -> str:
+        """The name of a constant with this value."""
         name = f"c{len(self.constants)}"
         array = np.asarray(value)
         text = array.dtype.kind in "UO"
@@ -40,11 +41,13 @@ class OnnxGraph:
         return name
 
     def add(self, kind: str, *ins: str, out: str | None = None, **options: Any) -> str:
+        """The name of what an operation on these gives."""
         name = out or f"v{len(self.nodes)}"
         self.nodes.append(self.onnx.helper.make_node(kind, list(ins), [name], **options))
         return name
 
     def input(self, name: str, kind: int, shape: list[Any]) -> str:
+        """The name of a new input of this kind of number and shape."""
         self.inputs.append(self.onnx.helper.make_tensor_value_info(name, kind, shape))
         return name
 

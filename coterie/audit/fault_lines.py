@@ -23,7 +23,7 @@ def wider(slot: str, start: str) -> tuple[tuple[str, str], ...]:
     return (
         ('mean: Float[Array, " d"]\n', f'mean: Float[Array, " d"]\n    {slot}: Float[Array, " d"]\n'),
         ("return State(place.start, place.start)", f"return State(place.start, place.start, {start})"),
-        ("/ (1 + place.degree))", f"/ (1 + place.degree), state.{slot})"),
+        ("/ (1 + place.degree)))", f"/ (1 + place.degree)), state.{slot})"),
     )
 
 

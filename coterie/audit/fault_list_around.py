@@ -13,7 +13,7 @@ AROUND = (
         "gradient steps on a loss that is not convex",
         "pr-admm",
         "contract",
-        (("return Needs(convex=True, smooth=True, bounded=True, steps=True)", "return Needs(steps=True)"),),
+        (("return Needs(convex=True, smooth=True, bounded=True, steps=True, ", "return Needs(steps=True, "),),
         losses=(),
         slow=True,
     ),
@@ -31,7 +31,7 @@ AROUND = (
         "gradients without a bound that are not clipped",
         GD,
         "replay",
-        (("return Needs(bounded=True)", "return Needs()"), ("2 * place.lipschitz * place.unit", "2.0 * place.unit")),
+        (("return Needs(bounded=True, ", "return Needs("), ("2 * place.lipschitz * place.unit", "2.0 * place.unit")),
         losses=(),
     ),
     Fault(
@@ -158,8 +158,8 @@ AROUND = (
         "reads",
         (
             (
-                "return State(state.x, (state.x + inbox.total.x) / (1 + place.degree))",
-                "return State(state.x, (1.5 * state.x + inbox.total.x) / (1.5 + place.degree))",
+                "place.project((state.x + inbox.total.x) / (1 + place.degree))",
+                "place.project((1.5 * state.x + inbox.total.x) / (1.5 + place.degree))",
             ),
         ),
     ),

@@ -244,8 +244,8 @@ ROUNDS = (
         (
             (PAID, PAID[:-1] + ", times=1 * (t % 2 == 0))"),
             (
-                "return State(state.x, (state.x + inbox.total.x) / (1 + place.degree))",
-                "every = (state.x + inbox.total.x) / (1 + place.degree)\n"
+                "return State(state.x, place.project((state.x + inbox.total.x) / (1 + place.degree)))",
+                "every = place.project((state.x + inbox.total.x) / (1 + place.degree))\n"
                 "    return State(state.x, state.mean + (t % 2) * (every - state.mean))",
             ),
         ),

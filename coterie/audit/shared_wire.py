@@ -60,10 +60,12 @@ class Coalition:
 
     @property
     def known(self) -> np.ndarray:
+        """What is known of the noise in every round, in steps: (run, round, number)."""
         return np.stack(self._known, axis=1)
 
     @property
     def bare(self) -> np.ndarray:
+        """The same if nobody but the coalition had noise of its own."""
         return np.stack(self._bare, axis=1)
 
     def draw(self, round: int, laws: Mapping[str, Law]) -> dict[str, Any]:

@@ -275,7 +275,7 @@ class WideGaussianTable:
     X has σ₁ = 2^18 (or σ/√2), Y has σ₂² = (σ² − σ₁²)/m² ≤ 2^34, and P(x) is e^(-x²/2σ²) times a theta series of width
     s, 1/s² = 1/σ₂² + m²/σ₁², as in `DiscreteGaussianTable`: s ≥ 4 here, so it is flat to 2 e^(-2π²s²) < 2^-450.
 
-    >>> WideGaussianTable(Fraction(2**50)).total_variation < 1e-34
+    >>> WideGaussianTable(Fraction(2**50)).total_variation < 1e-33
     True
     """
 

@@ -22,6 +22,7 @@ __all__ = ["SETS", "Option", "check_options", "make_set", "numbers"]
 SETS = Kinds("set", __name__)
 """Every set, by name."""
 Option = float | list[float]
+"""What an option of a set may be: one number, or one for each coordinate."""
 
 
 def check_options(name: str, options: Mapping[str, Option]) -> None:

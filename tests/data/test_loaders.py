@@ -95,7 +95,7 @@ def test_adult_refuses_what_is_not_in_the_book(tmp_path: Path, old: str, new: st
 
 
 def test_load_refuses_unknown_names_and_options(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="unknown data set 'iris'; there are adult, cifar10, clinics, "):
+    with pytest.raises(InputError, match="unknown data set 'iris'; there are adult, census, cifar10, clinics, "):
         load("iris")
     with pytest.raises(InputError, match=r"unknown key clinics\.rows; expected one of sites, records"):
         load("clinics", rows=3)
