@@ -441,7 +441,7 @@ def test_a_loss_of_ones_own_has_no_certificate_and_says_so(tmp_path: Path) -> No
     run.save(tmp_path)
     assert not (tmp_path / "certificate.json").exists()
     assert "no certificate" in json.loads((tmp_path / "result.json").read_text("utf-8"))["warnings"][-1]
-    with pytest.raises(InputError, match=r"give task=ct.loss\(fn, params\)"):
+    with pytest.raises(InputError, match=r"ct.load\(folder, its task\)"):
         ct.load(tmp_path)
     np.testing.assert_allclose(ct.load(tmp_path, task).predict(X), run.predict(X), rtol=1e-6)
 

@@ -192,7 +192,7 @@ WRONG = [
     ({"within": "ball", "within_options": {"low": 1}}, "takes radius in within_options, which has low"),
     ({"within": "ball", "within_options": {"radius": -1}}, "radius must be > 0"),
     ({"within": "ball", "within_options": {"radius": [1, 2]}}, "within_options of 'ball'"),
-    ({"within": "box", "within_options": {"low": 1, "high": 0}}, "low must be < high"),
+    ({"within": "box", "within_options": {"low": 1, "high": 0}}, "low must be <= high"),
     ({"within": "box", "within_options": {"low": [1, 2], "high": 5}}, "lists 2 numbers for a model of 3"),
     ({"within": "box", "within_options": {"low": [1] * 3, "high": 5}, "dim": None}, "state problem.dim too"),
     ({"within_options": {"radius": 1}}, "within_options.radius is for problem.within"),
