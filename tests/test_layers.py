@@ -14,7 +14,7 @@ PACKAGE = Path(coterie.__file__).parent
 # from the ground up; units of one line may know each other only in the order in which they stand
 LAYERS = (
     ("errors",),
-    ("arguments", "names", "compiler", "programs", "engines", "lazily", "found", "settings"),
+    ("arguments", "names", "compiler", "programs", "engines", "lazily", "found", "settings", "passes"),
     ("privacy", "graphs", "data"),
     ("problems",),
     ("sets",),

@@ -78,7 +78,7 @@ def make_clinics(
     spread = np.where(blind, QUIET, 1.0)
     constant, binary = 1 / np.sqrt(p), np.isin(names, YES_NO)
     common = rng.standard_normal((records, 1))
-    z = np.full((records, p), constant)
+    z = np.empty((records, p))
     yes = np.empty((records, int(binary.sum())), bool)
 
     def fill(low: int, high: int, stream: np.random.Generator) -> None:
@@ -94,7 +94,7 @@ def make_clinics(
             units[:, binary] = np.where(yes[own], 1.0, -1.0)
             units *= constant
             units /= np.maximum(1.0, np.linalg.norm(units, axis=1, keepdims=True) / np.sqrt(1 - constant**2))
-            z[own, 1:] = units
+            z[own, 0], z[own, 1:] = constant, units
 
     if records <= MANY:
         fill(0, records, rng)

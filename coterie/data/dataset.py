@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from coterie.errors import InputError
+from coterie.passes import gather, some_not_finite
 
 __all__ = ["ALL_PUBLIC", "PUBLIC", "Dataset", "Origins", "Truth"]
 
@@ -88,8 +89,8 @@ class Dataset:
         for name, values in (*self._per_record().items(), *self.columns.items()):
             if values is not None and len(values) != n:
                 raise InputError(f"data set {self.name!r} has {n} records but {len(values)} {name}")
-        bad = ~np.isfinite(self.features)
-        if bad.any():
+        if some_not_finite(self.features):
+            bad = ~np.isfinite(self.features)
             column = int(bad.any(axis=0).argmax())
             raise InputError(
                 f"data set {self.name!r}: column {self.feature_names[column]!r} is not finite "
@@ -112,8 +113,8 @@ class Dataset:
 
     def take(self, rows: np.ndarray) -> "Dataset":
         """The same data set with only these rows, in this order."""
-        kept = {name: None if values is None else values[rows] for name, values in self._per_record().items()}
-        columns = {name: values[rows] for name, values in self.columns.items()}
+        kept = {name: None if values is None else gather(values, rows) for name, values in self._per_record().items()}
+        columns = {name: gather(values, rows) for name, values in self.columns.items()}
         return replace(self, columns=columns, **kept)  # type: ignore[arg-type]
 
     def leave_out(self, names: Sequence[str]) -> tuple["Dataset", list["Dataset"]]:

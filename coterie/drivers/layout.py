@@ -24,6 +24,7 @@ from coterie.algorithms.batches import rows
 from coterie.data.store import Store
 from coterie.errors import InputError
 from coterie.graphs import Graph, Mixing
+from coterie.passes import over
 from coterie.problems import HeldShard, People, Problem, Shard, SolverSettings, StoredShard
 from coterie.problems.people import lay_out
 from coterie.problems.stored import PIECE
@@ -248,12 +249,19 @@ class Terrain:
         return HeldShard(self.problem, *shown[0], *shown[1], self.how or SolverSettings(), people)
 
     def _admitted(self, take: np.ndarray) -> tuple[Array, Array]:
-        """These records as the facts take them."""
+        """These records as the facts take them, a block of agents at a time: each is admitted on its own."""
         assert isinstance(self.features, np.ndarray)
-        block, labels = self.problem.admit(self.features[take], self.targets[take])
-        kind = self.dtype if self.targets.dtype.kind == "f" else jnp.int32
+        features, targets = self.features, self.targets
+        block = np.empty((*take.shape, *features.shape[1:]), np.dtype(self.dtype))
+
+        def admit(own: slice) -> np.ndarray:
+            block[own], labels = self.problem.admit(features[take[own]], targets[take[own]])
+            return labels
+
+        labels = np.concatenate(over(len(take), int(np.prod(block.shape[1:])), admit))
+        kind = self.dtype if targets.dtype.kind == "f" else jnp.int32
         # On an accelerator (`sharded`) `jnp.asarray` would make a second copy.
-        return jax.device_put(block.astype(np.dtype(self.dtype), copy=False)), _put(labels, kind)
+        return jax.device_put(block), _put(labels, kind)
 
     def _stored(self, members: np.ndarray) -> StoredShard:
         """These agents' files; nothing is read."""

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from coterie.errors import InputError
 from coterie.problems.labels import Labels
-from coterie.problems.records import ROUNDING, Rows, bounded_rows
+from coterie.problems.records import ROUNDING, Rows, bounded_rows, lengths
 from coterie.problems.sets import Constraint
 
 __all__ = ["FACTS", "Problem"]
@@ -168,7 +168,7 @@ class Problem(eqx.Module):
 
     def outside(self, features: np.ndarray) -> str | None:
         """How far records are from what the facts are about, in words; None: `admit` would leave them as they are."""
-        largest = float(np.max(np.linalg.norm(features, axis=1), initial=0.0))
+        largest = float(np.max(lengths(features), initial=0.0))
         if self.bound is None or largest <= self.bound * (1 + ROUNDING):
             return None
         return f"have norms up to {largest:.6g}; the price rests on at most {self.bound:g}: scale by public bounds"

@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from coterie.passes import over
+
 __all__ = [
     "ROUNDING",
     "Rows",
@@ -69,13 +71,24 @@ def bounded_rows(features: Rows, bound: float | None) -> Rows:
     if xp is np and np.all(sound & (norms <= limit)):
         return features
     rows = xp.where(sound, features, xp.zeros((), features.dtype))
-    return rows if bound is None else xp.where(norms > limit, rows * (bound / xp.maximum(norms, 1e-30)), rows)
+    if bound is None:
+        return rows
+    shorter = bound / xp.maximum(norms, 1e-30)
+    kind = features.dtype if features.dtype.kind == "f" else shorter.dtype
+    return xp.where(norms > limit, rows * shorter.astype(kind), rows)
 
 
 def lengths(rows: np.ndarray) -> np.ndarray:
-    """The norms of rows on the host, (…, 1): without the squares of all records, which `np.linalg.norm` stores."""
-    held = rows if rows.dtype.kind == "f" else rows.astype(float)  # squares of whole numbers may overflow
-    return np.sqrt(np.einsum("...i,...i->...", held, held))[..., None]
+    """The norms of rows on the host, (…, 1), in float64: without the squares of all records, which NumPy would store."""
+    flat = rows.reshape(-1, rows.shape[-1])
+    norms = np.empty(len(flat))
+
+    def of(own: slice) -> None:
+        held = flat[own].astype(float, copy=False)  # whole numbers may overflow, and sums of many halves be short
+        np.sqrt(np.einsum("ri,ri->r", held, held), out=norms[own])
+
+    over(*flat.shape, of)
+    return norms.reshape(*rows.shape[:-1], 1)
 
 
 def class_numbers(targets: Rows, classes: int) -> Rows:

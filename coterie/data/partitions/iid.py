@@ -52,7 +52,7 @@ def deal(
     if counts.min() < 1:
         raise InputError(f"{agents} agents cannot share {n} records")
     order, ends = rng.permutation(n), np.concatenate([[0], np.cumsum(counts)])
-    return [np.sort(order[start:end]) for start, end in pairwise(ends)]
+    return [order[start:end] for start, end in pairwise(ends)]
 
 
 def _counts(agents: int, sizes: int | Sequence[int], n: int, what: str) -> np.ndarray:

@@ -1,0 +1,59 @@
+"""Passes over many records on the host: a cache's worth at a time, on every core that there is.
+
+NumPy works in one thread and stores what lies between (all squares, before a norm adds them up). Both cost seconds where
+a million parties hold records, so work on many rows is cut into blocks of them; NumPy lets other threads run meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+
+__all__ = ["gather", "over", "some_not_finite"]
+
+T = TypeVar("T")
+BLOCK = 1 << 18  # numbers of one block: a core's cache holds them
+MANY = 1 << 22  # numbers below which one pass takes less than starting threads
+
+
+def over(rows: int, width: int, work: Callable[[slice], T]) -> list[T]:
+    """work(rows of one block) for every block of `rows` rows of `width` numbers, in order.
+
+    Few are one block. Blocks are worked on side by side: each may write to rows of its own only.
+
+    >>> over(10, 3, lambda own: own.stop - own.start)
+    [10]
+    """
+    if rows * width < MANY:
+        return [work(slice(0, rows))]
+    step = max(1, BLOCK // max(1, width))
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(work, (slice(low, min(low + step, rows)) for low in range(0, rows, step))))
+
+
+def gather(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """values[rows], of rows that exist."""
+    if rows.dtype == bool or rows.size * _width(values) < MANY:
+        return values[rows]
+    flat = rows.reshape(-1)
+    if flat.min() < 0 or flat.max() >= len(values):
+        raise IndexError(f"rows must lie in 0 … {len(values) - 1}, got {flat.min()} to {flat.max()}")
+    out = np.empty((len(flat), *values.shape[1:]), values.dtype)
+
+    def copy(own: slice) -> None:
+        np.take(values, flat[own], axis=0, out=out[own], mode="clip")  # any other mode takes a second copy
+
+    over(len(flat), _width(values), copy)
+    return out.reshape(*rows.shape, *values.shape[1:])
+
+
+def some_not_finite(values: np.ndarray) -> bool:
+    """Whether a number is infinite or none at all."""
+    return not all(over(len(values), _width(values), lambda own: bool(np.isfinite(values[own]).all())))
+
+
+def _width(values: np.ndarray) -> int:
+    return int(np.prod(values.shape[1:], dtype=int))

@@ -1,0 +1,65 @@
+"""Work on many rows in blocks gives what it gives in one piece, whatever the number of blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from coterie import passes
+from coterie.passes import gather, over, some_not_finite
+from coterie.problems.records import bounded_rows, lengths
+
+
+@pytest.fixture
+def in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of seven numbers, on threads, however few there are."""
+    monkeypatch.setattr(passes, "MANY", 1)
+    monkeypatch.setattr(passes, "BLOCK", 7)
+
+
+def test_blocks_cover_all_rows_in_order_and_once(in_blocks: None) -> None:
+    blocks = over(10, 3, lambda own: list(range(10))[own])
+    assert len(blocks) == 5
+    assert [row for block in blocks for row in block] == list(range(10))
+    assert len(over(3, 100, lambda own: own)) == 3, "a row that is wider than a block is a block"
+
+
+def test_a_failure_in_a_block_is_the_callers(in_blocks: None) -> None:
+    with pytest.raises(ZeroDivisionError):
+        over(10, 3, lambda own: 1 // (own.start - 6))
+
+
+def test_rows_are_gathered_as_numpy_gathers_them(in_blocks: None) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((20, 3))
+    for rows in (rng.integers(0, 20, 50), rng.integers(0, 20, (6, 4)), rng.random(20) < 0.5, np.arange(0)):
+        np.testing.assert_array_equal(gather(values, rows), values[rows])
+    np.testing.assert_array_equal(gather(values[:, 0], np.arange(20)[::-1]), values[::-1, 0])
+    with pytest.raises(IndexError, match="0 … 19, got 0 to 20"):
+        gather(values, np.arange(21))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_one_bad_number_in_any_block_is_found(in_blocks: None, bad: float) -> None:
+    values = np.zeros((20, 3))
+    assert not some_not_finite(values)
+    for row in range(20):
+        values[row, row % 3] = bad
+        assert some_not_finite(values)
+        values[row, row % 3] = 0.0
+
+
+def test_norms_and_bounds_in_blocks_are_those_of_single_rows(in_blocks: None) -> None:
+    rows = np.random.default_rng(1).standard_normal((30, 4)) * np.geomspace(0.1, 10, 30)[:, None]
+    np.testing.assert_allclose(lengths(rows)[:, 0], [np.sqrt(sum(v * v for v in row)) for row in rows], rtol=1e-15)
+    np.testing.assert_array_equal(lengths(rows.reshape(6, 5, 4)), lengths(rows).reshape(6, 5, 1))
+    assert np.max(lengths(bounded_rows(rows, 1.0))) <= 1 + 1e-15
+
+
+def test_norms_of_wide_rows_in_half_precision_are_not_short() -> None:
+    """Squares are added in float64: 2²⁶ ones have norm 8192, where a sum in float32 stops at 2²⁴."""
+    wide = np.ones((1, 1 << 26), np.float32)
+    assert lengths(wide)[0, 0] == 8192.0
+    bounded = bounded_rows(wide, 1.0)
+    assert bounded.dtype == np.float32
+    assert lengths(bounded)[0, 0] == pytest.approx(1.0, rel=1e-6)
