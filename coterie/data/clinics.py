@@ -78,7 +78,10 @@ def make_clinics(
     spread = np.where(blind, QUIET, 1.0)
     constant, binary = 1 / np.sqrt(p), np.isin(names, YES_NO)
     common = rng.standard_normal((records, 1))
-    z = np.empty((records, p))
+    theta = strength * np.sqrt(p) * np.concatenate([[0.0], effect])
+    # many are made in float32, which takes half of the memory; a little is left for rounding to stay in the unit ball
+    kind, within = (np.float64, 1.0) if records <= MANY else (np.float32, 1 - 2.0**-20)
+    z, chance = np.empty((records, p), kind), np.empty(records)
     yes = np.empty((records, int(binary.sum())), bool)
 
     def fill(low: int, high: int, stream: np.random.Generator) -> None:
@@ -93,8 +96,9 @@ def make_clinics(
             yes[own] = units[:, binary] > 0
             units[:, binary] = np.where(yes[own], 1.0, -1.0)
             units *= constant
-            units /= np.maximum(1.0, np.linalg.norm(units, axis=1, keepdims=True) / np.sqrt(1 - constant**2))
+            units /= np.maximum(1.0, np.linalg.norm(units, axis=1, keepdims=True) / (within * np.sqrt(1 - constant**2)))
             z[own, 0], z[own, 1:] = constant, units
+            chance[own] = 1 / (1 + np.exp(-(z[own].astype(float, copy=False) @ theta)))
 
     if records <= MANY:
         fill(0, records, rng)
@@ -102,8 +106,6 @@ def make_clinics(
         lows = range(0, records, CHUNK)
         with ThreadPoolExecutor() as pool:
             list(pool.map(fill, lows, [min(low + CHUNK, records) for low in lows], rng.spawn(len(lows))))
-    theta = strength * np.sqrt(p) * np.concatenate([[0.0], effect])
-    chance = 1 / (1 + np.exp(-z @ theta))
     outcome = (rng.random(records) < chance).astype(np.int64)
     labels = SITES[:sites] + tuple(f"clinic-{k}" for k in range(len(SITES) + 1, sites + 1))
     return Dataset(

@@ -60,8 +60,11 @@ def deal(
     parts = [np.asarray(rows, dtype=np.intp) for rows in dealt]
     if len(parts) != agents and not (by_site(kind) and agents is None):
         raise InputError(f"partition {kind!r} dealt to {len(parts)} agents, expected {agents}")
-    every = np.sort(np.concatenate(parts))
-    if any(not len(rows) for rows in parts) or np.any(np.diff(every) == 0) or every[0] < 0 or every[-1] >= len(dataset):
+    every, given = np.concatenate(parts), np.zeros(len(dataset), bool)
+    known = every.min(initial=0) >= 0 and every.max(initial=0) < len(dataset)
+    if known:
+        given[every] = True
+    if any(not len(rows) for rows in parts) or not known or np.count_nonzero(given) < len(every):
         raise InputError(f"partition {kind!r} left an agent without records, or gave one away twice")
     return _in_order(parts)
 
@@ -125,7 +128,9 @@ def split(
         if stratify and dataset.classes is not None:
             stratum = stratum * len(dataset.classes) + dataset.targets
         test = np.zeros(len(dataset), bool)
-        order = np.argsort(stratum, kind="stable")  # once: there may be a million sites
+        order = np.arange(len(dataset))
+        if np.any(np.diff(stratum) < 0):
+            order = np.argsort(stratum, kind="stable")  # once: there may be a million sites
         for members in np.split(order, np.flatnonzero(np.diff(stratum[order])) + 1):
             rows = rng.permutation(members)
             test[rows[: round(test_fraction * len(rows))]] = True

@@ -24,7 +24,7 @@ from coterie.algorithms.batches import rows
 from coterie.data.store import Store
 from coterie.errors import InputError
 from coterie.graphs import Graph, Mixing
-from coterie.passes import over
+from coterie.passes import aligned, over
 from coterie.problems import HeldShard, People, Problem, Shard, SolverSettings, StoredShard
 from coterie.problems.people import lay_out
 from coterie.problems.stored import PIECE
@@ -89,7 +89,9 @@ class Layout:
         """
         if jax.default_backend() == "cpu":
             return self.arrays
-        return jax.device_put(self.arrays, getattr(jax.config, "jax_default_device", None) or jax.local_devices()[0])
+        there = getattr(jax.config, "jax_default_device", None) or jax.local_devices()[0]
+        with jax.enable_x64(self.arrays.place.start.dtype == jnp.float64):  # without, halves arrive of what is double
+            return jax.device_put(self.arrays, there)
 
     def restore(self, x: np.ndarray, axis: int = 0) -> np.ndarray:
         """Put the agent axis back into the plan's order."""
@@ -252,7 +254,7 @@ class Terrain:
         """These records as the facts take them, a block of agents at a time: each is admitted on its own."""
         assert isinstance(self.features, np.ndarray)
         features, targets = self.features, self.targets
-        block = np.empty((*take.shape, *features.shape[1:]), np.dtype(self.dtype))
+        block = aligned((*take.shape, *features.shape[1:]), np.dtype(self.dtype))
 
         def admit(own: slice) -> np.ndarray:
             block[own], labels = self.problem.admit(features[take[own]], targets[take[own]])

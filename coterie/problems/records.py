@@ -79,7 +79,7 @@ def bounded_rows(features: Rows, bound: float | None) -> Rows:
 
 
 def lengths(rows: np.ndarray) -> np.ndarray:
-    """The norms of rows on the host, (…, 1), in float64: without the squares of all records, which NumPy would store."""
+    """The norms of rows on the host, (…, 1), in float64, without storing the squares of all records."""
     flat = rows.reshape(-1, rows.shape[-1])
     norms = np.empty(len(flat))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -74,6 +75,10 @@ def judge(
     def ask(x: NDArray, clip: float | None = None) -> Answers:  # all records at once: one program for every model
         return say(problem, x, *everybody, clip, placed)
 
+    def summaries(said: list[Answers]) -> list[dict[str, float]]:  # mostly sorting, which leaves other threads alone
+        with ThreadPoolExecutor() as pool:
+            return list(pool.map(lambda one: summary(one, specificity), said))
+
     run = None if points is None else np.asarray(points, float)
     if run is not None and not np.isfinite(run).all():
         run = None  # it diverged, and a warning says so
@@ -83,7 +88,7 @@ def judge(
     if run is not None:
         some = _spaced(run.shape[1], closely)
         said = [[ask(x, clip) for x in seed[some]] for seed in run]
-        of_seeds = [_mean(summary(s, specificity) for s in models) for models in said]
+        of_seeds = [_mean(summaries(models)) for models in said]
         metrics = {key: [one[key] for one in of_seeds] for key in of_seeds[0]}
     if asked == "none" or problem.released or problem.coupled:  # nothing is minimised, or nobody can alone
         sided = [] if problem.released or problem.coupled else _one_sided(experiment)
@@ -92,7 +97,7 @@ def judge(
     train_loss = objective(layout)
 
     def tell(models: NDArray) -> dict[str, float]:
-        few = [summary(ask(models[k]), specificity) for k in _spaced(len(models), closely)]
+        few = summaries([ask(models[k]) for k in _spaced(len(models), closely)])
         loss, score = float(np.mean([train_loss(x) for x in models])), float(np.mean(scores(problem, models, placed)))
         return {"train_loss": loss, "test_score": score} | _mean(few)
 
