@@ -84,8 +84,11 @@ def test_many_records_are_drawn_by_all_cores_and_are_those_of_the_seed(monkeypat
     monkeypatch.setattr("coterie.data.clinics.BLOCK", 300)
     first, again = make_clinics(seed=1, records=20_000), make_clinics(seed=1, records=20_000)
     assert np.array_equal(first.features, again.features)
-    assert len(np.unique(first.features[:, 1])) == 20_000
-    assert np.linalg.norm(first.features, axis=1).max() <= 1 + 1e-12
+    assert len(np.unique(first.features, axis=0)) == 20_000
+    for features in (2, 12, 40):  # in float32, and rounding leaves none outside
+        many = make_clinics(seed=1, records=20_000, features=features).features
+        assert many.dtype == np.float32
+        assert np.linalg.norm(many.astype(float), axis=1).max() <= 1
     monkeypatch.setattr("coterie.data.clinics.MANY", 10**6)
     one_stream = make_clinics(seed=1, records=20_000)
     for site in range(5):  # the clinics are the same, their patients others

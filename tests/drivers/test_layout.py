@@ -171,3 +171,15 @@ def test_memory_grows_with_edges_and_data_not_with_agents_squared() -> None:
     numbers = sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(layout.arrays, eqx.is_array)))
     assert numbers < 60 * n
     assert len(layout.arrays.groups) == 2 or len(layout.arrays.groups) == 3
+
+
+def test_arrays_are_sent_to_an_accelerator_at_their_own_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sent while JAX is in float32, float64 arrives there as halves under its old name, and no program takes it."""
+    widths, send = [], jax.device_put
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "device_put", lambda *what: widths.append(jax.config.jax_enable_x64) or send(*what))
+    layout = star()
+    widths.clear()
+    with jax.enable_x64(False):
+        assert layout.placed.place.start.dtype == np.float64
+    assert widths == [True]
