@@ -64,7 +64,7 @@ AROUND = (
         "replay",
         (
             (
-                "xp.where(norms > limit, rows * (bound / xp.maximum(norms, 1e-30)), rows)",
+                "xp.where(norms > limit, rows * shorter.astype(kind), rows)",
                 "rows",
             ),
         ),
