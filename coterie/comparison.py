@@ -26,8 +26,9 @@ from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.engines import make_engine
 from coterie.errors import InputError
 from coterie.exchange.planned import exchange_of
-from coterie.experiment import Experiment, Priced, prepare, price
+from coterie.experiment import Experiment, prepare
 from coterie.plan import Plan, validate
+from coterie.pricing import Priced, price
 from coterie.report.result import write_json
 from coterie.worth.judge import references as find_references
 

@@ -16,12 +16,13 @@ from coterie.algorithms.batches import rows
 from coterie.data.store import Store
 from coterie.errors import InputError
 from coterie.graphs import Graph, Mixing, from_outside, make_graph, mixing
-from coterie.plan import GraphPlan, Plan, refuse_ignored
+from coterie.plan import Plan, refuse_ignored
 from coterie.privacy import schedules
 from coterie.privacy.accountants import account
 from coterie.privacy.events import Gaussian
 from coterie.privacy.gdp import epsilon_of, mu_for
 from coterie.problems import Problem
+from coterie.tables.links import GraphPlan
 
 __all__ = [
     "Links", "Network", "ObserverAccount", "graph_of", "links_on", "noise_strength", "present_of", "public_facts",

@@ -21,12 +21,13 @@ from coterie.api.tasks import Task, as_task
 from coterie.contracts import check_contract
 from coterie.data.dataset import Dataset
 from coterie.errors import InputError
-from coterie.experiment import price
 from coterie.losses.base import need_facts
 from coterie.network import Network
-from coterie.plan import AlgorithmPlan, Plan, validate
+from coterie.plan import Plan, validate
+from coterie.pricing import price
 from coterie.privacy.ledger import Budget
 from coterie.problems import Custom, Problem, of_people
+from coterie.tables.algorithm import AlgorithmPlan
 
 __all__ = ["Asked", "ask", "auto", "check_settings", "need_dimension"]
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.api.bounds import PublicBox, default_radius, rows_of
-from coterie.api.parties import named_columns, table_of
+from coterie.api.sites import named_columns, table_of
 from coterie.data.bins import Bins
 from coterie.data.dataset import Dataset
 from coterie.errors import InputError
@@ -22,7 +22,7 @@ from coterie.problems.labels import NOTHING, SIGNS
 if TYPE_CHECKING:
     import pandas as pd
 
-    from coterie.api.parties import Site
+    from coterie.api.sites import Site
 
 __all__ = ["Coding", "class_order", "columns_of", "columns_taken", "misfit"]
 

@@ -82,8 +82,8 @@ class PartyModel(Model):
     def load(cls, folder: str | Path) -> PartyModel:
         """The model in a party's state folder, or in one that `save` made; refused where its files do not fit."""
         from coterie.deploy.agreement import AGREEMENT, unverified
-        from coterie.report.certificate import plan_hash, sha256
         from coterie.report.released import MODEL
+        from coterie.report.sealing import plan_hash, sha256
         from coterie.report.verification import parse
 
         place = Path(folder)
@@ -118,7 +118,8 @@ class PartyModel(Model):
     @property
     def clip(self) -> float | None:
         """The norm to which gradients were clipped as it was trained."""
-        from coterie.experiment import public_network, settle
+        from coterie.experiment import public_network
+        from coterie.pricing import settle
 
         settled = settle(self.agreement.plan, public_network(self.agreement.plan))
         return settled.algorithm.clips(settled.cfg)

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 from coterie.api.given import TEXT, bind, takes
-from coterie.plan import AlgorithmPlan
 from coterie.settings import read
+from coterie.tables.algorithm import AlgorithmPlan
 
 __all__ = ["algorithm", "constructor"]
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.api.coding import Coding
-from coterie.api.parties import person_numbers
+from coterie.api.sites import person_numbers
 from coterie.data.planned import options_of, planned_bins
 from coterie.errors import InputError, InputErrors
 from coterie.plan import Plan

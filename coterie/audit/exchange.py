@@ -112,8 +112,9 @@ def opened(
 ) -> str | None:  # fmt: skip
     """What is wrong with a central claim of some parties of whom so many are honest, if something is."""
     from coterie.exchange.central import shared_events
-    from coterie.experiment import prepare, price
+    from coterie.experiment import prepare
     from coterie.plan import validate
+    from coterie.pricing import price
 
     plan = validate(
         {

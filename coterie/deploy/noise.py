@@ -52,10 +52,11 @@ from coterie.algorithms.batches import axes
 from coterie.errors import InputError
 from coterie.exchange.choice import Exchange, Quantized
 from coterie.exchange.kinds import broadcast, quantized, secret_sum
-from coterie.plan import REFERENCES, Plan, refuse_ignored
+from coterie.plan import Plan, refuse_ignored
 from coterie.privacy import events, secure
 from coterie.privacy.observers import STEEPEST
 from coterie.sums.words import keyed
+from coterie.tables.algorithm import REFERENCES
 
 __all__ = ["GAUSSIAN_UNIT", "INSIDE_UNIT", "LAPLACE_UNIT", "UNITS", "Source", "Steps", "SystemSource",
            "check_deployable", "grid_steps", "noise_scales", "on_grid", "refusal"]  # fmt: skip

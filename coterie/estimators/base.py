@@ -18,16 +18,17 @@ from coterie.api.asked import auto, check_settings
 from coterie.api.bounds import PublicBox, box
 from coterie.api.given import BOUNDS, NOTHING_GIVEN, NUMBER, TEXT, WHOLE, Expected, listed, of, shown
 from coterie.api.methods import algorithm
-from coterie.api.parties import on, person_numbers
+from coterie.api.parties import on
+from coterie.api.sites import person_numbers
 from coterie.api.tasks import Task
 from coterie.api.training import Trained, train_paid
 from coterie.drivers.seeds import fresh_seed
 from coterie.errors import InputError
 from coterie.estimators.fits import remember
-from coterie.plan import AlgorithmPlan
 from coterie.privacy.events import Event
 from coterie.privacy.ledger import Budget
 from coterie.problems import Problem, of_people
+from coterie.tables.algorithm import AlgorithmPlan
 
 __all__ = ["Consensus", "Seeds", "check_parameters"]
 

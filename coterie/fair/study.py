@@ -33,9 +33,8 @@ from coterie.fair.noise import Seeded
 from coterie.fair.polynomial import Statistics
 from coterie.fair.printed import Repair, release_as_printed
 from coterie.graphs import make_graph, mixing
-from coterie.plan import Positive
 from coterie.privacy.accountants import Account
-from coterie.settings import Settings, one_line
+from coterie.settings import Positive, Settings, one_line
 from coterie.written import read_tree
 
 __all__ = ["METRICS", "FairPlan", "Study", "prepare", "read_fair_plan", "run"]

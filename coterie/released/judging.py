@@ -24,8 +24,9 @@ from coterie.deploy.accounts import DataAccount
 from coterie.deploy.data import Records, write_records
 from coterie.drivers.seeds import fresh_seed
 from coterie.errors import InputError
-from coterie.experiment import Experiment, Priced
+from coterie.experiment import Experiment
 from coterie.plan import Plan
+from coterie.pricing import Priced
 from coterie.privacy.accountants import Account, account
 from coterie.problems import Problem
 from coterie.released.covered import CoveredNumber, CoveredScores

@@ -72,7 +72,7 @@ def algorithms() -> str:
     ]
     lines = [table(("name", "private", "graphs", "what it is"), rows), ""]
     lines += ["References, which every run reports and no plan can name as its algorithm:", ""]
-    from coterie.plan import REFERENCES
+    from coterie.tables.algorithm import REFERENCES
 
     lines += [table(("name", "what it is"), [(code(k), v) for k, v in REFERENCES.items()])]
     for a in found.values():

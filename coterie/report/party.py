@@ -23,7 +23,8 @@ from coterie.graphs import Graph
 from coterie.report import charts
 from coterie.report.charts import Series
 from coterie.report.epsilon import guess
-from coterie.report.html import answer, errata_of, render, shapes
+from coterie.report.html import answer, errata_of, render
+from coterie.report.shapes import shapes
 
 if TYPE_CHECKING:
     from coterie.deploy.agreement import Agreement
@@ -336,7 +337,7 @@ def _point(state: Path) -> np.ndarray:
 def _shapes(state: Path, terms: Terms, records: Records | None) -> dict[str, Any] | None:
     """The curves of an additive model, with the density of this party's own records where they are given."""
     from coterie.api.curves import Curves
-    from coterie.experiment import price
+    from coterie.pricing import price
     from coterie.problems.additive import AdditiveModel
     from coterie.released.bands import released_curves
     from coterie.worth.bands import noise_alone

@@ -29,7 +29,7 @@ from coterie.api.bounds import Bounds
 from coterie.api.parties import Sites
 from coterie.audit.claims import attack_task as audit
 {imports}
-from coterie.plan import AlgorithmPlan
+from coterie.tables.algorithm import AlgorithmPlan
 
 __version__: str
 __all__ = {listed}

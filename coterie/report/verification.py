@@ -34,6 +34,7 @@ from coterie.errors import InputError
 from coterie.found import OthersCode
 from coterie.privacy.codec import to_rows
 from coterie.report import certificate as c
+from coterie.report import sealing
 from coterie.report.derivation import EVENTS, Refuted, derive, equal
 from coterie.report.form import Certificate
 from coterie.report.others import others_kinds
@@ -120,7 +121,7 @@ def verify(
 
 def _sealed(content: Mapping[str, Any], parsed: Certificate, key: bytes | None) -> None:
     body = {name: value for name, value in content.items() if name not in ("digest", "signature")}
-    _same("digest", parsed.digest, c.sha256(c.canonical(body)))
+    _same("digest", parsed.digest, sealing.sha256(sealing.canonical(body)))
     if (parsed.signer is None) != (parsed.signature is None):
         raise Refuted("signature: signer and signature must both be there, or neither")
     if key is not None and parsed.signer != key.hex():
@@ -134,7 +135,7 @@ def _sealed(content: Mapping[str, Any], parsed: Certificate, key: bytes | None) 
         raise InputError("a signature is checked by the package cryptography: pip install 'coterie[deploy]'") from None
     try:
         signer = Ed25519PublicKey.from_public_bytes(bytes.fromhex(parsed.signer))
-        signer.verify(bytes.fromhex(parsed.signature), c.signed_text(parsed.digest))
+        signer.verify(bytes.fromhex(parsed.signature), sealing.signed_text(parsed.digest))
     except (InvalidSignature, ValueError):
         raise Refuted("signature: not made by the signer over this digest") from None
 
@@ -194,7 +195,7 @@ def _file_hash(path: Path) -> str:
 
 def _arithmetic(content: Mapping[str, Any], parsed: Certificate) -> None:
     """Everything that follows from the certificate alone."""
-    _same("plan_sha256", parsed.plan_sha256, c.sha256(c.canonical(parsed.plan)))
+    _same("plan_sha256", parsed.plan_sha256, sealing.sha256(sealing.canonical(parsed.plan)))
     privacy = parsed.plan.get("privacy")
     if privacy is not None and not (isinstance(privacy, dict) and isinstance(privacy.get("delta"), float)):
         raise Refuted("plan.privacy: expected a table with epsilon and delta")
@@ -370,7 +371,7 @@ def _derivation(content: Mapping[str, Any], parsed: Certificate) -> list[str]:
             [g["members"], g["records"], g["noise_multiplier"], g["rounds"], g["sent_again"]] for g in content["agents"]
         ],
     }
-    made = derive(c.canonical(inputs))
+    made = derive(sealing.canonical(inputs))
     if isinstance(made, str):
         raise Refuted(made)
     equal("algorithm", content["algorithm"], made["algorithm"], EVENTS)

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from coterie.experiment import prepare, price
+from coterie.experiment import prepare
 from coterie.plan import Plan
+from coterie.pricing import price
 from coterie.worth.judge import UNKNOWN, judge
 from coterie.worth.verdict import Gain
 
