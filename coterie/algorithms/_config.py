@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from collections.abc import Iterable
+from typing import TypeVar, get_args
 
 import jax
 from pydantic import ConfigDict
@@ -10,6 +11,8 @@ from pydantic import ConfigDict
 from coterie.settings import Written
 
 __all__ = ["Config"]
+
+C = TypeVar("C", bound="Config")
 
 
 class Config(Written):
@@ -22,7 +25,7 @@ class Config(Written):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+    def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         numbers = tuple(n for n, f in cls.model_fields.items() if float in (f.annotation, *get_args(f.annotation)))
         others = tuple(n for n in cls.model_fields if n not in numbers)
@@ -34,13 +37,13 @@ class Config(Written):
             leaves, static = flatten(cfg)
             return tuple(zip(map(jax.tree_util.GetAttrKey, numbers), leaves, strict=True)), static
 
-        def unflatten(static: Any, leaves: Any) -> Config:
+        def unflatten(static: tuple, leaves: Iterable) -> Config:
             return cls.model_construct(
                 **dict(zip(numbers, leaves, strict=True)), **dict(zip(others, static, strict=True))
             )
 
         jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
 
-    def replace(self, **changes: Any) -> Any:
+    def replace(self: C, **changes: object) -> C:
         """A copy with some fields changed, without validation (the values may be traced)."""
         return self.model_copy(update=changes)

@@ -60,7 +60,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import jax
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Int, PyTree
 
 from coterie.algorithms import ALGORITHMS
 from coterie.algorithms._config import Config
@@ -86,6 +86,7 @@ from coterie.privacy.base import watch_kinds
 from coterie.privacy.events import Event
 from coterie.problems.base import Problem
 from coterie.problems.people import LOST
+from coterie.problems.shards import Shard
 
 __all__ = [
     "Algorithm",
@@ -180,37 +181,45 @@ class Erratum:
     severity: Literal["privacy", "utility", "loose", "unproved", "typo"]
 
 
+Round = int | Int[Array, "..."]  # its number; traced in a run, and a row of them where all are priced at once
+
+
 @dataclass(frozen=True)
 class Algorithm:
-    """One algorithm: the parts that every one has, and those that only some have (None, or a default, elsewhere)."""
+    """One algorithm: the parts that every one has, and those that only some have (None, or a default, elsewhere).
+
+    States, messages and memories of edges are an algorithm's own: trees of arrays.
+    """
 
     slug: str
     config: type[Config]
     example: Config
-    init: Callable[[Any, Place], Any]
-    draws: Callable[[Any, Place], dict[str, Law]]
-    emit: Callable[[Any, Place, Array, Any, Any, Draw], tuple[Any, Any]]
-    absorb: Callable[[Any, Place, Any, Any, Inbox], Any]
-    estimate: Callable[[Any, Place, Any], Array]
-    cost: Callable[[Any, Place, Any, Any], Event | tuple[Event, ...]]
-    needs: Callable[[Any], Needs]
+    init: Callable[[Config, Place], PyTree]
+    draws: Callable[[Config, Place], dict[str, Law]]
+    emit: Callable[[Config, Place, Round, PyTree, Shard, Draw], tuple[PyTree, PyTree]]
+    absorb: Callable[[Config, Place, Round, PyTree, Inbox], PyTree]
+    estimate: Callable[[Config, Place, PyTree], Array]
+    cost: Callable[[Config, Place, Round, PyTree], Event | tuple[Event, ...]]
+    needs: Callable[[Config], Needs]
     # parts that only some have
-    sensitivity: Callable[[Any, Place, Any], Any] | None = None
-    tune: Callable[[Any, Public], Any] | None = None
+    sensitivity: Callable[[Config, Place, Round], Array] | None = None
+    tune: Callable[[Config, Public], Config] | None = None
     suggest_rounds: Callable[[Public], int] | None = None
-    convergent: Callable[[Any, Public], str | None] | None = None
-    claim: Callable[[Any, Place, float], float] | None = None
-    greeting: Callable[[Any, Place], Any] | None = None
-    edge: Callable[[Any, Place], Any] | None = None
-    bits: Callable[[Any, Place, Any], Array] | None = None
-    duration: Callable[[Any, Place, Any, Any], Array] | None = None
-    wire: Callable[[Any, Place, Any], Array] | None = None
-    lattice: Callable[[Any, Place, Any], tuple[Array, Array]] | None = None
+    convergent: Callable[[Config, Public], str | None] | None = None
+    claim: Callable[[Config, Place, float], float] | None = None
+    greeting: Callable[[Config, Place], PyTree] | None = None
+    edge: Callable[[Config, Place], PyTree] | None = None
+    bits: Callable[[Config, Place, PyTree], Array] | None = None
+    duration: Callable[[Config, Place, Round, Draw], Array] | None = None
+    wire: Callable[[Config, Place, Round], Array] | None = None
+    lattice: Callable[[Config, Place, Round], tuple[Array, Array]] | None = None
     travels: tuple[str, ...] = ()  # empty: every field
-    reveals: Callable[[Any, Place, Any, Any], Any] | None = None
-    against: Callable[[Any], tuple[str, str]] | None = None
-    own_cost: Callable[[Any, Place, Any, Any], Event | tuple[Event, ...]] | None = None
-    observed: Callable[[Any, Place, Problem, Graph, np.ndarray, tuple[int, ...]], tuple[str, np.ndarray]] | None = None
+    reveals: Callable[[Config, Place, PyTree, PyTree], PyTree] | None = None
+    against: Callable[[Config], tuple[str, str]] | None = None
+    own_cost: Callable[[Config, Place, Round, PyTree], Event | tuple[Event, ...]] | None = None
+    observed: Callable[[Config, Place, Problem, Graph, np.ndarray, tuple[int, ...]], tuple[str, np.ndarray]] | None = (
+        None
+    )
     threshold: str | None = None
     prepays: bool = False
     inconclusive: tuple[tuple[str, str], ...] = ()

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from coterie.errors import InputError
 
@@ -19,7 +19,7 @@ __all__ = ["Inbox", "Maybe"]
 class Maybe(eqx.Module):
     """A message that is sent only if `sent`; otherwise neighbours keep the last one."""
 
-    message: Any
+    message: PyTree
     sent: Bool[Array, ""]
 
 
@@ -32,11 +32,11 @@ class Inbox(eqx.Module):
     edges × dimension; `stack` lays all messages side by side and is for small neighbourhoods.
     """
 
-    messages: Any
+    messages: PyTree
     index: Int[Array, " width"]
     weight: Float[Array, " width"]
     here: Bool[Array, " width"]
-    memory: Any = None
+    memory: PyTree = None
     sums: Any = None  # (total, mixed) when the driver got them from one matrix product
     chunk: int = eqx.field(static=True, default=1)
     known: Int[Array, " width"] | None = None  # who the neighbours are, where `index` does not say
@@ -56,7 +56,7 @@ class Inbox(eqx.Module):
         """Σ_j w_ij m_j over the neighbours, without the agent's own term."""
         return self.reduce(lambda m, w, e: jax.tree.map(lambda x: w * x, m)) if self.sums is None else self.sums[1]
 
-    def reduce(self, f: Callable[[Any, Array, Any], Any], op: Literal["sum", "min", "max"] = "sum") -> Any:
+    def reduce(self, f: Callable[[PyTree, Array, PyTree], PyTree], op: Literal["sum", "min", "max"] = "sum") -> Any:
         """Σ (or min, max) over neighbours of f(message, weight, memory of that edge)."""
         self._need_messages()
         ways: dict[str, tuple[Callable, Callable, Callable]] = {
@@ -66,7 +66,7 @@ class Inbox(eqx.Module):
         }
         empty, join, fold = ways[op]
 
-        def step(total: Any, slots: Any) -> tuple[Any, None]:
+        def step(total: Any, slots: PyTree) -> tuple[Any, None]:
             index, weight, here, memory = slots
             got = jax.vmap(f)(jax.tree.map(lambda m: m[index], self.messages), weight, memory)
             part = jax.tree.map(lambda g: fold(jnp.where(_like(here, g), g, empty(g)), axis=0).astype(g.dtype), got)
@@ -78,11 +78,11 @@ class Inbox(eqx.Module):
         length = jax.tree.leaves(slots)[0].shape[0]
         return jax.lax.scan(step, start, slots, unroll=min(8, length))[0]
 
-    def map(self, f: Callable[[Any, Array, Any], Any]) -> Any:
+    def map(self, f: Callable[[PyTree, Array, PyTree], PyTree]) -> Any:
         """f(message, weight, memory) for every neighbour, one slot each: the next memory of the edges."""
         self._need_messages()
 
-        def step(_: None, slots: Any) -> tuple[None, Any]:
+        def step(_: None, slots: PyTree) -> tuple[None, Any]:
             index, weight, _here, memory = slots
             return None, jax.vmap(f)(jax.tree.map(lambda m: m[index], self.messages), weight, memory)
 
@@ -108,7 +108,7 @@ class Inbox(eqx.Module):
         return jax.tree.map(lambda x: x.reshape(-1, chunk, *x.shape[1:]), padded)
 
 
-def _at(f: Callable, messages: Any, slot: Any) -> Any:
+def _at(f: Callable, messages: PyTree, slot: PyTree) -> Any:
     index, weight, _here, memory = slot
     return f(jax.tree.map(lambda m: m[index], messages), weight, memory)
 

@@ -67,6 +67,7 @@ def _named(ids: Any, records: int, where: str) -> np.ndarray:
 
 
 def party_names(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
+    """The names that were given, one for each site, or numbers."""
     if names is None:
         return tuple(f"agent {i}" for i in range(count))
     if len(names) != count:

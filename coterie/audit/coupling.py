@@ -35,7 +35,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from coterie.algorithms.base import Algorithm, Config, Grid, Law, Place
 from coterie.audit.neighbours import Neighbours
@@ -59,7 +59,7 @@ GRID_UNIT = 65_536.0  # steps of a deployed draw per unit of its law (nearly: wh
 class TwoWorlds(eqx.Module):
     """What coupling found; axes (transcript, round, …)."""
 
-    message: Any  # of the first world; the second one's is the same where `gap` is 0
+    message: PyTree  # of the first world; the second one's is the same where `gap` is 0
     sent: Bool[Array, "n rounds"]
     told: Bool[Array, "n rounds"]  # whether something was released: what was sent, or what the proof treats as seen
     spoke: Bool[Array, "n rounds"]  # whether the second world spoke just when the first did
@@ -129,14 +129,14 @@ def _couple(
     unknown = jnp.asarray(jnp.nan)
 
     def say(
-        shard: HeldShard, t: Array, state: Any, draw: dict, by: Config = cfg
+        shard: HeldShard, t: Array, state: PyTree, draw: dict, by: Config = cfg
     ) -> tuple[Array, Any, Any, Array, Array]:
         """The vector to agree on, state, message, whether the worlds have to agree, and whether it was sent."""
         state, message, sent = speak(algorithm, by, place, t, state, shard, draw)
         shown = algorithm.reveals(by, place, state, message) if algorithm.reveals is not None else message
         return _vector(shown, place.start.dtype), state, message, sent | (algorithm.reveals is not None), sent
 
-    def probe(t: Array, first: Any, third: Any, draw: dict, own: Array) -> tuple[tuple[Array, Array], Any]:
+    def probe(t: Array, first: PyTree, third: PyTree, draw: dict, own: Array) -> tuple[tuple[Array, Array], Any]:
         """Scales of the noises on a test's query and threshold, and the third play's state."""
         shard, over, above = shards[0], unknown, unknown
         if setting := algorithm.threshold:
@@ -225,7 +225,7 @@ def _draw(laws: dict[str, Law], key: Array, grid: bool) -> dict[str, Any]:
     return out
 
 
-def _numbers(draw: Any) -> Array:
+def _numbers(draw: PyTree) -> Array:
     """A draw in units of its law."""
     return jnp.asarray(draw.steps / draw.unit if isinstance(draw, Grid) else draw)
 
@@ -245,24 +245,24 @@ def _flat(x: Array) -> Array:
     return jnp.reshape(x, -1)
 
 
-def _vector(tree: Any, dtype: Any) -> Array:
+def _vector(tree: PyTree, dtype: Any) -> Array:
     """All numbers of a message, whatever its shape."""
     return jnp.concatenate([jnp.ravel(x).astype(dtype) for x in jax.tree.leaves(tree)])
 
 
-def _finite(tree: Any) -> Array:
+def _finite(tree: PyTree) -> Array:
     numbers = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
     # a solver that has not begun says that its residual is infinite
     return jnp.all(jnp.stack([jnp.all(~jnp.isnan(x)) for x in numbers]))
 
 
-def _residual(state: Any) -> Array:
+def _residual(state: PyTree) -> Array:
     solvers = [x for x in jax.tree.leaves(state, is_leaf=lambda x: isinstance(x, Solver)) if isinstance(x, Solver)]
     found = [jnp.where(jnp.isinf(s.residual), 0.0, s.residual) for s in solvers]  # it has not been asked yet
     return jnp.max(jnp.stack(found)) if found else jnp.zeros(())
 
 
-def _edge(say: Any, t: Array, state: Any, draw: dict, shard: HeldShard, *by: Config) -> Array:
+def _edge(say: Any, t: Array, state: PyTree, draw: dict, shard: HeldShard, *by: Config) -> Array:
     """The `test` draw from which on an agent speaks, all other draws being these; with other settings, if given."""
     # solutions are remembered, so that the search for the edge solves nothing
     quick = remember(shard, lambda holder: say.func(holder, t, state, draw, *by)[4])
@@ -289,7 +289,7 @@ def _declared_scale(events: Any) -> Array:
 
 
 def _match(
-    first: Any, second: Any, draw: dict, other: dict, names: list[str], *, loops: int, exact: bool
+    first: PyTree, second: PyTree, draw: dict, other: dict, names: list[str], *, loops: int, exact: bool
 ) -> dict[str, Any]:
     """What both say, the second with the noises with which it says the same as the first does with its draw.
 
@@ -365,7 +365,7 @@ def _shortest(j: Array, gap: Array) -> Array:
     return jnp.where(fine, jnp.linalg.pinv(jnp.where(fine, j, 0.0), rtol=1e-12) @ jnp.where(fine, gap, 0.0), 0.0)
 
 
-def _match_grid(first: Any, second: Any, draw: dict, other: dict, names: list[str]) -> dict[str, Any]:
+def _match_grid(first: PyTree, second: PyTree, draw: dict, other: dict, names: list[str]) -> dict[str, Any]:
     """The same for one noise on a grid that enters every number of a message on its own: by subtraction."""
     said = first(draw)
     y = said[0]

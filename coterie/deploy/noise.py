@@ -32,6 +32,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from coterie.algorithms._sampling import DeadlineGaussian, Pace
 from coterie.algorithms.base import (
@@ -208,7 +209,7 @@ def on_grid(algorithm: Algorithm) -> Algorithm:
     """The algorithm with the price of its deployed form: the same functions, but `cost` charges grid and tables."""
 
     def priced(declare: Any, known: bool) -> Callable[..., tuple[events.Event, ...]]:
-        def cost(cfg: Config, place: Place, t: Any, message: Any = None) -> tuple[events.Event, ...]:
+        def cost(cfg: Config, place: Place, t: Any, message: PyTree = None) -> tuple[events.Event, ...]:
             declared, laws = declare(cfg, place, t, message), algorithm.draws(cfg, place).values()
             coins = sum(_uneven(law, place) for law in laws if isinstance(law, Uniform))
             parts = declared if isinstance(declared, tuple) else (declared,)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import serialize_executable
 from jax.tree_util import PyTreeDef
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from coterie.algorithms._sampling import PIECES, Pace
 from coterie.algorithms.base import Algorithm, Config, Law, Place
@@ -129,7 +129,7 @@ class Work:
         parts = [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in self.shapes]
         return self.exchange.draws(jax.tree.unflatten(self.kind, parts))
 
-    def _flatten(self, message: Any) -> list[Any]:
+    def _flatten(self, message: PyTree) -> list[Any]:
         """The leaves that leave."""
         return [leaf for leaf, goes in zip(jax.tree.leaves(message), self.goes, strict=True) if goes]
 
@@ -146,7 +146,7 @@ class Work:
         heard = (jnp.zeros(self.count, self.dtype),) * self.slots
         return Carry(tuple(jax.tree.leaves(start)), heard, jnp.full(self.slots, -1))
 
-    def _parts(self, carry: Carry) -> tuple[Any, Any]:
+    def _parts(self, carry: Carry) -> tuple[PyTree, PyTree]:
         """State and memory. Between rounds they are bare leaves, which take less time to hand to a compiled turn."""
         return jax.tree.unflatten(self.structure, carry.kept)  # type: ignore[no-any-return]
 
@@ -161,7 +161,7 @@ class Work:
 
         return jax.lax.cond(t > 0, absorb, lambda c: c, carry)
 
-    def _inbox(self, known: Known, c: Carry, memory: Any) -> Inbox:
+    def _inbox(self, known: Known, c: Carry, memory: PyTree) -> Inbox:
         steps = known.theirs[jnp.arange(self.slots), jnp.maximum(c.when, 0)]
         values = jnp.where((c.when >= 0)[:, None], jnp.stack(c.heard) * steps[:, None], known.greetings)
         return agent.facing(jax.vmap(self._unflatten)(values), known.weights, memory, known.neighbours)
@@ -216,7 +216,7 @@ class SharedWork(Work):
         nothing of what was rounded off stays there when the sum of the others is what is left of the total."""
         return values
 
-    def _inbox(self, known: Known, c: Carry, memory: Any) -> Inbox:
+    def _inbox(self, known: Known, c: Carry, memory: PyTree) -> Inbox:
         total = self._unflatten(jnp.asarray(c.heard[0]))
         weight = (1 - known.place.self_weight) / known.place.degree
         mixed = jax.tree.map(lambda x: weight * x, total)

@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from coterie.errors import InputError
 from coterie.problems.base import Problem
@@ -43,9 +43,9 @@ class Custom(Problem):
     records before anything runs (`coterie.problems.facts`); a gradient longer than `lipschitz` is cut to it.
     """
 
-    loss: Callable[[Any, Array, Array], Array] = eqx.field(static=True)
-    template: Any = eqx.field(static=True)  # starting parameters and their pytree; see `make`
-    forecast: Callable[[Any, Array], Array] | None = eqx.field(static=True, default=None)
+    loss: Callable[[PyTree, Array, Array], Array] = eqx.field(static=True)
+    template: PyTree = eqx.field(static=True)  # starting parameters and their pytree; see `make`
+    forecast: Callable[[PyTree, Array], Array] | None = eqx.field(static=True, default=None)
     lipschitz: float = eqx.field(static=True, default=float("inf"))
     smoothness: float = eqx.field(static=True, default=float("inf"))
     constraint: Constraint | None = None
@@ -58,7 +58,7 @@ class Custom(Problem):
         return f"loss {getattr(self.loss, '__name__', 'of your own')!r}"
 
     @classmethod
-    def make(cls, loss: Callable[[Any, Array, Array], Array], params: Any, **options: Any) -> Custom:
+    def make(cls, loss: Callable[[PyTree, Array, Array], Array], params: PyTree, **options: Any) -> Custom:
         """Wrap a loss and the (data-free) starting parameters.
 
         >>> import jax.numpy as jnp
@@ -158,7 +158,7 @@ class Custom(Problem):
             raise InputError("this custom problem has no `forecast`, so it cannot predict")
         return self.every(self.forecast, x, features)
 
-    def every(self, forecast: Callable[[Any, Array], Array], x: Float[Array, " d"], features: Array) -> Array:
+    def every(self, forecast: Callable[[PyTree, Array], Array], x: Float[Array, " d"], features: Array) -> Array:
         """forecast(params, features) of each record."""
 
         def of(x: Array, features: Array) -> Array:
@@ -190,7 +190,7 @@ class Custom(Problem):
 class Template:
     """Starting parameters and how to rebuild their pytree; compared by identity, so it may sit in static fields."""
 
-    def __init__(self, params: Any):
+    def __init__(self, params: PyTree):
         leaves, self.treedef = jax.tree.flatten(params)
         arrays = [np.asarray(leaf) for leaf in leaves]
         real = (jnp.floating, jnp.integer, jnp.bool_)

@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from coterie.errors import InputError
 from coterie.problems.base import Problem
@@ -35,7 +35,7 @@ class _Named:
     name: str
 
     @staticmethod
-    def of(leaf: Any) -> Any:
+    def of(leaf: PyTree) -> Any:
         """The name of a leaf that has one; any other leaf as it is."""
         made = _Named(getattr(leaf, "__module__", None) or "", getattr(leaf, "__name__", ""))
         return made if callable(leaf) and getattr(sys.modules.get(made.home), made.name, None) is leaf else leaf
@@ -60,7 +60,7 @@ class _Equinox:
         params, rest = eqx.partition(eqx.nn.inference_mode(module), eqx.is_inexact_array)
         return _Equinox(rest), params
 
-    def whole(self, params: Any) -> Any:
+    def whole(self, params: PyTree) -> Any:
         return eqx.combine(params, self.rest)
 
     def __reduce__(self) -> tuple:
@@ -93,7 +93,7 @@ class _Nnx:
         graph, params, rest = parts
         return _Nnx(graph, rest), params
 
-    def whole(self, params: Any) -> Any:
+    def whole(self, params: PyTree) -> Any:
         from flax import nnx
 
         return nnx.merge(self.graph, params, self.rest)
@@ -127,7 +127,7 @@ class _Scores:
     classes: int | None
     name: str
 
-    def __call__(self, params: Any, features: Array) -> Array:
+    def __call__(self, params: PyTree, features: Array) -> Array:
         if self.shape is not None and prod(self.shape) != features.size:
             raise InputError(
                 f"shape = {self.shape} takes {prod(self.shape)} features, and the records have {features.size}"
@@ -147,7 +147,7 @@ class _Loss:
     scores: _Scores
     own: Measure | None
 
-    def __call__(self, params: Any, features: Array, target: Array) -> Array:
+    def __call__(self, params: PyTree, features: Array, target: Array) -> Array:
         out = self.scores(params, features)
         if self.own is not None:
             return self.own(out, target)
