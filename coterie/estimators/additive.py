@@ -10,12 +10,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
-from coterie.api.bounds import DEFAULT_RANGE, box
+from coterie.api.bounds import DEFAULT_RANGE, Bounds, box
 from coterie.api.curves import Curves
 from coterie.data.bins import Bins, Finish, bins_of
 from coterie.data.encode import Category, Number
+from coterie.deploy.accounts import DataAccount
 from coterie.errors import InputError
 from coterie.estimators.quantiles import Quantiles
 from coterie.estimators.scored import ByScore, Classifies, LearnsClasses, LearnsTargets
@@ -33,19 +35,19 @@ class _Curved(ByScore):
 
     curves_: Curves
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True  # a missing value has a bin of its own
         return tags
 
-    def _table(self, X: Any) -> pd.DataFrame:
+    def _table(self, X: ArrayLike) -> pd.DataFrame:
         """Columns by their names as text; numbers, unless texts are expected."""
         if self._texts():
             return self._framed(X, reset=False)
         x = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
         return pd.DataFrame(x, columns=self._names(x.shape[1]))
 
-    def _framed(self, X: Any, reset: bool) -> pd.DataFrame:
+    def _framed(self, X: ArrayLike, reset: bool) -> pd.DataFrame:
         """A frame with columns of texts."""
         if not isinstance(X, pd.DataFrame):
             raise InputError(f"columns of texts need a DataFrame, got {type(X).__name__}")
@@ -58,11 +60,11 @@ class _Curved(ByScore):
     def _names(self, width: int) -> list[str]:
         return list(map(str, getattr(self, "feature_names_in_", range(width))))
 
-    def _scores(self, X: Any) -> NDArray[np.float64]:
+    def _scores(self, X: ArrayLike) -> NDArray[np.float64]:
         check_is_fitted(self)
         return self.curves_.scores(self._table(X))
 
-    def _trained_with(self, X: Any) -> tuple[float, float | None]:
+    def _trained_with(self, X: ArrayLike) -> tuple[float, float | None]:
         return 1.0, self.curves_.clip
 
 
@@ -80,7 +82,7 @@ class _Kept(_Curved):
     def __init__(self, curves: Curves | Mapping[str, Any] | str | Path) -> None:
         self.curves = curves
 
-    def fit(self, X: Any = None, y: Any = None) -> Any:
+    def fit(self, X: ArrayLike | None = None, y: ArrayLike | None = None) -> Any:
         """Read the curves; records are not looked at."""
         self.curves_ = self.curves if isinstance(self.curves, Curves) else Curves.read(self.curves)
         if (self.curves_.classes is not None) != isinstance(self, ClassifierMixin):
@@ -94,7 +96,7 @@ class _Kept(_Curved):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "curves_")
 
-    def _table(self, X: Any) -> pd.DataFrame:
+    def _table(self, X: ArrayLike) -> pd.DataFrame:
         if isinstance(X, pd.DataFrame):
             return X.set_axis(list(map(str, X.columns)), axis=1)
         return pd.DataFrame(np.asarray(X), columns=list(self.curves_.bins.names))
@@ -154,8 +156,8 @@ class _Private(_Curved, Quantiles):
         return bins, finish
 
     def _learn(
-        self, table: pd.DataFrame, bins: Bins, problem: AdditiveModel, targets: NDArray, agents: Any, shown: Any,
-        leaks: tuple[str, ...], classes: tuple[Any, ...] | None, target: tuple[float, float] | None, given: Any,
+        self, table: pd.DataFrame, bins: Bins, problem: AdditiveModel, targets: NDArray, agents: ArrayLike | None, shown: Any,
+        leaks: tuple[str, ...], classes: tuple[Any, ...] | None, target: tuple[float, float] | None, given: object,
         people: NDArray | None,
     ) -> None:  # fmt: skip
         """Train on the bins of the records, and store the curves."""
@@ -221,7 +223,7 @@ class PrivateAdditiveClassifier(LearnsClasses, _Private):
         algorithm: str = "auto",
         settings: dict[str, object] | None = None,
         graph: str | dict[str, object] = "ring",
-        bounds: Any = None,
+        bounds: Bounds = None,
         bins: Mapping[Any, Any] | str | None = None,
         quantile_share: float = 0.1,
         pairs: Sequence[tuple[Any, Any]] = (),
@@ -233,8 +235,8 @@ class PrivateAdditiveClassifier(LearnsClasses, _Private):
         weighting: str = "agents",
         classes: Sequence | None = None,
         n_agents: int = 5,
-        random_state: Any = None,
-        account: Any = None,
+        random_state: int | np.random.RandomState | None = None,
+        account: DataAccount | str | Path | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -258,13 +260,13 @@ class PrivateAdditiveClassifier(LearnsClasses, _Private):
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
         *,
         agents: ArrayLike | None = None,
         people: ArrayLike | Sequence[ArrayLike] | None = None,
         test: tuple[Any, ArrayLike] | None = None,
-        sample_weight: Any = None,
+        sample_weight: ArrayLike | None = None,
     ) -> PrivateAdditiveClassifier:
         """Train on (X, y), record i being held by the party `agents[i]`; or on a list with one (X, y) for each site.
 
@@ -315,7 +317,7 @@ class PrivateAdditiveRegressor(_Regresses, LearnsTargets, _Private):
         algorithm: str = "auto",
         settings: dict[str, object] | None = None,
         graph: str | dict[str, object] = "ring",
-        bounds: Any = None,
+        bounds: Bounds = None,
         target_bounds: tuple[float, float] | None = None,
         bins: Mapping[Any, Any] | str | None = None,
         quantile_share: float = 0.1,
@@ -327,8 +329,8 @@ class PrivateAdditiveRegressor(_Regresses, LearnsTargets, _Private):
         rounds: int | None = None,
         weighting: str = "agents",
         n_agents: int = 5,
-        random_state: Any = None,
-        account: Any = None,
+        random_state: int | np.random.RandomState | None = None,
+        account: DataAccount | str | Path | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -352,13 +354,13 @@ class PrivateAdditiveRegressor(_Regresses, LearnsTargets, _Private):
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
         *,
         agents: ArrayLike | None = None,
         people: ArrayLike | Sequence[ArrayLike] | None = None,
         test: tuple[Any, ArrayLike] | None = None,
-        sample_weight: Any = None,
+        sample_weight: ArrayLike | None = None,
     ) -> PrivateAdditiveRegressor:
         """Train on (X, y), record i being held by the party `agents[i]`; or on a list with one (X, y) for each site.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coterie.api.bounds import PublicBox, default_radius, into_ball, rows_of
+from coterie.api.bounds import Bounds, PublicBox, default_radius, into_ball, rows_of
+from coterie.deploy.accounts import DataAccount
 from coterie.estimators.base import Consensus
 from coterie.estimators.scored import ByScore, LearnsClasses, LearnsTargets
 from coterie.losses.logistic import Logistic
@@ -31,14 +32,14 @@ class _LinearModel(Consensus, ByScore):
         self.coef_ = weights[:, :-1] / (np.sqrt(2) * radius * where.half)
         self.intercept_ = weights[:, -1] / np.sqrt(2) - self.coef_ @ where.middle
 
-    def _scores(self, X: Any) -> NDArray[np.float64]:
+    def _scores(self, X: ArrayLike) -> NDArray[np.float64]:
         """Scores of records as training saw them: within the bounds and the radius."""
         check_is_fitted(self)
         x = validate_data(self, X, dtype=np.float64, reset=False)
         inside = self._radius * into_ball(self._where.scale(x), self._radius)
         return (self._where.middle + self._where.half * inside) @ self.coef_.T + self.intercept_
 
-    def _trained_with(self, X: Any) -> tuple[NDArray[np.float64], float | None]:
+    def _trained_with(self, X: ArrayLike) -> tuple[NDArray[np.float64], float | None]:
         x = validate_data(self, X, dtype=np.float64, reset=False)
         return np.linalg.norm(rows_of(x, self._where, self._radius), axis=1), self._clip
 
@@ -119,15 +120,15 @@ class PrivateConsensusClassifier(LearnsClasses, _LinearModel):
         algorithm: str = "auto",
         settings: dict[str, object] | None = None,
         graph: str | dict[str, object] = "ring",
-        bounds: Any = None,
+        bounds: Bounds = None,
         radius: float | None = None,
         ridge: float | None = None,
         rounds: int | None = None,
         weighting: str = "agents",
         classes: Sequence | None = None,
         n_agents: int = 5,
-        random_state: Any = None,
-        account: Any = None,
+        random_state: int | np.random.RandomState | None = None,
+        account: DataAccount | str | Path | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -149,10 +150,10 @@ class PrivateConsensusClassifier(LearnsClasses, _LinearModel):
         X: Any,
         y: Any = None,
         *,
-        agents: ArrayLike | None = None,
-        people: ArrayLike | Sequence[ArrayLike] | None = None,
+        agents: Any = None,
+        people: Any = None,
         test: tuple[ArrayLike, ArrayLike] | None = None,
-        sample_weight: Any = None,
+        sample_weight: ArrayLike | None = None,
     ) -> PrivateConsensusClassifier:
         """Train on (X, y), record i being held by the party `agents[i]`; or on a list with one (X, y) for each site.
 
@@ -210,15 +211,15 @@ class PrivateConsensusRegressor(LearnsTargets, _LinearModel):
         algorithm: str = "auto",
         settings: dict[str, object] | None = None,
         graph: str | dict[str, object] = "ring",
-        bounds: Any = None,
+        bounds: Bounds = None,
         target_bounds: tuple[float, float] | None = None,
         radius: float | None = None,
         ridge: float | None = None,
         rounds: int | None = None,
         weighting: str = "agents",
         n_agents: int = 5,
-        random_state: Any = None,
-        account: Any = None,
+        random_state: int | np.random.RandomState | None = None,
+        account: DataAccount | str | Path | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -240,10 +241,10 @@ class PrivateConsensusRegressor(LearnsTargets, _LinearModel):
         X: Any,
         y: Any = None,
         *,
-        agents: ArrayLike | None = None,
-        people: ArrayLike | Sequence[ArrayLike] | None = None,
+        agents: Any = None,
+        people: Any = None,
         test: tuple[ArrayLike, ArrayLike] | None = None,
-        sample_weight: Any = None,
+        sample_weight: ArrayLike | None = None,
     ) -> PrivateConsensusRegressor:
         """Train on (X, y), record i being held by the party `agents[i]`; or on a list with one (X, y) for each site.
 

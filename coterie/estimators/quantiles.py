@@ -63,7 +63,12 @@ class Quantiles(Consensus, ABC):
         return said
 
     def _pay_for_quantiles(
-        self, table: pd.DataFrame, book: dict[str, Number | Category], agents: Any, people: Any, given: Any
+        self,
+        table: pd.DataFrame,
+        book: dict[str, Number | Category],
+        agents: Any,
+        people: Any,
+        given: object,
     ) -> Any:
         """Release the quantiles that are asked for; returns who holds which record, the same as training will have."""
         self._paid = None
