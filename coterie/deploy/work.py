@@ -246,7 +246,7 @@ class _Program:
         def run(*given: Any) -> Any:
             return function.func(*jax.tree.unflatten(shape, given))
 
-        self._run = jax.jit(run).lower(*leaves).compile()
+        vars(self)["_run"] = jax.jit(run).lower(*leaves).compile()  # compiled here: nothing has to be loaded
 
     def __call__(self, *arguments: Any) -> Any:
         return self._run(*self._numbers, *jax.tree.leaves(arguments))
