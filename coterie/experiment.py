@@ -63,7 +63,7 @@ class Experiment:
     whose: np.ndarray | None = None  # the same wherever it is known: for those who hold the records
     tested: np.ndarray | None = None  # whose each test record is, where that is known
 
-    def layout(self, rounds: int, shape: np.ndarray | None = None, make: Callable[..., Any] = make_layout) -> Any:
+    def layout(self, rounds: int, shape: np.ndarray | None = None, make: Callable[..., object] = make_layout) -> Any:
         """Lay the agents out for `rounds` rounds, on one device (a `Layout`) or as `make` does.
 
         Without a `shape` no round is played, so nobody is away: what all hold is looked at.

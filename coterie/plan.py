@@ -92,7 +92,7 @@ def read_plan(path: Path | None, changes: list[str] | None = None) -> Plan:
         raise InputError(f"{path or 'default plan'}: {error}") from None
 
 
-def validate(tree: dict[str, Any], foreign: bool = False) -> Plan:
+def validate(tree: dict[str, object], foreign: bool = False) -> Plan:
     """Check plain data as a plan, with the settings of all that it names.
 
     A `foreign` plan came from somebody else: it may name what is installed, and not any module, since to look a module
@@ -159,7 +159,7 @@ def _with_objective(plan: Plan) -> Plan:
     """The plan with its algorithm's ridge, its weighting and the number of its bins: price and agreement name them."""
     from coterie.algorithms.base import Algorithm, find
 
-    stated: dict[str, Any] = {}
+    stated: dict[str, object] = {}
     if plan.problem.ridge is None:
         stated["ridge"] = Algorithm.ridge if plan.algorithm.name in REFERENCES else find(plan.algorithm.name).ridge
     if plan.problem.dim is None and plan.problem.loss is not None:

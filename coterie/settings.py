@@ -220,7 +220,7 @@ def _expected(found: ErrorDetails) -> str:
     return EXPECTED.get(found["type"], plain[:1].lower() + plain[1:])
 
 
-def _known(model: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
+def _known(model: type[BaseModel], path: tuple[object, ...]) -> list[str]:
     for key in path:
         field = model.model_fields.get(str(key))
         kind = field.annotation if field is not None else None

@@ -229,7 +229,7 @@ def estimate(cfg: BaseConfig, place: Place, state: State) -> Float[Array, " d"]:
     return place.project(state.mean)
 
 
-def cost(cfg: Any, place: Place, t: Array, message: Message | None = None) -> Event:
+def cost(cfg: object, place: Place, t: Array, message: Message | None = None) -> Event:
     """A Gaussian release."""
     return Gaussian(sensitivity(cfg, place, t), sigma(cfg, place, t))
 
@@ -240,7 +240,7 @@ def claim(cfg: Config, place: Place, delta: float) -> float:
     return zcdp_epsilon(float(np.sum(rho[1:] if geometric else rho)), delta)
 
 
-def printed_rho(cfg: Any, place: Place) -> np.ndarray:
+def printed_rho(cfg: object, place: Place) -> np.ndarray:
     """Δ²/(2σ_k²) of every round with the printed Δ."""
     spread = np.asarray([float(sigma(cfg, place, t)) for t in range(place.rounds)])
     with np.errstate(divide="ignore"):

@@ -185,7 +185,7 @@ class JoinedParty:
 
     @takes(progress=FLAG | FUNCTION)
     def fit(
-        self, X: Any, y: Any = None, *, people: Any = None, progress: bool | Callable[[dict[str, Any]], None] = True
+        self, X: Any, y: Any = None, *, people: Any = None, progress: bool | Callable[[dict[str, object]], None] = True
     ) -> PartyModel:  # fmt: skip
         """Take part to the end, with this party's records, and return the model. The others run theirs meanwhile.
 
@@ -231,7 +231,7 @@ class JoinedParty:
         raise InputError(f"ledger {path} was made for agreement {book.meta.plan_hash.hex()[:16]}: give another state")
 
     @takes(out=PLACE | NOTHING_GIVEN)
-    def report(self, data: Any = None, test: Any = None, out: str | Path | None = None) -> Path:
+    def report(self, data: object = None, test: object = None, out: str | Path | None = None) -> Path:
         """Write the party's page (`coterie report`) and return its path.
 
         With `data` and `test`, each a path, a table or (X, y), it says what the model is worth on own records that were
@@ -250,7 +250,7 @@ class JoinedParty:
 
     # -- the process ---------------------------------------------------------------------------------------------------
 
-    def _run(self, data: Path, handed: tuple[int, ...], progress: Any) -> tuple[int, list[str]]:
+    def _run(self, data: Path, handed: tuple[int, ...], progress: object) -> tuple[int, list[str]]:
         """Run the agent; its exit code, and what it said last."""
         here = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
         options = [("--me", self.name), ("--keys", self._keys), ("--state", self.state), ("--data", data)]
@@ -280,7 +280,7 @@ class JoinedParty:
             reader.join(5.0)
         return process.returncode, list(said)
 
-    def _wait(self, process: subprocess.Popen[str], show: Callable[[dict[str, Any]], None]) -> None:
+    def _wait(self, process: subprocess.Popen[str], show: Callable[[dict[str, object]], None]) -> None:
         from coterie.deploy.watch import read_status
 
         seen = None
@@ -317,7 +317,7 @@ def _stop(process: subprocess.Popen[str]) -> None:
 
 
 @contextlib.contextmanager
-def _shown(progress: Any, name: str) -> Iterator[Callable[[dict[str, Any]], None]]:
+def _shown(progress: object, name: str) -> Iterator[Callable[[dict[str, object]], None]]:
     """How progress is shown: by a function, by a line on a terminal or in a notebook, or not."""
     if callable(progress):
         yield progress

@@ -182,7 +182,7 @@ def _checked(parties: Parties) -> Parties:
     return parties
 
 
-def _count(what: str, n: Any) -> int:
+def _count(what: str, n: object) -> int:
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise InputError(f"{what} must be whole numbers from 1 up, got {n!r}")
     return int(n)
@@ -269,7 +269,7 @@ def graph(
     return replace(made, network=_planned({**made.network, "pairs": [list(pair) for pair in pairs]}))
 
 
-def _edges(given: Any) -> tuple[list[Any], list[tuple[Any, Any]]]:
+def _edges(given: Any) -> tuple[list[object], list[tuple[object, object]]]:
     """Nodes and edges of whatever graph was given."""
     if PLACE.fits(given):
         rows, names = read_edges(given)

@@ -43,7 +43,7 @@ def whose_records(people: Any, held: Sequence[Site], counts: Sequence[int]) -> t
     return people_of_sites(people, counts)
 
 
-def people_of_sites(people: Sequence[Any], counts: Sequence[int]) -> tuple[np.ndarray, ...]:
+def people_of_sites(people: Sequence[object], counts: Sequence[int]) -> tuple[np.ndarray, ...]:
     """Whose each record of each site is, by number over all of them: a name at two sites is one person's."""
     if len(people) != len(counts):
         raise InputError(f"people: {len(people)} lists of names for {len(counts)} sites")
@@ -59,7 +59,7 @@ def person_numbers(ids: Any, records: int, where: str) -> np.ndarray:
     return np.unique(whole if whole.dtype.kind in "iu" else named, return_inverse=True)[1].reshape(-1)
 
 
-def _named(ids: Any, records: int, where: str) -> np.ndarray:
+def _named(ids: object, records: int, where: str) -> np.ndarray:
     names = np.asarray(ids)
     if names.shape != (records,):
         raise InputError(f"{where}: people must name the person of each of {records} records, got shape {names.shape}")
@@ -97,7 +97,7 @@ def shape_of_site(one: Site, where: str) -> tuple[int, int]:
     return int(shape[0]), int(shape[1])
 
 
-def named_columns(table: Any, where: str) -> tuple[str, ...] | None:
+def named_columns(table: object, where: str) -> tuple[str, ...] | None:
     """The names of a table's columns; None where they only count, as those of an array."""
     names = table.feature_names if isinstance(table, Dataset) else getattr(table, "columns", None)
     if names is None:
@@ -136,7 +136,7 @@ def split_by_site(data: Dataset, names: Sequence[str] | None) -> tuple[list[Data
 
 
 def split_frame(
-    frame: Any, site: str | None, label: str | None, names: Sequence[str] | None, people: Any
+    frame: Any, site: str | None, label: str | None, names: Sequence[str] | None, people: object
 ) -> tuple[list[Any], list[str], tuple[str, ...], tuple[str, ...], list[Any] | None]:
     """Sites from one table: the records of each, the names, the feature columns, what was read to know them, and whose
     the records are.

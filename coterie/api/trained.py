@@ -134,7 +134,7 @@ class Trained(Model):
 
         return released_curves(self.coding.problem, self.point, self.coding.labels)
 
-    def _classes(self, problem: AdditiveModel) -> tuple[Any, ...] | None:
+    def _classes(self, problem: AdditiveModel) -> tuple[object, ...] | None:
         """The labels of the classes, or their numbers where nobody has named them."""
         count = problem.labels.classes
         if count is None:

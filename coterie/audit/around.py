@@ -31,7 +31,7 @@ STATED: dict[str, Any] = {
     "categories": {"ward": ["a", "b", "c"]},
     "classes": ["no", "yes", "rare"],
 }
-LEFT_OUT: tuple[dict[str, Any], ...] = ({}, {"classes": None}, {"categories": "data"})
+LEFT_OUT: tuple[dict[str, object], ...] = ({}, {"classes": None}, {"categories": "data"})
 
 
 def exchange() -> Finding:
@@ -93,7 +93,7 @@ def certificate() -> Finding:
         priced = replace(priced, noise=by * priced.noise, places=places)
         return verification.parse(json.dumps(sealing.seal(c.certificate(plan, network, priced))))
 
-    def accepted(content: dict[str, Any]) -> str | None:
+    def accepted(content: dict[str, object]) -> str | None:
         """None if it is, else why not."""
         body = {k: v for k, v in content.items() if k not in ("digest", "signature", "signer")}
         try:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -76,7 +75,9 @@ class _Probe(HeldShard):
     answer: Array = eqx.field(kw_only=True)
     reply: str = eqx.field(static=True, kw_only=True)
 
-    def argmin(self, linear: Array, curvature: Any, solver: Solver, tolerance: Any) -> tuple[Array, Solver]:
+    def argmin(
+        self, linear: Array, curvature: Array | float, solver: Solver, tolerance: object
+    ) -> tuple[Array, Solver]:
         x = {"answer": self.answer, "linear": linear, "curvature": jnp.full_like(linear, curvature)}[self.reply]
         return x, Solver(x, solver.inverse, solver.ready, jnp.zeros_like(solver.residual), solver.steps)
 
@@ -88,7 +89,7 @@ def _probe(shard: HeldShard, answer: Array, reply: str = "answer") -> _Probe:
 
 def _hear(
     algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: PyTree, memory: PyTree, said: PyTree
-) -> tuple[Any, Any]:
+) -> tuple[object, object]:
     degree = jax.tree.leaves(said)[0].shape[0]
     weight = jnp.full(degree, (1 - place.self_weight) / degree)
     return hear(algorithm, cfg, place, t, state, facing(said, weight, memory))

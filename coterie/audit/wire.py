@@ -194,7 +194,7 @@ def _attacked(algorithm: Algorithm, records: int) -> _Attacked:
                      (((cos, sin), 1), ((-cos, sin), 1)))  # fmt: skip
 
 
-def _attackable(algorithm: Algorithm, records: int) -> dict[str, Any]:
+def _attackable(algorithm: Algorithm, records: int) -> dict[str, object]:
     """Settings under which every record is used in every round, and noise that has a law on a grid."""
     found = {k: v for k, v in WHOLE.get(algorithm.slug, {}).items() if v is not None}
     found |= {"batch": records} if algorithm.slug in WHOLE else {}

@@ -167,7 +167,7 @@ def _where_time_went(marks: Sequence[float]) -> str:
     return f"{whole:.0f} s in all: {parts}" if whole >= LONG else ""
 
 
-def _covered(experiment: Experiment, priced: Priced, points: Any) -> dict[str, Any]:
+def _covered(experiment: Experiment, priced: Priced, points: Any) -> dict[str, object]:
     """Scores of the average of the parties' models, released with noise of another seed than the run's."""
     from coterie.released.judging import covered_scores
 

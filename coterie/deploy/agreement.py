@@ -87,7 +87,7 @@ class Agreement(_Part):
         return value
 
     @field_serializer("plan")
-    def _plain_plan(self, plan: Plan) -> dict[str, Any]:
+    def _plain_plan(self, plan: Plan) -> dict[str, object]:
         """Every key, defaults too; but no seeds, which a deployment does not have."""
         return plan.model_dump(mode="json", exclude_none=True, exclude={"run": {"seed", "seeds"}})
 
@@ -225,7 +225,7 @@ def _parts(path: Path) -> tuple[dict[str, Any], bytes]:
     return tree, signature
 
 
-def _agreement(path: Path, tree: dict[str, Any], signature: bytes) -> Agreement:
+def _agreement(path: Path, tree: dict[str, object], signature: bytes) -> Agreement:
     try:
         return Agreement.model_validate({**tree, "signature": signature.hex()})
     except ValidationError as error:

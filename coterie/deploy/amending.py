@@ -39,7 +39,7 @@ def newcomer(text: str) -> Newcomer:
 
 def plan_tree(agreement: Agreement) -> dict[str, Any]:
     """An agreement's plan as plain data, every key as it was signed."""
-    tree: dict[str, Any] = agreement.model_dump(mode="json")["plan"]
+    tree: dict[str, object] = agreement.model_dump(mode="json")["plan"]
     return tree
 
 

@@ -101,7 +101,7 @@ class Party:
         return self._pack(carry)
 
     @staticmethod
-    def _pack(carry: Any) -> list[memoryview]:
+    def _pack(carry: object) -> list[memoryview]:
         return [np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data for leaf in jax.tree.leaves(carry)]
 
     def unpack(self, data: bytes) -> Carry:
@@ -109,7 +109,7 @@ class Party:
         return self._unpack(data, self.turns.first)
 
     @staticmethod
-    def _unpack(data: bytes, like: Any) -> Any:
+    def _unpack(data: bytes, like: object) -> Any:
         leaves, structure = jax.tree.flatten(like)
         at, out = 0, []
         for leaf in leaves:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -129,7 +129,7 @@ class Work:
         parts = [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in self.shapes]
         return self.exchange.draws(jax.tree.unflatten(self.kind, parts))
 
-    def _flatten(self, message: PyTree) -> list[Any]:
+    def _flatten(self, message: PyTree) -> list[Array]:
         """The leaves that leave."""
         return [leaf for leaf, goes in zip(jax.tree.leaves(message), self.goes, strict=True) if goes]
 
@@ -190,7 +190,7 @@ class Work:
         state, _ = self._parts(self._listen(known, jnp.array(known.place.rounds), carry))
         return agent.answer(self.algorithm, known.cfg, known.place, state)
 
-    def _unflatten(self, values: Array) -> Any:
+    def _unflatten(self, values: Array) -> PyTree:
         """A message; what of it did not travel is 0."""
         lengths = [math.prod(shape) for shape, goes in zip(self.shapes, self.goes, strict=True) if goes]
         parts = iter(jnp.split(values, np.cumsum(lengths)[:-1]))
@@ -239,26 +239,26 @@ class _Program:
 
     _sent: tuple
 
-    def __init__(self, function: partial[Any], *example: Any):
+    def __init__(self, function: partial[PyTree], *example: object):
         self._numbers = jax.tree.leaves(function.args)
         leaves, shape = jax.tree.flatten((*function.args, *example))
 
-        def run(*given: Any) -> Any:
+        def run(*given: PyTree) -> PyTree:
             return function.func(*jax.tree.unflatten(shape, given))
 
         vars(self)["_run"] = jax.jit(run).lower(*leaves).compile()  # compiled here: nothing has to be loaded
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: PyTree) -> PyTree:
         return self._run(*self._numbers, *jax.tree.leaves(arguments))
 
     @cached_property
-    def _run(self) -> Any:
+    def _run(self) -> PyTree:
         self._numbers = jax.device_put(self._numbers)
         loaded = serialize_executable.deserialize_and_load(*self._sent)
         give_back()
         return loaded
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # not loaded before it is run: JAX starts then
         return {"_sent": serialize_executable.serialize(self._run), "_numbers": list(map(np.asarray, self._numbers))}
 
@@ -317,7 +317,7 @@ class Turns:
             work=terms.work, alone=terms.alone(node),
         )  # fmt: skip
 
-    def nothing(self) -> tuple[Any, ...]:
+    def nothing(self) -> tuple[PyTree, ...]:
         """What a turn takes, without records or chance: all zeros, for the least share of the work."""
         draw = {
             **_example(self.laws, False),
@@ -336,10 +336,10 @@ class Turns:
             return replace(self, turn=turn, answer=_Program(self.answer, self.first))
 
 
-def _example(laws: Mapping[str, Law], bare: bool) -> dict[str, Any]:
+def _example(laws: Mapping[str, Law], bare: bool) -> dict[str, PyTree]:
     """A round's draws by shape and type, as `SystemSource` makes them; `bare`: zeros, as the noise is put on later."""
 
-    def one(law: Law) -> Any:
+    def one(law: Law) -> PyTree:
         unit = None if bare else UNITS.get(type(law))
         if unit is None:
             return jax.ShapeDtypeStruct(law.shape, jnp.float64)

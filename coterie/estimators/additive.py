@@ -79,7 +79,7 @@ class _Regresses(RegressorMixin, _Curved):
 class _Kept(_Curved):
     """Curves that were trained elsewhere: `fit` changes nothing."""
 
-    def __init__(self, curves: Curves | Mapping[str, Any] | str | Path) -> None:
+    def __init__(self, curves: Curves | Mapping[str, object] | str | Path) -> None:
         self.curves = curves
 
     def fit(self, X: ArrayLike | None = None, y: ArrayLike | None = None) -> Any:
@@ -119,10 +119,10 @@ class AdditiveRegressor(_Regresses, _Kept):
 class _Private(_Curved, Quantiles):
     """What both private estimators do."""
 
-    pairs: Sequence[tuple[Any, Any]]
+    pairs: Sequence[tuple[object, object]]
     alike: float | None
     smooth: float
-    monotone: Mapping[Any, str] | None
+    monotone: Mapping[object, str] | None
     ridge: float | None
     weighting: str
 
@@ -139,7 +139,7 @@ class _Private(_Curved, Quantiles):
         _, y = check_X_y(np.zeros((len(table), 1)), y, **checks)
         return table, y
 
-    def _book(self, columns: list[Any]) -> dict[str, Number | Category]:
+    def _book(self, columns: list[object]) -> dict[str, Number | Category]:
         """What is known of the columns; default ranges where nothing was said."""
         if self.bounds is None:
             box(None, columns, "features", "bounds")  # warns
@@ -156,9 +156,9 @@ class _Private(_Curved, Quantiles):
         return bins, finish
 
     def _learn(
-        self, table: pd.DataFrame, bins: Bins, problem: AdditiveModel, targets: NDArray, agents: ArrayLike | None, shown: Any,
-        leaks: tuple[str, ...], classes: tuple[Any, ...] | None, target: tuple[float, float] | None, given: object,
-        people: NDArray | None,
+        self, table: pd.DataFrame, bins: Bins, problem: AdditiveModel, targets: NDArray, agents: ArrayLike | None,
+        shown: object, leaks: tuple[str, ...], classes: tuple[object, ...] | None, target: tuple[float, float] | None,
+        given: object, people: NDArray | None,
     ) -> None:  # fmt: skip
         """Train on the bins of the records, and store the curves."""
         found = self._run(
@@ -224,12 +224,12 @@ class PrivateAdditiveClassifier(LearnsClasses, _Private):
         settings: dict[str, object] | None = None,
         graph: str | dict[str, object] = "ring",
         bounds: Bounds = None,
-        bins: Mapping[Any, Any] | str | None = None,
+        bins: Mapping[object, object] | str | None = None,
         quantile_share: float = 0.1,
-        pairs: Sequence[tuple[Any, Any]] = (),
+        pairs: Sequence[tuple[object, object]] = (),
         alike: float | None = None,
         smooth: float = 0.0,
-        monotone: Mapping[Any, str] | None = None,
+        monotone: Mapping[object, str] | None = None,
         ridge: float | None = None,
         rounds: int | None = None,
         weighting: str = "agents",
@@ -319,12 +319,12 @@ class PrivateAdditiveRegressor(_Regresses, LearnsTargets, _Private):
         graph: str | dict[str, object] = "ring",
         bounds: Bounds = None,
         target_bounds: tuple[float, float] | None = None,
-        bins: Mapping[Any, Any] | str | None = None,
+        bins: Mapping[object, object] | str | None = None,
         quantile_share: float = 0.1,
-        pairs: Sequence[tuple[Any, Any]] = (),
+        pairs: Sequence[tuple[object, object]] = (),
         alike: float | None = None,
         smooth: float = 0.0,
-        monotone: Mapping[Any, str] | None = None,
+        monotone: Mapping[object, str] | None = None,
         ridge: float | None = None,
         rounds: int | None = None,
         weighting: str = "agents",
@@ -383,7 +383,7 @@ class PrivateAdditiveRegressor(_Regresses, LearnsTargets, _Private):
         return self
 
 
-def _of_texts(rule: Any) -> bool:
+def _of_texts(rule: object) -> bool:
     return isinstance(rule, Sequence) and not isinstance(rule, str) and any(isinstance(one, str) for one in rule)
 
 

@@ -61,7 +61,7 @@ def check_parameters(estimator: BaseEstimator) -> None:
             raise InputError(f"{key} must be {PARAMETERS[key].words}, got {shown(value)}")
 
 
-def _seeds_by(state: Any) -> bool:
+def _seeds_by(state: object) -> bool:
     try:
         check_random_state(state)
     except ValueError:
@@ -99,11 +99,11 @@ class Consensus(BaseEstimator):
 
     def _opened(
         self,
-        X: Any,
-        y: Any,
-        agents: Any,
-        people: Any,
-        weights: Any,
+        X: object,
+        y: object,
+        agents: object,
+        people: object,
+        weights: object,
         *problems: Problem,
     ) -> tuple[Any, Any, Any]:
         """(X, y, agents) of all sites, once nothing is asked for that cannot be."""
@@ -112,7 +112,7 @@ class Consensus(BaseEstimator):
         self._check(*problems, people=people)
         return self._pooled(X, y, agents)
 
-    def _pooled(self, X: Any, y: Any, agents: Any, targets: bool = True) -> tuple[Any, Any, Any]:
+    def _pooled(self, X: Any, y: Any, agents: object, targets: bool = True) -> tuple[Any, Any, Any]:
         """(X, y, agents) of all sites: as given, or joined from a list with one (X, y), or one X, for each site."""
         if not _is_sites(X, y, targets):
             _check_columns(X)
@@ -172,7 +172,7 @@ class Consensus(BaseEstimator):
         found, which = np.unique(ids, return_inverse=True)
         return [np.flatnonzero(which == i) for i in range(len(found))], tuple(map(str, found))
 
-    def _check(self, *problems: Problem, people: Any = None) -> None:
+    def _check(self, *problems: Problem, people: object = None) -> None:
         """Refuse settings under which none of these problems could be trained, before a record is looked at."""
         check_parameters(self)
         check_settings(
@@ -192,7 +192,7 @@ class Consensus(BaseEstimator):
             return [Budget(float(epsilon), self.delta) for epsilon in self.epsilon]
         return Budget(self.epsilon, self.delta)
 
-    def _columns(self, width: int) -> list[Any]:
+    def _columns(self, width: int) -> list[object]:
         return list(getattr(self, "feature_names_in_", range(width)))
 
     def _box(self, width: int) -> PublicBox:

@@ -147,11 +147,11 @@ class PrivateConsensusClassifier(LearnsClasses, _LinearModel):
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
         *,
-        agents: Any = None,
-        people: Any = None,
+        agents: ArrayLike | None = None,
+        people: ArrayLike | None = None,
         test: tuple[ArrayLike, ArrayLike] | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> PrivateConsensusClassifier:
@@ -163,17 +163,17 @@ class PrivateConsensusClassifier(LearnsClasses, _LinearModel):
         """
         given = X
         X, y, agents = self._opened(X, y, agents, people, sample_weight, Logistic(1), Softmax(1, 2))
-        x, y = validate_data(self, X, y, dtype=np.float64)
+        x, labels = validate_data(self, X, y, dtype=np.float64)
         whose = self._people(people, given, len(x))
-        leaks = self._know_classes(y)
+        leaks = self._know_classes(labels)
         where = self._box(x.shape[1])
         shown = None
         if test is not None:
             tx, ty = validate_data(self, *test, dtype=np.float64, reset=False)
             shown = rows_of(tx, where, self.radius), self._coded(ty)
         found = self._run(
-            self._loss(x.shape[1] + 1), rows_of(x, where, self.radius), self._coded(y), agents, shown, leaks,
-            given=(X, y), ridge=self.ridge, weighting=self.weighting, people=whose,
+            self._loss(x.shape[1] + 1), rows_of(x, where, self.radius), self._coded(labels), agents, shown, leaks,
+            given=(X, labels), ridge=self.ridge, weighting=self.weighting, people=whose,
         )  # fmt: skip
         outputs = 1 if len(self.classes_) == 2 else len(self.classes_)
         self._store(found.point.reshape(x.shape[1] + 1, outputs).T, where)
@@ -238,11 +238,11 @@ class PrivateConsensusRegressor(LearnsTargets, _LinearModel):
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
         *,
-        agents: Any = None,
-        people: Any = None,
+        agents: ArrayLike | None = None,
+        people: ArrayLike | None = None,
         test: tuple[ArrayLike, ArrayLike] | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> PrivateConsensusRegressor:
@@ -253,7 +253,7 @@ class PrivateConsensusRegressor(LearnsTargets, _LinearModel):
         """
         given = X
         X, y, agents = self._opened(X, y, agents, people, sample_weight, Squared(1))
-        x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        x, numbers = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         whose = self._people(people, given, len(x))
         where = self._box(x.shape[1])
         target = self._know_range()
@@ -263,7 +263,7 @@ class PrivateConsensusRegressor(LearnsTargets, _LinearModel):
             shown = rows_of(tx, where, self.radius), target.scale(ty)
         problem, rows = Squared(x.shape[1] + 1), rows_of(x, where, self.radius)
         found = self._run(
-            problem, rows, target.scale(y), agents, shown, given=(X, y), ridge=self.ridge,
+            problem, rows, target.scale(numbers), agents, shown, given=(X, numbers), ridge=self.ridge,
             weighting=self.weighting, people=whose,
         )  # fmt: skip
         self._store(found.point[None], where)

@@ -102,7 +102,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
 
     def __init__(
         self,
-        estimator: Any,
+        estimator: object,
         param_grid: Mapping[str, Sequence] | Sequence[Mapping[str, Sequence]],
         *,
         epsilon: float = 1.0,
@@ -133,7 +133,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         y: Any = None,
         *,
         agents: Any = None,
-        people: Any = None,
+        people: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> PrivateSearch:
         """Search, with the records of (X, y) held as in the estimator's own `fit`; the guarantee is for a record."""
@@ -291,5 +291,5 @@ def _as_numbers(X: Any) -> NDArray[np.float64]:
         return hashed(pd.DataFrame(X).set_axis(list(map(str, X.columns)), axis=1))
 
 
-def _take(table: Any, rows: NDArray) -> Any:
+def _take(table: object, rows: NDArray) -> Any:
     return table.iloc[rows] if hasattr(table, "iloc") else np.asarray(table)[rows]

@@ -108,7 +108,7 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
         groups: int = 2,
         bounds: Bounds | None = None,
         penalty: float = 1.0,
-        attribute: Any = None,
+        attribute: object = None,
         ratio: float = 1.0,
         shares: Sequence[float] | None = None,
         classes: Sequence | None = None,
@@ -203,7 +203,7 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
         p = 1 / (1 + np.exp(-np.clip(self.decision_function(X), -700, 700)))
         return np.column_stack([1 - p, p])
 
-    def _frame(self, X: Any, y: Any = "no_validation") -> tuple[pd.DataFrame, NDArray]:
+    def _frame(self, X: object, y: Any = "no_validation") -> tuple[pd.DataFrame, NDArray]:
         """X as a data frame. Tables of text keep their columns, everything else passes scikit-learn's checks."""
         fitting = not isinstance(y, str)
         text = isinstance(X, pd.DataFrame) and not all(pd.api.types.is_numeric_dtype(t) for t in X.dtypes)
@@ -226,7 +226,7 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
             )
         return labels, leaks
 
-    def _column(self, frame: pd.DataFrame, which: Any) -> Any:
+    def _column(self, frame: pd.DataFrame, which: object) -> Any:
         """The column that a user names or numbers, or None."""
         if which is None or which in frame.columns:
             return which

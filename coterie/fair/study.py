@@ -277,7 +277,7 @@ def _split(study: Study, made: Features, seed: int) -> _Split:
 
 def _train(
     plan: FairPlan, r: FairRunPlan, made: Features, here: _Split, epsilon: float | None, delta: float, key: list[int]
-) -> tuple[np.ndarray, dict[str, Any]]:
+) -> tuple[np.ndarray, dict[str, object]]:
     assert epsilon is not None
     rng = np.random.default_rng(key)
     budget: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "signed": made.signed}
@@ -309,10 +309,10 @@ def _spread(values: list[float]) -> dict[str, float | None]:
 
 def _cell(
     r: FairRunPlan, epsilon: float | None, delta: float, scores: list, last: dict[str, Any] | None, study: Study
-) -> dict[str, Any]:
+) -> dict[str, object]:
     spent: Account | None = None if last is None else last["account"]
     inner: Account | None = None if last is None else last.get("attribute")
-    cell: dict[str, Any] = {
+    cell: dict[str, object] = {
         "panel": r.panel,
         "label": r.name,
         "method": r.method,

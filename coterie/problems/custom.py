@@ -6,7 +6,6 @@ Gradients are clipped record by record in pieces that fit in memory (`coterie.pr
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -58,7 +57,7 @@ class Custom(Problem):
         return f"loss {getattr(self.loss, '__name__', 'of your own')!r}"
 
     @classmethod
-    def make(cls, loss: Callable[[PyTree, Array, Array], Array], params: PyTree, **options: Any) -> Custom:
+    def make(cls, loss: Callable[[PyTree, Array, Array], Array], params: PyTree, **options: PyTree) -> Custom:
         """Wrap a loss and the (data-free) starting parameters.
 
         >>> import jax.numpy as jnp
@@ -180,7 +179,7 @@ class Custom(Problem):
     def encode(self, targets: np.ndarray, classes: tuple[str, ...] | None) -> np.ndarray:
         return np.asarray(targets, dtype=np.int32 if self.integer_targets else float)
 
-    def shaped(self, point: np.ndarray) -> Any:
+    def shaped(self, point: np.ndarray) -> PyTree:
         return self.template.unravel(jnp.asarray(point))
 
     def start(self, seed: int) -> np.ndarray:
@@ -208,12 +207,12 @@ class Template:
     def __reduce__(self) -> tuple:
         return Template, (jax.tree.unflatten(self.treedef, [np.asarray(v) for v in self.leaves(self.flat)]),)
 
-    def leaves(self, x: Any) -> list[Any]:
+    def leaves(self, x: object) -> list[PyTree]:
         """The parameters in a flat vector, each in its shape."""
         sizes = [int(np.prod(s)) for s in self.shapes]
         pieces = namespace(x).split(x, np.cumsum(sizes)[:-1].tolist())
         return [p.reshape(s) for p, s in zip(pieces, self.shapes, strict=True)]
 
-    def unravel(self, x: Array) -> Any:
+    def unravel(self, x: Array) -> PyTree:
         """The tree of parameters that a flat vector stands for."""
         return jax.tree.unflatten(self.treedef, self.leaves(x))

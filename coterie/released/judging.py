@@ -95,7 +95,7 @@ def _chance(problem: Problem, said: Answers) -> NDArray[np.float64]:
 def covered_scores(
     experiment: Experiment, point: NDArray, *, clip: float | None = None, groups: NDArray | None = None,
     names: Sequence[str] = (), bins: int = 20, epsilon: float | None = None, seed: int | None = None,
-    charge: Charge | None = None, account: DataAccount | None = None, data: Any = None, people: Any = None,
+    charge: Charge | None = None, account: DataAccount | None = None, data: object = None, people: object = None,
 ) -> Covered:  # fmt: skip
     """Scores of the model at `point` on all held-out records, released as the plan's exchange and budget say.
 
@@ -137,7 +137,7 @@ def covered_scores(
     return Covered(_known(scores, problem), once, counted)
 
 
-def _whose(plan: Plan, people: Any) -> Any:
+def _whose(plan: Plan, people: object) -> Any:
     """Whose the records are, for the account: as it is said, or the plan's own column."""
     if not plan.by_person:
         return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,7 +80,7 @@ def release_plan(plan: Plan, loss: str, *, epsilon: float | None = None, delta: 
     )
 
 
-def charged_to(account: DataAccount, plan: Plan, what: str, data: Any, people: Any = None) -> Charge:
+def charged_to(account: DataAccount, plan: Plan, what: str, data: object, people: object = None) -> Charge:
     """What draws a release from an account of the records `data`, before one of them is used."""
     if plan.exchange.central and account.contents().rules.against == "everybody":
         raise InputError(

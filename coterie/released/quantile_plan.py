@@ -89,7 +89,7 @@ def _paying(tree: Mapping[str, Any], budget: Budget) -> dict[str, Any]:
     return out
 
 
-def _at(tree: Mapping[str, Any], budget: Budget) -> Plan:
+def _at(tree: Mapping[str, object], budget: Budget) -> Plan:
     """The plan with this budget, and neutral bins where edges are still to come."""
     return validate(_paying(tree, budget))
 

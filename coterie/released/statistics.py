@@ -65,7 +65,7 @@ TABLE = Expected("a frame or a dictionary of columns", lambda t: isinstance(t, M
     charge=FUNCTION | NOTHING_GIVEN, account=ACCOUNT | NOTHING_GIVEN, people=TEXT | listed(NAMES) | NOTHING_GIVEN,
 )  # fmt: skip
 def statistics(
-    sites: Sequence[Mapping[str, Any] | pd.DataFrame], *, budget: Budget,
+    sites: Sequence[Mapping[str, object] | pd.DataFrame], *, budget: Budget,
     bounds: Mapping[str, Sequence[float]] | None = None, categories: Mapping[str, Sequence[object]] | None = None,
     gaps: Sequence[str] = (), bins: int = 20, moments: bool = True, honest: int | None = None, seed: int | None = None,
     names: Sequence[str] | None = None, charge: Charge | None = None,
@@ -140,7 +140,7 @@ def statistics(
 
 
 def _whose(
-    sites: Sequence[Mapping[str, Any] | pd.DataFrame], people: str | Sequence[ArrayLike] | None
+    sites: Sequence[Mapping[str, object] | pd.DataFrame], people: str | Sequence[ArrayLike] | None
 ) -> tuple[NDArray, ...] | None:  # fmt: skip
     """Whose each record of each table is, by number over all of them; None: records are the unit."""
     if people is None:

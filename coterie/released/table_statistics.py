@@ -176,16 +176,16 @@ class TableStatistics:
 
     def as_json(self) -> dict[str, Any]:
         """Everything, for a file: all of it may leave."""
-        out: dict[str, Any] = {"marked": "covered by ε", "records": self.records}
+        out: dict[str, object] = {"marked": "covered by ε", "records": self.records}
         if self.once is not None:
             claim = self.once.priced.claims[0]
             out |= {
                 "epsilon": float(claim.account.epsilon), "delta": claim.account.delta, "claim": claim.name,
                 "adversary": claim.adversary, "unit": self.once.unit,
             }  # fmt: skip
-        columns: dict[str, Any] = {}
+        columns: dict[str, object] = {}
         for name, many in zip(self.names, self.problem.levels, strict=True):
-            told: dict[str, Any] = {"histogram": {k: v.as_json() for k, v in self.histogram(name).items()}}
+            told: dict[str, object] = {"histogram": {k: v.as_json() for k, v in self.histogram(name).items()}}
             if not many:
                 try:
                     told["quantiles"] = {str(q): vars(self.quantile(name, q)) for q in (0.05, 0.25, 0.5, 0.75, 0.95)}

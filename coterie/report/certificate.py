@@ -171,7 +171,7 @@ def claims(
     agents: Sequence[Mapping[str, Any]], sums: Mapping[str, Any] | None, cap: Mapping[str, Any] | None,
     delta: float | None, as_printed: bool, leaks: Sequence[str], words: tuple[str, str] | None = None,
     own: Mapping[str, Any] | None = None,
-) -> list[dict[str, Any]]:  # fmt: skip
+) -> list[dict[str, object]]:  # fmt: skip
     """The network's guarantees, each against its own adversary; the one that the budget is for comes first.
 
     A record sits at one agent, so the largest of the agents' ε is everybody's. `private` says whether an ε is within
@@ -202,9 +202,9 @@ def words_of(algorithm: Algorithm, cfg: Config) -> tuple[str, str] | None:
 
 
 def _claim(
-    name: str, adversary: str, total: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], delta: float | None,
+    name: str, adversary: str, total: Mapping[str, object], parts: Sequence[Mapping[str, Any]], delta: float | None,
     private: bool,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, object]:  # fmt: skip
     adjacency = {e["adjacency"] for part in parts for e in part["events"] if e["kind"] not in ("Free", "NonPrivate")}
     return {
         "name": name,
@@ -276,7 +276,7 @@ def alone(plan: Plan, algorithm: Algorithm, cfg: Config, places: Place, rounds: 
     return {"name": name, "adversary": adversary, **max(each, key=lambda paid: float(paid["epsilon"]))}
 
 
-def _paid(events: list[Event], delta: float) -> dict[str, Any]:
+def _paid(events: list[Event], delta: float) -> dict[str, object]:
     rows = to_rows(events)
     return {"events": rows, **totals(rows, delta)}
 

@@ -172,7 +172,7 @@ def _deployed(plan: Plan, algorithm: Algorithm) -> Algorithm:
 # ---- comparing -------------------------------------------------------------------------------------------------------
 
 
-def equal(where: str, got: Any, expected: Any, tolerance: float) -> None:
+def equal(where: str, got: object, expected: object, tolerance: float) -> None:
     """Two trees of plain data with the same keys, types and values; numbers may differ by a relative tolerance."""
     if isinstance(expected, dict) and isinstance(got, dict):
         for name in (*expected, *got):
@@ -188,7 +188,7 @@ def equal(where: str, got: Any, expected: Any, tolerance: float) -> None:
         raise Refuted(f"{where}: expected {expected!r}, got {got!r}")
 
 
-def _close(got: Any, expected: Any, tolerance: float) -> bool:
+def _close(got: object, expected: object, tolerance: float) -> bool:
     if isinstance(got, bool) or isinstance(expected, bool) or not isinstance(expected, float):
         return type(got) is type(expected) and got == expected
     return isinstance(got, int | float) and abs(got - expected) <= tolerance * abs(expected)

@@ -67,7 +67,7 @@ def page_of(folder: Path) -> str:
     raise InputError(f"{folder} holds neither result.json nor fair.json: give a folder that `coterie run` wrote")
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, object]:
     try:
         content = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -97,7 +97,7 @@ def _safely(path: Path, make: Any, *content: Any) -> str:
         raise InputError(f"{path} is not a result of this version: {error!r}") from None
 
 
-def render(template: str, **content: Any) -> str:
+def render(template: str, **content: object) -> str:
     """A page: the template with its content, style and script inlined."""
     if not available():
         raise InputError(NEEDED)
@@ -159,7 +159,7 @@ def _size(result: RunResult, sealed: dict[str, Any] | None) -> int:
     return len(result["agents"]) if sealed is None else sealed["public"]["agents"]
 
 
-def _graph(plan: dict[str, Any], result: RunResult, sealed: dict[str, Any] | None) -> Graph | None:
+def _graph(plan: dict[str, object], result: RunResult, sealed: dict[str, Any] | None) -> Graph | None:
     """The graph as the plan makes it; one from a file only if the certificate carries its edges."""
     size = _size(result, sealed)
     if size != len(result["agents"]):
@@ -174,7 +174,7 @@ def _graph(plan: dict[str, Any], result: RunResult, sealed: dict[str, Any] | Non
     return Graph(size, np.array(sealed["public"]["edges"]), how.kind)
 
 
-def _agents(result: RunResult) -> list[dict[str, Any]]:
+def _agents(result: RunResult) -> list[dict[str, object]]:
     """One row for each agent: what it holds, spends and sends."""
     privacy, rows = result["privacy"], []
     for k, agent in enumerate(result["agents"][:LISTED]):
@@ -222,7 +222,7 @@ def answer(worth: dict[str, Any] | None, otherwise: str) -> dict[str, str]:
     return {"word": word, "kind": {"gains": "good", "loses": "bad"}.get(verdict, ""), "text": text}
 
 
-def _scores(result: RunResult, score: str, measure: str) -> dict[str, Any]:
+def _scores(result: RunResult, score: str, measure: str) -> dict[str, object]:
     metrics, references = result["metrics"][score], result["references"]
     fixed = lambda name, label: {  # noqa: E731
         "label": label, "style": name, "value": references[name][score], "spread": 0.0, "points": []
@@ -270,12 +270,12 @@ def _curve_table(result: RunResult, score: str | None) -> dict[str, Any]:
     return {"head": head, "rows": [[r, *(data[k][i] for k in keys)] for i, r in enumerate(data["round"])]}
 
 
-def _settings(settings: dict[str, Any]) -> list[tuple[str, str]]:
+def _settings(settings: dict[str, object]) -> list[tuple[str, str]]:
     say = lambda v: "not set" if v is None else f"{v:.6g}" if isinstance(v, float) else str(v)  # noqa: E731
     return [(name.replace("_", " "), say(value)) for name, value in settings.items()]
 
 
-def errata_of(found: Sequence[Erratum], slug: str, *, touched: bool) -> dict[str, Any]:
+def errata_of(found: Sequence[Erratum], slug: str, *, touched: bool) -> dict[str, object]:
     """What a page says of a source's errors: a list where they touch its run, else that they do not."""
     order = list(MEANING)
     listed = sorted(found, key=lambda e: order.index(e.severity)) if touched else []

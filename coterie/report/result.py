@@ -239,13 +239,13 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_json(path: Path, content: object) -> None:
     """Write plain data as JSON, atomically; numbers that JSON lacks (a run that diverged) become null."""
     text = json.dumps(plain(content), indent=1, allow_nan=False) + "\n"
     write_atomically(path, lambda p: p.write_text(text, "utf-8"))
 
 
-def plain(content: Any) -> Any:
+def plain(content: object) -> Any:
     """The content as JSON will give it back."""
     if isinstance(content, dict):
         return {key: plain(value) for key, value in content.items()}

@@ -68,7 +68,7 @@ def private_key(path: Path) -> Ed25519PrivateKey:
     return key
 
 
-def lossless(content: Any) -> Any:
+def lossless(content: object) -> Any:
     """Plain data that JSON can hold without loss: infinity as "inf"."""
     if isinstance(content, Mapping):
         return {key: lossless(value) for key, value in content.items()}

@@ -15,7 +15,7 @@ LEVELS = 16  # of a category that are drawn
 BAND = 2  # standard deviations of noise, either way
 
 
-def shapes(told: dict[str, Any] | None) -> dict[str, Any] | None:
+def shapes(told: dict[str, Any] | None) -> dict[str, object] | None:
     """The pictures of an additive model, the curves that move most first; None where there is none to draw.
 
     `told` is what `Curves.as_json` gives, with `at_home.shares` of records where they may be shown, or with

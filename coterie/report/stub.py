@@ -59,6 +59,6 @@ def _function(made: Any, returns: str) -> str:
     return f'def {made.__name__}({", ".join(shown)}) -> {returns}:\n    """{words}"""\n'
 
 
-def _type(annotation: Any) -> str:
+def _type(annotation: object) -> str:
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     return re.sub(r"\b(collections\.abc|typing|pathlib)\.", "", text).replace("NoneType", "None")

@@ -59,7 +59,7 @@ class Verified:
 def parse(text: str) -> dict[str, Any]:
     """The JSON object of a certificate: no key twice, no NaN, no number beyond float64."""
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
         found = dict(pairs)
         if len(found) < len(pairs):
             raise InputError("not a certificate: it has the same key twice")
@@ -119,7 +119,7 @@ def verify(
 # ---- form ------------------------------------------------------------------------------------------------------------
 
 
-def _sealed(content: Mapping[str, Any], parsed: Certificate, key: bytes | None) -> None:
+def _sealed(content: Mapping[str, object], parsed: Certificate, key: bytes | None) -> None:
     body = {name: value for name, value in content.items() if name not in ("digest", "signature")}
     _same("digest", parsed.digest, sealing.sha256(sealing.canonical(body)))
     if (parsed.signer is None) != (parsed.signature is None):
@@ -317,7 +317,7 @@ def _totals(where: str, stated: Mapping[str, Any], delta: float | None) -> None:
         equal(f"{where}.{name}", stated[name], made[name], TOTALS)
 
 
-def _budgets(epsilon: Any, agents: int) -> list[Any]:
+def _budgets(epsilon: object, agents: int) -> list[Any]:
     listed = epsilon if isinstance(epsilon, list) else [epsilon] * agents
     if len(listed) != agents or not all(isinstance(e, float) and e > 0 for e in listed):
         raise Refuted("plan.privacy.epsilon: expected a number > 0, or one for each agent")
@@ -351,7 +351,7 @@ def _strangers(parsed: Certificate) -> None:
             raise Refuted(f"{key}: the certificate is for other code: {name!r} is {here} here, it names {theirs}")
 
 
-def _other_code(content: Mapping[str, Any], parsed: Certificate) -> Iterator[str]:
+def _other_code(content: Mapping[str, object], parsed: Certificate) -> Iterator[str]:
     """Warnings: what the installed code would have derived differently, if anything."""
     theirs = parsed.made_with.get("coterie", "unknown")
     yield f"made by other code (coterie {theirs}): totals were recomputed, what the plan asks of it was not proved"
