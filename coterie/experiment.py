@@ -66,7 +66,7 @@ class Experiment:
     def layout(self, rounds: int, shape: np.ndarray | None = None, make: Callable[..., object] = make_layout) -> Any:
         """Lay the agents out for `rounds` rounds, on one device (a `Layout`) or as `make` does.
 
-        Without a `shape` no round is played, so nobody is away: what all hold is looked at.
+        Without a `shape` no round is played, so nobody is away.
         """
         plan, dtype = self.plan, jnp.dtype(self.plan.run.dtype)
         records = self.features if self.network.store is None else self.network.store
@@ -86,14 +86,14 @@ class Experiment:
     ) -> Trace:  # fmt: skip
         """Simulate the priced algorithm with these seeds in one batch, laid out by `make` and run by `drive`.
 
-        `laid`: the layout of these rounds, from a caller who uses it again.
+        `laid`: a layout for these rounds, from a caller that reuses it.
         """
         runs = [Run(s, priced.cfg, priced.noise) for s in seeds]
         store = self.network.store
         if store is not None and make is not make_layout:
             raise InputError("data.source = 'store' streams records on one device: leave out --devices and processes")
-        # Unless the plan asks for more, at both ends: of a store, as measuring reads every record; of a release, as
-        # nothing is there to be scored before, and a model has to be made of it.
+        # Unless the plan asks for more, measure only at both ends: for a store because measuring reads every record,
+        # for a release because there is nothing to score before its end.
         ends = store is not None or bool(self.network.problem.released)
         every = self.plan.run.every or max(1, priced.rounds if ends else priced.rounds // 50)
         layout = laid or self.layout(priced.rounds, priced.shape, make)
@@ -117,7 +117,7 @@ class Experiment:
 def prepare(plan: Plan, split_number: int = 0) -> Experiment:
     """Load the data, split it over agents and build graph and problem.
 
-    `split_number`: another number holds other records out for testing.
+    `split_number`: each number holds out other records for testing.
     """
     if plan.algorithm.name not in REFERENCES:
         check_contract(plan)
@@ -206,10 +206,10 @@ def assemble(
     columns: Sequence[str] | None = None,
     people: np.ndarray | None = None,
 ) -> Experiment:
-    """An experiment on records that are at hand; of the plan's data, partition and problem.loss nothing is used.
+    """An experiment on records in memory; the plan's data, partition and problem.loss are not used.
 
     `targets` are in the problem's coding; party i holds the records `parts[i]`; `origins` says what was read to make
-    them, `own_test` whose test records are whose, and `columns` what the features are called. `people` says whose each
+    them, `own_test` who holds which test records, and `columns` what the features are called. `people` says whose each
     record is, where the plan's unit is a person.
     """
     if plan.by_person != (people is not None) or plan.by_person != problem.per_person:

@@ -46,7 +46,7 @@ class Priced:
     spending: Spending | None  # None for an algorithm without privacy
     claim: float | None  # what the paper would print, if the module says
     central: Claim | None = field(default=None, kw_only=True)  # what opened sums cost, if the plan asks
-    cap: Claim | None = field(default=None, kw_only=True)  # and a party's vectors, if all are sent again that may be
+    cap: Claim | None = field(default=None, kw_only=True)  # and a party's vectors, if it sends every allowed repetition
     terms: SumTerms | None = field(default=None, kw_only=True)  # of the sums that are opened, if only those are
     alone: Claim | None = field(default=None, kw_only=True)  # against everybody else, where they share secrets
     seats: tuple[ObserverAccount, ...] = field(default=(), kw_only=True)  # single observers that the plan names
@@ -134,7 +134,7 @@ def price(
 ) -> Priced:
     """Fill in the algorithm's settings by its public rules and fix the noise for the plan's budget.
 
-    `fast`: what is spent is worked out as the noise is, by closed forms where they exist.
+    `fast`: work out what is spent by closed forms where they exist, as for the noise.
     """
     settled = settle(plan, network, algorithm, cfg)
     algorithm, cfg, places = settled.algorithm, settled.cfg, settled.places

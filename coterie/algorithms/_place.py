@@ -89,9 +89,9 @@ class Public:
     graph: Graph | None = None  # who hears whom
 
     def noise_strength(self) -> float:
-        """By how much the noise on the agents' mean is smaller than on one record: n √N for N agents of n records.
+        """How much smaller the noise on the agents' mean is than on one record: n √N for N agents of n records.
 
-        `strength` says it of unequal agents, and of noise that is for opened sums only (`coterie.network`).
+        `strength` states it for unequal agents, and for noise on opened sums only (`coterie.network`).
         """
         equal = math.sqrt(self.count_min * self.count_max * self.agents)
         return equal if self.strength is None else self.strength

@@ -125,7 +125,7 @@ class Needs:
     """What the proof of an algorithm's privacy asks of a problem, and what the algorithm does with it.
 
     Each is True only where the proof rests on it, or the algorithm really does it. A problem states its facts
-    (`coterie.problems.Problem`); where they do not meet, the plan is refused before a record is read (`check`).
+    (`coterie.problems.Problem`); where one is missing, the plan is refused before a record is read (`check`).
     """
 
     convex: bool = False  # every record's loss is convex

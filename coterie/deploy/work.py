@@ -1,7 +1,8 @@
 """One party's half of every round as pure functions: the `emit` and `absorb` of a simulation, for a single agent.
 
-Whole numbers are at the border: a turn takes the integers that arrived and returns the integers that leave. Nothing
-here knows a record: `Turns` is all that a party needs to take part but its records, and can be made in another process.
+The border is in whole numbers: a turn takes the integers that arrived and returns the integers that leave. Nothing
+here knows a record: `Turns` is all that a party needs to take part, except its records, and can be made in another
+process.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True)
 class Work:
-    """What a node computes in a round, but for its numbers.
+    """What a node computes in a round, without its own numbers.
 
     Attributes:
         algorithm: whose rounds.
@@ -134,7 +135,7 @@ class Work:
         return [leaf for leaf, goes in zip(jax.tree.leaves(message), self.goes, strict=True) if goes]
 
     def _greet(self, cfg: Config, places: Sequence[Place]) -> np.ndarray:
-        """What stands for each of the neighbours, at these places, before it has spoken."""
+        """What stands for each neighbour, at these places, until it has spoken."""
         if self.algorithm.greeting is None:
             return np.zeros((self.slots, self.count))
         theirs = [self.algorithm.greeting(cfg, place) for place in places]
@@ -147,7 +148,7 @@ class Work:
         return Carry(tuple(jax.tree.leaves(start)), heard, jnp.full(self.slots, -1))
 
     def _parts(self, carry: Carry) -> tuple[PyTree, PyTree]:
-        """State and memory. Between rounds they are bare leaves, which take less time to hand to a compiled turn."""
+        """State and memory. Between rounds they are bare leaves, which a compiled turn takes faster."""
         return jax.tree.unflatten(self.structure, carry.kept)  # type: ignore[no-any-return]
 
     def _listen(self, known: Known, t: Array, carry: Carry) -> Carry:
@@ -167,7 +168,7 @@ class Work:
         return agent.facing(jax.vmap(self._unflatten)(values), known.weights, memory, known.neighbours)
 
     def turn(self, known: Known, shard: HeldShard, t: Array, carry: Carry, draw: dict) -> Said:
-        """Make up for round t − 1's messages (in `carry`) and speak in round t.
+        """Absorb round t − 1's messages (in `carry`) and speak in round t.
 
         Records are an argument of whatever is compiled:
         as constants they would be part of the program, and so of every place where the compiler puts one.
@@ -191,7 +192,7 @@ class Work:
         return agent.answer(self.algorithm, known.cfg, known.place, state)
 
     def _unflatten(self, values: Array) -> PyTree:
-        """A message; what of it did not travel is 0."""
+        """A message; fields that did not travel are 0."""
         lengths = [math.prod(shape) for shape, goes in zip(self.shapes, self.goes, strict=True) if goes]
         parts = iter(jnp.split(values, np.cumsum(lengths)[:-1]))
         leaves = [
@@ -205,7 +206,7 @@ _speak = jax.jit(agent.speak, static_argnums=0)
 
 
 class SharedWork(Work):
-    """The same for a node that hears sums alone: nobody's own message is known to it."""
+    """The same for a node that hears sums only and knows nobody's own message."""
 
     def begin(self, known: Known) -> Carry:
         """Everything before the first round: data-free."""
@@ -265,7 +266,7 @@ class _Program:
 
 @dataclass(frozen=True)
 class Turns:
-    """All that a node needs to take part, but its records and its keys.
+    """All that a node needs to take part, except its records and its keys.
 
     Attributes:
         node, neighbours: where it is.
@@ -280,7 +281,7 @@ class Turns:
         first: the carry before the first round.
         turn, answer: `Work.turn` and `Work.answer`.
         sharing: what is fixed of its sums, if only they are opened.
-        work: seconds for its share of a round's work, where its clock decides on that.
+        work: seconds for its share of a round's work, where the clock decides how much it does.
         alone: what the run costs if everybody else pools what they know, where neighbours share noise.
     """
 
@@ -337,7 +338,7 @@ class Turns:
 
 
 def _example(laws: Mapping[str, Law], bare: bool) -> dict[str, PyTree]:
-    """A round's draws by shape and type, as `SystemSource` makes them; `bare`: zeros, as the noise is put on later."""
+    """A round's draws by shape and type, as `SystemSource` makes them; `bare`: zeros, as noise is added later."""
 
     def one(law: Law) -> PyTree:
         unit = None if bare else UNITS.get(type(law))

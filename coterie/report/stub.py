@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from typing import Literal, Optional
 
 from coterie.api.bounds import Bounds
-from coterie.api.parties import Sites
+from coterie.api.sites import Sites
 from coterie.audit.claims import attack_task as audit
 {imports}
 from coterie.tables.algorithm import AlgorithmPlan
