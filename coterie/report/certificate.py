@@ -51,6 +51,7 @@ from coterie.privacy.events import Event
 from coterie.privacy.people import Protects, units_of
 from coterie.problems import Problem
 from coterie.problems.labels import ClassNumbers
+from coterie.report.costs import AlikeAgents, Named, OpenedSums, Paid, SentAgain, Totals
 from coterie.report.others import other_code
 from coterie.report.sealing import canonical, lossless, plan_hash
 from coterie.report.statements import SECURE, SIMULATED, statements
@@ -105,7 +106,7 @@ def certificate(
     done = priced.rounds if completed is None else int(completed)
     budgets = np.broadcast_to(np.nan if plan.privacy is None else plan.privacy.epsilon, network.sizes.shape)
     delta = None if plan.privacy is None else plan.privacy.delta
-    agents = []
+    agents: list[AlikeAgents] = []
     ledgers = np.zeros(len(network.sizes))
     known = sorted({*charged, *retried})
     ledgers[known] = np.arange(1, len(known) + 1)  # an agent with a ledger stands alone
@@ -168,9 +169,9 @@ def certificate(
 
 
 def claims(
-    agents: Sequence[Mapping[str, Any]], sums: Mapping[str, Any] | None, cap: Mapping[str, Any] | None,
+    agents: Sequence[AlikeAgents], sums: OpenedSums | None, cap: SentAgain | None,
     delta: float | None, as_printed: bool, leaks: Sequence[str], words: tuple[str, str] | None = None,
-    own: Mapping[str, Any] | None = None,
+    own: Named | None = None,
 ) -> list[dict[str, object]]:  # fmt: skip
     """The network's guarantees, each against its own adversary; the one that the budget is for comes first.
 
@@ -202,7 +203,7 @@ def words_of(algorithm: Algorithm, cfg: Config) -> tuple[str, str] | None:
 
 
 def _claim(
-    name: str, adversary: str, total: Mapping[str, object], parts: Sequence[Mapping[str, Any]], delta: float | None,
+    name: str, adversary: str, total: Totals, parts: Sequence[Paid], delta: float | None,
     private: bool,
 ) -> dict[str, object]:  # fmt: skip
     adjacency = {e["adjacency"] for part in parts for e in part["events"] if e["kind"] not in ("Free", "NonPrivate")}
@@ -218,7 +219,7 @@ def _claim(
 
 
 def protects(
-    agents: Sequence[Mapping[str, Any]], sums: Mapping[str, Any] | None, cap: Mapping[str, Any] | None,
+    agents: Sequence[AlikeAgents], sums: OpenedSums | None, cap: SentAgain | None,
     delta: float | None, *, by_person: bool, words: tuple[str, str] | None = None,
 ) -> Protects | None:  # fmt: skip
     """Whom ε of the first claim is for: a record, a person, a person whom two parties know, whichever they are.
@@ -238,13 +239,13 @@ def _protects(rows: bytes, epsilon: float, delta: float, by_person: bool, summed
     return units_of(each, epsilon, delta, by_person=by_person, summed=summed)
 
 
-def _within(epsilon: float | str, budget: float) -> bool:
-    return float(epsilon) <= budget * (1 + 1e-9)
+def _within(epsilon: float | str, budget: float | None) -> bool:
+    return budget is not None and float(epsilon) <= budget * (1 + 1e-9)
 
 
 def shared(
     plan: Plan, algorithm: Algorithm, cfg: Config, places: Place, terms: SumTerms | None, rounds: int
-) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:  # fmt: skip
+) -> tuple[OpenedSums | None, SentAgain | None]:  # fmt: skip
     """What the sums opened in so many rounds cost, if the plan says how many agents are honest; and, with shared noise,
     what a party's vectors cost if everybody else colludes and all are sent again that may be.
     """
@@ -254,7 +255,7 @@ def shared(
     delta = plan.privacy.delta
     main, local = shared_events(algorithm, cfg, places, terms, rounds)
     name, adversary = central_words(terms)
-    sums = {
+    sums: OpenedSums = {
         "name": name, "adversary": adversary, "budget": float(np.min(plan.privacy.epsilon)),
         "colluders": terms.colluders, "must_answer": terms.quorum, "fraction_bits": terms.code.fraction_bits,
         **_paid([main], delta),
@@ -266,7 +267,7 @@ def shared(
     return sums, {"name": name, "adversary": adversary, "sent_again": terms.retries, **every}
 
 
-def alone(plan: Plan, algorithm: Algorithm, cfg: Config, places: Place, rounds: int) -> dict[str, Any] | None:
+def alone(plan: Plan, algorithm: Algorithm, cfg: Config, places: Place, rounds: int) -> Named | None:
     """Where neighbours share noise: what so many rounds cost the one who pays most if everybody else pools secrets."""
     if algorithm.own_cost is None or plan.privacy is None:
         return None
@@ -276,7 +277,7 @@ def alone(plan: Plan, algorithm: Algorithm, cfg: Config, places: Place, rounds: 
     return {"name": name, "adversary": adversary, **max(each, key=lambda paid: float(paid["epsilon"]))}
 
 
-def _paid(events: list[Event], delta: float) -> dict[str, object]:
+def _paid(events: list[Event], delta: float) -> Paid:
     rows = to_rows(events)
     return {"events": rows, **totals(rows, delta)}
 
@@ -287,7 +288,7 @@ def _account(rows: bytes, delta: float) -> tuple[dict[str, float], float, str]:
     return total.all, total.epsilon, total.accountant
 
 
-def totals(rows: list[dict[str, Json]], delta: float | None) -> dict[str, Any]:
+def totals(rows: list[dict[str, Json]], delta: float | None) -> Totals:
     """ε by every valid accountant, the smallest, and which one proves it; without a δ nothing is private."""
     if delta is None:
         return {"totals": {"non-private": "inf"}, "epsilon": "inf", "accountant": "non-private"}
