@@ -113,7 +113,7 @@ def _at(f: Callable, messages: PyTree, slot: PyTree) -> PyTree:
     return f(jax.tree.map(lambda m: m[index], messages), weight, memory)
 
 
-def _limits(dtype: DTypeLike) -> tuple[float, float]:
+def _limits(dtype: DTypeLike) -> tuple[float | int, float | int]:
     """The values that no minimum and no maximum can be beyond."""
     if jnp.issubdtype(dtype, jnp.floating):
         return -jnp.inf, jnp.inf
