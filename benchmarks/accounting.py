@@ -13,8 +13,9 @@ import dp_accounting
 from dp_accounting.pld import PLDAccountant
 
 from benchmarks.measured import Row, keep, paired
-from coterie.experiment import price, public_network
+from coterie.experiment import public_network
 from coterie.plan import Plan, validate
+from coterie.pricing import price
 from coterie.privacy import accountants
 from coterie.privacy.calibration import calibrate
 from coterie.privacy.events import Gaussian, L2Laplace

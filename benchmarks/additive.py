@@ -22,8 +22,9 @@ import jax
 import numpy as np
 
 from coterie.drivers.references import pooled
-from coterie.experiment import Experiment, prepare, price
+from coterie.experiment import Experiment, prepare
 from coterie.plan import Plan, validate
+from coterie.pricing import price
 from coterie.worth.measures import say, summary
 
 TEST = 5222 / 45222  # leaves 40,000 records of Adult

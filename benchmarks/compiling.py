@@ -31,7 +31,8 @@ import sys
 from pathlib import Path
 from coterie.programs import keep
 keep()
-from coterie.experiment import prepare, price
+from coterie.experiment import prepare
+from coterie.pricing import price
 from coterie.plan import read_plan
 plan = read_plan(Path(sys.argv[1]), None)
 experiment = prepare(plan)

@@ -32,9 +32,10 @@ from coterie.algorithms import dp_dsgd
 from coterie.data.dataset import ALL_PUBLIC
 from coterie.drivers.simulate import Run, simulate
 from coterie.errors import InputError
-from coterie.experiment import Experiment, Priced, assemble, price
+from coterie.experiment import Experiment, assemble
 from coterie.losses.logistic import Logistic
 from coterie.plan import validate
+from coterie.pricing import Priced, price
 
 EPSILONS, DELTA = (1.0, 8.0), 1e-5
 ROUNDS, CLIPS, RIDGES = (25, 100, 400), (0.25, 0.5, 1.0), (1e-5, 1e-3)

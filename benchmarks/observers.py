@@ -19,10 +19,11 @@ from coterie.algorithms.base import find
 from coterie.audit.observers import Vantage, attack
 from coterie.drivers.layout import make_layout
 from coterie.drivers.simulate import Run, simulate
-from coterie.experiment import prepare, price
+from coterie.experiment import prepare
 from coterie.graphs import Graph, from_edges, make_graph, mixing
 from coterie.losses.mean import Mean
 from coterie.plan import validate
+from coterie.pricing import price
 from coterie.privacy.gdp import epsilon_of
 from coterie.privacy.observers import Outlook, factorised, hidden_share, linear, reacting, view, worst_hidden_share
 from coterie.problems import Custom

@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 
 from coterie.drivers.references import pooled
-from coterie.experiment import prepare, price
+from coterie.experiment import prepare
+from coterie.explain import unit_block
 from coterie.plan import Plan, validate
-from coterie.report.units import at_home, unit_block
+from coterie.pricing import price
+from coterie.report.units import at_home
 from coterie.worth.measures import say, summary
 
 NEAR = 0.006  # of the pooled AUC that people's has to be within

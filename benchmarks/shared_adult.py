@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.drivers.references import pooled
-from coterie.experiment import prepare, price
+from coterie.experiment import prepare
 from coterie.plan import Plan, validate
+from coterie.pricing import price
 
 SHARED: dict[str, Any] = {"kind": "secret-sum", "noise": "central", "honest": 11}
 EXCHANGES: dict[str, dict[str, Any]] = {

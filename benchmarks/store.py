@@ -23,7 +23,8 @@ from pathlib import Path
 import numpy as np
 
 from coterie.data import ALL_PUBLIC
-from coterie.data.store import Chunk, Store, open_store, write_store
+from coterie.data.store import Chunk, Store, open_store
+from coterie.data.store_writer import write_store
 
 AGENTS, WIDTH, PIECE = 8, 249, 20_000  # a record is 1,000 bytes
 BUFFER = 1 << 22

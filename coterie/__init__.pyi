@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal, Optional
 
 from coterie.api.bounds import Bounds
-from coterie.api.parties import Sites
+from coterie.api.sites import Sites
 from coterie.audit.claims import attack_task as audit
 from coterie.api.joining import join as join
 from coterie.api.methods import algorithm as algorithm
@@ -19,7 +19,7 @@ from coterie.deploy.accounts import DataAccount as DataAccount
 from coterie.errors import InputError as InputError
 from coterie.privacy.ledger import Budget as Budget
 from coterie.released.statistics import statistics as statistics
-from coterie.plan import AlgorithmPlan
+from coterie.tables.algorithm import AlgorithmPlan
 
 __version__: str
 __all__ = ['Budget', 'DataAccount', 'InputError', 'Parties', 'Price', 'Task', 'Trained', '__version__', 'additive', 'admm', 'algorithm', 'audit', 'complete', 'decor', 'dgd', 'dp_admm', 'dp_consensus_gd', 'dp_dsgd', 'dsgd', 'dvp', 'erdos_renyi', 'gauss_avg_gd', 'gnm', 'graph', 'grid', 'hinge', 'hmv_dgd', 'ipp_admm', 'join', 'ldp_admm', 'ldp_dgd', 'ldp_dgd_range', 'load', 'logistic', 'loss', 'm_admm', 'mean', 'mlp', 'mr_admm', 'neural', 'p_admm', 'path', 'pp_admm', 'pr_admm', 'price', 'priv_rcd', 'pvp', 'qdpsgd1', 'qdpsgd2', 'qdpsgd2_grad', 'quantimed', 'r_admm', 'regular', 'ring', 'sdm', 'small_world', 'softmax', 'squared', 'star', 'statistics', 'train']

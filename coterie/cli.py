@@ -72,7 +72,7 @@ class _Panels(TyperGroup):
         super().__init__(**given)
         self.commands = _Commands()  # type: ignore[assignment]
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: object) -> list[str]:
         def place(name: str) -> tuple[int, str]:
             panel = self.commands[name].rich_help_panel  # type: ignore[attr-defined]
             return (PANELS.index(panel) if panel in PANELS else len(PANELS)), panel

@@ -26,8 +26,9 @@ from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.engines import make_engine
 from coterie.errors import InputError
 from coterie.exchange.planned import exchange_of
-from coterie.experiment import Experiment, Priced, prepare, price
+from coterie.experiment import Experiment, prepare
 from coterie.plan import Plan, validate
+from coterie.pricing import Priced, price
 from coterie.report.result import write_json
 from coterie.worth.judge import references as find_references
 
@@ -117,7 +118,7 @@ def compare(
     return [cells[at] for at in sorted(cells)], references
 
 
-def paired(cells: list[Cell]) -> list[dict[str, Any]]:
+def paired(cells: list[Cell]) -> list[dict[str, object]]:
     """The best method of each budget against every other one: paired differences of the seeds' scores.
 
     95 % intervals and p of the paired t-test, by Holm's rule over all of them; nothing with fewer than 3 seeds.
@@ -181,7 +182,7 @@ def _priced(text: str) -> Priced:
 
 def _batches(method: ComparedMethod, epsilons: list[float]) -> list[list[float]]:
     """The ε whose runs share rounds and structure, and so a compiled program."""
-    batches: dict[Any, list[float]] = {}
+    batches: dict[object, list[float]] = {}
     for epsilon in epsilons:
         p = _priced(_at(method, epsilon).model_dump_json())
         batches.setdefault((p.rounds, jax.tree.structure(p.cfg), p.shape.tobytes(), p.terms), []).append(epsilon)

@@ -1,7 +1,7 @@
 """What a plan has to meet before a record is read: an algorithm's promise is refused where its proof does not hold.
 
-Missing can be: a fact about the loss (`check_contract`), settings that go with graph, exchange and rounds
-(`need_possible`), steps enough to solve a subproblem on any data (`need_solvable`), and room in a floating-point number
+What may be missing: a fact about the loss (`check_contract`), settings that go with graph, exchange and rounds
+(`need_possible`), enough steps to solve a subproblem on any data (`need_solvable`), and room in a floating-point number
 for what must not be rounded away (`need_room`). All of it is decided by public numbers.
 """
 
@@ -41,8 +41,8 @@ SOME_DELTA = 1e-5  # to ask what an algorithm would send that is to be refused
 def check_contract(plan: Plan, *problems: Problem) -> None:
     """Refuse a plan whose algorithm, budget, graph and loss do not go together, before data is read.
 
-    Of several problems (default: the plan's; where it leaves the loss to the labels, all that may come of it) none
-    need fit but one.
+    Of several problems (default: the plan's; where it leaves the loss to the labels, each that may follow) one must
+    fit.
     """
     algorithm = find(plan.algorithm.name)
     need_fit(algorithm, plan)
@@ -66,7 +66,7 @@ HARDLY = 20.0  # the best guess between two records may then be right 95 % of th
 
 
 def hollow(plan: Plan, records: int) -> list[str]:
-    """What is valid in a budget and still protects hardly anybody: a δ or an ε that is too large."""
+    """A budget that is valid and still protects hardly anybody: its δ or its ε is too large."""
     if plan.privacy is None:
         return []
     found, unit = [], "people" if plan.by_person else "records"
@@ -131,7 +131,7 @@ def need_fit(algorithm: Algorithm, plan: Plan) -> None:
 
 
 def _need_absences(algorithm: Algorithm, plan: Plan) -> None:
-    """Refuse a list of absences where nobody could go on without those who are away."""
+    """Refuse a list of absences where the others could not go on without those who are away."""
     if algorithm.late != "reuse":
         raise InputError(
             f"run.away: in {algorithm.slug} nobody goes on without a neighbour; choose an algorithm that averages, "
@@ -173,9 +173,9 @@ def _need_alike(algorithm: Algorithm, plan: Plan) -> None:
 def need_possible(plan: Plan, algorithm: Algorithm, problem: Problem) -> None:
     """Refuse what settings, graph, exchange and rounds rule out whatever the records are.
 
-    The settings are filled in and a round's price is asked for, with one record per agent: more records make no plan
-    possible that is not with one. Where the plan leaves the number of agents to the data, it is refused only if it
-    would be with each of some guesses.
+    The settings are filled in and a round's price is asked for, with one record per agent: a plan that is
+    impossible with one record is impossible with more. Where the plan leaves the number of agents to the data, it is
+    refused only if each of a few guesses would be.
     """
     p, refused = plan.partition, []
     known = p.agents or (len(p.sizes) if p.sizes else None)
@@ -197,7 +197,7 @@ def need_possible(plan: Plan, algorithm: Algorithm, problem: Problem) -> None:
 
 
 def _guesses(plan: Plan) -> tuple[int, ...]:
-    """Numbers of agents to try where only the data knows: such that sums may have as many honest ones as is stated."""
+    """Numbers of agents to try where only the data knows it: enough for as many honest ones as the plan states."""
     sums = plan.exchange.sums
     if sums is None or sums.honest is None:
         return GUESSES
@@ -270,7 +270,7 @@ def _need_account(plan: Plan, algorithm: Algorithm, cfg: Any, problem: Problem) 
 
 
 def need_precision(plan: Plan, algorithm: Algorithm, cfg: Any, rounding: float = 0.0) -> None:
-    """Refuse a tolerance that is charged and that rounding exceeds, of a solver or of sums over many records."""
+    """Refuse a charged tolerance that rounding would exceed, in a solver or in sums over many records."""
     if not (algorithm.private and algorithm.needs(cfg).solver):
         return
     if plan.run.dtype != "float64":
@@ -285,7 +285,7 @@ def need_precision(plan: Plan, algorithm: Algorithm, cfg: Any, rounding: float =
 
 
 def need_solvable(plan: Plan, algorithm: Algorithm, cfg: Any, places: Place, problem: Problem) -> None:
-    """Refuse subproblems that public constants do not show to be solved to the charged tolerance on any data."""
+    """Refuse subproblems unless public constants show that they are solved to the charged tolerance on any data."""
     if not (algorithm.private and algorithm.needs(cfg).solver):
         return
     if problem.constraint is not None:

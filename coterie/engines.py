@@ -43,7 +43,7 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _local(task: Callable[..., Any], arguments: Sequence[tuple], workers: int) -> Iterator[tuple[int, Any]]:
+def _local(task: Callable[..., object], arguments: Sequence[tuple], workers: int) -> Iterator[tuple[int, object]]:
     if workers < 2:
         yield from ((k, task(*each)) for k, each in enumerate(arguments))
         return

@@ -21,20 +21,23 @@ from coterie.algorithms.batches import rows
 from coterie.contracts import check_contract
 from coterie.data import find_source, make_clinics
 from coterie.data.partition import by_site
+from coterie.data.planned import public_sizes
 from coterie.drivers.dry_run import emitted, empty_shard
 from coterie.drivers.simulate import Test
 from coterie.errors import InputError
 from coterie.exchange.central import own_events, shared_events
 from coterie.exchange.planned import sum_terms
 from coterie.exchange.sums import SumTerms, bytes_per_round
-from coterie.experiment import Network, Priced, assemble, prepare, price, public_network, public_sizes
+from coterie.experiment import assemble, prepare, public_network
 from coterie.losses import by_labels
 from coterie.losses.base import find_loss
-from coterie.network import ObserverAccount
-from coterie.plan import REFERENCES, Plan
+from coterie.network import Network, ObserverAccount
+from coterie.plan import Plan
+from coterie.pricing import Priced, price
 from coterie.privacy.events import Event, Free, Gaussian
 from coterie.privacy.people import Protects, unit_words, units_of
 from coterie.problems.labels import SIGNS
+from coterie.tables.algorithm import REFERENCES
 from coterie.worth.judge import judge
 
 __all__ = ["Rehearsal", "explain", "message_size", "of_sums", "paying", "rehearse", "unit_block"]

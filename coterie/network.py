@@ -16,12 +16,13 @@ from coterie.algorithms.batches import rows
 from coterie.data.store import Store
 from coterie.errors import InputError
 from coterie.graphs import Graph, Mixing, from_outside, make_graph, mixing
-from coterie.plan import GraphPlan, Plan, refuse_ignored
+from coterie.plan import Plan, refuse_ignored
 from coterie.privacy import schedules
 from coterie.privacy.accountants import account
 from coterie.privacy.events import Gaussian
 from coterie.privacy.gdp import epsilon_of, mu_for
 from coterie.problems import Problem
+from coterie.tables.links import GraphPlan
 
 __all__ = [
     "Links", "Network", "ObserverAccount", "graph_of", "links_on", "noise_strength", "present_of", "public_facts",
@@ -33,7 +34,7 @@ UNIFORM = ("metropolis", "uniform")  # on a complete graph both give weights 1/N
 
 @dataclass(frozen=True)
 class Network:
-    """The public side of an experiment: no field of it depends on what a record says, but for what `leaks` lists."""
+    """The public side of an experiment: no field of it depends on what a record says, except what `leaks` lists."""
 
     graph: Graph  # whose messages a party reads: everybody's, where sums over all are opened
     mixing: Mixing
@@ -49,7 +50,7 @@ class Network:
         cls, plan: Plan, problem: Problem, sizes: np.ndarray, names: Sequence[str], store: Store | None = None, *,
         leaks: tuple[str, ...],
     ) -> Network:  # fmt: skip
-        """The network of a plan with so many records at each party."""
+        """The network of a plan, with this many records at each party."""
         return cls(*graph_of(plan, len(sizes)), problem, sizes, tuple(names), store, leaks=leaks)
 
     def number(self, name: str, key: str) -> int:
@@ -79,7 +80,7 @@ def graph_of(plan: Plan, size: int) -> Links:
 
 
 def links_on(plan: Plan, transport: Graph) -> Links:
-    """The same on a graph that is at hand.
+    """The same on a graph that exists already.
 
     A secret sum is over all parties, whatever they talk over: an algorithm sees a complete graph with weights 1/N, and
     the plan's graph only has to be connected.
@@ -162,8 +163,8 @@ def noise_strength(plan: Plan, sizes: np.ndarray) -> float:
     """1 / the noise on the agents' mean that a budget of μ = 1 asks for, where one record weighs `unit`.
 
     An agent whose every message is paid for adds noise unit_i, so the mean has √(Σ unit_i²)/N of it. Noise for opened
-    sums is equal on all agents, and the h honest ones' together must hide the heaviest record: max unit_i/√h each. Of
-    agents with budgets of their own, μ is the least of all and counts as 1.
+    sums is equal on all agents, and the h honest ones' together must hide the heaviest record: max unit_i/√h each.
+    Where agents have budgets of their own, the smallest μ counts as 1.
     """
     unit = 1 / sizes if plan.weighting == "agents" else np.full(len(sizes), 1 / sizes.mean())
     sums = plan.exchange.sums
@@ -207,7 +208,7 @@ def present_of(plan: Plan, rounds: int, network: Network) -> np.ndarray | None:
 
 
 def public_facts(plan: Plan, network: Network, rounds: int) -> Public:
-    """What settings may be chosen by."""
+    """The public facts that settings may be chosen from."""
     graph, problem = network.graph, network.problem
     epsilon = None if plan.privacy is None else plan.privacy.epsilon
     return Public(

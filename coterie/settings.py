@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from itertools import combinations
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
     SerializationInfo,
     SerializerFunctionWrapHandler,
     ValidationError,
@@ -21,10 +22,11 @@ from pydantic_core import ErrorDetails
 from coterie.errors import InputError
 from coterie.found import Kinds
 
-__all__ = ["Choosing", "Naming", "Settings", "Written", "one_line", "read"]
-
+__all__ = ["Choosing", "Count", "Naming", "Positive", "Settings", "Written", "one_line", "read"]
 
 SHOWN = 80  # letters of a value that is wrong
+Count = Annotated[int, Field(ge=1, le=2**31)]
+Positive = Annotated[float, Field(gt=0)]
 
 
 class Written(BaseModel):
@@ -218,7 +220,7 @@ def _expected(found: ErrorDetails) -> str:
     return EXPECTED.get(found["type"], plain[:1].lower() + plain[1:])
 
 
-def _known(model: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
+def _known(model: type[BaseModel], path: tuple[object, ...]) -> list[str]:
     for key in path:
         field = model.model_fields.get(str(key))
         kind = field.annotation if field is not None else None

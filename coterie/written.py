@@ -18,7 +18,7 @@ PLANS = ("adult", "clinics", "default", "mnist")
 """Plans that come with the package."""
 
 
-def read_tree(path: Path | None, embedded: str, changes: Sequence[str] | None = None) -> dict[str, Any]:
+def read_tree(path: Path | None, embedded: str, changes: Sequence[str] | None = None) -> dict[str, object]:
     """The tables of a plan's file (of the `embedded` one without a path), with "table.key=value" changes.
 
     A bare name such as `clinics` that is no file here is one of the plans that come with the package.
@@ -57,7 +57,7 @@ def _found(path: Path | None, embedded: str) -> tuple[Path | None, str]:
     return None, f"{path}.toml"
 
 
-def _read(path: Path, what: str) -> dict[str, Any]:
+def _read(path: Path, what: str) -> dict[str, object]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -66,7 +66,7 @@ def _read(path: Path, what: str) -> dict[str, Any]:
     return _tables(text, str(path))
 
 
-def _tables(text: str, where: str) -> dict[str, Any]:
+def _tables(text: str, where: str) -> dict[str, object]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -134,7 +134,7 @@ def _toml_key(key: str) -> str:
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key, ensure_ascii=False)
 
 
-def _toml_value(value: Any) -> str:
+def _toml_value(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml_value, value))}]"
     if isinstance(value, Mapping):

@@ -12,8 +12,9 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from coterie.experiment import prepare, price
+from coterie.experiment import prepare
 from coterie.plan import read_plan
+from coterie.pricing import price
 from coterie.worth.judge import judge
 
 BUDGETS = (0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0)

@@ -23,8 +23,9 @@ from scipy.optimize import brentq
 from coterie.algorithms.base import find
 from coterie.algorithms.batches import rows
 from coterie.drivers.simulate import Run, Trace, simulate
-from coterie.experiment import Experiment, Priced, prepare, settle
+from coterie.experiment import Experiment, prepare
 from coterie.plan import Plan, validate
+from coterie.pricing import Priced, settle
 from coterie.privacy.rdp import zcdp_rho
 from reproduction.study import Study
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coterie.algorithms.pp_admm import classic_gaussian
-from coterie.experiment import Priced
+from coterie.pricing import Priced
 from coterie.privacy.rdp import zcdp_epsilon
 from reproduction._admm_runs import World, accuracy, claimed_by, every, losses, noise_of_baseline, points_sent, settled
 from reproduction._pr_admm_runs import BASELINES, GAMMA

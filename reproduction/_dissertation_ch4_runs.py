@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from coterie.experiment import Experiment, Priced, prepare, price, public_network, settle
+from coterie.experiment import Experiment, prepare, public_network
 from coterie.plan import validate
+from coterie.pricing import Priced, price, settle
 from coterie.privacy.rdp import zcdp_epsilon, zcdp_rho
 from reproduction.base import Version
 from reproduction.pricing import cost_of

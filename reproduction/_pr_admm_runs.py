@@ -10,7 +10,7 @@ import numpy as np
 from coterie.algorithms import pr_admm
 from coterie.algorithms.pr_admm import paper_threshold
 from coterie.drivers.references import pooled
-from coterie.experiment import Priced
+from coterie.pricing import Priced
 from coterie.privacy.gdp import mu_for
 from coterie.privacy.rdp import zcdp_rho
 from coterie.privacy.schedules import make

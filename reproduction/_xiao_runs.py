@@ -19,8 +19,9 @@ from coterie.algorithms.base import Algorithm, Config, Place, find
 from coterie.algorithms.batches import rows
 from coterie.drivers.references import pooled
 from coterie.drivers.simulate import Run, simulate
-from coterie.experiment import Experiment, Priced, prepare, settle
+from coterie.experiment import Experiment, prepare
 from coterie.plan import validate
+from coterie.pricing import Priced, settle
 from reproduction import _xiao_admm, realised
 from reproduction.pricing import cost_of, noise_for
 from reproduction.study import Study

@@ -28,7 +28,8 @@ def run(
     from coterie.drivers.budget import run_events, spending
     from coterie.drivers.simulate import Run, simulate
     from coterie.exchange.planned import exchange_of
-    from coterie.experiment import prepare, price
+    from coterie.experiment import prepare
+    from coterie.pricing import price
     from coterie.privacy.base import flat
     from coterie.report.result import check_out, write_atomically, write_json
 

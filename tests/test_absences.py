@@ -18,10 +18,11 @@ from coterie.deploy.noise import check_deployable
 from coterie.drivers.layout import make_layout
 from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.errors import InputError
-from coterie.experiment import prepare, price, public_network
+from coterie.experiment import prepare, public_network
 from coterie.graphs import make_graph, mixing
 from coterie.losses.mean import Mean
 from coterie.plan import Plan, validate
+from coterie.pricing import price
 from coterie.privacy.gdp import mu_for
 
 ROUNDS, AGENTS, DIM = 6, 4, 2

@@ -32,14 +32,16 @@ from coterie.estimators import (
     PrivateAdditiveClassifier,
     PrivateAdditiveRegressor,
 )
-from coterie.experiment import prepare, price, public_network
+from coterie.experiment import prepare, public_network
 from coterie.losses.logistic import Logistic
 from coterie.plan import Plan, validate
+from coterie.pricing import price
 from coterie.problems.additive import AdditiveModel
-from coterie.report.certificate import plan_hash
-from coterie.report.html import run_page, shapes
+from coterie.report.html import run_page
 from coterie.report.party import party_page
 from coterie.report.released import party_model
+from coterie.report.sealing import plan_hash
+from coterie.report.shapes import shapes
 from coterie.worth.bands import noise_alone
 
 AGES, JOBS = (20.0, 40.0, 60.0, 80.0), ("nurse", "cook", "pilot")

@@ -11,8 +11,9 @@ import pytest
 from coterie.cli import main
 from coterie.comparison import ComparedMethod, compare
 from coterie.errors import InputError
-from coterie.experiment import prepare, price
+from coterie.experiment import prepare
 from coterie.plan import Plan, refuse_ignored, stated_seeds, validate
+from coterie.pricing import price
 
 
 def plan(**tables: Any) -> Plan:

@@ -13,9 +13,10 @@ import pytest
 
 from coterie.algorithms.base import all_algorithms, find
 from coterie.errors import InputError
-from coterie.experiment import price, public_network, settle
+from coterie.experiment import public_network
 from coterie.losses.logistic import Logistic
 from coterie.plan import Plan, validate
+from coterie.pricing import price, settle
 from coterie.problems import Ball, HeldShard
 from tests.support import agent, mostly_slow, network
 

@@ -11,8 +11,9 @@ import pytest
 from coterie.algorithms import dp_dsgd
 from coterie.algorithms.base import all_algorithms, find
 from coterie.comparison import methods_of
-from coterie.experiment import price, public_network
+from coterie.experiment import public_network
 from coterie.plan import Plan, read_plan, validate
+from coterie.pricing import price
 from coterie.privacy import gdp
 from tests.support import CLINICS
 

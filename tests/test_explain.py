@@ -10,9 +10,10 @@ import pytest
 
 from coterie import cli
 from coterie.errors import InputError
-from coterie.experiment import Network, Priced, price
 from coterie.explain import Rehearsal, explain, rehearse
+from coterie.network import Network
 from coterie.plan import Plan, read_plan
+from coterie.pricing import Priced, price
 from tests.support import CLINICS
 
 QUICK = ["run.rounds=3"]

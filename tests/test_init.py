@@ -17,9 +17,11 @@ from coterie.algorithms.base import all_algorithms
 from coterie.commands import console
 from coterie.commands import init as command
 from coterie.errors import InputError
-from coterie.experiment import Network, prepare, settle
+from coterie.experiment import prepare
 from coterie.explain import explain
+from coterie.network import Network
 from coterie.plan import read_plan, validate
+from coterie.pricing import settle
 from tests.support import CLINICS
 
 

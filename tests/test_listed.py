@@ -17,10 +17,11 @@ from coterie.drivers.budget import accounts
 from coterie.drivers.layout import make_layout
 from coterie.drivers.simulate import Run, simulate
 from coterie.errors import InputError
-from coterie.experiment import price, public_network
+from coterie.experiment import public_network
 from coterie.graphs import make_graph, mixing
 from coterie.losses.mean import Mean
 from coterie.plan import Plan, validate
+from coterie.pricing import price
 from coterie.privacy import schedules
 
 LEVELS = [4.0, 2.0, 1.0]

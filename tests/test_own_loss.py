@@ -16,10 +16,11 @@ from coterie.cli import main
 from coterie.deploy.agreement import unverified
 from coterie.deploy.trial import make_trial
 from coterie.errors import InputError
-from coterie.experiment import prepare, price
+from coterie.experiment import prepare
 from coterie.losses import LOSSES
 from coterie.losses.base import find_loss
 from coterie.plan import read_plan, validate
+from coterie.pricing import price
 from coterie.report.derivation import derive
 from tests.report.certificates import resealed
 from tests.support import forget_losses

@@ -22,10 +22,11 @@ from coterie.deploy.trial import deployed_plan
 from coterie.deploy.wording import headlines
 from coterie.errors import InputError
 from coterie.estimators import PrivateConsensusClassifier, PrivateConsensusRegressor, PrivateMean, PrivateSearch
-from coterie.experiment import Experiment, prepare, price, public_network
+from coterie.experiment import Experiment, prepare, public_network
 from coterie.explain import unit_block
 from coterie.losses.logistic import Logistic
 from coterie.plan import Plan, validate
+from coterie.pricing import price
 from coterie.privacy import gdp
 from coterie.privacy.accountants import account
 from coterie.privacy.events import Gaussian, Pure, SampledGaussian

@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from coterie.data.planned import public_sizes
 from coterie.errors import InputError
-from coterie.experiment import prepare, price, public_network, public_sizes
+from coterie.experiment import prepare, public_network
 from coterie.plan import Plan, read_plan, validate
+from coterie.pricing import price
 from tests.support import CLINICS
 
 SMALL = {"data": {"source": "clinics", "options": {"records": 120, "features": 3, "sites": 4}}}

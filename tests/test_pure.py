@@ -16,8 +16,9 @@ from coterie.contracts import check_contract
 from coterie.deploy.noise import check_deployable
 from coterie.errors import InputError
 from coterie.estimators.linear import PrivateConsensusClassifier
-from coterie.experiment import price, public_network
+from coterie.experiment import public_network
 from coterie.plan import Plan, validate
+from coterie.pricing import price
 from coterie.privacy.calibration import noise_for, pure_noise_for
 from coterie.privacy.events import Free, Gaussian, Laplace, Pure
 from coterie.privacy.people import of_group

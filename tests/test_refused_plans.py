@@ -16,8 +16,10 @@ from coterie.comparison import ComparedMethod, compare
 from coterie.contracts import check_contract
 from coterie.deploy.trial import sign_trial
 from coterie.errors import InputError
-from coterie.experiment import price, public_network
-from coterie.plan import AlgorithmPlan, Plan, validate
+from coterie.experiment import public_network
+from coterie.plan import Plan, validate
+from coterie.pricing import price
+from coterie.tables.algorithm import AlgorithmPlan
 from tests.deploy.house import small_plan, small_records
 
 PLAN = """

@@ -33,8 +33,8 @@ from pydantic import Field
 
 from coterie.algorithms import _admm, _penalty
 from coterie.algorithms._admm import Number, Solving, asked, dual_step, heed, tail_mean
+from coterie.algorithms.base import Auto, Inbox, Inside, L2LaplaceLaw, Law, Needs, Normal, Place, Public, add
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Inbox, Inside, L2LaplaceLaw, Law, Needs, Normal, Place, Public, add
 from coterie.privacy.events import Event, ObjectivePerturbation, Pure
 from coterie.problems import Shard, Solver
 
@@ -47,7 +47,7 @@ C = TypeVar("C", bound="Config")
 class Config(BaseConfig):
     """The hyper-parameters that the family shares."""
 
-    penalty: float | None = Field(None, gt=0, description="η; None: see `tune`")
+    penalty: Auto = Field(None, gt=0, description="η; None: see `tune`")
     noise: Literal["gamma", "gaussian"] | None = Field(
         None, description="law of b; None: gaussian, or gamma where the budget has delta = 0"
     )

@@ -31,7 +31,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 from pydantic import Field, model_validator
 
 from coterie.algorithms._sampling import (
@@ -128,7 +128,7 @@ def batch_draws(cfg: Any, place: Place) -> dict[str, Law]:
     return {"coins": Uniform(place.rows), "speed": Pace() if cfg.scheme == "clock" else Uniform()}
 
 
-def batch_size(cfg: Any, place: Place, draw: dict) -> Array:
+def batch_size(cfg: Config, place: Place, draw: dict) -> Array:
     """b of this round; the expected one, by which sums are divided, if Poisson."""
     if cfg.scheme == "deadline":
         return batch_by_deadline(cfg.batch, draw["speed"], place.count)
@@ -189,7 +189,7 @@ def batch_cost(
     cfg: Any,
     place: Place,
     t: Array,
-    message: Any,
+    message: PyTree,
     *,
     discrete: bool,
     failure: Any = 0.0,

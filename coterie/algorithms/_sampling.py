@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from coterie.algorithms.laws import Law
@@ -125,7 +126,7 @@ class Pace(Law):
     name = "pace"
     USUAL: ClassVar = (SLOWEST + FASTEST) / 2
 
-    def sample(self, key: Key[Array, ""], dtype: Any) -> Array:
+    def sample(self, key: Key[Array, ""], dtype: DTypeLike) -> Array:
         share = speed(jax.random.uniform(key, self.shape, dtype)) / self.USUAL
         return jnp.clip(jnp.floor(PIECES * share), 1, PIECES) / PIECES
 

@@ -52,20 +52,19 @@ and, where they apply,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Int
-from pydantic import ConfigDict
+from jaxtyping import Array, Int, PyTree
 
 from coterie.algorithms import ALGORITHMS
+from coterie.algorithms._config import Config
+from coterie.algorithms._place import Place, Public
 from coterie.algorithms.inbox import Inbox, Maybe
 from coterie.algorithms.laws import (
     Draw,
@@ -87,15 +86,12 @@ from coterie.privacy.base import watch_kinds
 from coterie.privacy.events import Event
 from coterie.problems.base import Problem
 from coterie.problems.people import LOST
-from coterie.problems.sets import Constraint
-from coterie.problems.solve import Solver
-from coterie.settings import Written
+from coterie.problems.shards import Shard
 
 __all__ = [
     "Algorithm",
     "Auto",
     "AutoInt",
-    "Config",
     "Erratum",
     "Grid",
     "Inbox",
@@ -106,8 +102,6 @@ __all__ = [
     "Maybe",
     "Needs",
     "Normal",
-    "Place",
-    "Public",
     "Shared",
     "Uniform",
     "add",
@@ -126,125 +120,12 @@ else:  # annotations of a setting that `tune` fills in where the user left it ou
     AutoInt = int | None
 
 
-class Config(Written):
-    """Base of every algorithm's hyper-parameters: validated like a pydantic model, traced like a pytree.
-
-    Fields annotated `float` (or `Auto`) are leaves, so a sweep over them is a `vmap`; all others are static
-    structure. An unknown key, a wrong type or a value out of range is an error when the plan is read.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        super().__pydantic_init_subclass__(**kwargs)
-        numbers = tuple(n for n, f in cls.model_fields.items() if float in (f.annotation, *get_args(f.annotation)))
-        others = tuple(n for n in cls.model_fields if n not in numbers)
-
-        def flatten(cfg: Config) -> tuple[tuple, tuple]:
-            return tuple(getattr(cfg, n) for n in numbers), tuple(getattr(cfg, n) for n in others)
-
-        def flatten_with_keys(cfg: Config) -> tuple[tuple, tuple]:
-            leaves, static = flatten(cfg)
-            return tuple(zip(map(jax.tree_util.GetAttrKey, numbers), leaves, strict=True)), static
-
-        def unflatten(static: Any, leaves: Any) -> Config:
-            return cls.model_construct(
-                **dict(zip(numbers, leaves, strict=True)), **dict(zip(others, static, strict=True))
-            )
-
-        jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
-
-    def replace(self, **changes: Any) -> Any:
-        """A copy with some fields changed, without validation (the values may be traced)."""
-        return self.model_copy(update=changes)
-
-
-class Place(eqx.Module):
-    """What an agent knows of its spot: all of it public.
-
-    In a simulation every number has a leading agent axis; a deployed agent holds one row.
-    """
-
-    count: Float[Array, "*agents"]  # records held, n_i
-    degree: Float[Array, "*agents"]  # neighbours
-    self_weight: Float[Array, "*agents"]  # w_ii of the mixing matrix
-    unit: Float[Array, "*agents"]  # weight of one record in f_i = unit Σ loss + ridge/2 ‖x‖²; 1/n_i by default
-    noise: Float[Array, "*agents"]  # noise multiplier that calibration solved for; 0 = no noise
-    shape: Float[Array, " rounds"] | Float[Array, "agents rounds"]  # relative noise of each round, of all or of each
-    start: Float[Array, " dim"]  # the public starting point
-    ridge: Float[Array, ""]  # strong convexity of f_i that the regularizer gives
-    lipschitz: Float[Array, ""]  # V: half of what replacing a record can change of a gradient (`Problem.half_gap`)
-    smoothness: Float[Array, ""]  # bound on a record's curvature
-    dim: int = eqx.field(static=True)
-    rounds: int = eqx.field(static=True)
-    agents: int = eqx.field(static=True)
-    rows: int = eqx.field(static=True)  # records an agent may hold at most (the shard's padded length)
-    factor: bool = eqx.field(static=True, default=False)  # whether `argmin` keeps a dense factor between rounds
-    monotone: bool = eqx.field(static=True, default=False)  # whether the loss's slope never changes sign
-    steepness: float = eqx.field(static=True, default=float("inf"))  # bound on the norm of a record's gradient
-    within: Constraint | None = eqx.field(static=True, default=None)  # the set that points are kept in
-    seat: Float[Array, "*agents"] | None = None  # which party this is, where the problem tells them apart
-    present: Float[Array, "*agents rounds"] | None = None  # 1 in rounds in which it speaks and hears; None: in all
-
-    def noise_at(self, t: Int[Array, ""]) -> Float[Array, ""]:
-        """Noise of round t as a multiple of the round's sensitivity."""
-        return self.noise * self.shape[t]
-
-    def project(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
-        """The nearest point of the set that points are kept in: x itself where there is none."""
-        return x if self.within is None else self.within.project(x)
-
-    def begin_at(self, start: np.ndarray) -> Place:
-        """The same place with this public starting point, or the one of the set that is nearest to it."""
-        point = self.project(jax.device_put(np.asarray(start, self.start.dtype)))
-        return eqx.tree_at(lambda p: p.start, self, point)
-
-    def solver(self) -> Solver:
-        """A fresh solver for `shard.argmin`, at the public start."""
-        return Solver.fresh(self.start, self.factor)
-
-
-@dataclass(frozen=True)
-class Public:
-    """The public facts from which `tune` may choose a default: sizes, graph, curvature bounds, budget."""
-
-    agents: int
-    rounds: int
-    dim: int
-    count_min: int
-    count_max: int
-    degree_min: int
-    degree_max: int
-    laplacian_max: float  # largest eigenvalue of the graph Laplacian, or an upper bound
-    mixing_gap: float | None  # 1 − second largest |eigenvalue| of the mixing matrix, None if not computed
-    ridge: float
-    lipschitz: float
-    smoothness: float
-    epsilon: float | None
-    delta: float | None
-    load: float = 1.0  # largest unit · count: what all records of an agent together weigh
-    strength: float | None = None  # see `noise_strength`; None: of equal parties, each with noise of its own
-    records: int | None = None  # of all agents together
-    classes: int | None = None  # of the label
-    problem: Problem | None = None  # itself: of a coupled one, everybody's numbers
-    graph: Graph | None = None  # who hears whom
-
-    def noise_strength(self) -> float:
-        """By how much the noise on the agents' mean is smaller than on one record: n √N for N agents of n records.
-
-        `strength` says it of unequal agents, and of noise that is for opened sums only (`coterie.network`).
-        """
-        equal = math.sqrt(self.count_min * self.count_max * self.agents)
-        return equal if self.strength is None else self.strength
-
-
 @dataclass(frozen=True)
 class Needs:
     """What the proof of an algorithm's privacy asks of a problem, and what the algorithm does with it.
 
     Each is True only where the proof rests on it, or the algorithm really does it. A problem states its facts
-    (`coterie.problems.Problem`); where they do not meet, the plan is refused before a record is read (`check`).
+    (`coterie.problems.Problem`); where one is missing, the plan is refused before a record is read (`check`).
     """
 
     convex: bool = False  # every record's loss is convex
@@ -300,37 +181,45 @@ class Erratum:
     severity: Literal["privacy", "utility", "loose", "unproved", "typo"]
 
 
+Round = int | Int[Array, "..."]  # its number; traced in a run, and a row of them where all are priced at once
+
+
 @dataclass(frozen=True)
 class Algorithm:
-    """One algorithm: the parts that every one has, and those that only some have (None, or a default, elsewhere)."""
+    """One algorithm: the parts that every one has, and those that only some have (None, or a default, elsewhere).
+
+    States, messages and memories of edges are an algorithm's own: trees of arrays.
+    """
 
     slug: str
     config: type[Config]
     example: Config
-    init: Callable[[Any, Place], Any]
-    draws: Callable[[Any, Place], dict[str, Law]]
-    emit: Callable[[Any, Place, Array, Any, Any, Draw], tuple[Any, Any]]
-    absorb: Callable[[Any, Place, Any, Any, Inbox], Any]
-    estimate: Callable[[Any, Place, Any], Array]
-    cost: Callable[[Any, Place, Any, Any], Event | tuple[Event, ...]]
-    needs: Callable[[Any], Needs]
+    init: Callable[[Config, Place], PyTree]
+    draws: Callable[[Config, Place], dict[str, Law]]
+    emit: Callable[[Config, Place, Round, PyTree, Shard, Draw], tuple[PyTree, PyTree]]
+    absorb: Callable[[Config, Place, Round, PyTree, Inbox], PyTree]
+    estimate: Callable[[Config, Place, PyTree], Array]
+    cost: Callable[[Config, Place, Round, PyTree], Event | tuple[Event, ...]]
+    needs: Callable[[Config], Needs]
     # parts that only some have
-    sensitivity: Callable[[Any, Place, Any], Any] | None = None
-    tune: Callable[[Any, Public], Any] | None = None
+    sensitivity: Callable[[Config, Place, Round], Array] | None = None
+    tune: Callable[[Config, Public], Config] | None = None
     suggest_rounds: Callable[[Public], int] | None = None
-    convergent: Callable[[Any, Public], str | None] | None = None
-    claim: Callable[[Any, Place, float], float] | None = None
-    greeting: Callable[[Any, Place], Any] | None = None
-    edge: Callable[[Any, Place], Any] | None = None
-    bits: Callable[[Any, Place, Any], Array] | None = None
-    duration: Callable[[Any, Place, Any, Any], Array] | None = None
-    wire: Callable[[Any, Place, Any], Array] | None = None
-    lattice: Callable[[Any, Place, Any], tuple[Array, Array]] | None = None
+    convergent: Callable[[Config, Public], str | None] | None = None
+    claim: Callable[[Config, Place, float], float] | None = None
+    greeting: Callable[[Config, Place], PyTree] | None = None
+    edge: Callable[[Config, Place], PyTree] | None = None
+    bits: Callable[[Config, Place, PyTree], Array] | None = None
+    duration: Callable[[Config, Place, Round, Draw], Array] | None = None
+    wire: Callable[[Config, Place, Round], Array] | None = None
+    lattice: Callable[[Config, Place, Round], tuple[Array, Array]] | None = None
     travels: tuple[str, ...] = ()  # empty: every field
-    reveals: Callable[[Any, Place, Any, Any], Any] | None = None
-    against: Callable[[Any], tuple[str, str]] | None = None
-    own_cost: Callable[[Any, Place, Any, Any], Event | tuple[Event, ...]] | None = None
-    observed: Callable[[Any, Place, Problem, Graph, np.ndarray, tuple[int, ...]], tuple[str, np.ndarray]] | None = None
+    reveals: Callable[[Config, Place, PyTree, PyTree], PyTree] | None = None
+    against: Callable[[Config], tuple[str, str]] | None = None
+    own_cost: Callable[[Config, Place, Round, PyTree], Event | tuple[Event, ...]] | None = None
+    observed: Callable[[Config, Place, Problem, Graph, np.ndarray, tuple[int, ...]], tuple[str, np.ndarray]] | None = (
+        None
+    )
     threshold: str | None = None
     prepays: bool = False
     inconclusive: tuple[tuple[str, str], ...] = ()

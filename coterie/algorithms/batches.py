@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from coterie.algorithms.base import Place
 from coterie.problems import Shard
@@ -16,17 +15,17 @@ SHARED = {"shape", "start", "ridge", "lipschitz", "smoothness"}  # fields of Pla
 # of `shape` each may have a row of its own
 
 
-def axes(tree: Any) -> Any:
+def axes(tree: PyTree) -> PyTree:
     """`vmap` axes over agents of a batched Place, Shard, state or draw."""
     return jax.tree_util.tree_map_with_path(lambda path, x: None if _shared(tree, path, x) else 0, tree)
 
 
-def rows(tree: Any, at: Any) -> Any:
+def rows(tree: PyTree, at: PyTree) -> PyTree:
     """The agents `at` (an index or a slice) of a batched Place, Shard, state or draw."""
     return jax.tree_util.tree_map_with_path(lambda path, x: x if _shared(tree, path, x) else x[at], tree)
 
 
-def _shared(tree: Any, path: tuple, x: Any) -> bool:
+def _shared(tree: PyTree, path: tuple, x: PyTree) -> bool:
     if not isinstance(tree, Place | Shard) or path[0].name not in SHARED:
         return False
     return path[0].name != "shape" or np.ndim(x) == 1

@@ -35,8 +35,7 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from coterie.algorithms import dp_dsgd as plain
-from coterie.algorithms.base import Auto, AutoInt, Erratum, Grid, Inbox, Law, Needs, Place, Public, Shared
-from coterie.algorithms.base import Config as BaseConfig
+from coterie.algorithms.base import Auto, Erratum, Grid, Inbox, Law, Needs, Place, Public, Shared
 from coterie.algorithms.dp_dsgd import Message, State
 from coterie.errors import InputError
 from coterie.graphs import Graph
@@ -60,16 +59,9 @@ ERRATA = (
 )
 
 
-class Config(BaseConfig):
+class Config(plain.StepSettings):
     """Hyper-parameters; None is filled by the rules of dp-dsgd, for the noise that is left on the average."""
 
-    step: Auto = Field(None, gt=0, description="γ; None: 2/smoothness, less where that would go too far")
-    momentum: Auto = Field(None, ge=0, lt=1, description="β; None: by the budget")
-    clip: Auto = Field(None, gt=0, description="C, bound on a record's gradient norm; None: half its bound")
-    mixing: AutoInt = Field(None, ge=1, description="rounds per gradient round; None: by the graph's spectral gap")
-    tail: Auto = Field(
-        None, ge=0, le=1, description="share of the last rounds that the answer averages; 0: last point; None: the rule"
-    )
     ratio: float = Field(10.0, gt=0, description="scale of a secret that two neighbours share, over that of own noise")
     curious: int = Field(1, ge=0, description="parties that may pool all that they know, their secrets included")
     missing: int = Field(0, ge=0, description="parties that may be away, with whom neighbours then share no secret")

@@ -20,7 +20,7 @@ No inner solver, no smoothness, no convexity.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -30,8 +30,8 @@ from pydantic import Field
 
 from coterie.algorithms import _penalty
 from coterie.algorithms._admm import Number, dual_step, tail_mean
+from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Maybe, Needs, Normal, Place, Public, add, settle
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Erratum, Inbox, Law, Maybe, Needs, Normal, Place, Public, add, settle
 from coterie.errors import InputError
 from coterie.privacy.events import Event, Gaussian
 from coterie.privacy.rdp import zcdp_epsilon
@@ -44,8 +44,8 @@ class Config(BaseConfig):
     """Hyper-parameters."""
 
     variant: Literal["decentralised", "star"] = Field("decentralised", description="star: the paper's, hub = agent 0")
-    penalty: float | None = Field(None, gt=0, description="η; None: see `tune`")
-    step: float | None = Field(None, gt=0, description="first step size; None: see `tune`")
+    penalty: Auto = Field(None, gt=0, description="η; None: see `tune`")
+    step: Auto = Field(None, gt=0, description="first step size; None: see `tune`")
     decay: float = Field(0.0, ge=0, le=1, description="step size ∝ k^−decay; the paper's is .5")
     clip: float | None = Field(None, gt=0, description="bound on a record's gradient; None: the loss's own")
     tail: float = Field(0.5, ge=0, le=1, description="share of the rounds whose releases the answer averages; 0: last")
@@ -117,13 +117,13 @@ def bound(cfg: Config, place: Place) -> Number:
     return place.lipschitz if cfg.clip is None else cfg.clip
 
 
-def step_weight(cfg: Any, t: Number) -> Array:
+def step_weight(cfg: Config, t: Number) -> Array:
     """h_k = k^decay/step of the k-th use of the data."""
     k = (t // 2 if cfg.variant == "star" else t) + 1
     return jnp.asarray(k, float) ** cfg.decay / cfg.step
 
 
-def convexity(cfg: Any, place: Place, t: Number) -> Array:
+def convexity(cfg: Config, place: Place, t: Number) -> Array:
     """Λ_k."""
     return step_weight(cfg, t) + (cfg.penalty if cfg.variant == "star" else 2 * cfg.penalty * place.degree)
 
@@ -141,7 +141,7 @@ def sigma(cfg: Config, place: Place, t: Number) -> Array:
 wire = sigma  # a deployed message travels on the grid of its noise
 
 
-def emit(cfg: Any, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message | Maybe]:
+def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message | Maybe]:
     """Take the linearised step and send it with noise; star: the leaves speak in even rounds, the hub in odd ones."""
     slope = place.unit * shard.gradient(state.x, clip=cfg.clip) + place.ridge * state.x
     star = cfg.variant == "star"
@@ -163,7 +163,7 @@ def reveals(cfg: Config, place: Place, state: State, message: Message) -> Array:
     return state.x
 
 
-def absorb(cfg: Any, place: Place, t: Array, state: State, inbox: Inbox) -> State:
+def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> State:
     """Move the dual by the disagreement; star: the hub averages after even rounds, all listen to it after odd ones."""
     total = inbox.total.x
     if cfg.variant == "decentralised":

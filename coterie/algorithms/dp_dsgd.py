@@ -70,8 +70,8 @@ RIDGE = 1e-5  # travel bounds the point already: a larger ridge only adds bias
 LATE = "reuse"  # averaging tolerates an old message of a late neighbour
 
 
-class Config(BaseConfig):
-    """Hyper-parameters; None is filled by the rule in the module's docstring."""
+class StepSettings(BaseConfig):
+    """The settings of the steps, which `decor` has too; None is filled by the rule in the module's docstring."""
 
     step: Auto = Field(None, gt=0, description="γ; None: 2/smoothness, less where that would go too far")
     momentum: Auto = Field(None, ge=0, lt=1, description="β; None: by the budget")
@@ -83,6 +83,11 @@ class Config(BaseConfig):
         le=1,
         description="share of the last rounds that the answer averages; 0: last point; None: by the rule",
     )
+
+
+class Config(StepSettings):
+    """Hyper-parameters; None is filled by the rule in the module's docstring."""
+
     batch: int | None = Field(None, ge=1, description="records per gradient round (expected, if Poisson); None: all")
     scheme: Literal["without-replacement", "poisson"] = Field(
         "without-replacement", description="how a batch is drawn; Poisson is accounted under add/remove"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jax.typing import DTypeLike
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from coterie.errors import InputError
 
@@ -19,7 +19,7 @@ __all__ = ["Inbox", "Maybe"]
 class Maybe(eqx.Module):
     """A message that is sent only if `sent`; otherwise neighbours keep the last one."""
 
-    message: Any
+    message: PyTree
     sent: Bool[Array, ""]
 
 
@@ -32,12 +32,12 @@ class Inbox(eqx.Module):
     edges × dimension; `stack` lays all messages side by side and is for small neighbourhoods.
     """
 
-    messages: Any
+    messages: PyTree
     index: Int[Array, " width"]
     weight: Float[Array, " width"]
     here: Bool[Array, " width"]
-    memory: Any = None
-    sums: Any = None  # (total, mixed) when the driver got them from one matrix product
+    memory: PyTree = None
+    sums: PyTree = None  # (total, mixed) when the driver got them from one matrix product
     chunk: int = eqx.field(static=True, default=1)
     known: Int[Array, " width"] | None = None  # who the neighbours are, where `index` does not say
 
@@ -47,26 +47,26 @@ class Inbox(eqx.Module):
         return self.index if self.known is None else self.known
 
     @property
-    def total(self) -> Any:
+    def total(self) -> PyTree:
         """Σ_j m_j over the neighbours."""
         return self.reduce(lambda m, w, e: m) if self.sums is None else self.sums[0]
 
     @property
-    def mixed(self) -> Any:
+    def mixed(self) -> PyTree:
         """Σ_j w_ij m_j over the neighbours, without the agent's own term."""
         return self.reduce(lambda m, w, e: jax.tree.map(lambda x: w * x, m)) if self.sums is None else self.sums[1]
 
-    def reduce(self, f: Callable[[Any, Array, Any], Any], op: Literal["sum", "min", "max"] = "sum") -> Any:
+    def reduce(self, f: Callable[[PyTree, Array, PyTree], PyTree], op: Literal["sum", "min", "max"] = "sum") -> PyTree:
         """Σ (or min, max) over neighbours of f(message, weight, memory of that edge)."""
         self._need_messages()
         ways: dict[str, tuple[Callable, Callable, Callable]] = {
             "sum": (jnp.zeros_like, jnp.add, jnp.sum),
-            "min": (lambda x: jnp.full_like(x, _limits(x.dtype).max), jnp.minimum, jnp.min),
-            "max": (lambda x: jnp.full_like(x, _limits(x.dtype).min), jnp.maximum, jnp.max),
+            "min": (lambda x: jnp.full_like(x, _limits(x.dtype)[1]), jnp.minimum, jnp.min),
+            "max": (lambda x: jnp.full_like(x, _limits(x.dtype)[0]), jnp.maximum, jnp.max),
         }
         empty, join, fold = ways[op]
 
-        def step(total: Any, slots: Any) -> tuple[Any, None]:
+        def step(total: PyTree, slots: PyTree) -> tuple[PyTree, None]:
             index, weight, here, memory = slots
             got = jax.vmap(f)(jax.tree.map(lambda m: m[index], self.messages), weight, memory)
             part = jax.tree.map(lambda g: fold(jnp.where(_like(here, g), g, empty(g)), axis=0).astype(g.dtype), got)
@@ -78,11 +78,11 @@ class Inbox(eqx.Module):
         length = jax.tree.leaves(slots)[0].shape[0]
         return jax.lax.scan(step, start, slots, unroll=min(8, length))[0]
 
-    def map(self, f: Callable[[Any, Array, Any], Any]) -> Any:
+    def map(self, f: Callable[[PyTree, Array, PyTree], PyTree]) -> PyTree:
         """f(message, weight, memory) for every neighbour, one slot each: the next memory of the edges."""
         self._need_messages()
 
-        def step(_: None, slots: Any) -> tuple[None, Any]:
+        def step(_: None, slots: PyTree) -> tuple[None, PyTree]:
             index, weight, _here, memory = slots
             return None, jax.vmap(f)(jax.tree.map(lambda m: m[index], self.messages), weight, memory)
 
@@ -91,7 +91,7 @@ class Inbox(eqx.Module):
         out = jax.lax.scan(step, None, slots, unroll=min(8, length))[1]
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[: self.index.shape[0]], out)
 
-    def stack(self) -> Any:
+    def stack(self) -> PyTree:
         """All messages side by side (slot first); mask the empty slots with `here`."""
         self._need_messages()
         return jax.tree.map(lambda m: m[self.index], self.messages)
@@ -100,7 +100,7 @@ class Inbox(eqx.Module):
         if self.messages is None:
             raise InputError("this exchange opens sums only: there are no individual messages to read")
 
-    def _chunks(self) -> Any:
+    def _chunks(self) -> PyTree:
         width, chunk = self.index.shape[0], self.chunk
         short = -width % chunk
         slots = (self.index, self.weight, self.here, self.memory)
@@ -108,16 +108,17 @@ class Inbox(eqx.Module):
         return jax.tree.map(lambda x: x.reshape(-1, chunk, *x.shape[1:]), padded)
 
 
-def _at(f: Callable, messages: Any, slot: Any) -> Any:
+def _at(f: Callable, messages: PyTree, slot: PyTree) -> PyTree:
     index, weight, _here, memory = slot
     return f(jax.tree.map(lambda m: m[index], messages), weight, memory)
 
 
-def _limits(dtype: Any) -> Any:
+def _limits(dtype: DTypeLike) -> tuple[float | int, float | int]:
     """The values that no minimum and no maximum can be beyond."""
     if jnp.issubdtype(dtype, jnp.floating):
-        return SimpleNamespace(min=-jnp.inf, max=jnp.inf)
-    return jnp.iinfo(dtype)
+        return -jnp.inf, jnp.inf
+    whole = jnp.iinfo(dtype)
+    return int(whole.min), int(whole.max)
 
 
 def _like(mask: Array, x: Array) -> Array:

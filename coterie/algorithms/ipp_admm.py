@@ -23,7 +23,7 @@ What it buys is silence (at most c messages per agent); at equal (ε, δ) it nev
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -223,18 +223,18 @@ def _laplace(cfg: Config) -> bool:
     return cfg.test == "svt" or cfg.as_printed
 
 
-def _release_noise(cfg: Any, place: Place) -> Array:
+def _release_noise(cfg: Config, place: Place) -> Array:
     """Multiplier of a release: c of them cost the share that the tests leave."""
     share = min(cfg.broadcasts, place.rounds) / place.rounds
     return place.noise * (share / (1 - cfg.test_share)) ** 0.5
 
 
-def _pure(cfg: Any, place: Place) -> Array:
+def _pure(cfg: Config, place: Place) -> Array:
     """ε₁ + ε₂ with (ε₁ + ε₂)²/2 = the tests' share of μ²/2."""
     return (cfg.test_share * place.rounds) ** 0.5 / place.noise
 
 
-def _test_noise(cfg: Any, place: Place) -> tuple[Array, Array]:
+def _test_noise(cfg: Config, place: Place) -> tuple[Array, Array]:
     """Scales of the noise on the query and on the threshold; ε₁ : ε₂ = 1 : (2c)^{2/3} where both are Laplace."""
     if not _laplace(cfg):
         return sensitivity(cfg, place, 0) * place.noise / cfg.test_share**0.5, jnp.zeros_like(place.noise)

@@ -32,8 +32,8 @@ from pydantic import Field
 
 from coterie.algorithms import _penalty
 from coterie.algorithms._admm import tail_mean
+from coterie.algorithms.base import Auto, Erratum, Inbox, LaplaceLaw, Law, Needs, Place, Public, Uniform, add
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Erratum, Inbox, LaplaceLaw, Law, Needs, Place, Public, Uniform, add
 from coterie.errors import InputError
 from coterie.privacy import events, gdp
 from coterie.privacy.events import Event, LaplaceUniform
@@ -46,8 +46,8 @@ READS = "sums"
 class Config(BaseConfig):
     """Hyper-parameters."""
 
-    inverse_step: float | None = Field(None, gt=0, description="D; None: 2 (smoothness + ridge)")
-    dual_step: float | None = Field(None, gt=0, description="ζ; None: D / (2 · largest Laplacian eigenvalue)")
+    inverse_step: Auto = Field(None, gt=0, description="D; None: 2 (smoothness + ridge)")
+    dual_step: Auto = Field(None, gt=0, description="ζ; None: D / (2 · largest Laplacian eigenvalue)")
     clip: float | None = Field(None, gt=0, description="largest norm of a record's gradient; None: its own bound")
     tail: float = Field(0.5, ge=0, le=1, description="share of the rounds whose releases the answer averages; 0: last")
     as_printed: bool = Field(False, description="the dual with the paper's sign, which diverges")
@@ -106,12 +106,12 @@ class Message(eqx.Module):
     x: Float[Array, " d"]
 
 
-def needs(cfg: Any) -> Needs:
+def needs(cfg: Config) -> Needs:
     """Nothing where gradients are clipped, else a bound on them."""
     return Needs(bounded=cfg.clip is None, projects=True)
 
 
-def tune(cfg: Any, public: Public) -> Any:
+def tune(cfg: Config, public: Public) -> Any:
     """D = 2L with L = smoothness + ridge (.25 + ridge without a curvature bound); ζ = D/(2 λ_max).
 
     Both half of what the linearised iteration allows: random weights converged with them on every graph we tried.
@@ -183,7 +183,7 @@ def scale(cfg: Config, place: Place, t: Array) -> Array:
 wire = scale  # a deployed message travels on the grid of its noise
 
 
-def emit(cfg: Any, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
+def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
     """Mix own point and neighbours' mean at random, step along the gradient, add noise."""
     w = draw["weight"]
     gradient = place.unit * shard.gradient(state.x, cfg.clip) + place.ridge * state.x

@@ -17,8 +17,6 @@ Replace-one, sizes public, every message seen; a generalised linear model with b
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -81,7 +79,7 @@ def draws(cfg: Config, place: Place) -> dict[str, Law]:
     return objective.draws(cfg, place)
 
 
-def penalty_at(cfg: Any, t: Array) -> Array:
+def penalty_at(cfg: Config, t: Array) -> Array:
     """η_t."""
     return cfg.penalty * jnp.minimum(cfg.growth**t, cfg.limit)
 

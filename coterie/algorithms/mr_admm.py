@@ -17,8 +17,6 @@ every message seen; a generalised linear model with bounded slope.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 from pydantic import Field
@@ -71,7 +69,7 @@ def draws(cfg: Config, place: Place) -> dict[str, Law]:
     return objective.draws(cfg, place)
 
 
-def penalty_at(cfg: Any, t: Array) -> Array:
+def penalty_at(cfg: Config, t: Array) -> Array:
     """η_t."""
     return cfg.penalty * jnp.minimum(cfg.growth ** (t // 2), cfg.limit)
 

@@ -18,7 +18,7 @@ from jaxtyping import Array
 from pydantic import Field
 
 from coterie.algorithms import pr_admm
-from coterie.algorithms.base import AutoInt, Erratum, Inbox, Place, Public
+from coterie.algorithms.base import Auto, AutoInt, Erratum, Inbox, Place, Public
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.algorithms.pr_admm import Message, State, convergent, draws, estimate, init, needs, sensitivity
 from coterie.privacy.events import Event
@@ -34,8 +34,8 @@ READS = "sums"
 class Config(BaseConfig):
     """Hyper-parameters."""
 
-    penalty: float | None = Field(None, gt=0, description="η; None: see `tune`")
-    decay: float | None = Field(None, gt=0, le=1, description="R, factor of the variance per round; None: see `tune`")
+    penalty: Auto = Field(None, gt=0, description="η; None: see `tune`")
+    decay: Auto = Field(None, gt=0, le=1, description="R, factor of the variance per round; None: see `tune`")
     tail: float = Field(0.5, ge=0, le=1, description="share of the rounds whose releases the answer averages; 0: last")
     steps: AutoInt = Field(
         None, ge=1, le=1000, description="K: gradient steps in a round; None: those that leave 1/1000 of the way"
@@ -90,7 +90,7 @@ def claim(cfg: Config, place: Place, delta: float) -> float:
     return zcdp_epsilon(float(np.sum(pr_admm.printed_rho(cfg, _decayed(cfg, place)))), delta)
 
 
-def _decayed(cfg: Any, place: Place) -> Place:
+def _decayed(cfg: Config, place: Place) -> Place:
     """The place with R^{(k−K)/2} in its schedule (1 in the last round, so that long runs keep the multiplier small)."""
     to_go = jnp.arange(place.rounds - 1, -1, -1)
     return eqx.tree_at(lambda p: p.shape, place, place.shape * cfg.decay ** (-to_go / 2))

@@ -96,7 +96,7 @@ class Message(eqx.Module):
     x: Float[Array, " d"]
 
 
-def needs(cfg: Any) -> Needs:
+def needs(cfg: BaseConfig) -> Needs:
     """A generalised linear model with bounds on slope and curvature, and a solver to tolerance β."""
     return Needs(convex=True, smooth=True, bounded=True, scored=True, solver=True)
 
@@ -118,7 +118,7 @@ def draws(cfg: Config, place: Place) -> dict[str, Law]:
     return {"objective": Inside(place.dim), "output": Normal(place.dim)}
 
 
-def sensitivity(cfg: Any, place: Place, t: Number) -> Array:
+def sensitivity(cfg: BaseConfig, place: Place, t: Number) -> Array:
     """2 V unit: how far one record moves the objective's gradient."""
     return 2 * place.lipschitz * place.unit
 
@@ -137,7 +137,7 @@ def scales(cfg: Any, place: Place, multiplier: Number) -> tuple[Array, Array]:
     )
 
 
-def wire(cfg: Any, place: Place, t: Array) -> Array:
+def wire(cfg: Config, place: Place, t: Array) -> Array:
     """σ₂: scale of the noise on the point."""
     return scales(cfg, place, place.noise_at(t))[1]
 

@@ -133,7 +133,7 @@ class Message(eqx.Module):
     x: Float[Array, " d"]
 
 
-def needs(cfg: Any) -> Needs:
+def needs(cfg: BaseConfig) -> Needs:
     """Convexity and a curvature bound make a step contract; a bound on the slope makes a record's part small."""
     return Needs(convex=True, smooth=True, bounded=True, steps=True, projects=True)
 
@@ -158,7 +158,7 @@ def convergent(cfg: Any, public: Public) -> str | None:
     return short_way(public, float(cfg.penalty), cfg.steps)
 
 
-def init(cfg: Any, place: Place) -> State:
+def init(cfg: BaseConfig, place: Place) -> State:
     """All agents start at the same public point."""
     zero = jnp.zeros_like(place.start)
     return State(place.start, zero, place.degree * place.start, place.start)
@@ -169,7 +169,7 @@ def edge(cfg: Config, place: Place) -> Float[Array, ""]:
     return jnp.zeros((), place.start.dtype)
 
 
-def draws(cfg: Any, place: Place) -> dict[str, Law]:
+def draws(cfg: BaseConfig, place: Place) -> dict[str, Law]:
     """One standard normal vector."""
     return {"noise": Normal(place.dim)}
 
@@ -224,12 +224,12 @@ def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> t
     return eqx.tree_at(lambda s: s.near, heard, inbox.reduce(trusted)), inbox.map(strayed)
 
 
-def estimate(cfg: Any, place: Place, state: State) -> Float[Array, " d"]:
+def estimate(cfg: BaseConfig, place: Place, state: State) -> Float[Array, " d"]:
     """Average of the releases that the agent has seen, its own and its neighbours', over the last rounds."""
     return place.project(state.mean)
 
 
-def cost(cfg: Any, place: Place, t: Array, message: Message | None = None) -> Event:
+def cost(cfg: object, place: Place, t: Array, message: Message | None = None) -> Event:
     """A Gaussian release."""
     return Gaussian(sensitivity(cfg, place, t), sigma(cfg, place, t))
 
@@ -240,7 +240,7 @@ def claim(cfg: Config, place: Place, delta: float) -> float:
     return zcdp_epsilon(float(np.sum(rho[1:] if geometric else rho)), delta)
 
 
-def printed_rho(cfg: Any, place: Place) -> np.ndarray:
+def printed_rho(cfg: object, place: Place) -> np.ndarray:
     """Δ²/(2σ_k²) of every round with the printed Δ."""
     spread = np.asarray([float(sigma(cfg, place, t)) for t in range(place.rounds)])
     with np.errstate(divide="ignore"):

@@ -25,7 +25,7 @@ seen; a generalised linear model with bounded slope.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -119,7 +119,7 @@ def draws(cfg: Config, place: Place) -> dict[str, Law]:
     return objective.draws(cfg, place)
 
 
-def sensitivity(cfg: Any, place: Place, t: Array) -> Array:
+def sensitivity(cfg: Config, place: Place, t: Array) -> Array:
     """Δ of the point made in round t: a geometric sum of what one record moves in rounds 0 … t."""
     once = (objective.gap(place) + 2 * cfg.tolerance) / convexity(cfg.penalty, place)
     if cfg.centre == "released":
@@ -143,7 +143,7 @@ def wire(cfg: Config, place: Place, t: Array) -> Array:
     return jnp.where(t == place.rounds - 1, last_round(cfg, place).output, early)
 
 
-def emit(cfg: Any, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
+def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
     """Solve and send with noise on the point; in the last round tilt the objective instead."""
     end, wide = last_round(cfg, place), cfg.penalty * place.degree
     own = {"released": state.x, "own": state.own, "literal": 2 * state.own - state.x}[cfg.centre]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from coterie.api.given import of
 from coterie.deploy.accounts import DataAccount, Draw
@@ -35,8 +34,8 @@ def need_unseeded(account: DataAccount | None, seed: object, name: str = "seed")
 
 
 def draw_fit(
-    account: DataAccount, several: Sequence[Sequence[Event]], data: Any, what: str, unit: Unit, *, apart: bool = False,
-    people: Any = None,
+    account: DataAccount, several: Sequence[Sequence[Event]], data: object, what: str, unit: Unit, *,
+    apart: bool = False, people: object = None,
 ) -> Draw:  # fmt: skip
     """Draw what a fit costs whoever it costs most.
 

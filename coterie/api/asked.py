@@ -21,12 +21,13 @@ from coterie.api.tasks import Task, as_task
 from coterie.contracts import check_contract
 from coterie.data.dataset import Dataset
 from coterie.errors import InputError
-from coterie.experiment import price
 from coterie.losses.base import need_facts
 from coterie.network import Network
-from coterie.plan import AlgorithmPlan, Plan, validate
+from coterie.plan import Plan, validate
+from coterie.pricing import price
 from coterie.privacy.ledger import Budget
 from coterie.problems import Custom, Problem, of_people
+from coterie.tables.algorithm import AlgorithmPlan
 
 __all__ = ["Asked", "ask", "auto", "check_settings", "need_dimension"]
 
@@ -139,7 +140,7 @@ def _private(plan: Plan) -> bool:
     return find(plan.algorithm.name).private
 
 
-def auto(mean: bool, settings: Mapping[str, Any], rounds: int | None) -> tuple[AlgorithmPlan, int | None]:
+def auto(mean: bool, settings: Mapping[str, object], rounds: int | None) -> tuple[AlgorithmPlan, int | None]:
     """The public rule where no algorithm is named: it looks at the kind of problem and at nothing else.
 
     A mean is one noisy release and free averaging: no method with this adversary has less error.
@@ -152,7 +153,7 @@ def auto(mean: bool, settings: Mapping[str, Any], rounds: int | None) -> tuple[A
 
 def check_settings(
     problems: Sequence[Problem], *, epsilon: float | Sequence[float], delta: float, algorithm: str,
-    settings: Mapping[str, Any] | None, graph: str | Mapping[str, Any], rounds: int | None,
+    settings: Mapping[str, object] | None, graph: str | Mapping[str, object], rounds: int | None,
 ) -> None:  # fmt: skip
     """Refuse settings that fit none of these problems; neither records nor parties are needed for that."""
     if algorithm == "auto":
@@ -171,14 +172,14 @@ def check_settings(
     check_contract(plan, *problems)
 
 
-def _settings(algorithm: AlgorithmPlan) -> dict[str, Any]:
+def _settings(algorithm: AlgorithmPlan) -> dict[str, object]:
     chosen = algorithm.model_dump()
     if chosen.get("as_printed"):
         raise InputError("as_printed runs are for study and not private: ask for one in a plan file")
     return chosen
 
 
-def _privacy(budget: Budget | Sequence[Budget], parties: int) -> dict[str, Any]:
+def _privacy(budget: Budget | Sequence[Budget], parties: int) -> dict[str, object]:
     """The plan's [privacy] of one budget for all, or of one for each."""
     each = [budget] if isinstance(budget, Budget) else list(budget) if isinstance(budget, list | tuple) else []
     if not each or not all(isinstance(one, Budget) for one in each):

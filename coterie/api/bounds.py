@@ -58,7 +58,7 @@ class PublicBox:
         return np.clip((x - self.middle) / self.half, -1.0, 1.0)
 
 
-def box(bounds: Bounds, columns: Sequence[Any], what: str, option: str) -> PublicBox:
+def box(bounds: Bounds, columns: Sequence[object], what: str, option: str) -> PublicBox:
     """The public box of these columns; without bounds the default one, with a warning.
 
     >>> box([(0, 10), (20, 60)], ["a", "b"], "features", "bounds").half.tolist()

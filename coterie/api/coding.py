@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.api.bounds import PublicBox, default_radius, rows_of
-from coterie.api.parties import named_columns, table_of
+from coterie.api.sites import named_columns, table_of
 from coterie.data.bins import Bins
 from coterie.data.dataset import Dataset
 from coterie.errors import InputError
@@ -22,7 +22,7 @@ from coterie.problems.labels import NOTHING, SIGNS
 if TYPE_CHECKING:
     import pandas as pd
 
-    from coterie.api.parties import Site
+    from coterie.api.sites import Site
 
 __all__ = ["Coding", "class_order", "columns_of", "columns_taken", "misfit"]
 
@@ -165,7 +165,7 @@ class Coding:
 
 
 def class_order(
-    labels: tuple[Any, ...] | None, classes: tuple[str, ...] | None, where: str
+    labels: tuple[object, ...] | None, classes: tuple[str, ...] | None, where: str
 ) -> tuple[str, ...] | None:  # fmt: skip
     """The classes of a data set in the order of the task's labels: by name, or as they are where labels only count.
 
@@ -185,7 +185,7 @@ def class_order(
     return classes
 
 
-def _columns_of_bins(features: Any, bins: Bins, where: str) -> pd.DataFrame:
+def _columns_of_bins(features: object, bins: Bins, where: str) -> pd.DataFrame:
     """A raw table with one column for each attribute."""
     import pandas as pd
 
@@ -197,7 +197,7 @@ def _columns_of_bins(features: Any, bins: Bins, where: str) -> pd.DataFrame:
     return table
 
 
-def _array(given: Any, what: str, where: str) -> NDArray:
+def _array(given: object, what: str, where: str) -> NDArray:
     """The array that something is; refused where NumPy would drop a part of what it says without a word."""
     if isinstance(given, np.ma.MaskedArray):
         raise InputError(f"{where}: the {what} are a masked array: leave out or fill what is masked by a public rule")

@@ -49,7 +49,7 @@ class Curves:
 
     @classmethod
     def of(
-        cls, problem: AdditiveModel, point: NDArray, *, classes: tuple[Any, ...] | None = None,
+        cls, problem: AdditiveModel, point: NDArray, *, classes: tuple[object, ...] | None = None,
         target: tuple[float, float] | None = None, clip: float | None = None, noise: float | None = None,
     ) -> Curves:  # fmt: skip
         """The curves of a released point; `noise` is that of the point's coordinates."""
@@ -58,7 +58,7 @@ class Curves:
         return cls(problem.bins, values, intercept, classes, target, clip, scaled)
 
     @classmethod
-    def of_tables(cls, bins: Bins, tables: Sequence[NDArray], *, classes: tuple[Any, ...] | None = None) -> Curves:
+    def of_tables(cls, bins: Bins, tables: Sequence[NDArray], *, classes: tuple[object, ...] | None = None) -> Curves:
         """Curves of one score from what each bin adds to it, block by block."""
         values, intercept = _centred(bins, tables, 1)
         return cls(bins, values, intercept, classes)
@@ -130,7 +130,7 @@ class Curves:
             raise InputError(f"these are no curves of an additive model: {error!r}") from None
         return cls(bins, values, intercept, classes, target, clip, noise, bands)  # type: ignore[arg-type]
 
-    def _plain(self, values: NDArray) -> list[Any]:
+    def _plain(self, values: NDArray) -> list[object]:
         """One number a bin, or a list of as many as there are classes."""
         return values[:, 0].tolist() if values.shape[1] == 1 else values.tolist()
 
@@ -147,7 +147,7 @@ def _centred(
     return tuple(values), intercept
 
 
-def _described(attribute: NumberBins | LevelBins) -> dict[str, Any]:
+def _described(attribute: NumberBins | LevelBins) -> dict[str, object]:
     if isinstance(attribute, LevelBins):
         return {"name": attribute.name, "kind": "category", "levels": list(attribute.levels)}
     ends = {"low": attribute.low, "high": attribute.high}

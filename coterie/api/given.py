@@ -51,17 +51,17 @@ def of(words: str, *kinds: type) -> Expected:
     return Expected(words, lambda value: isinstance(value, kinds))
 
 
-def _is_list(value: Any) -> bool:
+def _is_list(value: object) -> bool:
     if isinstance(value, str | bytes | Mapping) or (isinstance(value, np.ndarray) and value.ndim == 0):
         return False
     return hasattr(value, "__len__") and hasattr(value, "__iter__") and hasattr(value, "__getitem__")
 
 
-def _is_whole(value: Any) -> bool:
+def _is_whole(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool | np.bool_)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool | np.bool_) and not math.isnan(value)
 
 

@@ -82,8 +82,8 @@ class PartyModel(Model):
     def load(cls, folder: str | Path) -> PartyModel:
         """The model in a party's state folder, or in one that `save` made; refused where its files do not fit."""
         from coterie.deploy.agreement import AGREEMENT, unverified
-        from coterie.report.certificate import plan_hash, sha256
         from coterie.report.released import MODEL
+        from coterie.report.sealing import plan_hash, sha256
         from coterie.report.verification import parse
 
         place = Path(folder)
@@ -118,7 +118,8 @@ class PartyModel(Model):
     @property
     def clip(self) -> float | None:
         """The norm to which gradients were clipped as it was trained."""
-        from coterie.experiment import public_network, settle
+        from coterie.experiment import public_network
+        from coterie.pricing import settle
 
         settled = settle(self.agreement.plan, public_network(self.agreement.plan))
         return settled.algorithm.clips(settled.cfg)
@@ -184,7 +185,7 @@ class JoinedParty:
 
     @takes(progress=FLAG | FUNCTION)
     def fit(
-        self, X: Any, y: Any = None, *, people: Any = None, progress: bool | Callable[[dict[str, Any]], None] = True
+        self, X: Any, y: Any = None, *, people: Any = None, progress: bool | Callable[[dict[str, object]], None] = True
     ) -> PartyModel:  # fmt: skip
         """Take part to the end, with this party's records, and return the model. The others run theirs meanwhile.
 
@@ -230,7 +231,7 @@ class JoinedParty:
         raise InputError(f"ledger {path} was made for agreement {book.meta.plan_hash.hex()[:16]}: give another state")
 
     @takes(out=PLACE | NOTHING_GIVEN)
-    def report(self, data: Any = None, test: Any = None, out: str | Path | None = None) -> Path:
+    def report(self, data: object = None, test: object = None, out: str | Path | None = None) -> Path:
         """Write the party's page (`coterie report`) and return its path.
 
         With `data` and `test`, each a path, a table or (X, y), it says what the model is worth on own records that were
@@ -249,7 +250,7 @@ class JoinedParty:
 
     # -- the process ---------------------------------------------------------------------------------------------------
 
-    def _run(self, data: Path, handed: tuple[int, ...], progress: Any) -> tuple[int, list[str]]:
+    def _run(self, data: Path, handed: tuple[int, ...], progress: object) -> tuple[int, list[str]]:
         """Run the agent; its exit code, and what it said last."""
         here = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
         options = [("--me", self.name), ("--keys", self._keys), ("--state", self.state), ("--data", data)]
@@ -279,7 +280,7 @@ class JoinedParty:
             reader.join(5.0)
         return process.returncode, list(said)
 
-    def _wait(self, process: subprocess.Popen[str], show: Callable[[dict[str, Any]], None]) -> None:
+    def _wait(self, process: subprocess.Popen[str], show: Callable[[dict[str, object]], None]) -> None:
         from coterie.deploy.watch import read_status
 
         seen = None
@@ -316,7 +317,7 @@ def _stop(process: subprocess.Popen[str]) -> None:
 
 
 @contextlib.contextmanager
-def _shown(progress: Any, name: str) -> Iterator[Callable[[dict[str, Any]], None]]:
+def _shown(progress: object, name: str) -> Iterator[Callable[[dict[str, object]], None]]:
     """How progress is shown: by a function, by a line on a terminal or in a notebook, or not."""
     if callable(progress):
         yield progress

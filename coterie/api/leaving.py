@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -54,7 +54,7 @@ class _Released(BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return self.model is not None
 
-    def fit(self, X: Any, y: Any = None) -> _Released:
+    def fit(self, X: object, y: object = None) -> _Released:
         raise InputError("this model was trained privately: fitting it again costs again, with ct.train")
 
     def predict(self, X: ArrayLike) -> NDArray:

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 from coterie.api.given import TEXT, bind, takes
-from coterie.plan import AlgorithmPlan
 from coterie.settings import read
+from coterie.tables.algorithm import AlgorithmPlan
 
 __all__ = ["algorithm", "constructor"]
 
@@ -45,7 +45,7 @@ def constructor(name: str) -> Callable[..., AlgorithmPlan]:
     python = name.replace("-", "_")
     only = inspect.Signature([inspect.Parameter("settings", inspect.Parameter.VAR_KEYWORD)])
 
-    def make(*none: Any, **settings: Any) -> AlgorithmPlan:
+    def make(*none: object, **settings: object) -> AlgorithmPlan:
         bind(python, only, none, settings)
         return algorithm(name, **settings)
 

@@ -7,7 +7,6 @@ and the noise was fixed.
 from __future__ import annotations
 
 import inspect
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -30,9 +29,8 @@ from coterie.api.given import (
     shown,
     takes,
 )
+from coterie.api.sites import columns_of, party_names, shape_of_site, split_by_site, split_frame, whose_records
 from coterie.data.dataset import Dataset
-from coterie.data.people import person_names
-from coterie.data.tables import site_origin
 from coterie.errors import InputError
 from coterie.graphs.edge_lists import read_edges
 from coterie.graphs.graph import Graph
@@ -41,15 +39,12 @@ from coterie.settings import read
 
 if TYPE_CHECKING:
     import networkx as nx
-    import pandas as pd
     from numpy.typing import ArrayLike
 
     from coterie.api.bounds import Bounds
+    from coterie.api.sites import Sites
 
-    Site = tuple[ArrayLike, ArrayLike] | ArrayLike | Dataset
-    Sites = Sequence[Site] | Mapping[str, Site] | Dataset | pd.DataFrame
-
-__all__ = ["Parties", "constructor", "graph", "named_columns", "on", "person_numbers", "table_of"]
+__all__ = ["Parties", "constructor", "graph", "on"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +88,7 @@ class Parties:
 
 
 NAME = TEXT | WHOLE  # of a party, or of a column of a frame
-PEOPLE = Expected("lists of names, a column, or a truth value", lambda value: True)  # `_people` looks at them
+PEOPLE = Expected("lists of names, a column, or a truth value", lambda value: True)  # `whose_records` looks at them
 TABLE = Expected("the table of a graph", lambda value: isinstance(value, dict))
 
 
@@ -138,15 +133,15 @@ def on(
             raise InputError("people: with sizes, which name nobody, it is True (sizes are numbers of people) or False")
         counts = tuple(_count("sizes", n) for n in sizes)
         width = None if features is None else tuple(map(str, range(_count("features", features))))
-        made = Parties(network, counts, _names(names, len(counts)), None, width, bounds, radius, leaks)
+        made = Parties(network, counts, party_names(names, len(counts)), None, width, bounds, radius, leaks)
         return _checked(replace(made, by_person=bool(people)))
     if features is not None:
         raise InputError("features belongs to sizes: sites show how many columns they have")
     assert sites is not None
     if isinstance(sites, Dataset):
-        sites, names = _by_site(sites, names)
+        sites, names = split_by_site(sites, names)
     if hasattr(sites, "columns") and hasattr(sites, "groupby"):
-        sites, names, columns, read, people = _framed(sites, site, label, names, people)
+        sites, names, columns, read, people = split_frame(sites, site, label, names, people)
         leaks += read
     else:
         if site is not None or label is not None:
@@ -163,57 +158,18 @@ def on(
     if not isinstance(sites, Sequence | np.ndarray) or isinstance(sites, str):
         raise InputError(f"sites must be a list with one (X, y) for each party, or a frame; got {type(sites).__name__}")
     held = tuple(sites)
-    shapes = [_shape(one, f"site {i}") for i, one in enumerate(held)]
+    shapes = [shape_of_site(one, f"site {i}") for i, one in enumerate(held)]
     if len({width for _, width in shapes}) > 1:
         raise InputError(f"sites must have the same features, got {sorted({w for _, w in shapes})} columns")
     leaks += tuple(dict.fromkeys(leak for one in held if isinstance(one, Dataset) for leak in one.leaks))
     if columns is None and shapes:
-        columns = _columns(held, shapes[0][1])
+        columns = columns_of(held, shapes[0][1])
     counts = tuple(count for count, _ in shapes)
-    whose = _people(people, held, counts)
+    whose = whose_records(people, held, counts)
     if whose is not None:
         counts = tuple(len(np.unique(ids)) for ids in whose)
-    made = Parties(network, counts, _names(names, len(held)), held, columns, bounds, radius, leaks)
+    made = Parties(network, counts, party_names(names, len(held)), held, columns, bounds, radius, leaks)
     return _checked(replace(made, people=whose, by_person=whose is not None))
-
-
-def _people(people: Any, held: Sequence[Site], counts: Sequence[int]) -> tuple[np.ndarray, ...] | None:
-    """Numbers of people for every record of every site; None: records are the unit."""
-    if people is None or isinstance(people, bool):
-        told = [one.people if isinstance(one, Dataset) else None for one in held]
-        known = [ids is not None for ids in told]
-        if people is False or (people is None and not any(known)):
-            return None
-        if not all(known):
-            raise InputError(f"people: the records of site {known.index(False)} do not say whose they are")
-        people = told
-    if isinstance(people, str | Mapping):
-        what = "a column of a frame" if isinstance(people, str) else "a dictionary, as the sites are not"
-        raise InputError(f"people: expected one list of names for each site, got {what}")
-    return people_of_sites(people, counts)
-
-
-def people_of_sites(people: Sequence[Any], counts: Sequence[int]) -> tuple[np.ndarray, ...]:
-    """Whose each record of each site is, by number over all of them: a name at two sites is one person's."""
-    if len(people) != len(counts):
-        raise InputError(f"people: {len(people)} lists of names for {len(counts)} sites")
-    each = [_named(ids, n, f"site {i}") for i, (ids, n) in enumerate(zip(people, counts, strict=True))]
-    named = np.concatenate(each)
-    return tuple(np.split(person_numbers(named, len(named), "sites"), np.cumsum(counts)[:-1]))
-
-
-def person_numbers(ids: Any, records: int, where: str) -> np.ndarray:
-    """The people of some records, numbered; an InputError where a record is nobody's."""
-    named = _named(ids, records, where)
-    whole = np.asarray(ids)  # of which each has one form
-    return np.unique(whole if whole.dtype.kind in "iu" else named, return_inverse=True)[1].reshape(-1)
-
-
-def _named(ids: Any, records: int, where: str) -> np.ndarray:
-    names = np.asarray(ids)
-    if names.shape != (records,):
-        raise InputError(f"{where}: people must name the person of each of {records} records, got shape {names.shape}")
-    return person_names(names, where)
 
 
 def _checked(parties: Parties) -> Parties:
@@ -226,116 +182,10 @@ def _checked(parties: Parties) -> Parties:
     return parties
 
 
-def _count(what: str, n: Any) -> int:
+def _count(what: str, n: object) -> int:
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise InputError(f"{what} must be whole numbers from 1 up, got {n!r}")
     return int(n)
-
-
-def _names(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
-    if names is None:
-        return tuple(f"agent {i}" for i in range(count))
-    if len(names) != count:
-        raise InputError(f"{len(names)} names for {count} sites")
-    if len(set(map(str, names))) < count:
-        raise InputError(f"names must differ, got {list(names)}")
-    return tuple(map(str, names))
-
-
-def table_of(one: Site) -> Any:
-    """The features of a site."""
-    if isinstance(one, Dataset):
-        return one.features
-    return one[0] if isinstance(one, tuple) and len(one) == 2 else one
-
-
-def _shape(one: Site, where: str) -> tuple[int, int]:
-    """Records and columns of a site, without reading it if it says its shape."""
-    table = table_of(one)
-    try:
-        shape = tuple(getattr(table, "shape", None) or np.shape(table))
-    except ValueError:
-        shape = ()
-    if len(shape) != 2 or 0 in shape:
-        flat = "; pictures go as x.reshape(len(x), -1), their shape to ct.neural" if len(shape) > 2 else ""
-        raise InputError(f"{where}: expected a table of features (records, columns), got shape {shape}{flat}")
-    return int(shape[0]), int(shape[1])
-
-
-def named_columns(table: Any, where: str) -> tuple[str, ...] | None:
-    """The names of a table's columns; None where they only count, as those of an array."""
-    names = table.feature_names if isinstance(table, Dataset) else getattr(table, "columns", None)
-    if names is None:
-        return None
-    names = tuple(map(str, names))
-    _need_once(names, where)
-    return None if names == tuple(map(str, range(len(names)))) else names
-
-
-def _need_once(names: Sequence[str], where: str) -> None:
-    """Refuse two columns of one name: nobody could say which is meant."""
-    name, times = Counter(names).most_common(1)[0] if names else ("", 0)
-    if times > 1:
-        raise InputError(f"{where}: it has two columns {name!r}")
-
-
-def _columns(held: Sequence[Site], width: int) -> tuple[str, ...]:
-    """The columns of all sites, in the order of the first that names them; the same at all that do."""
-    tables = [one if isinstance(one, Dataset) else table_of(one) for one in held]
-    every = {i: names for i, one in enumerate(tables) if (names := named_columns(one, f"site {i}")) is not None}
-    if not every:
-        return tuple(map(str, range(width)))
-    first, columns = next(iter(every.items()))
-    for i, names in every.items():
-        if sorted(names) != sorted(columns):
-            raise InputError(f"site {i}: its columns are {list(names)}, those of site {first} are {list(columns)}")
-    return columns
-
-
-def _by_site(data: Dataset, names: Sequence[str] | None) -> tuple[list[Dataset], Sequence[str]]:
-    """A data set whose records know their site, as one data set for each."""
-    if data.sites is None:
-        raise InputError(f"data set {data.name!r} has no sites: give a list with one (X, y) for each party")
-    parts = [data.take(np.flatnonzero(data.sites == i)) for i in range(len(data.site_names))]
-    return parts, data.site_names if names is None else names
-
-
-def _framed(
-    frame: Any, site: str | None, label: str | None, names: Sequence[str] | None, people: Any
-) -> tuple[list[Any], list[str], tuple[str, ...], tuple[str, ...], list[Any] | None]:
-    """Sites from one table: the records of each, the names, the feature columns, what was read to know them, and whose
-    the records are.
-    """
-    if not (people is None or people is False or isinstance(people, str)):
-        raise InputError(f"people: of a frame it is the column that says whose a record is, got {shown(people)}")
-    person = people or None
-    if site is None:
-        raise InputError("a frame needs site='…', the column that says which party holds a record")
-    if site == label:
-        raise InputError(f"site and label are both {site!r}: who holds a record is no target")
-    _need_once(list(map(str, frame.columns)), "the frame")
-    if person is not None and person in (site, label):
-        raise InputError(f"people = {person!r} is the column of the {'site' if person == site else 'label'}")
-    for column in (site, *(column for column in (label, person) if column is not None)):
-        if column not in frame.columns:
-            raise InputError(f"the frame has no column {column!r}: it has {', '.join(map(str, frame.columns))}")
-    holders = frame[site]
-    if gaps := int(holders.isna().sum()):
-        raise InputError(f"column {site!r} is missing in {gaps} rows")
-    found = sorted(holders.astype(str).unique())
-    known = found if names is None else list(map(str, names))
-    if stray := [name for name in found if name not in known]:
-        raise InputError(f"column {site!r} has {stray[0]!r}, which is not one of the names {known}")
-    if empty := [name for name in known if name not in found]:
-        raise InputError(f"no record has {empty[0]!r} in column {site!r}: a party needs records")
-    chosen = [c for c in frame.columns if c not in (site, label, person)]
-    for column in chosen:
-        if frame[column].to_numpy().dtype.kind not in "biuf":
-            raise InputError(f"column {str(column)!r} does not hold numbers: encode it by a public list first")
-    parts = [frame[holders.astype(str) == name] for name in known]
-    sites = [part[chosen] if label is None else (part[chosen], part[label].to_numpy()) for part in parts]
-    whose = None if person is None else [part[person].to_numpy() for part in parts]
-    return sites, known, tuple(map(str, chosen)), site_origin(site, names), whose
 
 
 # ---- kinds of graph --------------------------------------------------------------------------------------------------
@@ -384,7 +234,7 @@ def constructor(kind: str) -> Callable[..., Parties]:
 
 def _planned(table: dict[str, Any]) -> dict[str, Any]:
     """The plan's [graph], its kind and its settings checked."""
-    from coterie.plan import GraphPlan
+    from coterie.tables.links import GraphPlan
 
     read(GraphPlan, table, "graph").check()
     return table
@@ -419,7 +269,7 @@ def graph(
     return replace(made, network=_planned({**made.network, "pairs": [list(pair) for pair in pairs]}))
 
 
-def _edges(given: Any) -> tuple[list[Any], list[tuple[Any, Any]]]:
+def _edges(given: Any) -> tuple[list[object], list[tuple[object, object]]]:
     """Nodes and edges of whatever graph was given."""
     if PLACE.fits(given):
         rows, names = read_edges(given)

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from coterie.api.coding import Coding
-from coterie.api.parties import person_numbers
+from coterie.api.sites import person_numbers
 from coterie.data.planned import options_of, planned_bins
 from coterie.errors import InputError, InputErrors
 from coterie.plan import Plan
@@ -27,7 +27,9 @@ __all__ = ["TableCoding", "coding_of", "handed_over", "packed"]
 
 
 @contextlib.contextmanager
-def handed_over(plan: Plan, X: Any, y: Any, people: Any = None) -> Iterator[tuple[Path, tuple[int, ...]]]:
+def handed_over(
+    plan: Plan, X: ArrayLike, y: ArrayLike | None, people: ArrayLike | None = None
+) -> Iterator[tuple[Path, tuple[int, ...]]]:
     """Where an agent reads these records: a file that is there, or anonymous memory and the descriptor of it."""
     if isinstance(X, str | os.PathLike):
         if y is not None:
@@ -59,7 +61,7 @@ def _in_memory(content: bytes) -> Iterator[tuple[Path, tuple[int, ...]]]:
         os.close(memory)
 
 
-def packed(plan: Plan, X: Any, y: Any, people: Any) -> bytes:
+def packed(plan: Plan, X: ArrayLike, y: ArrayLike | None, people: ArrayLike | None) -> bytes:
     """Records as the file that the plan's parties read: a table with the label column, or encoded numbers."""
     if plan.problem.settings().features is not None:
         return _coefficients(plan, X, y)
@@ -75,7 +77,7 @@ def packed(plan: Plan, X: Any, y: Any, people: Any) -> bytes:
     return file.getvalue()
 
 
-def _coefficients(plan: Plan, X: Any, y: Any) -> bytes:
+def _coefficients(plan: Plan, X: ArrayLike, y: ArrayLike | None) -> bytes:
     """A party's functions: a table with their columns, or rows in the order of these."""
     from coterie.data.sources.coefficients import columns_of
 
@@ -121,7 +123,7 @@ def _table(plan: Plan, X: Any, y: Any) -> Any:
     return frame.assign(**{str(label): values})
 
 
-def _owned(plan: Plan, frame: Any, people: Any) -> Any:
+def _owned(plan: Plan, frame: Any, people: ArrayLike | None) -> Any:
     """The frame with the column that says whose a record is, where the plan names one."""
     column = options_of(plan, "csv").get("person")
     if column is None or not plan.by_person:
@@ -132,7 +134,7 @@ def _owned(plan: Plan, frame: Any, people: Any) -> Any:
     return frame if people is None else frame.assign(**{column: person_numbers(people, len(frame), "X")})
 
 
-def _numbers(plan: Plan, X: Any, y: Any) -> Records:
+def _numbers(plan: Plan, X: ArrayLike, y: ArrayLike | None) -> Records:
     """Encoded records of a plan without a label column: features as they are, classes by number."""
     from coterie.deploy.data import Records
 

@@ -14,7 +14,7 @@ from coterie.api.given import FACT, FLAG, FUNCTION, NOTHING_GIVEN, NUMBER, TEXT,
 from coterie.errors import InputError
 
 if TYPE_CHECKING:
-    from jax import Array
+    from jaxtyping import Array, PyTree
 
     from coterie.plan import Plan
     from coterie.problems import Problem
@@ -43,7 +43,7 @@ class Task:
     labels: tuple[Any, ...] | None = None  # of the classes, in the order of their codes
     own: Problem | None = None  # a problem that no plan can state
     constant: bool = False  # whether rows that are scaled by public bounds get a constant feature
-    attributes: dict[str, list[Any]] | None = None  # of an additive model: the range or the levels of every column
+    attributes: dict[str, list[object]] | None = None  # of an additive model: the range or the levels of every column
 
     def __repr__(self) -> str:
         if self.own is not None:
@@ -98,7 +98,7 @@ def as_task(task: Task | Problem) -> Task:
 
 @takes(ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT | NOTHING_GIVEN, radius=RADIUS)
 def logistic(
-    *, classes: Sequence[Any] = (-1, 1), ridge: float | None = None, weighting: Weighting | None = None,
+    *, classes: Sequence[object] = (-1, 1), ridge: float | None = None, weighting: Weighting | None = None,
     radius: float | None = None,
 ) -> Task:  # fmt: skip
     """Logistic regression on labels of two classes.
@@ -118,7 +118,7 @@ def logistic(
 
 @takes(width=NUMBER, ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT | NOTHING_GIVEN, radius=RADIUS)
 def hinge(
-    *, classes: Sequence[Any] = (-1, 1), width: float = 0.5, ridge: float | None = None,
+    *, classes: Sequence[object] = (-1, 1), width: float = 0.5, ridge: float | None = None,
     weighting: Weighting | None = None, radius: float | None = None,
 ) -> Task:  # fmt: skip
     """A support vector machine: the hinge loss, with a corner smoothed over ± `width`. Else as `logistic`.
@@ -143,7 +143,7 @@ def squared(*, ridge: float | None = None, weighting: Weighting | None = None, r
 
 @takes(ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT | NOTHING_GIVEN, radius=RADIUS)
 def softmax(
-    classes: int | Sequence[Any],
+    classes: int | Sequence[object],
     *,
     ridge: float | None = None,
     weighting: Weighting | None = None,
@@ -164,8 +164,8 @@ def softmax(
     ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT | NOTHING_GIVEN,
 )  # fmt: skip
 def additive(
-    attributes: Mapping[Any, Sequence[Any]], *, classes: int | Sequence[Any] | None = (-1, 1),
-    bins: Mapping[Any, Any] | None = None, pairs: Sequence[tuple[str, str]] = (), alike: float | None = None,
+    attributes: Mapping[object, Sequence[object]], *, classes: int | Sequence[object] | None = (-1, 1),
+    bins: Mapping[object, object] | None = None, pairs: Sequence[tuple[str, str]] = (), alike: float | None = None,
     smooth: float = 0.0, monotone: Mapping[str, Literal["up", "down"]] | None = None, ridge: float | None = None,
     weighting: Weighting | None = None,
 ) -> Task:  # fmt: skip
@@ -197,7 +197,7 @@ def additive(
         raise InputError(f"additive: names of attributes are texts, and two are the same: {shown(list(attributes))}")
     labels = None if classes is None else _several("additive", classes)
     name = "squared" if labels is None else "logistic" if len(labels) == 2 else "softmax"
-    more: dict[str, Any] = {"model": "additive"}
+    more: dict[str, object] = {"model": "additive"}
     if bins:
         more["bins"] = {str(column): _plain(rule) for column, rule in bins.items()}
     if len(pairs):
@@ -218,7 +218,7 @@ def _plain(rule: Any) -> Any:
     return [float(edge) for edge in rule]
 
 
-def _known(name: str, rule: Any) -> list[Any]:
+def _known(name: str, rule: object) -> list[object]:
     """What is known of a column as a plan writes it: two numbers, or texts."""
     said = list(rule) if isinstance(rule, list | tuple) else []
     if said and all(isinstance(level, str) for level in said):
@@ -230,7 +230,7 @@ def _known(name: str, rule: Any) -> list[Any]:
 
 @takes(hidden=listed(WHOLE), activation=TEXT, ridge=NUMBER | NOTHING_GIVEN, weighting=TEXT | NOTHING_GIVEN)
 def mlp(
-    classes: int | Sequence[Any], *, hidden: Sequence[int] = (50,),
+    classes: int | Sequence[object], *, hidden: Sequence[int] = (50,),
     activation: Literal["sigmoid", "tanh", "relu"] = "tanh", ridge: float | None = None,
     weighting: Weighting | None = None,
 ) -> Task:  # fmt: skip
@@ -261,8 +261,9 @@ def mean(*, radius: float = 1.0, weighting: Weighting = "records") -> Task:
     convex=FLAG, lipschitz=FACT, smoothness=FACT, bound=FACT | NOTHING_GIVEN,
 )  # fmt: skip
 def loss(
-    fn: Callable[[Any, Array, Array], Array], params: Any, *, predict: Callable[[Any, Array], Array] | None = None,
-    classes: int | Sequence[Any] | None = None, ridge: float | None = None, weighting: Weighting | None = None,
+    fn: Callable[[PyTree, Array, Array], Array], params: PyTree, *,
+    predict: Callable[[PyTree, Array], Array] | None = None, classes: int | Sequence[object] | None = None,
+    ridge: float | None = None, weighting: Weighting | None = None,
     convex: bool = False, lipschitz: float = float("inf"), smoothness: float = float("inf"),
     bound: float | None = None,
 ) -> Task:  # fmt: skip
@@ -302,7 +303,7 @@ def loss(
     weighting=TEXT | NOTHING_GIVEN,
 )  # fmt: skip
 def neural(
-    module: Any, classes: int | Sequence[Any] | None = None, *, shape: Sequence[int] | None = None,
+    module: object, classes: int | Sequence[object] | None = None, *, shape: Sequence[int] | None = None,
     loss: Callable[[Array, Array], Array] | None = None, ridge: float | None = None, weighting: Weighting | None = None,
 ) -> Task:  # fmt: skip
     """A network written with Equinox or Flax NNX, as it is: its parameters are where training starts.
@@ -329,25 +330,25 @@ def neural(
     return Task(own.name, _stated(ridge, weighting), labels, own)
 
 
-def _stated(ridge: float | None, weighting: str | None, **more: Any) -> dict[str, Any]:
+def _stated(ridge: float | None, weighting: str | None, **more: object) -> dict[str, object]:
     """What differs from a plan's defaults."""
-    said: dict[str, Any] = {} if ridge is None else {"ridge": ridge}
+    said: dict[str, object] = {} if ridge is None else {"ridge": ridge}
     return said | ({} if weighting is None else {"weighting": weighting}) | more
 
 
 def _classifier(
     name: str,
-    labels: tuple[Any, ...] | None,
+    labels: tuple[object, ...] | None,
     ridge: float | None,
     weighting: str | None,
     radius: float | None,
-    **more: Any,
+    **more: object,
 ) -> Task:
     said = _stated(ridge, weighting, **more, **({} if radius is None else {"radius": radius}))
     return Task(name, said, labels, constant=True)
 
 
-def _several(name: str, classes: int | Sequence[Any]) -> tuple[Any, ...]:
+def _several(name: str, classes: int | Sequence[object]) -> tuple[object, ...]:
     if isinstance(classes, bool) or not isinstance(classes, int):
         labels = (classes,) if isinstance(classes, str) or not hasattr(classes, "__iter__") else tuple(classes)
     else:
@@ -362,7 +363,7 @@ def _several(name: str, classes: int | Sequence[Any]) -> tuple[Any, ...]:
     return labels
 
 
-def _two(name: str, classes: Sequence[Any]) -> tuple[Any, ...]:
+def _two(name: str, classes: Sequence[object]) -> tuple[object, ...]:
     labels = _several(name, classes)
     if len(labels) != 2:
         raise InputError(f"{name} tells two classes apart, got {len(labels)}: {list(labels)}; use ct.softmax(classes)")

@@ -86,7 +86,7 @@ class MLflow:
 class WandB:
     """Logs to a run of Weights & Biases; `options` go to `wandb.init`."""
 
-    def __init__(self, project: str, *, home: bool = False, **options: Any):
+    def __init__(self, project: str, *, home: bool = False, **options: object):
         self._run = needed("wandb", "wandb", "WandB").init(project=project, **options)
         self._home = home
 

@@ -25,10 +25,11 @@ from coterie.api.tasks import Task
 from coterie.api.watching import COVERED
 from coterie.drivers.budget import run_events
 from coterie.errors import InputError
-from coterie.experiment import Experiment, Priced
+from coterie.experiment import Experiment
 from coterie.losses import BY_LABELS
 from coterie.network import Network
 from coterie.plan import Plan
+from coterie.pricing import Priced
 from coterie.privacy.events import Event, flat
 from coterie.privacy.ledger import Budget, MemoryLedger
 from coterie.problems.additive import AdditiveModel
@@ -133,7 +134,7 @@ class Trained(Model):
 
         return released_curves(self.coding.problem, self.point, self.coding.labels)
 
-    def _classes(self, problem: AdditiveModel) -> tuple[Any, ...] | None:
+    def _classes(self, problem: AdditiveModel) -> tuple[object, ...] | None:
         """The labels of the classes, or their numbers where nobody has named them."""
         count = problem.labels.classes
         if count is None:
@@ -286,8 +287,8 @@ def load(folder: str | Path, task: Task | None = None) -> Trained:
     >>> ct.load("runs/a").score(X, y)  # doctest: +SKIP
     0.795
     """
-    from coterie.report.certificate import sha256
     from coterie.report.released import MODEL
+    from coterie.report.sealing import sha256
 
     place = Path(folder)
     result = _json(place / "result.json")

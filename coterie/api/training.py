@@ -1,6 +1,6 @@
 """`train`: one model on the records of several parties, within a privacy budget, in one call; and its price alone.
 
-The way is that of a plan, because a plan is made of the call: `ask` checks everything public, `experiment.price` fixes
+The way is that of a plan, because a plan is made of the call: `ask` checks everything public, `pricing.price` fixes
 the noise from public sizes, and only then are records read. The estimators are built on it.
 """
 
@@ -29,19 +29,20 @@ from coterie.drivers.checkpoint import Checkpoint
 from coterie.drivers.seeds import fresh_seed
 from coterie.drivers.simulate import Test
 from coterie.errors import InputError
-from coterie.experiment import Experiment, Priced, assemble
-from coterie.experiment import price as price_plan
-from coterie.plan import AlgorithmPlan
+from coterie.experiment import Experiment, assemble
+from coterie.pricing import Priced
+from coterie.pricing import price as price_plan
 from coterie.privacy.accountants import Account
 from coterie.privacy.events import Event
 from coterie.privacy.ledger import Budget
 from coterie.privacy.lifetime import Unit
 from coterie.problems import Problem
 from coterie.problems.additive import AdditiveModel
+from coterie.tables.algorithm import AlgorithmPlan
 from coterie.worth.judge import judge
 
 if TYPE_CHECKING:
-    from coterie.api.parties import Site
+    from coterie.api.sites import Site
 
 __all__ = ["Price", "Trained", "price", "train", "train_paid"]
 

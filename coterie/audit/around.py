@@ -31,7 +31,7 @@ STATED: dict[str, Any] = {
     "categories": {"ward": ["a", "b", "c"]},
     "classes": ["no", "yes", "rare"],
 }
-LEFT_OUT: tuple[dict[str, Any], ...] = ({}, {"classes": None}, {"categories": "data"})
+LEFT_OUT: tuple[dict[str, object], ...] = ({}, {"classes": None}, {"categories": "data"})
 
 
 def exchange() -> Finding:
@@ -67,10 +67,11 @@ def loader() -> Finding:
 
 def certificate() -> Finding:
     """Our own certificate holds, and those of a run that hides a round, a leak or what noise it drew do not."""
-    from coterie.experiment import price, public_network
+    from coterie.experiment import public_network
     from coterie.plan import validate
+    from coterie.pricing import price
     from coterie.report import certificate as c
-    from coterie.report import verification
+    from coterie.report import sealing, verification
 
     tree = {
         "problem": {"loss": "logistic", "dim": 3},
@@ -90,13 +91,13 @@ def certificate() -> Finding:
         with jax.enable_x64(True):
             places = eqx.tree_at(lambda p: p.noise, priced.places, by * jnp.asarray(priced.noise))
         priced = replace(priced, noise=by * priced.noise, places=places)
-        return verification.parse(json.dumps(c.seal(c.certificate(plan, network, priced))))
+        return verification.parse(json.dumps(sealing.seal(c.certificate(plan, network, priced))))
 
-    def accepted(content: dict[str, Any]) -> str | None:
+    def accepted(content: dict[str, object]) -> str | None:
         """None if it is, else why not."""
         body = {k: v for k, v in content.items() if k not in ("digest", "signature", "signer")}
         try:
-            verification.verify(verification.parse(json.dumps(c.seal(body))), strict=True)
+            verification.verify(verification.parse(json.dumps(sealing.seal(body))), strict=True)
         except verification.Refuted as error:
             return str(error)
         return None

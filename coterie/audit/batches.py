@@ -26,7 +26,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 from scipy.special import xlogy
 from scipy.stats import binom
 
@@ -131,7 +131,7 @@ def _played(
     neighbours = Neighbours.at(jnp.zeros(place.dim), degree=degree)
     weight = jnp.full(degree, (1 - place.self_weight) / degree)
 
-    def shown(t: Array, state: Any, holder: HeldShard, draw: dict) -> tuple[Array, Any, Any]:
+    def shown(t: Array, state: PyTree, holder: HeldShard, draw: dict) -> tuple[Array, Any, Any]:
         state, message, _ = speak(algorithm, cfg, place, t, state, holder, draw)
         told = algorithm.reveals(cfg, place, state, message) if algorithm.reveals is not None else message
         vector = next(x for x in jax.tree.leaves(told) if x.shape == (place.dim,))

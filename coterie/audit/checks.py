@@ -26,6 +26,7 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 from scipy.special import xlogy
 
 from coterie.algorithms._sampling import Pace
@@ -228,7 +229,7 @@ def _test_noise(p: Played) -> Finding | None:
     return None
 
 
-def _says_something(message: Any) -> np.ndarray:
+def _says_something(message: PyTree) -> np.ndarray:
     """Whether a message has a number that is not zero: a random mask may leave none, (transcript, round)."""
     leaves = [np.asarray(x) for x in jax.tree.leaves(message)]
     return np.any([np.any(x.reshape(*x.shape[:2], -1) != 0, axis=2) for x in leaves], axis=0)

@@ -18,8 +18,8 @@ from coterie.privacy.ledger import Budget
 
 if TYPE_CHECKING:
     from coterie.api.tasks import Task
-    from coterie.plan import AlgorithmPlan
     from coterie.problems import Problem
+    from coterie.tables.algorithm import AlgorithmPlan
 
 __all__ = ["Found", "attack", "attack_task", "attack_whole"]
 
@@ -127,7 +127,8 @@ def attack_task(
         trials: transcripts in each world.
     """
     from coterie.api.tasks import as_task
-    from coterie.plan import AlgorithmPlan, validate
+    from coterie.plan import validate
+    from coterie.tables.algorithm import AlgorithmPlan
 
     if not isinstance(algorithm, AlgorithmPlan):
         raise InputError(

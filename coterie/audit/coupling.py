@@ -29,13 +29,13 @@ than the message (a noisy step of which only a rounding is sent): the worlds are
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jax.typing import DTypeLike
+from jaxtyping import Array, Bool, Float, PyTree
 
 from coterie.algorithms.base import Algorithm, Config, Grid, Law, Place
 from coterie.audit.neighbours import Neighbours
@@ -59,7 +59,7 @@ GRID_UNIT = 65_536.0  # steps of a deployed draw per unit of its law (nearly: wh
 class TwoWorlds(eqx.Module):
     """What coupling found; axes (transcript, round, …)."""
 
-    message: Any  # of the first world; the second one's is the same where `gap` is 0
+    message: PyTree  # of the first world; the second one's is the same where `gap` is 0
     sent: Bool[Array, "n rounds"]
     told: Bool[Array, "n rounds"]  # whether something was released: what was sent, or what the proof treats as seen
     spoke: Bool[Array, "n rounds"]  # whether the second world spoke just when the first did
@@ -88,7 +88,9 @@ class TwoWorlds(eqx.Module):
 class _Implicit(HeldShard):
     """A shard whose minimisers can be differentiated: by their optimality condition, not through the solver's loop."""
 
-    def argmin(self, linear: Array, curvature: Any, solver: Solver, tolerance: Any) -> tuple[Array, Solver]:
+    def argmin(
+        self, linear: Array, curvature: Array | float, solver: Solver, tolerance: Array | float
+    ) -> tuple[Array, Solver]:
         fixed = jax.lax.stop_gradient
         x, after = HeldShard.argmin(
             jax.tree.map(fixed, self), fixed(linear), fixed(curvature), jax.tree.map(fixed, solver), fixed(tolerance)
@@ -129,14 +131,14 @@ def _couple(
     unknown = jnp.asarray(jnp.nan)
 
     def say(
-        shard: HeldShard, t: Array, state: Any, draw: dict, by: Config = cfg
-    ) -> tuple[Array, Any, Any, Array, Array]:
+        shard: HeldShard, t: Array, state: PyTree, draw: dict, by: Config = cfg
+    ) -> tuple[Array, PyTree, PyTree, Array, Array]:
         """The vector to agree on, state, message, whether the worlds have to agree, and whether it was sent."""
         state, message, sent = speak(algorithm, by, place, t, state, shard, draw)
         shown = algorithm.reveals(by, place, state, message) if algorithm.reveals is not None else message
         return _vector(shown, place.start.dtype), state, message, sent | (algorithm.reveals is not None), sent
 
-    def probe(t: Array, first: Any, third: Any, draw: dict, own: Array) -> tuple[tuple[Array, Array], Any]:
+    def probe(t: Array, first: PyTree, third: PyTree, draw: dict, own: Array) -> tuple[tuple[Array, Array], PyTree]:
         """Scales of the noises on a test's query and threshold, and the third play's state."""
         shard, over, above = shards[0], unknown, unknown
         if setting := algorithm.threshold:
@@ -152,7 +154,7 @@ def _couple(
         return (over, above), say(shard, t, third, {**moved, "test": draw["test"] + slope})[1]
 
     def one(key: Array) -> TwoWorlds:
-        def step(carry: tuple, t: Array) -> tuple[tuple, dict[str, Any]]:
+        def step(carry: tuple, t: Array) -> tuple[tuple, dict[str, PyTree]]:
             ((first, second), third), memories, last = carry
             draw = _draw(laws, jax.random.fold_in(key, t), grid)
             edges, certain, heights = jnp.zeros(()), jnp.array(False), (unknown, unknown)
@@ -215,9 +217,9 @@ def _couple(
 # ---- draws -----------------------------------------------------------------------------------------------------------
 
 
-def _draw(laws: dict[str, Law], key: Array, grid: bool) -> dict[str, Any]:
+def _draw(laws: dict[str, Law], key: Array, grid: bool) -> dict[str, PyTree]:
     """A round's draws; on a grid, noise is a whole number of steps."""
-    out: dict[str, Any] = {}
+    out: dict[str, PyTree] = {}
     for k, (name, law) in enumerate(laws.items()):
         out[name] = law.sample(jax.random.fold_in(key, k), jnp.float64)
         if grid and name in noises(laws):
@@ -225,7 +227,7 @@ def _draw(laws: dict[str, Law], key: Array, grid: bool) -> dict[str, Any]:
     return out
 
 
-def _numbers(draw: Any) -> Array:
+def _numbers(draw: PyTree) -> Array:
     """A draw in units of its law."""
     return jnp.asarray(draw.steps / draw.unit if isinstance(draw, Grid) else draw)
 
@@ -245,24 +247,24 @@ def _flat(x: Array) -> Array:
     return jnp.reshape(x, -1)
 
 
-def _vector(tree: Any, dtype: Any) -> Array:
+def _vector(tree: PyTree, dtype: DTypeLike) -> Array:
     """All numbers of a message, whatever its shape."""
     return jnp.concatenate([jnp.ravel(x).astype(dtype) for x in jax.tree.leaves(tree)])
 
 
-def _finite(tree: Any) -> Array:
+def _finite(tree: PyTree) -> Array:
     numbers = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
     # a solver that has not begun says that its residual is infinite
     return jnp.all(jnp.stack([jnp.all(~jnp.isnan(x)) for x in numbers]))
 
 
-def _residual(state: Any) -> Array:
+def _residual(state: PyTree) -> Array:
     solvers = [x for x in jax.tree.leaves(state, is_leaf=lambda x: isinstance(x, Solver)) if isinstance(x, Solver)]
     found = [jnp.where(jnp.isinf(s.residual), 0.0, s.residual) for s in solvers]  # it has not been asked yet
     return jnp.max(jnp.stack(found)) if found else jnp.zeros(())
 
 
-def _edge(say: Any, t: Array, state: Any, draw: dict, shard: HeldShard, *by: Config) -> Array:
+def _edge(say: PyTree, t: Array, state: PyTree, draw: dict, shard: HeldShard, *by: Config) -> Array:
     """The `test` draw from which on an agent speaks, all other draws being these; with other settings, if given."""
     # solutions are remembered, so that the search for the edge solves nothing
     quick = remember(shard, lambda holder: say.func(holder, t, state, draw, *by)[4])
@@ -275,7 +277,7 @@ def _between(one: Array, two: Array) -> Array:
     return jnp.where(known, jnp.where(known, two, 0.0) - jnp.where(known, one, 0.0), 0.0)
 
 
-def _declared_scale(events: Any) -> Array:
+def _declared_scale(events: object) -> Array:
     """The scale of the noise that the event of a test declares on its query; 1 if it declares none."""
     first = events[0] if isinstance(events, tuple) else events
     if isinstance(first, SparseVector):
@@ -289,8 +291,8 @@ def _declared_scale(events: Any) -> Array:
 
 
 def _match(
-    first: Any, second: Any, draw: dict, other: dict, names: list[str], *, loops: int, exact: bool
-) -> dict[str, Any]:
+    first: PyTree, second: PyTree, draw: dict, other: dict, names: list[str], *, loops: int, exact: bool
+) -> dict[str, PyTree]:
     """What both say, the second with the noises with which it says the same as the first does with its draw.
 
     If a single noise has as many numbers as the message and reaches all of them, it alone is moved (the strongest, if
@@ -303,10 +305,10 @@ def _match(
         parts = jnp.split(z, np.cumsum(sizes)[:-1]) if sizes else []
         return {**into, **{n: p.reshape(draw[n].shape) for n, p in zip(names, parts, strict=True)}}
 
-    def probe(say: Any, into: dict, z: Array) -> tuple[Array, Any]:
+    def probe(say: PyTree, into: dict, z: Array) -> tuple[Array, PyTree]:
         """Jacobian by the noises, and everything said."""
 
-        def vector(v: Array) -> tuple[Array, Any]:
+        def vector(v: Array) -> tuple[Array, PyTree]:
             said = say(put(into, v))
             return said[0], said
 
@@ -365,7 +367,7 @@ def _shortest(j: Array, gap: Array) -> Array:
     return jnp.where(fine, jnp.linalg.pinv(jnp.where(fine, j, 0.0), rtol=1e-12) @ jnp.where(fine, gap, 0.0), 0.0)
 
 
-def _match_grid(first: Any, second: Any, draw: dict, other: dict, names: list[str]) -> dict[str, Any]:
+def _match_grid(first: PyTree, second: PyTree, draw: dict, other: dict, names: list[str]) -> dict[str, PyTree]:
     """The same for one noise on a grid that enters every number of a message on its own: by subtraction."""
     said = first(draw)
     y = said[0]

@@ -9,13 +9,13 @@ are the same in both worlds (`coterie.audit.coupling`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from coterie.algorithms.base import Algorithm, Config, Place
 from coterie.audit.coupling import TwoWorlds
@@ -73,7 +73,7 @@ class Declared:
             raise AttributeError(name) from None
 
 
-def declare(setting: Setting, messages: Any) -> Declared:
+def declare(setting: Setting, messages: PyTree) -> Declared:
     """What `cost` says of each message, which may carry its price (a batch size) with it."""
     with jax.enable_x64(True):
         whole = _costs(setting.algorithm, setting.cfg, setting.place, jax.device_put(messages))
@@ -97,10 +97,10 @@ def declare(setting: Setting, messages: Any) -> Declared:
 
 
 @eqx.filter_jit
-def _costs(algorithm: Algorithm, cfg: Config, place: Place, messages: Any) -> tuple[Event, ...]:
+def _costs(algorithm: Algorithm, cfg: Config, place: Place, messages: PyTree) -> tuple[Event, ...]:
     """The events of every message, (transcript, round)."""
 
-    def cost(t: Array, message: Any) -> tuple[Event, ...]:
+    def cost(t: Array, message: PyTree) -> tuple[Event, ...]:
         events = algorithm.cost(cfg, place, t, message)
         return events if isinstance(events, tuple) else (events,)
 

@@ -18,7 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 from scipy.stats import chi2
 
 from coterie.algorithms.base import Algorithm, Config, Place
@@ -82,22 +82,22 @@ def _said(setting: Setting, own: bool) -> float:
 
 @eqx.filter_jit
 def _talk(
-    algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard, t: Array, state: Any, draw: dict[str, Array]
-) -> tuple[Any, Any]:
+    algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard, t: Array, state: PyTree, draw: dict[str, Array]
+) -> tuple[PyTree, PyTree]:
     """The agent's next state and message."""
     return speak(algorithm, cfg, place, t, state, shard, draw)[:2]
 
 
 @eqx.filter_jit
 def _listen(
-    algorithm: Algorithm, cfg: Config, place: Place, degree: int, t: Array, state: Any, memory: Any, heard: Any
-) -> tuple[Any, Any]:
+    algorithm: Algorithm, cfg: Config, place: Place, degree: int, t: Array, state: PyTree, memory: PyTree, heard: PyTree
+) -> tuple[PyTree, PyTree]:
     """What the agent knows when it has heard its neighbours."""
     weight = jnp.full(degree, (1 - place.self_weight) / degree)
     return hear(algorithm, cfg, place, t, state, facing(heard, weight, memory))
 
 
-def _passed(heard: Any, now: Any, before: Any, own: bool, moved: Any) -> Any:
+def _passed(heard: PyTree, now: PyTree, before: PyTree, own: bool, moved: Any) -> Any:
     """The neighbours' messages with the first one changed against the agent's own, or against the second one's."""
     if not jnp.issubdtype(heard.dtype, jnp.floating):
         return heard
@@ -112,8 +112,9 @@ def opened(
 ) -> str | None:  # fmt: skip
     """What is wrong with a central claim of some parties of whom so many are honest, if something is."""
     from coterie.exchange.central import shared_events
-    from coterie.experiment import prepare, price
+    from coterie.experiment import prepare
     from coterie.plan import validate
+    from coterie.pricing import price
 
     plan = validate(
         {

@@ -9,7 +9,6 @@ STEP = 'x = add(state.mean - cfg.step * shard.slope(state.mean), draw["noise"], 
 NOISE = 'draw["noise"], sigma(cfg, place, t))'
 SENT = "return State(x, state.mean), Message(x)"
 PAID = "return Gaussian(sensitivity(cfg, place, t), sigma(cfg, place, t))"
-LINEARISED = 'x = add(moved / convexity(cfg, place, t), draw["noise"], sigma(cfg, place, t))'
 KEPT = "return eqx.tree_at(lambda s: s.x, state, x), Message(x)"
 
 

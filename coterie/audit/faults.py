@@ -150,11 +150,11 @@ def _put(fault: Fault | None) -> Iterator[None]:
             jax.clear_caches()
 
 
-def _home(place: str, changed: ModuleType) -> tuple[Any, Any, str]:
+def _home(place: str, changed: ModuleType) -> tuple[object, object, str]:
     """Where a dotted name below `coterie` is kept, the same spot of the changed module, and its last part."""
     *path, name = place.split(".")
-    home: Any = importlib.import_module("coterie." + ".".join(path[:2]))
-    new: Any = changed
+    home: object = importlib.import_module("coterie." + ".".join(path[:2]))
+    new: object = changed
     for part in path[2:]:
         home, new = getattr(home, part), getattr(new, part)
     return home, new, name

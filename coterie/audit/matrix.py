@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin
+from typing import Literal, get_args, get_origin
 
 import numpy as np
 from pydantic import ValidationError
@@ -44,7 +44,7 @@ class Case:
     algorithm: Algorithm
     loss: str
     way: str  # whole, wire, or the name of a scheme of batches
-    choice: tuple[str, Any] | None = None  # a setting, and another value than the example's
+    choice: tuple[str, object] | None = None  # a setting, and another value than the example's
     agent: int = 0  # of a graph of three: 0 has two neighbours
     graph: str | None = None  # its kind, if the choice needs another than the algorithm's first
     person: bool = False  # whether the worlds differ in a person with many records, not in a record
@@ -108,7 +108,7 @@ def cases(algorithm: Algorithm, *, person: bool = False) -> list[Case]:
     return first + others + [case for choice in variations(algorithm) for case in _cases_of(algorithm, choice)]
 
 
-def variations(algorithm: Algorithm) -> list[tuple[str, Any]]:
+def variations(algorithm: Algorithm) -> list[tuple[str, object]]:
     """Every setting that is a choice, with every value that its example has not; what is as printed makes no claim."""
     out = []
     for name, field in type(algorithm.example).model_fields.items():
@@ -118,7 +118,7 @@ def variations(algorithm: Algorithm) -> list[tuple[str, Any]]:
     return out
 
 
-def _choices(annotation: Any) -> list[Any]:
+def _choices(annotation: object) -> list[object]:
     """The values of a setting that is a flag or one of several words, by itself or left open; else none."""
     if annotation is bool:
         return [False, True]
@@ -127,7 +127,7 @@ def _choices(annotation: Any) -> list[Any]:
     return [value for part in get_args(annotation) for value in _choices(part)]
 
 
-def _chosen(algorithm: Algorithm, name: str, value: Any) -> Config:
+def _chosen(algorithm: Algorithm, name: str, value: object) -> Config:
     """The example with one setting changed, less a setting that excludes it."""
     base = algorithm.example.model_dump(exclude_unset=True) | WHOLE.get(algorithm.slug, {})
     if "tolerance" in type(algorithm.example).model_fields:
@@ -141,7 +141,7 @@ def _chosen(algorithm: Algorithm, name: str, value: Any) -> Config:
     raise InputError(f"{algorithm.slug}: no example has {name} = {value!r}: {last}")
 
 
-def _cases_of(algorithm: Algorithm, choice: tuple[str, Any]) -> list[Case]:
+def _cases_of(algorithm: Algorithm, choice: tuple[str, object]) -> list[Case]:
     """The cases of a choice: on the graph of all others, or, where its rule refuses that, at hub and leaf of a star."""
     cfg = _chosen(algorithm, *choice)
     loss = accepted(algorithm, cfg)[0]

@@ -16,11 +16,14 @@ from coterie.audit.checks import Finding
 from coterie.audit.exchange import opened
 from coterie.audit.setting import Setting, make_setting
 from coterie.contracts import check_contract
+from coterie.data.planned import public_sizes
 from coterie.errors import InputError
-from coterie.experiment import Network, Priced, prepare, price, public_network, public_sizes
+from coterie.experiment import prepare, public_network
 from coterie.losses import by_labels
 from coterie.losses.base import find_loss
+from coterie.network import Network
 from coterie.plan import Plan, read_plan
+from coterie.pricing import Priced, price
 from coterie.problems import Problem, of_people
 
 __all__ = ["Looked", "of_plan", "problem_in_two", "read_for_audit", "sums"]

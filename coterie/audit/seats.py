@@ -20,8 +20,9 @@ from coterie.audit.observers import BATCH, Vantage, Witnessed, attack, glance, r
 from coterie.audit.planned import problem_in_two, read_for_audit
 from coterie.drivers.budget import run_events
 from coterie.errors import InputError
-from coterie.experiment import Network, Priced
 from coterie.graphs import Graph
+from coterie.network import Network
+from coterie.pricing import Priced
 from coterie.privacy.accountants import total_mu
 from coterie.privacy.gdp import epsilon_of
 from coterie.privacy.observers import factorised, view

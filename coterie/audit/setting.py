@@ -17,6 +17,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 from scipy.optimize import brentq
 
 from coterie.algorithms.base import Algorithm, Config, Place, Public
@@ -34,6 +35,7 @@ from coterie.privacy.events import Event, Free, NonPrivate
 from coterie.problems import HeldShard, Linear, People, Problem, SolverSettings
 from coterie.problems.labels import SIGNS
 from coterie.problems.people import lay_out
+from coterie.problems.solve import Solver
 
 __all__ = ["ATTACKS", "CROWD", "DIAGONAL", "Setting", "attacks_on", "make_setting", "place_of", "shard_of", "worlds"]
 
@@ -42,7 +44,7 @@ CROWD = 40  # records of the person in whom worlds differ, where people are the 
 DRAWN = 10  # pairs drawn at random beside the crafted ones
 TOLERANCE = 1e-11  # of the solver; what is declared must not be smaller
 WHOLE: dict[
-    str, dict[str, Any]
+    str, dict[str, object]
 ] = {  # settings under which every record is used in every round, and grids too fine to matter
     "sdm": {"batch": None},
     "qdpsgd1": {"scheme": "fixed", "batch": 4, "bits": 28, "range": 1024.0},
@@ -116,15 +118,17 @@ DIAGONAL = (
 class _Sloppy(HeldShard):
     """A shard whose solver stops as far from the minimiser as it may, on the side that tells the world."""
 
-    push: Any = eqx.field(kw_only=True)  # gradient that is left over
+    push: Array = eqx.field(kw_only=True)  # gradient that is left over
 
-    def argmin(self, linear: Any, curvature: Any, solver: Any, tolerance: Any) -> Any:
+    def argmin(
+        self, linear: Array, curvature: Array | float, solver: Solver, tolerance: Array | float
+    ) -> tuple[Array, Solver]:
         x, solver = HeldShard.argmin(self, linear, curvature, solver, TOLERANCE)
         return x + jnp.linalg.solve(self.hessian(x) + curvature * jnp.eye(x.shape[0]), self.push), solver
 
 
 def shard_of(
-    setting: Setting, features: Any, targets: Any = None, count: Any = None, side: Any = None, *, at: int = 0,
+    setting: Setting, features: object, targets: object = None, count: object = None, side: Any = None, *, at: int = 0,
     many: int = CROWD,
 ) -> HeldShard:  # fmt: skip
     """The agent's records, by default all positive; with `slip` its solver errs to the given side.

@@ -48,7 +48,9 @@ class _Recorder(HeldShard):
 
     answers: list = eqx.field(static=True, kw_only=True)
 
-    def argmin(self, linear: Array, curvature: Any, solver: Solver, tolerance: Any) -> tuple[Array, Solver]:
+    def argmin(
+        self, linear: Array, curvature: Array | float, solver: Solver, tolerance: Array | float
+    ) -> tuple[Array, Solver]:
         x, after = HeldShard.argmin(self, linear, curvature, solver, tolerance)
         self.answers.append((x, after))
         return x, after
@@ -60,12 +62,12 @@ class Remembered(HeldShard):
     answers: list = eqx.field(kw_only=True)
     asked: list = eqx.field(static=True, kw_only=True)
 
-    def argmin(self, linear: Array, curvature: Any, solver: Solver, tolerance: Any) -> tuple[Array, Solver]:
+    def argmin(self, linear: Array, curvature: object, solver: Solver, tolerance: object) -> tuple[Array, Solver]:
         self.asked.append(None)
         return self.answers[len(self.asked) - 1]
 
 
-def remember(shard: HeldShard, ask: Callable[[HeldShard], Any]) -> Callable[[], Remembered]:
+def remember(shard: HeldShard, ask: Callable[[HeldShard], object]) -> Callable[[], Remembered]:
     """Run `ask` on the shard once; shards that answer alike without solving."""
     parts = {n: getattr(shard, n) for n in HELD}
     answers: list = []
@@ -76,7 +78,7 @@ def remember(shard: HeldShard, ask: Callable[[HeldShard], Any]) -> Callable[[], 
 def edge_of(speaks: Callable[[Array], Bool[Array, ""]]) -> Array:
     """The draw from which on the agent speaks (∞: it never does, −∞: always)."""
 
-    def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+    def halve(_: object, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends
         middle = (low + high) / 2
         over = speaks(middle)

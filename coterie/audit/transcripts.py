@@ -21,13 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from coterie.algorithms.base import Algorithm, Config, Law, Place
 from coterie.audit.densities import blurred
@@ -47,7 +46,7 @@ LOUD = 1e9  # a draw that decides a test
 class Transcripts(eqx.Module):
     """What the adversary saw: messages with axes (transcript, round, …), who spoke, and the answer handed out."""
 
-    messages: Any
+    messages: PyTree
     sent: Array
     estimate: Array
     draws: dict[str, Array]  # what really happened; for checks, never for the attack
@@ -76,7 +75,9 @@ class _Probe(HeldShard):
     answer: Array = eqx.field(kw_only=True)
     reply: str = eqx.field(static=True, kw_only=True)
 
-    def argmin(self, linear: Array, curvature: Any, solver: Solver, tolerance: Any) -> tuple[Array, Solver]:
+    def argmin(
+        self, linear: Array, curvature: Array | float, solver: Solver, tolerance: object
+    ) -> tuple[Array, Solver]:
         x = {"answer": self.answer, "linear": linear, "curvature": jnp.full_like(linear, curvature)}[self.reply]
         return x, Solver(x, solver.inverse, solver.ready, jnp.zeros_like(solver.residual), solver.steps)
 
@@ -87,8 +88,8 @@ def _probe(shard: HeldShard, answer: Array, reply: str = "answer") -> _Probe:
 
 
 def _hear(
-    algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: Any, memory: Any, said: Any
-) -> tuple[Any, Any]:
+    algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: PyTree, memory: PyTree, said: PyTree
+) -> tuple[object, object]:
     degree = jax.tree.leaves(said)[0].shape[0]
     weight = jnp.full(degree, (1 - place.self_weight) / degree)
     return hear(algorithm, cfg, place, t, state, facing(said, weight, memory))
@@ -242,7 +243,7 @@ def _tests_apart(algorithm: Algorithm, cfg: Config, place: Place, shard: HeldSha
 
 
 def _edge(
-    algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: Any, shard: HeldShard, draw: dict[str, Array]
+    algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: PyTree, shard: HeldShard, draw: dict[str, Array]
 ) -> Array:
     """The `test` draw from which on the agent speaks, all other draws being these."""
 
@@ -253,7 +254,7 @@ def _edge(
     return edge_of(lambda test: sends(test, quick()))
 
 
-def _flat(message: Any) -> Array:
+def _flat(message: PyTree) -> Array:
     return jax.tree.leaves(message)[0].reshape(-1)
 
 
@@ -278,7 +279,7 @@ def _explain(
     size = int(np.prod(shape))
     names = _noise_names(laws, size)
 
-    def draw_of(t: Array, state: Any, y: Array, spoke: Array) -> tuple[dict[str, Array], Array, tuple]:
+    def draw_of(t: Array, state: PyTree, y: Array, spoke: Array) -> tuple[dict[str, Array], Array, tuple]:
         """The draws that explain message y, what `argmin` must have answered, and the round of an Explanation."""
         say = lambda draw, holder: _flat(speak(algorithm, cfg, place, t, state, holder, draw)[1])  # noqa: E731
         base = _steered(laws, y, spoke)
@@ -319,7 +320,7 @@ def _explain(
         keep = lambda x: jnp.where(spoke, x, jnp.zeros_like(x))  # noqa: E731
         return draws, answer, (keep(weight), keep(noise), keep(scale), keep(width), tilted, edge)
 
-    def one(messages: Any, sent: Array) -> Explanation:
+    def one(messages: PyTree, sent: Array) -> Explanation:
         def step(carry: tuple, now: tuple) -> tuple[tuple, tuple]:
             state, memory = carry
             t, message, spoke = now

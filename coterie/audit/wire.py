@@ -29,6 +29,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 from scipy.stats import chi2, gamma
 
 from coterie.algorithms.base import Algorithm, find
@@ -193,7 +194,7 @@ def _attacked(algorithm: Algorithm, records: int) -> _Attacked:
                      (((cos, sin), 1), ((-cos, sin), 1)))  # fmt: skip
 
 
-def _attackable(algorithm: Algorithm, records: int) -> dict[str, Any]:
+def _attackable(algorithm: Algorithm, records: int) -> dict[str, object]:
     """Settings under which every record is used in every round, and noise that has a law on a grid."""
     found = {k: v for k, v in WHOLE.get(algorithm.slug, {}).items() if v is not None}
     found |= {"batch": records} if algorithm.slug in WHOLE else {}
@@ -293,7 +294,7 @@ def _read(worlds: Worlds, sent: bytes, spoke: np.ndarray) -> Transcripts:
     last = np.concatenate([np.ravel(x) for x in goes])
     for t in range(said.shape[1]):
         said[:, t] = last = np.where(spoke[:, t, None], said[:, t], last)
-    messages: Any = said
+    messages: PyTree = said
     if len(leaves := jax.tree.leaves(first)) == 1:
         shaped = jax.device_put(said.reshape(*spoke.shape, *leaves[0].shape))
         messages = jax.tree.unflatten(jax.tree.structure(first), [shaped])

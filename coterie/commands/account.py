@@ -60,7 +60,8 @@ def plan(plan: PlanArgument = None, set_: SetOption = None, as_json: JsonOption 
     asked = read_plan(plan, set_)  # a mistake in it is told before the rest is loaded
     from coterie.contracts import check_contract
     from coterie.data import find_source
-    from coterie.experiment import needs_dimension, price, public_network
+    from coterie.experiment import public_network
+    from coterie.pricing import needs_dimension, price
     from coterie.privacy.people import unit_words
     from coterie.report.result import privacy_block
 

@@ -49,7 +49,7 @@ def show(name: str | None, as_json: bool, console: Console) -> None:
     """Print the list, or one entry."""
     from coterie.algorithms.base import all_algorithms, find
     from coterie.fair import METHODS
-    from coterie.plan import REFERENCES
+    from coterie.tables.algorithm import REFERENCES
 
     if name is not None:
         one = describe(find(name))

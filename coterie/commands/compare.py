@@ -97,7 +97,7 @@ def table(cells: list[dict[str, Any]], references: dict[str, dict[str, float]]) 
     return shown
 
 
-def told_pairs(compared: list[dict[str, Any]]) -> list[str]:
+def told_pairs(compared: list[dict[str, object]]) -> list[str]:
     """What the paired test says, a line for each budget and two methods; ∞ stands for no privacy."""
     return [
         f"ε = {'∞' if p['epsilon'] is None else format(p['epsilon'], 'g')}: {p['one']} − {p['other']} = "

@@ -53,7 +53,7 @@ def run(path: Path | None, out: Path | None, seeds: int | None, changes: list[st
     console.print(f"wrote {', '.join(written)} to {out}", highlight=False)
 
 
-def _axis(cells: list[dict[str, Any]]) -> str:
+def _axis(cells: list[dict[str, object]]) -> str:
     """What a panel varies: δ where it lists several, else ε."""
     return "wanted_delta" if len({c["wanted_delta"] for c in cells}) > 1 else "epsilon"
 

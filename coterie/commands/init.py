@@ -35,7 +35,7 @@ QUESTIONS = {
     "epsilon": "Privacy budget ε of each party for the whole run (below 1 is strong)",
     "delta": "δ (well below 1 in the number of records)",
 }
-DEFAULTS: dict[str, Any] = {
+DEFAULTS: dict[str, object] = {
     "data": "clinics", "site": "", "agents": 5, "graph": "ring", "epsilon": 1.0, "delta": 1e-5, "algorithm": "dp-dsgd"
 }  # fmt: skip
 
@@ -120,7 +120,7 @@ def named() -> tuple[str, ...]:
     return tuple(name for name in SOURCES.names if SOURCES.ours(name) and not find_source(name).needs_path)
 
 
-def _is_file(data: Any) -> bool:
+def _is_file(data: object) -> bool:
     return Path(str(data)).suffix in TABLES
 
 
@@ -250,7 +250,7 @@ def _text(a: dict[str, Any], bounds: list[tuple[str, float, float]], out: Path, 
     return "\n".join(lines)
 
 
-def _quote(text: Any) -> str:
+def _quote(text: object) -> str:
     return json.dumps(str(text), ensure_ascii=False)
 
 

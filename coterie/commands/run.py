@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from coterie.drivers.cluster import Spread
-    from coterie.experiment import Experiment, Priced
+    from coterie.experiment import Experiment
     from coterie.plan import Plan
+    from coterie.pricing import Priced
 
 __all__ = ["PANEL", "app", "execute"]
 
@@ -46,7 +47,7 @@ def run(
 
         check_out(out)
     if key is not None:
-        from coterie.report.certificate import private_key
+        from coterie.report.sealing import private_key
 
         if out is None:
             raise InputError("--key signs the certificate, which is written with --out")
@@ -93,8 +94,9 @@ def execute(
     `engine` gives options of `Experiment.run` that choose where it runs.
     """
     from coterie.api.trained import Trained
-    from coterie.experiment import prepare, price
-    from coterie.plan import REFERENCES
+    from coterie.experiment import prepare
+    from coterie.pricing import price
+    from coterie.tables.algorithm import REFERENCES
     from coterie.worth.judge import judge
     from coterie.worth.measures import need_measure
     from coterie.worth.splits import over_splits
@@ -165,7 +167,7 @@ def _where_time_went(marks: Sequence[float]) -> str:
     return f"{whole:.0f} s in all: {parts}" if whole >= LONG else ""
 
 
-def _covered(experiment: Experiment, priced: Priced, points: Any) -> dict[str, Any]:
+def _covered(experiment: Experiment, priced: Priced, points: Any) -> dict[str, object]:
     """Scores of the average of the parties' models, released with noise of another seed than the run's."""
     from coterie.released.judging import covered_scores
 

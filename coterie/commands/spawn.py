@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -42,7 +42,7 @@ def spawn(processes: int, arguments: list[str]) -> int:
             os.sched_setaffinity(child.pid, cores)
         children.append(child)
 
-    def passed_on(number: int, _: Any) -> None:
+    def passed_on(number: int, _: object) -> None:
         for child in children:
             if child.poll() is None:
                 child.send_signal(number)

@@ -17,7 +17,7 @@ from coterie.errors import InputError
 if TYPE_CHECKING:
     from coterie.deploy.accounts import DataAccount
     from coterie.released.covered import CoveredNumber
-    from coterie.released.statistics import TableStatistics
+    from coterie.released.table_statistics import TableStatistics
 
 __all__ = ["PANEL", "app"]
 

@@ -50,7 +50,6 @@ __all__ = [
     "ADJACENCY",
     "ERRATA",
     "REFERENCE",
-    "SUMS_ONLY",
     "Config",
     "StepSizes",
     "convergent",
@@ -64,7 +63,6 @@ __all__ = [
 
 REFERENCE = "Xiao, Ye, Devadas, Local Differential Privacy in Decentralized Optimization, (12), (13), (49)"
 ADJACENCY = "replace-function"
-SUMS_ONLY = True  # an agent reads nothing of the others but Σ A_j x_j
 MARGIN = 0.9  # part of the provable spread of penalties that is used by default
 
 

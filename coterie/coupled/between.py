@@ -22,7 +22,7 @@ other access to f_i.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -136,17 +136,17 @@ def suggest_rounds(public: Public) -> int:
 class _Seats(NamedTuple):
     """The numbers of all parties side by side, or of one; those of `PartySteps`, as arrays."""
 
-    matrix: Any
-    low: Any
-    high: Any
-    reach: Any
-    gap: Any
-    inverse: Any
+    matrix: Array
+    low: Array
+    high: Array
+    reach: Array
+    gap: Array
+    inverse: Array
 
 
 @cache
-def _stacked(seats: tuple[PartySteps, ...]) -> _Seats:
-    return _Seats(*(np.array(column) for column in zip(*seats, strict=True)))
+def _stacked(seats: tuple[PartySteps, ...]) -> tuple[np.ndarray, ...]:
+    return tuple(np.array(column) for column in zip(*seats, strict=True))
 
 
 def _everybody(cfg: Config) -> _Seats:

@@ -220,7 +220,7 @@ def _row(steps: StepSizes, i: int) -> StepSizes:
 
 def _stack(problem: Coupled, steps: StepSizes, noise: np.ndarray) -> tuple[tuple[_Group, ...], _State]:
     """Agents sorted into groups of equal shape, and the public state before the first round."""
-    kinds: dict[Any, list[int]] = {}
+    kinds: dict[object, list[int]] = {}
     for i, agent in enumerate(problem.agents):
         leaves, tree = jax.tree.flatten(agent)
         kinds.setdefault((tree, tuple(np.shape(leaf) for leaf in leaves)), []).append(i)
@@ -259,7 +259,7 @@ def _absorb(
 
 @eqx.filter_jit
 def _all_rounds(
-    cfg: Config, groups: tuple[_Group, ...], total: Array, state: _State, key: Any, shape: Array, first: Array,
+    cfg: Config, groups: tuple[_Group, ...], total: Array, state: _State, key: Array, shape: Array, first: Array,
     record: bool,
 ) -> tuple:  # fmt: skip
     rounds = shape.shape[0]
@@ -282,7 +282,7 @@ _emit_once = eqx.filter_jit(_emit_all)
 
 
 def _one_by_one(
-    cfg: Config, groups: tuple[_Group, ...], problem: Coupled, state: _State, key: Any, shape: Array, first: int,
+    cfg: Config, groups: tuple[_Group, ...], problem: Coupled, state: _State, key: Array, shape: Array, first: int,
     record: bool, aggregate: Aggregate | None, ledgers: Sequence[Ledger] | None, events: Sequence[Event],
 ) -> tuple:  # fmt: skip
     order = np.argsort(np.concatenate([np.asarray(g.who) for g in groups]))

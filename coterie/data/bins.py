@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -279,7 +279,7 @@ def _basis(sides: tuple[tuple[int, bool], ...], alike: float) -> NDArray[np.floa
 
 
 def bins_of(
-    book: Book, rules: Mapping[str, Any] | None = None, pairs: Sequence[Sequence[str]] = (), *,
+    book: Book, rules: Mapping[str, object] | None = None, pairs: Sequence[Sequence[str]] = (), *,
     alike: float | None = None, key: str = "bins",
 ) -> Bins:  # fmt: skip
     """The bins of a code book: its levels, and for numbers what `rules` say, or a neutral rule from their range.
@@ -318,7 +318,7 @@ def _paired(pairs: Sequence[Sequence[str]], places: Mapping[str, int], key: str)
     return tuple((places[one], places[two]) for one, two in pairs)
 
 
-def _attribute(name: str, rule: Number | Category, said: Any, key: str) -> NumberBins | LevelBins:
+def _attribute(name: str, rule: Number | Category, said: object, key: str) -> NumberBins | LevelBins:
     if isinstance(rule, Category):
         if said is not True:
             raise InputError(f"{key} = {said!r}: {name!r} is a category, whose levels are its bins; expected false")

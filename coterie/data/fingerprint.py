@@ -30,7 +30,7 @@ TARGET = "y"  # of (X, y), whose target has no name
 STORED = "people"  # the array of a stored file that says whose its records are
 
 
-def fingerprint(key: bytes, data: Any) -> bytes:
+def fingerprint(key: bytes, data: object) -> bytes:
     """The fingerprint of records: a file (CSV, Parquet, npz), a frame, an array, (X, y), a `Dataset`, a list of these.
 
     >>> table = np.arange(6.0).reshape(3, 2)
@@ -41,7 +41,7 @@ def fingerprint(key: bytes, data: Any) -> bytes:
     return _whole(key, _macs(key, data), b"coterie records").to_bytes(32, "big")
 
 
-def grouping(key: bytes, data: Any, people: Any) -> bytes:
+def grouping(key: bytes, data: object, people: object) -> bytes:
     """The fingerprint of which records are one person's: the same whatever people are called, and in any order.
 
     `people`: a column of the table or file (an npz file has an array for it), or a name for each record in its order.
@@ -62,7 +62,7 @@ def grouping(key: bytes, data: Any, people: Any) -> bytes:
     return _whole(key, whole, b"coterie people").to_bytes(32, "big")
 
 
-def _macs(key: bytes, data: Any) -> Iterator[int]:
+def _macs(key: bytes, data: object) -> Iterator[int]:
     """A keyed hash of every record."""
     for one in _parts(data):
         for row in _rows(one):
@@ -172,7 +172,7 @@ def _missing(path: Path) -> Any:
     raise InputError(f"{path} is no file")
 
 
-def _joined(columns: dict[str, Any]) -> Iterator[bytes]:
+def _joined(columns: dict[str, object]) -> Iterator[bytes]:
     """Every record as bytes: a hash of the names, then each value with its kind."""
     names = sorted(columns)
     head = hashlib.sha256("\0".join(names).encode()).digest()
@@ -181,7 +181,7 @@ def _joined(columns: dict[str, Any]) -> Iterator[bytes]:
         yield head + b"".join(values)
 
 
-def _written(values: Any) -> Sequence[bytes]:
+def _written(values: object) -> Sequence[bytes]:
     """The values of a column; a number that is written as text is a number."""
     array = np.asarray(values)
     if array.dtype.kind in "fiub":

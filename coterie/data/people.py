@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ __all__ = ["person_names"]
 _WHOLE = re.compile(r"([+-]?\d+)\.0*")
 
 
-def person_names(ids: Any, where: str) -> np.ndarray:
+def person_names(ids: object, where: str) -> np.ndarray:
     """Whose each record is, as text in one form; an InputError that says `where` if a record is nobody's.
 
     >>> person_names(np.array([" 7.0", 7, "é", "e\\u0301"], object), "here").tolist()

@@ -55,7 +55,7 @@ def options_of(plan: Plan, source: str | None = None) -> dict[str, Any]:
     A deployed party reads a table of its own, whatever `source` the plan has for a simulation.
     """
     data, loss, found = plan.data, plan.problem.loss, find_source(source or plan.data.source)
-    options: dict[str, Any] = dict(data.options)
+    options: dict[str, object] = dict(data.options)
     for key in ("label", "site", "person"):
         if getattr(data, key) is not None:
             options[key] = getattr(data, key)

@@ -19,22 +19,24 @@ import io
 import json
 import os
 import re
-import shutil
-import tempfile
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
 from coterie.data.dataset import ALL_PUBLIC, Origins
-from coterie.data.people import person_names
 from coterie.errors import InputError
 
-__all__ = ["Chunk", "Store", "Tally", "open_store", "write_store"]
+__all__ = [
+    "Chunk",
+    "Store",
+    "Tally",
+    "open_store",
+]
 
 FORMAT = 2
 MOST = 1 << 30  # records of one agent: places in its file are counted in 32 bits
@@ -43,7 +45,6 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 PROBES, PROBE = 8, 4096  # blocks of a file that its fingerprint covers, and their length in bytes
 
 Chunk = tuple[np.ndarray, np.ndarray]  # features (records, width) and targets (records,)
-Owned = tuple[np.ndarray, np.ndarray, np.ndarray]  # the same, and whose each record is, in rising order
 PEOPLE = ".people"  # after an agent's name: the file that says where its people begin
 BLOCK = 1 << 20  # people who are looked at at once
 
@@ -143,7 +144,7 @@ class Store:
         path, out = self.folder / f"{self.names[agent]}{PEOPLE}.npy", np.empty(many, np.int32)
         try:
             with path.open("rb", buffering=0) as file:
-                self._fill(file, out, len(_header(0, 1)) + 4 * low, agent)
+                self._fill(file, out, len(header(0, 1)) + 4 * low, agent)
         except OSError as error:
             raise self._failed(f"cannot read {path}: {error.strerror}") from None
         return out
@@ -210,8 +211,8 @@ def open_store(folder: str | Path) -> Store:
         ) from None
     if version not in (1, FORMAT):
         raise InputError(f"{folder} is a store of format {version}; expected {FORMAT}")
-    _check_names(names)
-    start = len(_header(0, 1 + len(features)))
+    check_names(names)
+    start = len(header(0, 1 + len(features)))
     for name, count in (*agents, (TEST, held_out)):
         path = folder / f"{name}.npy"
         size, wanted = path.stat().st_size if path.exists() else 0, start + count * 4 * (1 + len(features))
@@ -220,10 +221,10 @@ def open_store(folder: str | Path) -> Store:
         if count < 1 or size != wanted:
             raise InputError(f"{path} has {size} bytes; expected {wanted} for {count} records: the store is damaged")
     for name, crowd in zip(names, people or (), strict=people is not None):
-        path, wanted = folder / f"{name}{PEOPLE}.npy", len(_header(0, 1)) + 4 * (crowd + 1)
+        path, wanted = folder / f"{name}{PEOPLE}.npy", len(header(0, 1)) + 4 * (crowd + 1)
         if crowd < 1 or (size := path.stat().st_size if path.exists() else 0) != wanted:
             raise InputError(f"{path} has {size} bytes; expected {wanted} for {crowd} people: the store is damaged")
-    if _fingerprint(folder, _files(names, people is not None)) != known:
+    if fingerprint_of(folder, data_files(names, people is not None)) != known:
         raise InputError(f"{folder}: the records are not those that were written (fingerprint {known[:12]} differs)")
     return Store(folder, names, counts, features, classes, known, start, origins, people, most)
 
@@ -239,158 +240,19 @@ def _origins(stated: Mapping[str, Sequence[str]]) -> Origins:
     return Origins(**{part.name: tuple(map(str, stated[part.name])) for part in fields(Origins)})
 
 
-def write_store(
-    folder: str | Path,
-    agents: Mapping[str, Iterable[Chunk | Owned]],
-    *,
-    test: Chunk,
-    origins: Origins,
-    classes: Sequence[str] | None = None,
-    feature_names: Sequence[str] | None = None,
-) -> Store:
-    """Write a new store, chunk by chunk; `folder` appears only when all of it is there.
-
-    Args:
-        folder: must not exist.
-        agents: by name, an iterable of (features, targets) chunks; one chunk at a time is in memory. Where people may
-            be protected, of (features, targets, people): whose each record is, in rising order over all of an agent's
-            chunks, so that a person's records stand together. Who they are is not stored.
-        test: features and targets of held-out records; few, and of other people.
-        origins: what was read from the records to make features and classes: `ALL_PUBLIC`, or a data set's `origins`.
-            It stays with the store, and with every result of it.
-        classes: names of the classes that targets 0 … k − 1 stand for; None: targets are numbers.
-        feature_names: by default 0, 1, …
-
-    >>> import tempfile
-    >>> piece = (np.eye(2), np.array([0, 1]))
-    >>> where = Path(tempfile.mkdtemp()) / "store"
-    >>> agents = {"a": [piece, piece], "b": iter([piece])}
-    >>> write_store(where, agents, test=piece, classes=("no", "yes"), origins=ALL_PUBLIC).counts
-    (4, 2)
-    """
-    folder = Path(folder)
-    if folder.exists():
-        raise InputError(f"{folder} exists: a store is written into a new folder")
-    _check_names(tuple(agents))
-    levels = None if classes is None else len(classes)
-    width = np.shape(test[0])[-1] if feature_names is None else len(feature_names)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        found = {name: _write(temporary / f"{name}.npy", pieces, width, levels) for name, pieces in agents.items()}
-        if len({told["people"] is None for told in found.values()}) > 1:
-            raise InputError("it is said of some agents whose their records are, and not of others: say it of all")
-        owned = next(iter(found.values()))["people"] is not None
-        held_out = _write(temporary / f"{TEST}.npy", [test], width, levels)["records"]
-        about = {
-            "format": FORMAT,
-            "agents": [
-                {"name": name} | {key: value for key, value in told.items() if value is not None}
-                for name, told in found.items()
-            ],
-            "test": held_out,
-            "features": list(feature_names or map(str, range(width))),
-            "classes": None if classes is None else list(classes),
-            "origins": asdict(origins),
-            "fingerprint": _fingerprint(temporary, _files(tuple(agents), owned)),
-        }
-        (temporary / "manifest.json").write_text(json.dumps(about, indent=1) + "\n", "utf-8")
-        temporary.chmod(0o755)
-        os.rename(temporary, folder)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    return open_store(folder)
-
-
-def _files(names: tuple[str, ...], owned: bool) -> tuple[str, ...]:
+def data_files(names: tuple[str, ...], owned: bool) -> tuple[str, ...]:
     """Names of all files that hold something of records."""
     return (*names, TEST, *(f"{name}{PEOPLE}" for name in names if owned))
 
 
-class _Owners:
-    """Whose the records of an agent are, written as they come; `most`: the largest number of one person."""
-
-    def __init__(self, path: Path):
-        self.path, self.people, self.rows, self.most = path, 0, 0, 1
-        self._last: object = None
-        self._name = ""
-        self._first = 0
-        path.write_bytes(_header(0, 1))
-
-    def add(self, who: np.ndarray, records: int) -> None:
-        if who.shape != (records,):
-            raise InputError(f"{self.path.stem}: expected a person for each of {records} records, got {who.shape}")
-        if not records:
-            return
-        names = person_names(who, self.path.stem)
-        if (who[1:] < who[:-1]).any() or (self.people and who[0] < self._last):
-            raise InputError(
-                f"{self.path.stem}: people must come in rising order, so that one's records stand together"
-            )
-        new = np.concatenate([[not self.people or names[0] != self._name], names[1:] != names[:-1]])
-        starts = (self.rows + np.flatnonzero(new)).astype(np.int32)
-        self._append(starts)
-        self._longest(np.diff(starts, prepend=self._first if self.people else starts[:1]))
-        self.people, self.rows = self.people + len(starts), self.rows + records
-        self._last, self._name = who[-1], names[-1]
-        self._first = int(starts[-1]) if len(starts) else self._first
-
-    def _append(self, starts: np.ndarray) -> None:
-        with self.path.open("ab") as file:
-            file.write(starts.data)
-
-    def _longest(self, lengths: np.ndarray) -> None:
-        self.most = max(self.most, int(lengths.max(initial=1)))
-
-    def end(self) -> dict[str, int]:
-        """What the manifest says of them."""
-        self._longest(np.array([self.rows - self._first]))
-        self._append(np.array([self.rows], np.int32))
-        with self.path.open("r+b") as file:
-            file.write(_header(self.people + 1, 1))
-        return {"people": self.people, "most": self.most}
-
-
-def _write(path: Path, pieces: Iterable[Chunk | Owned], width: int, levels: int | None) -> dict[str, Any]:
-    """Write one agent's records; what the manifest says of them."""
-    count, crowd = 0, None
-    with path.open("wb") as file:
-        file.write(_header(0, 1 + width))
-        for features, targets, *who in pieces:
-            x, y = np.asarray(features), np.asarray(targets)
-            if count and (crowd is None) != (not who):
-                raise InputError(f"{path.stem}: it is said of some chunks whose their records are: say it of all")
-            if who:
-                crowd = crowd or _Owners(path.with_suffix(f"{PEOPLE}.npy"))
-                crowd.add(np.asarray(who[0]), len(x))
-            if x.ndim != 2 or x.shape[1] != width or y.shape != (len(x),):
-                raise InputError(f"{path.stem}: expected ({len(x)}, {width}) and targets, got {x.shape}, {y.shape}")
-            if levels is not None and not np.isin(y, np.arange(levels)).all():
-                raise InputError(f"{path.stem}: targets must be class numbers 0 … {levels - 1}")
-            block = np.empty((len(x), 1 + width), np.float32)
-            with np.errstate(over="ignore"):  # what float32 cannot hold is refused in the next line
-                block[:, 0], block[:, 1:] = y, x
-            if not np.isfinite(block).all():
-                row = int(np.argmin(np.isfinite(block).all(axis=1)))
-                raise InputError(f"{path.stem}: record {count + row} is not finite")
-            file.write(block.data)
-            count += len(x)
-        if not count:
-            raise InputError(f"{path.stem} has no records: every agent needs at least one")
-        file.seek(0)
-        file.write(_header(count, 1 + width))
-    return {"records": count, "people": None} | ({} if crowd is None else crowd.end())
-
-
-def _header(count: int, columns: int) -> bytes:
+def header(count: int, columns: int) -> bytes:
     """The head of a NumPy file; NumPy leaves room for the count to grow, so its length does not depend on it."""
     out = io.BytesIO()
     np.lib.format.write_array_header_1_0(out, {"descr": "<f4", "fortran_order": False, "shape": (count, columns)})
     return out.getvalue()
 
 
-def _check_names(names: tuple[str, ...]) -> None:
+def check_names(names: tuple[str, ...]) -> None:
     if len(names) < 2:
         raise InputError(f"a store needs at least 2 agents, got {len(names)}")
     for name in names:
@@ -401,7 +263,7 @@ def _check_names(names: tuple[str, ...]) -> None:
             )
 
 
-def _fingerprint(folder: Path, names: Sequence[str]) -> str:
+def fingerprint_of(folder: Path, names: Sequence[str]) -> str:
     """SHA-256 over every file's name, size and a few blocks of it."""
     found = hashlib.sha256()
     for name in names:

@@ -135,7 +135,7 @@ def load_table(
     )
 
 
-def table_book(**options: Any) -> Book:
+def table_book(**options: object) -> Book:
     """The ranges and categories that options of `load_table` state, in the order of `features`, or of the names."""
     stated = Stated.of(options)
     known = sorted({*stated.bounds, *stated.levels} - set(stated.groups))
@@ -165,7 +165,7 @@ def _in_kind(frame: pd.DataFrame, bins: Bins) -> pd.DataFrame:
     return pd.DataFrame({a.name: numbers(frame[a.name]) if a.ordered else text(frame[a.name]) for a in bins.attributes})
 
 
-def table_origins(**options: Any) -> Origins:
+def table_origins(**options: object) -> Origins:
     """What `load_table` would read from the records, by its options alone; options that contradict are refused."""
     return Stated.of(options).origins
 

@@ -184,7 +184,7 @@ class DurableRow(NamedTuple):
     hash: bytes
 
     @classmethod
-    def after(cls, before: Contents, kind: Kind, key: str, body: Mapping[str, Any], total: DrawCost) -> DurableRow:
+    def after(cls, before: Contents, kind: Kind, key: str, body: Mapping[str, object], total: DrawCost) -> DurableRow:
         """The row that follows."""
         fields = (len(before.heads), kind, key, canonical(body), *before.meta.written(total))
         return cls(*fields, before.head, link(before.head, *fields))  # type: ignore[arg-type]

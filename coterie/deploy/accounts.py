@@ -26,7 +26,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from coterie.data.fingerprint import fingerprint, grouping
 from coterie.deploy.account_checks import Settled, checked_name, need_keeper, need_open, same_draw, steps_of, taken_over
@@ -116,7 +116,7 @@ class DataAccount:
 
     @classmethod
     def open(
-        cls, path: str | os.PathLike[str], budget: Budget, *, data: Any, name: str = "", unit: Unit = "record",
+        cls, path: str | os.PathLike[str], budget: Budget, *, data: object, name: str = "", unit: Unit = "record",
         most: int | None = None, measure: Rule | None = None, adjacency: str = "replace-one",
         against: Against = "agreed", reserve: float | None = None, may: Sequence[str] = (),
         keeper: str | os.PathLike[str] | None = None,
@@ -183,7 +183,7 @@ class DataAccount:
         """The same with every row's hash."""
         return read_account(self.path, self.keeper)
 
-    def marks(self, data: Any) -> dict[str, str]:
+    def marks(self, data: object) -> dict[str, str]:
         """Fingerprints of records, by what they are called."""
         if not isinstance(data, Mapping):
             data = {str(data) if isinstance(data, str | os.PathLike) else "records": data}
@@ -192,7 +192,7 @@ class DataAccount:
         return {str(name): fingerprint(self.key(), one).hex() for name, one in data.items()}
 
     def check(
-        self, events: Sequence[Event], *, key: str, by: Sequence[str], data: Any = None, mark: bytes | None = None,
+        self, events: Sequence[Event], *, key: str, by: Sequence[str], data: object = None, mark: bytes | None = None,
         unit: Unit = "record", settle: Sequence[Settled] = (), whose: bytes = b"",
     ) -> Draw | None:  # fmt: skip
         """Whether `charge` would be refused now, by its error; the draw, if it was made before. Nothing is written."""
@@ -207,9 +207,9 @@ class DataAccount:
     # -- drawing ---------------------------------------------------------------------------------------------------
 
     def charge(
-        self, events: Sequence[Event], *, what: str, kind: str = "other", key: str | None = None, data: Any = None,
+        self, events: Sequence[Event], *, what: str, kind: str = "other", key: str | None = None, data: object = None,
         mark: bytes | None = None, by: Sequence[str] = (), unit: Unit = "record", settle: Sequence[Settled] = (),
-        people: Any = None, whose: bytes = b"",
+        people: object = None, whose: bytes = b"",
     ) -> Draw:  # fmt: skip
         """Draw what these events cost; when this returns, and not before, they may be released.
 
@@ -260,7 +260,7 @@ class DataAccount:
             return found.draws[key]
 
     def pays(
-        self, what: str, data: Any, *, kind: str = "statistic", unit: Unit = "record", people: Any = None
+        self, what: str, data: object, *, kind: str = "statistic", unit: Unit = "record", people: object = None
     ) -> Callable[..., None]:
         """A function that draws the events that it hears, as `charge` of whatever releases numbers of these records."""
 
@@ -269,7 +269,7 @@ class DataAccount:
 
         return draw
 
-    def epoch(self, data: Any, *, all_new: bool = False, by: str = "") -> Epoch:
+    def epoch(self, data: object, *, all_new: bool = False, by: str = "") -> Epoch:
         """Say that the records change. What was drawn stays drawn.
 
         Args:
@@ -326,7 +326,7 @@ class DataAccount:
         with OpenAccount(self.path, self.keeper) as file:
             yield file
 
-    def _mark(self, data: Any, mark: bytes | None) -> str:
+    def _mark(self, data: object, mark: bytes | None) -> str:
         if (data is None) == (mark is None):
             raise InputError("say which records are released: data, or mark, their fingerprint")
         return fingerprint(self.key(), data).hex() if mark is None else mark.hex()

@@ -21,7 +21,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -255,13 +255,13 @@ class Agent:
                     carry = self.party.heard(carry, slot, incoming.round, incoming.frame.stored)
         return carry
 
-    async def _patiently(self, call: Coroutine[Any, Any, T], name: str) -> T:
+    async def _patiently(self, call: Coroutine[object, object, T], name: str) -> T:
         try:
             return await self._before_the_end(call, time.monotonic() + self.deploy.patience)
         except TimeoutError:
             raise self._gave_up([name], self.ledger.last + 1) from None
 
-    async def _before_the_end(self, call: Coroutine[Any, Any, T], until: float) -> T:
+    async def _before_the_end(self, call: Coroutine[object, object, T], until: float) -> T:
         """Wait for a call, for so long, and while there is something left to release not beyond the agreement's end."""
         waited = asyncio.ensure_future(call)
         try:

@@ -31,7 +31,8 @@ from coterie.deploy.files import read_bytes, write_bytes
 from coterie.deploy.keys import Authority, Identity
 from coterie.deploy.protocol import PROTOCOL
 from coterie.errors import InputError
-from coterie.plan import DeployPlan, Plan, validate
+from coterie.plan import Plan, validate
+from coterie.tables.deploy import DeployPlan
 
 __all__ = ["AGREEMENT", "EVER", "AgreedParty", "Agreement", "Ended", "draft_agreement", "read_agreement",
            "sign_agreement", "unverified"]  # fmt: skip
@@ -86,7 +87,7 @@ class Agreement(_Part):
         return value
 
     @field_serializer("plan")
-    def _plain_plan(self, plan: Plan) -> dict[str, Any]:
+    def _plain_plan(self, plan: Plan) -> dict[str, object]:
         """Every key, defaults too; but no seeds, which a deployment does not have."""
         return plan.model_dump(mode="json", exclude_none=True, exclude={"run": {"seed", "seeds"}})
 
@@ -224,7 +225,7 @@ def _parts(path: Path) -> tuple[dict[str, Any], bytes]:
     return tree, signature
 
 
-def _agreement(path: Path, tree: dict[str, Any], signature: bytes) -> Agreement:
+def _agreement(path: Path, tree: dict[str, object], signature: bytes) -> Agreement:
     try:
         return Agreement.model_validate({**tree, "signature": signature.hex()})
     except ValidationError as error:
@@ -251,7 +252,7 @@ def draft_agreement(
     plan: Plan, identities: Iterable[Identity], authority: Authority, valid_until: dt.datetime
 ) -> Agreement:
     """The agreement before it is signed: parties, graph, sizes and certificates fit together."""
-    from coterie.experiment import public_sizes
+    from coterie.data.planned import public_sizes
 
     if plan.deploy is None:
         raise InputError("the plan has no [deploy] table: it must name the parties")

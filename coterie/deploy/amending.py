@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from coterie.data.planned import public_sizes
 from coterie.deploy.agreement import Agreement
 from coterie.errors import InputError
-from coterie.experiment import public_sizes
 from coterie.graphs import from_outside
 from coterie.names import host_and_port
 from coterie.plan import Plan, validate
@@ -39,7 +39,7 @@ def newcomer(text: str) -> Newcomer:
 
 def plan_tree(agreement: Agreement) -> dict[str, Any]:
     """An agreement's plan as plain data, every key as it was signed."""
-    tree: dict[str, Any] = agreement.model_dump(mode="json")["plan"]
+    tree: dict[str, object] = agreement.model_dump(mode="json")["plan"]
     return tree
 
 

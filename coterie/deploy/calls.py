@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from coterie.deploy import hello
 from coterie.deploy.agreement import Agreement
@@ -90,7 +90,7 @@ class Calls(abc.ABC, Generic[P]):
         """Bytes of the longest message after the greeting."""
 
     @abc.abstractmethod
-    def _talk(self, link: Link, peer: P, receipt: Receipt) -> tuple[Coroutine[Any, Any, None], ...]:
+    def _talk(self, link: Link, peer: P, receipt: Receipt) -> tuple[Coroutine[object, object, None], ...]:
         """The tasks of a connection after its greeting; when one ends, all do."""
 
     def _receipt_for(self, peer: P) -> Receipt:

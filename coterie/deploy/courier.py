@@ -23,7 +23,6 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
 
 from coterie.deploy import hello
 from coterie.deploy.agreement import Agreement
@@ -153,7 +152,7 @@ class Courier(Calls[Correspondent]):
         """Bytes of the longest message: a frame, or news."""
         return max(self.wire.frame_bytes, hello.LONGEST)
 
-    def _talk(self, link: Link, peer: Correspondent, receipt: Receipt) -> tuple[Coroutine[Any, Any, None], ...]:
+    def _talk(self, link: Link, peer: Correspondent, receipt: Receipt) -> tuple[Coroutine[object, object, None], ...]:
         return self._read(link, peer), self._write(link, peer, receipt.round + 1)
 
     def _receipt_for(self, peer: Correspondent) -> Receipt:

@@ -60,7 +60,7 @@ Options = Sequence[tuple[str, object]]
 class _Stream:
     """A gRPC stream as a link; both kinds of end have the same two calls."""
 
-    def __init__(self, end: Any) -> None:
+    def __init__(self, end: grpc.aio.StreamStreamCall | grpc.aio.ServicerContext) -> None:
         self._end = end
 
     async def read(self) -> bytes | None:

@@ -32,6 +32,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from coterie.algorithms._sampling import DeadlineGaussian, Pace
 from coterie.algorithms.base import (
@@ -52,10 +53,11 @@ from coterie.algorithms.batches import axes
 from coterie.errors import InputError
 from coterie.exchange.choice import Exchange, Quantized
 from coterie.exchange.kinds import broadcast, quantized, secret_sum
-from coterie.plan import REFERENCES, Plan, refuse_ignored
+from coterie.plan import Plan, refuse_ignored
 from coterie.privacy import events, secure
 from coterie.privacy.observers import STEEPEST
 from coterie.sums.words import keyed
+from coterie.tables.algorithm import REFERENCES
 
 __all__ = ["GAUSSIAN_UNIT", "INSIDE_UNIT", "LAPLACE_UNIT", "UNITS", "Source", "Steps", "SystemSource",
            "check_deployable", "grid_steps", "noise_scales", "on_grid", "refusal"]  # fmt: skip
@@ -207,7 +209,7 @@ def on_grid(algorithm: Algorithm) -> Algorithm:
     """The algorithm with the price of its deployed form: the same functions, but `cost` charges grid and tables."""
 
     def priced(declare: Any, known: bool) -> Callable[..., tuple[events.Event, ...]]:
-        def cost(cfg: Config, place: Place, t: Any, message: Any = None) -> tuple[events.Event, ...]:
+        def cost(cfg: Config, place: Place, t: Any, message: PyTree = None) -> tuple[events.Event, ...]:
             declared, laws = declare(cfg, place, t, message), algorithm.draws(cfg, place).values()
             coins = sum(_uneven(law, place) for law in laws if isinstance(law, Uniform))
             parts = declared if isinstance(declared, tuple) else (declared,)

@@ -25,9 +25,9 @@ class Party:
     """One node's turns with its records, ready to take them.
 
     Attributes:
-        node, neighbours, count: as of its turns.
+        node, neighbours, count: as in its turns.
         rounds: of the algorithm.
-        charges: what every one of them costs.
+        charges: what each round costs.
         pace: the share of its work that it got done in the last round.
     """
 
@@ -62,9 +62,9 @@ class Party:
         return self.turn(t, carry, draw)
 
     def _measure(self, seconds: float) -> np.ndarray:
-        """The share of a round's work that is done in so many seconds, at least one piece of it.
+        """The share of a round's work that is done in this many seconds: at least one piece.
 
-        From how long one piece takes now, with nothing in it: no record has a part in it (docs/stragglers.md).
+        Measured by timing one empty piece, so that no record influences it (docs/stragglers.md).
         """
         with jax.enable_x64(True):
             if self._nothing is None:  # and compile
@@ -80,7 +80,7 @@ class Party:
         return self.turns.first
 
     def turn(self, t: int, carry: Carry, draw: Mapping[str, Any]) -> tuple[Carry, np.ndarray, bool]:
-        """Make up for round t − 1's messages (in `carry`) and speak in round t: integers, and whether to send them."""
+        """Absorb round t − 1's messages (in `carry`) and speak in round t: integers, and whether to send them."""
         with jax.enable_x64(True):
             kept, numbers, sent = self.turns.turn(self.shard, np.array(t), carry, dict(draw))
             return Carry(kept, carry.heard, carry.when), np.asarray(numbers), bool(sent)
@@ -101,7 +101,7 @@ class Party:
         return self._pack(carry)
 
     @staticmethod
-    def _pack(carry: Any) -> list[memoryview]:
+    def _pack(carry: object) -> list[memoryview]:
         return [np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data for leaf in jax.tree.leaves(carry)]
 
     def unpack(self, data: bytes) -> Carry:
@@ -109,7 +109,7 @@ class Party:
         return self._unpack(data, self.turns.first)
 
     @staticmethod
-    def _unpack(data: bytes, like: Any) -> Any:
+    def _unpack(data: bytes, like: object) -> Any:
         leaves, structure = jax.tree.flatten(like)
         at, out = 0, []
         for leaf in leaves:

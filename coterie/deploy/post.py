@@ -29,7 +29,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Collection, Coroutine
 from functools import partial
-from typing import Any
 
 from coterie.deploy import hello
 from coterie.deploy.agreement import Agreement
@@ -255,7 +254,7 @@ class PostOffice(Calls[Relay]):
         """Bytes of the longest message."""
         return max(self._packets.longest, BATCH, hello.LONGEST)
 
-    def _talk(self, link: Link, peer: Relay, receipt: Receipt) -> tuple[Coroutine[Any, Any, None], ...]:
+    def _talk(self, link: Link, peer: Relay, receipt: Receipt) -> tuple[Coroutine[object, object, None], ...]:
         peer.line = line = Line()
         return self._read(link, peer, line), self._write(link, peer, line), self._watch(peer, line)
 

@@ -263,8 +263,8 @@ def _announce(agreement: Agreement, me: str, listen: str | None) -> None:
 
 def _save(path: Path, agent: Agent | SumAgent, point: np.ndarray) -> None:
     """The model, durably: neighbours may leave once it is there."""
-    from coterie.report.certificate import plan_hash
     from coterie.report.released import party_model
+    from coterie.report.sealing import plan_hash
 
     spent, rounds = agent.ledger.spent(), agent.party.turns.rounds
     plan = plan_hash(agent.agreement.plan)
@@ -285,8 +285,8 @@ def _saved(path: Path) -> np.ndarray | None:
 def _certify(path: Path, opened: ReadyParty) -> None:
     """What this party was charged, signed with its frame key: `coterie verify` recomputes it (docs/certificate.md)."""
     from coterie.deploy.certify import unsigned_certificate
-    from coterie.report.certificate import seal, sha256
     from coterie.report.released import MODEL
+    from coterie.report.sealing import seal, sha256
 
     files = {MODEL: sha256((path.parent / MODEL).read_bytes())}
     again = sent_again(opened.ledger) if isinstance(opened.party, SharedParty) else 0

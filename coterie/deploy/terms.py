@@ -21,8 +21,10 @@ from coterie.exchange.central import shared_events
 from coterie.exchange.choice import Exchange
 from coterie.exchange.planned import exchange_of
 from coterie.exchange.sums import SumTerms
-from coterie.experiment import Network, Priced, price, public_network
+from coterie.experiment import public_network
+from coterie.network import Network
 from coterie.plan import Plan
+from coterie.pricing import Priced, price
 from coterie.privacy.events import Event, Free, Gaussian
 from coterie.privacy.ledger import Entry
 

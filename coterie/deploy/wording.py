@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from coterie.data.planned import public_sizes
 from coterie.deploy.agreement import Agreement
 from coterie.deploy.party import Terms
 from coterie.errors import InputError
-from coterie.experiment import public_sizes
 from coterie.explain import unit_block
 from coterie.privacy.people import unit_words
 

@@ -1,7 +1,8 @@
 """One party's half of every round as pure functions: the `emit` and `absorb` of a simulation, for a single agent.
 
-Whole numbers are at the border: a turn takes the integers that arrived and returns the integers that leave. Nothing
-here knows a record: `Turns` is all that a party needs to take part but its records, and can be made in another process.
+The border is in whole numbers: a turn takes the integers that arrived and returns the integers that leave. Nothing
+here knows a record: `Turns` is all that a party needs to take part, except its records, and can be made in another
+process.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import serialize_executable
 from jax.tree_util import PyTreeDef
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from coterie.algorithms._sampling import PIECES, Pace
 from coterie.algorithms.base import Algorithm, Config, Law, Place
@@ -72,7 +73,7 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True)
 class Work:
-    """What a node computes in a round, but for its numbers.
+    """What a node computes in a round, without its own numbers.
 
     Attributes:
         algorithm: whose rounds.
@@ -129,12 +130,12 @@ class Work:
         parts = [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in self.shapes]
         return self.exchange.draws(jax.tree.unflatten(self.kind, parts))
 
-    def _flatten(self, message: Any) -> list[Any]:
+    def _flatten(self, message: PyTree) -> list[Array]:
         """The leaves that leave."""
         return [leaf for leaf, goes in zip(jax.tree.leaves(message), self.goes, strict=True) if goes]
 
     def _greet(self, cfg: Config, places: Sequence[Place]) -> np.ndarray:
-        """What stands for each of the neighbours, at these places, before it has spoken."""
+        """What stands for each neighbour, at these places, until it has spoken."""
         if self.algorithm.greeting is None:
             return np.zeros((self.slots, self.count))
         theirs = [self.algorithm.greeting(cfg, place) for place in places]
@@ -146,8 +147,8 @@ class Work:
         heard = (jnp.zeros(self.count, self.dtype),) * self.slots
         return Carry(tuple(jax.tree.leaves(start)), heard, jnp.full(self.slots, -1))
 
-    def _parts(self, carry: Carry) -> tuple[Any, Any]:
-        """State and memory. Between rounds they are bare leaves, which take less time to hand to a compiled turn."""
+    def _parts(self, carry: Carry) -> tuple[PyTree, PyTree]:
+        """State and memory. Between rounds they are bare leaves, which a compiled turn takes faster."""
         return jax.tree.unflatten(self.structure, carry.kept)  # type: ignore[no-any-return]
 
     def _listen(self, known: Known, t: Array, carry: Carry) -> Carry:
@@ -161,13 +162,13 @@ class Work:
 
         return jax.lax.cond(t > 0, absorb, lambda c: c, carry)
 
-    def _inbox(self, known: Known, c: Carry, memory: Any) -> Inbox:
+    def _inbox(self, known: Known, c: Carry, memory: PyTree) -> Inbox:
         steps = known.theirs[jnp.arange(self.slots), jnp.maximum(c.when, 0)]
         values = jnp.where((c.when >= 0)[:, None], jnp.stack(c.heard) * steps[:, None], known.greetings)
         return agent.facing(jax.vmap(self._unflatten)(values), known.weights, memory, known.neighbours)
 
     def turn(self, known: Known, shard: HeldShard, t: Array, carry: Carry, draw: dict) -> Said:
-        """Make up for round t − 1's messages (in `carry`) and speak in round t.
+        """Absorb round t − 1's messages (in `carry`) and speak in round t.
 
         Records are an argument of whatever is compiled:
         as constants they would be part of the program, and so of every place where the compiler puts one.
@@ -190,8 +191,8 @@ class Work:
         state, _ = self._parts(self._listen(known, jnp.array(known.place.rounds), carry))
         return agent.answer(self.algorithm, known.cfg, known.place, state)
 
-    def _unflatten(self, values: Array) -> Any:
-        """A message; what of it did not travel is 0."""
+    def _unflatten(self, values: Array) -> PyTree:
+        """A message; fields that did not travel are 0."""
         lengths = [math.prod(shape) for shape, goes in zip(self.shapes, self.goes, strict=True) if goes]
         parts = iter(jnp.split(values, np.cumsum(lengths)[:-1]))
         leaves = [
@@ -205,7 +206,7 @@ _speak = jax.jit(agent.speak, static_argnums=0)
 
 
 class SharedWork(Work):
-    """The same for a node that hears sums alone: nobody's own message is known to it."""
+    """The same for a node that hears sums only and knows nobody's own message."""
 
     def begin(self, known: Known) -> Carry:
         """Everything before the first round: data-free."""
@@ -216,7 +217,7 @@ class SharedWork(Work):
         nothing of what was rounded off stays there when the sum of the others is what is left of the total."""
         return values
 
-    def _inbox(self, known: Known, c: Carry, memory: Any) -> Inbox:
+    def _inbox(self, known: Known, c: Carry, memory: PyTree) -> Inbox:
         total = self._unflatten(jnp.asarray(c.heard[0]))
         weight = (1 - known.place.self_weight) / known.place.degree
         mixed = jax.tree.map(lambda x: weight * x, total)
@@ -239,33 +240,33 @@ class _Program:
 
     _sent: tuple
 
-    def __init__(self, function: partial[Any], *example: Any):
+    def __init__(self, function: partial[PyTree], *example: object):
         self._numbers = jax.tree.leaves(function.args)
         leaves, shape = jax.tree.flatten((*function.args, *example))
 
-        def run(*given: Any) -> Any:
+        def run(*given: PyTree) -> PyTree:
             return function.func(*jax.tree.unflatten(shape, given))
 
-        self._run = jax.jit(run).lower(*leaves).compile()
+        vars(self)["_run"] = jax.jit(run).lower(*leaves).compile()  # compiled here: nothing has to be loaded
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: PyTree) -> PyTree:
         return self._run(*self._numbers, *jax.tree.leaves(arguments))
 
     @cached_property
-    def _run(self) -> Any:
+    def _run(self) -> PyTree:
         self._numbers = jax.device_put(self._numbers)
         loaded = serialize_executable.deserialize_and_load(*self._sent)
         give_back()
         return loaded
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # not loaded before it is run: JAX starts then
         return {"_sent": serialize_executable.serialize(self._run), "_numbers": list(map(np.asarray, self._numbers))}
 
 
 @dataclass(frozen=True)
 class Turns:
-    """All that a node needs to take part, but its records and its keys.
+    """All that a node needs to take part, except its records and its keys.
 
     Attributes:
         node, neighbours: where it is.
@@ -280,7 +281,7 @@ class Turns:
         first: the carry before the first round.
         turn, answer: `Work.turn` and `Work.answer`.
         sharing: what is fixed of its sums, if only they are opened.
-        work: seconds for its share of a round's work, where its clock decides on that.
+        work: seconds for its share of a round's work, where the clock decides how much it does.
         alone: what the run costs if everybody else pools what they know, where neighbours share noise.
     """
 
@@ -317,7 +318,7 @@ class Turns:
             work=terms.work, alone=terms.alone(node),
         )  # fmt: skip
 
-    def nothing(self) -> tuple[Any, ...]:
+    def nothing(self) -> tuple[PyTree, ...]:
         """What a turn takes, without records or chance: all zeros, for the least share of the work."""
         draw = {
             **_example(self.laws, False),
@@ -336,10 +337,10 @@ class Turns:
             return replace(self, turn=turn, answer=_Program(self.answer, self.first))
 
 
-def _example(laws: Mapping[str, Law], bare: bool) -> dict[str, Any]:
-    """A round's draws by shape and type, as `SystemSource` makes them; `bare`: zeros, as the noise is put on later."""
+def _example(laws: Mapping[str, Law], bare: bool) -> dict[str, PyTree]:
+    """A round's draws by shape and type, as `SystemSource` makes them; `bare`: zeros, as noise is added later."""
 
-    def one(law: Law) -> Any:
+    def one(law: Law) -> PyTree:
         unit = None if bare else UNITS.get(type(law))
         if unit is None:
             return jax.ShapeDtypeStruct(law.shape, jnp.float64)

@@ -42,7 +42,7 @@ def begin(algorithm: Algorithm, cfg: Config, place: Place, slots: int) -> Kept:
 def greet(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard) -> object:
     """The public message that stands before the first one: the algorithm's greeting, or zeros of a message's shape.
 
-    Of the records only the shape is read.
+    Only the shape of the records is read.
     """
     if algorithm.greeting is not None:
         return algorithm.greeting(cfg, place)
@@ -60,7 +60,7 @@ def draw(laws: Mapping[str, Law], key: Key[Array, ""], dtype: DTypeLike) -> dict
 def speak(
     algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: object, shard: Shard, draw: Draw
 ) -> tuple[object, object, Bool[Array, ""]]:
-    """The next state, the message, and whether it is sent. Who is away says nothing and stays as it was."""
+    """The next state, the message, and whether it is sent. An absent agent says nothing and keeps its state."""
     then, out = algorithm.emit(cfg, place, t, state, shard, draw)
     message, sent = (out.message, out.sent) if isinstance(out, Maybe) else (out, jnp.array(True))
     if place.present is None:
@@ -78,7 +78,7 @@ def facing(
 
 
 def hear(algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: object, inbox: Inbox) -> Kept:
-    """The state after the neighbours' messages of round t, and the edges' memory. Who is away hears nothing."""
+    """The state after the neighbours' messages of round t, and the edges' memory. An absent agent hears nothing."""
     out = algorithm.absorb(cfg, place, t, state, inbox)
     then, memory = out if algorithm.edge is not None else (out, None)
     if place.present is None:
@@ -88,7 +88,7 @@ def hear(algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: objec
 
 
 def _if(here: Bool[Array, ""], new: object, old: object) -> object:
-    """The new one where the agent is there, else the old one."""
+    """The new value where the agent is present, else the old one."""
     return jax.tree.map(lambda a, b: jnp.where(here, a, b), new, old)
 
 

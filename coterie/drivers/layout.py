@@ -123,9 +123,9 @@ def _classes(values: np.ndarray, width: int) -> np.ndarray:
 class Terrain:
     """Agents on a graph, checked and classed, before they are placed in memory; agent i holds records `parts[i]`.
 
-    `targets` are in the problem's coding; where `features` is a `Store`, they are in it. `people` says whose each
-    record is, where the person is the unit; `per_person`, how many records of one are used at most. Groups are cut from
-    the terrain: all of them on one device (`make_layout`) or spread over many (`coterie.drivers.sharded`).
+    `targets` are in the problem's coding; where `features` is a `Store`, it holds them too. `people` says whose each
+    record is, where the person is the unit; `per_person`, how many records of one person are used at most. Groups are
+    cut from the terrain: all of them on one device (`make_layout`) or spread over many (`coterie.drivers.sharded`).
     """
 
     problem: Problem

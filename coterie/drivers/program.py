@@ -2,7 +2,7 @@
 
 A step is `absorb` of the last round's messages, then `emit` of the next: the loop carries the messages, because a
 compiler that saw them made and read in the same pass would recompute every message's noise once per reader. The first
-step has nothing to absorb, the last one, behind the loop, emits nothing.
+step has nothing to absorb; the last one, after the loop, emits nothing.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Program:
         self, cfg: Config, arrays: Arrays, t: Array, state: object, message: object, memory: list[object],
         key: Key[Array, ""],
     ) -> tuple[object, list[object]]:  # fmt: skip
-        """Everybody reads the last messages of its neighbours."""
+        """Every agent reads its neighbours' last messages."""
         message = self.reach(arrays, message)
         sums, shown = None, message
         if self.exchange.sums_only:
@@ -193,7 +193,7 @@ class Program:
         return _join(parts), memories
 
     def lost(self, cfg: Config, arrays: Arrays, key: Key[Array, ""], t: Array) -> Lost:
-        """What a sum of round t needs that leaves some agents out."""
+        """What a sum of round t needs when it leaves some agents out."""
         now = jnp.maximum(t, 0)  # before the first round nothing is read
         cost = lambda p: self.algorithm.cost(cfg, p, now, None)  # noqa: E731
         event = jax.vmap(cost, (axes(arrays.place),))(arrays.place)
@@ -232,7 +232,9 @@ class Program:
 
         def one(p: Place, d: Any) -> Array:
             took = self.algorithm.duration(cfg, p, t, self.drawn(self.algorithm.draws(cfg, p), d))  # type: ignore[misc]
-            return took if p.present is None else jnp.where(p.present[t] > 0, took, 0.0)  # nobody waits for the absent
+            return (
+                took if p.present is None else jnp.where(p.present[t] > 0, took, 0.0)
+            )  # nobody waits for absent agents
 
         return self.largest(jax.vmap(one, (axes(arrays.place), 0))(arrays.place, draw))
 
@@ -311,7 +313,7 @@ class Program:
     ) -> LoopCarry:
         """Steps low … high − 1. Step t reads round t − 1's messages, measures, and emits round t's (not the last).
 
-        The last step stands behind the loop: a branch on "is there a next round" inside it would keep the compiler from
+        The last step comes after the loop: a branch on "is there a next round" inside it would keep the compiler from
         moving what is the same in every round, such as the norms of the records, out of it.
         """
 

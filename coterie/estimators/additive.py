@@ -10,12 +10,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
-from coterie.api.bounds import DEFAULT_RANGE, box
+from coterie.api.bounds import DEFAULT_RANGE, Bounds, box
 from coterie.api.curves import Curves
 from coterie.data.bins import Bins, Finish, bins_of
 from coterie.data.encode import Category, Number
+from coterie.deploy.accounts import DataAccount
 from coterie.errors import InputError
 from coterie.estimators.quantiles import Quantiles
 from coterie.estimators.scored import ByScore, Classifies, LearnsClasses, LearnsTargets
@@ -33,19 +35,19 @@ class _Curved(ByScore):
 
     curves_: Curves
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True  # a missing value has a bin of its own
         return tags
 
-    def _table(self, X: Any) -> pd.DataFrame:
+    def _table(self, X: ArrayLike) -> pd.DataFrame:
         """Columns by their names as text; numbers, unless texts are expected."""
         if self._texts():
             return self._framed(X, reset=False)
         x = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
         return pd.DataFrame(x, columns=self._names(x.shape[1]))
 
-    def _framed(self, X: Any, reset: bool) -> pd.DataFrame:
+    def _framed(self, X: ArrayLike, reset: bool) -> pd.DataFrame:
         """A frame with columns of texts."""
         if not isinstance(X, pd.DataFrame):
             raise InputError(f"columns of texts need a DataFrame, got {type(X).__name__}")
@@ -58,11 +60,11 @@ class _Curved(ByScore):
     def _names(self, width: int) -> list[str]:
         return list(map(str, getattr(self, "feature_names_in_", range(width))))
 
-    def _scores(self, X: Any) -> NDArray[np.float64]:
+    def _scores(self, X: ArrayLike) -> NDArray[np.float64]:
         check_is_fitted(self)
         return self.curves_.scores(self._table(X))
 
-    def _trained_with(self, X: Any) -> tuple[float, float | None]:
+    def _trained_with(self, X: ArrayLike) -> tuple[float, float | None]:
         return 1.0, self.curves_.clip
 
 
@@ -77,10 +79,10 @@ class _Regresses(RegressorMixin, _Curved):
 class _Kept(_Curved):
     """Curves that were trained elsewhere: `fit` changes nothing."""
 
-    def __init__(self, curves: Curves | Mapping[str, Any] | str | Path) -> None:
+    def __init__(self, curves: Curves | Mapping[str, object] | str | Path) -> None:
         self.curves = curves
 
-    def fit(self, X: Any = None, y: Any = None) -> Any:
+    def fit(self, X: ArrayLike | None = None, y: ArrayLike | None = None) -> Any:
         """Read the curves; records are not looked at."""
         self.curves_ = self.curves if isinstance(self.curves, Curves) else Curves.read(self.curves)
         if (self.curves_.classes is not None) != isinstance(self, ClassifierMixin):
@@ -94,7 +96,7 @@ class _Kept(_Curved):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "curves_")
 
-    def _table(self, X: Any) -> pd.DataFrame:
+    def _table(self, X: ArrayLike) -> pd.DataFrame:
         if isinstance(X, pd.DataFrame):
             return X.set_axis(list(map(str, X.columns)), axis=1)
         return pd.DataFrame(np.asarray(X), columns=list(self.curves_.bins.names))
@@ -117,10 +119,10 @@ class AdditiveRegressor(_Regresses, _Kept):
 class _Private(_Curved, Quantiles):
     """What both private estimators do."""
 
-    pairs: Sequence[tuple[Any, Any]]
+    pairs: Sequence[tuple[object, object]]
     alike: float | None
     smooth: float
-    monotone: Mapping[Any, str] | None
+    monotone: Mapping[object, str] | None
     ridge: float | None
     weighting: str
 
@@ -137,7 +139,7 @@ class _Private(_Curved, Quantiles):
         _, y = check_X_y(np.zeros((len(table), 1)), y, **checks)
         return table, y
 
-    def _book(self, columns: list[Any]) -> dict[str, Number | Category]:
+    def _book(self, columns: list[object]) -> dict[str, Number | Category]:
         """What is known of the columns; default ranges where nothing was said."""
         if self.bounds is None:
             box(None, columns, "features", "bounds")  # warns
@@ -154,9 +156,9 @@ class _Private(_Curved, Quantiles):
         return bins, finish
 
     def _learn(
-        self, table: pd.DataFrame, bins: Bins, problem: AdditiveModel, targets: NDArray, agents: Any, shown: Any,
-        leaks: tuple[str, ...], classes: tuple[Any, ...] | None, target: tuple[float, float] | None, given: Any,
-        people: NDArray | None,
+        self, table: pd.DataFrame, bins: Bins, problem: AdditiveModel, targets: NDArray, agents: ArrayLike | None,
+        shown: object, leaks: tuple[str, ...], classes: tuple[object, ...] | None, target: tuple[float, float] | None,
+        given: object, people: NDArray | None,
     ) -> None:  # fmt: skip
         """Train on the bins of the records, and store the curves."""
         found = self._run(
@@ -221,20 +223,20 @@ class PrivateAdditiveClassifier(LearnsClasses, _Private):
         algorithm: str = "auto",
         settings: dict[str, object] | None = None,
         graph: str | dict[str, object] = "ring",
-        bounds: Any = None,
-        bins: Mapping[Any, Any] | str | None = None,
+        bounds: Bounds = None,
+        bins: Mapping[object, object] | str | None = None,
         quantile_share: float = 0.1,
-        pairs: Sequence[tuple[Any, Any]] = (),
+        pairs: Sequence[tuple[object, object]] = (),
         alike: float | None = None,
         smooth: float = 0.0,
-        monotone: Mapping[Any, str] | None = None,
+        monotone: Mapping[object, str] | None = None,
         ridge: float | None = None,
         rounds: int | None = None,
         weighting: str = "agents",
         classes: Sequence | None = None,
         n_agents: int = 5,
-        random_state: Any = None,
-        account: Any = None,
+        random_state: int | np.random.RandomState | None = None,
+        account: DataAccount | str | Path | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -258,13 +260,13 @@ class PrivateAdditiveClassifier(LearnsClasses, _Private):
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
         *,
         agents: ArrayLike | None = None,
         people: ArrayLike | Sequence[ArrayLike] | None = None,
         test: tuple[Any, ArrayLike] | None = None,
-        sample_weight: Any = None,
+        sample_weight: ArrayLike | None = None,
     ) -> PrivateAdditiveClassifier:
         """Train on (X, y), record i being held by the party `agents[i]`; or on a list with one (X, y) for each site.
 
@@ -315,20 +317,20 @@ class PrivateAdditiveRegressor(_Regresses, LearnsTargets, _Private):
         algorithm: str = "auto",
         settings: dict[str, object] | None = None,
         graph: str | dict[str, object] = "ring",
-        bounds: Any = None,
+        bounds: Bounds = None,
         target_bounds: tuple[float, float] | None = None,
-        bins: Mapping[Any, Any] | str | None = None,
+        bins: Mapping[object, object] | str | None = None,
         quantile_share: float = 0.1,
-        pairs: Sequence[tuple[Any, Any]] = (),
+        pairs: Sequence[tuple[object, object]] = (),
         alike: float | None = None,
         smooth: float = 0.0,
-        monotone: Mapping[Any, str] | None = None,
+        monotone: Mapping[object, str] | None = None,
         ridge: float | None = None,
         rounds: int | None = None,
         weighting: str = "agents",
         n_agents: int = 5,
-        random_state: Any = None,
-        account: Any = None,
+        random_state: int | np.random.RandomState | None = None,
+        account: DataAccount | str | Path | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -352,13 +354,13 @@ class PrivateAdditiveRegressor(_Regresses, LearnsTargets, _Private):
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
         *,
         agents: ArrayLike | None = None,
         people: ArrayLike | Sequence[ArrayLike] | None = None,
         test: tuple[Any, ArrayLike] | None = None,
-        sample_weight: Any = None,
+        sample_weight: ArrayLike | None = None,
     ) -> PrivateAdditiveRegressor:
         """Train on (X, y), record i being held by the party `agents[i]`; or on a list with one (X, y) for each site.
 
@@ -381,7 +383,7 @@ class PrivateAdditiveRegressor(_Regresses, LearnsTargets, _Private):
         return self
 
 
-def _of_texts(rule: Any) -> bool:
+def _of_texts(rule: object) -> bool:
     return isinstance(rule, Sequence) and not isinstance(rule, str) and any(isinstance(one, str) for one in rule)
 
 

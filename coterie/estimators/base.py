@@ -5,29 +5,32 @@ from __future__ import annotations
 import secrets
 import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 
 from coterie.api.accounts import as_account, draw_fit, need_unseeded
 from coterie.api.asked import auto, check_settings
-from coterie.api.bounds import PublicBox, box
+from coterie.api.bounds import Bounds, PublicBox, box
 from coterie.api.given import BOUNDS, NOTHING_GIVEN, NUMBER, TEXT, WHOLE, Expected, listed, of, shown
 from coterie.api.methods import algorithm
-from coterie.api.parties import on, person_numbers
+from coterie.api.parties import on
+from coterie.api.sites import person_numbers
 from coterie.api.tasks import Task
 from coterie.api.training import Trained, train_paid
+from coterie.deploy.accounts import DataAccount
 from coterie.drivers.seeds import fresh_seed
 from coterie.errors import InputError
 from coterie.estimators.fits import remember
-from coterie.plan import AlgorithmPlan
 from coterie.privacy.events import Event
 from coterie.privacy.ledger import Budget
 from coterie.problems import Problem, of_people
+from coterie.tables.algorithm import AlgorithmPlan
 
 __all__ = ["Consensus", "Seeds", "check_parameters"]
 
@@ -58,7 +61,7 @@ def check_parameters(estimator: BaseEstimator) -> None:
             raise InputError(f"{key} must be {PARAMETERS[key].words}, got {shown(value)}")
 
 
-def _seeds_by(state: Any) -> bool:
+def _seeds_by(state: object) -> bool:
     try:
         check_random_state(state)
     except ValueError:
@@ -81,13 +84,13 @@ class Consensus(BaseEstimator):
     algorithm: str
     settings: dict[str, object] | None
     graph: str | dict[str, object]
-    bounds: Any
+    bounds: Bounds
     rounds: int | None
     n_agents: int
-    random_state: Any
-    account: Any
+    random_state: int | np.random.RandomState | None
+    account: DataAccount | str | Path | None
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.non_deterministic = self.random_state is None
         return tags
@@ -95,7 +98,13 @@ class Consensus(BaseEstimator):
     # -- records --------------------------------------------------------------------------------------------------
 
     def _opened(
-        self, X: Any, y: Any, agents: Any, people: Any, weights: Any, *problems: Problem
+        self,
+        X: object,
+        y: object,
+        agents: object,
+        people: object,
+        weights: object,
+        *problems: Problem,
     ) -> tuple[Any, Any, Any]:
         """(X, y, agents) of all sites, once nothing is asked for that cannot be."""
         if weights is not None:
@@ -103,7 +112,7 @@ class Consensus(BaseEstimator):
         self._check(*problems, people=people)
         return self._pooled(X, y, agents)
 
-    def _pooled(self, X: Any, y: Any, agents: Any, targets: bool = True) -> tuple[Any, Any, Any]:
+    def _pooled(self, X: Any, y: Any, agents: object, targets: bool = True) -> tuple[Any, Any, Any]:
         """(X, y, agents) of all sites: as given, or joined from a list with one (X, y), or one X, for each site."""
         if not _is_sites(X, y, targets):
             _check_columns(X)
@@ -127,7 +136,7 @@ class Consensus(BaseEstimator):
         split, low, high = map(int, state.randint(0, 1 << 32, size=3, dtype=np.uint32))
         return Seeds(split, low if known else high << 32 | low)
 
-    def _people(self, people: Any, given: Any, records: int) -> NDArray | None:
+    def _people(self, people: Any, given: object, records: int) -> NDArray | None:
         """Whose each record is, by number; of a list of sites, `given`, a list with the names of each."""
         if people is None:
             return None
@@ -163,7 +172,7 @@ class Consensus(BaseEstimator):
         found, which = np.unique(ids, return_inverse=True)
         return [np.flatnonzero(which == i) for i in range(len(found))], tuple(map(str, found))
 
-    def _check(self, *problems: Problem, people: Any = None) -> None:
+    def _check(self, *problems: Problem, people: object = None) -> None:
         """Refuse settings under which none of these problems could be trained, before a record is looked at."""
         check_parameters(self)
         check_settings(
@@ -183,7 +192,7 @@ class Consensus(BaseEstimator):
             return [Budget(float(epsilon), self.delta) for epsilon in self.epsilon]
         return Budget(self.epsilon, self.delta)
 
-    def _columns(self, width: int) -> list[Any]:
+    def _columns(self, width: int) -> list[object]:
         return list(getattr(self, "feature_names_in_", range(width)))
 
     def _box(self, width: int) -> PublicBox:
@@ -192,8 +201,8 @@ class Consensus(BaseEstimator):
     # -- the run --------------------------------------------------------------------------------------------------
 
     def _run(
-        self, problem: Problem, features: NDArray, targets: NDArray, agents: Any, test: Any,
-        leaks: tuple[str, ...] = (), people: NDArray | None = None, *, given: Any, **settings: Any,
+        self, problem: Problem, features: NDArray, targets: NDArray, agents: ArrayLike | None, test: Any,
+        leaks: tuple[str, ...] = (), people: NDArray | None = None, *, given: object, **settings: Any,
     ) -> Trained:  # fmt: skip
         """Train, and store what every estimator stores. The warning about `leaks` has been given.
 
@@ -247,7 +256,7 @@ class Consensus(BaseEstimator):
         return tuple(entry.event for entry in worst.entries)
 
 
-def _check_columns(X: Any) -> None:
+def _check_columns(X: ArrayLike) -> None:
     """Refuse a frame in which a column comes twice: rules are by name, as text."""
     if isinstance(X, pd.DataFrame):
         names = pd.Index(list(map(str, X.columns)))
@@ -255,7 +264,7 @@ def _check_columns(X: Any) -> None:
             raise InputError(f"column {twice[0]!r} comes twice: every column needs a name of its own")
 
 
-def _is_sites(X: Any, y: Any, targets: bool) -> bool:
+def _is_sites(X: ArrayLike, y: ArrayLike | None, targets: bool) -> bool:
     if y is not None or not isinstance(X, list | tuple) or not len(X):
         return False
     if targets:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coterie.api.bounds import PublicBox, default_radius, into_ball, rows_of
+from coterie.api.bounds import Bounds, PublicBox, default_radius, into_ball, rows_of
+from coterie.deploy.accounts import DataAccount
 from coterie.estimators.base import Consensus
 from coterie.estimators.scored import ByScore, LearnsClasses, LearnsTargets
 from coterie.losses.logistic import Logistic
@@ -31,14 +32,14 @@ class _LinearModel(Consensus, ByScore):
         self.coef_ = weights[:, :-1] / (np.sqrt(2) * radius * where.half)
         self.intercept_ = weights[:, -1] / np.sqrt(2) - self.coef_ @ where.middle
 
-    def _scores(self, X: Any) -> NDArray[np.float64]:
+    def _scores(self, X: ArrayLike) -> NDArray[np.float64]:
         """Scores of records as training saw them: within the bounds and the radius."""
         check_is_fitted(self)
         x = validate_data(self, X, dtype=np.float64, reset=False)
         inside = self._radius * into_ball(self._where.scale(x), self._radius)
         return (self._where.middle + self._where.half * inside) @ self.coef_.T + self.intercept_
 
-    def _trained_with(self, X: Any) -> tuple[NDArray[np.float64], float | None]:
+    def _trained_with(self, X: ArrayLike) -> tuple[NDArray[np.float64], float | None]:
         x = validate_data(self, X, dtype=np.float64, reset=False)
         return np.linalg.norm(rows_of(x, self._where, self._radius), axis=1), self._clip
 
@@ -119,15 +120,15 @@ class PrivateConsensusClassifier(LearnsClasses, _LinearModel):
         algorithm: str = "auto",
         settings: dict[str, object] | None = None,
         graph: str | dict[str, object] = "ring",
-        bounds: Any = None,
+        bounds: Bounds = None,
         radius: float | None = None,
         ridge: float | None = None,
         rounds: int | None = None,
         weighting: str = "agents",
         classes: Sequence | None = None,
         n_agents: int = 5,
-        random_state: Any = None,
-        account: Any = None,
+        random_state: int | np.random.RandomState | None = None,
+        account: DataAccount | str | Path | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -146,13 +147,13 @@ class PrivateConsensusClassifier(LearnsClasses, _LinearModel):
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
         *,
         agents: ArrayLike | None = None,
-        people: ArrayLike | Sequence[ArrayLike] | None = None,
+        people: ArrayLike | None = None,
         test: tuple[ArrayLike, ArrayLike] | None = None,
-        sample_weight: Any = None,
+        sample_weight: ArrayLike | None = None,
     ) -> PrivateConsensusClassifier:
         """Train on (X, y), record i being held by the party `agents[i]`; or on a list with one (X, y) for each site.
 
@@ -162,17 +163,17 @@ class PrivateConsensusClassifier(LearnsClasses, _LinearModel):
         """
         given = X
         X, y, agents = self._opened(X, y, agents, people, sample_weight, Logistic(1), Softmax(1, 2))
-        x, y = validate_data(self, X, y, dtype=np.float64)
+        x, labels = validate_data(self, X, y, dtype=np.float64)
         whose = self._people(people, given, len(x))
-        leaks = self._know_classes(y)
+        leaks = self._know_classes(labels)
         where = self._box(x.shape[1])
         shown = None
         if test is not None:
             tx, ty = validate_data(self, *test, dtype=np.float64, reset=False)
             shown = rows_of(tx, where, self.radius), self._coded(ty)
         found = self._run(
-            self._loss(x.shape[1] + 1), rows_of(x, where, self.radius), self._coded(y), agents, shown, leaks,
-            given=(X, y), ridge=self.ridge, weighting=self.weighting, people=whose,
+            self._loss(x.shape[1] + 1), rows_of(x, where, self.radius), self._coded(labels), agents, shown, leaks,
+            given=(X, labels), ridge=self.ridge, weighting=self.weighting, people=whose,
         )  # fmt: skip
         outputs = 1 if len(self.classes_) == 2 else len(self.classes_)
         self._store(found.point.reshape(x.shape[1] + 1, outputs).T, where)
@@ -210,15 +211,15 @@ class PrivateConsensusRegressor(LearnsTargets, _LinearModel):
         algorithm: str = "auto",
         settings: dict[str, object] | None = None,
         graph: str | dict[str, object] = "ring",
-        bounds: Any = None,
+        bounds: Bounds = None,
         target_bounds: tuple[float, float] | None = None,
         radius: float | None = None,
         ridge: float | None = None,
         rounds: int | None = None,
         weighting: str = "agents",
         n_agents: int = 5,
-        random_state: Any = None,
-        account: Any = None,
+        random_state: int | np.random.RandomState | None = None,
+        account: DataAccount | str | Path | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -237,13 +238,13 @@ class PrivateConsensusRegressor(LearnsTargets, _LinearModel):
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
         *,
         agents: ArrayLike | None = None,
-        people: ArrayLike | Sequence[ArrayLike] | None = None,
+        people: ArrayLike | None = None,
         test: tuple[ArrayLike, ArrayLike] | None = None,
-        sample_weight: Any = None,
+        sample_weight: ArrayLike | None = None,
     ) -> PrivateConsensusRegressor:
         """Train on (X, y), record i being held by the party `agents[i]`; or on a list with one (X, y) for each site.
 
@@ -252,7 +253,7 @@ class PrivateConsensusRegressor(LearnsTargets, _LinearModel):
         """
         given = X
         X, y, agents = self._opened(X, y, agents, people, sample_weight, Squared(1))
-        x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        x, numbers = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         whose = self._people(people, given, len(x))
         where = self._box(x.shape[1])
         target = self._know_range()
@@ -262,7 +263,7 @@ class PrivateConsensusRegressor(LearnsTargets, _LinearModel):
             shown = rows_of(tx, where, self.radius), target.scale(ty)
         problem, rows = Squared(x.shape[1] + 1), rows_of(x, where, self.radius)
         found = self._run(
-            problem, rows, target.scale(y), agents, shown, given=(X, y), ridge=self.ridge,
+            problem, rows, target.scale(numbers), agents, shown, given=(X, numbers), ridge=self.ridge,
             weighting=self.weighting, people=whose,
         )  # fmt: skip
         self._store(found.point[None], where)

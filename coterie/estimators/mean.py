@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from coterie.api.bounds import Bounds
+from coterie.deploy.accounts import DataAccount
 from coterie.estimators.base import Consensus
 from coterie.losses.mean import Mean
 
@@ -50,14 +52,14 @@ class PrivateMean(Consensus):
         epsilon: float | Sequence[float] = 1.0,
         delta: float = 1e-5,
         *,
-        bounds: Any = None,
+        bounds: Bounds = None,
         algorithm: str = "auto",
         settings: dict[str, object] | None = None,
         graph: str | dict[str, object] = "ring",
         rounds: int | None = None,
         n_agents: int = 5,
-        random_state: Any = None,
-        account: Any = None,
+        random_state: int | np.random.RandomState | None = None,
+        account: DataAccount | str | Path | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -71,7 +73,7 @@ class PrivateMean(Consensus):
         self.account = account
 
     def fit(
-        self, X: Any, y: Any = None, *, agents: ArrayLike | None = None,
+        self, X: ArrayLike, y: ArrayLike | None = None, *, agents: ArrayLike | None = None,
         people: ArrayLike | Sequence[ArrayLike] | None = None,
     ) -> PrivateMean:  # fmt: skip
         """Estimate the mean of X, or of a list with one table for each site; `agents` names each record's party.
@@ -93,7 +95,7 @@ class PrivateMean(Consensus):
         self._remember(x)
         return self
 
-    def score(self, X: ArrayLike, y: Any = None) -> float:
+    def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Minus the mean squared distance of records to the mean: of these records, without privacy."""
         check_is_fitted(self)
         x = validate_data(self, X, dtype=np.float64, reset=False)

@@ -47,12 +47,12 @@ class Quantiles(Consensus, ABC):
     def _bins(self, named: dict[str, Number | Category]) -> Any:
         """The bins of these columns."""
 
-    def _rules(self, book: Mapping[str, Number | Category]) -> dict[str, Any]:
+    def _rules(self, book: Mapping[str, Number | Category]) -> dict[str, object]:
         """What is said of each column's bins; a number whose edges were paid for has them."""
         if isinstance(self.bins, str):
             if self.bins != QUANTILES:
                 raise InputError(f"bins must be a dictionary by column or {QUANTILES!r}, got {self.bins!r}")
-            said: dict[str, Any] = {name: QUANTILES for name, rule in book.items() if isinstance(rule, Number)}
+            said: dict[str, object] = {name: QUANTILES for name, rule in book.items() if isinstance(rule, Number)}
         elif self.bins is not None and not isinstance(self.bins, Mapping):
             raise InputError(f"bins must be a dictionary by column or {QUANTILES!r}, got {self.bins!r}")
         else:
@@ -63,7 +63,12 @@ class Quantiles(Consensus, ABC):
         return said
 
     def _pay_for_quantiles(
-        self, table: pd.DataFrame, book: dict[str, Number | Category], agents: Any, people: Any, given: Any
+        self,
+        table: pd.DataFrame,
+        book: dict[str, Number | Category],
+        agents: Any,
+        people: object,
+        given: object,
     ) -> Any:
         """Release the quantiles that are asked for; returns who holds which record, the same as training will have."""
         self._paid = None
@@ -100,7 +105,7 @@ class Quantiles(Consensus, ABC):
             holders[part] = name
         return holders
 
-    def _edges(self, said: dict[str, Any]) -> dict[str, Any]:
+    def _edges(self, said: dict[str, object]) -> dict[str, object]:
         """The rules with the edges that were paid for; before that, with those of the neutral rule."""
         paid = {} if self._paid is None else self._paid.edges
         return {n: paid.get(n, True) if isinstance(r, str) and r == QUANTILES else r for n, r in said.items()}

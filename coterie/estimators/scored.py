@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 
 from coterie.api.bounds import PublicBox, box
@@ -26,11 +26,11 @@ class ByScore(BaseEstimator, ABC):
     """What has scores: one for each record, or for more than two classes one for each class."""
 
     @abstractmethod
-    def _scores(self, X: Any) -> NDArray[np.float64]:
+    def _scores(self, X: ArrayLike) -> NDArray[np.float64]:
         """(records, outputs), once fitted."""
 
     @abstractmethod
-    def _trained_with(self, X: Any) -> tuple[NDArray[np.float64] | float, float | None]:
+    def _trained_with(self, X: ArrayLike) -> tuple[NDArray[np.float64] | float, float | None]:
         """Norms of the rows of these records, and the norm to which gradients were clipped."""
 
 
@@ -62,7 +62,7 @@ class LearnsClasses(Classifies):
 
     classes: Sequence | None
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.poor_score = True  # noise on a hundred records costs accuracy, as asked
         return tags
@@ -99,7 +99,7 @@ class LearnsTargets(RegressorMixin, ByScore):
     target_bounds: tuple[float, float] | None
     _target: PublicBox
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = True  # as for classifiers
         return tags

@@ -13,6 +13,7 @@ credit ∈ [0, 1], which is μ-GDP for those: so one run with its score is μ-GD
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from sklearn.utils.validation import check_is_fitted
 from coterie.api.accounts import as_account, need_unseeded
 from coterie.api.given import shown
 from coterie.arguments import choose
+from coterie.deploy.accounts import DataAccount
 from coterie.drivers.seeds import wide_generator
 from coterie.errors import InputError
 from coterie.estimators.additive import hashed
@@ -100,7 +102,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
 
     def __init__(
         self,
-        estimator: Any,
+        estimator: object,
         param_grid: Mapping[str, Sequence] | Sequence[Mapping[str, Sequence]],
         *,
         epsilon: float = 1.0,
@@ -110,8 +112,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         repeats: float | None = None,
         shape: float = 1.0,
         scoring: str = "credit",
-        random_state: Any = None,
-        account: Any = None,
+        random_state: int | np.random.RandomState | None = None,
+        account: DataAccount | str | Path | None = None,
     ) -> None:
         self.estimator = estimator
         self.param_grid = param_grid
@@ -126,7 +128,13 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         self.account = account
 
     def fit(
-        self, X: Any, y: Any = None, *, agents: ArrayLike | None = None, people: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        agents: Any = None,
+        people: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> PrivateSearch:
         """Search, with the records of (X, y) held as in the estimator's own `fit`; the guarantee is for a record."""
         if sample_weight is not None:
@@ -217,7 +225,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self)
         return float(self.best_estimator_.score(X, y))
 
-    def _draw(self, mu: float, runs: int, given: Any) -> None:
+    def _draw(self, mu: float, runs: int, given: object) -> None:
         """Draw the whole search from the account, before its first fit."""
         if last_step(self.estimator).account is not None:
             raise InputError("give the account to the search: its estimator is fitted many times, and draws nothing")
@@ -258,7 +266,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             raise InputError(f"a party with {records} record cannot both train and vote: it needs at least 2")
         return votes
 
-    def _account(self, X: Any, mu: float, runs: int, repeats: float) -> None:
+    def _account(self, X: ArrayLike, mu: float, runs: int, repeats: float) -> None:
         if self.adversary == "network":
             events: tuple[Gaussian, ...] | None = (Gaussian(mu, 1.0, times=runs),)
             self.epsilon_spent_ = float(gdp.epsilon_of(mu * runs**0.5, self.delta))
@@ -283,5 +291,5 @@ def _as_numbers(X: Any) -> NDArray[np.float64]:
         return hashed(pd.DataFrame(X).set_axis(list(map(str, X.columns)), axis=1))
 
 
-def _take(table: Any, rows: NDArray) -> Any:
+def _take(table: object, rows: NDArray) -> Any:
     return table.iloc[rows] if hasattr(table, "iloc") else np.asarray(table)[rows]

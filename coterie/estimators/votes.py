@@ -41,7 +41,7 @@ class Vote:
     why: str = ""
 
 
-def last_step(estimator: Any) -> Any:
+def last_step(estimator: object) -> Any:
     """The private estimator, of a pipeline the last step; what comes before must learn nothing from records."""
     if not isinstance(estimator, Pipeline):
         last = estimator
@@ -58,14 +58,14 @@ def last_step(estimator: Any) -> Any:
     return last
 
 
-def of_last(estimator: Any, settings: dict[str, Any]) -> dict[str, Any]:
+def of_last(estimator: object, settings: dict[str, object]) -> dict[str, object]:
     """Settings of the last step as the whole takes them."""
     if not isinstance(estimator, Pipeline):
         return settings
     return {f"{estimator.steps[-1][0]}__{name}": value for name, value in settings.items()}
 
 
-def check_scoring(scoring: str, last: Any) -> None:
+def check_scoring(scoring: str, last: object) -> None:
     """Refuse an AUC of what is no classifier."""
     if scoring == "auc" and not isinstance(last, CLASSIFIERS):
         raise InputError(f"scoring = 'auc' is for classifiers, got {last!r}")
@@ -76,7 +76,7 @@ def _bounded(credits: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.clip(np.where(np.isfinite(credits), credits, 0.0), 0.0, 1.0)
 
 
-def vote(model: Any, X: list[Any], y: list[NDArray], scoring: str, mu: float, rng: np.random.Generator) -> Vote:
+def vote(model: object, X: list[object], y: list[NDArray], scoring: str, mu: float, rng: np.random.Generator) -> Vote:
     """Score a fitted model on each party's voting records."""
     last, seen = last_step(model), X
     if isinstance(model, Pipeline) and len(model.steps) > 1:

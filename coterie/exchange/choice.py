@@ -15,13 +15,13 @@ message, and the plan's graph only carries the words.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from coterie.algorithms.base import Algorithm, Law, Place, Uniform
 from coterie.algorithms.quantize import dithered, packed_bits, saturate
@@ -51,11 +51,11 @@ class Exchange(eqx.Module):
         """Whether agents see nothing but sums."""
         return False
 
-    def draws(self, message: Any) -> dict[str, Law]:
+    def draws(self, message: PyTree) -> dict[str, Law]:
         """The laws of what it draws for one agent's message; of that only the shape is read."""
         return {}
 
-    def send(self, message: Any, draw: Mapping[str, Array]) -> tuple[Any, Array]:
+    def send(self, message: PyTree, draw: Mapping[str, Array]) -> tuple[PyTree, Array]:
         """One agent's message as its neighbours get it, and how many of its numbers were cut to the bound."""
         return message, jnp.zeros((), jnp.int32)
 
@@ -64,11 +64,11 @@ class Exchange(eqx.Module):
         """Whether a simulation leaves agents out of sums."""
         return False
 
-    def sums(self, place: Place, message: Any, lost: Lost | None = None) -> tuple[Any, Any]:
+    def sums(self, place: Place, message: PyTree, lost: Lost | None = None) -> tuple[PyTree, PyTree]:
         """(Σ_j m_j, Σ_j w_ij m_j) over the neighbours of every agent, where that is all they see."""
         raise NotImplementedError(f"{type(self).__name__} carries individual messages")
 
-    def bits(self, usual: Array, message: Any) -> Array:
+    def bits(self, usual: Array, message: PyTree) -> Array:
         """Bits that each agent sends to one neighbour; `usual`: those of the message as it is."""
         return usual
 
@@ -97,13 +97,13 @@ class Quantized(Exchange):
         """How many steps a number has at most: −most … most − 1."""
         return int(2 ** (self.bits_each - 1))
 
-    def draws(self, message: Any) -> dict[str, Law]:
+    def draws(self, message: PyTree) -> dict[str, Law]:
         """The dither of every part of a message, where chance rounds it."""
         if self.rounding == "nearest":
             return {}
         return {f"rounding {k}": Uniform(*x.shape) for k, x in enumerate(jax.tree.leaves(message))}
 
-    def send(self, message: Any, draw: Mapping[str, Array]) -> tuple[Any, Array]:
+    def send(self, message: PyTree, draw: Mapping[str, Array]) -> tuple[PyTree, Array]:
         leaves, tree = jax.tree.flatten(message)
         out, cut = [], jnp.zeros((), jnp.int32)
         for k, x in enumerate(leaves):
@@ -113,7 +113,7 @@ class Quantized(Exchange):
             cut += outside.astype(jnp.int32)
         return jax.tree.unflatten(tree, out), cut
 
-    def bits(self, usual: Array, message: Any) -> Array:
+    def bits(self, usual: Array, message: PyTree) -> Array:
         count = sum(x[0].size for x in jax.tree.leaves(message))
         return jnp.full_like(usual, packed_bits(count, self.bits_each))
 
@@ -152,7 +152,7 @@ class SecretSum(Exchange):
     def lossy(self) -> bool:
         return self.away > 0
 
-    def send(self, message: Any, draw: Mapping[str, Array]) -> tuple[Any, Array]:
+    def send(self, message: PyTree, draw: Mapping[str, Array]) -> tuple[PyTree, Array]:
         outside = [jnp.sum(~(jnp.abs(x) <= self.bound), dtype=jnp.int32) for x in jax.tree.leaves(message)]
         return message, sum(outside, jnp.zeros((), jnp.int32))
 
@@ -165,7 +165,7 @@ class SecretSum(Exchange):
         """The words that the parties open: their encoded values' sum modulo 2^64."""
         return jnp.sum(self.encode(values), axis=0, dtype=jnp.uint64)
 
-    def sums(self, place: Place, message: Any, lost: Lost | None = None) -> tuple[Any, Any]:
+    def sums(self, place: Place, message: PyTree, lost: Lost | None = None) -> tuple[PyTree, PyTree]:
         """What is left of the total without the own message; mixing weights on a complete graph are all alike.
 
         A sum that lacks some stands for all: it is scaled by N over those who answered.
@@ -204,7 +204,7 @@ class SecretSum(Exchange):
         extra = jnp.asarray([honest / (honest - k) - 1 for k in level])[self.parties - jnp.sum(here)]
         return jnp.sqrt(extra * jnp.sum(jnp.where(here, sigma**2, 0.0)))
 
-    def bits(self, usual: Array, message: Any) -> Array:
+    def bits(self, usual: Array, message: PyTree) -> Array:
         size = sum(x[0].size for x in jax.tree.leaves(message))
         return jnp.full_like(usual, 8 * bytes_per_round(self.terms, size) / (self.parties - 1))
 

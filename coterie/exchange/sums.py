@@ -155,11 +155,6 @@ class SumTerms:
         """How many honest parties' noise is in an opened sum at least; layers of shared noise stand in for the rest."""
         return self.parties - self.colluders - (0 if self.shared else self.dropouts)
 
-    @property
-    def message_rounds(self) -> int:
-        """How often everybody speaks for one sum of additive shares."""
-        return 2
-
     def left(self, dropped: int) -> float:
         """Noise variance in an opened sum when so many are missing, in units of what the honest ones must leave.
 

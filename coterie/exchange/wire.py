@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
-__all__ = ["OVERHEAD", "SEED_BYTES", "TAG", "Envelope", "Kind", "Rejected", "additive_bytes"]
+__all__ = ["OVERHEAD", "SEED_BYTES", "TAG", "Envelope", "Kind", "Rejected"]
 
 _HEADER = struct.Struct("<IIIBQI")  # sender, receiver, round, kind, counter, length of the sealed body
 TAG = 16
@@ -62,8 +62,3 @@ class Envelope:
     def header(self) -> bytes:
         """All but the sealed body: what the seal authenticates."""
         return _HEADER.pack(self.sender, self.receiver, self.round, self.kind, self.counter, len(self.sealed))
-
-
-def additive_bytes(size: int, *, seeds: bool = True) -> int:
-    """What a party of an additive sum of `size` numbers sends to one other in a round."""
-    return 2 * OVERHEAD + (SEED_BYTES if seeds else 8 * size) + 8 * size

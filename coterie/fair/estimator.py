@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
+from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -26,6 +28,9 @@ from coterie.fair.polynomial import Statistics
 from coterie.fair.printed import release_as_printed
 from coterie.privacy.accountants import account
 from coterie.privacy.events import NonPrivate
+
+if TYPE_CHECKING:
+    from coterie.deploy.accounts import DataAccount
 
 __all__ = ["PrivateFairClassifier", "logistic_regression"]
 
@@ -98,20 +103,20 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
         epsilon: float = 1.0,
         delta: float = 1e-5,
         method: str = "adfc",
-        sensitive_feature: Any = None,
+        sensitive_feature: ArrayLike | None = None,
         *,
         groups: int = 2,
         bounds: Bounds | None = None,
         penalty: float = 1.0,
-        attribute: Any = None,
+        attribute: object = None,
         ratio: float = 1.0,
         shares: Sequence[float] | None = None,
         classes: Sequence | None = None,
         norm: str = "max",
         as_printed: bool = False,
         secure: bool = False,
-        random_state: Any = None,
-        account: Any = None,
+        random_state: int | np.random.RandomState | None = None,
+        account: DataAccount | str | Path | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -130,7 +135,7 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
         self.account = account
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         tags.classifier_tags.poor_score = True  # noise and fairness both cost accuracy, as asked
@@ -198,7 +203,7 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
         p = 1 / (1 + np.exp(-np.clip(self.decision_function(X), -700, 700)))
         return np.column_stack([1 - p, p])
 
-    def _frame(self, X: ArrayLike, y: Any = "no_validation") -> tuple[pd.DataFrame, NDArray]:
+    def _frame(self, X: object, y: Any = "no_validation") -> tuple[pd.DataFrame, NDArray]:
         """X as a data frame. Tables of text keep their columns, everything else passes scikit-learn's checks."""
         fitting = not isinstance(y, str)
         text = isinstance(X, pd.DataFrame) and not all(pd.api.types.is_numeric_dtype(t) for t in X.dtypes)
@@ -221,7 +226,7 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
             )
         return labels, leaks
 
-    def _column(self, frame: pd.DataFrame, which: Any) -> Any:
+    def _column(self, frame: pd.DataFrame, which: object) -> Any:
         """The column that a user names or numbers, or None."""
         if which is None or which in frame.columns:
             return which
@@ -261,7 +266,7 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
             return GridNoise()
         return Seeded(wide_generator(self.random_state))
 
-    def _charge(self, given: Any) -> Charge | None:
+    def _charge(self, given: object) -> Charge | None:
         """What draws the fit from the account; refused where no budget can pay."""
         if self.account is None:
             return None

@@ -192,7 +192,7 @@ def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) ->
     return events.Gaussian(moved, wide, times=times)
 
 
-def _stage(cfg: Config, t: Any) -> Any:
+def _stage(cfg: Config, t: object) -> Any:
     """Which of `cfg.stages` a round belongs to."""
     return jnp.minimum(t // cfg.walk, len(cfg.stages) - 1)
 

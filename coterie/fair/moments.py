@@ -11,7 +11,7 @@ as the upper triangle of a matrix is no longer than the matrix. A record's targe
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NoReturn
+from typing import ClassVar, NoReturn
 
 import equinox as eqx
 import jax
@@ -147,7 +147,7 @@ class SummedShard(Shard):
     unit: Float[Array, "*agents"]
     ridge: Float[Array, ""]
 
-    def gradient(self, x: Float[Array, " dim"], clip: Any = None, rows: Any = None, mask: Any = None) -> Array:
+    def gradient(self, x: Float[Array, " dim"], clip: object = None, rows: object = None, mask: object = None) -> Array:
         if clip is not None or rows is not None or mask is not None:
             raise InputError("these records are there as sums only: none can be picked or clipped")
         return self.sums
@@ -159,11 +159,11 @@ class SummedShard(Shard):
         """Refused: the records are gone."""
         raise InputError("these records are there as sums only: they have no losses of their own")
 
-    def descend(self, *what: Any) -> NoReturn:
+    def descend(self, *what: object) -> NoReturn:
         """Refused: a linear loss has no least point."""
         raise InputError(f"{self.problem.name} is released in sums, not descended on")
 
-    def argmin(self, *what: Any) -> NoReturn:
+    def argmin(self, *what: object) -> NoReturn:
         """Refused, as `descend` is."""
         self.descend()
 

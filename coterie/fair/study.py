@@ -33,9 +33,8 @@ from coterie.fair.noise import Seeded
 from coterie.fair.polynomial import Statistics
 from coterie.fair.printed import Repair, release_as_printed
 from coterie.graphs import make_graph, mixing
-from coterie.plan import Positive
 from coterie.privacy.accountants import Account
-from coterie.settings import Settings, one_line
+from coterie.settings import Positive, Settings, one_line
 from coterie.written import read_tree
 
 __all__ = ["METRICS", "FairPlan", "Study", "prepare", "read_fair_plan", "run"]
@@ -278,7 +277,7 @@ def _split(study: Study, made: Features, seed: int) -> _Split:
 
 def _train(
     plan: FairPlan, r: FairRunPlan, made: Features, here: _Split, epsilon: float | None, delta: float, key: list[int]
-) -> tuple[np.ndarray, dict[str, Any]]:
+) -> tuple[np.ndarray, dict[str, object]]:
     assert epsilon is not None
     rng = np.random.default_rng(key)
     budget: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "signed": made.signed}
@@ -310,10 +309,10 @@ def _spread(values: list[float]) -> dict[str, float | None]:
 
 def _cell(
     r: FairRunPlan, epsilon: float | None, delta: float, scores: list, last: dict[str, Any] | None, study: Study
-) -> dict[str, Any]:
+) -> dict[str, object]:
     spent: Account | None = None if last is None else last["account"]
     inner: Account | None = None if last is None else last.get("attribute")
-    cell: dict[str, Any] = {
+    cell: dict[str, object] = {
         "panel": r.panel,
         "label": r.name,
         "method": r.method,

@@ -66,7 +66,7 @@ def account(events: Iterable[ev.Event], delta: float, *, fast: bool = False) -> 
 
 @lru_cache(maxsize=256)
 def _account(total: "_Total", delta: float, fast: bool) -> Account:
-    """Kept, since agents whose places differ only where no price looks ask for the very same totals."""
+    """Cached: agents whose places differ only in what no price depends on ask for the same totals."""
     if total.hopeless:
         return Account(np.inf, delta, "non-private", {"non-private": np.inf}, total.adjacency)
     bounds = total.bounds(fast or delta == 0)
@@ -80,7 +80,7 @@ def _account(total: "_Total", delta: float, fast: bool) -> Account:
 
 
 def forget() -> None:
-    """Drop the totals that were kept, for who wants to know what working them out takes."""
+    """Drop the cached totals, so that the time to work them out can be measured."""
     _account.cache_clear()
 
 
@@ -205,7 +205,7 @@ class _Total:
         return float(np.sqrt(sum(squares)))
 
     def curve(self, orders: np.ndarray) -> np.ndarray:
-        """The composed Rényi curve; kept, as every δ is looked for at the same orders first."""
+        """The composed Rényi curve; cached, because every δ is tried at the same orders first."""
         asked = orders.tobytes()
         if asked not in self._curves:
             self._curves[asked] = sum((part.times @ part.rdp(orders) for part in self.parts), np.zeros(orders.size))

@@ -23,7 +23,7 @@ E = TypeVar("E", bound="Event")
 _STATIC = {"static": True}
 
 
-def static(*, default: Any = dataclasses.MISSING) -> Any:
+def static(*, default: object = dataclasses.MISSING) -> Any:
     """A field that is part of an event's structure: the same for all its rows, never traced."""
     return dataclasses.field(default=default, metadata=_STATIC)
 
@@ -58,7 +58,7 @@ class Event:
     # kinds as which a planned event of this kind may be charged, once what was random in it is known
     realised_as: ClassVar[tuple[type, ...]] = ()
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         dataclasses.dataclass(frozen=True, eq=False)(cls)
         _KINDS.append(cls)

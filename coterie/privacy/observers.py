@@ -1,20 +1,20 @@
 r"""What one observer, or several who pool what they know, learn of somebody else's record in a run of gossip.
 
 Party i sends y_i^t = g_i^t + Σ_j w_ij y_j^{t−1} + N(0, s_it² I). An observer sees what its neighbours send, and knows
-its own noise and records; it may itself send what it likes. So what it sends is known, its node can be deleted, and the
-rest is M = W without it, of which it sees the rows of its neighbours, C. Three accounts (proofs: docs/theory/
+its own noise and records; it may send what it likes. So what it sends is known, its node can be deleted, and what is
+left is M = W without it, of which it sees its neighbours' rows, C. Three accounts (proofs: docs/theory/
 observers.md), each μ of a Gaussian trade-off curve, never more than against a reader of every message:
 
 - `linear`: inputs g that do not react to what is heard (means, counts, statistics). Exact: μ_u² = min ‖e‖² over shifts
   e of the noise, in units of its scale, that explain the shift of the view. By a Cholesky factor of the view's
   covariance, kT × kT for k visible neighbours, where every round has fresh noise; by an orthonormal basis of what can
-  be observed where noise is drawn once, or hardly any later: less noise hides less.
+  be observed where noise is drawn only once, or hardly any is drawn later.
 - `reacting`: any local maps y_i = φ_i(x_i) + noise with |φ_i(x) − φ_i(x')| ≤ gain_i |x − x'|, as gradient steps are
   (gain 1: convex, smooth, step ≤ 2/L). A plan of absorption r ≥ 0 bounds how far two worlds may stand apart; what is
   absorbed at i in round t costs (gain_i Σ_j w_ij r_j^{t−1} + Δ_i^t − r_i^t)₊²/s_it². Every r gives a bound.
 - `hidden_share`: noise that neighbours share and that cancels in their sum; the reader sees every message.
 
-`factorised` is the matrix-factorisation account for learning, which is not proved and not true: only the audit uses it.
+`factorised` is the matrix-factorisation account for learning, which is unproved and false: only the audit uses it.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ def _fresh(seen: Outlook, noise: Floats) -> Floats:
 def _observable(seen: Outlook, noise: Floats, rounds: int) -> Floats:
     """‖P e_u‖² of every party, P the projection on what C, CM, …, CM^{T−1} see of the noise: 1 where it is inverted.
 
-    A direction counts as seen unless nothing but rounding is left of it beside the others, so that what is hard to
-    see in practice counts as seen.
+    A direction counts as seen unless only rounding is left of it beside the others: what is hard to see in practice
+    counts as seen.
     """
     basis = np.zeros((0, len(noise)))
     rows = np.eye(len(noise))[seen.seen]
@@ -181,7 +181,7 @@ def reacting(seen: Outlook, party: int, sensitivity: Floats, scale: Floats, gain
     """A bound on μ of one party where everybody reacts to what it hears, with these Lipschitz constants.
 
     `sensitivity` (rounds,) of the party's message in every round, `scale` (parties, rounds) of the noise. Local maps
-    are arbitrary but for `gain` (parties,), and so are the observers. What the optimiser finds is a bound wherever it
+    are arbitrary within `gain` (parties,), and so are the observers. What the optimiser finds is a bound wherever it
     stops; none is above that of a reader of every message, which absorbs everything where it arises.
     """
     from scipy.optimize import minimize

@@ -127,7 +127,7 @@ class Problem(eqx.Module):
         directed, scored, monotone, isotropic, interior, bound = False, False, False, False, False, None
         released, coupled, predicts = "", False, True
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         line = cls.__mro__[: cls.__mro__.index(Problem)]
         for fact, nothing in {**FACTS, "half_gap": Problem.half_gap}.items():

@@ -24,7 +24,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from coterie.errors import InputError
 from coterie.problems.records import clip_factor, sound
@@ -110,7 +110,7 @@ class Smooth(Cost):
     """
 
     data: Any
-    function: Callable[[Any, Array], Array] = eqx.field(static=True)
+    function: Callable[[PyTree, Array], Array] = eqx.field(static=True)
     clip: float | None = eqx.field(static=True, default=None)
 
     def value(self, x: Float[Array, " d"]) -> Float[Array, ""]:

@@ -6,13 +6,12 @@ Gradients are clipped record by record in pieces that fit in memory (`coterie.pr
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from coterie.errors import InputError
 from coterie.problems.base import Problem
@@ -43,9 +42,9 @@ class Custom(Problem):
     records before anything runs (`coterie.problems.facts`); a gradient longer than `lipschitz` is cut to it.
     """
 
-    loss: Callable[[Any, Array, Array], Array] = eqx.field(static=True)
-    template: Any = eqx.field(static=True)  # starting parameters and their pytree; see `make`
-    forecast: Callable[[Any, Array], Array] | None = eqx.field(static=True, default=None)
+    loss: Callable[[PyTree, Array, Array], Array] = eqx.field(static=True)
+    template: PyTree = eqx.field(static=True)  # starting parameters and their pytree; see `make`
+    forecast: Callable[[PyTree, Array], Array] | None = eqx.field(static=True, default=None)
     lipschitz: float = eqx.field(static=True, default=float("inf"))
     smoothness: float = eqx.field(static=True, default=float("inf"))
     constraint: Constraint | None = None
@@ -58,7 +57,7 @@ class Custom(Problem):
         return f"loss {getattr(self.loss, '__name__', 'of your own')!r}"
 
     @classmethod
-    def make(cls, loss: Callable[[Any, Array, Array], Array], params: Any, **options: Any) -> Custom:
+    def make(cls, loss: Callable[[PyTree, Array, Array], Array], params: PyTree, **options: PyTree) -> Custom:
         """Wrap a loss and the (data-free) starting parameters.
 
         >>> import jax.numpy as jnp
@@ -158,7 +157,7 @@ class Custom(Problem):
             raise InputError("this custom problem has no `forecast`, so it cannot predict")
         return self.every(self.forecast, x, features)
 
-    def every(self, forecast: Callable[[Any, Array], Array], x: Float[Array, " d"], features: Array) -> Array:
+    def every(self, forecast: Callable[[PyTree, Array], Array], x: Float[Array, " d"], features: Array) -> Array:
         """forecast(params, features) of each record."""
 
         def of(x: Array, features: Array) -> Array:
@@ -180,7 +179,7 @@ class Custom(Problem):
     def encode(self, targets: np.ndarray, classes: tuple[str, ...] | None) -> np.ndarray:
         return np.asarray(targets, dtype=np.int32 if self.integer_targets else float)
 
-    def shaped(self, point: np.ndarray) -> Any:
+    def shaped(self, point: np.ndarray) -> PyTree:
         return self.template.unravel(jnp.asarray(point))
 
     def start(self, seed: int) -> np.ndarray:
@@ -190,7 +189,7 @@ class Custom(Problem):
 class Template:
     """Starting parameters and how to rebuild their pytree; compared by identity, so it may sit in static fields."""
 
-    def __init__(self, params: Any):
+    def __init__(self, params: PyTree):
         leaves, self.treedef = jax.tree.flatten(params)
         arrays = [np.asarray(leaf) for leaf in leaves]
         real = (jnp.floating, jnp.integer, jnp.bool_)
@@ -208,12 +207,12 @@ class Template:
     def __reduce__(self) -> tuple:
         return Template, (jax.tree.unflatten(self.treedef, [np.asarray(v) for v in self.leaves(self.flat)]),)
 
-    def leaves(self, x: Any) -> list[Any]:
+    def leaves(self, x: object) -> list[PyTree]:
         """The parameters in a flat vector, each in its shape."""
         sizes = [int(np.prod(s)) for s in self.shapes]
         pieces = namespace(x).split(x, np.cumsum(sizes)[:-1].tolist())
         return [p.reshape(s) for p, s in zip(pieces, self.shapes, strict=True)]
 
-    def unravel(self, x: Array) -> Any:
+    def unravel(self, x: Array) -> PyTree:
         """The tree of parameters that a flat vector stands for."""
         return jax.tree.unflatten(self.treedef, self.leaves(x))

@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from coterie.errors import InputError
 from coterie.problems.base import Problem
@@ -35,12 +35,12 @@ class _Named:
     name: str
 
     @staticmethod
-    def of(leaf: Any) -> Any:
+    def of(leaf: PyTree) -> PyTree:
         """The name of a leaf that has one; any other leaf as it is."""
         made = _Named(getattr(leaf, "__module__", None) or "", getattr(leaf, "__name__", ""))
         return made if callable(leaf) and getattr(sys.modules.get(made.home), made.name, None) is leaf else leaf
 
-    def found(self) -> Any:
+    def found(self) -> PyTree:
         """The function."""
         return getattr(import_module(self.home), self.name)
 
@@ -49,10 +49,10 @@ class _Named:
 class _Equinox:
     """An Equinox module, without dropout."""
 
-    rest: Any
+    rest: PyTree
 
     @staticmethod
-    def of(module: eqx.Module) -> tuple[_Equinox, Any]:
+    def of(module: eqx.Module) -> tuple[_Equinox, PyTree]:
         """What is fixed, and the parameters."""
         indices = [x for x in jax.tree.leaves(module, is_leaf=_is_index) if _is_index(x)]
         if indices:
@@ -60,7 +60,7 @@ class _Equinox:
         params, rest = eqx.partition(eqx.nn.inference_mode(module), eqx.is_inexact_array)
         return _Equinox(rest), params
 
-    def whole(self, params: Any) -> Any:
+    def whole(self, params: PyTree) -> PyTree:
         return eqx.combine(params, self.rest)
 
     def __reduce__(self) -> tuple:
@@ -68,7 +68,7 @@ class _Equinox:
         return _Equinox._again, (jax.tree.map(_Named.of, self.rest),)
 
     @staticmethod
-    def _again(rest: Any) -> _Equinox:
+    def _again(rest: object) -> _Equinox:
         back = lambda leaf: leaf.found() if isinstance(leaf, _Named) else leaf  # noqa: E731
         return _Equinox(jax.tree.map(back, rest, is_leaf=lambda leaf: isinstance(leaf, _Named)))
 
@@ -77,11 +77,11 @@ class _Equinox:
 class _Nnx:
     """A Flax NNX module, without dropout."""
 
-    graph: Any
-    rest: Any
+    graph: PyTree
+    rest: PyTree
 
     @staticmethod
-    def of(module: Any) -> tuple[_Nnx, Any]:
+    def of(module: Any) -> tuple[_Nnx, PyTree]:
         """What is fixed, and the parameters."""
         from flax import nnx
 
@@ -93,7 +93,7 @@ class _Nnx:
         graph, params, rest = parts
         return _Nnx(graph, rest), params
 
-    def whole(self, params: Any) -> Any:
+    def whole(self, params: PyTree) -> PyTree:
         from flax import nnx
 
         return nnx.merge(self.graph, params, self.rest)
@@ -103,7 +103,7 @@ def _is_index(x: object) -> bool:
     return isinstance(x, eqx.nn.StateIndex)
 
 
-def _taken(module: Any) -> tuple[_Equinox | _Nnx, Any]:
+def _taken(module: object) -> tuple[_Equinox | _Nnx, object]:
     """A module of either library; nothing is imported that the caller has not imported."""
     homes = {kind.__module__.split(".")[0] for kind in type(module).__mro__}
     if isinstance(module, eqx.Module) and callable(module):
@@ -127,7 +127,7 @@ class _Scores:
     classes: int | None
     name: str
 
-    def __call__(self, params: Any, features: Array) -> Array:
+    def __call__(self, params: PyTree, features: Array) -> Array:
         if self.shape is not None and prod(self.shape) != features.size:
             raise InputError(
                 f"shape = {self.shape} takes {prod(self.shape)} features, and the records have {features.size}"
@@ -147,7 +147,7 @@ class _Loss:
     scores: _Scores
     own: Measure | None
 
-    def __call__(self, params: Any, features: Array, target: Array) -> Array:
+    def __call__(self, params: PyTree, features: Array, target: Array) -> Array:
         out = self.scores(params, features)
         if self.own is not None:
             return self.own(out, target)
@@ -189,7 +189,7 @@ class Module(Custom):
     def encode(self, targets: np.ndarray, classes: tuple[str, ...] | None) -> np.ndarray:
         return self.labels.encode(targets, classes, self.name)
 
-    def shaped(self, point: np.ndarray) -> Any:
+    def shaped(self, point: np.ndarray) -> PyTree:
         return self._scores.parts.whole(self.template.unravel(jnp.asarray(point)))
 
 
@@ -200,7 +200,7 @@ class Likely(Module):
 
 
 def as_network(
-    module: Any, classes: int | None, shape: tuple[int, ...] | None = None, loss: Measure | None = None
+    module: object, classes: int | None, shape: tuple[int, ...] | None = None, loss: Measure | None = None
 ) -> Module:
     """The problem of a module."""
     parts, params = _taken(module)

@@ -20,6 +20,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
 from coterie.problems.base import Problem
@@ -60,7 +61,13 @@ class Grouped(eqx.Module):
 
 
 def grouped(
-    people: People, features: Array, targets: Array, here: Array, rows: Array | None, mask: Array | None, dtype: Any
+    people: People,
+    features: Array,
+    targets: Array,
+    here: Array,
+    rows: Array | None,
+    mask: Array | None,
+    dtype: DTypeLike,
 ) -> Grouped:
     """The records of the people `rows` (all by default, less those outside `mask`); `here`: who is no padding.
 

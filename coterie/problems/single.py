@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -115,7 +114,7 @@ def _look_up(tap: Tap, kernel: Array, others: Sequence[Array], delta: Array) -> 
 
 
 def _rows(
-    asked: Int[Array, "rows places dims"], shape: Sequence[int], sizes: Sequence[int], dims: Sequence[int], mode: Any
+    asked: Int[Array, "rows places dims"], shape: Sequence[int], sizes: Sequence[int], dims: Sequence[int], mode: object
 ) -> tuple[Int[Array, "rows places"], Bool[Array, "rows places"]]:
     """The number of the slice that is read at every place, and whether there is one."""
     which = jnp.zeros(asked.shape[:2], asked.dtype)

@@ -144,7 +144,7 @@ class Parted:
         return values[self.answer], beside
 
 
-def parted(loss: Callable[..., Array], leaves: Sequence[Any], features: Any, target: Any) -> Parted:
+def parted(loss: Callable[..., Array], leaves: Sequence[object], features: object, target: object) -> Parted:
     """Take `loss(leaves, features, target)` apart, from shapes and types."""
     traced = jax.make_jaxpr(loss)(list(leaves), features, target)
     out = Parted(len(leaves), -1)
@@ -155,7 +155,7 @@ def parted(loss: Callable[..., Array], leaves: Sequence[Any], features: Any, tar
     return out
 
 
-def rewritten(f: Callable[..., Array], *args: Any) -> Array:
+def rewritten(f: Callable[..., Array], *args: object) -> Array:
     """f(*args), step by step: as it is, but for what `Stage.run` computes in another way."""
     given, tree = jax.tree.flatten(args)
     traced = jax.make_jaxpr(lambda *given: f(*jax.tree.unflatten(tree, given)))(*given)

@@ -20,6 +20,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
 from coterie.data.store import Store
@@ -93,15 +94,15 @@ class StoredShard(Shard):
         """Refused: one number for every record is what need not fit in memory."""
         raise Streamed("it needs the loss of every record at once")
 
-    def descend(self, *what: Any) -> NoReturn:
+    def descend(self, *what: object) -> NoReturn:
         """Refused: it would pass over all records many times in every round."""
         raise Streamed("it solves subproblems over all records in every round")
 
-    def argmin(self, *what: Any) -> NoReturn:
+    def argmin(self, *what: object) -> NoReturn:
         """Refused, as `descend` is."""
         self.descend()
 
-    def _sum(self, f: Callable, start: Array, dtype: Any, mask: Array | None = None) -> Array:
+    def _sum(self, f: Callable, start: Array, dtype: DTypeLike, mask: Array | None = None) -> Array:
         """Σ over pieces of f(features, targets, which are real)."""
         size = self.piece
 
@@ -158,7 +159,7 @@ class StoredShard(Shard):
         wanted = jnp.pad(jnp.where(here, rows, -1), (0, short), constant_values=-1).reshape(-1, at_once)
         owner = jnp.repeat(jnp.arange(at_once, dtype=jnp.int32), self.most, total_repeat_length=size)
 
-        def fetch(agent: Any, people: Any) -> tuple[np.ndarray, np.ndarray]:
+        def fetch(agent: Any, people: object) -> tuple[np.ndarray, np.ndarray]:
             block, many = np.zeros((size, 1 + self.store.width), np.float32), np.zeros(size, np.int32)
             for j, person in enumerate(np.asarray(people)):
                 if person >= 0:
@@ -178,7 +179,7 @@ class StoredShard(Shard):
 
         return jax.lax.fori_loop(0, wanted.shape[0], step, start)
 
-    def _group(self, block: Array, owner: Array, many: Array, chosen: Array, dtype: Any) -> Grouped:
+    def _group(self, block: Array, owner: Array, many: Array, chosen: Array, dtype: DTypeLike) -> Grouped:
         share = jnp.where(many > 0, 1 / jnp.maximum(many, 1).astype(dtype), 0.0)
         return Grouped(*self._decode(block, dtype), owner, share, chosen.astype(dtype))
 
@@ -194,7 +195,7 @@ class StoredShard(Shard):
         block[:, 0] = self.problem.encode(known, classes)
         return block
 
-    def _decode(self, block: Array, dtype: Any) -> tuple[Array, Array]:
+    def _decode(self, block: Array, dtype: DTypeLike) -> tuple[Array, Array]:
         """Features within their public bounds, and targets, in the problem's coding."""
         whole = self.problem.encode(np.zeros(1), self.store.classes).dtype.kind != "f"
         features = block[:, 1:].astype(dtype)

@@ -66,7 +66,9 @@ class ReleasedCurves:
         return {**self.curves.as_json(), "released": {"shares": self.shares}}
 
 
-def released_curves(problem: Problem, point: Floats, classes: tuple[Any, ...] | None = None) -> ReleasedCurves | None:
+def released_curves(
+    problem: Problem, point: Floats, classes: tuple[object, ...] | None = None
+) -> ReleasedCurves | None:
     """The curves of a release of records in bins; None of any other problem."""
     if not isinstance(problem, Moments) or not isinstance(seen := problem.shaped(point), AdditiveMoments):
         return None

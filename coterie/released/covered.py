@@ -82,7 +82,7 @@ class CoveredScores:
 
     def as_json(self) -> dict[str, Any]:
         """For result.json."""
-        said: dict[str, Any] = {name: number.as_json() for name, number in self.whole.items()}
+        said: dict[str, object] = {name: number.as_json() for name, number in self.whole.items()}
         said["curve"] = list(self.curve)
         if self.groups:
             names = self.names or tuple(f"group {k}" for k in range(len(self.groups)))

@@ -24,8 +24,9 @@ from coterie.deploy.accounts import DataAccount
 from coterie.deploy.data import Records, write_records
 from coterie.drivers.seeds import fresh_seed
 from coterie.errors import InputError
-from coterie.experiment import Experiment, Priced
+from coterie.experiment import Experiment
 from coterie.plan import Plan
+from coterie.pricing import Priced
 from coterie.privacy.accountants import Account, account
 from coterie.problems import Problem
 from coterie.released.covered import CoveredNumber, CoveredScores
@@ -94,7 +95,7 @@ def _chance(problem: Problem, said: Answers) -> NDArray[np.float64]:
 def covered_scores(
     experiment: Experiment, point: NDArray, *, clip: float | None = None, groups: NDArray | None = None,
     names: Sequence[str] = (), bins: int = 20, epsilon: float | None = None, seed: int | None = None,
-    charge: Charge | None = None, account: DataAccount | None = None, data: Any = None, people: Any = None,
+    charge: Charge | None = None, account: DataAccount | None = None, data: object = None, people: object = None,
 ) -> Covered:  # fmt: skip
     """Scores of the model at `point` on all held-out records, released as the plan's exchange and budget say.
 
@@ -136,7 +137,7 @@ def covered_scores(
     return Covered(_known(scores, problem), once, counted)
 
 
-def _whose(plan: Plan, people: Any) -> Any:
+def _whose(plan: Plan, people: object) -> Any:
     """Whose the records are, for the account: as it is said, or the plan's own column."""
     if not plan.by_person:
         return None

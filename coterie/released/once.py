@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +18,19 @@ from coterie.deploy.accounts import DataAccount, unit_of
 from coterie.drivers.budget import run_events
 from coterie.errors import InputError
 from coterie.exchange.central import shared_events
-from coterie.experiment import Priced, assemble, price
+from coterie.experiment import assemble
 from coterie.network import Network
-from coterie.plan import AlgorithmPlan, Plan, PrivacyPlan, ProblemPlan, RunPlan
+from coterie.plan import Plan
+from coterie.pricing import Priced, price
 from coterie.privacy.events import Event
 from coterie.privacy.lifetime import Unit
 from coterie.problems import of_people
 from coterie.problems.people import numbered_people
 from coterie.problems.released import Released
+from coterie.tables.algorithm import AlgorithmPlan
+from coterie.tables.privacy import PrivacyPlan
+from coterie.tables.problem import ProblemPlan
+from coterie.tables.run import RunPlan
 
 __all__ = ["Charge", "Once", "charged_to", "events_of", "release_once", "release_plan"]
 
@@ -76,7 +80,7 @@ def release_plan(plan: Plan, loss: str, *, epsilon: float | None = None, delta: 
     )
 
 
-def charged_to(account: DataAccount, plan: Plan, what: str, data: Any, people: Any = None) -> Charge:
+def charged_to(account: DataAccount, plan: Plan, what: str, data: object, people: object = None) -> Charge:
     """What draws a release from an account of the records `data`, before one of them is used."""
     if plan.exchange.central and account.contents().rules.against == "everybody":
         raise InputError(

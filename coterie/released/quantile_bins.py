@@ -19,7 +19,8 @@ from coterie.privacy import gdp
 from coterie.privacy.events import Event
 from coterie.privacy.ledger import Budget
 from coterie.released.once import Charge, events_of
-from coterie.released.statistics import TableStatistics, statistics
+from coterie.released.statistics import statistics
+from coterie.released.table_statistics import TableStatistics
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,15 +20,17 @@ from coterie.data.encode import Number
 from coterie.deploy.accounts import DataAccount
 from coterie.drivers.seeds import fresh_seed
 from coterie.errors import InputError
-from coterie.experiment import prepare, price
+from coterie.experiment import prepare
 from coterie.plan import Plan, validate
+from coterie.pricing import price
 from coterie.privacy import gdp
 from coterie.privacy.accountants import account as total
 from coterie.privacy.events import Gaussian
 from coterie.privacy.ledger import Budget
 from coterie.released.once import events_of
 from coterie.released.quantile_bins import BINS, CELLS, QUANTILES, edges_of, split_budget
-from coterie.released.statistics import TableStatistics, planned_statistics, table_of
+from coterie.released.statistics import planned_statistics, table_of
+from coterie.released.table_statistics import TableStatistics
 
 __all__ = ["Staged", "staged"]
 
@@ -87,7 +89,7 @@ def _paying(tree: Mapping[str, Any], budget: Budget) -> dict[str, Any]:
     return out
 
 
-def _at(tree: Mapping[str, Any], budget: Budget) -> Plan:
+def _at(tree: Mapping[str, object], budget: Budget) -> Plan:
     """The plan with this budget, and neutral bins where edges are still to come."""
     return validate(_paying(tree, budget))
 

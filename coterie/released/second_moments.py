@@ -34,7 +34,7 @@ def positive(matrix: Rows) -> Rows:
     return (vectors * xp.maximum(values, 0.0)) @ vectors.T
 
 
-def ridge_weights(matrix: Rows, cross: Rows, penalty: Any) -> Rows:
+def ridge_weights(matrix: Rows, cross: Rows, penalty: object) -> Rows:
     """θ = (A₊ + λI)⁻¹ b, with A₊ the nearest positive semidefinite matrix."""
     xp = namespace(matrix)
     values, vectors = xp.linalg.eigh(matrix)

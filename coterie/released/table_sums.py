@@ -162,7 +162,7 @@ class TableSums(Released):
 
     def shaped(self, point: np.ndarray) -> Any:
         """The statistics with their errors, of columns that are numbered; `TableStatistics` knows names and ranges."""
-        from coterie.released.statistics import TableStatistics
+        from coterie.released.table_statistics import TableStatistics
 
         return TableStatistics.of(self, np.asarray(point, float))
 

@@ -12,7 +12,6 @@ form (`canonical`) of everything but `digest` and `signature`; the signature is 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +19,7 @@ from dataclasses import replace
 from functools import cache, lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -39,43 +38,36 @@ from coterie.exchange.central import (
     shared_events,
 )
 from coterie.exchange.sums import SumTerms
-from coterie.experiment import Network, Priced
 from coterie.found import files_hash
 from coterie.graphs import from_outside
 from coterie.losses import by_labels
 from coterie.losses.base import problem_of
+from coterie.network import Network
 from coterie.plan import Plan
+from coterie.pricing import Priced
 from coterie.privacy.accountants import account
 from coterie.privacy.codec import Json, every_kind, from_row, to_rows
 from coterie.privacy.events import Event
 from coterie.privacy.people import Protects, units_of
 from coterie.problems import Problem
 from coterie.problems.labels import ClassNumbers
+from coterie.report.costs import AlikeAgents, Named, OpenedSums, Paid, SentAgain, Totals
 from coterie.report.others import other_code
+from coterie.report.sealing import canonical, lossless, plan_hash
 from coterie.report.statements import SECURE, SIMULATED, statements
-
-if TYPE_CHECKING:  # of the extra `deploy`
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 __all__ = [
     "SCHEMA",
     "SECURE",
     "SIMULATED",
     "alone",
-    "canonical",
     "certificate",
     "claims",
     "code_hash",
     "decode",
     "facts",
-    "lossless",
-    "plan_hash",
-    "private_key",
-    "seal",
-    "sha256",
     "shape",
     "shared",
-    "signed_text",
     "totals",
     "versions",
     "words_of",
@@ -114,7 +106,7 @@ def certificate(
     done = priced.rounds if completed is None else int(completed)
     budgets = np.broadcast_to(np.nan if plan.privacy is None else plan.privacy.epsilon, network.sizes.shape)
     delta = None if plan.privacy is None else plan.privacy.delta
-    agents = []
+    agents: list[AlikeAgents] = []
     ledgers = np.zeros(len(network.sizes))
     known = sorted({*charged, *retried})
     ledgers[known] = np.arange(1, len(known) + 1)  # an agent with a ledger stands alone
@@ -177,10 +169,10 @@ def certificate(
 
 
 def claims(
-    agents: Sequence[Mapping[str, Any]], sums: Mapping[str, Any] | None, cap: Mapping[str, Any] | None,
+    agents: Sequence[AlikeAgents], sums: OpenedSums | None, cap: SentAgain | None,
     delta: float | None, as_printed: bool, leaks: Sequence[str], words: tuple[str, str] | None = None,
-    own: Mapping[str, Any] | None = None,
-) -> list[dict[str, Any]]:  # fmt: skip
+    own: Named | None = None,
+) -> list[dict[str, object]]:  # fmt: skip
     """The network's guarantees, each against its own adversary; the one that the budget is for comes first.
 
     A record sits at one agent, so the largest of the agents' ε is everybody's. `private` says whether an ε is within
@@ -211,9 +203,9 @@ def words_of(algorithm: Algorithm, cfg: Config) -> tuple[str, str] | None:
 
 
 def _claim(
-    name: str, adversary: str, total: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], delta: float | None,
+    name: str, adversary: str, total: Totals, parts: Sequence[Paid], delta: float | None,
     private: bool,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, object]:  # fmt: skip
     adjacency = {e["adjacency"] for part in parts for e in part["events"] if e["kind"] not in ("Free", "NonPrivate")}
     return {
         "name": name,
@@ -227,7 +219,7 @@ def _claim(
 
 
 def protects(
-    agents: Sequence[Mapping[str, Any]], sums: Mapping[str, Any] | None, cap: Mapping[str, Any] | None,
+    agents: Sequence[AlikeAgents], sums: OpenedSums | None, cap: SentAgain | None,
     delta: float | None, *, by_person: bool, words: tuple[str, str] | None = None,
 ) -> Protects | None:  # fmt: skip
     """Whom ε of the first claim is for: a record, a person, a person whom two parties know, whichever they are.
@@ -247,13 +239,13 @@ def _protects(rows: bytes, epsilon: float, delta: float, by_person: bool, summed
     return units_of(each, epsilon, delta, by_person=by_person, summed=summed)
 
 
-def _within(epsilon: float | str, budget: float) -> bool:
-    return float(epsilon) <= budget * (1 + 1e-9)
+def _within(epsilon: float | str, budget: float | None) -> bool:
+    return budget is not None and float(epsilon) <= budget * (1 + 1e-9)
 
 
 def shared(
     plan: Plan, algorithm: Algorithm, cfg: Config, places: Place, terms: SumTerms | None, rounds: int
-) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:  # fmt: skip
+) -> tuple[OpenedSums | None, SentAgain | None]:  # fmt: skip
     """What the sums opened in so many rounds cost, if the plan says how many agents are honest; and, with shared noise,
     what a party's vectors cost if everybody else colludes and all are sent again that may be.
     """
@@ -263,7 +255,7 @@ def shared(
     delta = plan.privacy.delta
     main, local = shared_events(algorithm, cfg, places, terms, rounds)
     name, adversary = central_words(terms)
-    sums = {
+    sums: OpenedSums = {
         "name": name, "adversary": adversary, "budget": float(np.min(plan.privacy.epsilon)),
         "colluders": terms.colluders, "must_answer": terms.quorum, "fraction_bits": terms.code.fraction_bits,
         **_paid([main], delta),
@@ -275,7 +267,7 @@ def shared(
     return sums, {"name": name, "adversary": adversary, "sent_again": terms.retries, **every}
 
 
-def alone(plan: Plan, algorithm: Algorithm, cfg: Config, places: Place, rounds: int) -> dict[str, Any] | None:
+def alone(plan: Plan, algorithm: Algorithm, cfg: Config, places: Place, rounds: int) -> Named | None:
     """Where neighbours share noise: what so many rounds cost the one who pays most if everybody else pools secrets."""
     if algorithm.own_cost is None or plan.privacy is None:
         return None
@@ -285,7 +277,7 @@ def alone(plan: Plan, algorithm: Algorithm, cfg: Config, places: Place, rounds: 
     return {"name": name, "adversary": adversary, **max(each, key=lambda paid: float(paid["epsilon"]))}
 
 
-def _paid(events: list[Event], delta: float) -> dict[str, Any]:
+def _paid(events: list[Event], delta: float) -> Paid:
     rows = to_rows(events)
     return {"events": rows, **totals(rows, delta)}
 
@@ -296,7 +288,7 @@ def _account(rows: bytes, delta: float) -> tuple[dict[str, float], float, str]:
     return total.all, total.epsilon, total.accountant
 
 
-def totals(rows: list[dict[str, Json]], delta: float | None) -> dict[str, Any]:
+def totals(rows: list[dict[str, Json]], delta: float | None) -> Totals:
     """ε by every valid accountant, the smallest, and which one proves it; without a δ nothing is private."""
     if delta is None:
         return {"totals": {"non-private": "inf"}, "epsilon": "inf", "accountant": "non-private"}
@@ -320,55 +312,6 @@ def decode(rows: Iterable[Mapping[str, Json]]) -> list[Event]:
 
 
 # ---- canonical form, digest, signature -------------------------------------------------------------------------------
-
-
-def canonical(content: object) -> bytes:
-    """One byte string for one content: sorted keys, no spaces, UTF-8, the fewest digits that give the same float64."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return text.encode("utf-8", "surrogatepass")
-
-
-def sha256(content: bytes) -> str:
-    """SHA-256, in hexadecimal."""
-    return hashlib.sha256(content).hexdigest()
-
-
-def plan_hash(plan: Plan) -> str:
-    """SHA-256 of the plan's canonical form."""
-    return sha256(canonical(plan.as_json()))
-
-
-def signed_text(digest: str) -> bytes:
-    """What an Ed25519 signature signs: a name of its own, so that it can be taken for nothing else, and the digest."""
-    return b"coterie certificate 1\n" + digest.encode()
-
-
-def seal(body: Mapping[str, object], key: Path | None = None) -> dict[str, object]:
-    """The certificate with its digest and, with the PEM file of an Ed25519 private key, its signature."""
-    private = None if key is None else private_key(key)
-    signer = None if private is None else private.public_key().public_bytes_raw().hex()
-    content = {**body, "signer": signer}
-    digest = sha256(canonical(content))
-    signature = None if private is None else private.sign(signed_text(digest)).hex()
-    return {**content, "digest": digest, "signature": signature}
-
-
-def private_key(path: Path) -> Ed25519PrivateKey:
-    """The Ed25519 private key of an unencrypted PEM file."""
-    try:
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key
-    except ImportError:
-        raise InputError("signing needs the package cryptography: pip install 'coterie[deploy]'") from None
-    try:
-        key = load_pem_private_key(path.read_bytes(), password=None)
-    except OSError as error:
-        raise InputError(f"cannot read key {path}: {error.strerror or error}") from None
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{path} is not an unencrypted private key in PEM form: {error}") from None
-    if not isinstance(key, Ed25519PrivateKey):
-        raise InputError(f"{path} is not an Ed25519 key but {type(key).__name__}")
-    return key
 
 
 # ---- the code --------------------------------------------------------------------------------------------------------
@@ -416,14 +359,3 @@ def _ranges(members: np.ndarray) -> list[list[int]]:
     """Sorted numbers as inclusive ranges: [0, 1, 2, 5] is [[0, 2], [5, 5]]."""
     parts = np.split(members, np.flatnonzero(np.diff(members) != 1) + 1)
     return [[int(part[0]), int(part[-1])] for part in parts]
-
-
-def lossless(content: Any) -> Any:
-    """Plain data that JSON can hold without loss: infinity as "inf"."""
-    if isinstance(content, Mapping):
-        return {key: lossless(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [lossless(value) for value in content]
-    if isinstance(content, float | np.floating):
-        return float(content) if np.isfinite(content) else str(float(content))
-    return content

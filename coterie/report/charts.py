@@ -125,7 +125,7 @@ def drawable(value: float | None, log: bool) -> bool:
 def line_chart(
     name: str, title: str, x_label: str, y_label: str, series: Sequence[Series], levels: Sequence[Level] = (),
     *, log_x: bool = False, log_y: bool = False, least: float = -math.inf,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, object]:  # fmt: skip
     """Lines over a common axis, for the template `chart`; no band or axis goes below `least`, as nothing can."""
     pairs = [(s, [(x, y) for x, y in zip(s.x, s.y, strict=True) if drawable(y, log_y)]) for s in series]
     shown: list[float] = [float(y) for _, points in pairs for _, y in points if y is not None]
@@ -179,7 +179,9 @@ def _band(s: Series, xs: Scale, ys: Scale) -> str | None:
     return "M" + "L".join(upper + lower) + "Z"
 
 
-def _readout(x_label: str, pairs: Sequence[tuple[Series, list]], levels: Sequence[Level], xs: Scale) -> list[list[Any]]:
+def _readout(
+    x_label: str, pairs: Sequence[tuple[Series, list]], levels: Sequence[Level], xs: Scale
+) -> list[list[object]]:
     """[pixel, text] for every x: what the pointer shows."""
     found: dict[float, list[str]] = {}
     for s, points in pairs:
@@ -220,7 +222,7 @@ def dot_plot(name: str, title: str, x_label: str, rows: Sequence[dict[str, Any]]
 def curve_chart(
     name: str, title: str, y_label: str, labels: Sequence[str], values: Sequence[float], ends: tuple[float, float], *,
     marks: Sequence[str] | None = None, noise: Sequence[float] | None = None, shares: Sequence[float] | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, object]:  # fmt: skip
     """A value for each bin, all bins equally wide: steps, or with `marks` (edges between bins) a curve over numbers.
 
     `noise` is the half-height of the band in every bin, `shares` of records are drawn as bars below, `ends` is the

@@ -14,9 +14,11 @@ import jax
 
 from coterie.algorithms.base import Algorithm, all_algorithms
 from coterie.algorithms.batches import rows
-from coterie.experiment import Network, prepare, settle
+from coterie.experiment import prepare
 from coterie.explain import message_size
+from coterie.network import Network
 from coterie.plan import Plan, read_plan
+from coterie.pricing import settle
 from coterie.privacy.events import Event, Gaussian
 from coterie.report.markdown import code, table
 

@@ -20,19 +20,21 @@ import numpy as np
 from coterie.algorithms.base import Algorithm, find
 from coterie.algorithms.batches import rows
 from coterie.data import find_source
-from coterie.data.planned import leaks_of
+from coterie.data.planned import leaks_of, public_sizes
 from coterie.errors import InputError
 from coterie.exchange.central import capped, own_events
-from coterie.experiment import Network, noise_of, public_network, public_sizes, settle
+from coterie.experiment import public_network
 from coterie.graphs import Graph, from_outside
 from coterie.losses import BY_LABELS
 from coterie.losses.base import need_facts, problem_of
-from coterie.network import links_on, seats_of
+from coterie.network import Network, links_on, seats_of
 from coterie.plan import Plan, validate
+from coterie.pricing import noise_of, settle
 from coterie.privacy.accountants import total_mu
 from coterie.privacy.calibration import TOLERANCE
 from coterie.privacy.codec import to_rows
 from coterie.report import certificate as c
+from coterie.report import sealing
 from coterie.report.form import LARGEST
 from coterie.report.statements import statements
 
@@ -93,7 +95,7 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
         watched = seats_of(plan, network, algorithm, settled.cfg, places)
     except Exception as error:  # a plan that nobody has run yet may fail in any way
         return str(error) if isinstance(error, InputError | Refuted) else f"plan: cannot be derived: {error!r}"
-    settings = c.lossless(settled.cfg.model_dump(mode="json"))
+    settings = sealing.lossless(settled.cfg.model_dump(mode="json"))
     said = statements(
         plan, network.problem, algorithm, settled.cfg, network.leaks, noise=given["noise"], terms=terms
     )  # fmt: skip
@@ -170,7 +172,7 @@ def _deployed(plan: Plan, algorithm: Algorithm) -> Algorithm:
 # ---- comparing -------------------------------------------------------------------------------------------------------
 
 
-def equal(where: str, got: Any, expected: Any, tolerance: float) -> None:
+def equal(where: str, got: object, expected: object, tolerance: float) -> None:
     """Two trees of plain data with the same keys, types and values; numbers may differ by a relative tolerance."""
     if isinstance(expected, dict) and isinstance(got, dict):
         for name in (*expected, *got):
@@ -186,7 +188,7 @@ def equal(where: str, got: Any, expected: Any, tolerance: float) -> None:
         raise Refuted(f"{where}: expected {expected!r}, got {got!r}")
 
 
-def _close(got: Any, expected: Any, tolerance: float) -> bool:
+def _close(got: object, expected: object, tolerance: float) -> bool:
     if isinstance(got, bool) or isinstance(expected, bool) or not isinstance(expected, float):
         return type(got) is type(expected) and got == expected
     return isinstance(got, int | float) and abs(got - expected) <= tolerance * abs(expected)

@@ -13,7 +13,6 @@ import json
 import math
 from collections.abc import Sequence
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +22,28 @@ from coterie.algorithms.base import Erratum, all_algorithms
 from coterie.errors import InputError
 from coterie.fair import METHODS
 from coterie.graphs import Graph, from_outside
-from coterie.plan import GraphPlan
 from coterie.privacy.people import unit_words
 from coterie.report import charts
 from coterie.report.charts import Level, Series, number
 from coterie.report.epsilon import Guess, guess
 from coterie.report.errata import MEANING
 from coterie.report.schema import SCHEMA, PrivacyBlock, RunResult
+from coterie.report.shapes import shapes
 from coterie.report.units import home_words
+from coterie.tables.links import GraphPlan
 
-__all__ = ["available", "errata_of", "fair_page", "page_of", "render", "run_page", "shapes"]
+__all__ = [
+    "available",
+    "errata_of",
+    "fair_page",
+    "page_of",
+    "render",
+    "run_page",
+]
 
 NEEDED = "the report needs the package jinja2: pip install 'coterie[report]'"
 DRAWN = 300  # agents beyond which the graph is told, not drawn
 LISTED = 200  # agents in the table
-LEVELS = 16  # of a category that are drawn
-BAND = 2  # standard deviations of noise, either way
 STYLES = 8  # colours of the palette
 UNJUDGED = 'What the parties reach alone was not computed (run.references = "all" does), so nothing says who gains.'
 UNTESTED = "There were no test records, so nothing says who gains."
@@ -62,7 +67,7 @@ def page_of(folder: Path) -> str:
     raise InputError(f"{folder} holds neither result.json nor fair.json: give a folder that `coterie run` wrote")
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, object]:
     try:
         content = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -92,7 +97,7 @@ def _safely(path: Path, make: Any, *content: Any) -> str:
         raise InputError(f"{path} is not a result of this version: {error!r}") from None
 
 
-def render(template: str, **content: Any) -> str:
+def render(template: str, **content: object) -> str:
     """A page: the template with its content, style and script inlined."""
     if not available():
         raise InputError(NEEDED)
@@ -154,7 +159,7 @@ def _size(result: RunResult, sealed: dict[str, Any] | None) -> int:
     return len(result["agents"]) if sealed is None else sealed["public"]["agents"]
 
 
-def _graph(plan: dict[str, Any], result: RunResult, sealed: dict[str, Any] | None) -> Graph | None:
+def _graph(plan: dict[str, object], result: RunResult, sealed: dict[str, Any] | None) -> Graph | None:
     """The graph as the plan makes it; one from a file only if the certificate carries its edges."""
     size = _size(result, sealed)
     if size != len(result["agents"]):
@@ -169,7 +174,7 @@ def _graph(plan: dict[str, Any], result: RunResult, sealed: dict[str, Any] | Non
     return Graph(size, np.array(sealed["public"]["edges"]), how.kind)
 
 
-def _agents(result: RunResult) -> list[dict[str, Any]]:
+def _agents(result: RunResult) -> list[dict[str, object]]:
     """One row for each agent: what it holds, spends and sends."""
     privacy, rows = result["privacy"], []
     for k, agent in enumerate(result["agents"][:LISTED]):
@@ -217,7 +222,7 @@ def answer(worth: dict[str, Any] | None, otherwise: str) -> dict[str, str]:
     return {"word": word, "kind": {"gains": "good", "loses": "bad"}.get(verdict, ""), "text": text}
 
 
-def _scores(result: RunResult, score: str, measure: str) -> dict[str, Any]:
+def _scores(result: RunResult, score: str, measure: str) -> dict[str, object]:
     metrics, references = result["metrics"][score], result["references"]
     fixed = lambda name, label: {  # noqa: E731
         "label": label, "style": name, "value": references[name][score], "spread": 0.0, "points": []
@@ -258,61 +263,6 @@ def _curves(result: RunResult, score: str | None, measure: str) -> list[dict[str
     return out
 
 
-def shapes(told: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The pictures of an additive model, the curves that move most first; None where there is none to draw.
-
-    `told` is what `Curves.as_json` gives, with `at_home.shares` of records where they may be shown, or with
-    `released.shares`, which have been paid for.
-    """
-    if told is None or isinstance(told["intercept"], list):  # a curve for each of many classes is no picture
-        return None
-    noise = told["noise"]
-    values = [[*one["values"], one["missing"]] for one in told["attributes"]]
-    bands = [[BAND * s for s in one.get("noise") or [noise or 0.0] * len(v)]
-             for one, v in zip(told["attributes"], values, strict=True)]  # fmt: skip
-    both = [(v, s) for each, band in zip(values, bands, strict=True) for v, s in zip(each, band, strict=True)]
-    ends = min(0.0, *(v - s for v, s in both)), max(0.0, *(v + s for v, s in both))
-    shares, start, found = (told.get("at_home") or told.get("released") or {}).get("shares"), 0, []
-    for k, (one, each) in enumerate(zip(told["attributes"], values, strict=True)):
-        held, band = None if shares is None else shares[start : start + len(each)], bands[k]
-        start += len(each)
-        number_ = one["kind"] == "number"
-        labels = [*(_between(one["edges"]) if number_ else one["levels"]), "missing"]
-        if not number_ and len(each) > LEVELS:
-            kept = sorted(sorted(range(len(each)), key=lambda j: -abs(each[j]))[:LEVELS])
-            labels, each, band = [labels[j] for j in kept], [each[j] for j in kept], [band[j] for j in kept]
-            held = None if held is None else [held[j] for j in kept]
-        title = one["name"] + (f" ({len(labels)} of {len(values[k])} levels)" if len(labels) < len(values[k]) else "")
-        marks = [_short(edge) for edge in one["edges"]] if number_ else None
-        chart = charts.curve_chart(
-            f"shape-{k}", title, "adds to the score", labels, each, ends, marks=marks, shares=held,
-            noise=band if any(band) else None,
-        )  # fmt: skip
-        found.append((max(each) - min(each), chart))
-    ordered = [chart for _, chart in sorted(found, key=lambda pair: -pair[0])]
-    return {
-        "charts": ordered, "noise": noise, "band": BAND, "shares": shares is not None, "pairs": told["pairs"],
-        "released": "released" in told, "refitted": "pair_noise" in told,
-    }  # fmt: skip
-
-
-def _short(value: float) -> str:
-    """A number in few letters.
-
-    >>> _short(56234.1), _short(0.25), _short(1e7)
-    ('56k', '0.25', '10M')
-    """
-    for unit, size in (("M", 1e6), ("k", 1e3)):
-        if abs(value) >= size:
-            return f"{value / size:.2g}{unit}"
-    return f"{value:.3g}"
-
-
-def _between(edges: Sequence[float]) -> list[str]:
-    ends = [f"{edge:.6g}" for edge in edges]
-    return [f"below {ends[0]}", *(f"{a} to {b}" for a, b in pairwise(ends)), f"from {ends[-1]}"]
-
-
 def _curve_table(result: RunResult, score: str | None) -> dict[str, Any]:
     data = result["curves"]
     keys = [key for key in ("train_loss", score, "consensus_gap", "time") if key is not None and key in data]
@@ -320,12 +270,12 @@ def _curve_table(result: RunResult, score: str | None) -> dict[str, Any]:
     return {"head": head, "rows": [[r, *(data[k][i] for k in keys)] for i, r in enumerate(data["round"])]}
 
 
-def _settings(settings: dict[str, Any]) -> list[tuple[str, str]]:
+def _settings(settings: dict[str, object]) -> list[tuple[str, str]]:
     say = lambda v: "not set" if v is None else f"{v:.6g}" if isinstance(v, float) else str(v)  # noqa: E731
     return [(name.replace("_", " "), say(value)) for name, value in settings.items()]
 
 
-def errata_of(found: Sequence[Erratum], slug: str, *, touched: bool) -> dict[str, Any]:
+def errata_of(found: Sequence[Erratum], slug: str, *, touched: bool) -> dict[str, object]:
     """What a page says of a source's errors: a list where they touch its run, else that they do not."""
     order = list(MEANING)
     listed = sorted(found, key=lambda e: order.index(e.severity)) if touched else []

@@ -72,7 +72,7 @@ def algorithms() -> str:
     ]
     lines = [table(("name", "private", "graphs", "what it is"), rows), ""]
     lines += ["References, which every run reports and no plan can name as its algorithm:", ""]
-    from coterie.plan import REFERENCES
+    from coterie.tables.algorithm import REFERENCES
 
     lines += [table(("name", "what it is"), [(code(k), v) for k, v in REFERENCES.items()])]
     for a in found.values():
@@ -139,7 +139,7 @@ def _kinds(key: str, kinds: Kinds) -> list[str]:
     return lines + (["", table(("key", f"with `{key}` =", "type", "default", "meaning"), rows)] if rows else [])
 
 
-def _is_model(kind: Any) -> bool:
+def _is_model(kind: object) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
@@ -193,7 +193,7 @@ def kind(annotation: Any, metadata: list[Any] | tuple[Any, ...] = ()) -> str:
     return f"{NAMES[get_origin(annotation) or annotation]}{tail}"
 
 
-def _limits(metadata: list[Any] | tuple[Any, ...]) -> Iterator[Any]:
+def _limits(metadata: list[object] | tuple[object, ...]) -> Iterator[object]:
     for m in metadata:
         yield from m.metadata if isinstance(m, FieldInfo) else (m,)
 

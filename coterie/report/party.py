@@ -23,7 +23,8 @@ from coterie.graphs import Graph
 from coterie.report import charts
 from coterie.report.charts import Series
 from coterie.report.epsilon import guess
-from coterie.report.html import answer, errata_of, render, shapes
+from coterie.report.html import answer, errata_of, render
+from coterie.report.shapes import shapes
 
 if TYPE_CHECKING:
     from coterie.deploy.agreement import Agreement
@@ -112,7 +113,7 @@ def party_page(state: Path, records: Records | None = None, test: Records | None
     )  # fmt: skip
 
 
-def _shared(state: Path, terms: Terms) -> dict[str, Any]:
+def _shared(state: Path, terms: Terms) -> dict[str, object]:
     """Who has how much of what is shared, and its price: as everybody knows them."""
     from coterie.coupled.functions import CoupledFunctions
 
@@ -170,7 +171,7 @@ def _listed(names: list[str]) -> str:
 # ---- the log ---------------------------------------------------------------------------------------------------------
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def _lines(path: Path) -> Iterator[dict[str, object]]:
     """The log's lines; one that was cut short is left out."""
     try:
         text = path.read_text("utf-8", errors="replace")
@@ -237,7 +238,7 @@ class _History:
         known["last"] = line["time"]
 
     @property
-    def worst(self) -> list[dict[str, Any]]:
+    def worst(self) -> list[dict[str, object]]:
         """The troubles that came most often."""
         return sorted(self.troubles.values(), key=lambda t: -t["count"])[:SHOWN]
 
@@ -252,7 +253,7 @@ def _counted(texts: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def _pace(history: _History) -> dict[str, Any] | None:
+def _pace(history: _History) -> dict[str, object] | None:
     """How long rounds took, with a picture."""
     if not history.seconds:
         return None
@@ -266,7 +267,7 @@ def _pace(history: _History) -> dict[str, Any] | None:
     }
 
 
-def _evidence(state: Path) -> list[dict[str, Any]]:
+def _evidence(state: Path) -> list[dict[str, object]]:
     """What is kept against parties that broke the rules."""
     found = []
     for path in sorted((state / "evidence").glob("*.json")):
@@ -277,7 +278,7 @@ def _evidence(state: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _certificate(state: Path, agreement: Agreement, me: str) -> dict[str, Any] | None:
+def _certificate(state: Path, agreement: Agreement, me: str) -> dict[str, object] | None:
     """What this party's certificate says, and whether it holds, recomputed here and now."""
     from coterie.report.verification import Refuted, parse, verify
 
@@ -293,7 +294,7 @@ def _certificate(state: Path, agreement: Agreement, me: str) -> dict[str, Any] |
     return {"holds": True, "reason": "", "key": key, "warnings": checked.warnings, "content": content}
 
 
-def _picture(agreement: Agreement, terms: Terms) -> dict[str, Any] | None:
+def _picture(agreement: Agreement, terms: Terms) -> dict[str, object] | None:
     if len(agreement.parties) > DRAWN:
         return None
     graph = Graph(len(agreement.parties), np.array(agreement.edges), agreement.plan.graph.kind)
@@ -305,7 +306,7 @@ def _picture(agreement: Agreement, terms: Terms) -> dict[str, Any] | None:
 
 def _worth(
     state: Path, terms: Terms, title: str, node: int, records: Records | None, test: Records, epsilon: str
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, object]:  # fmt: skip
     """What the model is worth to this party, on its own test records; the private model is the one in the folder."""
     from coterie.worth.judge import own_worth
     from coterie.worth.verdict import sentence
@@ -333,10 +334,10 @@ def _point(state: Path) -> np.ndarray:
         raise InputError(f"{state} holds no model yet, so nothing can be compared: {error}") from None
 
 
-def _shapes(state: Path, terms: Terms, records: Records | None) -> dict[str, Any] | None:
+def _shapes(state: Path, terms: Terms, records: Records | None) -> dict[str, object] | None:
     """The curves of an additive model, with the density of this party's own records where they are given."""
     from coterie.api.curves import Curves
-    from coterie.experiment import price
+    from coterie.pricing import price
     from coterie.problems.additive import AdditiveModel
     from coterie.released.bands import released_curves
     from coterie.worth.bands import noise_alone

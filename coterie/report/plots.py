@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import t as student
 
-from coterie.experiment import Network
+from coterie.network import Network
 from coterie.report.result import epsilon_words
 from coterie.report.schema import RunResult
 

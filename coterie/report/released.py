@@ -43,7 +43,7 @@ def _packed(**arrays: Any) -> bytes:
     return file.getvalue()
 
 
-def contents(path: Path, *, agents: int, parameters: int, features: int, simulated: bool) -> dict[str, Any]:
+def contents(path: Path, *, agents: int, parameters: int, features: int, simulated: bool) -> dict[str, object]:
     """The plan, the rounds and the seed that a model file names; ValueError if it is not the file of one run.
 
     Shapes are read from the headers, so that a file of another size is refused and not loaded.
@@ -62,7 +62,9 @@ def contents(path: Path, *, agents: int, parameters: int, features: int, simulat
         if found != expected:
             raise ValueError(f"expected the arrays of one run, {_listed(expected)}, got {_listed(found)}")
         with np.load(path, allow_pickle=False) as stored:
-            named: dict[str, Any] = {name: stored[name].item() for name in ("plan", "rounds", "seed") if name in found}
+            named: dict[str, object] = {
+                name: stored[name].item() for name in ("plan", "rounds", "seed") if name in found
+            }
     except (OSError, zipfile.BadZipFile, EOFError, RuntimeError, NotImplementedError) as error:
         raise ValueError(str(error)) from None
     return named

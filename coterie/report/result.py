@@ -30,12 +30,14 @@ from coterie.errors import InputError
 from coterie.exchange.central import shared_events
 from coterie.exchange.planned import statement_of
 from coterie.exchange.statement import EVERY_MESSAGE
-from coterie.experiment import Experiment, Network, Priced
+from coterie.experiment import Experiment
 from coterie.explain import unit_block
+from coterie.network import Network
 from coterie.plan import Plan
+from coterie.pricing import Priced
 from coterie.privacy.accountants import account
 from coterie.problems import Problem
-from coterie.report import certificate
+from coterie.report import certificate, sealing
 from coterie.report.released import MODEL, run_model
 from coterie.report.schema import SCHEMA, AgentRow, PrivacyBlock, RunResult
 from coterie.report.statements import assumptions
@@ -237,13 +239,13 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_json(path: Path, content: object) -> None:
     """Write plain data as JSON, atomically; numbers that JSON lacks (a run that diverged) become null."""
     text = json.dumps(plain(content), indent=1, allow_nan=False) + "\n"
     write_atomically(path, lambda p: p.write_text(text, "utf-8"))
 
 
-def plain(content: Any) -> Any:
+def plain(content: object) -> Any:
     """The content as JSON will give it back."""
     if isinstance(content, dict):
         return {key: plain(value) for key, value in content.items()}
@@ -274,7 +276,7 @@ def write_run(
     stated = plan.data.source != "memory" or plan.problem.loss is not None
     if not stated:
         result = {**result, "warnings": [*result["warnings"], NO_CERTIFICATE]}
-    model = run_model(points, columns, plan=certificate.plan_hash(plan), rounds=sent, seed=result["seeds"][0])
+    model = run_model(points, columns, plan=sealing.plan_hash(plan), rounds=sent, seed=result["seeds"][0])
     write_atomically(out / MODEL, lambda p: p.write_bytes(model))
     write_atomically(out / "curves.png", lambda p: plots.curves(result, p))
     write_atomically(out / "graph.png", lambda p: plots.network(network, p))
@@ -285,8 +287,8 @@ def write_run(
         write_json(out / CURVES, {key: value for key, value in result["additive"].items() if key != "at_home"})
         written.append(CURVES)
     if stated:
-        files = {MODEL: certificate.sha256(model)}
-        sealed = certificate.seal(certificate.certificate(plan, network, priced, completed=sent, files=files), key)
+        files = {MODEL: sealing.sha256(model)}
+        sealed = sealing.seal(certificate.certificate(plan, network, priced, completed=sent, files=files), key)
         write_json(out / "certificate.json", sealed)
         written.append("certificate.json")
     if html.available():

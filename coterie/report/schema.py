@@ -78,11 +78,11 @@ class RunResult(TypedDict):
     curves: dict[str, Any]
     references: dict[str, dict[str, float]]
     worth: dict[str, Any] | None
-    additive: dict[str, Any] | None
-    covered: dict[str, Any] | None
+    additive: dict[str, object] | None
+    covered: dict[str, object] | None
     privacy: PrivacyBlock | None
-    at_home: dict[str, Any] | None
-    exchange: dict[str, Any]
+    at_home: dict[str, object] | None
+    exchange: dict[str, object]
     evaluation: str
     timing: dict[str, float]
     bytes_sent: float

@@ -15,10 +15,11 @@ from coterie.algorithms.base import Algorithm, Config
 from coterie.data import find_source
 from coterie.exchange.central import central_words, local_words
 from coterie.exchange.sums import SumTerms
-from coterie.plan import BeforePlan, Plan, PrivacyPlan
+from coterie.plan import Plan
 from coterie.privacy import gdp
 from coterie.problems import Problem
 from coterie.report.others import others_kinds
+from coterie.tables.privacy import BeforePlan, PrivacyPlan
 
 __all__ = ["SECURE", "SIMULATED", "Said", "assumptions", "statements"]
 

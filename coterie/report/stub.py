@@ -26,10 +26,10 @@ from collections.abc import Sequence
 from typing import Literal, Optional
 
 from coterie.api.bounds import Bounds
-from coterie.api.parties import Sites
+from coterie.api.sites import Sites
 from coterie.audit.claims import attack_task as audit
 {imports}
-from coterie.plan import AlgorithmPlan
+from coterie.tables.algorithm import AlgorithmPlan
 
 __version__: str
 __all__ = {listed}
@@ -59,6 +59,6 @@ def _function(made: Any, returns: str) -> str:
     return f'def {made.__name__}({", ".join(shown)}) -> {returns}:\n    """{words}"""\n'
 
 
-def _type(annotation: Any) -> str:
+def _type(annotation: object) -> str:
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     return re.sub(r"\b(collections\.abc|typing|pathlib)\.", "", text).replace("NoneType", "None")

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from coterie.experiment import Experiment, Priced
+from coterie.experiment import Experiment
 from coterie.explain import paying
+from coterie.pricing import Priced
 from coterie.privacy.people import of_group
 
 __all__ = ["at_home", "home_words"]

@@ -34,6 +34,7 @@ from coterie.errors import InputError
 from coterie.found import OthersCode
 from coterie.privacy.codec import to_rows
 from coterie.report import certificate as c
+from coterie.report import sealing
 from coterie.report.derivation import EVENTS, Refuted, derive, equal
 from coterie.report.form import Certificate
 from coterie.report.others import others_kinds
@@ -58,7 +59,7 @@ class Verified:
 def parse(text: str) -> dict[str, Any]:
     """The JSON object of a certificate: no key twice, no NaN, no number beyond float64."""
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
         found = dict(pairs)
         if len(found) < len(pairs):
             raise InputError("not a certificate: it has the same key twice")
@@ -118,9 +119,9 @@ def verify(
 # ---- form ------------------------------------------------------------------------------------------------------------
 
 
-def _sealed(content: Mapping[str, Any], parsed: Certificate, key: bytes | None) -> None:
+def _sealed(content: Mapping[str, object], parsed: Certificate, key: bytes | None) -> None:
     body = {name: value for name, value in content.items() if name not in ("digest", "signature")}
-    _same("digest", parsed.digest, c.sha256(c.canonical(body)))
+    _same("digest", parsed.digest, sealing.sha256(sealing.canonical(body)))
     if (parsed.signer is None) != (parsed.signature is None):
         raise Refuted("signature: signer and signature must both be there, or neither")
     if key is not None and parsed.signer != key.hex():
@@ -134,7 +135,7 @@ def _sealed(content: Mapping[str, Any], parsed: Certificate, key: bytes | None) 
         raise InputError("a signature is checked by the package cryptography: pip install 'coterie[deploy]'") from None
     try:
         signer = Ed25519PublicKey.from_public_bytes(bytes.fromhex(parsed.signer))
-        signer.verify(bytes.fromhex(parsed.signature), c.signed_text(parsed.digest))
+        signer.verify(bytes.fromhex(parsed.signature), sealing.signed_text(parsed.digest))
     except (InvalidSignature, ValueError):
         raise Refuted("signature: not made by the signer over this digest") from None
 
@@ -194,7 +195,7 @@ def _file_hash(path: Path) -> str:
 
 def _arithmetic(content: Mapping[str, Any], parsed: Certificate) -> None:
     """Everything that follows from the certificate alone."""
-    _same("plan_sha256", parsed.plan_sha256, c.sha256(c.canonical(parsed.plan)))
+    _same("plan_sha256", parsed.plan_sha256, sealing.sha256(sealing.canonical(parsed.plan)))
     privacy = parsed.plan.get("privacy")
     if privacy is not None and not (isinstance(privacy, dict) and isinstance(privacy.get("delta"), float)):
         raise Refuted("plan.privacy: expected a table with epsilon and delta")
@@ -316,7 +317,7 @@ def _totals(where: str, stated: Mapping[str, Any], delta: float | None) -> None:
         equal(f"{where}.{name}", stated[name], made[name], TOTALS)
 
 
-def _budgets(epsilon: Any, agents: int) -> list[Any]:
+def _budgets(epsilon: object, agents: int) -> list[Any]:
     listed = epsilon if isinstance(epsilon, list) else [epsilon] * agents
     if len(listed) != agents or not all(isinstance(e, float) and e > 0 for e in listed):
         raise Refuted("plan.privacy.epsilon: expected a number > 0, or one for each agent")
@@ -350,7 +351,7 @@ def _strangers(parsed: Certificate) -> None:
             raise Refuted(f"{key}: the certificate is for other code: {name!r} is {here} here, it names {theirs}")
 
 
-def _other_code(content: Mapping[str, Any], parsed: Certificate) -> Iterator[str]:
+def _other_code(content: Mapping[str, object], parsed: Certificate) -> Iterator[str]:
     """Warnings: what the installed code would have derived differently, if anything."""
     theirs = parsed.made_with.get("coterie", "unknown")
     yield f"made by other code (coterie {theirs}): totals were recomputed, what the plan asks of it was not proved"
@@ -370,7 +371,7 @@ def _derivation(content: Mapping[str, Any], parsed: Certificate) -> list[str]:
             [g["members"], g["records"], g["noise_multiplier"], g["rounds"], g["sent_again"]] for g in content["agents"]
         ],
     }
-    made = derive(c.canonical(inputs))
+    made = derive(sealing.canonical(inputs))
     if isinstance(made, str):
         raise Refuted(made)
     equal("algorithm", content["algorithm"], made["algorithm"], EVENTS)

@@ -33,7 +33,6 @@ from coterie.sums.store import Key
 __all__ = ["Agreeing"]
 
 VALUES = (Step.SET, Step.ROSTER)
-PROPOSALS = (*VALUES, Step.FINISH)
 JUDGED = 1 << 8  # proposals whose validity is remembered; what is forgotten is judged again
 
 

@@ -13,10 +13,12 @@ from dataclasses import replace
 import numpy as np
 
 from coterie.data import ALL_PUBLIC, Dataset
-from coterie.experiment import Experiment, Network, Priced
+from coterie.experiment import Experiment
 from coterie.losses import by_labels
 from coterie.losses.base import find_loss
+from coterie.network import Network
 from coterie.plan import Plan
+from coterie.pricing import Priced
 
 __all__ = ["noise_alone"]
 

@@ -54,7 +54,7 @@ class Judged:
     worth: dict[str, Any] | None = None
     seconds: dict[str, float] = field(default_factory=dict)  # what each reference took
     warnings: list[str] = field(default_factory=list)
-    covered: dict[str, Any] | None = None  # scores that were released: they may leave
+    covered: dict[str, object] | None = None  # scores that were released: they may leave
 
 
 def judge(
@@ -170,7 +170,7 @@ def _majority(experiment: Experiment, specificity: float) -> dict[str, float]:
 def _worth(
     experiment: Experiment, by: str, chosen: NDArray, run: NDArray, alone: NDArray, blends: NDArray | None,
     centre: NDArray | None, clip: float | None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, object]:  # fmt: skip
     """Every chosen party's table row, their mean, and what can be said of both."""
     problem, test, owned = experiment.network.problem, experiment.test, experiment.own_test
     assert test is not None
@@ -180,7 +180,7 @@ def _worth(
     for k, i in enumerate(chosen):
         mine = owned[i]
         ask = lambda x, clip=None: _own(problem, x, (test.features, test.targets), mine, clip)  # noqa: B023, E731
-        row: dict[str, Any] = {"name": experiment.network.names[i], "records": len(experiment.parts[i]),
+        row: dict[str, object] = {"name": experiment.network.names[i], "records": len(experiment.parts[i]),
                                "test_records": len(mine)}  # fmt: skip
         models = {"alone": [alone[k]], "private": list(run[:, i]), "blend": list(blends[k])}
         if centre is not None:
@@ -196,7 +196,7 @@ def _worth(
         row |= UNKNOWN if found is None else found.told(len(known))
     whole = [row for row, found in zip(rows, gains, strict=True) if found is not None]
     names = [name for name in ("alone", "private", "pooled", "blend") if whole and name in whole[0]]
-    mean: dict[str, Any] = {name: float(np.mean([row[name] for row in whole])) for name in names}
+    mean: dict[str, object] = {name: float(np.mean([row[name] for row in whole])) for name in names}
     return {
         "metric": by,
         "meaning": MEASURES[by],
@@ -221,7 +221,7 @@ def _own(problem: Problem, x: NDArray, everybody: Pair, mine: NDArray, clip: flo
 
 def _outside(
     experiment: Experiment, by: str, other: Outsider, run: NDArray, centre: NDArray | None, clip: float | None
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, object]:  # fmt: skip
     """What the parties' average model is worth to a site that took no part."""
     test, given = other.test, run.mean(axis=1)  # what it would be handed, of every seed
     mine = other.features, other.targets
@@ -231,7 +231,7 @@ def _outside(
 def own_worth(
     problem: Problem, name: str, records: Pair, test: Pair, point: NDArray, *, measure: str | None = None,
     clip: float | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, object]:  # fmt: skip
     """What one party's private model is worth to it, as in result.json, by its own records alone.
 
     `records` and `test` are features and targets in the problem's coding; all of it is computed at home.
@@ -249,12 +249,12 @@ def own_worth(
 def _row(
     problem: Problem, by: str, name: str, records: Pair, test: Pair, given: NDArray, centre: NDArray | None,
     clip: float | None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, object]:  # fmt: skip
     """A site's own model, the models that it is given (of every seed), and their blend, on its own test records."""
     home = at_home(problem, *records, given[:1])
     ask = lambda x, clip=None: say(problem, x, *test, clip)  # noqa: E731
     alone, private = ask(home.alone), [ask(x, clip) for x in given]
-    row: dict[str, Any] = {"name": name, "records": len(records[1]), "test_records": len(test[1])}
+    row: dict[str, object] = {"name": name, "records": len(records[1]), "test_records": len(test[1])}
     (blend,) = home.blends
     row |= {"alone": value(by, alone), "private": _value(by, private)}
     row["blend"] = value(by, ask(blend, _clip(clip, blend, given[0])))

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from coterie.experiment import prepare, price
+from coterie.experiment import prepare
 from coterie.plan import Plan
+from coterie.pricing import price
 from coterie.worth.judge import UNKNOWN, judge
 from coterie.worth.verdict import Gain
 
@@ -19,7 +20,7 @@ MODELS = ("alone", "private", "pooled", "blend")
 
 def over_splits(
     plan: Plan, first: dict[str, Any], report: Callable[[int], None] = lambda _: None
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[dict[str, object], list[str]]:
     """What parties gain over all of the plan's splits, of which `first` is the first, and what must be said of them.
 
     `report` hears of each. A split whose run diverged has no models to judge: it is left out, with a warning.
@@ -52,7 +53,7 @@ def combine(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {**first, "parties": rows, "outsiders": outside, "splits": len(found), "mean": _means(means) | told}
 
 
-def _rows(found: Sequence[Sequence[dict[str, Any]]], together: bool) -> list[dict[str, Any]]:
+def _rows(found: Sequence[Sequence[dict[str, object]]], together: bool) -> list[dict[str, Any]]:
     """Row by row over the splits; intervals hold all together, or each for itself."""
     rows, known = [], []
     for mine in zip(*found, strict=True):

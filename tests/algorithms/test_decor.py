@@ -15,10 +15,11 @@ from coterie.audit.observers import Vantage, attack
 from coterie.drivers.layout import make_layout
 from coterie.drivers.simulate import Run, simulate
 from coterie.errors import InputError
-from coterie.experiment import price, public_network
+from coterie.experiment import public_network
 from coterie.graphs import make_graph, mixing
 from coterie.losses.mean import Mean
 from coterie.plan import validate
+from coterie.pricing import price
 from coterie.privacy.gdp import epsilon_of, mu_for
 from coterie.privacy.observers import hidden_share, worst_hidden_share
 

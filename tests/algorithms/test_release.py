@@ -16,9 +16,10 @@ from coterie.audit import examine, gather, make_setting
 from coterie.drivers.layout import make_layout
 from coterie.drivers.simulate import Run, simulate
 from coterie.errors import InputError
-from coterie.experiment import prepare, price, public_network
+from coterie.experiment import prepare, public_network
 from coterie.graphs import make_graph, mixing
 from coterie.plan import Plan, validate
+from coterie.pricing import price
 from coterie.privacy.gdp import mu_for
 from coterie.released.moments import Moments
 

@@ -13,8 +13,9 @@ from coterie.audit.faults import FAULTS, plant
 from coterie.audit.losses import LOSSES, accepted
 from coterie.audit.matrix import Case, audited, cases, covering, variations
 from coterie.audit.setting import make_setting
-from coterie.experiment import price, public_network
+from coterie.experiment import public_network
 from coterie.plan import validate
+from coterie.pricing import price
 from tests.support import mostly_slow
 
 PRIVATE = audited()

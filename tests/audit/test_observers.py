@@ -11,14 +11,16 @@ import pytest
 from coterie import cli
 from coterie.algorithms.base import Algorithm, find
 from coterie.audit.observers import Vantage, attack
-from coterie.experiment import prepare, price
+from coterie.experiment import prepare
 from coterie.graphs import make_graph, mixing
 from coterie.losses.mean import Mean
 from coterie.plan import read_plan
+from coterie.pricing import price
 from coterie.privacy import gdp
 from coterie.privacy.observers import factorised, linear, view
 from coterie.problems import Custom
 from coterie.report import certificate as c
+from coterie.report import sealing
 from coterie.report.result import privacy_block
 from coterie.report.verification import Refuted, parse, verify
 
@@ -197,9 +199,9 @@ def test_tables_of_observers_are_certified(tmp_path: Path) -> None:
     assert one["epsilon"][1] == pytest.approx(4.0)
     assert one["epsilon"][1] > one["epsilon"][2] > one["epsilon"][3] > 0
     assert two["epsilon"][2] == pytest.approx(4.0)
-    sealed = c.seal(c.certificate(read, network, priced))
+    sealed = sealing.seal(c.certificate(read, network, priced))
     assert verify(parse(json.dumps(sealed))).derived
     sealed["observers"][0]["epsilon"][2] /= 2  # a table that promises more, sealed anew
     bare = {k: v for k, v in sealed.items() if k not in ("signer", "digest", "signature")}
     with pytest.raises(Refuted, match="observers"):
-        verify(parse(json.dumps(c.seal(bare))))
+        verify(parse(json.dumps(sealing.seal(bare))))

@@ -13,7 +13,8 @@ import pytest
 
 from coterie.data import ALL_PUBLIC, SOURCES, Dataset, Origins, find_source, load, origins
 from coterie.data.planned import leaks_of, options_of
-from coterie.data.store import open_store, write_store
+from coterie.data.store import open_store
+from coterie.data.store_writer import write_store
 from coterie.errors import InputError
 from coterie.plan import validate
 from tests.data.test_loaders import ADULT, OUTLIER, adult_files

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from coterie.api.parties import people_of_sites, person_numbers
+from coterie.api.sites import people_of_sites, person_numbers
 from coterie.cli import main
 from coterie.data.fingerprint import grouping
 from coterie.data.people import person_names

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from coterie.data import ALL_PUBLIC
-from coterie.data.store import Chunk, Store, open_store, write_store
+from coterie.data.store import Chunk, Store, open_store
+from coterie.data.store_writer import write_store
 from coterie.errors import InputError
 
 CLASSES = ("no", "yes")

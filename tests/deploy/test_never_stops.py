@@ -10,8 +10,9 @@ import pytest
 from coterie.deploy.noise import SystemSource
 from coterie.deploy.party import Party, Records, Terms
 from coterie.errors import InputError
-from coterie.experiment import price, public_network
+from coterie.experiment import public_network
 from coterie.plan import validate
+from coterie.pricing import price
 from tests.deploy.house import NAMES
 
 ROUNDS = 4

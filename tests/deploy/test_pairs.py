@@ -38,8 +38,9 @@ from coterie.privacy.ledger import Budget
 from coterie.privacy.observers import hidden_share, worst_hidden_share
 from coterie.privacy.secure import GRID_VARIANCE
 from coterie.privacy.secure_table import WideGaussianTable
-from coterie.report.certificate import SECURE, certificate, seal, totals, words_of
+from coterie.report.certificate import SECURE, certificate, totals, words_of
 from coterie.report.certificate import claims as claims_of
+from coterie.report.sealing import seal
 from coterie.report.verification import Refuted, parse, verify
 from tests.deploy.house import House, Setting, small_plan, together
 from tests.deploy.test_agent import PLACES, Crashes

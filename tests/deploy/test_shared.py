@@ -30,7 +30,7 @@ from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.exchange.planned import exchange_of
 from coterie.privacy.accountants import account
 from coterie.privacy.events import Free
-from coterie.report.certificate import seal
+from coterie.report.sealing import seal
 from coterie.report.verification import verify
 from coterie.sums import core
 from coterie.sums.messages import Partial, Step, SumFrame, read_frames

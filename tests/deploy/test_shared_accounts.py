@@ -26,7 +26,8 @@ from coterie.plan import Plan, validate
 from coterie.privacy.gdp import epsilon_of, mu_for
 from coterie.privacy.ledger import Budget
 from coterie.privacy.observers import hidden_share
-from coterie.report.certificate import SECURE, certificate, seal
+from coterie.report.certificate import SECURE, certificate
+from coterie.report.sealing import seal
 from coterie.report.verification import Refuted, parse, verify
 from tests.deploy.house import small_plan, small_records
 

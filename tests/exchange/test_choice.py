@@ -16,9 +16,10 @@ from coterie.exchange.choice import Broadcast, Quantized, SecretSum, check_fits
 from coterie.exchange.planned import statement_of
 from coterie.exchange.protocol import Post, one_round
 from coterie.exchange.sums import Opened, bytes_per_round
-from coterie.experiment import Experiment, Priced, prepare, price
+from coterie.experiment import Experiment, prepare
 from coterie.graphs import make_graph, mixing
 from coterie.plan import validate
+from coterie.pricing import Priced, price
 from coterie.privacy import gdp
 from tests.exchange.cases import seats
 from tests.support import network, run

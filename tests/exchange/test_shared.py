@@ -20,13 +20,14 @@ from coterie.exchange.choice import Lost, SecretSum
 from coterie.exchange.fixed_point import FixedPoint
 from coterie.exchange.sum_noise import FLOAT_ERROR, FLOAT_STEPS, opened_event
 from coterie.exchange.sums import SumTerms, bytes_per_round
-from coterie.experiment import Priced, prepare, price, public_network
+from coterie.experiment import prepare, public_network
 from coterie.explain import explain
 from coterie.graphs import Graph
 from coterie.network import links_on
 from coterie.plan import validate
+from coterie.pricing import Priced, price
 from coterie.privacy import gdp
-from coterie.report import certificate, verification
+from coterie.report import certificate, sealing, verification
 from coterie.sums.noise import Layers, default_levels
 from coterie.sums.terms import least_threshold, spares_for
 from tests.deploy.shared_house import shared_plan
@@ -286,12 +287,12 @@ def sealed(tree: dict[str, Any], **more: Any) -> dict[str, Any]:
     plan = validate(tree)
     network = public_network(plan)
     made = certificate.certificate(plan, network, price(plan, network), **more)
-    return verification.parse(json.dumps(certificate.seal(made)))
+    return verification.parse(json.dumps(sealing.seal(made)))
 
 
 def again(content: dict[str, Any]) -> dict[str, Any]:
     body = {k: v for k, v in content.items() if k not in ("digest", "signature", "signer")}
-    return verification.parse(json.dumps(certificate.seal(body)))
+    return verification.parse(json.dumps(sealing.seal(body)))
 
 
 def retold(content: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from coterie.exchange.fixed_point import FixedPoint
 from coterie.exchange.members import SumsHere
 from coterie.exchange.protocol import Post, Routes, one_round
 from coterie.exchange.sums import Aborted, Opened, SumTerms
-from coterie.exchange.wire import Envelope, Kind, Rejected, additive_bytes
+from coterie.exchange.wire import OVERHEAD, SEED_BYTES, Envelope, Kind, Rejected
 from coterie.graphs import make_graph
 from tests.exchange.cases import seats
 
@@ -64,7 +64,8 @@ def test_bytes_are_as_stated_and_rounds_follow_each_other(seeds: bool) -> None:
         values = np.random.default_rng(number).normal(size=(4, 100))
         for one in opened(one_round(post, number, values)):
             assert np.abs(one.values - values.sum(0)).max() <= 4 * 2.0**-25
-    assert (post.sent == 3 * 3 * additive_bytes(100, seeds=seeds)).all()
+    share, words = SEED_BYTES if seeds else 8 * 100, 8 * 100
+    assert (post.sent == 3 * 3 * (2 * OVERHEAD + share + words)).all()
 
 
 def test_nothing_can_wrap_around() -> None:

@@ -10,9 +10,10 @@ import pytest
 
 from coterie.contracts import check_contract
 from coterie.errors import InputError
-from coterie.experiment import prepare, price
+from coterie.experiment import prepare
 from coterie.fair import directions_of
 from coterie.plan import Plan
+from coterie.pricing import price
 from coterie.problems.facts import try_facts
 from coterie.report.certificate import certificate
 from tests.deploy.test_fair import COLUMNS, fair_plan, written

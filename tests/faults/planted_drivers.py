@@ -22,7 +22,7 @@ from coterie.api.watching import Moment
 from coterie.cli import main
 from coterie.coupled import Coupled, quadratic_agent, secret_sum, solve
 from coterie.data.dataset import PUBLIC, Origins
-from coterie.data.store import write_store
+from coterie.data.store_writer import write_store
 from coterie.drivers.program import Test
 from coterie.estimators import (
     PrivateAdditiveClassifier,
@@ -31,13 +31,14 @@ from coterie.estimators import (
     PrivateMean,
     PrivateSearch,
 )
-from coterie.experiment import assemble, prepare, price
+from coterie.experiment import assemble, prepare
 from coterie.fair import PrivateFairClassifier
 from coterie.losses.logistic import Logistic
 from coterie.losses.mlp import Perceptron
 from coterie.losses.softmax import Softmax
 from coterie.losses.squared import Squared
 from coterie.plan import validate
+from coterie.pricing import price
 from coterie.problems import Custom, Problem
 from coterie.problems.coupled import smooth_agent
 from coterie.released.judging import covered_scores

@@ -9,9 +9,10 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import laplace, norm
 
-from coterie.experiment import price, public_network
+from coterie.experiment import public_network
 from coterie.explain import paying, unit_block
 from coterie.plan import Plan, validate
+from coterie.pricing import price
 from coterie.privacy import gdp
 from coterie.privacy.events import Gaussian, Laplace, Pure, SampledGaussian
 from coterie.privacy.people import at_any_two, at_parties, of_group

@@ -14,21 +14,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from coterie import cli, experiment
+from coterie import cli, pricing
 from coterie.data import ALL_PUBLIC
 from coterie.data.encode import normalise_rows
-from coterie.data.store import Store, write_store
+from coterie.data.store import Store
+from coterie.data.store_writer import write_store
 from coterie.deploy.trial import make_trial
 from coterie.drivers import layout as layout_module
 from coterie.drivers.simulate import Test
 from coterie.errors import InputError
-from coterie.experiment import assemble, prepare, price
+from coterie.experiment import assemble, prepare
 from coterie.losses.logistic import Logistic
 from coterie.losses.mean import Mean
 from coterie.losses.mlp import Perceptron
 from coterie.losses.softmax import Softmax
 from coterie.losses.squared import Squared
 from coterie.plan import Plan, validate
+from coterie.pricing import price
 from coterie.problems import HeldShard, Linear, People, Problem, Shard, StoredShard, of_people
 from coterie.problems.people import lay_out
 from coterie.report.units import at_home
@@ -400,7 +402,7 @@ def test_damage_is_refused_before_anything_is_priced(
     where.write_text(f'[data]\nsource = "store"\npath = "{store.folder}"\n[privacy]\nepsilon = 1.0\n')
     with store.path(1).open("r+b") as file:
         file.truncate(200)
-    monkeypatch.setattr(experiment, "price", None)
+    monkeypatch.setattr(pricing, "price", None)
     assert cli.main(["run", str(where)]) == 2
     assert "clinic-1.npy has 200 bytes" in capsys.readouterr().err
 
@@ -421,8 +423,9 @@ MEASURE = """
     from pathlib import Path
     import numpy as np
     from coterie.data import ALL_PUBLIC
-    from coterie.data.store import write_store
-    from coterie.experiment import prepare, price
+    from coterie.data.store_writer import write_store
+    from coterie.experiment import prepare
+    from coterie.pricing import price
     from coterie.plan import validate
 
     def peak():  # resident memory; unlike ru_maxrss it has nothing to do with the parent process

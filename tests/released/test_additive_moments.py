@@ -16,8 +16,9 @@ from scipy.special import expit
 from coterie.data.bins import Bins, LevelBins, NumberBins
 from coterie.errors import InputError
 from coterie.estimators import AdditiveClassifier
-from coterie.experiment import prepare, price, public_network
+from coterie.experiment import prepare, public_network
 from coterie.plan import Plan, validate
+from coterie.pricing import price
 from coterie.released.additive_moments import AdditiveMoments, _kept, consistent
 from coterie.released.moments import Moments
 

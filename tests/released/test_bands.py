@@ -13,7 +13,7 @@ from coterie.cli import main
 from coterie.data.bins import Bins, LevelBins, NumberBins
 from coterie.released.additive_moments import AdditiveMoments, basis_of
 from coterie.released.bands import banded, drawn_again
-from coterie.report.html import shapes
+from coterie.report.shapes import shapes
 from coterie.written import toml_of
 from tests.released.test_additive_moments import made, plan_of
 

@@ -16,8 +16,9 @@ from coterie.deploy.data import read_records
 from coterie.deploy.party import Terms
 from coterie.deploy.trial import deployed_plan
 from coterie.errors import InputError
-from coterie.experiment import Experiment, Priced, assemble, prepare, price
+from coterie.experiment import Experiment, assemble, prepare
 from coterie.plan import Plan, validate
+from coterie.pricing import Priced, price
 from coterie.privacy.accountants import account
 from coterie.privacy.events import Event
 from coterie.released.covered import CoveredScores

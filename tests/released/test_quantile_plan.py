@@ -12,9 +12,10 @@ import pytest
 import coterie as ct
 from coterie.cli import main
 from coterie.errors import InputError
-from coterie.experiment import prepare, price
+from coterie.experiment import prepare
 from coterie.explain import explain
 from coterie.plan import read_plan, validate
+from coterie.pricing import price
 from coterie.privacy import gdp
 from coterie.privacy.accountants import account, total_mu
 from coterie.privacy.ledger import BudgetExceeded

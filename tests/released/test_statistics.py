@@ -26,7 +26,7 @@ from coterie.errors import InputError
 from coterie.experiment import assemble
 from coterie.privacy.accountants import account
 from coterie.privacy.events import Event
-from coterie.released.statistics import TableStatistics
+from coterie.released.table_statistics import TableStatistics
 from coterie.released.table_sums import TableSums
 from coterie.testing.losses import PROBLEM_CHECKS
 from tests.deploy.test_everything import run_parties

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from coterie.cli import main
-from coterie.experiment import price, public_network
+from coterie.experiment import public_network
 from coterie.plan import validate
+from coterie.pricing import price
 from coterie.report import certificate as c
+from coterie.report import sealing
 from coterie.report.verification import Refuted, parse, verify
 
 PLAN = """
@@ -50,7 +52,7 @@ def make(tree: dict[str, Any], **more: Any) -> dict[str, Any]:
     """A sealed certificate of a plan that states its sizes."""
     plan = validate(tree)
     network = public_network(plan)
-    return roundtrip(c.seal(c.certificate(plan, network, price(plan, network), **more)))
+    return roundtrip(sealing.seal(c.certificate(plan, network, price(plan, network), **more)))
 
 
 def roundtrip(content: dict[str, Any]) -> dict[str, Any]:
@@ -59,7 +61,9 @@ def roundtrip(content: dict[str, Any]) -> dict[str, Any]:
 
 def resealed(content: dict[str, Any], key: Path | None = None) -> dict[str, Any]:
     """What an adversary who can compute a digest makes of a changed certificate."""
-    return roundtrip(c.seal({k: v for k, v in content.items() if k not in ("digest", "signature", "signer")}, key))
+    return roundtrip(
+        sealing.seal({k: v for k, v in content.items() if k not in ("digest", "signature", "signer")}, key)
+    )
 
 
 def claimed(content: dict[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from coterie.exchange.statement import EVERY_MESSAGE
 from coterie.privacy import events as ev
 from coterie.privacy.codec import to_rows
 from coterie.report import certificate as c
+from coterie.report import sealing
 from coterie.report.verification import Verified, parse, public_key, verify
 from tests.report.certificates import (
     PLAN,
@@ -142,7 +143,7 @@ def tamper(tree: dict[str, Any], rng: random.Random) -> tuple[tuple, dict[str, A
                 del at[path[-1]]
             else:
                 at[f"{path[-1]}_"] = at[path[-1]]
-        if c.canonical(out) != c.canonical(tree):
+        if sealing.canonical(out) != sealing.canonical(tree):
             return path, out
 
 
@@ -161,7 +162,7 @@ def test_signed_certificates_cannot_be_changed_at_all(true: dict[str, Any], keys
     for _ in range(300):
         _, fake = tamper(signed, rng)
         stated = {k: fake[k] for k in fake if k not in ("digest", "signature")}
-        fake = {**fake, "digest": c.sha256(c.canonical(stated))}  # the adversary's best without the key
+        fake = {**fake, "digest": sealing.sha256(sealing.canonical(stated))}  # the adversary's best without the key
         if fake != signed:
             assert rejection(fake) is not None
     assert "signer" in str(rejection(resealed(true, other), key=key))
@@ -193,7 +194,7 @@ def test_a_larger_size_with_everything_to_match_is_rejected() -> None:
 def test_overspending_is_rejected(true: dict[str, Any]) -> None:
     fake = copy.deepcopy(true)
     fake["plan"]["privacy"]["epsilon"] = [0.99, 2.0, 1.0, 1.0]
-    fake["plan_sha256"] = c.sha256(c.canonical(fake["plan"]))
+    fake["plan_sha256"] = sealing.sha256(sealing.canonical(fake["plan"]))
     fake["agents"][0]["budget"] = 0.99
     assert fake["agents"][0]["members"] == [[0, 0]]
     fake["claim"], fake["protects"] = claimed(fake), whom(fake)

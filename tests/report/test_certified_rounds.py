@@ -13,13 +13,15 @@ import pytest
 
 from coterie.api.trained import Trained
 from coterie.deploy.party import Terms
-from coterie.experiment import prepare, price
+from coterie.experiment import prepare
 from coterie.plan import validate
+from coterie.pricing import price
 from coterie.privacy import events as ev
 from coterie.privacy import gdp
 from coterie.privacy.codec import to_rows
 from coterie.privacy.ledger import Entry
 from coterie.report import certificate as c
+from coterie.report import sealing
 from coterie.report.released import MODEL
 from coterie.report.verification import parse
 from tests.deploy.house import small_plan
@@ -72,14 +74,14 @@ def test_a_file_of_several_runs_is_rejected(folder: Path, true: dict[str, Any], 
     }
     for name, arrays in wrong.items():
         np.savez_compressed(tmp_path / MODEL, **arrays)  # type: ignore[arg-type]
-        fake = resealed({**true, "files": {MODEL: c.sha256((tmp_path / MODEL).read_bytes())}})
+        fake = resealed({**true, "files": {MODEL: sealing.sha256((tmp_path / MODEL).read_bytes())}})
         found = rejection(fake, folder=tmp_path)
         assert "files.model.npz" in str(found), name
     (tmp_path / MODEL).write_bytes(b"another")
     assert "files.model.npz" in str(rejection(true, folder=tmp_path))
-    fake = resealed({**true, "files": {MODEL: c.sha256(b"another")}})
+    fake = resealed({**true, "files": {MODEL: sealing.sha256(b"another")}})
     assert "files.model.npz" in str(rejection(fake, folder=tmp_path))
-    metrics = {**true["files"], "result.json": c.sha256((folder / "result.json").read_bytes())}
+    metrics = {**true["files"], "result.json": sealing.sha256((folder / "result.json").read_bytes())}
     assert "files" in str(rejection(resealed({**true, "files": metrics}), folder=folder))
     unlisted = resealed({**true, "files": {}})
     assert "does not list it" in str(rejection(unlisted, folder=folder, strict=True))
@@ -109,7 +111,7 @@ def deployed(algorithm: str, rounds: int, **more: Any) -> tuple[Terms, dict[str,
     """Terms between three parties, and the certificate of party 1 with its ledger's charges in so many rounds."""
     terms = Terms.of(small_plan(rounds, algorithm, graph="complete"))
     body = c.certificate(terms.plan, terms.network, terms.priced, noise=c.SECURE, **more)
-    return terms, roundtrip(c.seal(body))
+    return terms, roundtrip(sealing.seal(body))
 
 
 def paid(terms: Terms, rounds: Sequence[int]) -> dict[int, list[ev.Event]]:

@@ -13,9 +13,10 @@ from coterie.comparison import compare, methods_of
 from coterie.errors import InputError
 from coterie.exchange.central import EVERYBODY_ELSE
 from coterie.exchange.statement import EVERY_MESSAGE
-from coterie.experiment import prepare, price
+from coterie.experiment import prepare
 from coterie.explain import explain
 from coterie.plan import read_plan, validate
+from coterie.pricing import price
 
 PLAN = """
 name = "sums"

@@ -19,9 +19,9 @@ from coterie.algorithms.base import all_algorithms
 from coterie.cli import main
 from coterie.privacy import gdp
 from coterie.report import charts, html
-from coterie.report.certificate import canonical, sha256
 from coterie.report.epsilon import guess
 from coterie.report.schema import AgentRow, AlgorithmBlock, MetricValue, PrivacyBlock, RunResult
+from coterie.report.sealing import canonical, sha256
 
 from .browser import MISSING, Browser
 

@@ -15,13 +15,14 @@ import pytest
 import coterie as ct
 from coterie.cli import main
 from coterie.data import ALL_PUBLIC
-from coterie.data.store import write_store
+from coterie.data.store_writer import write_store
 from coterie.deploy.party import Records, Terms, read_records, write_records
 from coterie.deploy.trial import make_trial
 from coterie.errors import InputError
 from coterie.explain import explain
 from coterie.plan import validate
 from coterie.report import certificate as c
+from coterie.report import sealing
 from coterie.report.verification import Refuted, parse, verify
 from tests.report.certificates import STATED, changed, make, rejection, resealed
 
@@ -162,7 +163,7 @@ def test_a_store_says_it(tmp_path: Path) -> None:
         assert priced.private == (origins == ALL_PUBLIC)
         assert network.leaks == origins.leaks
         assert any("largest values" in line for line in lines) == (origins != ALL_PUBLIC)
-        sealed = c.seal(c.certificate(validate(tree), network, priced))
+        sealed = sealing.seal(c.certificate(validate(tree), network, priced))
         try:
             verify(parse(json.dumps(sealed)), strict=True)
             held = True

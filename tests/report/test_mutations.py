@@ -25,10 +25,12 @@ import pytest
 from coterie.cli import main
 from coterie.deploy.party import Terms
 from coterie.errors import InputError
-from coterie.experiment import price, public_network
+from coterie.experiment import public_network
 from coterie.plan import Plan, validate
+from coterie.pricing import price
 from coterie.privacy.ledger import Entry
 from coterie.report import certificate as c
+from coterie.report import sealing
 from coterie.report.released import MODEL, party_model, run_model
 from coterie.report.verification import Refuted, parse, verify
 from tests.deploy.house import small_plan
@@ -77,8 +79,10 @@ def simulated(folder: Path, **tables: Any) -> None:
     plan = validate({**TREE, **tables})
     network = public_network(plan)
     points = np.zeros((len(network.sizes), network.problem.dim))
-    model = run_model(points, list("abc"), plan=c.plan_hash(plan), rounds=plan.run.rounds or 0, seed=plan.run.seed)
-    write(folder, c.certificate(plan, network, price(plan, network), files={MODEL: c.sha256(model)}), model)
+    model = run_model(
+        points, list("abc"), plan=sealing.plan_hash(plan), rounds=plan.run.rounds or 0, seed=plan.run.seed
+    )
+    write(folder, c.certificate(plan, network, price(plan, network), files={MODEL: sealing.sha256(model)}), model)
 
 
 def deployed(folder: Path, plan: Plan) -> None:
@@ -86,15 +90,15 @@ def deployed(folder: Path, plan: Plan) -> None:
     terms = Terms.of(plan)
     entries = [Entry(t, e, 0.0) for t, events in enumerate(terms.charges(1)) for e in events]
     point = np.zeros(terms.network.problem.dim)
-    model = party_model(point, plan=c.plan_hash(plan), rounds=terms.rounds, epsilon=1.0, delta=1e-5)
-    files, charged = {MODEL: c.sha256(model)}, {1: terms.charged(entries)}
+    model = party_model(point, plan=sealing.plan_hash(plan), rounds=terms.rounds, epsilon=1.0, delta=1e-5)
+    files, charged = {MODEL: sealing.sha256(model)}, {1: terms.charged(entries)}
     body = c.certificate(plan, terms.network, terms.priced, noise=c.SECURE, charged=charged, files=files)
     write(folder, body, model)
 
 
 def write(folder: Path, body: dict[str, Any], model: bytes) -> None:
     (folder / MODEL).write_bytes(model)
-    (folder / "certificate.json").write_text(json.dumps(c.seal(body)), "utf-8")
+    (folder / "certificate.json").write_text(json.dumps(sealing.seal(body)), "utf-8")
 
 
 def real_run(folder: Path) -> None:
@@ -217,8 +221,8 @@ def sealed(content: dict[str, Any]) -> str:
     body = {k: v for k, v in content.items() if k not in ("digest", "signature")}
     try:
         if isinstance(body.get("plan"), dict) and "plan_sha256" in body:
-            body["plan_sha256"] = c.sha256(c.canonical(body["plan"]))
-        return json.dumps({**content, **body, "digest": c.sha256(c.canonical(body))})
+            body["plan_sha256"] = sealing.sha256(sealing.canonical(body["plan"]))
+        return json.dumps({**content, **body, "digest": sealing.sha256(sealing.canonical(body))})
     except ValueError:  # not a number: no digest fits
         return json.dumps(content)
 
@@ -278,12 +282,12 @@ def test_a_plan_of_another_price_is_rejected_even_with_a_model_of_its_own(
     accepted = set()
     for field, plan in mutants(true["plan"], most):
         try:
-            fake = {**true, "plan": plan, "plan_sha256": c.sha256(c.canonical(plan))}
+            fake = {**true, "plan": plan, "plan_sha256": sealing.sha256(sealing.canonical(plan))}
         except ValueError:
             continue
         with np.load(folder / MODEL) as stored:
             np.savez_compressed(tmp_path / MODEL, **{**stored, "plan": fake["plan_sha256"]})
-        fake["files"] = {MODEL: c.sha256((tmp_path / MODEL).read_bytes())}
+        fake["files"] = {MODEL: sealing.sha256((tmp_path / MODEL).read_bytes())}
         if not rejected(sealed(fake), tmp_path):
             accepted.add(field)
     same = SAME_PRICE | (SAME_SUM if true["plan"]["exchange"]["kind"] == "secret-sum" else {})
@@ -302,7 +306,7 @@ def test_noise_that_calibration_does_not_give_is_rejected_with_everything_to_mat
         places = eqx.tree_at(lambda p: p.noise, priced.places, factor * jnp.asarray(priced.noise))
     louder = dataclasses.replace(priced, noise=factor * priced.noise, places=places)
     body = c.certificate(plan, network, louder, noise=true["run"]["noise"], files=true["files"])
-    assert rejected(json.dumps(c.seal(body)), folder) == (factor != 1)
+    assert rejected(json.dumps(sealing.seal(body)), folder) == (factor != 1)
     if factor > 1:
         with pytest.raises(Refuted, match="noise_multiplier"):
-            verify(parse(json.dumps(c.seal(body))), strict=True, folder=folder)
+            verify(parse(json.dumps(sealing.seal(body))), strict=True, folder=folder)

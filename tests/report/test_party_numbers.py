@@ -22,8 +22,8 @@ from coterie.deploy.process import ReadyParty, _agent, _certify, open_party
 from coterie.deploy.trial import sign_trial
 from coterie.deploy.watch import Watch
 from coterie.plan import validate
-from coterie.report.certificate import plan_hash
 from coterie.report.released import party_model
+from coterie.report.sealing import plan_hash
 from tests.test_additive import plan_of, records
 
 CLOCKS = {"time", "at", "t", "updated", "pid", "seconds", "made", "created", "since"}  # of the machine, not of records

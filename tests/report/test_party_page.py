@@ -19,9 +19,9 @@ from coterie.deploy.trial import Site, free_ports, sign_trial
 from coterie.errors import InputError
 from coterie.plan import Plan, validate
 from coterie.privacy import gdp
-from coterie.report.certificate import plan_hash
 from coterie.report.party import party_page
 from coterie.report.released import party_model
+from coterie.report.sealing import plan_hash
 from coterie.worth.judge import own_worth
 from coterie.worth.verdict import sentence
 from tests.deploy.house import small_plan, small_records

@@ -12,7 +12,8 @@ import pytest
 
 from coterie.algorithms.base import find
 from coterie.algorithms.batches import rows
-from coterie.experiment import public_network, settle
+from coterie.experiment import public_network
+from coterie.pricing import settle
 from coterie.privacy.rdp import zcdp_epsilon
 from reproduction import _dissertation_ch4_runs as runs
 from reproduction.base import all_figures

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from coterie.experiment import public_network, settle
+from coterie.experiment import public_network
+from coterie.pricing import settle
 from reproduction import _pr_admm_runs as runs
 from reproduction._admm_runs import World, accuracy, claimed_by, losses, noise_claiming, noise_of_baseline, settled
 from reproduction.base import all_figures

@@ -12,9 +12,10 @@ import pytest
 from coterie.data import Dataset, load, make_clinics
 from coterie.data.dataset import ALL_PUBLIC
 from coterie.drivers.simulate import Test
-from coterie.experiment import assemble, price
+from coterie.experiment import assemble
 from coterie.losses.logistic import Logistic
 from coterie.plan import validate
+from coterie.pricing import price
 from coterie.worth.judge import JUDGED, judge
 from coterie.worth.splits import combine
 from coterie.worth.verdict import sentence

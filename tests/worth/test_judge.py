@@ -11,10 +11,11 @@ from sklearn.linear_model import LogisticRegression
 from coterie.data import make_clinics, partition, split
 from coterie.data.partition import own_test
 from coterie.errors import InputError
-from coterie.experiment import prepare, price
+from coterie.experiment import prepare
 from coterie.losses.logistic import Logistic
 from coterie.losses.softmax import Softmax
 from coterie.plan import validate
+from coterie.pricing import price
 from coterie.problems import Ball
 from coterie.worth import judge as judging
 from coterie.worth.home import RIDGES, at_home, room

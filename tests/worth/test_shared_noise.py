@@ -12,9 +12,10 @@ from sklearn.metrics import roc_auc_score
 
 from coterie.data.dataset import ALL_PUBLIC
 from coterie.drivers.simulate import Test
-from coterie.experiment import assemble, price
+from coterie.experiment import assemble
 from coterie.losses.logistic import Logistic
 from coterie.plan import validate
+from coterie.pricing import price
 from coterie.worth.judge import judge
 from tests.worth.test_golden import SPECIALTIES, diabetes
 

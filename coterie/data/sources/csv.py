@@ -1,7 +1,5 @@
 """CSV: a table of your own, compressed or not, with a header and a label column."""
 
-from typing import Any
-
 from coterie.data import tables
 from coterie.data.dataset import Origins
 from coterie.data.encode import Book
@@ -12,11 +10,11 @@ __all__ = ["NEEDS_PATH", "book", "load", "origins"]
 NEEDS_PATH = True
 
 
-def origins(**options: Any) -> Origins:
+def origins(**options: object) -> Origins:
     """What a table is read for, by its options."""
     return tables.table_origins(**options)
 
 
-def book(**options: Any) -> Book:
+def book(**options: object) -> Book:
     """The code book that its options state."""
     return tables.table_book(**options)

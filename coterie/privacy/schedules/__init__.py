@@ -12,7 +12,6 @@ Its keyword arguments are its options (`privacy.schedule_options` of a plan).
 from __future__ import annotations
 
 import inspect
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +26,7 @@ SCHEDULES = Kinds("schedule", __name__)
 """Every schedule, by name."""
 
 
-def make(name: str, rounds: int, **options: Any) -> Floats:
+def make(name: str, rounds: int, **options: object) -> Floats:
     """The schedule of that name.
 
     >>> make("periodic", 3, rate=0.5).round(3).tolist()

@@ -1,0 +1,49 @@
+"""Hyper-parameters of an algorithm: validated like a pydantic model, traced like a pytree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar, get_args
+
+import jax
+from pydantic import ConfigDict
+
+from coterie.settings import Written
+
+__all__ = ["Config"]
+
+C = TypeVar("C", bound="Config")
+
+
+class Config(Written):
+    """Base of every algorithm's hyper-parameters: validated like a pydantic model, traced like a pytree.
+
+    Fields annotated `float` (or `Auto`) are leaves, so a sweep over them is a `vmap`; all others are static
+    structure. An unknown key, a wrong type or a value out of range is an error when the plan is read.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        numbers = tuple(n for n, f in cls.model_fields.items() if float in (f.annotation, *get_args(f.annotation)))
+        others = tuple(n for n in cls.model_fields if n not in numbers)
+
+        def flatten(cfg: Config) -> tuple[tuple, tuple]:
+            return tuple(getattr(cfg, n) for n in numbers), tuple(getattr(cfg, n) for n in others)
+
+        def flatten_with_keys(cfg: Config) -> tuple[tuple, tuple]:
+            leaves, static = flatten(cfg)
+            return tuple(zip(map(jax.tree_util.GetAttrKey, numbers), leaves, strict=True)), static
+
+        def unflatten(static: tuple, leaves: Iterable) -> Config:
+            return cls.model_construct(
+                **dict(zip(numbers, leaves, strict=True)), **dict(zip(others, static, strict=True))
+            )
+
+        jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+
+    def replace(self: C, **changes: object) -> C:
+        """A copy with some fields changed, without validation (the values may be traced)."""
+        return self.model_copy(update=changes)

@@ -1,0 +1,1 @@
+"""The tables of a plan, each with its keys, their ranges and what they mean together."""

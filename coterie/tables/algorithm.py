@@ -1,0 +1,49 @@
+"""[algorithm], and the references that take its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import ConfigDict, Field
+
+from coterie.algorithms import ALGORITHMS
+from coterie.errors import InputError
+from coterie.found import Kinds
+from coterie.settings import Naming, read
+
+if TYPE_CHECKING:
+    from coterie.algorithms.base import Config
+
+__all__ = ["REFERENCES", "AlgorithmPlan"]
+
+
+REFERENCES = {
+    "pooled": "The optimum of all agents' data in one place: what decentralized learning tries to reach. Not private.",
+    "alone": "Every agent trains on its own data and sends nothing: what it gets without the others.",
+}
+
+
+class AlgorithmPlan(Naming):
+    """[algorithm] How. `name` and the algorithm's own keys (see `coterie algorithms`)."""
+
+    model_config = ConfigDict(extra="allow")
+    table: ClassVar[str] = "algorithm"
+    choices: ClassVar[Mapping[str, Kinds]] = {"name": ALGORITHMS}
+    name: str = Field("dp-dsgd", description="see `coterie algorithms`; or your own, as package.module")
+
+    def config(self) -> Config:
+        """The algorithm's own configuration, validated by it."""
+        extra = dict(self.model_extra or {})
+        if self.name in REFERENCES:
+            if extra:
+                raise InputError(f"algorithm.{next(iter(extra))} is unknown: {self.name} takes no settings")
+        else:
+            ALGORITHMS.check(self.name)  # said before JAX is loaded to look at one of them
+        from coterie.algorithms.base import Config, find
+
+        if self.name in REFERENCES:
+            return Config()
+        model = find(self.name).config
+        self.need_room("name", self.name, model.model_fields)
+        return read(model, extra, self.table)
