@@ -150,7 +150,8 @@ def on(
         leaks += read
     else:
         if site is not None or label is not None:
-            raise InputError("site and label are columns of a frame, but the sites are no frame")
+            other = ": give its to_pandas()" if hasattr(sites, "to_pandas") else ""
+            raise InputError(f"site and label are columns of a pandas frame, but the sites are none{other}")
         columns = None
         if isinstance(sites, Mapping):
             if names is not None:
@@ -256,6 +257,8 @@ def _shape(one: Site, where: str) -> tuple[int, int]:
         shape = tuple(getattr(table, "shape", None) or np.shape(table))
     except ValueError:
         shape = ()
+    if len(shape) == 2 and shape[0] == 0:
+        raise InputError(f"{where}: it has no record, and a party needs records")
     if len(shape) != 2 or 0 in shape:
         flat = "; pictures go as x.reshape(len(x), -1), their shape to ct.neural" if len(shape) > 2 else ""
         raise InputError(f"{where}: expected a table of features (records, columns), got shape {shape}{flat}")

@@ -41,10 +41,13 @@ def run(
     from coterie.plan import read_plan
 
     plan = read_plan(path, changes + ([f"run.seeds={seeds}"] if seeds else []))
-    if out is not None:
+    written = {"--out": out, "--checkpoint": spread.checkpoint if spread else None}
+    if any(written.values()):
         from coterie.report.result import check_out
 
-        check_out(out)
+        for flag, folder in written.items():
+            if folder is not None:
+                check_out(folder, flag)
     if key is not None:
         from coterie.report.certificate import private_key
 
