@@ -46,6 +46,7 @@ from coterie.worth.verdict import sentence
 __all__ = [
     "SCHEMA",
     "build_result",
+    "check_file",
     "check_out",
     "epsilon_words",
     "exchange_block",
@@ -221,6 +222,13 @@ def check_out(out: Path, named: str = "--out") -> None:
             pass
     except OSError as error:
         raise InputError(f"{named} {out} cannot be written: {error.strerror or error}") from None
+
+
+def check_file(path: Path, named: str = "--out") -> None:
+    """Refuse an output file that cannot be written, before any work is done."""
+    if path.is_dir():
+        raise InputError(f"{named} {path} is a folder; expected a file")
+    check_out(path.parent, f"{named} {path}: its folder")
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
