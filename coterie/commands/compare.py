@@ -23,8 +23,8 @@ PANEL = LEARN
 app = typer.Typer()
 FORMS = ("svg", "pdf")
 PAIRED = (
-    "The best method of each ε against the others: mean difference of the same seeds, the 95 % interval of this one, and "
-    "p of the paired t-test, corrected for their number (Holm):"
+    "The best method of each ε against the others: mean difference of the same seeds, the 95 % interval of this one, "
+    "and p of the paired t-test, corrected for their number (Holm):"
 )
 STUDY = (
     "for study, not a release: scores are computed on the data without noise, and ε is that of one run, not of all "
