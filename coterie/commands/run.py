@@ -227,7 +227,8 @@ def table(result: dict[str, Any]) -> Table:
     shown.add_column("")
     for column in (named, *(EXTRA[key] for key in extra), "train loss"):
         shown.add_column(column, justify="right", no_wrap=True)
-    with_spread = lambda m: f"{m['mean']:.4f} ± {m['std']:.3f}"  # noqa: E731
+    spread = len(result["seeds"]) > 1  # one run has none
+    with_spread = lambda m: f"{m['mean']:.4f}" + (f" ± {m['std']:.3f}" if spread else "")  # noqa: E731
 
     def yardstick(who: str, label: str) -> None:
         if who in references:  # records that are streamed have none
