@@ -80,8 +80,8 @@ def table(measured: dict[str, list[Step]]) -> str:
     there = [name for name in NAMES.values() if name in measured]
     lines += [f"| {name} | {words} | {seconds:.0f} |" for name in there for words, seconds in measured[name]]
     for name in there:
-        total = sum(seconds for _, seconds in measured[name])
-        lines.append(f"| **{name}** | all of it | **{total:.0f}** ({total / 60:.1f} minutes) |")
+        total = sum(round(seconds) for _, seconds in measured[name])  # of what is shown
+        lines.append(f"| **{name}** | all of it | **{total}** ({total / 60:.1f} minutes) |")
     if left := [name for name in NAMES.values() if name not in measured]:
         lines += ["", f"Not measured yet: {', '.join(left)}."]
     return "\n".join(lines) + "\n"
