@@ -83,6 +83,8 @@ class Kinds:
         except Exception as error:  # whatever a stranger's file does
             usual = isinstance(error, ImportError | TypeError | ValueError)  # TypeError: a name that begins with a dot
             told = str(error) if usual else f"{type(error).__name__}: {error}"
+            if isinstance(error, ModuleNotFoundError) and name.split(".")[0] == error.name:
+                told += ": install it, or, if it lies in this folder, begin the command with PYTHONPATH=."
             raise InputError(f"{self.what} {name!r}: {' '.join(told.split())}") from None
         if lacking := [part for part in needed if not hasattr(module, part)]:
             raise InputError(f"{self.what} {name!r}: {module.__name__} lacks {', '.join(lacking)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from itertools import combinations
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -15,6 +15,7 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     ValidationError,
     model_serializer,
+    model_validator,
 )
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
@@ -40,6 +41,15 @@ class Written(BaseModel):
             written |= {name: None for name in left_out if _said(type(self), name)}
         return written
 
+    @model_validator(mode="before")
+    @classmethod
+    def _flags_are_no_numbers(cls, given: object) -> object:
+        """`epsilon = true` would be ε = 1: as a word it is refused where it stands."""
+        if not isinstance(given, Mapping) or not any(isinstance(value, bool) for value in given.values()):
+            return given
+        numbers = {name for name, field in cls.model_fields.items() if _kinds(field.annotation) <= NUMBERS}
+        return {k: str(v).lower() if isinstance(v, bool) and k in numbers else v for k, v in given.items()}
+
 
 def _said(model: type[BaseModel], name: str) -> bool:
     """Whether None says something there: it is not what stands there when nothing is said."""
@@ -51,6 +61,17 @@ class Settings(Written):
     """Keys with types and ranges; anything else is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+NUMBERS = frozenset({int, float, type(None)})
+
+
+def _kinds(annotation: object) -> frozenset[object]:
+    """The types that an annotation is made of."""
+    inner = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        return _kinds(inner[0])
+    return frozenset().union(*map(_kinds, inner)) if inner else frozenset({annotation})
 
 
 S = TypeVar("S", bound=BaseModel)

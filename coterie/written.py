@@ -59,10 +59,11 @@ def _found(path: Path | None, embedded: str) -> tuple[Path | None, str]:
 
 def _read(path: Path, what: str) -> dict[str, object]:
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot read {what} {path}: {reason}") from None
+        text = Path(path).read_text(encoding="utf-8-sig")  # some editors begin a file with a mark of its coding
+    except UnicodeDecodeError:
+        raise InputError(f"cannot read {what} {path}: it is not UTF-8 text; save it as UTF-8") from None
+    except OSError as error:
+        raise InputError(f"cannot read {what} {path}: {error.strerror or error}") from None
     return _tables(text, str(path))
 
 

@@ -43,7 +43,7 @@ def main() -> None:
     print(f"{AGENTS} agents × {RECORDS} records, δ = {DELTA:g}; pooled mean {truth.round(4)}")
     print("      ε   error of an agent   theory   noise of one agent alone")
     for epsilon, error in zip(EPSILONS, np.sqrt(squared.mean(axis=(1, 2))), strict=True):
-        gap = 2 * problem.lipschitz / RECORDS  # how far one record moves an agent's mean
+        gap = 2 * problem.half_gap / RECORDS  # how far one record moves an agent's mean
         alone = np.sqrt(2) * gap / float(mu_for(epsilon, DELTA))  # its noisy mean, sent once
         print(f"{epsilon:7.2f}   {error:17.5f}   {alone / np.sqrt(AGENTS):6.5f}   {alone:24.5f}")
 

@@ -104,7 +104,7 @@ def test_a_card_names_no_number_that_is_not_paid_for() -> None:
     assert score in card(run, home=True)
     assert "no ε covers it" in card(run, home=True)
     assert score not in card(run)
-    for part in ("**Privacy.**", "**Data.**", "**Worth.**", "Against:"):
+    for part in ("**Privacy.**", "**Data.**", "**Worth.**", "Against one who "):
         assert part in card(run)
 
 

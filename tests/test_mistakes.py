@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from scipy.sparse import csr_array
 
 import coterie as ct
 from coterie import cli
 from coterie.drivers import simulate
 from coterie.errors import InputError
+from coterie.estimators import PrivateConsensusClassifier
 from coterie.experiment import Experiment
 
 JARGON = re.compile(
@@ -253,6 +256,29 @@ run clinics --set privacy.schedule=nosuch
 run clinics --set exchange.bits=0
 run clinics --set deploy.deadline=0
 run clinics --splits -1
+run utf16.toml
+run ok.toml --set data.codebook=utf16.toml
+run ok.toml --set privacy.epsilon=true
+run ok.toml --set run.rounds=true
+run ok.toml --set algorithm.step=true
+run ok.toml --set data.path=utf16.csv
+run ok.toml --set data.path=semicolons.csv
+run ok.toml --set data.path=twice.csv
+run ok.toml --set data.path=dates.csv
+run ok.toml --set data.options.bounds.age=[nan,1]
+run ok.toml --checkpoint file --devices 1
+run ok.toml --checkpoint /proc/nothing --devices 1
+init t.xlsx p.toml --label y
+init semicolons.csv p.toml --label y
+init twice.csv p.toml --label y
+stats ok.toml --out folder
+stats ok.toml --out /proc/nothing/at.all
+stats ok.toml --next /proc/nothing/at.all
+report res --out folder
+predict res t.csv --out folder
+predict res t.csv --out /proc/nothing/at.all
+export res --card folder
+export res --onnx /proc/nothing/at.all
 """
 
 
@@ -266,6 +292,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }  # fmt: skip
     for name, text in texts.items():
         (where / name).write_text(text, "utf-8")
+    for name, text in {"utf16.toml": PLAN, "utf16.csv": TABLE}.items():
+        (where / name).write_text(text, "utf-16")
+    (where / "bom.toml").write_text(PLAN, "utf-8-sig")
+    (where / "bom.csv").write_text(TABLE, "utf-8-sig")
+    (where / "semicolons.csv").write_text(TABLE.replace(",", ";"))
+    (where / "twice.csv").write_text(TABLE.replace("site,age,y", "age,age,y"))
+    (where / "dates.csv").write_text(TABLE.replace(",1,", ",2020-01-01,"))
     (where / "latin.toml").write_bytes('name = "Süd"'.encode("latin-1"))
     (where / "folder").mkdir()
     (where / "res").mkdir()
@@ -307,9 +340,10 @@ def test_a_mistake_is_one_line(line: str, place: Path, capsys: pytest.CaptureFix
     assert {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file()} == before
 
 
-def test_a_good_command_is_none_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("line", ["run ok.toml", "run bom.toml", "run ok.toml --set data.path=bom.csv"])
+def test_a_good_command_is_none_of_them(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(AssertionError, match="it began to run"):
-        cli.main(["run", "ok.toml"])
+        cli.main(shlex.split(line))
     assert cli.main(["--version"]) == 0
     assert re.fullmatch(r"coterie \d+\.\d+\.\d+", capsys.readouterr().out.splitlines()[-1])
 
@@ -359,6 +393,32 @@ X, Y = np.full((6, 2), 0.1), np.array([1, -1, 1, -1, 1, -1])
 SITES = [(X, Y)] * 3
 
 
+FRAME = pd.DataFrame({"s": list("abcabc"), "a": X[:, 0], "y": Y})
+
+
+class Tensor:
+    """What torch says of a tensor whose gradient is kept."""
+
+    shape = (6, 2)
+
+    def __array__(self, *_: object, **__: object) -> np.ndarray:
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad.\nUse tensor.detach().numpy() instead.")
+
+
+class Polar:
+    """A frame of another package."""
+
+    columns = ("s", "a", "y")
+
+    def to_pandas(self) -> pd.DataFrame:
+        return FRAME
+
+
+def train(net: object, **more: object) -> object:
+    """A run that would begin, if nothing were wrong."""
+    return ct.train(ct.logistic(), net, ct.dp_dsgd(), ct.Budget(1.0, 1e-5), seed=0, rounds=2, **more)  # type: ignore[arg-type]
+
+
 def price(net: object, task: object = None) -> object:
     """What a run would cost: it is here that parts are put together."""
     return ct.price(task or ct.logistic(), net, ct.dp_dsgd(), ct.Budget(1.0, 1e-5))  # type: ignore[arg-type]
@@ -391,6 +451,23 @@ CALLS: dict[str, Callable[[], object]] = {
     "names twice": lambda: ct.ring(SITES, names=["a", "a", "b"]),
     "sizes of nobody": lambda: ct.ring(sizes=[], features=2),
     "sizes below one": lambda: ct.ring(sizes=[3, 0, 3], features=2),
+    "a site without records": lambda: price(ct.ring([(X, Y), (X[:0], Y[:0])])),
+    "a frame without label": lambda: train(ct.ring(FRAME, site="s", names=list("abc"))),
+    "a frame that is not of pandas": lambda: ct.ring(Polar(), site="s", label="y"),
+    "two columns of one name": lambda: ct.ring(FRAME.set_axis(["s", "a", "a"], axis=1), site="s", label="a"),
+    "dates in an array": lambda: train(ct.ring([(X.astype("M8[D]"), Y)] * 3, bounds=(0, 1))),
+    "spans of time": lambda: train(ct.ring([(X.astype("m8[s]"), Y)] * 3, bounds=(0, 1))),
+    "dates for an estimator": lambda: PrivateConsensusClassifier(bounds=(0, 1)).fit(X.astype("M8[D]"), Y),
+    "dates in a frame": lambda: PrivateConsensusClassifier(bounds=(0, 1)).fit(
+        FRAME.assign(s=X.astype("M8[D]")[:, 0]), Y
+    ),
+    "sparse records": lambda: train(ct.ring([(csr_array(X), Y)] * 3)),
+    "a tensor that is differentiated": lambda: train(ct.ring([(Tensor(), Y)] * 3)),
+    "pixels without bounds": lambda: train(ct.ring([(np.full((6, 2), 200, np.uint8), Y)] * 3)),
+    "labels as text": lambda: train(ct.ring([(X, Y.astype(str))] * 3)),
+    "delta as text": lambda: ct.price(ct.logistic(), ct.ring(SITES), ct.dp_dsgd(), ct.Budget(1.0, "1e-5")),  # type: ignore[arg-type]
+    "bounds are NaN": lambda: price(ct.ring(SITES, bounds=(float("nan"), 1))),
+    "a checkpoint that cannot be": lambda: train(ct.ring(SITES), checkpoint="/proc/nothing"),
 }
 
 

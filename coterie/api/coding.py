@@ -67,7 +67,8 @@ class Coding:
             x = self.rows(table_of(site), where)
             return self._checked(x, np.zeros(len(x)), where)
         if not (isinstance(site, tuple) and len(site) == 2):
-            raise InputError(f"{where}: expected (features, targets), got {type(site).__name__}")
+            label = "; label='…' names its column of targets" if hasattr(site, "columns") else ""
+            raise InputError(f"{where}: expected (features, targets), got {type(site).__name__}{label}")
         x = self.rows(site[0], where)
         return self._checked(x, self.targets(site[1], len(x), where), where)
 
@@ -201,12 +202,18 @@ def _array(given: object, what: str, where: str) -> NDArray:
     """The array that something is; refused where NumPy would drop a part of what it says without a word."""
     if isinstance(given, np.ma.MaskedArray):
         raise InputError(f"{where}: the {what} are a masked array: leave out or fill what is masked by a public rule")
+    if hasattr(given, "nnz") and hasattr(given, "toarray"):
+        raise InputError(f"{where}: the {what} are a sparse matrix: give its toarray(), noise is added to every number")
     try:
         found = np.asarray(given)
     except ValueError:  # rows of different lengths
         raise InputError(f"{where}: the {what} are no table") from None
+    except (TypeError, RuntimeError) as error:  # such as a tensor on another device, or one that is differentiated
+        raise InputError(f"{where}: the {what} are no array: {str(error).splitlines()[0]}") from None
     if found.dtype.kind == "c":
         raise InputError(f"{where}: the {what} are complex numbers, expected real ones")
+    if found.dtype.kind in "mM":
+        raise InputError(f"{where}: the {what} are dates or times: give numbers, such as days since a public day")
     return found
 
 

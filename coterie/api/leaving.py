@@ -121,7 +121,7 @@ def _model(model: Trained | PartyModel) -> str:
 def _claim(epsilon: float | None, delta: float, person: bool, adjacency: str, adversary: str) -> str:
     cost = "no bound on ε" if epsilon is None or not np.isfinite(epsilon) else f"ε = {epsilon:.6g}"
     unit = "a person with all of its records at a party" if person else "one record of one party"
-    return f"{cost} at δ = {delta:g} for {unit} ({adjacency}). Against: {adversary}."
+    return f"{cost} at δ = {delta:g} for {unit} ({adjacency}). Against one who {adversary}."
 
 
 def _run_facts(model: Trained, home: bool) -> tuple[str, dict[str, str]]:

@@ -145,7 +145,8 @@ def on(
         leaks += read
     else:
         if site is not None or label is not None:
-            raise InputError("site and label are columns of a frame, but the sites are no frame")
+            other = ": give its to_pandas()" if hasattr(sites, "to_pandas") else ""
+            raise InputError(f"site and label are columns of a pandas frame, but the sites are none{other}")
         columns = None
         if isinstance(sites, Mapping):
             if names is not None:

@@ -91,6 +91,8 @@ def shape_of_site(one: Site, where: str) -> tuple[int, int]:
         shape = tuple(getattr(table, "shape", None) or np.shape(table))
     except ValueError:
         shape = ()
+    if len(shape) == 2 and shape[0] == 0:
+        raise InputError(f"{where}: it has no record, and a party needs records")
     if len(shape) != 2 or 0 in shape:
         flat = "; pictures go as x.reshape(len(x), -1), their shape to ct.neural" if len(shape) > 2 else ""
         raise InputError(f"{where}: expected a table of features (records, columns), got shape {shape}{flat}")

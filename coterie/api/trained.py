@@ -248,7 +248,7 @@ class Trained(Model):
         made = self._made
         if key is not None and made.plan.data.source == "memory" and made.plan.problem.loss is None:
             raise InputError("key signs a certificate, and the run of a loss of your own has none: leave it out")
-        check_out(Path(folder))
+        check_out(Path(folder), "folder")
         result = self.result
         if self._released is not None:
             result = {**result, "additive": self._released.as_json()}

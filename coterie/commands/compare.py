@@ -23,8 +23,8 @@ PANEL = LEARN
 app = typer.Typer()
 FORMS = ("svg", "pdf")
 PAIRED = (
-    "The best method of each ε against the others: mean difference of the same seeds, its 95 % interval, and p of the "
-    "paired t-test, corrected for their number (Holm):"
+    "The best method of each ε against the others: mean difference of the same seeds, the 95 % interval of this one, "
+    "and p of the paired t-test, corrected for their number (Holm):"
 )
 STUDY = (
     "for study, not a release: scores are computed on the data without noise, and ε is that of one run, not of all "
@@ -51,7 +51,7 @@ def run(
     cells, references = compare(methods, epsilons, seeds, out, tell, engine)
     show_whole(table(cells, references), console)
     compared = paired(cells)
-    for line in told_pairs(compared):
+    for line in [PAIRED, *told_pairs(compared)] if compared else []:
         console.print(line, highlight=False)
     for told in dict.fromkeys(f"{c['method']}: {w}" for c in cells for w in c["warnings"]):
         console.print(f"[yellow]warning:[/] {escape(told)}", highlight=False)

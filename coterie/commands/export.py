@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from coterie.commands import LEARN, console
+from coterie.commands._saved import Folder, open_saved, write_words
 
 __all__ = ["PANEL", "app"]
 
@@ -17,9 +18,7 @@ app = typer.Typer()
 
 @app.command()
 def command(
-    model: Annotated[
-        Path, typer.Argument(metavar="DIR", help="what `coterie run --out`, run.save or a party's agent wrote")
-    ],
+    model: Folder,
     onnx: Annotated[Path | None, typer.Option(help="write the model as this ONNX file")] = None,
     card: Annotated[Path | None, typer.Option(help="write what it is and what it cost, such as MODEL.md")] = None,
     home: Annotated[bool, typer.Option("--home", help="on the card, what it is worth too: not covered by ε")] = False,
@@ -29,17 +28,13 @@ def command(
     Example: coterie export runs/a --onnx model.onnx --card MODEL.md
     """
     from coterie.api.leaving import card as words_of
-    from coterie.api.leaving import open_model
     from coterie.api.onnx_file import write_onnx
     from coterie.errors import InputError
-    from coterie.report.result import write_atomically
 
     if onnx is None and card is None:
         raise InputError("say what to write: --onnx FILE, --card FILE, or both")
-    opened = open_model(model)
+    opened = open_saved(model, onnx=onnx, card=card)
     if onnx is not None:
         console.print(f"wrote {write_onnx(opened, onnx)}", highlight=False, soft_wrap=True)
     if card is not None:
-        words = words_of(opened, home=home)
-        write_atomically(card, lambda p: p.write_text(words, "utf-8"))
-        console.print(f"wrote {card}", highlight=False, soft_wrap=True)
+        write_words(card, words_of(opened, home=home))

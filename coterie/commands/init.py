@@ -281,6 +281,8 @@ def command(
     Example: coterie init patients.csv study.toml --label readmitted --site clinic --bounds age=0:120
     """
     tables, plans = ([f for f in files or [] if _is_file(f) == kind] for kind in (True, False))
+    if stray := [f for f in plans if f.suffix.lower() in (".xlsx", ".xls", ".ods", ".json", ".tsv", ".txt", ".sav")]:
+        raise InputError(f"{stray[0]} is neither a plan nor a table: expected a CSV or Parquet file and a plan (.toml)")
     if len(tables) > 1 or len(plans) > 1:
         raise InputError(f"expected a table and a plan, got {', '.join(map(str, files or []))}")
     if tables and data is not None:

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from coterie.commands import DEPLOY, PlanArgument, SetOption, console, look_at
+from coterie.commands import DEPLOY, SetOption, console, look_at
 from coterie.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ app = typer.Typer()
 SETTLE = 20.0  # seconds that parties get to stop by themselves
 
 
-def launch(plan: Path | None, out: Path, changes: list[str], console: Console) -> int:
+def launch(plan: Path, out: Path, changes: list[str], console: Console) -> int:
     """Start every party of a plan on this machine, one process each, and wait for their models."""
     from rich.live import Live
 
@@ -115,7 +115,9 @@ def _report(trial: Trial, console: Console) -> None:
 
 @app.command()
 def command(
-    plan: PlanArgument = None,
+    plan: Annotated[Path, typer.Argument(metavar="[PLAN.toml]", help="the plan, or the name of one")] = Path(
+        "clinics"
+    ),  # each is a process: forty practices would fill the memory
     out: Annotated[Path, typer.Option(help="new folder for all parties' keys, data, ledgers and models")] = Path(
         "runs/launch"
     ),

@@ -90,10 +90,12 @@ def amend(
     from coterie.deploy.agreement import EVER, read_agreement
     from coterie.deploy.amending import amended_plan, changes_in_words, newcomer
     from coterie.deploy.keys import read_authority
+    from coterie.report.result import check_file, write_atomically
     from coterie.written import toml_of
 
     if out.exists():
         raise InputError(f"{out} exists: give another --out")
+    check_file(out)
     before = read_agreement(agreement, read_authority(ca), EVER)
     moved = {}
     for text in address or []:
@@ -103,7 +105,7 @@ def amend(
         moved[name] = place or None
     joining = [newcomer(text) for text in join or []]
     tree, plan = amended_plan(before, leave=leave or [], join=joining, addresses=moved, changes=set_ or [])
-    out.write_text(toml_of(tree), encoding="utf-8")
+    write_atomically(out, lambda place: place.write_text(toml_of(tree), encoding="utf-8"))
     say = partial(console.print, highlight=False, markup=False)
     for line in changes_in_words(before, plan) or ["nothing changes but keys, for which certificates are read anew"]:
         say(line)

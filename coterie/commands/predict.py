@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from coterie.commands import LEARN, console
+from coterie.commands import LEARN
+from coterie.commands._saved import Folder, open_saved, write_words
 
 __all__ = ["PANEL", "app"]
 
@@ -17,9 +18,7 @@ app = typer.Typer()
 
 @app.command()
 def command(
-    model: Annotated[
-        Path, typer.Argument(metavar="DIR", help="what `coterie run --out`, run.save or a party's agent wrote")
-    ],
+    model: Folder,
     data: Annotated[
         Path, typer.Argument(metavar="TABLE", help="CSV or Parquet with the columns that it was trained on")
     ],
@@ -32,14 +31,13 @@ def command(
     """
     import pandas as pd
 
-    from coterie.api.leaving import as_sklearn, open_model
+    from coterie.api.leaving import as_sklearn
     from coterie.api.tabled import TableCoding
     from coterie.data.files import read_fields
     from coterie.data.tables import read_table
     from coterie.problems.additive import AdditiveModel
-    from coterie.report.result import write_atomically
 
-    opened = open_model(model)
+    opened = open_saved(model, out=out)
     by_plan, known = isinstance(opened.coding, TableCoding), opened.coding.columns
     table = read_fields(data) if by_plan else read_table(data)  # a plan takes fields as they are written
     table = table.set_axis(list(map(str, table.columns)), axis=1)
@@ -56,5 +54,4 @@ def command(
     if out is None:
         typer.echo(text, nl=False)
     else:
-        write_atomically(out, lambda p: p.write_text(text, "utf-8"))
-        console.print(f"wrote {len(found)} predictions to {out}", highlight=False, soft_wrap=True)
+        write_words(out, text, f"{len(found)} predictions to ")

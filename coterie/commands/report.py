@@ -38,9 +38,11 @@ def command(
     """
     from coterie.report import html
     from coterie.report.party import is_state, write_party_page
-    from coterie.report.result import write_atomically
+    from coterie.report.result import check_file, write_atomically
 
     place = out or folder / "report.html"
+    if out is not None:
+        check_file(out)
     if is_state(folder):
         write_party_page(folder, place, data, test)
     elif data is not None or test is not None:

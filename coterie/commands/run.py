@@ -42,10 +42,13 @@ def run(
     from coterie.plan import read_plan
 
     plan = read_plan(path, changes + ([f"run.seeds={seeds}"] if seeds else []))
-    if out is not None:
+    written = {"--out": out, "--checkpoint": spread.checkpoint if spread else None}
+    if any(written.values()):
         from coterie.report.result import check_out
 
-        check_out(out)
+        for flag, folder in written.items():
+            if folder is not None:
+                check_out(folder, flag)
     if key is not None:
         from coterie.report.sealing import private_key
 
@@ -226,7 +229,8 @@ def table(result: dict[str, Any]) -> Table:
     shown.add_column("")
     for column in (named, *(EXTRA[key] for key in extra), "train loss"):
         shown.add_column(column, justify="right", no_wrap=True)
-    with_spread = lambda m: f"{m['mean']:.4f} ± {m['std']:.3f}"  # noqa: E731
+    spread = len(result["seeds"]) > 1  # one run has none
+    with_spread = lambda m: f"{m['mean']:.4f}" + (f" ± {m['std']:.3f}" if spread else "")  # noqa: E731
 
     def yardstick(who: str, label: str) -> None:
         if who in references:  # records that are streamed have none

@@ -61,8 +61,11 @@ def command(
 
     asked = read_plan(plan, set_) if next_ is None else None
     from coterie.released.statistics import planned_statistics
-    from coterie.report.result import write_json
+    from coterie.report.result import check_file, write_json
 
+    for flag, path in {"--out": out, "--next": next_}.items():
+        if path is not None:
+            check_file(path, flag)  # what is paid for must find its place
     drawn = None if account is None else DataAccount(account)
     try:
         if asked is None:
@@ -85,17 +88,16 @@ def _write_next(
 ) -> TableStatistics:
     """Count what a plan's quantiles need, and write the plan that follows."""
     from coterie.released.quantile_plan import staged
+    from coterie.report.result import write_atomically
     from coterie.written import read_tree, toml_of
 
     if path.exists():
         raise InputError(f"{path} is there already: --next writes a new plan")
-    if not path.parent.is_dir():
-        raise InputError(f"there is no folder {path.parent} for the plan that --next writes")
     done = staged(read_tree(plan, "default.toml", changes), bins=bins, share=share, account=account)
     data = done.tree["data"]
     if isinstance(data.get("path"), str):
         data["path"] = os.path.relpath(data["path"], path.parent)
-    path.write_text(toml_of(done.tree), "utf-8")
+    write_atomically(path, lambda place: place.write_text(toml_of(done.tree), "utf-8"))
     console.print(
         f"wrote {escape(str(path))}: quantiles ε = {done.counts.epsilon:.4g}, then ε = {done.training.epsilon:.4g}, "
         f"together ({done.whole.epsilon:.4g}, {done.whole.delta:g})",

@@ -81,18 +81,18 @@ def _show(verdict: Verified, console: Console) -> None:
     shown = Table(box=None, header_style="bold")
     summed = content.central is not None and claim.name == content.central.name  # then the budget is for sums
     price = "ε, every message seen" if content.alone is None else "ε of the claim"
-    for column in ("agents", "records", "messages", price, "budget", "by"):
+    for column in ("agents", "records", "charges", price, "budget", "by"):
         shown.add_column(column, justify="left" if column in ("agents", "by") else "right")
     for group in content.agents[:SHOWN]:
         count = sum(last - first + 1 for first, last in group.members)
         first = group.members[0][0]
         who = (names[first] if names else f"agent {first}") + (f" and {count - 1} like it" if count > 1 else "")
-        messages = sum(row["times"] for row in group.events if row["kind"] != "Free")
+        charges = sum(row["times"] for row in group.events if row["kind"] != "Free")
         by = ", ".join(f"{name} {float(value):.4g}" for name, value in group.totals.items())
         shown.add_row(
             escape(who),
             str(group.records),
-            str(messages),
+            str(charges),
             f"{float(group.epsilon):.6g}",
             "for sums" if summed else f"{group.budget:g}",
             by,
@@ -100,6 +100,7 @@ def _show(verdict: Verified, console: Console) -> None:
     if len(content.agents) > SHOWN:
         shown.add_row(f"… and {len(content.agents) - SHOWN} more groups, all within budget", "", "", "", "", "")
     console.print(shown)
+    console.print("charges: messages that one record can change; where records are dealt to batches, not all of them")
     trusted = Table(box=None, header_style="bold", show_edge=False, pad_edge=False)
     trusted.add_column("it says that", ratio=3)
     trusted.add_column("for this you trust", ratio=2)

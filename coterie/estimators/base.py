@@ -257,7 +257,11 @@ class Consensus(BaseEstimator):
 
 
 def _check_columns(X: ArrayLike) -> None:
-    """Refuse a frame in which a column comes twice: rules are by name, as text."""
+    """Refuse a frame in which a column comes twice, as rules are by name, and dates, which NumPy takes for numbers."""
+    kinds = X.dtypes if isinstance(X, pd.DataFrame) else pd.Series([getattr(X, "dtype", None)], index=["X"])
+    for name, kind in kinds.items():
+        if getattr(kind, "kind", None) in ("m", "M"):
+            raise InputError(f"{name} holds dates or times: give numbers, such as days since a public day")
     if isinstance(X, pd.DataFrame):
         names = pd.Index(list(map(str, X.columns)))
         if len(twice := names[names.duplicated()]):

@@ -98,6 +98,11 @@ class Moments(Released):
         return NUMBERS if self.numbers else SIGNS
 
     @property
+    def likely(self) -> bool:  # type: ignore[override]
+        """Over bins scores are log-odds; those of least squares are between −1 and 1, and no chances."""
+        return self.bins is not None and not self.numbers
+
+    @property
     def columns(self) -> int:
         return self.features
 

@@ -64,8 +64,13 @@ class Scale:
         return round(self.start + share * (self.end - self.start), 2)
 
     @classmethod
-    def around(cls, values: Sequence[float], start: float, end: float, log: bool = False, room: float = 0.0) -> Scale:
-        """A scale that holds the values; a linear one ends at ticks unless `room` is 0."""
+    def around(
+        cls, values: Sequence[float], start: float, end: float, log: bool = False, room: float = 0.0,
+        whole: bool = False,
+    ) -> Scale:  # fmt: skip
+        """A scale that holds the values; a linear one ends at ticks unless `room` is 0; `whole`: no tick between two
+        whole numbers.
+        """
         if log:
             kept = [v for v in values if v > 0] or [1.0]
             low, high = min(kept), max(kept)
@@ -86,7 +91,7 @@ class Scale:
         margin = room * (high - low)
         from matplotlib.ticker import MaxNLocator
 
-        ticks = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low - margin, high + margin)
+        ticks = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=whole).tick_values(low - margin, high + margin)
         if room:
             low, high = float(ticks[0]), float(ticks[-1])
         inside = [float(t) for t in ticks if low - 1e-12 <= t <= high + 1e-12]
@@ -136,7 +141,7 @@ def line_chart(
     if not shown:
         return {"id": name, "title": title, "empty": True, "desc": "there is no finite number to draw"}
     x_values = [x for _, points in pairs for x, _ in points] or [0.0, 1.0]
-    xs = Scale.around(x_values, LEFT, WIDTH - RIGHT, log_x)
+    xs = Scale.around(x_values, LEFT, WIDTH - RIGHT, log_x, whole=all(float(x).is_integer() for x in x_values))
     ys = Scale.around(shown, HEIGHT - BOTTOM, TOP, log_y, room=0.02)
     if ys.low < least <= min(shown):
         ys = replace(ys, low=least, ticks=[tick for tick in ys.ticks if tick >= least])

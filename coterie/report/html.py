@@ -192,7 +192,7 @@ def _agents(result: RunResult) -> list[dict[str, object]]:
             spent = math.inf if spent is None else spent
             share = round(100 * min(spent / budget, 1.0), 1)
             row |= {"spent": spent, "budget": budget, "left": max(budget - spent, 0.0), "share": share}
-            if row["left"] < 1e-6 * budget:
+            if row["left"] < 1e-4 * budget:  # calibration stops so near below the budget
                 row["left"] = 0.0
             row["over"] = spent > budget * (1 + 1e-9)
         rows.append(row)

@@ -176,9 +176,9 @@ def score_against_epsilon(cells: list[Cell], references: dict[str, dict[str, flo
                 axis.axhline(
                     c["score"]["mean"], label=f"{label} (no privacy)", linewidth=0.8, color=looks[label]["color"]
                 )
-    for name, colour, dash in (("pooled", POOLED, "--"), ("alone", ALONE, ":")):
+    for name, dash in (("pooled", "--"), ("alone", ":")):  # colours are for methods
         if name in references:
-            axis.axhline(references[name]["test_score"], color=colour, linestyle=dash, label=name)
+            axis.axhline(references[name]["test_score"], color=INK, linestyle=dash, label=name)
     if budgets := [c["epsilon"] for c in cells if c["epsilon"] is not None]:
         _budgets(axis, budgets)
     axis.set_xlabel("privacy budget ε (the same δ, adjacency and adversary for all)")
@@ -204,7 +204,7 @@ def loss_against_round(cells: list[Cell], references: dict[str, dict[str, float]
     lowest = min(*level, *(min(c["loss_curve"]["mean"]) for c in shown), start)
     axis.set_ylim(lowest - 0.05 * (start - lowest), start + 0.3 * (start - lowest))
     if "pooled" in references:
-        axis.axhline(references["pooled"]["train_loss"], color=POOLED, linestyle="--", label="pooled")
+        axis.axhline(references["pooled"]["train_loss"], color=INK, linestyle="--", label="pooled")
     axis.set_xlabel("round")
     axis.set_ylabel("train loss (mean over agents)" + ("" if chosen is None else f" at ε = {chosen:g}"))
     _finish(figure, axis, path)

@@ -48,6 +48,7 @@ from coterie.worth.verdict import sentence
 __all__ = [
     "SCHEMA",
     "build_result",
+    "check_file",
     "check_out",
     "epsilon_words",
     "exchange_block",
@@ -211,18 +212,25 @@ def _all_seeds(plan: Plan, priced: Priced) -> float:
     return float(account([main] * runs, first.account.delta, fast=True).epsilon)
 
 
-def check_out(out: Path) -> None:
+def check_out(out: Path, named: str = "--out") -> None:
     """Refuse an output folder that cannot be written, before any work is done."""
     if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out} is a file; expected a folder")
+        raise InputError(f"{named} {out} is a file; expected a folder")
     parent = next(p for p in (out, *out.absolute().parents) if p.exists())
     if not parent.is_dir():
-        raise InputError(f"--out {out} cannot be made: {parent} is a file")
+        raise InputError(f"{named} {out} cannot be made: {parent} is a file")
     try:  # rights, read-only and made-up file systems: only trying tells
         with tempfile.TemporaryFile(dir=parent):
             pass
     except OSError as error:
-        raise InputError(f"--out {out} cannot be written: {error.strerror or error}") from None
+        raise InputError(f"{named} {out} cannot be written: {error.strerror or error}") from None
+
+
+def check_file(path: Path, named: str = "--out") -> None:
+    """Refuse an output file that cannot be written, before any work is done."""
+    if path.is_dir():
+        raise InputError(f"{named} {path} is a folder; expected a file")
+    check_out(path.parent, f"{named} {path}: its folder")
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
