@@ -1,14 +1,15 @@
 """Rounds per second and bytes per round of five parties over mutual TLS, beside the floor in the same run.
 
-    python -m benchmarks.deploy [--sizes 100,10000,1000000] [--rounds 80] [--profile FOLDER]
+    python -m benchmarks.deploy [--sizes 100,10000,1000000] [--rounds 80] [--repeats 3] [--profile FOLDER]
 
 The floor of a round is one gRPC round trip of a frame over mutual TLS plus one FULL commit of it, both in an otherwise
 idle process. Five parties share the machine's cores, so a round of all five costs several floors even if each party
 does only what none can leave out: draw noise, sign, commit the frame, send it, hear two neighbours and verify what they
 sent. Five such parties, which compute nothing and keep no state, are measured too ("bare round"), and so is the
-processor time of one party in a round, from all its threads, which does not depend on who else is on the machine. With
-`--profile` every agent leaves a cProfile of its main thread's processor time in FOLDER (read it with `python -m
-pstats`), and all times are longer.
+processor time of one party in a round, from all its threads, which depends less on who else is on the machine. Both
+take turns, and their ratio is told turn by turn. With `--profile` every agent leaves a cProfile of its main thread's
+processor time in FOLDER (read it with `python -m pstats`), and all times are longer; a coroutine is counted there once
+for every time that it goes on, so a write that waits counts twice.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,8 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from nacl.signing import VerifyKey
 
-from benchmarks.measured import Row, keep
-from coterie.cli import main as command
+from benchmarks.measured import Row, keep, show, spread
+from coterie.cli import main as coterie_command
 from coterie.deploy import process
 from coterie.deploy.agreement import read_agreement
 from coterie.deploy.frames import HEADER_BYTES, SIGNATURE_BYTES, Wire, open_frame, seal
@@ -46,7 +46,6 @@ from coterie.deploy.party import Records, Terms, wire_of
 from coterie.deploy.trial import Site, free_ports, sign_trial, start_agent
 from coterie.plan import validate
 from coterie.privacy import secure
-from coterie.privacy.secure_table import Words, system
 from coterie.sums.words import keyed
 
 PARTIES = 5
@@ -161,7 +160,7 @@ async def trip_floor(size: int, site: Site, repeats: int) -> float:
     return statistics.median(times[5:])
 
 
-async def bare(path: Path, site: Site, d: int, rounds: int, opened: Callable[[int], Words]) -> None:
+async def bare(path: Path, site: Site, d: int, rounds: int) -> None:
     """One of five parties that only does what no party can leave out: noise, signature, commit, send, hear, verify."""
     keys = load_party(site.keys)
     agreement = read_agreement(path, keys.authority)
@@ -195,7 +194,7 @@ async def bare(path: Path, site: Site, d: int, rounds: int, opened: Callable[[in
             ears = asyncio.create_task(listen(call))
             behind, times = await caller, []
             for t in range(rounds):
-                payload = wire.encode(noise.sample(d, opened), me, t)
+                payload = wire.encode(noise.sample(d, keyed), me, t)
                 frame = seal(keys.frame_key, agreement.plan_hash, me, t, payload)
                 db.execute("INSERT INTO t (blob) VALUES (?)", (frame,))
                 await asyncio.gather(call.write(frame), behind.write(frame))
@@ -210,16 +209,13 @@ async def bare(path: Path, site: Site, d: int, rounds: int, opened: Callable[[in
     (site.state / "bare.json").write_text(json.dumps(((steady[-1] - steady[0]) / (len(steady) - 1)).tolist()))
 
 
-def bare_round(d: int, rounds: int, folder: Path, source: str) -> tuple[float, float]:
-    """Median seconds of a round of five parties that do nothing but what none can leave out, and one's processor time.
-
-    `source` of their noise: "keyed", as a party's, or "system", as it was.
-    """
+def bare_round(d: int, rounds: int, folder: Path) -> tuple[float, float]:
+    """Median seconds of a round of five parties that do only what none can leave out, and one's processor time."""
     agreement, sites = trial(d, rounds, folder)
     children = []
     for site in sites:
         site.state.mkdir(exist_ok=True)
-        what = (agreement, site.name, site.keys, site.data, site.state, d, rounds, source)
+        what = (agreement, site.name, site.keys, site.data, site.state, d, rounds)
         children.append(subprocess.Popen([sys.executable, "-m", "benchmarks.deploy", "bare", *map(str, what)]))
     try:
         if any(child.wait(600) for child in children):
@@ -275,40 +271,42 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", default="100,10000,1000000")
     parser.add_argument("--rounds", type=int, default=80)
+    parser.add_argument("--repeats", type=int, default=3, help="turns of deployed and bare parties")
     parser.add_argument("--profile", type=Path)
     parser.add_argument("--keep", action="store_true", help="store what was measured")
     args = parser.parse_args()
     heads = ["d", "frame bytes", "rounds/s", "round ms", "party's processor ms", "round trip ms", "FULL commit ms"]
-    heads += ["bare round ms", "round / floor", "bare / floor", "round / bare"]
-    heads += ["bare processor ms", "processor / bare", "bare, system's bytes, ms", "processor / that"]
+    heads += ["bare round ms", "bare processor ms", "round / floor", "bare / floor"]
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     rows = []
     for d in (int(x) for x in args.sizes.split(",")):
+        turns = []
         with tempfile.TemporaryDirectory(prefix="coterie-bench-", dir=os.environ.get("COTERIE_BENCH_DIR")) as name:
             folder = Path(name)
             rounds = max(20, args.rounds // 4) if d >= 10**6 else args.rounds * (10 if d <= 1000 else 2)
             if args.profile is not None:
                 args.profile.mkdir(parents=True, exist_ok=True)
                 os.environ[PROFILE] = f"{rounds // WARM} {args.profile.absolute()}"
-            seconds, busy, size = deployed(d, rounds, folder / "trial")
-            site = Site("p0", folder / "trial" / "p0" / "keys", Path(), Path())
+            for turn in range(args.repeats):
+                seconds, busy, size = deployed(d, rounds, folder / f"trial{turn}")
+                turns.append((seconds, busy, *bare_round(d, rounds, folder / f"bare{turn}")))
+            site = Site("p0", folder / "trial0" / "p0" / "keys", Path(), Path())
             trip = asyncio.run(trip_floor(size, site, 30 if d >= 10**6 else 200))
             commit = commit_floor(size, folder, 30 if d >= 10**6 else 200)
-            least, lean = bare_round(d, rounds, folder / "bare", "keyed")
-            _, before = bare_round(d, rounds, folder / "before", "system")
+        seconds, busy, least, lean = np.median(turns, axis=0)
         floor = trip + commit
-        cells = [
-            f"{1 / seconds:.1f}",
-            *(f"{1e3 * x:.2f}" for x in (seconds, busy, trip, commit, least)),
-            *(f"{x:.1f}" for x in (seconds / floor, least / floor, seconds / least)),
-            f"{1e3 * lean:.2f}", f"{busy / lean:.2f}", f"{1e3 * before:.2f}", f"{busy / before:.2f}",
-        ]  # fmt: skip
+        times = (f"{1e3 * x:.2f}" for x in (seconds, busy, trip, commit, least, lean))
+        cells = [f"{1 / seconds:.1f}", *times, f"{seconds / floor:.1f}", f"{least / floor:.1f}"]
         print(f"| {d:,} | {size:,} | {' | '.join(cells)} |", flush=True)
-        for what, ours, peer in (("a round", seconds, least), ("a party's processor time in a round", busy, lean)):
-            told = f"{1e3 * ours:.2f} ms", f"bare parties {1e3 * peer:.2f} ms"
-            rows.append(Row(f"{what}, d = {d:,}", *told, *[peer / ours] * 3))
+        rounds_, busies, leasts, leans = zip(*turns, strict=True)
+        for what, ours, peer in (
+            ("a round", rounds_, leasts), ("a party's processor time in a round", busies, leans),
+        ):  # fmt: skip
+            told = f"{1e3 * np.median(ours):.2f} ms", f"bare parties {1e3 * np.median(peer):.2f} ms"
+            rows.append(Row(f"{what}, d = {d:,}", *told, *spread(ours, peer)))
         floors = f"round trip and FULL commit {1e3 * floor:.2f} ms"
         rows.append(Row(f"a round, d = {d:,}", f"{1e3 * seconds:.2f} ms", floors, *[floor / seconds] * 3))
+    show(rows)
     with tempfile.TemporaryDirectory(prefix="coterie-bench-") as name:
         times = 1e3 * np.array(asyncio.run(send_times(10**5, Path(name) / "trial")))
     print(f"from push to pull at d = 100,000: p50 {np.median(times):.2f} ms, p99 {np.quantile(times, 0.99):.2f} ms")
@@ -320,16 +318,16 @@ def main() -> None:
             "parties draw noise by the same cipher, sign, commit, send, hear and verify: they compute nothing and keep "
             "no state."
         )
-        keep("deploy", "A round of five deployed parties", rows, "python -m benchmarks.deploy --keep", note)
+        options = f"--sizes {args.sizes} --rounds {args.rounds} --repeats {args.repeats}"
+        keep("deploy", "A round of five deployed parties", rows, f"python -m benchmarks.deploy {options} --keep", note)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["agent"]:  # one of the parties
         process.Log = Metered  # type: ignore[misc]
-        sys.exit(command(sys.argv[1:]))
+        sys.exit(coterie_command(sys.argv[1:]))
     if sys.argv[1:2] == ["bare"]:
-        where, name, *places, d, rounds, source = sys.argv[2:]
-        opened = keyed if source == "keyed" else system
-        asyncio.run(bare(Path(where), Site(name, *map(Path, places)), int(d), int(rounds), opened))
+        where, name, *places, d, rounds = sys.argv[2:]
+        asyncio.run(bare(Path(where), Site(name, *map(Path, places)), int(d), int(rounds)))
         sys.exit()
     main()

@@ -38,11 +38,19 @@ def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         make_engine("ray://head:10001")
 
 
+# Ray starts its own processes by fork and exec, and lets go of those that outlive the driver
+FORKS = pytest.mark.filterwarnings(
+    "ignore:os.fork:RuntimeWarning",
+    "ignore:subprocess:ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["local:2", "ray"])
+@pytest.mark.parametrize("engine", ["local:2", pytest.param("ray", marks=FORKS)])
 def test_a_comparison_is_the_same_on_every_engine(engine: str, tmp_path: Path) -> None:
     if engine == "ray":
-        pytest.importorskip("ray")
+        pytest.importorskip("ray", reason="Ray is in the extra cluster, and not installed here")
     methods = methods_of([("default", read_plan(CLINICS, ["run.rounds=5"]))], ["dp-dsgd", "dgd"])
     here, _ = compare(methods, [1.0, 10.0], 2)
     there, _ = compare(methods, [1.0, 10.0], 2, tmp_path, engine=engine)

@@ -234,18 +234,15 @@ class Agent:
     async def _collect(self, t: int, carry: Carry) -> Carry:
         """Every neighbour's message of round t; of a late one the last there is, if the algorithm can use it."""
         self.status.phase = "listening"
-        oldest = 0 if self.reuse else t  # a late message is better than none
         until = time.monotonic() + (self.deploy.deadline if self.reuse else self.deploy.patience)
-        try:
-            while missing := [n for n in self.neighbours if t not in self.waiting[n]]:
-                self.status.waiting = tuple(missing)
-                incoming = await self._before_the_end(self.transport.pull(oldest, now=t), until)
-                self.waiting[incoming.sender][incoming.round] = incoming
-                self.pace.moved()
-        except TimeoutError:
-            if not self.reuse:
-                raise self._gave_up(missing, t) from None
-            self.note("late", round=t, parties=missing)
+        while missing := self._missing(t):
+            if (left := self._left(until)) > 0:
+                await self._hear(t, left)
+            elif self.reuse:
+                self.note("late", round=t, parties=missing)
+                break
+            else:
+                raise self._gave_up(missing, t)
         self.status.waiting = ()
         for slot, name in enumerate(self.neighbours):
             for r in sorted(r for r in self.waiting[name] if r <= t):
@@ -254,6 +251,21 @@ class Agent:
                 if not incoming.frame.silent:
                     carry = self.party.heard(carry, slot, incoming.round, incoming.frame.stored)
         return carry
+
+    def _missing(self, t: int) -> list[str]:
+        """Neighbours whose message of round t has not come."""
+        return [name for name in self.neighbours if t not in self.waiting[name]]
+
+    async def _hear(self, t: int, seconds: float) -> None:
+        """Take in what the neighbours say, until all have spoken in round t or the time is over."""
+        oldest = 0 if self.reuse else t  # a late message is better than none
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):  # one for all of them: a task for each frame costs more than the frame
+                while missing := self._missing(t):
+                    self.status.waiting = tuple(missing)
+                    incoming = await self.transport.pull(oldest, now=t)
+                    self.waiting[incoming.sender][incoming.round] = incoming
+                    self.pace.moved()
 
     async def _patiently(self, call: Coroutine[object, object, T], name: str) -> T:
         try:
@@ -266,15 +278,18 @@ class Agent:
         waited = asyncio.ensure_future(call)
         try:
             while not waited.done():
-                if self.ledger.last < self.rounds - 1:
-                    self.agreement.check_date()
-                left = until - time.monotonic()
-                if left <= 0:
+                if (left := self._left(until)) <= 0:
                     raise TimeoutError
-                await asyncio.wait({waited}, timeout=min(left, LOOK))
+                await asyncio.wait({waited}, timeout=left)
             return waited.result()
         finally:
             waited.cancel()
+
+    def _left(self, until: float) -> float:
+        """Seconds to wait before the next look at the date; an `Ended` if something is left to release then."""
+        if self.ledger.last < self.rounds - 1:
+            self.agreement.check_date()
+        return min(until - time.monotonic(), LOOK)
 
     def _gave_up(self, names: list[str], t: int) -> GaveUp:
         trouble = self.transport.trouble

@@ -62,10 +62,9 @@ class Log:
         now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
         with contextlib.suppress(OSError, ValueError):  # a full disk; closed
             self._file.write((json.dumps({"time": now, "event": event, **facts}) + "\n").encode())
-        if event in WORDS:
-            level, words = WORDS[event]
+        if event in WORDS and log.isEnabledFor((level := WORDS[event])[0]):
             spoken = {"event": event} | {k: ", ".join(v) if isinstance(v, list) else v for k, v in facts.items()}
-            log.log(level, words, spoken, extra={"noted": True})
+            log.log(*level, spoken, extra={"noted": True})
 
     def close(self) -> None:
         """No more lines."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -15,7 +16,7 @@ from coterie.deploy.data import Records, read_records, write_records
 from coterie.deploy.frames import Wire
 from coterie.deploy.noise import Source
 from coterie.deploy.terms import Terms
-from coterie.deploy.work import Carry, Turns, wire_of
+from coterie.deploy.work import Carry, Said, Turns, given, wire_of
 from coterie.errors import InputError
 
 __all__ = ["Carry", "Party", "Records", "Terms", "read_records", "wire_of", "write_records"]
@@ -75,6 +76,11 @@ class Party:
             took = time.perf_counter() - start
         return np.array(min(PIECES, max(1, int(seconds / took))) / PIECES)
 
+    @cached_property
+    def _turn(self) -> Callable[..., Said]:
+        """The node's turn with its records, made when it is first taken: JAX starts then."""
+        return given(self.turns.turn, self.shard)
+
     def begin(self) -> Carry:
         """Everything before the first round: data-free."""
         return self.turns.first
@@ -82,8 +88,8 @@ class Party:
     def turn(self, t: int, carry: Carry, draw: Mapping[str, Any]) -> tuple[Carry, np.ndarray, bool]:
         """Absorb round t − 1's messages (in `carry`) and speak in round t: integers, and whether to send them."""
         with jax.enable_x64(True):
-            kept, numbers, sent = self.turns.turn(self.shard, np.array(t), carry, dict(draw))
-            return Carry(kept, carry.heard, carry.when), np.asarray(numbers), bool(sent)
+            kept, numbers, sent = self._turn(np.array(t), carry, dict(draw))
+            return Carry(kept, carry.heard, carry.when), np.asarray(numbers), bool(np.asarray(sent))
 
     def answer(self, carry: Carry) -> Float[np.ndarray, " dim"]:
         """The model after the last round's messages."""

@@ -37,7 +37,7 @@ from coterie.exchange.fixed_point import to_steps
 from coterie.privacy.events import Event
 from coterie.problems import HeldShard
 
-__all__ = ["Carry", "SharedWork", "Turns", "Work", "wire_of"]
+__all__ = ["Carry", "SharedWork", "Turns", "Work", "given", "wire_of"]
 
 
 class Carry(NamedTuple):
@@ -252,6 +252,12 @@ class _Program:
     def __call__(self, *arguments: PyTree) -> PyTree:
         return self._run(*self._numbers, *jax.tree.leaves(arguments))
 
+    def given(self, *first: Any) -> Callable[..., Any]:
+        """The same with its first arguments fixed: they are taken apart and brought to the device once."""
+        run = self._run  # loads it
+        fixed = [*self._numbers, *jax.device_put(jax.tree.leaves(first))]
+        return lambda *rest: run(*fixed, *jax.tree.leaves(rest))
+
     @cached_property
     def _run(self) -> PyTree:
         self._numbers = jax.device_put(self._numbers)
@@ -262,6 +268,11 @@ class _Program:
     def __getstate__(self) -> dict[str, object]:
         # not loaded before it is run: JAX starts then
         return {"_sent": serialize_executable.serialize(self._run), "_numbers": list(map(np.asarray, self._numbers))}
+
+
+def given(program: partial[Any] | _Program, *first: Any) -> Callable[..., Any]:
+    """A program of a node with its first arguments fixed."""
+    return program.given(*first) if isinstance(program, _Program) else partial(program, *first)
 
 
 @dataclass(frozen=True)
