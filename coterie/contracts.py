@@ -16,7 +16,7 @@ import numpy as np
 
 from coterie.algorithms._admm import LEAST_TOLERANCE, longest
 from coterie.algorithms._charges import alike, run_events
-from coterie.algorithms.base import Algorithm, Place, find
+from coterie.algorithms.base import Algorithm, Place, all_algorithms, find
 from coterie.algorithms.batches import rows
 from coterie.drivers.layout import make_places
 from coterie.errors import InputError
@@ -119,6 +119,8 @@ def need_fit(algorithm: Algorithm, plan: Plan) -> None:
         )
     if plan.run.away:
         _need_absences(algorithm, plan)
+    if p is not None and p.adaptive is not None:
+        _need_filter(algorithm, plan)
     if algorithm.needs(algorithm.example).alike:  # of the algorithm, whatever the plan names
         _need_alike(algorithm, plan)
     if p is not None and p.claim == "paper" and algorithm.claim is None:
@@ -128,6 +130,30 @@ def need_fit(algorithm: Algorithm, plan: Plan) -> None:
         raise InputError(
             f"{algorithm.slug} runs on {' or '.join(allowed)} graphs, not on graph.kind = {plan.graph.kind!r}"
         )
+
+
+def _need_filter(algorithm: Algorithm, plan: Plan) -> None:
+    """Refuse noise that follows what was released where no filter is proved for it."""
+    what, p = f"privacy.adaptive = {plan.privacy.adaptive!r}" if plan.privacy else "", plan.privacy
+    if not algorithm.fresh:
+        able = [a.slug for a in all_algorithms().values() if a.fresh]
+        raise InputError(f"{what}: no filter is proved for {algorithm.slug}; use {' or '.join(able)}")
+    if getattr(plan.algorithm.config(), "batch", None) is not None:
+        raise InputError(f"{what}: no filter is proved for rounds on a batch; leave out algorithm.batch")
+    reasons = {
+        "privacy.delta = 0: a filter is for Gaussian noise, which needs delta > 0": p is not None and p.delta == 0,
+        f"exchange.kind = {plan.exchange.kind!r}: a rule looks at messages as they were sent; use 'broadcast'":
+            plan.exchange.kind != "broadcast",
+        "run.away: who is silent is for the filter to say; leave it out": bool(plan.run.away),
+        "privacy.observers is proved for noise that is fixed beforehand; leave it out":
+            p is not None and bool(p.observers),
+        "problem.model = 'additive': the bands of its curves are for noise that is fixed beforehand":
+            plan.problem.additive,
+        "deploy: parties see their neighbours' messages only, and a rule looks at all; simulate it":
+            plan.deploy is not None,
+    }  # fmt: skip
+    if why := next((reason for reason, met in reasons.items() if met), None):
+        raise InputError(f"{what} does not go with {why}")
 
 
 def _need_absences(algorithm: Algorithm, plan: Plan) -> None:

@@ -26,10 +26,12 @@ from coterie.data.partition import by_site
 from coterie.data.partition import own_test as deal_test
 from coterie.data.planned import agents_of, leaks_of, load_planned, parts_of, people_of, public_sizes, sizes_of
 from coterie.data.store import Store
+from coterie.drivers.adaptive import Steering
 from coterie.drivers.budget import Spending, calibrate_agents, spending
 from coterie.drivers.dry_run import need_sums
 from coterie.drivers.layout import Layout, make_layout, make_places
 from coterie.drivers.simulate import Run, Test, Trace, simulate
+from coterie.drivers.steered import simulate_steered
 from coterie.errors import InputError
 from coterie.exchange.central import cap_of, local_words, own_events
 from coterie.exchange.planned import central_noise, claim_of, exchange_of, fitted, grid_warnings
@@ -39,6 +41,8 @@ from coterie.losses import by_labels
 from coterie.losses.base import make_problem, need_facts, problem_of
 from coterie.network import Network, ObserverAccount, graph_of, present_of, public_facts, seats_of, shape_of
 from coterie.plan import REFERENCES, Plan
+from coterie.privacy.adaptive import Rule
+from coterie.privacy.adaptive import make as make_rule
 from coterie.problems import Problem
 
 __all__ = [
@@ -153,12 +157,13 @@ class Experiment:
     def run(
         self, priced: Priced, seeds: Sequence[int], progress: Callable[[int], None] | None = None, *,
         make: Callable[..., Any] = make_layout, drive: Callable[..., Trace] = simulate, laid: Layout | None = None,
-        **options: Any,
+        rule: Rule | None = None, **options: Any,
     ) -> Trace:  # fmt: skip
         """Simulate the priced algorithm with these seeds in one batch, laid out by `make` and run by `drive`.
 
-        `laid`: the layout of these rounds, from a caller who uses it again.
+        `laid`: the layout of these rounds, from a caller who uses it again. `rule`: what privacy.adaptive = "own" is.
         """
+        drive = self._steered(priced, rule, drive)
         runs = [Run(s, priced.cfg, priced.noise) for s in seeds]
         store = self.network.store
         if store is not None and make is not make_layout:
@@ -183,6 +188,17 @@ class Experiment:
             raise
         trace.timing |= store.tally.since(before, trace.timing["run_s"])
         return trace
+
+    def _steered(self, priced: Priced, rule: Rule | None, drive: Callable[..., Trace]) -> Callable[..., Trace]:
+        """How it is run: by `drive`, or run by run where the noise follows what was released."""
+        privacy = self.plan.privacy
+        if privacy is None or privacy.adaptive is None:
+            return drive
+        if drive is not simulate:
+            raise InputError("privacy.adaptive runs on one device: leave out --devices and processes")
+        chosen = rule or make_rule(privacy.adaptive, privacy.adaptive_options)
+        what = (priced.algorithm, priced.cfg, priced.places, privacy.delta)
+        return partial(simulate_steered, steering=lambda: Steering.of(*what, chosen))
 
 
 def prepare(plan: Plan, split_number: int = 0) -> Experiment:

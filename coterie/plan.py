@@ -26,6 +26,8 @@ from coterie.graphs import RULES, Graph, Mixing, build_graph, build_mixing
 from coterie.losses import LOSSES
 from coterie.losses.settings import LossSettings
 from coterie.names import host_and_port, party_name, title_of
+from coterie.privacy.adaptive import RULES as ADAPTIVE
+from coterie.privacy.adaptive import make as make_rule
 from coterie.privacy.schedules import SCHEDULES
 from coterie.privacy.schedules import make as make_schedule
 from coterie.sets import SETS, check_options, make_set
@@ -294,7 +296,7 @@ class PrivacyPlan(Naming):
     """[privacy] At what price. A budget, never a noise level."""
 
     table: ClassVar[str] = "privacy"
-    choices: ClassVar[Mapping[str, Kinds]] = {"schedule": SCHEDULES}
+    choices: ClassVar[Mapping[str, Kinds]] = {"schedule": SCHEDULES, "adaptive": ADAPTIVE}
     epsilon: Epsilon | Annotated[list[Epsilon], Field(min_length=1)] = Field(
         1.0, description="ε of the whole run; a list gives each agent its own"
     )
@@ -303,6 +305,12 @@ class PrivacyPlan(Naming):
     schedule_options: dict[str, float | list[float] | list[list[float]]] = Field(
         default_factory=dict, description="e.g. rate, period, contraction; noise or levels of `listed`"
     )
+    adaptive: str | None = Field(
+        None,
+        description="how much noise the next round gets, by a public rule from what was released ([settling]"
+        "(theory/adaptive.md)); or your own, as package.module",
+    )
+    adaptive_options: dict[str, float] = Field(default_factory=dict, description="of that rule, e.g. first, factor")
     claim: Literal["tight", "paper"] = Field(
         "tight", description="'paper': also show what the paper would have printed for the same noise"
     )
@@ -321,6 +329,10 @@ class PrivacyPlan(Naming):
     def check(self) -> None:
         """Refuse a schedule that there is not, and options that it does not take."""
         make_schedule(self.schedule, self.listed or 2, **self.schedule_options)
+        if self.adaptive is None and self.adaptive_options:
+            raise InputError("privacy.adaptive_options are of a rule: name it in privacy.adaptive")
+        if self.adaptive not in (None, "own"):
+            make_rule(str(self.adaptive), self.adaptive_options)
 
     @property
     def listed(self) -> int | None:

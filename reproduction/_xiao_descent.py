@@ -98,7 +98,7 @@ def _figc(study: Study) -> Result:
             [
                 o
                 for c, f in coded.items()
-                for o in alike(*(np.exp(mean(f, key)) for key in ("ldp-dgd-range_0", "hmv-dgd_0")), **runs.CHOICES[c])
+                for o in alike(np.exp(mean(f, "ldp-dgd-range_0")), np.exp(mean(f, "hmv-dgd_0")), **runs.CHOICES[c])
             ],
             f"ln error at k = 100: {last['ldp-dgd-range_0']:.2f} against {last['hmv-dgd_0']:.2f}",
             {"2*": last["ldp-dgd-range_0"], "[45]": last["hmv-dgd_0"]},

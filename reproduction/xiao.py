@@ -177,7 +177,10 @@ def _admm(agents: int, edges: int, study: Study) -> Result:
                 for coding, some in coded.items()
                 for name in runs.FIXED
                 for o in alike(
-                    *(np.exp(some[key][:, -1].mean()) for key in ("error_0", name)), method=name, **runs.CHOICES[coding]
+                    float(np.exp(some["error_0"][:, -1].mean())),
+                    float(np.exp(some[name][:, -1].mean())),
+                    method=name,
+                    **runs.CHOICES[coding],
                 )
             ],
             f"last ln error {last['error_0']:.2f}; " + ", ".join(f"{name} {last[name]:.2f}" for name in runs.FIXED),

@@ -333,6 +333,7 @@ class Algorithm:
     observed: Callable[[Any, Place, Problem, Graph, np.ndarray, tuple[int, ...]], tuple[str, np.ndarray]] | None = None
     threshold: str | None = None
     prepays: bool = False
+    fresh: bool = False  # a paid message: of earlier ones and own records, with Gaussian noise of its own
     inconclusive: tuple[tuple[str, str], ...] = ()
     late: Literal["wait", "reuse"] = "wait"
     graphs: tuple[str, ...] = ()  # empty: any connected graph
@@ -407,7 +408,7 @@ class Algorithm:
 
 # what a module calls those parts that are not functions
 NAMES = {
-    "config": "Config", "example": "EXAMPLE", "threshold": "THRESHOLD", "prepays": "PREPAYS",
+    "config": "Config", "example": "EXAMPLE", "threshold": "THRESHOLD", "prepays": "PREPAYS", "fresh": "FRESH",
     "inconclusive": "INCONCLUSIVE", "late": "LATE",
     "travels": "TRAVELS", "named": "NAMED",
     "graphs": "GRAPHS", "reads": "READS", "ridge": "RIDGE", "reference": "REFERENCE", "errata": "ERRATA",
