@@ -120,7 +120,7 @@ def train(
         checkpoint: a folder for the state, every `checkpoint_every` rounds and on Ctrl-C. The same call again, with the
             same seed, goes on from there and gives the same numbers. The state is from before noise: keep it at home.
         adaptive: a public rule, called as rule(round, released) before every round: how much noise it gets, as a
-            multiple of the planned. It sees a `Released` (coterie.privacy.adaptive), the messages that were sent so
+            multiple of the planned. It sees a `History` (coterie.privacy.adaptive), the messages that were sent so
             far, and must look at nothing else. (ε, δ) is a limit that no rule can pass: a round that does not fit is
             not played, nor is any after it. What was used is `result["privacy"]["adaptive"]`.
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from coterie.algorithms._charges import alike, run_events
 from coterie.algorithms.base import Algorithm, Config, Place
 from coterie.errors import InputError
-from coterie.privacy.adaptive import Released, Rule
+from coterie.privacy.adaptive import History, Rule
 from coterie.privacy.events import Gaussian
 from coterie.privacy.filter import Filter
 
@@ -71,12 +71,12 @@ class Steering:
         seen.flags.writeable = False
         self._said.append(seen)
 
-    def released(self) -> Released:
+    def released(self) -> History:
         """What the rule may look at: messages that were sent, and public numbers."""
         said = np.stack(self._said) if self._said else self._nothing.copy()
         said.flags.writeable = False
         left = min(1 - keeper.spent / keeper.limit for keeper in self._filters)
-        return Released(said, tuple(self.noise), max(0.0, float(left)))
+        return History(said, tuple(self.noise), max(0.0, float(left)))
 
     @property
     def epsilon(self) -> float:

@@ -68,9 +68,7 @@ class Trace:
     draws: dict[str, np.ndarray] | None = None  # name -> (runs, rounds, agents, ...), if recorded
     states: object = None  # final states, if recorded
     extras: dict[str, np.ndarray | int] = field(default_factory=dict)
-    steered: list[dict[str, object]] = field(
-        default_factory=list
-    )  # per run, where its noise followed what was released
+    steered: list[dict[str, object]] = field(default_factory=list)  # per run, where noise followed releases
 
 
 def simulate(

@@ -17,7 +17,7 @@ from coterie.errors import InputError
 from coterie.experiment import Experiment, Priced, prepare, price
 from coterie.plan import Plan, validate
 from coterie.privacy import gdp
-from coterie.privacy.adaptive import Released, Rule
+from coterie.privacy.adaptive import History, Rule
 from coterie.privacy.adaptive.settling import make as settling
 from coterie.privacy.events import Gaussian
 
@@ -95,9 +95,9 @@ def test_noise_is_what_was_charged(ready: tuple[Experiment, Priced]) -> None:
 
 def test_a_rule_sees_what_was_sent_and_nothing_else(ready: tuple[Experiment, Priced]) -> None:
     experiment, priced = ready
-    seen: list[Released] = []
+    seen: list[History] = []
 
-    def rule(round: int, released: Released) -> float:
+    def rule(round: int, released: History) -> float:
         assert round == len(seen)
         seen.append(released)
         with pytest.raises(ValueError, match="read-only"):
@@ -105,7 +105,7 @@ def test_a_rule_sees_what_was_sent_and_nothing_else(ready: tuple[Experiment, Pri
         return 1.0 + round / 10
 
     trace = experiment.run(priced, [2], record=True, rule=rule)
-    assert {f.name for f in fields(Released)} == {"messages", "noise", "left"}
+    assert {f.name for f in fields(History)} == {"messages", "noise", "left"}
     for t, released in enumerate(seen):
         assert np.array_equal(released.messages, trace.messages.x[0, :t])  # type: ignore[attr-defined]
         assert released.messages.shape[1:] == (priced.places.agents, priced.places.dim)
@@ -118,7 +118,7 @@ def test_a_rule_sees_what_was_sent_and_nothing_else(ready: tuple[Experiment, Pri
 MU, EPSILON, TRIALS = 1.0, 0.5, 3000
 
 
-def hostile(t: int, released: Released) -> float:
+def hostile(t: int, released: History) -> float:
     """Looks at the privacy loss so far, spends all that is left once it is high, little by little while it is low.
 
     With nothing left it asks for more.
@@ -226,7 +226,7 @@ def level(path: Callable[[int], float], rounds: int, **options: float) -> list[f
     """What the rule chose while the mean of two parties' messages went along a path."""
     rule, said, chosen = settling(**options), np.zeros((0, 2, 1)), list[float]()
     for t in range(rounds):
-        chosen.append(rule(t, Released(said, tuple(chosen), 1.0)))
+        chosen.append(rule(t, History(said, tuple(chosen), 1.0)))
         said = np.concatenate([said, [[[path(t) - 1], [path(t) + 1]]]])
     return chosen
 

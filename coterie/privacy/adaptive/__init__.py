@@ -1,7 +1,7 @@
 """How much noise the next round gets, by a public rule from what was released: one file each, found and never listed.
 
 A rule is a function `rule(round, released)` that returns the round's noise as a multiple of the planned one: 1 spends
-what was planned for the round, ½ four times that, 2 a quarter. It sees `Released`, which holds messages that were sent,
+what was planned for the round, ½ four times that, 2 a quarter. It sees `History`, which holds messages that were sent,
 their noise, and nothing else: its answer is a function of what a reader of every message has anyway. What is spent is
 kept within its limit by a filter (`coterie.drivers.adaptive`, docs/theory/adaptive.md).
 
@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 from coterie.errors import InputError
 from coterie.found import Kinds
 
-__all__ = ["RULES", "Released", "Rule", "make"]
+__all__ = ["RULES", "History", "Rule", "make"]
 
 RULES = Kinds("adaptive rule", __name__)
 """Every rule, by name."""
 
 
 @dataclass(frozen=True)
-class Released:
+class History:
     """What everybody has seen before a round."""
 
     messages: NDArray[np.floating]  # (rounds so far, parties, numbers): what each party said; may not be written to
@@ -36,7 +36,7 @@ class Released:
     left: float  # share of the limit that is not spent yet
 
 
-Rule = Callable[[int, Released], float]
+Rule = Callable[[int, History], float]
 
 
 def make(name: str, options: Mapping[str, float]) -> Rule:

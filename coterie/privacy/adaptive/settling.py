@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from coterie.errors import InputError
-from coterie.privacy.adaptive import Released, Rule
+from coterie.privacy.adaptive import History, Rule
 from coterie.privacy.schedules import positive
 
 
@@ -24,7 +24,7 @@ def make(first: float = 1.0, factor: float = 0.7, window: float = 4, still: floa
     if not 0 < still < 1:
         raise InputError(f"still must be between 0 and 1, got {still}")
 
-    def rule(round: int, released: Released) -> float:
+    def rule(round: int, released: History) -> float:
         noisy = [k for k, noise in enumerate(released.noise) if noise]
         if len(noisy) < 2:
             return first
