@@ -29,9 +29,10 @@ from coterie.network import Network, graph_of, public_facts, shape_of
 from coterie.plan import Plan
 from coterie.privacy.events import ObjectivePerturbation, Pure
 from coterie.problems import Problem
+from coterie.problems.sets import Simplex
 from coterie.problems.solve import MOST_STEPS, sure_steps
 
-__all__ = ["check_contract", "need_fit", "need_possible", "need_pure", "need_room", "need_solvable"]
+__all__ = ["check_contract", "need_fit", "need_possible", "need_pure", "need_room", "need_short", "need_solvable"]
 
 GUESSES = (3, 4, 8)  # agents, where only the data knows
 SOME_ROUNDS = 10  # where the algorithm's own rule will say
@@ -61,6 +62,7 @@ def check_contract(plan: Plan, *problems: Problem) -> None:
     need_precision(plan, algorithm, plan.algorithm.config())
 
 
+LONGEST_SIMPLEX = 8000  # numbers of a simplex between parties: (8000 + 4) 2⁻¹⁴ of a grid step is below half of one
 HARDLY = 20.0  # the best guess between two records may then be right 95 % of the time
 """An ε beyond which a plan is warned that it promises next to nothing."""
 
@@ -329,6 +331,18 @@ def need_solvable(plan: Plan, algorithm: Algorithm, cfg: Any, places: Place, pro
             "smoother loss"
         )
     need_precision(plan, algorithm, cfg, summing)
+
+
+def need_short(plan: Plan, places: Place) -> None:
+    """Refuse a simplex between real parties that is so long that rounding may move its projection by half a grid step.
+
+    Its level is a running sum: in float64 its error grows with the number of coordinates (docs/theory/sets.md).
+    """
+    if plan.deploy is not None and isinstance(places.within, Simplex) and places.dim > LONGEST_SIMPLEX:
+        raise InputError(
+            f"problem.within = 'simplex' of {places.dim:,} numbers: between parties up to {LONGEST_SIMPLEX:,} are "
+            "proved to be rounded by less than half a step of the wire's grid; use 'box' or 'ball', or fewer features"
+        )
 
 
 def need_room(algorithm: Algorithm, cfg: Any, places: Place) -> None:

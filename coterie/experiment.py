@@ -20,7 +20,7 @@ import numpy as np
 
 from coterie.algorithms.base import Algorithm, Config, Place, Public, find
 from coterie.algorithms.batches import rows
-from coterie.contracts import check_contract, hollow, need_fit, need_room, need_solvable
+from coterie.contracts import check_contract, hollow, need_fit, need_room, need_short, need_solvable
 from coterie.data import Dataset, Origins, find_source, split
 from coterie.data.partition import by_site
 from coterie.data.partition import own_test as deal_test
@@ -397,6 +397,7 @@ def price(
     with jax.enable_x64(True):
         places = eqx.tree_at(lambda p: p.noise, places, jax.device_put(np.asarray(noise)))
     need_room(algorithm, cfg, places)
+    need_short(plan, places)
     spent = spending(algorithm, cfg, places, delta, fast, events=partial(own_events, terms=terms))
     central = claim_of(plan, algorithm, cfg, places, terms)
     claim = None
