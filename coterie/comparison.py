@@ -27,7 +27,7 @@ from coterie.engines import make_engine
 from coterie.errors import InputError
 from coterie.exchange.planned import exchange_of
 from coterie.experiment import Experiment, prepare
-from coterie.plan import Plan, validate
+from coterie.plan import Plan, refuse_ignored, validate
 from coterie.pricing import Priced, price
 from coterie.report.result import write_json
 from coterie.worth.judge import references as find_references
@@ -55,6 +55,8 @@ def methods_of(plans: list[tuple[str, Plan]], algorithms: list[str]) -> list[Com
 
     One objective for all: the ridge is that of the plan, or of its own algorithm where it states none.
     """
+    for _, plan in plans:
+        refuse_ignored(plan, "a comparison, whose noise is fixed beforehand", "privacy.adaptive")
     if not algorithms:
         return [ComparedMethod(label, plan) for label, plan in plans]
     if len(plans) != 1:

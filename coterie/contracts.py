@@ -16,7 +16,7 @@ import numpy as np
 
 from coterie.algorithms._admm import LEAST_TOLERANCE, longest
 from coterie.algorithms._charges import alike, run_events
-from coterie.algorithms.base import Algorithm, Place, find
+from coterie.algorithms.base import Algorithm, Place, all_algorithms, find
 from coterie.algorithms.batches import rows
 from coterie.drivers.layout import make_places
 from coterie.errors import InputError
@@ -29,9 +29,10 @@ from coterie.network import Network, graph_of, public_facts, shape_of
 from coterie.plan import Plan
 from coterie.privacy.events import ObjectivePerturbation, Pure
 from coterie.problems import Problem
+from coterie.problems.sets import Simplex
 from coterie.problems.solve import MOST_STEPS, sure_steps
 
-__all__ = ["check_contract", "need_fit", "need_possible", "need_pure", "need_room", "need_solvable"]
+__all__ = ["check_contract", "need_fit", "need_possible", "need_pure", "need_room", "need_short", "need_solvable"]
 
 GUESSES = (3, 4, 8)  # agents, where only the data knows
 SOME_ROUNDS = 10  # where the algorithm's own rule will say
@@ -61,6 +62,7 @@ def check_contract(plan: Plan, *problems: Problem) -> None:
     need_precision(plan, algorithm, plan.algorithm.config())
 
 
+LONGEST_SIMPLEX = 8000  # numbers of a simplex between parties: (8000 + 4) 2⁻¹⁴ of a grid step is below half of one
 HARDLY = 20.0  # the best guess between two records may then be right 95 % of the time
 """An ε beyond which a plan is warned that it promises next to nothing."""
 
@@ -119,6 +121,8 @@ def need_fit(algorithm: Algorithm, plan: Plan) -> None:
         )
     if plan.run.away:
         _need_absences(algorithm, plan)
+    if p is not None and p.adaptive is not None:
+        _need_filter(algorithm, plan)
     if algorithm.needs(algorithm.example).alike:  # of the algorithm, whatever the plan names
         _need_alike(algorithm, plan)
     if p is not None and p.claim == "paper" and algorithm.claim is None:
@@ -128,6 +132,30 @@ def need_fit(algorithm: Algorithm, plan: Plan) -> None:
         raise InputError(
             f"{algorithm.slug} runs on {' or '.join(allowed)} graphs, not on graph.kind = {plan.graph.kind!r}"
         )
+
+
+def _need_filter(algorithm: Algorithm, plan: Plan) -> None:
+    """Refuse noise that follows what was released where no filter is proved for it."""
+    what, p = f"privacy.adaptive = {plan.privacy.adaptive!r}" if plan.privacy else "", plan.privacy
+    if not algorithm.fresh:
+        able = [a.slug for a in all_algorithms().values() if a.fresh]
+        raise InputError(f"{what}: no filter is proved for {algorithm.slug}; use {' or '.join(able)}")
+    if getattr(plan.algorithm.config(), "batch", None) is not None:
+        raise InputError(f"{what}: no filter is proved for rounds on a batch; leave out algorithm.batch")
+    reasons = {
+        "privacy.delta = 0: a filter is for Gaussian noise, which needs delta > 0": p is not None and p.delta == 0,
+        f"exchange.kind = {plan.exchange.kind!r}: a rule looks at messages as they were sent; use 'broadcast'":
+            plan.exchange.kind != "broadcast",
+        "run.away: who is silent is for the filter to say; leave it out": bool(plan.run.away),
+        "privacy.observers is proved for noise that is fixed beforehand; leave it out":
+            p is not None and bool(p.observers),
+        "problem.model = 'additive': the bands of its curves are for noise that is fixed beforehand":
+            plan.problem.additive,
+        "deploy: parties see their neighbours' messages only, and a rule looks at all; simulate it":
+            plan.deploy is not None,
+    }  # fmt: skip
+    if why := next((reason for reason, met in reasons.items() if met), None):
+        raise InputError(f"{what} does not go with {why}")
 
 
 def _need_absences(algorithm: Algorithm, plan: Plan) -> None:
@@ -303,6 +331,18 @@ def need_solvable(plan: Plan, algorithm: Algorithm, cfg: Any, places: Place, pro
             "smoother loss"
         )
     need_precision(plan, algorithm, cfg, summing)
+
+
+def need_short(plan: Plan, places: Place) -> None:
+    """Refuse a simplex between real parties that is so long that rounding may move its projection by half a grid step.
+
+    Its level is a running sum: in float64 its error grows with the number of coordinates (docs/theory/sets.md).
+    """
+    if plan.deploy is not None and isinstance(places.within, Simplex) and places.dim > LONGEST_SIMPLEX:
+        raise InputError(
+            f"problem.within = 'simplex' of {places.dim:,} numbers: between parties up to {LONGEST_SIMPLEX:,} are "
+            "proved to be rounded by less than half a step of the wire's grid; use 'box' or 'ball', or fewer features"
+        )
 
 
 def need_room(algorithm: Algorithm, cfg: Any, places: Place) -> None:

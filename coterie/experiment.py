@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,18 @@ from coterie.data.partition import by_site
 from coterie.data.partition import own_test as deal_test
 from coterie.data.planned import agents_of, leaks_of, load_planned, parts_of, people_of, public_sizes, sizes_of
 from coterie.data.store import Store
+from coterie.drivers.adaptive import Steering
 from coterie.drivers.layout import Layout, make_layout
 from coterie.drivers.simulate import Run, Test, Trace, simulate
+from coterie.drivers.steered import simulate_steered
 from coterie.errors import InputError
 from coterie.exchange.planned import exchange_of
 from coterie.losses.base import make_problem, need_facts, problem_of
 from coterie.network import Network, graph_of, present_of
 from coterie.plan import Plan
 from coterie.pricing import Priced
+from coterie.privacy.adaptive import Rule
+from coterie.privacy.adaptive import make as make_rule
 from coterie.problems import Problem
 from coterie.tables.algorithm import REFERENCES
 
@@ -82,12 +87,13 @@ class Experiment:
     def run(
         self, priced: Priced, seeds: Sequence[int], progress: Callable[[int], None] | None = None, *,
         make: Callable[..., Any] = make_layout, drive: Callable[..., Trace] = simulate, laid: Layout | None = None,
-        **options: Any,
+        rule: Rule | None = None, **options: Any,
     ) -> Trace:  # fmt: skip
         """Simulate the priced algorithm with these seeds in one batch, laid out by `make` and run by `drive`.
 
-        `laid`: a layout for these rounds, from a caller that reuses it.
+        `laid`: a layout for these rounds, from a caller that reuses it. `rule`: what privacy.adaptive = "own" is.
         """
+        drive = self._steered(priced, rule, drive)
         runs = [Run(s, priced.cfg, priced.noise) for s in seeds]
         store = self.network.store
         if store is not None and make is not make_layout:
@@ -112,6 +118,17 @@ class Experiment:
             raise
         trace.timing |= store.tally.since(before, trace.timing["run_s"])
         return trace
+
+    def _steered(self, priced: Priced, rule: Rule | None, drive: Callable[..., Trace]) -> Callable[..., Trace]:
+        """How it is run: by `drive`, or run by run where the noise follows what was released."""
+        privacy = self.plan.privacy
+        if privacy is None or privacy.adaptive is None:
+            return drive
+        if drive is not simulate:
+            raise InputError("privacy.adaptive runs on one device: leave out --devices and processes")
+        chosen = rule or make_rule(privacy.adaptive, privacy.adaptive_options)
+        what = (priced.algorithm, priced.cfg, priced.places, privacy.delta)
+        return partial(simulate_steered, steering=lambda: Steering.of(*what, chosen))
 
 
 def prepare(plan: Plan, split_number: int = 0) -> Experiment:

@@ -193,7 +193,7 @@ def shape_of(plan: Plan, rounds: int, agents: int) -> np.ndarray:
 
 def present_of(plan: Plan, rounds: int, network: Network) -> np.ndarray | None:
     """Who is there in which round, (agents, rounds) of 0 and 1, by the plan's public list; None: all are in all."""
-    if not plan.run.away:
+    if not plan.run.away and (plan.privacy is None or plan.privacy.adaptive is None):
         return None
     present = np.ones((len(network.sizes), rounds))
     for name, spans in plan.run.away.items():

@@ -12,7 +12,7 @@ import numpy as np
 
 from coterie.algorithms.base import Algorithm, Config, Place, Public, find
 from coterie.algorithms.batches import rows
-from coterie.contracts import hollow, need_fit, need_room, need_solvable
+from coterie.contracts import hollow, need_fit, need_room, need_short, need_solvable
 from coterie.data import find_source
 from coterie.drivers.budget import Spending, calibrate_agents, spending
 from coterie.drivers.dry_run import need_sums
@@ -144,6 +144,7 @@ def price(
     with jax.enable_x64(True):
         places = eqx.tree_at(lambda p: p.noise, places, jax.device_put(np.asarray(noise)))
     need_room(algorithm, cfg, places)
+    need_short(plan, places)
     spent = spending(algorithm, cfg, places, delta, fast, events=partial(own_events, terms=terms))
     central = claim_of(plan, algorithm, cfg, places, terms)
     claim = None

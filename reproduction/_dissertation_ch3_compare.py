@@ -35,6 +35,11 @@ LEFT_OPEN = (
     Open("graph", "the random graph of 5 agents (a ring and the complete graph)"),
     Open("coding", "the coding of Adult with 41 features (one-hot, 104 of them, and ordinal, 13)"),
     Open("λ̂", "λ̂ (0.005, or the least that Theorem 6 allows)", "the printed runs need the larger of the two"),
+    Open(
+        "records",
+        "which 35,000 of the records were drawn (one draw)",
+        "every method gets the same records, and another draw moves a mean over 35,000 of them by some 0.002",
+    ),
 )
 
 
@@ -130,7 +135,7 @@ def _below(
             [compared(_measure(a, key), _measure(b, key))
              for m in others if (m, version) in runs
              for a, b in zip(runs[one, version], runs[m, version], strict=True)],
-            **choice(world), **at,
+            **choice(world), **({"share": f"{SHARES[0]:g}"} if one == "IPP-ADMM" else {}), **at,
         )
         for world, runs in found.items()
         if (one, version) in runs
@@ -142,6 +147,21 @@ def _below_rivals(found: dict, key: str, one: str, version: Version) -> list[Out
     other = {w: runs for w, runs in found.items() if (BESIDE[0], version) in runs}
     where = dict(zip(READINGS, (found, other), strict=True))
     return [o for name, some in READINGS.items() for o in _below(where[name], key, one, some, version, reading=name)]
+
+
+def _other_share(study: Study, key: str, epsilons: list[float]) -> list[Outcome]:
+    """“IPP-ADMM is below DVP, M-ADMM and R-ADMM at every ε” on the ring, with another share for its tests.
+
+    It ends at the first comparison that speaks against the claim: the others could not save it.
+    """
+    tries: list[Outcome] = []
+    for e in epsilons if not study.quick else ():
+        mine = ipp_run(study, "as printed", e, share=SHARES[1])
+        for m in METHODS:
+            tries.append(compared(_measure(mine, key), _measure(other_run(study, m, "as printed", e), key)))
+            if tries[-1].bears is False:
+                return [least(tries, **choice(RING), reading="as published", share=f"{SHARES[1]:g}")]
+    return [least(tries, **choice(RING), reading="as published", share=f"{SHARES[1]:g}")] if tries else []
 
 
 def _means(runs: list[dict], key: str = "test") -> np.ndarray:
@@ -220,6 +240,7 @@ def fig11(study: Study) -> Result:
             {f"at {e:g}": float(x) for e, x in zip(epsilons, sent, strict=True)},
             version="corrected",
             always=True,
+            proved="an agent stops at c = 15 messages",
         ),
     ]
     budgets = _printed_budgets(found, epsilons)
@@ -245,7 +266,10 @@ def fig12(study: Study) -> Result:
                 Claim(
                     f"{name} has a lower loss than DVP, M-ADMM and R-ADMM at the same ε, each in "
                     + ("the dissertation's accounting" if v == "as printed" else "exact accounting"),
-                    _below_rivals(everywhere, "loss", name, v),
+                    [
+                        *_below_rivals(everywhere, "loss", name, v),
+                        *(_other_share(study, "loss", epsilons) if (name, v) == ("IPP-ADMM", BOTH[0]) else ()),
+                    ],
                     "ring: " + "; ".join(f"{m} {words(epsilons, x)}" for m, x in ends.items()),
                     {f"{m} at {e:g}": float(x) for m, y in ends.items() for e, x in zip(epsilons, y, strict=True)},
                     version=v,
@@ -284,9 +308,12 @@ def fig12(study: Study) -> Result:
         beside = {m: _means(found[m, "as printed"], "loss") for m in ("PP-ADMM", "DP-ADMM")}
         claims.append(
             Claim(
-                "DP-ADMM, which the dissertation cites and does not compare with, has a lower loss than PP-ADMM in "
-                "the dissertation's accounting",
-                _below(everywhere, "loss", "DP-ADMM", ("PP-ADMM",), "as printed"),
+                "DP-ADMM, which the dissertation cites and does not compare with, has a lower loss than PP-ADMM at "
+                "ε = 1 in the dissertation's accounting",
+                compared(
+                    _measure(found["DP-ADMM", "as printed"][0], "loss"),
+                    _measure(found["PP-ADMM", "as printed"][0], "loss"),
+                ),
                 "ring: " + "; ".join(f"{m} {words(epsilons, x)}" for m, x in beside.items()),
                 {f"{m} at {e:g}": float(x) for m, y in beside.items() for e, x in zip(epsilons, y, strict=True)},
                 who="ours",

@@ -27,8 +27,8 @@ from reproduction.pricing import cost_of, noise_for
 from reproduction.study import Study
 
 __all__ = [
-    "ALGORITHM_1", "DIM", "EXACT", "FIXED", "INVERSE_STEP", "NOISY", "RANGE", "RECORDS", "RIDGE", "ROUNDS",
-    "SENSITIVITY", "admm_repetition", "dgd_repetition", "in_codings", "near_descent", "near_repetition", "noise_scales",
+    "ALGORITHM_1", "CHOICES", "DIM", "EXACT", "FIXED", "INVERSE_STEP", "NOISY", "RANGE", "RECORDS", "RIDGE", "ROUNDS",
+    "SENSITIVITY", "admm_repetition", "dgd_repetition", "in_choices", "near_descent", "near_repetition", "noise_scales",
     "noiseless_repetition", "price_list", "realised_loss", "repetitions", "theorem_repetition", "with_scales",
     "worst_case",
 ]  # fmt: skip
@@ -37,6 +37,12 @@ RECORDS, ROUNDS, INVERSE_STEP, DUAL, RIDGE = 100, 100, 10.0, 0.5, 1.0  # App. E:
 SENSITIVITY = 1 / RECORDS  # B_∞ as printed
 DIM = 14
 EXACT = Algorithm.of("exact-admm", _xiao_admm)
+STATED_LABELS = "stated labels"
+CHOICES: dict[str, dict[str, str]] = {  # what is left open, by the name that a part knows it by
+    "ordinal": {"coding": "code book", "labels": "±1", "W": "Metropolis"},
+    "frequency": {"coding": "frequency", "labels": "±1", "W": "Metropolis"},
+    STATED_LABELS: {"coding": "code book", "labels": "0 and 1", "W": "I − L/λ_max"},
+}
 SCALES: dict[str, Callable[[Any, Place, Array], Array]] = {
     "hmv-dgd": hmv_dgd.scale, "ldp-admm": ldp_admm.scale, "ldp-dgd": ldp_dgd.scale,
     "ldp-dgd-range": ldp_dgd_range.scale,
@@ -50,10 +56,11 @@ def noise_scales(rounds: int = ROUNDS) -> np.ndarray:
 
 def plan(
     agents: int, edges: int | None, algorithm: str, seed: int, rounds: int, ridge: float, coding: str = "ordinal",
-    **settings: Any,
+    mixing: str = "metropolis", **settings: Any,
 ) -> Any:  # fmt: skip
     """Adult with 14 features, 100 records an agent, on a random connected graph (a complete one without `edges`)."""
     graph = {"kind": "complete"} if edges is None else {"kind": "gnm", "edges": edges, "seed": seed}
+    graph |= {"mixing": mixing}
     tree: dict[str, Any] = {
         "data": {"source": "adult", "seed": seed, "options": {"coding": coding, "fnlwgt": True}},
         "partition": {"kind": "iid", "agents": agents, "records": RECORDS},
@@ -71,8 +78,13 @@ def plan(
 def network(
     agents: int, edges: int | None, seed: int, ridge: float = RIDGE, coding: str = "ordinal"
 ) -> tuple[Experiment, np.ndarray]:
-    """Graph and records of one repetition, and the optimum of all records together."""
-    experiment = prepare(plan(agents, edges, "admm", seed, 1, ridge, coding))
+    """Graph and records of one repetition, and the optimum of all records together; `coding`: as in `CHOICES`."""
+    if coding != STATED_LABELS:
+        experiment = prepare(plan(agents, edges, "admm", seed, 1, ridge, coding))
+    else:
+        experiment = prepare(plan(agents, edges, "admm", seed, 1, ridge, mixing="laplacian"))
+        counts = np.where(experiment.targets > 0, 1.0, 0.0)  # log(1 + exp(−0 · xᵀz)) does not depend on x
+        experiment = dataclasses.replace(experiment, features=experiment.features * counts[:, None])
     return experiment, pooled(experiment.layout(1))
 
 
@@ -154,14 +166,16 @@ def repetitions(study: Study, part: Callable[..., dict[str, Any]], few: int = 0,
     return {k: np.concatenate([np.atleast_1d(f[k]) for f in found]) for k in found[0]}
 
 
-def in_codings(study: Study, part: Callable[..., dict[str, Any]], **settings: Any) -> dict[str, dict[str, Any]]:
-    """The part's repetitions by the coding of Adult: all in the code book's, three in that of frequencies if not quick.
+def in_choices(study: Study, part: Callable[..., dict[str, Any]], **settings: Any) -> dict[str, dict[str, Any]]:
+    """The part's repetitions by what is left open (`CHOICES`): all with the first, three with each other if not quick.
 
-    14 numbers a record are stated, and not how categories become numbers.
+    14 numbers a record are stated, and not how categories become numbers; labels 0 and 1 are stated, with which one
+    class has a constant loss.
     """
-    found = {"code book": repetitions(study, part, **settings)}
-    if not study.quick:
-        found["frequency"] = repetitions(study, part, few=3, coding="frequency", **settings)
+    first, *others = CHOICES
+    found = {first: repetitions(study, part, **settings)}
+    for name in others if not study.quick else ():
+        found[name] = repetitions(study, part, few=3, coding=name, **settings)
     return found
 
 

@@ -115,6 +115,7 @@ class Claim:
     reason: str = ""  # why it fails, where that is known: shown only then
     section: str = ""  # where that is derived
     always: bool = False  # said of every setting: one counterexample refutes it
+    proved: str = ""  # why it is so in every setting
 
     @property
     def outcomes(self) -> list[Outcome]:
@@ -130,7 +131,7 @@ class Claim:
                 "claim": self.text, "who": self.who, "version": self.version, "always": self.always,
                 "outcomes": [o.as_json() for o in self.outcomes], "measured": self.measured,
                 "value": {k: float(v) for k, v in self.value.items()}, "reason": self.reason or None,
-                "section": self.section or None,
+                "section": self.section or None, "proved": self.proved or None,
             },
             left_open,
         )  # fmt: skip
@@ -141,7 +142,8 @@ def judged(claim: dict[str, Any], left_open: Sequence[Open]) -> dict[str, Any]:
     number = lambda x: float("nan") if x is None else x  # noqa: E731
     tries = [Outcome(number(o["margin"]), number(o["error"]), o["at"]) for o in claim["outcomes"]]
     mine = claim["who"] == "ours"  # about what was run here, where nothing is open
-    found = decide(tries, () if mine else [o for o in left_open if o.concerns(claim["claim"])], claim["always"])
+    concerned = () if mine else [o for o in left_open if o.concerns(claim["claim"])]
+    found = decide(tries, concerned, claim["always"], bool(claim.get("proved")))
     return {**claim, "verdict": found.word, "because": found.because or None}
 
 

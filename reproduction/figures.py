@@ -60,6 +60,12 @@ def run(
 
         collect(folder, docs, done)
         written = write_pages(docs)
+        if "all" in names:
+            from reproduction.theorems.__main__ import write
+
+            console.print("measuring the theorems")
+            written.append(docs / "papers" / "theorems.md")
+            write(written[-1])
         console.print(f"wrote {len(written)} pages to {docs / 'papers'}", highlight=False)
     if skipped and done:
         console.print(f"{skipped} of {len(entries)} figures were skipped for lack of data", highlight=False)

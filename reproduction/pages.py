@@ -36,22 +36,28 @@ file of your own and say so.
 
 Each try of a claim has a margin by which it is met, the margin's standard error over the seeds, and a choice for what
 the paper does not state. A try bears the claim if its margin is above 2 standard errors and speaks against it if below
-−2. A claim for every setting (a theorem, a guarantee) fails at one try against it. Any other claim holds if all tries
-bear it and fails if all speak against it. In between it cannot be decided, and neither can a claim that may rest on
-something the paper does not state and that was tried at one choice only: what a figure leaves open is listed above its
-verdicts. "Almost the same" is judged at 10 % and at a factor of 2; a printed number is met within half a unit of its
-last digit. (`reproduction/verdicts.py`.)"""
+−2. A claim for every setting (a theorem, a guarantee) fails at one try against it and holds if there is a proof. Any
+other claim holds if all tries bear it and fails if all speak against it. In between it cannot be decided, and neither
+can a claim that may rest on something the paper does not state and that was tried at one choice only: what a figure
+leaves open is listed above its verdicts. "Almost the same" is judged at 10 % and at a factor of 2; a printed number is
+met within half a unit of its last digit. (`reproduction/verdicts.py`.)"""
 WORDS = get_args(Word)
 PICTURE_LIMIT = 150_000  # bytes: what is committed stays small
 
 
 def collect(out: Path, docs: Path, slugs: list[str]) -> None:
-    """Copy the pictures and verdicts of these figures from a run's folder to where the pages look for them."""
+    """Copy the pictures and verdicts of these figures from a run's folder to where the pages look for them.
+
+    All but the seconds that a run took: what is kept beside the pages is the same after every run.
+    """
+    pictures, verdicts = docs / "img" / "papers", docs / "papers" / "verdicts"
+    for folder in (pictures, verdicts):
+        folder.mkdir(parents=True, exist_ok=True)
     for slug in slugs:
-        for name, folder in ((f"{slug}.png", docs / "img" / "papers"), (f"{slug}.json", docs / "papers" / "verdicts")):
-            folder.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(out / name, folder / name)
-        size = (docs / "img" / "papers" / f"{slug}.png").stat().st_size
+        shutil.copyfile(out / f"{slug}.png", pictures / f"{slug}.png")
+        found = json.loads((out / f"{slug}.json").read_text("utf-8"))
+        write_json(verdicts / f"{slug}.json", {k: v for k, v in found.items() if k != "seconds"})
+        size = (pictures / f"{slug}.png").stat().st_size
         if size > PICTURE_LIMIT:
             print(f"{slug}.png has {size:,} bytes, more than {PICTURE_LIMIT:,}", file=sys.stderr)
 
@@ -157,9 +163,9 @@ def _claims(rows: list[tuple[str, str, str, str]]) -> str:
 
 
 def explanation(claim: dict[str, Any]) -> str:
-    """What is told after the numbers: why a claim fails and where that is derived, or why it cannot be decided."""
+    """What is told after the numbers: why a claim fails or cannot be decided, or why it holds in every setting."""
     if claim["verdict"] == "holds":
-        return ""
+        return f". Proved: {claim['proved']}" if claim.get("proved") else ""
     if claim["verdict"] != "fails":
         return f". Open: {claim['because']}"
     if not claim["reason"]:

@@ -16,8 +16,10 @@ from reproduction._pr_admm_settings import (
     TUNED,
     as_printed_against,
     bare_run,
+    close_to_bare,
     fig2,
     fig3,
+    not_blank,
     pr_run,
     rival_run,
 )
@@ -99,15 +101,15 @@ def _fig4(study: Study) -> Result:
     claims = [
         Claim(
             "PR-ADMM stays close to the non-private loss in every round",
-            max(d for (_, v), d in distance.items() if v == "corrected") < 0.01,
+            close_to_bare(study, "corrected", epsilon),
             "largest distance: " + "; ".join(f"{n} {distance[n, 'corrected']:.4f}" for n in list(LINES)[:2]),
             {n: distance[n, "corrected"] for n in list(LINES)[:2]},
             version="corrected",
         ),
         Claim(
             "the same, with the noise that the paper prints",
-            max(d for (_, v), d in distance.items() if v == "as printed") < 0.01,
-            "largest distance: " + "; ".join(f"{n} {distance[n, 'as printed']:.3g}" for n in list(LINES)[:2]),
+            close_to_bare(study, "as printed", epsilon),
+            "ring, largest distance: " + "; ".join(f"{n} {distance[n, 'as printed']:.3g}" for n in list(LINES)[:2]),
             {n: distance[n, "as printed"] for n in list(LINES)[:2]},
             version="as printed",
             reason="Lemma 5 loses the factor 1/n between two lines: 8,000 times too much noise. The published curves "
@@ -228,9 +230,9 @@ def _accuracy(study: Study, key: str) -> Result:
             section="errata of pr-admm",
         ),
         Claim(
-            "the same, with the noise that the paper prints",
-            bool(min(w.min() for w in wrong) > 0.7),
-            f"accuracy {min(w.min() for w in wrong):.3f} to {max(w.max() for w in wrong):.3f} over all ε",
+            "the same, with the noise that the paper prints (more accurate than always saying ≤ 50K)",
+            not_blank(study, key, epsilons[:: len(epsilons) - 1]),
+            f"ring: accuracy {min(w.min() for w in wrong):.3f} to {max(w.max() for w in wrong):.3f} over all ε",
             {"lowest": float(min(w.min() for w in wrong)), "highest": float(max(w.max() for w in wrong))},
             version="as printed",
             reason="noise for a sensitivity 8,000 times too large: chance level at every ε",
@@ -301,18 +303,13 @@ not described and the regularizer not stated: a ring, and {RIDGE:g}/2 ‖x‖².
 R_T = 0.015, U = 1 (Iter). Measured on the points that were sent. As printed: Δ = V/(η|V_i|) and the printed totals.
 Corrected: Δ = 2V/(nΛ) and the exact Gaussian total. Baselines: gamma noise, exact composition of pure rounds."""
 EPS = "total privacy loss ε"
-RESTS = ("K_p", "U =", "R_", "PR-ADMM", "both variants")  # claims that printed noise does not settle by itself
+RESTS = ("K_p", "U =", "R_", "PR-ADMM", "both variants", "the same, with the noise")  # all that is no theorem
+CLOSE = ("PR-ADMM stays close", "the same, with the noise that the paper prints")
 AGAINST = ("PR-ADMM has a lower loss", "PR-ADMM is more accurate than DVP, M-ADMM and R-ADMM, each")
 LEFT_OPEN = (
     Open("graph", "the graph, which is drawn (a ring; for what was printed the complete graph too)", bears_on=RESTS),
     Open("regularizer", f"the regularizer ({RIDGE:g}/2 ‖x‖²; for what was printed 0.01 too)", bears_on=RESTS),
     Open("coding", "the coding of Adult (one-hot, 104 features; ordinal, 13, for what was printed)", bears_on=RESTS),
-    Open(
-        "setting",
-        "all of these where the printed noise runs by itself (one choice)",
-        "it is 8,000 times too large in each",
-        bears_on=("the same, with the noise",),
-    ),
     Open("account", "how the baselines' rounds were added up (as zCDP, or by their own theorems)", bears_on=AGAINST),
     Open("reading", "whether R-ADMM, “based on the penalty perturbation”, is R-ADMM or MR-ADMM", bears_on=AGAINST),
 )
@@ -373,7 +370,7 @@ FIGURES = (
         Below, Theorems 5 and 6. Their repaired form has no Û and no spectral constants and holds for U = ∞ in
         expectation; as printed it is 500 times larger (V₁ = ‖x*‖) and its proof is wrong. At a fixed budget its noise
         part grows with K, least with constant noise.""",
-        left_open=LEFT_OPEN,
+        left_open=(*LEFT_OPEN, Open("almost", "how close “close” is (10 % and a factor of 2)", bears_on=CLOSE)),
         needs=("adult",),
         columns=2,
     ),

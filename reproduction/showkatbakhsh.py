@@ -43,7 +43,13 @@ PAPER = Paper(
     as well as private.""",
 )
 
-STEP = Open("c", "the step size c/t of the experiments (0.5, 0.9 and 1 of Theorem 2's c)")
+PLANE, MANY = float(DIM), 20.0  # p of the runs, and one that the closed form has too
+OPEN = (
+    Open("c", "the step size c/t of the experiments (0.5, 0.9 and 1 of Theorem 2's c)"),
+    Open("p", "the number p of coordinates (2; the closed form with 20 too)"),
+    Open("R", "the half-width R of the box (5)", "‖d̄‖ and the noise are both proportional to it"),
+)
+LENGTHS = (10, 100, 1000)  # T of Fig. 4, which "is fixed"
 SIZE = DIM * (0.7 * RADIUS) ** 2  # ‖x*‖² of the distribution from which records are drawn
 
 # ---- Fig. 1 ----------------------------------------------------------------------------------------------------------
@@ -68,7 +74,11 @@ def _fig1(study: Study) -> Result:
     best = np.array([mean_error(new(t), AGENTS, DIM, True) for t in grid]) / size
     fixed = np.array([thm2_bound(old(t), DIM, 1.0, slope, spread) for t in grid]) / size
     theirs = np.array([thm2_printed(t, DIM, 1.0, slope, spread, kappa, size) for t in grid]) / size
-    paths = {c: [mean_path(c * old(t), AGENTS, DIM, c, size) / size for t in (1, 300, 1000)] for c in SHARES}
+    paths = {
+        (c, p): [mean_path(c * (p / PLANE) ** 0.5 * old(t), AGENTS, DIM, c, size) / size for t in (1, 300, 1000)]
+        for c in SHARES
+        for p in (PLANE, MANY)
+    }
     later = slice(1, None)  # the error of x̄(1) is 0, which no logarithmic axis shows
     floor = 4 / 3 * DIM / (AGENTS * kappa) / size
     series = [
@@ -88,11 +98,11 @@ def _fig1(study: Study) -> Result:
     claims = [
         Claim(
             "the error falls with T until it reaches a neighbourhood of x*",
-            [Outcome(path[0] - path[-1], at={"c": f"{c:g}"}) for c, path in paths.items()],
+            [Outcome(path[0] - path[-1], at={"c": f"{c:g}", "p": f"{p:g}"}) for (c, p), path in paths.items()],
             f"the normalised error of x̄(T) is {bare[:, 0].mean():.1e} at T = 1 and {bare[:, -1].mean():.2e} at T = "
             f"{grid[-1]}; that of the first node goes from {node[:, 0].mean():.2e} to {node[:, -1].mean():.2e}. Closed "
             "form, by share of Theorem 2's c: "
-            + "; ".join(f"{c:g}: {path[0]:.1e} to {path[-1]:.1e}" for c, path in paths.items()),
+            + "; ".join(f"{c:g}: {path[0]:.1e} to {path[-1]:.1e}" for (c, p), path in paths.items() if p == PLANE),
             {"first": float(bare[:, 0].mean()), "last": float(bare[:, -1].mean()),
              "node first": float(node[:, 0].mean()), "node last": float(node[:, -1].mean())},
             version="as printed",
@@ -102,7 +112,10 @@ def _fig1(study: Study) -> Result:
         ),
         Claim(
             "it levels off at the neighbourhood that the noise leaves",
-            [Outcome(np.log(1.1) - abs(np.log(path[-1] / path[-2])), at={"c": f"{c:g}"}) for c, path in paths.items()],
+            [
+                Outcome(np.log(1.1) - abs(np.log(path[-1] / path[-2])), at={"c": f"{c:g}", "p": f"{p:g}"})
+                for (c, p), path in paths.items()
+            ],
             f"closed form {exact[-1]:.2e} at T = {grid[-1]}, limit (4/3)pc²/(Nκ‖d̄‖²) = {floor:.2e}",
             {"last": float(exact[-1]), "limit": floor},
         ),
@@ -155,30 +168,39 @@ FIG1 = Figure(
         Panel("bound", "against Theorem 2", "gradient steps T", ERROR, "log", "log"),
     ),
     _fig1,
-    left_open=(STEP,),
+    left_open=OPEN,
     setup=SETUP,
     differs="""The paper's curve falls. With Theorem 2's step size the quantity it names cannot: one step of length c
     takes every node to its own mean, so x̄(1) is exact, and x̄(T) collects noise from then on. The experiments do not
     state theirs: with nine tenths of it Fig. 1, 2 and 4 all come out as published. A single node's error
     does fall, and so does the consensus value when the last message carries its noise, as it must: without it the
     last gradient is public and there is no privacy. Calibrated exactly the private method is more accurate than
-    the printed one. Theorem 2 is true but orders of magnitude above the error, because it bounds gradients by the
-    diameter of the box.""",
+    the printed one. Theorem 2, whose proof is repaired with other constants (`thm2_bound`), lies orders of magnitude
+    above the error, because it bounds gradients by the diameter of the box.""",
 )
 
 # ---- Fig. 2 ----------------------------------------------------------------------------------------------------------
 
 
-def _error(share: float, rounds: int, epsilon: float, delta: float, size: float, records: int = RECORDS) -> float:
-    """The closed form of the normalised error as printed, with a share of Theorem 2's step size."""
-    noise = share * scales(rounds, showkatbakhsh_alpha(epsilon, delta), "printed", records)
+def _error(
+    share: float, rounds: int, epsilon: float, delta: float, size: float, records: int = RECORDS, dim: float = PLANE
+) -> float:
+    """The closed form of the normalised error as printed, with a share of Theorem 2's step size.
+
+    In p coordinates noise has p times the squared sensitivity and p coordinates, ‖d̄‖² p coordinates: p times as much.
+    """
+    noise = share * (dim / PLANE) ** 0.5 * scales(rounds, showkatbakhsh_alpha(epsilon, delta), "printed", records)
     return mean_path(noise, AGENTS, DIM, share, size) / size
 
 
-def _slopes(deltas: list[float], epsilons: list[float], stage: int, size: float) -> dict[float, dict[float, float]]:
-    """Log-log slopes in ε for shares of the step size and each δ."""
+def _slopes(
+    deltas: list[float], epsilons: list[float], stage: int, size: float
+) -> dict[tuple[float, float], dict[float, float]]:
+    """Log-log slopes in ε for shares of the step size, numbers of coordinates and each δ."""
     return {
-        c: {d: slope_of(epsilons, [_error(c, stage, e, d, size) for e in epsilons]) for d in deltas} for c in SHARES
+        (c, p): {d: slope_of(epsilons, [_error(c, stage, e, d, size, dim=p) for e in epsilons]) for d in deltas}
+        for c in SHARES
+        for p in (PLANE, MANY)
     }
 
 
@@ -207,15 +229,15 @@ def _fig2(study: Study) -> Result:
         Claim(
             "the error grows as 1/ε² as privacy gets stronger",
             [
-                least([Outcome(0.5 - abs(slope + 2)) for slope in by_share.values()], c=f"{c:g}")
-                for c, by_share in _slopes(deltas, epsilons, stage, size).items()
+                least([Outcome(0.5 - abs(slope + 2)) for slope in by_share.values()], c=f"{c:g}", p=f"{p:g}")
+                for (c, p), by_share in _slopes(deltas, epsilons, stage, size).items()
             ]
-            + [least([Outcome(0.5 - abs(slope + 2)) for slope in printed.values()], c="1, simulated")],
+            + [least([Outcome(0.5 - abs(slope + 2)) for slope in printed.values()], c="1, simulated", p="2")],
             f"log-log slope {show(printed)}; closed form with 0.5 and 0.9 of Theorem 2's c: "
             + " and ".join(
                 f"{slope:.2f}"
-                for c, by_share in _slopes(deltas, epsilons, stage, size).items()
-                if c < 1
+                for (c, p), by_share in _slopes(deltas, epsilons, stage, size).items()
+                if c < 1 and p == PLANE
                 for slope in list(by_share.values())[:1]
             ),
             {f"slope at {d:g}": s for d, s in printed.items()},
@@ -225,12 +247,15 @@ def _fig2(study: Study) -> Result:
             "the error is larger for smaller δ",
             [
                 said(
-                    np.all(np.diff([[_error(c, stage, e, d, size) for e in epsilons] for d in deltas], axis=0) > 0),
-                    c=f"{c:g}",
+                    np.all(
+                        np.diff([[_error(c, stage, e, d, size, dim=p) for e in epsilons] for d in deltas], axis=0) > 0
+                    ),
+                    c=f"{c:g}", p=f"{p:g}",
                 )
                 for c in SHARES
+                for p in (PLANE, MANY)
             ]
-            + [said(np.all(np.diff(mean["as printed"].mean(2), axis=0) > 0), c="1, simulated")],
+            + [said(np.all(np.diff(mean["as printed"].mean(2), axis=0) > 0), c="1, simulated", p="2")],
             "at ε = 1: " + ", ".join(f"{m[epsilons.index(1.0)].mean():.2e}" for m in mean["as printed"]),
             {f"{d:g}": float(m[epsilons.index(1.0)].mean()) for d, m in zip(deltas, mean["as printed"], strict=True)},
         ),
@@ -251,7 +276,7 @@ FIG2 = Figure(
     "Fig. 2: error against ε for three δ, T = 1000",
     (Panel("error", "normalised error of the mean", "ε", ERROR, "log", "log"),),
     _fig2,
-    left_open=(STEP,),
+    left_open=OPEN,
     setup="Mean estimation as in Fig. 1. δ is 1/(N|D_i|) to the powers 1, 2 and 3; 30 seeds, whose draws serve all ε.",
     differs="""The printed calibration gives slopes near −2, as the paper says: (14) makes the error proportional
     to (ε + 2 ln(2/δ))/ε². The exact Gaussian total needs less noise everywhere, most at small ε and large δ, and
@@ -327,7 +352,7 @@ FIG3 = Figure(
         Panel("long", "T = 200", "edge probability p_c", ERROR, y_scale="log"),
     ),
     _fig3,
-    left_open=(STEP, Open("T", "the number of steps (10 and 200)")),
+    left_open=(*OPEN, Open("T", "the number of steps (10 and 200)")),
     setup="""Mean estimation as in Fig. 1, as printed. Ten graphs for each edge probability, drawn until connected
     (at p_c = 0.1 that is one draw in 160), with the same 50 seeds of noise for all of them.""",
     differs="""The first node's error falls with connectivity, as in the paper. What falls is its distance from the
@@ -361,12 +386,16 @@ def _fig4(study: Study) -> Result:
             "the error falls as nodes hold more records",
             [
                 said(
-                    np.all(np.diff([_error(c, stage, EPSILON, 1 / (AGENTS * n), SIZE, n) for n in sizes]) < 0),
+                    np.all(np.diff([_error(c, t, EPSILON, 1 / (AGENTS * n), SIZE, n, p) for n in sizes]) < 0),
                     c=f"{c:g}",
+                    p=f"{p:g}",
+                    T=str(t),
                 )
                 for c in SHARES
+                for p in (PLANE, MANY)
+                for t in LENGTHS
             ]
-            + [said(np.all(np.diff(samples["as printed"].mean(0)) < 0), c="1, simulated")],
+            + [said(np.all(np.diff(samples["as printed"].mean(0)) < 0), c="1, simulated", p="2", T=str(stage))],
             f"log-log slope {slopes['as printed']:.2f}, from {samples['as printed'][:, 0].mean():.1e} at {sizes[0]} "
             f"records to {samples['as printed'][:, -1].mean():.1e} at {sizes[-1]}",
             {"slope": slopes["as printed"]},
@@ -388,7 +417,7 @@ FIG4 = Figure(
     "Fig. 4: error against the records per node, ε = 4, δ = 1/(N|D_i|)",
     (Panel("error", "normalised error of the mean, T = 100", "records per node |D_i|", ERROR, "log", "log"),),
     _fig4,
-    left_open=(STEP,),
+    left_open=(*OPEN, Open("T", f"the number of steps, which is fixed ({', '.join(map(str, LENGTHS))})")),
     setup="""Mean estimation as in Fig. 1 with T = 100 (the paper says only that it is fixed); |D_i| from 25 to
     800, δ with it; 100 seeds.""",
     differs="""As in the paper: one record moves a node's mean by 2R√p/|D_i|, so the error falls almost as |D_i|⁻²,

@@ -6,7 +6,8 @@ open is an `Open`. The rule (`decide`), the same for all figures:
 
 1. An outcome *bears* the claim if its margin is above 2 standard errors, *speaks against* it if below −2, and is
    *silent* between.
-2. A claim for every setting (`always`: a theorem, a guarantee, a formula) fails at the first outcome against it.
+2. A claim for every setting (`always`: a theorem, a guarantee, a formula) fails at the first outcome against it. It
+   holds if it is `proved`: no number of tries shows that there is no counterexample.
 3. Any other claim is about runs of the paper. If the paper leaves something open that the claim may rest on, it
    was tried at one choice only, and there is no reason why the choice cannot matter, it *cannot be decided*.
 4. It holds if all outcomes bear it, fails if all speak against it, and *cannot be decided* otherwise.
@@ -75,7 +76,9 @@ class Verdict:
     because: str = ""
 
 
-def decide(outcomes: Sequence[Outcome], left_open: Iterable[Open] = (), always: bool = False) -> Verdict:
+def decide(
+    outcomes: Sequence[Outcome], left_open: Iterable[Open] = (), always: bool = False, proved: bool = False
+) -> Verdict:
     """The rule, on the outcomes of one claim and what the paper leaves open about it."""
     if not outcomes:
         return Verdict("cannot be decided", "it was not tried")
@@ -83,7 +86,9 @@ def decide(outcomes: Sequence[Outcome], left_open: Iterable[Open] = (), always: 
     if always:
         if False in found:
             return Verdict("fails")
-        return Verdict("cannot be decided", _split(outcomes)) if None in found else Verdict("holds")
+        if None in found:
+            return Verdict("cannot be decided", _split(outcomes))
+        return Verdict("holds") if proved else Verdict("cannot be decided", "no counterexample was found, and no proof")
     fixed = [o for o in left_open if not o.harmless and len({t.at.get(o.key) for t in outcomes}) < 2]
     if fixed:
         return Verdict("cannot be decided", f"tried at one choice of {', '.join(o.key for o in fixed)} (not stated)")

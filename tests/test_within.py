@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxtyping import Array
@@ -17,7 +20,7 @@ import coterie as ct
 from coterie.algorithms.base import Algorithm, all_algorithms, find
 from coterie.audit.checks import examine, gather
 from coterie.audit.matrix import audited, cases
-from coterie.contracts import check_contract
+from coterie.contracts import check_contract, need_short
 from coterie.drivers.simulate import Run, simulate
 from coterie.errors import InputError
 from coterie.losses.base import problem_of
@@ -271,3 +274,28 @@ def test_a_task_in_a_set() -> None:
     run = ct.train(task, ct.ring(sites), ct.dp_dsgd(), ct.Budget(5.0, 1e-5), rounds=3, seed=0)
     assert np.abs(run.point).max() <= 0.1 + 1e-12  # a mean of points of the set, rounded
     assert run.result["plan"]["problem"]["within"] == "box"
+
+
+@pytest.mark.parametrize(("dim", "refused"), [(8000, False), (8001, True)])
+def test_between_parties_a_simplex_is_short_enough_for_the_grid(dim: int, refused: bool) -> None:
+    """Half a step of the grid is charged for arithmetic, and a simplex's level is a sum of all its numbers."""
+    for within, deploy in ((Simplex(1.0), True), (Simplex(1.0), None), (Box(-1.0, 1.0), True)):
+        plan, places = SimpleNamespace(deploy=deploy), SimpleNamespace(within=within, dim=dim)
+        if refused and deploy and isinstance(within, Simplex):
+            with pytest.raises(InputError, match=r"8,001 numbers: between parties up to 8,000"):
+                need_short(plan, places)  # type: ignore[arg-type]
+        else:
+            need_short(plan, places)  # type: ignore[arg-type]
+
+
+def test_a_simplex_of_that_length_rounds_by_less_than_half_a_step() -> None:
+    """Against exact rational arithmetic, at the largest numbers that a message holds: 2³⁹ steps of 1."""
+    rng = np.random.default_rng(0)
+    x = 2.0**39 - rng.integers(0, 2**20, 8000).astype(float) * 2.0**-10  # all are in play, and need every bit
+    total = 2.0**33
+    level = (sum(map(Fraction, x.tolist())) - Fraction(total)) / len(x)
+    assert min(map(Fraction, x.tolist())) > level
+    with jax.enable_x64(True):
+        found = np.asarray(Simplex(total).project(jnp.asarray(x)))
+    worst = max(abs(Fraction(f) - (Fraction(v) - level)) for f, v in zip(found.tolist(), x.tolist(), strict=True))
+    assert worst < Fraction(1, 2)

@@ -222,6 +222,7 @@ class Algorithm:
     )
     threshold: str | None = None
     prepays: bool = False
+    fresh: bool = False  # a paid message: of earlier ones and own records, with Gaussian noise of its own
     inconclusive: tuple[tuple[str, str], ...] = ()
     late: Literal["wait", "reuse"] = "wait"
     graphs: tuple[str, ...] = ()  # empty: any connected graph
@@ -296,7 +297,7 @@ class Algorithm:
 
 # what a module calls those parts that are not functions
 NAMES = {
-    "config": "Config", "example": "EXAMPLE", "threshold": "THRESHOLD", "prepays": "PREPAYS",
+    "config": "Config", "example": "EXAMPLE", "threshold": "THRESHOLD", "prepays": "PREPAYS", "fresh": "FRESH",
     "inconclusive": "INCONCLUSIVE", "late": "LATE",
     "travels": "TRAVELS", "named": "NAMED",
     "graphs": "GRAPHS", "reads": "READS", "ridge": "RIDGE", "reference": "REFERENCE", "errata": "ERRATA",

@@ -68,6 +68,7 @@ READS = "total"
 RIDGE = 1e-5  # travel bounds the point already: a larger ridge only adds bias
 
 LATE = "reuse"  # averaging tolerates an old message of a late neighbour
+FRESH = True  # so that the noise of a round may be chosen by what was sent before
 
 
 class StepSettings(BaseConfig):

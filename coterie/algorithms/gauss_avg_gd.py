@@ -31,6 +31,7 @@ READS = "total"
 GRAPHS = ("complete",)
 
 LATE = "reuse"  # averaging tolerates an old message of a late neighbour
+FRESH = True  # so that the noise of a round may be chosen by what was sent before
 
 
 class Config(BaseConfig):

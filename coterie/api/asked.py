@@ -49,9 +49,12 @@ def ask(
     task: Task | Problem, parties: Parties, algorithm: AlgorithmPlan | None, budget: Budget | Sequence[Budget] | None,
     *, rounds: int | None = None, seeds: int = 1, seed: int = 0, name: str = "run",
     levels: Sequence[float] | Sequence[Sequence[float]] | None = None,
-    away: Mapping[str | int, Sequence[tuple[int, int]]] | None = None,
+    away: Mapping[str | int, Sequence[tuple[int, int]]] | None = None, adaptive: bool = False,
 ) -> Asked:  # fmt: skip
-    """The plan of a call; refused where algorithm, budget, graph and loss do not go together."""
+    """The plan of a call; refused where algorithm, budget, graph and loss do not go together.
+
+    `adaptive`: whether a function chooses the noise of each round, from what was released.
+    """
     task = as_task(task)
     if not isinstance(parties, Parties):
         raise InputError(f"parties are made by ct.ring(sites) and its like, or by ct.graph; got {shown(parties)}")
@@ -90,6 +93,8 @@ def ask(
         tree["privacy"] = _privacy(budget, len(parties))
         if levels is not None:
             tree["privacy"] |= {"schedule": "listed", "schedule_options": {"levels": plain}}
+        if adaptive:
+            tree["privacy"]["adaptive"] = "own"
     tree["data"] = {"source": "memory", "options": {"attributes": task.attributes} if binned else {}}
     if parties.by_person:
         tree["data"]["unit"] = "person"

@@ -33,6 +33,7 @@ from coterie.experiment import Experiment, assemble
 from coterie.pricing import Priced
 from coterie.pricing import price as price_plan
 from coterie.privacy.accountants import Account
+from coterie.privacy.adaptive import Rule
 from coterie.privacy.events import Event
 from coterie.privacy.ledger import Budget
 from coterie.privacy.lifetime import Unit
@@ -61,6 +62,7 @@ RECORDS = Expected("(X, y)", lambda value: True)  # `Coding.records` looks at th
     rounds=WHOLE | NOTHING_GIVEN, seeds=WHOLE, seed=WHOLE | NOTHING_GIVEN, references=FLAG, name=TEXT,
     own_test=listed(RECORDS) | NOTHING_GIVEN, account=ACCOUNT | NOTHING_GIVEN, levels=LEVELS, away=AWAY,
     callbacks=listed(FUNCTION), checkpoint=PLACE | NOTHING_GIVEN, checkpoint_every=WHOLE,
+    adaptive=FUNCTION | NOTHING_GIVEN,
 )  # fmt: skip
 def train(
     task: Task | Problem,
@@ -81,6 +83,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 100,
+    adaptive: Rule | None = None,
 ) -> Trained:
     """Train one model on the records of several parties, every message of every party noised to its budget.
 
@@ -117,6 +120,10 @@ def train(
             What it returns is not looked at, so none can end a run because of the records; what it raises ends it.
         checkpoint: a folder for the state, every `checkpoint_every` rounds and on Ctrl-C. The same call again, with the
             same seed, goes on from there and gives the same numbers. The state is from before noise: keep it at home.
+        adaptive: a public rule, called as rule(round, released) before every round: how much noise it gets, as a
+            multiple of the planned. It sees a `History` (coterie.privacy.adaptive), the messages that were sent so
+            far, and must look at nothing else. (ε, δ) is a limit that no rule can pass: a round that does not fit is
+            not played, nor is any after it. What was used is `result["privacy"]["adaptive"]`.
 
     >>> import coterie as ct
     >>> rng = np.random.default_rng(0)
@@ -143,7 +150,7 @@ def train(
     return train_paid(
         task, parties, algorithm, budget, rounds=rounds, seeds=seeds, seed=seed, test=test, own_test=own_test,
         references=references, name=name, pay=pay, stacklevel=4, levels=levels, away=away, callbacks=callbacks,
-        checkpoint=stored,
+        checkpoint=stored, adaptive=adaptive,
     )  # fmt: skip
 
 
@@ -153,13 +160,16 @@ def train_paid(
     own_test: Sequence[Site] | None = None, references: bool = False, name: str = "python",
     pay: Callable[[Sequence[Sequence[Event]], Unit], object] | None = None, stacklevel: int = 3,
     levels: Levels | None = None, away: Away | None = None,
-    callbacks: Sequence[Callback] = (), checkpoint: Checkpoint | None = None,
+    callbacks: Sequence[Callback] = (), checkpoint: Checkpoint | None = None, adaptive: Rule | None = None,
 ) -> Trained:  # fmt: skip
     """`train`, with a function that is called with every party's events and their unit before a round is computed."""
     first = fresh_seed() if seed is None else seed
     asked = ask(
-        task, parties, algorithm, budget, rounds=rounds, seeds=seeds, seed=first, name=name, levels=levels, away=away
-    )
+        task, parties, algorithm, budget, rounds=rounds, seeds=seeds, seed=first, name=name, levels=levels, away=away,
+        adaptive=adaptive is not None,
+    )  # fmt: skip
+    if adaptive is not None and checkpoint is not None:
+        raise InputError("a run whose noise follows its messages is not stored half-way: leave out checkpoint")
     if parties.sites is None:
         raise InputError("these parties have sizes only: give sites, the records of each, to train on them")
     if references and test is None and own_test is None:
@@ -182,7 +192,7 @@ def train_paid(
         pay([list(events) * run.seeds for events in events_of(_against_all(priced))], unit_of(asked.plan))
     covered = [curve for curve in COVERED if priced.private and (own_test is None or curve != "test_score")]
     watch = watcher(callbacks, name, priced.rounds, covered)
-    trace = experiment.run(priced, drawn, watch=watch, checkpoint=checkpoint)
+    trace = experiment.run(priced, drawn, watch=watch, checkpoint=checkpoint, rule=adaptive)
     if not np.isfinite(trace.points).all():
         raise InputError(f"{priced.algorithm.slug} diverged: use a smaller step, a clip, or another algorithm")
     judged = judge(experiment, trace.points, "all" if references else "none", clip=priced.algorithm.clips(priced.cfg))

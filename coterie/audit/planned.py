@@ -49,6 +49,11 @@ def read_for_audit(path: Path) -> tuple[Plan, Network, Priced]:
             f"{path} has run.away, and an audit plays every round: leave it out. Whoever is away sends nothing, so "
             "what is left are rounds that the audit has played"
         )
+    if plan.privacy.adaptive is not None:
+        raise InputError(
+            f"{path} has privacy.adaptive, and an audit plays rounds whose noise is fixed: leave it out. What adaptive "
+            "noise adds is proved and simulated elsewhere (docs/theory/adaptive.md)"
+        )
     check_contract(plan)
     network = prepare(plan).network if public_sizes(plan) is None else public_network(plan)
     priced = price(plan, network)

@@ -143,6 +143,11 @@ def check_deployable(plan: Plan, rehearsed: bool = False) -> None:
     refuse_ignored(
         plan, "an agent: whoever is away is missed after deploy.deadline, and no list says so beforehand", "run.away"
     )
+    refuse_ignored(
+        plan,
+        "an agent, which sees its neighbours' messages only: a rule looks at all",
+        "privacy.adaptive",
+    )
     refuse_ignored(plan, "an agent, which measures nothing and computes in float64", "run.every", "run.dtype")
     refuse_ignored(
         plan, "an agent, whose covered scores are an agreement of their own (problem.loss = 'scores')", "run.covered"

@@ -252,7 +252,7 @@ class _Program:
     def __call__(self, *arguments: PyTree) -> PyTree:
         return self._run(*self._numbers, *jax.tree.leaves(arguments))
 
-    def given(self, *first: Any) -> Callable[..., Any]:
+    def given(self, *first: PyTree) -> Callable[..., PyTree]:
         """The same with its first arguments fixed: they are taken apart and brought to the device once."""
         run = self._run  # loads it
         fixed = [*self._numbers, *jax.device_put(jax.tree.leaves(first))]
@@ -270,7 +270,7 @@ class _Program:
         return {"_sent": serialize_executable.serialize(self._run), "_numbers": list(map(np.asarray, self._numbers))}
 
 
-def given(program: partial[Any] | _Program, *first: Any) -> Callable[..., Any]:
+def given(program: partial[PyTree] | _Program, *first: PyTree) -> Callable[..., PyTree]:
     """A program of a node with its first arguments fixed."""
     return program.given(*first) if isinstance(program, _Program) else partial(program, *first)
 

@@ -28,6 +28,7 @@ from jaxtyping import Array
 import coterie
 from coterie.algorithms.base import Algorithm, Config
 from coterie.algorithms.laws import Draw
+from coterie.drivers.adaptive import Steering
 from coterie.drivers.checkpoint import Checkpoint, fingerprint
 from coterie.drivers.layout import Arrays, Laid, Layout
 from coterie.drivers.program import Held, LoopCarry, Program, Test
@@ -67,6 +68,7 @@ class Trace:
     draws: dict[str, np.ndarray] | None = None  # name -> (runs, rounds, agents, ...), if recorded
     states: object = None  # final states, if recorded
     extras: dict[str, np.ndarray | int] = field(default_factory=dict)
+    steered: list[dict[str, object]] = field(default_factory=list)  # per run, where noise followed releases
 
 
 def simulate(
@@ -83,6 +85,7 @@ def simulate(
     progress: Callable[[int], None] | None = None,
     checkpoint: Checkpoint | None = None,
     watch: Callable[[int, dict[str, float]], None] | None = None,
+    steer: Steering | None = None,
 ) -> Trace:
     """Run `rounds` rounds of every run at once and return what happened.
 
@@ -91,6 +94,7 @@ def simulate(
     early with what is done so far.
     `exchange`: how messages travel; broadcast by default. `checkpoint`: stores the state every so many rounds; where
     one of this run is stored, goes on from there. `watch(round, curves)` is told what was measured, of the first run.
+    `steer`: says before every round of a single run how much noise it gets, from what was sent, and when to be silent.
     """
     check_runs(runs, rounds, every)
     dtype = layout.arrays.place.start.dtype
@@ -134,7 +138,16 @@ def simulate(
 
         def advance(low: int, high: int) -> None:
             nonlocal carry
-            carry = jax.block_until_ready(compiled.advance(carry, *rest, at(low), at(high)))
+            if steer is None:
+                carry = jax.block_until_ready(compiled.advance(carry, *rest, at(low), at(high)))
+                return
+            for t in range(low, high):
+                factor = steer.before(t) if t < rounds else None
+                now = (cfg, _silent_from(arrays, steer.stopped), noise * (factor or 1.0), keys, program.test, again)
+                carry = jax.block_until_ready(compiled.advance(carry, *now, at(t), at(t + 1)))
+                if factor is not None:
+                    (said,) = jax.tree.leaves(carry.message)
+                    steer.heard(layout.restore(np.asarray(said), 1)[0])
 
         def shown(step: int) -> None:
             nonlocal told
@@ -154,6 +167,15 @@ def simulate(
         trace = make_trace(program, layout, carry, points, done, {"compile_s": compile_s, "run_s": run_s})
         trace.extras["resumed"] = max(0, first - 1)
         return trace
+
+
+def _silent_from(arrays: Arrays, stopped: int | None) -> Arrays:
+    """The arrays of parties all of which are away from that round on."""
+    if stopped is None:
+        return arrays
+    present = arrays.place.present
+    assert present is not None, "a run that is steered has a list of who is there"
+    return eqx.tree_at(lambda a: a.place.present, arrays, present.at[:, stopped:].set(0))
 
 
 def check_runs(runs: Sequence[Run], rounds: int, every: int) -> None:

@@ -3,7 +3,8 @@
 Training and held-out records are disjoint by a public split (by person, where records have people). The scores are a
 function of the model, which the training records have paid for, and of the held-out records, which pay here: each
 record pays once, so a run and its covered scores together cost a record the larger of the two (parallel composition).
-Where records are in both, their costs add up (`overlapping`).
+Where records are in both, their costs add up (`overlapping`). What all of them paid before, for quantiles, say, adds to
+either (`[privacy.before]`).
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Covered:
     scores: CoveredScores
     once: Once
     records: int
+    before: str = ""  # what the same records had paid already, in words
 
     def as_json(self) -> dict[str, Any]:
         """The part `covered` of result.json."""
@@ -60,9 +62,15 @@ class Covered:
             "delta": claim.account.delta,
             "claim": claim.name,
             "adversary": claim.adversary,
-            "composition": "parallel: held-out records are not training records, so each pays once",
+            "composition": _composition(self.before),
             **self.scores.as_json(),
         }
+
+
+def _composition(before: str) -> str:
+    """What a record pays for a run and its scores together."""
+    once = "parallel: held-out records are not training records, so each pays once"
+    return f"{once} for these two; {before}" if before else once
 
 
 def scored_records(
@@ -134,7 +142,9 @@ def covered_scores(
     )  # fmt: skip
     counted = sum(sizes_of(experiment.own_test, experiment.tested if experiment.plan.by_person else None))
     scores = CoveredScores.of(released, once.point, names, records=counted)
-    return Covered(_known(scores, problem), once, counted)
+    paid = experiment.plan.privacy
+    before = "" if paid is None or paid.before is None else paid.before.words(paid.delta)
+    return Covered(_known(scores, problem), once, counted, before)
 
 
 def _whose(plan: Plan, people: object) -> Any:

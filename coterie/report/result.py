@@ -75,7 +75,7 @@ def _content(experiment: Experiment, priced: Priced, trace: Trace, seeds: list[i
     rename = {"test_score": score}
     last = {rename.get(k, k): v[:, -1] for k, v in trace.curves.items()}
     last |= {k: np.array(v) for k, v in judged.metrics.items()}
-    privacy = privacy_block(experiment.plan, problem, priced)
+    privacy = privacy_block(experiment.plan, problem, priced, trace)
     curves: dict[str, object] = {"round": trace.rounds.tolist()}
     curves |= {rename.get(k, k): v.mean(0).tolist() for k, v in trace.curves.items()}
     curves["std"] = {rename.get(k, k): v.std(0).tolist() for k, v in trace.curves.items()}
@@ -154,7 +154,7 @@ def _diverged(trace: Trace) -> list[str]:
     return ["the run diverged: its numbers are not finite; use smaller steps"]
 
 
-def privacy_block(plan: Plan, problem: Problem, priced: Priced) -> PrivacyBlock | None:
+def privacy_block(plan: Plan, problem: Problem, priced: Priced, trace: Trace | None = None) -> PrivacyBlock | None:
     """The `privacy` part of a result: what is guaranteed, against whom, proved by which accountant.
 
     Its numbers are those of the claim that the plan's budget is for. Other adversaries' stand in `other_claims`.
@@ -180,12 +180,19 @@ def privacy_block(plan: Plan, problem: Problem, priced: Priced) -> PrivacyBlock 
         "per_agent": [finite(e) for e in each[:1000]],
         "noise_multiplier": priced.noise[:1000].tolist(),
         "schedule": budget.schedule,
+        "adaptive": None if budget.adaptive is None else _adaptive(budget.adaptive, trace),
         "paper_claim": None if priced.claim is None else finite(priced.claim),
         "private": priced.private,
         "leaks": list(priced.leaks),
         "protects": unit_block(plan, priced),
         "assumptions": [a.statement for a in assumptions(plan, problem, priced.algorithm, priced.cfg, priced.leaks)],
     }
+
+
+def _adaptive(rule: str, trace: Trace | None) -> dict[str, object]:
+    """Of noise that followed what was released: by which rule, and what each run used of the limit, which is ε."""
+    runs = [] if trace is None else trace.steered
+    return {"rule": rule, "limit": "epsilon is the limit that no choice can pass; spent is no guarantee", "runs": runs}
 
 
 def epsilon_words(privacy: Mapping[str, object] | None) -> str:

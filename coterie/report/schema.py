@@ -54,6 +54,7 @@ class PrivacyBlock(TypedDict):
     per_agent: list[float | None]
     noise_multiplier: list[float]
     schedule: str
+    adaptive: dict[str, Any] | None
     paper_claim: float | None
     private: bool
     leaks: list[str]

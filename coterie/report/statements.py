@@ -71,6 +71,9 @@ def assumptions(
         Said("metrics and curves computed from the records without noise are not released, or are paid for elsewhere",
              RELEASER),
     ]  # fmt: skip
+    if plan.privacy is not None and plan.privacy.adaptive is not None:
+        text = f"the noise of a round was chosen by the rule {plan.privacy.adaptive!r} from messages that were sent"
+        said.append(Said(f"{text}, and from nothing else; ε is the limit of its filter", OWNER))
     if plan.run.away:
         said.append(Said("who is away in which rounds was fixed beforehand, and not by what the records say", OWNER))
     if problem.before:

@@ -8,7 +8,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from coterie.arguments import MOST
+from coterie.errors import InputError
 from coterie.found import Kinds
+from coterie.privacy.adaptive import RULES
+from coterie.privacy.adaptive import make as make_rule
 from coterie.privacy.schedules import SCHEDULES
 from coterie.privacy.schedules import make as make_schedule
 from coterie.settings import Naming, Settings
@@ -36,7 +39,7 @@ class PrivacyPlan(Naming):
     """[privacy] At what price. A budget, never a noise level."""
 
     table: ClassVar[str] = "privacy"
-    choices: ClassVar[Mapping[str, Kinds]] = {"schedule": SCHEDULES}
+    choices: ClassVar[Mapping[str, Kinds]] = {"schedule": SCHEDULES, "adaptive": RULES}
     epsilon: Epsilon | Annotated[list[Epsilon], Field(min_length=1)] = Field(
         1.0, description="ε of the whole run; a list gives each agent its own"
     )
@@ -45,6 +48,12 @@ class PrivacyPlan(Naming):
     schedule_options: dict[str, float | list[float] | list[list[float]]] = Field(
         default_factory=dict, description="e.g. rate, period, contraction; noise or levels of `listed`"
     )
+    adaptive: str | None = Field(
+        None,
+        description="how much noise the next round gets, by a public rule from what was released ([settling]"
+        "(theory/adaptive.md)); or your own, as package.module",
+    )
+    adaptive_options: dict[str, float] = Field(default_factory=dict, description="of that rule, e.g. first, factor")
     claim: Literal["tight", "paper"] = Field(
         "tight", description="'paper': also show what the paper would have printed for the same noise"
     )
@@ -63,6 +72,10 @@ class PrivacyPlan(Naming):
     def check(self) -> None:
         """Refuse a schedule that there is not, and options that it does not take."""
         make_schedule(self.schedule, self.listed or 2, **self.schedule_options)
+        if self.adaptive is None and self.adaptive_options:
+            raise InputError("privacy.adaptive_options are of a rule: name it in privacy.adaptive")
+        if self.adaptive not in (None, "own"):
+            make_rule(str(self.adaptive), self.adaptive_options)
 
     @property
     def listed(self) -> int | None:

@@ -47,6 +47,6 @@ class RunPlan(Settings):
     covered: bool = Field(
         False,
         description="also release accuracy, AUC and calibration on everybody's held-out records, with noise, at the "
-        "plan's budget: each record pays once ([covered scores](scores.md))",
+        "plan's budget: a record pays for the run or for these ([covered scores](scores.md))",
     )
     specificity: float = Field(0.9, gt=0, lt=1, description="at which the recall of two classes is reported")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import numpy as np
 from coterie.errors import InputError
 from coterie.graphs import make_graph, mixing
 from coterie.report.markdown import table
+from coterie.report.result import write_atomically
 from reproduction.theorems import qdpsgd, xiao
 from reproduction.theorems import zhang_zhu as zz
 from reproduction.theorems.measured import admm_error, averaged_descent, population_excess
@@ -186,14 +187,19 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if unknown := next((name for name in given.names if name not in EVERY), None):
         raise InputError(f"unknown theorem {unknown!r}; there are {', '.join(EVERY)}")
-    made = page([EVERY[name]() for name in given.names or EVERY])
     if given.write is None:
-        print(made)
-        return 0
-    text = given.write.read_text(encoding="utf-8")
-    head, tail = text.index(START) + len(START), text.index(END)
-    given.write.write_text(f"{text[:head]}\n{made}\n{text[tail:]}", encoding="utf-8")
+        print(page([EVERY[name]() for name in given.names or EVERY]))
+    else:
+        write(given.write, given.names)
     return 0
+
+
+def write(path: Path, names: Sequence[str] = ()) -> None:
+    """Measure the named theorems (all by default) and put the table into a page."""
+    made = page([EVERY[name]() for name in names or EVERY])
+    text = path.read_text(encoding="utf-8")
+    head, tail = text.index(START) + len(START), text.index(END)
+    write_atomically(path, lambda p: p.write_text(f"{text[:head]}\n{made}\n{text[tail:]}", encoding="utf-8"))
 
 
 if __name__ == "__main__":

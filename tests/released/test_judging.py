@@ -58,6 +58,20 @@ def exact(experiment: Experiment, point: np.ndarray, clip: float | None) -> dict
     }
 
 
+def test_what_records_paid_before_is_said_beside_their_scores() -> None:
+    """Quantiles of all records came first: then no record pays once."""
+    experiment, _, point = trained()
+    before = {"epsilon": 0.25, "what": "quantiles of 3 columns"}
+    plan = planned(exchange=SHARED, privacy={"epsilon": 1.0, "before": before})
+    told = covered_scores(dataclasses.replace(experiment, plan=plan), point, seed=3).as_json()["composition"]
+    assert told.endswith(
+        "each pays once for these two; quantiles of 3 columns came from the same records, and cost (ε, δ) = "
+        "(0.25, 1e-05) before this run, which this ε does NOT cover"
+    )
+    plain = covered_scores(experiment, point, seed=3).as_json()["composition"]
+    assert plain == "parallel: held-out records are not training records, so each pays once"
+
+
 def test_a_runs_scores_are_covered_and_each_record_pays_once() -> None:
     experiment, priced, point = trained()
     clip = priced.algorithm.clips(priced.cfg)

@@ -135,14 +135,14 @@ def test_files_of_a_figure(tmp_path: Path) -> None:
     assert stored["claims"] == verdict["claims"]
 
 
-def check_schema(verdict: dict[str, Any]) -> None:
-    """What every verdict must have."""
-    keys = "schema coterie figure paper title quick seeds seconds claims budgets tables"
+def check_schema(verdict: dict[str, Any], timed: bool = True) -> None:
+    """What every verdict must have; beside the pages none says how long it took."""
+    keys = "schema coterie figure paper title quick seeds claims budgets tables" + " seconds" * timed
     assert set(verdict) == set(keys.split())
     assert verdict["schema"] == runner.SCHEMA
     assert verdict["claims"]
     for claim in verdict["claims"]:
-        keys = "claim who version always outcomes verdict because measured value reason section"
+        keys = "claim who version always outcomes verdict because measured value reason section proved"
         assert set(claim) == set(keys.split())
         assert claim["verdict"] in get_args(Word)
         assert claim["outcomes"]
@@ -271,6 +271,49 @@ def test_pages_are_made_from_the_verdicts(tmp_path: Path, monkeypatch: pytest.Mo
     assert "1 of 2 | 0 of 2 | 1 of 2 | 0 of 1" in (tmp_path / "papers" / "index.md").read_text()
 
 
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_pages_are_the_same_bytes_every_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From stored parts, and from parts that are computed anew, which take another time."""
+    one, clock = entry(), iter(range(0, 1000, 7))
+    monkeypatch.setattr(pages, "all_papers", lambda: {"test": (one.about, (one,))})
+    monkeypatch.setattr("reproduction.study.time.process_time", lambda: float(next(clock)) ** 2)
+    made = []
+    for number, fresh in enumerate((False, False, True)):
+        out, docs = tmp_path / "out", tmp_path / f"docs{number}"
+        runner.reproduce(one, out, fresh=fresh)
+        pages.collect(out, docs, ["test-fig1"])
+        pages.write_pages(docs)
+        drawn = {k: v for k, v in tree(out).items() if k.endswith((".png", ".svg", ".csv"))}
+        made.append((tree(docs), drawn))
+    assert len(CALLS) == 4  # computed twice
+    assert len(made[0][0]) == 4
+    assert len(made[0][1]) == 3
+    assert made[0] == made[1] == made[2]
+    assert b"seconds" not in b"".join(made[0][0].values())
+
+
+def test_one_command_makes_all_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from reproduction.theorems import __main__ as theorems
+
+    one, docs = entry(), tmp_path / "docs"
+    (docs / "papers").mkdir(parents=True)
+    (docs / "papers" / "theorems.md").write_text(f"before\n{theorems.START}\nold\n{theorems.END}\nafter\n")
+    monkeypatch.setattr(base, "all_figures", lambda: {"test-fig1": one})
+    monkeypatch.setattr(pages, "all_papers", lambda: {"test": (one.about, (one,))})
+    monkeypatch.setattr(theorems, "EVERY", {"one": lambda: theorems.Row("one", "it says", "right", "by 2")})
+    for names in (["test-fig1"], ["all"]):
+        assert main(["figure", *names, "--out", str(tmp_path / "out"), "--docs", str(docs)]) == 0
+        text = (docs / "papers" / "theorems.md").read_text()
+        assert ("old" in text) == (names != ["all"])
+    assert "| `one` | it says | right | by 2 |" in text
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "figure all --docs docs" in (ROOT / "Makefile").read_text()
+
+
 def test_committed_pages_are_fresh(tmp_path: Path) -> None:
     target = tmp_path / "papers" / "verdicts"
     target.mkdir(parents=True)
@@ -287,7 +330,7 @@ def test_committed_pages_are_fresh(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", VERDICTS, ids=lambda p: p.stem)
 def test_committed_verdicts_are_of_full_runs_and_explain_what_fails(path: Path) -> None:
     verdict = json.loads(path.read_text("utf-8"))
-    check_schema(verdict)
+    check_schema(verdict, timed=False)
     assert verdict["figure"] == path.stem
     assert path.stem in base.all_figures()
     assert not verdict["quick"]
