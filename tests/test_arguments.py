@@ -91,6 +91,8 @@ CALLS: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
     ("train", ct.train, {"task": ct.logistic(), "parties": ct.ring(SITES), "algorithm": ct.dp_dsgd(clip=1.0),
                          "budget": BUDGET, "rounds": 1, "seed": 0, "callbacks": [print], "checkpoint": "nowhere",
                          "checkpoint_every": 5}),
+    ("train", ct.train, {"task": ct.logistic(), "parties": ct.ring(SITES), "algorithm": ct.dp_dsgd(clip=1.0),
+                         "budget": BUDGET, "rounds": 1, "seed": 0, "adaptive": max}),
     ("audit", ct.audit, {"algorithm": ct.dp_dsgd(), "task": ct.logistic(), "budget": BUDGET, "trials": 200}),
     ("load", ct.load, {"folder": "nowhere", "task": ct.logistic()}),
     ("join", ct.join, {"agreement": "nowhere", "me": "ada", "keys": "nowhere", "state": "s", "listen": "h:1",

@@ -37,6 +37,7 @@ class History:
 
 
 Rule = Callable[[int, History], float]
+"""How much noise a round gets, as a multiple of the planned, by its number and what was released before it."""
 
 
 def make(name: str, options: Mapping[str, float]) -> Rule:
