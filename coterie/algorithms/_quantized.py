@@ -128,7 +128,7 @@ def batch_draws(cfg: Any, place: Place) -> dict[str, Law]:
     return {"coins": Uniform(place.rows), "speed": Pace() if cfg.scheme == "clock" else Uniform()}
 
 
-def batch_size(cfg: Config, place: Place, draw: dict) -> Array:
+def batch_size(cfg: Any, place: Place, draw: dict) -> Array:
     """b of this round; the expected one, by which sums are divided, if Poisson."""
     if cfg.scheme == "deadline":
         return batch_by_deadline(cfg.batch, draw["speed"], place.count)
