@@ -56,7 +56,7 @@ def write_store(
         classes: names of the classes that targets 0 … k − 1 stand for; None: targets are numbers.
         feature_names: by default 0, 1, …
 
-    >>> import tempfile
+    >>> from coterie.data import ALL_PUBLIC
     >>> piece = (np.eye(2), np.array([0, 1]))
     >>> where = Path(tempfile.mkdtemp()) / "store"
     >>> agents = {"a": [piece, piece], "b": iter([piece])}

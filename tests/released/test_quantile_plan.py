@@ -110,12 +110,12 @@ def test_a_category_and_an_unknown_column_are_refused_before_anything_is_counted
             staged(tree)
 
 
-def test_no_folder_for_the_next_plan_is_refused_before_anything_is_counted(
+def test_no_place_for_the_next_plan_is_refused_before_anything_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coterie.released.quantile_plan.planned_statistics", lambda *_, **__: pytest.fail("counted"))
     (tmp_path / "plan.toml").write_text(toml_of(tree_of(tmp_path)), "utf-8")
-    assert main(["stats", str(tmp_path / "plan.toml"), "--next", str(tmp_path / "none" / "next.toml")]) == 2
+    assert main(["stats", str(tmp_path / "plan.toml"), "--next", str(tmp_path / "a.csv" / "next.toml")]) == 2
 
 
 def test_edges_stay_apart_in_a_range_far_from_zero_and_on_a_logarithm(tmp_path: Path) -> None:
