@@ -99,6 +99,7 @@ def execute(
     from coterie.api.trained import Trained
     from coterie.experiment import prepare
     from coterie.pricing import price
+    from coterie.privacy.adaptive import make as make_rule
     from coterie.tables.algorithm import REFERENCES
     from coterie.worth.judge import judge
     from coterie.worth.measures import need_measure
@@ -110,6 +111,8 @@ def execute(
         )
     if plan.run.covered and plan.privacy is None:
         raise InputError("run.covered = true needs a [privacy] table: covered scores are paid for")
+    if plan.privacy is not None and plan.privacy.adaptive == "own":
+        make_rule("own", plan.privacy.adaptive_options)  # refused before data is read
     marks = [time.perf_counter()]
     experiment = prepare(plan)
     network = experiment.network
