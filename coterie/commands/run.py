@@ -306,9 +306,10 @@ def notes(result: dict[str, Any]) -> list[str]:
             "no references: they would pass over all records hundreds of times"
         )
     if result["interrupted"]:
+        adaptive = (result["privacy"] or {}).get("adaptive") is not None
         lines.append(
-            f"[yellow]interrupted after {result['completed_rounds']} of {result['rounds']} rounds[/]; "
-            "ε is that of all, the certificate charges those in which something was sent"
+            f"[yellow]interrupted after {result['completed_rounds']} of {result['rounds']} rounds[/]; ε is that of "
+            f"all, the certificate charges {'all too' if adaptive else 'those in which something was sent'}"
         )
     return lines
 
