@@ -123,6 +123,8 @@ class Experiment:
         """How it is run: by `drive`, or run by run where the noise follows what was released."""
         privacy = self.plan.privacy
         if privacy is None or privacy.adaptive is None:
+            if rule is not None:
+                raise InputError("a rule chooses the noise of a plan that says so: privacy.adaptive is not set")
             return drive
         if drive is not simulate:
             raise InputError("privacy.adaptive runs on one device: leave out --devices and processes")

@@ -69,7 +69,9 @@ def explain(plan: Plan) -> tuple[list[str], Network, Priced]:
     degrees = np.asarray(graph.degrees)
     talks = f"{degrees.min()}" if degrees.min() == degrees.max() else f"{degrees.min()} to {degrees.max()}"
     numbers, always = message_size(network, priced)
-    often = f"{priced.rounds}" if always and not plan.run.away else f"at most {priced.rounds}"
+    adaptive = None if plan.privacy is None else plan.privacy.adaptive
+    surely = always and not plan.run.away and adaptive is None
+    often = f"{priced.rounds}" if surely else f"at most {priced.rounds}"
     says = [
         f"Each party will send {often} messages of {numbers} numbers "
         f"({_bytes(priced.rounds * numbers * 8)} to each neighbour).",
@@ -106,6 +108,11 @@ def explain(plan: Plan) -> tuple[list[str], Network, Priced]:
             ),
             f"Noise: {_span(priced.noise)} times what one {one} can change in a message.",
         ]
+        if adaptive is not None:
+            lines.append(
+                f"That is as planned: the rule {adaptive!r} changes it by what was released, and no more is sent where "
+                "this ε would be passed."
+            )
         if plan.privacy.delta > 1 / sizes.max():
             lines.append(f"Warning: δ = {plan.privacy.delta:g} is larger than 1 in {sizes.max()}, a whole {one}.")
         if spent > 10:

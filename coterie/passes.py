@@ -44,11 +44,13 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 def gather(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """values[rows], of rows that exist."""
-    if rows.dtype == bool or rows.size * _width(values) < MANY:
+    if rows.dtype == bool or not rows.size:
         return values[rows]
     flat = rows.reshape(-1)
     if flat.min() < 0 or flat.max() >= len(values):
         raise IndexError(f"rows must lie in 0 … {len(values) - 1}, got {flat.min()} to {flat.max()}")
+    if values.dtype.hasobject or flat.dtype.kind not in "iu" or rows.size * _width(values) < MANY:
+        return values[rows]
     out = aligned((len(flat), *values.shape[1:]), values.dtype)
 
     def copy(own: slice) -> None:

@@ -186,6 +186,14 @@ def test_a_deal_that_is_none_is_refused(package: Path, instead: str, words: str)
     twice = FILES["data/partitions/unequal"].replace("return np.split(", "return [np.arange(3)] * agents or np.split(")
     with pytest.raises(InputError, match="gave one away twice"):
         partition(make_clinics(), 4, written(package, "doubled", twice))
+    for name, dealt in {
+        "halves": "np.arange(3) + 0.5",
+        "masks": "np.arange(3) > 1",
+        "tables": "np.ones((1, 3), int)",
+    }.items():
+        wrong = FILES["data/partitions/unequal"].replace("return np.split(", f"return [{dealt}] * agents or np.split(")
+        with pytest.raises(InputError, match="list of row numbers, whole ones"):
+            partition(make_clinics(), 4, written(package, name, wrong))
 
 
 def test_a_schedule_with_its_options(package: Path) -> None:

@@ -89,6 +89,8 @@ def ask(
         )
     if away:
         tree["run"]["away"] = {str(who): [list(span) for span in spans] for who, spans in away.items()}
+    if adaptive and budget is None:
+        raise InputError("adaptive chooses the noise that a budget pays for: give one, such as ct.Budget(1.0, 1e-5)")
     if budget is not None:
         tree["privacy"] = _privacy(budget, len(parties))
         if levels is not None:

@@ -99,6 +99,7 @@ def execute(
     from coterie.api.trained import Trained
     from coterie.experiment import prepare
     from coterie.pricing import price
+    from coterie.privacy.adaptive import make as make_rule
     from coterie.tables.algorithm import REFERENCES
     from coterie.worth.judge import judge
     from coterie.worth.measures import need_measure
@@ -110,6 +111,8 @@ def execute(
         )
     if plan.run.covered and plan.privacy is None:
         raise InputError("run.covered = true needs a [privacy] table: covered scores are paid for")
+    if plan.privacy is not None and plan.privacy.adaptive == "own":
+        make_rule("own", plan.privacy.adaptive_options)  # refused before data is read
     marks = [time.perf_counter()]
     experiment = prepare(plan)
     network = experiment.network
@@ -303,9 +306,10 @@ def notes(result: dict[str, Any]) -> list[str]:
             "no references: they would pass over all records hundreds of times"
         )
     if result["interrupted"]:
+        adaptive = (result["privacy"] or {}).get("adaptive") is not None
         lines.append(
-            f"[yellow]interrupted after {result['completed_rounds']} of {result['rounds']} rounds[/]; "
-            "ε is that of all, the certificate charges those in which something was sent"
+            f"[yellow]interrupted after {result['completed_rounds']} of {result['rounds']} rounds[/]; ε is that of "
+            f"all, the certificate charges {'all too' if adaptive else 'those in which something was sent'}"
         )
     return lines
 

@@ -57,7 +57,10 @@ def deal(
     if not by_site(kind) and (agents is None or agents < 1):
         raise InputError(f"agents must be >= 1, got {agents}")
     dealt = _kind(kind).deal(dataset, agents, settings, sizes=sizes, rng=np.random.default_rng(seed))
-    parts = [np.asarray(rows, dtype=np.intp) for rows in dealt]
+    parts = [np.asarray(rows) for rows in dealt]
+    if any(rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu") for rows in parts):
+        raise InputError(f"partition {kind!r} must deal a list of row numbers, whole ones, to each agent")
+    parts = [rows.astype(np.intp, copy=False) for rows in parts]
     if len(parts) != agents and not (by_site(kind) and agents is None):
         raise InputError(f"partition {kind!r} dealt to {len(parts)} agents, expected {agents}")
     every, given = np.concatenate(parts), np.zeros(len(dataset), bool)

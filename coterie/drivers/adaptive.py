@@ -53,9 +53,13 @@ class Steering:
         if not any(plan.times[t] for plan in self._plans):
             self.noise.append(0.0)
             return 1.0  # nothing of the records is sent, and no noise
-        chosen = float(self._rule(t, self.released()))
+        answer: object = self._rule(t, self.released())
+        try:
+            chosen = float(answer)  # type: ignore[arg-type]
+        except (TypeError, ValueError, OverflowError):  # None, several numbers, one that no float holds
+            chosen = np.nan
         if not (chosen > 0 and np.isfinite(chosen)):
-            raise InputError(f"the adaptive rule must give a number > 0 for round {t + 1}, got {chosen}")
+            raise InputError(f"the adaptive rule must give a number > 0 for round {t + 1}, got {str(answer)[:40]}")
         prices = [_round(plan, t, chosen) for plan in self._plans]
         if any(keeper.would_exceed(price) for keeper, price in zip(self._filters, prices, strict=True)):
             self.stopped = t

@@ -74,13 +74,14 @@ def bounded_rows(features: Rows, bound: float | None) -> Rows:
     if bound is None:
         return rows
     shorter = bound / xp.maximum(norms, 1e-30)
-    kind = features.dtype if features.dtype.kind == "f" else shorter.dtype
+    # Halves would round a row, and a factor near their smallest number, to one that is 1 % too long.
+    kind = features.dtype if features.dtype.kind == "f" and features.dtype.itemsize > 2 else shorter.dtype
     return xp.where(norms > limit, rows * shorter.astype(kind), rows)
 
 
 def lengths(rows: np.ndarray) -> np.ndarray:
     """The norms of rows on the host, (…, 1), in float64, without storing the squares of all records."""
-    flat = rows.reshape(-1, rows.shape[-1])
+    flat = rows.reshape(int(np.prod(rows.shape[:-1], dtype=int)), rows.shape[-1])
     norms = np.empty(len(flat))
 
     def of(own: slice) -> None:

@@ -62,6 +62,7 @@ __all__ = [
     "SIMULATED",
     "alone",
     "certificate",
+    "charged_rounds",
     "claims",
     "code_hash",
     "decode",
@@ -103,7 +104,7 @@ def certificate(
     """
     charged, retried = charged or {}, retried or {}
     cost = partial(own_events, priced.algorithm, priced.cfg, terms=priced.terms)
-    done = priced.rounds if completed is None else int(completed)
+    done = charged_rounds(plan, priced.rounds, completed)
     budgets = np.broadcast_to(np.nan if plan.privacy is None else plan.privacy.epsilon, network.sizes.shape)
     delta = None if plan.privacy is None else plan.privacy.delta
     agents: list[AlikeAgents] = []
@@ -163,6 +164,17 @@ def certificate(
         "made_with": versions(),
         "other_code": other_code(plan),
     }
+
+
+def charged_rounds(plan: Plan, rounds: int, completed: int | None) -> int:
+    """For how many rounds of the plan a simulated party is charged, if so many were played before an early end.
+
+    Where noise followed what was released, for all: the planned noise of the rounds played is not what they had, and
+    the filter's limit is the only guarantee.
+    """
+    if completed is None or (plan.privacy is not None and plan.privacy.adaptive is not None):
+        return rounds
+    return int(completed)
 
 
 # ---- what is claimed -------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def _content(experiment: Experiment, priced: Priced, trace: Trace, seeds: list[i
         "plan": experiment.plan.as_json(),
         "algorithm": {"name": priced.algorithm.slug, "settings": priced.cfg.model_dump(mode="json")},
         "metric": problem.metric,
-        "seeds": seeds,
+        "seeds": seeds[: len(trace.points)],  # of runs one after the other, Ctrl-C leaves those that were done
         "rounds": priced.rounds,
         "completed_rounds": trace.completed,
         "interrupted": trace.completed < priced.rounds,
@@ -288,6 +288,7 @@ def write_run(
 
     (out / "result.json").unlink(missing_ok=True)  # never beside another run's files
     sent = min(completed + 1, priced.rounds)  # a last message may not have been heard
+    sent = certificate.charged_rounds(plan, priced.rounds, sent)
     stated = plan.data.source != "memory" or plan.problem.loss is not None
     if not stated:
         result = {**result, "warnings": [*result["warnings"], NO_CERTIFICATE]}

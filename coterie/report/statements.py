@@ -72,8 +72,10 @@ def assumptions(
              RELEASER),
     ]  # fmt: skip
     if plan.privacy is not None and plan.privacy.adaptive is not None:
-        text = f"the noise of a round was chosen by the rule {plan.privacy.adaptive!r} from messages that were sent"
-        said.append(Said(f"{text}, and from nothing else; ε is the limit of its filter", OWNER))
+        rule = f"the rule {plan.privacy.adaptive!r}"
+        rule = "a function that no file here shows" if plan.privacy.adaptive == "own" else rule
+        text = f"the noise of a round was chosen by {rule} from messages that were sent, and from nothing else"
+        said.append(Said(f"{text}; ε is the limit of its filter", PROGRAM))
     if plan.run.away:
         said.append(Said("who is away in which rounds was fixed beforehand, and not by what the records say", OWNER))
     if problem.before:
@@ -91,6 +93,16 @@ def assumptions(
     if plan.privacy is not None and plan.privacy.tuned_on_private_data:
         said.append(Said("settings were tuned on private data, which this ε does NOT cover", RELEASER))
     return said
+
+
+def _sent(plan: Plan) -> str:
+    """How often something was sent."""
+    if plan.privacy is None or plan.privacy.adaptive is None:
+        return "so many rounds were run, and nothing else was sent"
+    return (
+        "no more rounds were run, with noise of which a filter kept the sum of prices within that of the listed events,"
+        " and nothing else was sent"
+    )
 
 
 def _before(privacy: PrivacyPlan, before: BeforePlan) -> str:
@@ -175,7 +187,7 @@ def statements(
         Said("the listed events cost what the totals and the claims say, within the plan's budget", NOBODY),
         Said("the plan asks for exactly these events in the stated rounds, sizes and noise given", CODE),
         Said("the listed files are those beside this one, and hold one run's answer after as many rounds", BESIDE),
-        Said("so many rounds were run, and nothing else was sent", there),
+        Said(_sent(plan), there),
         Said(f"noise: {noise}", drawn),
         Said("names, versions and other free text", "whoever made this file, or its signer if it is signed"),
     ]

@@ -286,6 +286,8 @@ def _rounds(parsed: Certificate) -> None:
     planned, done = parsed.algorithm.rounds, [group.rounds for group in parsed.agents]
     if max(done) > planned:
         raise Refuted(f"agents.rounds: {max(done)} of {planned} rounds")
+    if min(done) < planned and (parsed.plan.get("privacy") or {}).get("adaptive") is not None:
+        raise Refuted(f"agents.rounds: adaptive noise is charged the limit, all {planned} rounds, got {min(done)}")
     if parsed.run.noise == c.SIMULATED:
         if min(done) < max(done):
             raise Refuted(f"agents.rounds: a simulation ends for all agents at once, not after {min(done)} rounds")

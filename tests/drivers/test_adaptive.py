@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -15,12 +17,17 @@ from coterie.cli import main
 from coterie.drivers.adaptive import Steering
 from coterie.errors import InputError
 from coterie.experiment import Experiment, prepare
+from coterie.explain import explain
 from coterie.plan import Plan, validate
 from coterie.pricing import Priced, price
 from coterie.privacy import gdp
 from coterie.privacy.adaptive import History, Rule
 from coterie.privacy.adaptive.settling import make as settling
 from coterie.privacy.events import Gaussian
+from coterie.report.certificate import certificate
+from coterie.report.result import build_result
+from coterie.worth.judge import Judged
+from tests.report.certificates import STATED, make, rejection, resealed
 
 ROUNDS = 12
 PLAN: dict[str, Any] = {
@@ -201,9 +208,74 @@ def test_own_needs_the_function(ready: tuple[Experiment, Priced]) -> None:
     experiment, priced = ready
     with pytest.raises(InputError, match="a function given to"):
         experiment.run(priced, [0])
-    for wrong in (0.0, -1.0, float("nan"), float("inf")):
+    wrong: list[Any] = [0.0, -1.0, float("nan"), float("inf"), None, np.ones(2), 1j, 10**400]
+    for answer in wrong:
         with pytest.raises(InputError, match=r"round 1, got"):
-            experiment.run(priced, [0], rule=constant(wrong))
+            experiment.run(priced, [0], rule=constant(answer))
+
+
+def test_a_rule_that_nothing_would_ask_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a budget, in a plan that does not say so, and a plan's "own" before its data is read."""
+    import coterie as ct
+
+    sites = [(np.ones((9, 2)), np.ones(9)) for _ in range(3)]
+    with pytest.raises(InputError, match="give one, such as"):
+        ct.train(ct.logistic(classes=[-1, 1]), ct.complete(sites), ct.dgd(), rounds=2, adaptive=constant(1.0))
+    plain = prepare(changed(privacy={"adaptive": None}))
+    with pytest.raises(InputError, match=r"privacy\.adaptive is not set"):
+        plain.run(price(plain.plan, plain.network), [0], rule=constant(1.0))
+    path = tmp_path / "plan.toml"
+    path.write_text(
+        '[data]\nsource = "csv"\npath = "none.csv"\noptions = { label = "y" }\n[privacy]\nadaptive = "own"\n'
+    )
+    assert main(["run", str(path), "--out", str(tmp_path / "o")]) == 2
+    assert "a function given to ct.train" in capsys.readouterr().err
+
+
+# ---- what is said of it ----------------------------------------------------------------------------------------------
+
+
+def test_an_interrupted_run_is_certified_at_its_limit() -> None:
+    """Eight of 400 rounds at half the noise cost what 32 cost: the planned events of eight would be a false claim."""
+    plan = changed(run={"rounds": 400})
+    experiment = prepare(plan)
+    priced = price(plan, experiment.network)
+
+    def halved(round: int, released: History) -> float:
+        if round == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return 0.5
+
+    trace = experiment.run(priced, [0], rule=halved)
+    assert trace.completed < 100
+    made = certificate(plan, experiment.network, priced, completed=trace.completed + 1)
+    claim = made["claim"]
+    assert claim["epsilon"] == pytest.approx(priced.spending.worst.epsilon)  # type: ignore[index,union-attr]
+    words = " ".join(one["statement"] for one in made["statements"])  # type: ignore[attr-defined]
+    assert "so many rounds were run" not in words
+    assert "a function that no file here shows" in words
+
+
+def test_a_certificate_of_fewer_rounds_is_refuted() -> None:
+    tree = {**STATED, "graph": {"kind": "complete"}, "algorithm": {"name": "gauss-avg-gd"}}
+    fixed = make(tree, completed=2)
+    assert rejection(fixed) is None
+    steered = {**tree, "privacy": {"epsilon": 1.0, "adaptive": "settling"}}
+    assert rejection(make(steered, completed=2)) is None  # charged for all four
+    short = make(steered) | {"agents": fixed["agents"], "claim": fixed["claim"], "protects": fixed["protects"]}
+    assert "charged the limit, all 4 rounds, got 2" in str(rejection(resealed(short)))
+
+
+def test_seeds_that_were_not_run_are_not_listed(ready: tuple[Experiment, Priced]) -> None:
+    experiment, priced = ready
+    trace = experiment.run(priced, [4], rule=constant(1.0))
+    assert build_result(experiment, priced, trace, [4, 5], Judged())["seeds"] == [4]
+
+
+def test_a_plan_says_that_the_noise_may_change() -> None:
+    text = "\n".join(explain(changed(privacy={"adaptive": "settling"}))[0])
+    assert "at most 12 messages" in text
+    assert "the rule 'settling' changes it" in text
 
 
 def test_agents_audits_and_comparisons_refuse_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
