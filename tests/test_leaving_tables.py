@@ -164,9 +164,16 @@ def test_an_onnx_file_says_of_raw_records_what_predict_says(kind: str, tmp_path:
             open_model(folder).predict(REFUSED.iloc[[k]].replace("", None))
 
 
-def test_predictions_need_neither_site_nor_label_nor_an_order_of_columns(tmp_path: Path) -> None:
+def test_predictions_need_neither_site_nor_label_nor_an_order_of_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     folder = trained("linear", tmp_path)
+    assert "column 'sex'" in caplog.text  # its gaps are said as it is read,
+    assert "column 'sex'" not in capsys.readouterr().out  # and not once more
     expected = predicted(folder, NEW)
+    NEW.drop(columns="age").to_csv(tmp_path / "short.csv", index=False)
+    assert main(["predict", str(folder), str(tmp_path / "short.csv")]) == 2
+    assert capsys.readouterr().err.endswith("no column 'age': it has score, sex, ward, cost\n")  # and no label
     turned = NEW[sorted(NEW)].assign(site="nowhere", out="perhaps")
     assert predicted(folder, turned).equals(expected)
     book = (tmp_path / "book.toml").read_text("utf-8").replace('features = ["age", "cost", "ward", "sex", "score"]', "")

@@ -365,6 +365,8 @@ MISTAKES: list[tuple[str, Any, str]] = [
     ("column", lambda: ct.ring(pd.DataFrame({"a": [1.0]}), site="s"), "has no column 's'"),
     ("words in it", lambda: ct.ring(pd.DataFrame({"a": ["u", "v"], "s": ["x", "y"]}), site="s"), "'a' does not hold"),
     ("bounds", lambda: quick(parties=ct.ring(sites(), bounds=[(0, 1)] * 3)), "for 2 columns"),
+    ("text bounds", lambda: quick(parties=ct.ring(sites(), bounds={"0": ["a"], "1": (0, 1)})), "'0' they are text"),
+    ("no bounds", lambda: quick(parties=ct.ring(sites(), bounds={"0": (0, 1)})), r"column to \(low, high\); they must"),
     ("radius", lambda: ct.ring(sites(), radius=2.0), "goes with bounds"),
     ("to predict", lambda: quick().predict([[1.0, 2.0, 3.0]]), "expected 2 features, got 3"),
     ("audit", lambda: ct.audit(ct.dgd(), ct.logistic()), "makes no privacy claim"),

@@ -246,6 +246,28 @@ def test_columns_are_taken_by_their_names(tmp_path):
         ct.ring(list(zip(renamed, y, strict=True)))
 
 
+def test_a_frame_is_predicted_with_site_and_label_beside_its_features_and_a_gap_is_named(tmp_path):
+    table = pd.concat(three_frames(), ignore_index=True)
+    table["ward"], table["ill"] = np.repeat(["north", "south", "west"], 40), np.where(table["age"] > 0, "yes", "no")
+    names = ["north", "south", "west"]
+    run = short(ct.logistic(classes=["no", "yes"]), ct.ring(table, site="ward", label="ill", names=names))
+    run.save(tmp_path)
+    for one in (run, ct.load(tmp_path)):
+        np.testing.assert_array_equal(one.predict(table), one.predict(table[["age", "dose"]]))
+        assert one.score(table, table["ill"]) == one.score(table[["age", "dose"]], table["ill"])
+        with pytest.raises(InputError, match=r"expected \(features, targets\), got DataFrame: such as \(frame,"):
+            one.score(table)  # does as it says, above
+        with pytest.raises(InputError, match=r"got shape .*; pictures go as"):
+            one.predict(np.zeros((3, 2, 2)))
+    whole = pd.DataFrame({"age": [0, 1, 0], "dose": [0.1, 0.2, 0.3]})
+    for gap in (whole.mask(whole == 1), whole.mask(whole == 1).convert_dtypes()):  # NaN, and a column that knows NA
+        with pytest.raises(InputError, match="column 'age' is missing in 1 of 3 records: leave these out, or fill"):
+            run.predict(gap)
+    torn = table.assign(dose=table["dose"].where(table.index != 50))
+    with pytest.raises(InputError, match="site 'south': column 'dose' is missing in 1 of 40 records"):
+        short(ct.logistic(classes=["no", "yes"]), ct.ring(torn, site="ward", label="ill", names=names))
+
+
 def named(classes, swap=False, seed=0):
     """A data set of one site: the class says whether the first feature is above 0."""
     x = np.random.default_rng(seed).uniform(-0.5, 0.5, (60, 2))

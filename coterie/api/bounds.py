@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from coterie.data.encode import Number
 from coterie.errors import InputError
-from coterie.fair.features import book_of
+from coterie.fair.features import PAIRS, PUBLIC, book_of
 
 __all__ = [
     "DEFAULT_RANGE",
+    "ENCODE",
     "Bounds",
     "BoundsWarning",
     "PublicBox",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 Bounds = tuple[float, float] | Sequence[tuple[float, float]] | Mapping[Any, tuple[float, float]] | None
+ENCODE = "make columns of 0 and 1 of it by a public list first, as pd.get_dummies does of a pd.Categorical"
 DEFAULT_RANGE = (-3.0, 3.0)  # of numbers whose public bounds nobody gave: right for standardised ones
 
 
@@ -74,9 +76,10 @@ def box(bounds: Bounds, columns: Sequence[object], what: str, option: str) -> Pu
             stacklevel=4,
         )
         bounds = DEFAULT_RANGE
-    rules = list(book_of(bounds, columns).values())
-    if not all(isinstance(rule, Number) for rule in rules):
-        raise InputError(f"{option}: these estimators take numbers only: encode categories by a public list first")
+    book = book_of(bounds, columns, f"{PAIRS}; {PUBLIC}")
+    if named := [column for column, rule in book.items() if not isinstance(rule, Number)]:
+        raise InputError(f"{option}: of column {named[0]!r} they are texts, expected two numbers (low, high): {ENCODE}")
+    rules = list(book.values())
     numbers = [rule for rule in rules if isinstance(rule, Number)]
     return PublicBox(np.array([r.low for r in numbers]), np.array([r.high for r in numbers]))
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Coding", "class_order", "columns_of", "columns_taken", "misfit"]
 
+GAPS = "leave these out, or fill gaps by a public rule, such as the middle of the range"
 MOST_COLUMNS = 100  # that are tried with a loss of somebody's own
 
 
@@ -67,8 +68,11 @@ class Coding:
             x = self.rows(table_of(site), where)
             return self._checked(x, np.zeros(len(x)), where)
         if not (isinstance(site, tuple) and len(site) == 2):
-            label = "; label='…' names its column of targets" if hasattr(site, "columns") else ""
-            raise InputError(f"{where}: expected (features, targets), got {type(site).__name__}{label}")
+            how = "such as (frame, frame['…'])"
+            if where.startswith("site"):  # there a column beside the features would be one of them
+                how = "of one frame for all parties, label='…' names the column of targets"
+            hint = f": {how}" if hasattr(site, "iloc") else ""
+            raise InputError(f"{where}: expected (features, targets), got {type(site).__name__}{hint}")
         x = self.rows(site[0], where)
         return self._checked(x, self.targets(site[1], len(x), where), where)
 
@@ -77,6 +81,8 @@ class Coding:
         bins = self._bins(features)
         if bins is not None:
             return bins.rows(_columns_of_bins(features, bins, where))
+        if self.columns is not None and hasattr(features, "iloc"):
+            features = _of_model(features, self.columns, where)
         try:
             table = features.features if isinstance(features, Dataset) else features
             x = _array(table, "features", where).astype(float)
@@ -85,10 +91,11 @@ class Coding:
                 raise
             raise InputError(f"{where}: features must be numbers, encode categories by a public list first") from None
         if x.ndim != 2:
-            raise InputError(f"{where}: expected features (records, columns), got shape {x.shape}")
+            flat = "; pictures go as x.reshape(len(x), -1)" if x.ndim > 2 else ""
+            raise InputError(f"{where}: expected features (records, columns), got shape {x.shape}{flat}")
         x = self._in_order(x, named_columns(features, where), where)
         if bad := int((~np.isfinite(x)).any(axis=1).sum()):
-            raise InputError(f"{where}: features are not finite in {bad} of {len(x)} records")
+            raise InputError(f"{where}: features are not finite in {bad} of {len(x)} records: {GAPS}")
         width = columns_of(self.problem) if self.box is None else self.box.low.size
         if width not in (None, x.shape[1]):
             raise InputError(f"{where}: expected {width} features, got {x.shape[1]}")
@@ -196,6 +203,17 @@ def _columns_of_bins(features: object, bins: Bins, where: str) -> pd.DataFrame:
     if absent := [name for name in bins.names if name not in table]:
         raise InputError(f"{where}: the attribute {absent[0]!r} is missing: its columns are {list(table.columns)}")
     return table
+
+
+def _of_model(frame: pd.DataFrame, columns: tuple[str, ...], where: str) -> pd.DataFrame:
+    """A frame's columns that a model takes, where it has all of them: site and label may stand beside them."""
+    names = named_columns(frame, where)
+    if frame.ndim == 2 and names is not None and set(columns) <= set(names):
+        frame = frame.iloc[:, [names.index(name) for name in columns]]
+    for name, gaps in frame.isna().sum().items() if frame.ndim == 2 else ():
+        if gaps:
+            raise InputError(f"{where}: column {str(name)!r} is missing in {gaps} of {len(frame)} records: {GAPS}")
+    return frame
 
 
 def _array(given: object, what: str, where: str) -> NDArray:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from coterie.api.bounds import ENCODE
 from coterie.api.given import shown
 from coterie.data.dataset import Dataset
 from coterie.data.people import person_names
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     Sites = Sequence[Site] | Mapping[str, Site] | Dataset | pd.DataFrame
 
 __all__ = [
-    "columns_of", "named_columns", "party_names", "people_of_sites", "person_numbers", "shape_of_site", "split_by_site",
-    "split_frame", "table_of", "whose_records",
+    "columns_of", "named_columns", "party_names", "people_of_sites", "person_numbers", "shape_of_site", "site_words",
+    "split_by_site", "split_frame", "table_of", "whose_records",
 ]  # fmt: skip
 
 
@@ -75,6 +76,11 @@ def party_names(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
     if len(set(map(str, names))) < count:
         raise InputError(f"names must differ, got {list(names)}")
     return tuple(map(str, names))
+
+
+def site_words(index: int, names: Sequence[str]) -> str:
+    """What a mistake in a site's records calls it: by its name, where somebody gave it one."""
+    return f"site {index}" if names[index] == f"agent {index}" else f"site {names[index]!r}"
 
 
 def table_of(one: Site) -> Any:
@@ -168,7 +174,7 @@ def split_frame(
     chosen = [c for c in frame.columns if c not in (site, label, person)]
     for column in chosen:
         if frame[column].to_numpy().dtype.kind not in "biuf":
-            raise InputError(f"column {str(column)!r} does not hold numbers: encode it by a public list first")
+            raise InputError(f"column {str(column)!r} does not hold numbers: {ENCODE}")
     parts = [frame[holders.astype(str) == name] for name in known]
     sites = [part[chosen] if label is None else (part[chosen], part[label].to_numpy()) for part in parts]
     whose = None if person is None else [part[person].to_numpy() for part in parts]

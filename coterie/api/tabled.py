@@ -192,9 +192,13 @@ class TableCoding(Coding):
     def rows(self, features: Any, where: str = "X") -> NDArray[np.float64]:
         """Features as the problem takes them; label, site and person may be there and are not looked at."""
         from coterie.data import load, origins
+        from coterie.data.survey import absent
 
         stated = options_of(self.plan, "csv")
         if hasattr(features, "columns"):
+            named = list(map(str, features.columns))  # before a label is put beside them, which the table may not have
+            if gone := [name for name in stated.get("features") or () if name not in named]:
+                raise InputErrors([f"{where}: {absent(name, named)}" for name in gone])
             others = [stated.get(role) for role in ("label", "site", "person", "protected")]
             features = features.drop(columns=[name for name in others if name in features])
         table = _table(self.plan, features, np.zeros(len(features)))

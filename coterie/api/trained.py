@@ -331,6 +331,8 @@ def load(folder: str | Path, task: Task | None = None) -> Trained:
     ) as error:
         if isinstance(error, InputError):
             raise
+        if isinstance(error, OSError) and error.filename is not None:
+            raise InputError(f"cannot read {error.filename}: {error.strerror}") from None
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{place} is damaged, or of another version: {said}") from None
     return run

@@ -19,6 +19,7 @@ from coterie.api.accounts import ACCOUNT, as_account, draw_fit, need_unseeded
 from coterie.api.asked import Asked, ask, need_dimension
 from coterie.api.given import FACT, FLAG, FUNCTION, NOTHING_GIVEN, PLACE, TEXT, WHOLE, Expected, listed, takes
 from coterie.api.parties import Parties
+from coterie.api.sites import site_words
 from coterie.api.tasks import Task
 from coterie.api.trained import Trained, events_of
 from coterie.api.watching import COVERED, Callback, tell_end, watcher
@@ -217,7 +218,7 @@ def _experiment(
 ) -> Experiment:  # fmt: skip
     """The records, read and checked."""
     coding = asked.coding
-    records = [coding.records(site, f"site {i}") for i, site in enumerate(parties.sites or ())]
+    records = [coding.records(site, site_words(i, parties.names)) for i, site in enumerate(parties.sites or ())]
     shown, owned = None if test is None else Test(*coding.records(test, "test")), None
     if own_test is not None:
         each = [coding.records(site, f"own_test {i}") for i, site in enumerate(own_test)]

@@ -157,8 +157,10 @@ def execute(
         judged = dataclasses.replace(judged, covered=_covered(experiment, priced, trace.points[0]))
     marks.append(time.perf_counter())
     done = Trained.of(experiment, priced, trace, seeds, judged)
+    said = {words for _, words in experiment.dataset.remarks}  # as the records were read
     for warning in done.result["warnings"][len(priced.warnings) :]:
-        console.print(f"[yellow]warning:[/] {escape(warning)}")
+        if warning not in said:
+            console.print(f"[yellow]warning:[/] {escape(warning)}")
     written = [] if out is None else done.save(out, key)
     if text := _where_time_went([*marks, time.perf_counter()]):
         console.print(text, highlight=False)

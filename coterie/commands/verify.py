@@ -29,6 +29,8 @@ def run(path: Path, key: str | None, strict: bool, console: Console) -> int:
     from coterie.report.verification import Refuted, parse, public_key, verify
 
     expected = None if key is None else public_key(key)
+    if path.is_dir():
+        raise InputError(f"{path} is a folder, expected the certificate: {path / 'certificate.json'}?")
     try:
         if path.stat().st_size > LARGEST:
             raise InputError(f"{path} has more than {LARGEST >> 20} MB")

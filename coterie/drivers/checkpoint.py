@@ -76,6 +76,8 @@ class Checkpoint:
                     raise InputError(f"{path} belongs to another run: choose another checkpoint folder or empty it")
                 leaves, tree = jax.tree.flatten(like)
                 return jax.tree.unflatten(tree, [_restored(stored, k, x) for k, x in enumerate(leaves)]), step
+        except InputError:  # an earlier step would be of that other run too
+            raise
         except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise InputError(f"{path} cannot be read ({error}): remove it to go on from an earlier step") from None
 

@@ -23,10 +23,9 @@ from coterie.fair.mechanisms import Attribute
 __all__ = ["Bounds", "Features", "book_of", "features"]
 
 Bounds = tuple[float, float] | Sequence[tuple[float, float]] | Mapping
-HOW = (
-    "give bounds=(low, high) for all columns, a list of such pairs, or a dictionary from column to (low, high) or to "
-    "the list of its categories; they must be public knowledge, never the minimum and maximum of these records"
-)
+PUBLIC = "they must be public knowledge, never the minimum and maximum of these records"
+PAIRS = "give bounds=(low, high) for all columns, a list of such pairs, or a dictionary from column to (low, high)"
+HOW = f"{PAIRS} or to the list of its categories; {PUBLIC}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +80,10 @@ def features(
     return Features(x / largest, tuple(names), attributes, centre)
 
 
-def book_of(bounds: Bounds | None, columns: Sequence) -> dict[str, Number | Category]:
-    """A code book from what a user says about the columns; a column without a bound is an error."""
+def book_of(bounds: Bounds | None, columns: Sequence, how: str = HOW) -> dict[str, Number | Category]:
+    """A code book from what a user says about the columns; a column without a bound is an error that says `how`."""
     if bounds is None:
-        raise InputError(f"bounds are missing: {HOW}")
+        raise InputError(f"bounds are missing: {how}")
     given: dict = {}
     if isinstance(bounds, Mapping):
         given = dict(bounds)
@@ -92,16 +91,16 @@ def book_of(bounds: Bounds | None, columns: Sequence) -> dict[str, Number | Cate
         try:
             pairs = np.asarray(bounds, float)
         except (TypeError, ValueError):
-            raise InputError(f"bounds must be numbers, got {bounds!r}: {HOW}") from None
+            raise InputError(f"bounds must be numbers, got {bounds!r}: {how}") from None
         if pairs.shape == (2,):
             pairs = np.tile(pairs, (len(columns), 1))
         if pairs.shape != (len(columns), 2):
-            raise InputError(f"bounds have shape {pairs.shape} for {len(columns)} columns: {HOW}")
+            raise InputError(f"bounds have shape {pairs.shape} for {len(columns)} columns: {how}")
         given = dict(zip(columns, map(tuple, pairs), strict=True))
     book: dict[str, Number | Category] = {}
     for column in columns:
         if column not in given:
-            raise InputError(f"column {column!r} has no bound: {HOW}")
+            raise InputError(f"column {column!r} has no bound: {how}")
         book[column] = _rule(column, given[column])
     return book
 

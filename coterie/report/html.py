@@ -64,7 +64,8 @@ def page_of(folder: Path) -> str:
         return _safely(folder / "result.json", run_page, _read(folder / "result.json"), sealed)
     if (folder / "fair.json").is_file():
         return _safely(folder / "fair.json", fair_page, _read(folder / "fair.json"))
-    raise InputError(f"{folder} holds neither result.json nor fair.json: give a folder that `coterie run` wrote")
+    wanted = "a folder that `coterie run` wrote, or the state folder of a party"
+    raise InputError(f"{folder} holds neither result.json nor fair.json: give {wanted}")
 
 
 def _read(path: Path) -> dict[str, object]:

@@ -134,7 +134,7 @@ def _before(plan: Plan) -> list[str]:
 
 def _remarks(experiment: Experiment) -> list[str]:
     """What happened to records as they were read: dropped, filled in, moved to the end of a range."""
-    return [f"{column}: {words}" if column else words for column, words in experiment.dataset.remarks]
+    return [words for _, words in experiment.dataset.remarks]
 
 
 def exchange_block(experiment: Experiment, priced: Priced) -> dict[str, object]:

@@ -121,7 +121,7 @@ def verify(
 
 def _sealed(content: Mapping[str, object], parsed: Certificate, key: bytes | None) -> None:
     body = {name: value for name, value in content.items() if name not in ("digest", "signature")}
-    _same("digest", parsed.digest, sealing.sha256(sealing.canonical(body)))
+    _same("digest: the file is not as it was made", parsed.digest, sealing.sha256(sealing.canonical(body)))
     if (parsed.signer is None) != (parsed.signature is None):
         raise Refuted("signature: signer and signature must both be there, or neither")
     if key is not None and parsed.signer != key.hex():
