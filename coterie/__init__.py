@@ -10,7 +10,6 @@
 """
 
 from importlib import import_module
-from typing import Any
 
 from coterie.compiler import mend
 
@@ -48,7 +47,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """What is asked for: a name of `__all__`, an algorithm that is found, or a kind of graph."""
     for home, names in _HOMES.items():
         if name in names:

@@ -29,7 +29,7 @@ USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 class _Commands(Mapping[str, object]):
     """Every command that is found, by name; it is loaded when it is asked for."""
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> object:
         if name not in COMMANDS.names:
             raise KeyError(name)
         return _command(name)
@@ -42,7 +42,7 @@ class _Commands(Mapping[str, object]):
 
 
 @cache
-def _command(name: str) -> Any:
+def _command(name: str) -> object:
     """One command; a stranger's that cannot be loaded is there too, and says why when it is run."""
     panel = OTHERS
     try:

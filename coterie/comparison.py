@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import jax
 import numpy as np
@@ -26,13 +26,16 @@ from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.engines import make_engine
 from coterie.errors import InputError
 from coterie.exchange.planned import exchange_of
+from coterie.exchange.statement import ToldClaim
 from coterie.experiment import Experiment, prepare
 from coterie.plan import Plan, refuse_ignored, validate
 from coterie.pricing import Priced, price
 from coterie.report.result import write_json
+from coterie.report.schema import MetricValue
 from coterie.worth.judge import references as find_references
+from coterie.written import apply_change
 
-__all__ = ["Cell", "ComparedMethod", "compare", "methods_of", "paired", "run_cells"]
+__all__ = ["Cell", "ComparedMethod", "PairedMethods", "compare", "methods_of", "paired", "run_cells"]
 
 FORMAT = 3  # of a stored cell: one of another format is run again
 LESS = ("loss", "mse")  # of these less is better
@@ -47,7 +50,56 @@ class ComparedMethod:
     plan: Plan
 
 
-Cell = dict[str, Any]  # what is stored of one method at one ε: see `_cell`
+class MeanCurve(TypedDict):
+    """A curve over seeds."""
+
+    mean: list[float]
+    std: list[float]
+
+
+class Cell(TypedDict):
+    """What is stored of one method at one ε."""
+
+    method: str
+    algorithm: str
+    epsilon: float | None
+    true_epsilon: float | None
+    delta: float | None
+    accountant: str | None
+    adversary: str | None
+    other_claims: list[ToldClaim]
+    private: bool
+    leaks: list[str]
+    exchange: str
+    paper_claim: float | None
+    metric: str
+    score: MetricValue
+    loss: MetricValue
+    gap: MetricValue
+    rounds: list[int]
+    loss_curve: MeanCurve
+    score_curve: MeanCurve
+    time_curve: list[float] | None
+    bytes: float
+    settings: dict[str, object]
+    total_rounds: int
+    seconds: float
+    warnings: list[str]
+    finite: bool
+
+
+class PairedMethods(TypedDict):
+    """The best method of a budget against another one."""
+
+    epsilon: float | None
+    one: str
+    other: str
+    seeds: int
+    difference: float
+    low: float
+    high: float
+    p: float
+    clear: bool
 
 
 def methods_of(plans: list[tuple[str, Plan]], algorithms: list[str]) -> list[ComparedMethod]:
@@ -70,7 +122,7 @@ def methods_of(plans: list[tuple[str, Plan]], algorithms: list[str]) -> list[Com
             tree.setdefault("privacy", {})
         else:
             tree.pop("privacy", None)
-        if base.get("algorithm", {}).get("name") == slug:
+        if plans[0][1].algorithm.name == slug:
             tree["algorithm"] = base["algorithm"]
         out.append(ComparedMethod(slug, validate(tree)))
     return out
@@ -120,12 +172,12 @@ def compare(
     return [cells[at] for at in sorted(cells)], references
 
 
-def paired(cells: list[Cell]) -> list[dict[str, object]]:
+def paired(cells: list[Cell]) -> list[PairedMethods]:
     """The best method of each budget against every other one: paired differences of the seeds' scores.
 
     95 % intervals and p of the paired t-test, by Holm's rule over all of them; nothing with fewer than 3 seeds.
     """
-    found = []
+    found = list[PairedMethods]()
     for epsilon in dict.fromkeys(cell["epsilon"] for cell in cells):
         mine = sorted((c for c in cells if c["epsilon"] == epsilon), key=lambda c: -c["score"]["mean"])
         better = -1.0 if mine[0]["metric"] in LESS else 1.0
@@ -137,12 +189,16 @@ def paired(cells: list[Cell]) -> list[dict[str, object]]:
             mean, error = float(gap.mean()), float(gap.std(ddof=1) / np.sqrt(len(gap)))
             reach = float(student.ppf(0.975, len(gap) - 1)) * error
             p = float(2 * student.sf(abs(mean) / error, len(gap) - 1)) if error else float(mean == 0)
-            pair = {"epsilon": epsilon, "one": best["method"], "other": other["method"], "seeds": len(gap)}
-            found.append({**pair, "difference": mean, "low": mean - reach, "high": mean + reach, "p": p})
+            found.append(
+                {
+                    "epsilon": epsilon, "one": best["method"], "other": other["method"], "seeds": len(gap),
+                    "difference": mean, "low": mean - reach, "high": mean + reach, "p": p, "clear": False,
+                }
+            )  # fmt: skip
     order, last = sorted(range(len(found)), key=lambda k: found[k]["p"]), 0.0
     for place, k in enumerate(order):
         last = max(last, min(1.0, (len(found) - place) * found[k]["p"]))
-        found[k] |= {"p": last, "clear": last < 0.05}
+        found[k]["p"], found[k]["clear"] = last, last < 0.05
     return found
 
 
@@ -213,7 +269,7 @@ def run_cells(method: ComparedMethod, epsilons: list[float], seeds: int) -> list
 def _at(method: ComparedMethod, epsilon: float) -> Plan:
     tree = method.plan.as_json()
     if math.isfinite(epsilon):
-        tree["privacy"] = {**tree["privacy"], "epsilon": epsilon}
+        apply_change(tree, f"privacy.epsilon={float(epsilon)!r}")
     return validate(tree)
 
 
@@ -233,7 +289,7 @@ def _cell(
     method: ComparedMethod, experiment: Experiment, priced: Priced, epsilon: float, trace: Trace, at: slice
 ) -> Cell:
     curves = {k: v[at] for k, v in trace.curves.items()}
-    spread = lambda v: {"mean": float(v.mean()), "std": float(v.std()), "per_seed": v.tolist()}  # noqa: E731
+    spread = lambda v: MetricValue(mean=float(v.mean()), std=float(v.std()), per_seed=v.tolist())  # noqa: E731
     claim = next(iter(priced.claims), None)
     spent = None if claim is None else claim.account
     cut = int(np.sum(np.asarray(trace.extras["cut"])[at])) if "cut" in trace.extras else 0

@@ -8,7 +8,7 @@ for what must not be rounded away (`need_room`). All of it is decided by public 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -16,7 +16,7 @@ import numpy as np
 
 from coterie.algorithms._admm import LEAST_TOLERANCE, longest
 from coterie.algorithms._charges import alike, run_events
-from coterie.algorithms.base import Algorithm, Place, all_algorithms, find
+from coterie.algorithms.base import Algorithm, Config, Place, all_algorithms, find
 from coterie.algorithms.batches import rows
 from coterie.drivers.layout import make_places
 from coterie.errors import InputError
@@ -37,6 +37,21 @@ __all__ = ["check_contract", "need_fit", "need_possible", "need_pure", "need_roo
 GUESSES = (3, 4, 8)  # agents, where only the data knows
 SOME_ROUNDS = 10  # where the algorithm's own rule will say
 SOME_DELTA = 1e-5  # to ask what an algorithm would send that is to be refused
+
+
+@runtime_checkable
+class Charged(Protocol):
+    """Settings of an algorithm that solves subproblems to a tolerance, whose effect it charges."""
+
+    penalty: float
+    tolerance: float
+
+
+@runtime_checkable
+class SharesBudget(Protocol):
+    """Settings that say which share of ε is for the solver."""
+
+    share: float
 
 
 def check_contract(plan: Plan, *problems: Problem) -> None:
@@ -286,7 +301,7 @@ def need_pure(plan: Plan, algorithm: Algorithm, network: Network) -> None:
         )
 
 
-def _need_account(plan: Plan, algorithm: Algorithm, cfg: Any, problem: Problem) -> None:
+def _need_account(plan: Plan, algorithm: Algorithm, cfg: Config, problem: Problem) -> None:
     """Refuse settings and losses for which nothing is proved of single observers: three parties show it."""
     assert algorithm.observed is not None
     graph = make_graph("path", 3)
@@ -297,7 +312,7 @@ def _need_account(plan: Plan, algorithm: Algorithm, cfg: Any, problem: Problem) 
         algorithm.observed(cfg, places, problem, graph, weights.dense(), (0,))
 
 
-def need_precision(plan: Plan, algorithm: Algorithm, cfg: Any, rounding: float = 0.0) -> None:
+def need_precision(plan: Plan, algorithm: Algorithm, cfg: Config, rounding: float = 0.0) -> None:
     """Refuse a charged tolerance that rounding would exceed, in a solver or in sums over many records."""
     if not (algorithm.private and algorithm.needs(cfg).solver):
         return
@@ -306,18 +321,20 @@ def need_precision(plan: Plan, algorithm: Algorithm, cfg: Any, rounding: float =
             f"{algorithm.slug} charges a solver's error, which run.dtype = {plan.run.dtype!r} exceeds by rounding: "
             "use 'float64'"
         )
+    assert isinstance(cfg, Charged)
     if cfg.tolerance < (least := max(LEAST_TOLERANCE, rounding)):
         raise InputError(
             f"algorithm.tolerance = {cfg.tolerance:g} is out of reach: rounding may leave a gradient of {least:.3g}"
         )
 
 
-def need_solvable(plan: Plan, algorithm: Algorithm, cfg: Any, places: Place, problem: Problem) -> None:
+def need_solvable(plan: Plan, algorithm: Algorithm, cfg: Config, places: Place, problem: Problem) -> None:
     """Refuse subproblems unless public constants show that they are solved to the charged tolerance on any data."""
     if not (algorithm.private and algorithm.needs(cfg).solver):
         return
     if problem.constraint is not None:
         raise InputError(f"{algorithm.slug} solves subproblems without a constraint set: {problem.name} has one")
+    assert isinstance(cfg, Charged)
     with jax.enable_x64(True):
         low = places.ridge + 2 * cfg.penalty * places.degree  # the least curvature that the method ever adds
         weight = places.unit * places.count
@@ -345,7 +362,7 @@ def need_short(plan: Plan, places: Place) -> None:
         )
 
 
-def need_room(algorithm: Algorithm, cfg: Any, places: Place) -> None:
+def need_room(algorithm: Algorithm, cfg: Config, places: Place) -> None:
     """Refuse noise inside an objective that is so long that its rounding exceeds the tolerance that is charged.
 
     What neighbours send may fill half of the room (`coterie.algorithms._admm.heed`); the noise exceeds the other half
@@ -354,6 +371,7 @@ def need_room(algorithm: Algorithm, cfg: Any, places: Place) -> None:
     """
     if not (algorithm.private and algorithm.needs(cfg).solver):
         return
+    assert isinstance(cfg, Charged)
     d = places.dim
     for _, place in alike(places, np.asarray(places.noise)):
         with jax.enable_x64(True):
@@ -364,6 +382,7 @@ def need_room(algorithm: Algorithm, cfg: Any, places: Place) -> None:
             if isinstance(event, ObjectivePerturbation):
                 long = np.broadcast_to(event.sigma, used.shape) * (d**0.5 + 12)
             elif type(event) is Pure:
+                assert isinstance(cfg, SharesBudget)
                 long = 2 * gap / ((1 - cfg.share) * np.broadcast_to(event.epsilon, used.shape)) * (2 * d + 150)
             else:
                 continue

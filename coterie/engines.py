@@ -10,13 +10,23 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from typing import Any
+from typing import Protocol, TypeVar, TypeVarTuple
 
 from coterie.errors import InputError
 
 __all__ = ["make_engine"]
 
-Engine = Callable[[Callable[..., Any], Sequence[tuple]], Iterator[tuple[int, Any]]]
+T = TypeVar("T")
+Given = TypeVarTuple("Given")
+
+
+class Engine(Protocol):
+    """Runs a function on each of many arguments."""
+
+    def __call__(self, task: Callable[[*Given], T], arguments: Sequence[tuple[*Given]], /) -> Iterator[tuple[int, T]]:
+        """(place in the list, result) of each, as results come in."""
+
+
 CORES_EACH = 2  # a compiled run keeps about so many busy: below, a second process only gets in the way
 
 
@@ -43,7 +53,7 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _local(task: Callable[..., object], arguments: Sequence[tuple], workers: int) -> Iterator[tuple[int, object]]:
+def _local(task: Callable[[*Given], T], arguments: Sequence[tuple[*Given]], workers: int) -> Iterator[tuple[int, T]]:
     if workers < 2:
         yield from ((k, task(*each)) for k, each in enumerate(arguments))
         return
@@ -64,7 +74,7 @@ def _ray(address: str | None) -> Engine:
     except ImportError:
         raise InputError("--engine ray needs Ray: pip install 'coterie[cluster]'") from None
 
-    def run(task: Callable[..., Any], arguments: Sequence[tuple]) -> Iterator[tuple[int, Any]]:
+    def run(task: Callable[[*Given], T], arguments: Sequence[tuple[*Given]], /) -> Iterator[tuple[int, T]]:
         started = not ray.is_initialized()
         if started:
             ray.init(address, log_to_driver=False)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +40,8 @@ from coterie.tables.algorithm import REFERENCES
 
 __all__ = ["Experiment", "Outsider", "assemble", "prepare", "public_network"]
 
+L = TypeVar("L")
+
 
 @dataclass(frozen=True)
 class Outsider:
@@ -58,7 +60,7 @@ class Experiment:
     plan: Plan
     network: Network
     dataset: Dataset
-    parts: Sequence[Any]
+    parts: Sequence[np.ndarray | range]  # rows of each party; ranges where they are streamed
     features: np.ndarray  # empty, like the targets, where records are streamed from `network.store`
     targets: np.ndarray
     test: Test | None
@@ -68,11 +70,12 @@ class Experiment:
     whose: np.ndarray | None = None  # the same wherever it is known: for those who hold the records
     tested: np.ndarray | None = None  # whose each test record is, where that is known
 
-    def layout(self, rounds: int, shape: np.ndarray | None = None, make: Callable[..., object] = make_layout) -> Any:
-        """Lay the agents out for `rounds` rounds, on one device (a `Layout`) or as `make` does.
+    def layout(self, rounds: int, shape: np.ndarray | None = None) -> Layout:
+        """The agents laid out for `rounds` rounds on one device; without a `shape` no round is played."""
+        return self._laid(make_layout, rounds, shape)
 
-        Without a `shape` no round is played, so nobody is away.
-        """
+    def _laid(self, make: Callable[..., L], rounds: int, shape: np.ndarray | None) -> L:
+        """The same as `make` does it. Where no round is played, nobody is away."""
         plan, dtype = self.plan, jnp.dtype(self.plan.run.dtype)
         records = self.features if self.network.store is None else self.network.store
         with jax.enable_x64(dtype == jnp.float64):
@@ -86,8 +89,8 @@ class Experiment:
 
     def run(
         self, priced: Priced, seeds: Sequence[int], progress: Callable[[int], None] | None = None, *,
-        make: Callable[..., Any] = make_layout, drive: Callable[..., Trace] = simulate, laid: Layout | None = None,
-        rule: Rule | None = None, **options: Any,
+        make: Callable[..., object] = make_layout, drive: Callable[..., Trace] = simulate, laid: Layout | None = None,
+        rule: Rule | None = None, **options: object,
     ) -> Trace:  # fmt: skip
         """Simulate the priced algorithm with these seeds in one batch, laid out by `make` and run by `drive`.
 
@@ -102,7 +105,7 @@ class Experiment:
         # for a release because there is nothing to score before its end.
         ends = store is not None or bool(self.network.problem.released)
         every = self.plan.run.every or max(1, priced.rounds if ends else priced.rounds // 50)
-        layout = laid or self.layout(priced.rounds, priced.shape, make)
+        layout = laid or self._laid(make, priced.rounds, priced.shape)
         exchange = exchange_of(
             self.plan, priced.algorithm, self.network.graph, self.network.mixing, priced.terms
         )  # fmt: skip

@@ -246,7 +246,9 @@ def rehearse(plan: Plan, network: Network, priced: Priced) -> Rehearsal | None:
     if worth is None or worth["mean"]["verdict"] is None:
         return None
     mean = worth["mean"]
-    return Rehearsal("accuracy", mean["private"], mean["pooled"], mean["alone"])
+    private, pooled, by_itself = mean["private"], mean["pooled"], mean["alone"]
+    assert private is not None and pooled is not None and by_itself is not None  # noqa: PT018  # as there is a verdict
+    return Rehearsal("accuracy", private, pooled, by_itself)
 
 
 # ---- whom it is for --------------------------------------------------------------------------------------------------

@@ -12,17 +12,16 @@ import gc
 import sys
 from importlib import import_module
 from types import ModuleType
-from typing import Any
 
 __all__ = ["lazily", "loaded_for_good"]
 
 
 class _Lazy(ModuleType):
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(import_module(self.__name__), name)
 
 
-def lazily(name: str) -> Any:
+def lazily(name: str) -> ModuleType:
     """Stands for the module of that name, and loads it when something of it is asked for.
 
     >>> lazily("json").loads("[1]")
@@ -31,7 +30,7 @@ def lazily(name: str) -> Any:
     return _Lazy(name)
 
 
-def loaded_for_good(name: str) -> Any:
+def loaded_for_good(name: str) -> ModuleType:
     """A module, with all that it loads set aside from garbage collection, which else takes a tenth of the start."""
     if name in sys.modules:
         return sys.modules[name]

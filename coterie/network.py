@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 import jax
 import numpy as np
@@ -119,6 +119,15 @@ def _everybody(size: int) -> tuple[Graph, Mixing]:
     return graph, mixing(graph, "uniform")
 
 
+class ToldSeat(TypedDict):
+    """An observer's account in results and certificates; None stands for the observers' own records."""
+
+    observer: str
+    adversary: str
+    members: list[int]
+    epsilon: list[float | None]
+
+
 @dataclass(frozen=True)
 class ObserverAccount:
     """One observer, or several who pool what they know: what is proved of everybody's record against them."""
@@ -135,7 +144,7 @@ class ObserverAccount:
             return float(epsilon_of(mu, delta)) if mu else 0.0
         return float(account([Gaussian(mu, 1.0, tv=self.tv)], delta, fast=True).epsilon)
 
-    def as_json(self, delta: float) -> dict[str, Any]:
+    def as_json(self, delta: float) -> ToldSeat:
         """For results and certificates: ε of every party; the observers' own are null."""
         ε = [self.epsilon(mu, delta) for mu in self.mu.tolist()]
         shown = [None if k in self.observers else e for k, e in enumerate(ε)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -78,7 +78,7 @@ class Plan(Settings):
         """Whether the unit of privacy is a person: `validate` states it where the data say whose a record is."""
         return self.data.unit == "person"
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """The plan as plain data, the way it is stored in results."""
         return self.model_dump(mode="json", exclude_none=True)
 
@@ -92,7 +92,7 @@ def read_plan(path: Path | None, changes: list[str] | None = None) -> Plan:
         raise InputError(f"{path or 'default plan'}: {error}") from None
 
 
-def validate(tree: dict[str, object], foreign: bool = False) -> Plan:
+def validate(tree: object, foreign: bool = False) -> Plan:
     """Check plain data as a plan, with the settings of all that it names.
 
     A `foreign` plan came from somebody else: it may name what is installed, and not any module, since to look a module

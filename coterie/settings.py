@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from itertools import combinations
-from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin
+from typing import Annotated, ClassVar, TypeVar, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -180,7 +180,7 @@ class Choosing(Naming):
         return written
 
 
-def earlier(field: FieldInfo) -> tuple[Any, ...]:
+def earlier(field: FieldInfo) -> tuple[object, ...]:
     """Defaults that a key had in earlier versions."""
     extra = field.json_schema_extra
     return tuple(extra.get("earlier", ())) if isinstance(extra, dict) else ()  # type: ignore[arg-type]

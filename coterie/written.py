@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
 from coterie.errors import InputError
 
@@ -74,16 +74,16 @@ def _tables(text: str, where: str) -> dict[str, object]:
         raise InputError(f"{where} is not valid TOML: {error}") from None
 
 
-def _under(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def _under(below: Mapping[str, object], above: Mapping[str, object]) -> dict[str, object]:
     """Both tables in one; where both say something, `above` is obeyed."""
     made = dict(below)
     for key, value in above.items():
-        nested = isinstance(value, dict) and isinstance(made.get(key), dict)
-        made[key] = _under(made[key], value) if nested else value
+        beneath = made.get(key)
+        made[key] = _under(beneath, value) if isinstance(value, dict) and isinstance(beneath, dict) else value
     return made
 
 
-def apply_change(tree: dict[str, Any], change: str) -> None:
+def apply_change(tree: dict[str, object], change: str) -> None:
     """Make one "table.key=value" change."""
     key, equals, value = change.partition("=")
     if not equals or not key.strip():
@@ -94,16 +94,17 @@ def apply_change(tree: dict[str, Any], change: str) -> None:
         parsed = value.strip()  # a bare word is a string: --set graph.kind=star
     *tables, last = key.strip().split(".")
     for name in tables:
-        tree = tree.setdefault(name, {})
-        if not isinstance(tree, dict):
+        below = tree.setdefault(name, {})
+        if not isinstance(below, dict):
             raise InputError(f"--set {change}: {name!r} is not a table")
+        tree = below
     tree[last] = parsed
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
 
 
-def toml_of(tree: Mapping[str, Any], where: str = "") -> str:
+def toml_of(tree: Mapping[str, object], where: str = "") -> str:
     """Plain data as TOML that reads back the same: values first, then tables, then lists of tables.
 
     >>> print(toml_of({"run": {"rounds": 3}, "name": "a"}), end="")
@@ -123,11 +124,11 @@ def toml_of(tree: Mapping[str, Any], where: str = "") -> str:
     return text
 
 
-def _is_table(value: object) -> bool:
+def _is_table(value: object) -> TypeGuard[Mapping[str, object]]:
     return isinstance(value, Mapping)
 
 
-def _are_tables(value: object) -> bool:
+def _are_tables(value: object) -> TypeGuard[list[Mapping[str, object]]]:
     return isinstance(value, list) and bool(value) and all(map(_is_table, value))
 
 

@@ -117,7 +117,7 @@ def _run(
     smaller = plan.model_copy(update={"runs": kept, "seeds": seeds, "epsilons": epsilons})
     out = run_fair(prepare(smaller), study.report)
     keys = ("panel", "label", "method", "as_printed", "attribute", "epsilon", "wanted_delta", "spent_epsilon", *METRICS)
-    return {"cells": json.dumps([{k: c[k] for k in keys} | {"variant": variant} for c in out])}
+    return {"cells": json.dumps([{k: v for k, v in c.items() if k in keys} | {"variant": variant} for c in out])}
 
 
 def _some(own: list[float] | None, wanted: list[float]) -> list[float] | None:

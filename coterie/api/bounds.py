@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +28,7 @@ __all__ = [
     "rows_of",
 ]
 
-Bounds = tuple[float, float] | Sequence[tuple[float, float]] | Mapping[Any, tuple[float, float]] | None
+Bounds = tuple[float, float] | Sequence[tuple[float, float]] | Mapping[object, tuple[float, float]] | None
 ENCODE = "make columns of 0 and 1 of it by a public list first, as pd.get_dummies does of a pd.Categorical"
 DEFAULT_RANGE = (-3.0, 3.0)  # of numbers whose public bounds nobody gave: right for standardised ones
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +21,9 @@ from coterie.problems.labels import NOTHING, SIGNS
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import ArrayLike
 
-    from coterie.api.sites import Site
+    from coterie.api.sites import Site, Table
 
 __all__ = ["Coding", "class_order", "columns_of", "columns_taken", "misfit"]
 
@@ -35,16 +36,16 @@ class Coding:
     """How records and labels are written for a problem: public, one record at a time, nothing learned from data."""
 
     problem: Problem
-    labels: tuple[Any, ...] | None = None  # of the classes; None: targets are in the problem's own coding
+    labels: tuple[object, ...] | None = None  # of the classes; None: targets are in the problem's own coding
     box: PublicBox | None = None  # public range of each feature; None: rows are taken as they are
     radius: float | None = None
     constant: bool = False  # whether scaled rows are pulled into a ball, and get a constant feature
     columns: tuple[str, ...] | None = None  # of the features, in the model's order; None: they have no names
     classes: tuple[str, ...] | None = None  # of data sets, in the order of the codes; None: none was seen
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, object]:
         """What a plan has to say of it, in its [data] options."""
-        said: dict[str, Any] = {} if self.labels is None else {"classes": list(self.labels)}
+        said: dict[str, object] = {} if self.labels is None else {"classes": list(self.labels)}
         if self.classes is not None and self.classes != tuple(map(str, self.labels or ())):
             said["named"] = list(self.classes)
         if self.box is not None:
@@ -76,13 +77,13 @@ class Coding:
         x = self.rows(site[0], where)
         return self._checked(x, self.targets(site[1], len(x), where), where)
 
-    def rows(self, features: Any, where: str = "X") -> NDArray[np.float64]:
+    def rows(self, features: Table | Dataset, where: str = "X") -> NDArray[np.float64]:
         """Features as the problem takes them."""
         bins = self._bins(features)
         if bins is not None:
             return bins.rows(_columns_of_bins(features, bins, where))
-        if self.columns is not None and hasattr(features, "iloc"):
-            features = _of_model(features, self.columns, where)
+        if self.columns is not None and hasattr(features, "iloc"):  # a frame
+            features = _of_model(features, self.columns, where)  # type: ignore[arg-type]
         try:
             table = features.features if isinstance(features, Dataset) else features
             x = _array(table, "features", where).astype(float)
@@ -103,7 +104,7 @@ class Coding:
             return x
         return rows_of(x, self.box, self.radius) if self.constant else self.box.scale(x)
 
-    def _bins(self, features: Any) -> Bins | None:
+    def _bins(self, features: Table | Dataset) -> Bins | None:
         """The bins of an additive model, where records are raw: those of a loader lie in bins already."""
         if not isinstance(self.problem, AdditiveModel) or isinstance(features, Dataset):
             return None
@@ -128,7 +129,7 @@ class Coding:
             codes = np.array([order.index(name) for name in site.classes])[codes]
         return self.problem.encode(codes, order)
 
-    def targets(self, targets: Any, count: int, where: str = "y") -> NDArray:
+    def targets(self, targets: ArrayLike, count: int, where: str = "y") -> NDArray:
         """Targets in the problem's coding."""
         y = _array(targets, "targets", where)
         if y.shape != (count,):
@@ -193,7 +194,7 @@ def class_order(
     return classes
 
 
-def _columns_of_bins(features: object, bins: Bins, where: str) -> pd.DataFrame:
+def _columns_of_bins(features: Table | Dataset, bins: Bins, where: str) -> pd.DataFrame:
     """A raw table with one column for each attribute."""
     import pandas as pd
 

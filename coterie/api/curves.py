@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,54 @@ if TYPE_CHECKING:
 
     from coterie.problems.additive import AdditiveModel
 
-__all__ = ["SCHEMA", "Curves"]
+__all__ = ["SCHEMA", "Curves", "ToldCurves"]
 
 SCHEMA = 1
+Outputs = float | list[float]  # of a score, or of each of many classes
+
+
+class ToldAttribute(TypedDict):
+    """The curve of one attribute: over `edges` between `low` and `high`, or over `levels`."""
+
+    name: str
+    kind: Literal["number", "category"]
+    levels: NotRequired[list[str]]
+    edges: NotRequired[list[float]]
+    low: NotRequired[float]
+    high: NotRequired[float]
+    values: list[Outputs]
+    missing: Outputs
+    noise: NotRequired[list[float]]
+
+
+class ToldPair(TypedDict):
+    """The table of two attributes."""
+
+    of: list[str]
+    values: list[list[Outputs]]
+
+
+class HeldShares(TypedDict):
+    """The share of records in each bin."""
+
+    shares: list[float] | None
+
+
+class ToldCurves(TypedDict):
+    """curves.json; result.json adds what the holder of the records may see, or what was released with them."""
+
+    schema: int
+    model: str
+    classes: list[object] | None
+    target: list[float] | None
+    clip: float | None
+    noise: float | None
+    intercept: Outputs
+    attributes: list[ToldAttribute]
+    pairs: list[ToldPair]
+    pair_noise: NotRequired[list[list[float]]]
+    at_home: NotRequired[HeldShares]
+    released: NotRequired[HeldShares]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +86,7 @@ class Curves:
     bins: Bins
     values: tuple[NDArray[np.float64], ...]
     intercept: NDArray[np.float64]
-    classes: tuple[Any, ...] | None = None  # None: the score is a number
+    classes: tuple[object, ...] | None = None  # None: the score is a number
     target: tuple[float, float] | None = None  # the public range that a number was scaled from
     clip: float | None = None  # the norm to which gradients were clipped, for which probabilities are corrected
     noise: float | None = None
@@ -73,34 +118,35 @@ class Curves:
 
     # -- as plain data -------------------------------------------------------------------------------------------------
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> ToldCurves:
         """Plain data, from which `read` makes the same curves."""
         alone = len(self.bins.attributes)
         attributes = [
-            _described(a) | {"values": self._plain(v[:-1]), "missing": self._plain(v[-1:])[0]}
+            _described(a, self._plain(v[:-1]), self._plain(v[-1:])[0])
             for a, v in zip(self.bins.attributes, self.values, strict=False)
         ]
         for one, band in zip(attributes, self.bands or (), strict=False):
             one["noise"] = band.tolist()
-        more = {} if self.bands is None else {"pair_noise": [band.tolist() for band in self.bands[alone:]]}
-        pairs = [
+        pairs: list[ToldPair] = [
             {"of": [self.bins.attributes[k].name for k in block.of],
              "values": [self._plain(row) for row in v.reshape(*block.shape, -1)]}
             for block, v in zip(self.bins.blocks[alone:], self.values[alone:], strict=True)
         ]  # fmt: skip
-        return {
+        told: ToldCurves = {
             "schema": SCHEMA, "model": "additive", "classes": None if self.classes is None else list(self.classes),
             "target": None if self.target is None else list(self.target), "clip": self.clip, "noise": self.noise,
             "intercept": self._plain(self.intercept[None])[0], "attributes": attributes, "pairs": pairs,
-            **more,
         }  # fmt: skip
+        if self.bands is not None:
+            told["pair_noise"] = [band.tolist() for band in self.bands[alone:]]
+        return told
 
     def save(self, path: str | Path) -> None:
         """Write the curves as JSON."""
         Path(path).write_text(json.dumps(self.as_json(), indent=1, ensure_ascii=False) + "\n", "utf-8")
 
     @classmethod
-    def read(cls, content: Mapping[str, Any] | str | Path) -> Curves:
+    def read(cls, content: Mapping[str, object] | str | Path) -> Curves:
         """Curves from what `as_json` gives, or from the file that `save` wrote."""
         try:
             read = isinstance(content, Mapping)
@@ -130,7 +176,7 @@ class Curves:
             raise InputError(f"these are no curves of an additive model: {error!r}") from None
         return cls(bins, values, intercept, classes, target, clip, noise, bands)  # type: ignore[arg-type]
 
-    def _plain(self, values: NDArray) -> list[object]:
+    def _plain(self, values: NDArray) -> list[Outputs]:
         """One number a bin, or a list of as many as there are classes."""
         return values[:, 0].tolist() if values.shape[1] == 1 else values.tolist()
 
@@ -147,14 +193,17 @@ def _centred(
     return tuple(values), intercept
 
 
-def _described(attribute: NumberBins | LevelBins) -> dict[str, object]:
+def _described(attribute: NumberBins | LevelBins, values: list[Outputs], missing: Outputs) -> ToldAttribute:
     if isinstance(attribute, LevelBins):
-        return {"name": attribute.name, "kind": "category", "levels": list(attribute.levels)}
-    ends = {"low": attribute.low, "high": attribute.high}
-    return {"name": attribute.name, "kind": "number", "edges": list(attribute.edges), **ends}
+        levels = list(attribute.levels)
+        return {"name": attribute.name, "kind": "category", "levels": levels, "values": values, "missing": missing}
+    return {
+        "name": attribute.name, "kind": "number", "edges": list(attribute.edges), "low": attribute.low,
+        "high": attribute.high, "values": values, "missing": missing,
+    }  # fmt: skip
 
 
-def _attribute(one: Mapping[str, Any]) -> NumberBins | LevelBins:
+def _attribute(one: ToldAttribute) -> NumberBins | LevelBins:
     if one["kind"] == "category":
         return LevelBins(str(one["name"]), tuple(map(str, one["levels"])))
     return NumberBins(str(one["name"]), tuple(map(float, one["edges"])), float(one["low"]), float(one["high"]))

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from numbers import Integral, Real
 from os import PathLike
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class Expected:
     """What is expected, in words, and whether something is that."""
 
     words: str
-    fits: Callable[[Any], bool]
+    fits: Callable[[object], bool]
 
     def __or__(self, other: Expected) -> Expected:
         return Expected(f"{self.words} or {other.words}", lambda value: self.fits(value) or other.fits(value))
@@ -51,7 +51,7 @@ def of(words: str, *kinds: type) -> Expected:
     return Expected(words, lambda value: isinstance(value, kinds))
 
 
-def _is_list(value: object) -> bool:
+def _is_list(value: object) -> TypeGuard[Sequence[object]]:
     if isinstance(value, str | bytes | Mapping) or (isinstance(value, np.ndarray) and value.ndim == 0):
         return False
     return hasattr(value, "__len__") and hasattr(value, "__iter__") and hasattr(value, "__getitem__")
@@ -61,7 +61,7 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool | np.bool_)
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, Real) and not isinstance(value, bool | np.bool_) and not math.isnan(value)
 
 
@@ -79,7 +79,7 @@ BOUNDS = Expected(
 )
 
 
-def shown(thing: Any) -> str:
+def shown(thing: object) -> str:
     """What something is, in one line and without the records that it may hold."""
     if isinstance(thing, str | int | float | None):
         return repr(thing)
@@ -88,7 +88,9 @@ def shown(thing: Any) -> str:
     return f"a {type(thing).__name__}"
 
 
-def bind(name: str, signature: inspect.Signature, args: Any, options: Any) -> dict[str, Any]:
+def bind(
+    name: str, signature: inspect.Signature, args: Sequence[object], options: Mapping[str, object]
+) -> dict[str, Any]:
     """The arguments of a call by their names; too many, too few or unknown ones are one line."""
     try:
         return signature.bind(*args, **options).arguments

@@ -21,13 +21,13 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from coterie.api.accounts import ACCOUNT, as_account
 from coterie.api.coding import Coding
@@ -39,7 +39,9 @@ from coterie.errors import InputError
 from coterie.privacy.ledger import Budget
 
 if TYPE_CHECKING:
+    from coterie.api.sites import Table
     from coterie.deploy.agreement import Agreement
+    from coterie.deploy.watch import Facts
 
 __all__ = ["JoinedParty", "PartyModel", "Spent", "join"]
 
@@ -102,7 +104,8 @@ class PartyModel(Model):
         certificate, title = place / "certificate.json", ""
         if certificate.is_file():
             sealed = parse(certificate.read_text("utf-8"))
-            if sealed.get("files", {}).get(MODEL) != sha256(content):
+            files = sealed.get("files")
+            if not isinstance(files, dict) or files.get(MODEL) != sha256(content):
                 raise InputError(f"{place / MODEL} is not the file that certificate.json names")
             title = next((p.name for p in agreement.parties if p.frame_key == sealed.get("signer")), "")
         coding = coding_of(agreement.plan)
@@ -130,7 +133,7 @@ class PartyModel(Model):
         return self.agreement.plan.algorithm.name
 
     @property
-    def certificate(self) -> dict[str, Any]:
+    def certificate(self) -> Mapping[str, Any]:
         """What was charged, event by event, signed by this party: certificate.json."""
         from coterie.report.verification import parse
 
@@ -185,7 +188,8 @@ class JoinedParty:
 
     @takes(progress=FLAG | FUNCTION)
     def fit(
-        self, X: Any, y: Any = None, *, people: Any = None, progress: bool | Callable[[dict[str, object]], None] = True
+        self, X: Table, y: ArrayLike | None = None, *, people: ArrayLike | None = None,
+        progress: bool | Callable[[Facts], None] = True,
     ) -> PartyModel:  # fmt: skip
         """Take part to the end, with this party's records, and return the model. The others run theirs meanwhile.
 
@@ -280,7 +284,7 @@ class JoinedParty:
             reader.join(5.0)
         return process.returncode, list(said)
 
-    def _wait(self, process: subprocess.Popen[str], show: Callable[[dict[str, object]], None]) -> None:
+    def _wait(self, process: subprocess.Popen[str], show: Callable[[Facts], None]) -> None:
         from coterie.deploy.watch import read_status
 
         seen = None
@@ -317,7 +321,7 @@ def _stop(process: subprocess.Popen[str]) -> None:
 
 
 @contextlib.contextmanager
-def _shown(progress: object, name: str) -> Iterator[Callable[[dict[str, object]], None]]:
+def _shown(progress: object, name: str) -> Iterator[Callable[[Facts], None]]:
     """How progress is shown: by a function, by a line on a terminal or in a notebook, or not."""
     if callable(progress):
         yield progress
@@ -391,7 +395,6 @@ def join(
     agreed = read_agreement(path, own.authority)
     agreed.check_keys(own.identity)
     agreed.index(own.name)
-    place = Path(state) if state is not None else Path(f"{own.name}-state")
     behind = None if behind is None else Path(behind).absolute()
-    drawn = as_account(account)
-    return JoinedParty(path.absolute(), agreed, own.name, folder.absolute(), place.absolute(), listen, behind, drawn)
+    places = folder.absolute(), Path(state if state is not None else f"{own.name}-state").absolute()
+    return JoinedParty(path.absolute(), agreed, own.name, *places, listen, behind, as_account(account))

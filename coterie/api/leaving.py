@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from coterie.api.model import Model
 from coterie.api.trained import Trained, load
 from coterie.errors import InputError
+from coterie.plan import Plan
 from coterie.problems.labels import SIGNS
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ def open_model(folder: str | Path) -> Trained | PartyModel:
     from coterie.api.joining import PartyModel
     from coterie.api.tabled import TableCoding
     from coterie.deploy.agreement import AGREEMENT
-    from coterie.plan import Plan
 
     place = Path(folder)
     if not place.is_dir():
@@ -125,22 +125,21 @@ def _claim(epsilon: float | None, delta: float, person: bool, adjacency: str, ad
 
 
 def _run_facts(model: Trained, home: bool) -> tuple[str, dict[str, str]]:
-    said, plan = model.result, model.result["plan"]
+    said, plan = model.result, Plan.model_validate(model.result["plan"])
     privacy, facts = said["privacy"], {"Model": _model(model)}
     if privacy is None:
         facts["Privacy"] = "None: it was trained without noise."
     else:
-        person = plan["data"].get("unit") == "person"
         facts["Privacy"] = _claim(
-            privacy["epsilon"], privacy["delta"], person, privacy["adjacency"], privacy["adversary"]
+            privacy["epsilon"], privacy["delta"], plan.by_person, privacy["adjacency"], privacy["adversary"]
         )  # fmt: skip
         if not privacy["private"]:
             facts["Not private"] = "; ".join(privacy["leaks"]) or "the claim above is not proved."
     sizes = [agent["records"] for agent in said["agents"]]
     many = f"{min(sizes)}" if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
     each = f"{len(model.names)} parties with {many} records each"
-    facts["Data"] = f"{each}, source {plan['data']['source']!r}; all in one process: a simulation."
-    return plan["name"], facts | {"Worth": _worth(model, home), "Use": STUDY}
+    facts["Data"] = f"{each}, source {plan.data.source!r}; all in one process: a simulation."
+    return plan.name, facts | {"Worth": _worth(model, home), "Use": STUDY}
 
 
 def _worth(model: Trained, home: bool) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 from coterie.api.given import TEXT, bind, takes
 from coterie.settings import read
@@ -15,7 +14,7 @@ __all__ = ["algorithm", "constructor"]
 
 
 @takes(name=TEXT)
-def algorithm(name: str, /, **settings: Any) -> AlgorithmPlan:
+def algorithm(name: str, /, **settings: object) -> AlgorithmPlan:
     """An algorithm with settings: one from `coterie algorithms`, or your own as "mypackage.module".
 
     Settings that are left out are filled in by the algorithm's public rules. To look a module up is to import it.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-from typing import Any
 
 import jax
 import numpy as np
@@ -33,7 +32,7 @@ class Model(abc.ABC):
         return None
 
     @property
-    def model(self) -> Any:
+    def model(self) -> object:
         """The model: weights (features, or features × classes), layers, a mean in the units of X, or your own tree.
 
         Where parties have `bounds`, weights are for scaled rows with a constant at the end; `predict` knows it.
@@ -45,7 +44,7 @@ class Model(abc.ABC):
         """Labels, or numbers, of records in the units of those that it was trained on; of a mean, the mean."""
         x = self.coding.rows(X)
         if self.coding.problem.labels == NOTHING:
-            return np.tile(self.model, (len(x), 1))
+            return np.tile(np.asarray(self.model), (len(x), 1))
         with jax.enable_x64(True):
             found = self.coding.problem.predict(*jax.device_put((self.point, x)))
         return self.coding.words(np.asarray(found))

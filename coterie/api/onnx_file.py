@@ -11,7 +11,7 @@ smallest whole number, and its probabilities are NaN.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -22,7 +22,7 @@ from coterie.api.trackers import needed
 from coterie.errors import InputError
 from coterie.losses.mlp import Perceptron
 from coterie.losses.softmax import Softmax
-from coterie.problems import Linear
+from coterie.problems import Linear, Problem
 from coterie.problems.additive import AdditiveModel, bare
 from coterie.problems.labels import SIGNS
 
@@ -87,7 +87,7 @@ def _evidence(graph: OnnxGraph, problem: Linear | Softmax | Perceptron, point: n
     return graph.add("MatMul", rows, graph.constant(point.reshape(-1, wide)))
 
 
-def _label(graph: OnnxGraph, problem: Any, coding: Coding, evidence: str, taken: str | None) -> Any:
+def _label(graph: OnnxGraph, problem: Problem, coding: Coding, evidence: str, taken: str | None) -> object:
     """The output `label`; of records that are not taken, one that cannot be."""
     kinds, one = graph.onnx.TensorProto, graph.constant(np.array([1]))
     if problem.labels.classes is None:
@@ -98,7 +98,7 @@ def _label(graph: OnnxGraph, problem: Any, coding: Coding, evidence: str, taken:
         return graph.onnx.helper.make_tensor_value_info("label", kinds.DOUBLE, [None])
     if problem.labels == SIGNS:
         code = graph.whole(graph.add("Greater", evidence, graph.fixed(0)))
-        words: tuple[Any, ...] = (-1.0, 1.0)
+        words: tuple[object, ...] = (-1.0, 1.0)
     else:
         code = graph.add("ArgMax", evidence, axis=1, keepdims=1)
         words = tuple(range(problem.labels.classes))
@@ -114,7 +114,7 @@ def _label(graph: OnnxGraph, problem: Any, coding: Coding, evidence: str, taken:
     return graph.onnx.helper.make_tensor_value_info("label", kind, [None])
 
 
-def _chances(graph: OnnxGraph, problem: Any, evidence: str, rows: str, clip: float | None) -> None:
+def _chances(graph: OnnxGraph, problem: Problem, evidence: str, rows: str, clip: float | None) -> None:
     """The output `probabilities`: softmax of the scores, corrected as `coterie.problems.clipped` says."""
     if problem.labels == SIGNS:
         nothing = graph.add("Mul", evidence, graph.fixed(0))

@@ -7,7 +7,8 @@ refuses a gap or a level that the plan has no place for, and a graph can only sa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,10 +29,10 @@ __all__ = ["OnnxGraph", "records_in"]
 class OnnxGraph:
     """Nodes, constants and inputs as they are added."""
 
-    def __init__(self, onnx: Any):
-        self.onnx, self.nodes, self.constants, self.inputs = onnx, list[Any](), list[Any](), list[Any]()
+    def __init__(self, onnx: ModuleType):
+        self.onnx, self.nodes, self.constants, self.inputs = onnx, list[object](), list[object](), list[object]()
 
-    def constant(self, value: Any) -> str:
+    def constant(self, value: object) -> str:
         """The name of a constant with this value."""
         name = f"c{len(self.constants)}"
         array = np.asarray(value)
@@ -40,13 +41,13 @@ class OnnxGraph:
         self.constants.append(made)
         return name
 
-    def add(self, kind: str, *ins: str, out: str | None = None, **options: Any) -> str:
+    def add(self, kind: str, *ins: str, out: str | None = None, **options: object) -> str:
         """The name of what an operation on these gives."""
         name = out or f"v{len(self.nodes)}"
         self.nodes.append(self.onnx.helper.make_node(kind, list(ins), [name], **options))
         return name
 
-    def input(self, name: str, kind: int, shape: list[Any]) -> str:
+    def input(self, name: str, kind: int, shape: list[object]) -> str:
         """The name of a new input of this kind of number and shape."""
         self.inputs.append(self.onnx.helper.make_tensor_value_info(name, kind, shape))
         return name

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,6 @@ from coterie.api.given import (
     BOUNDS,
     NOTHING_GIVEN,
     NUMBER,
-    PLACE,
     TEXT,
     WHOLE,
     Expected,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from coterie.api.bounds import Bounds
-    from coterie.api.sites import Sites
+    from coterie.api.sites import Site, Sites
 
 __all__ = ["Parties", "constructor", "graph", "on"]
 
@@ -56,10 +56,10 @@ class Parties:
     <3 parties on a star graph: 600 records of 4 features>
     """
 
-    network: dict[str, Any]  # the plan's [graph]
+    network: dict[str, object]  # the plan's [graph]
     sizes: tuple[int, ...]  # records of each party, or people where these are the unit
     names: tuple[str, ...]
-    sites: tuple[Any, ...] | None = None  # their records; None where sizes are all that is known
+    sites: tuple[Site, ...] | None = None  # their records; None where sizes are all that is known
     columns: tuple[str, ...] | None = None  # of the features
     bounds: Bounds = None
     radius: float | None = None
@@ -98,7 +98,7 @@ TABLE = Expected("the table of a graph", lambda value: isinstance(value, dict))
     bounds=BOUNDS | NOTHING_GIVEN, radius=NUMBER | NOTHING_GIVEN, leaks=listed(TEXT), people=PEOPLE,
 )  # fmt: skip
 def on(
-    network: dict[str, Any], sites: Sites | None = None, *, sizes: Sequence[int] | None = None,
+    network: dict[str, object], sites: Sites | None = None, *, sizes: Sequence[int] | None = None,
     features: int | None = None, names: Sequence[str] | None = None, site: str | None = None, label: str | None = None,
     bounds: Bounds = None, radius: float | None = None, leaks: Sequence[str] = (),
     people: str | bool | Sequence[ArrayLike] | Mapping[str, ArrayLike] | None = None,
@@ -140,8 +140,8 @@ def on(
     assert sites is not None
     if isinstance(sites, Dataset):
         sites, names = split_by_site(sites, names)
-    if hasattr(sites, "columns") and hasattr(sites, "groupby"):
-        sites, names, columns, read, people = split_frame(sites, site, label, names, people)
+    if hasattr(sites, "columns") and hasattr(sites, "groupby"):  # a frame
+        sites, names, columns, read, people = split_frame(sites, site, label, names, people)  # type: ignore[arg-type]
         leaks += read
     else:
         if site is not None or label is not None:
@@ -212,7 +212,7 @@ def constructor(kind: str) -> Callable[..., Parties]:
         [first, *needed, *shared, *(p for p in own if p not in needed), mixing], return_annotation="Parties"
     )
 
-    def make(*given: Any, **options: Any) -> Parties:
+    def make(*given: object, **options: object) -> Parties:
         asked = bind(make.__name__, signature, given, options)
         table = {name: asked.pop(name) for name in (*(p.name for p in own), "mixing") if name in asked}
         return on(_planned({"kind": kind, **table}), **asked)
@@ -233,7 +233,7 @@ def constructor(kind: str) -> Callable[..., Parties]:
     return make
 
 
-def _planned(table: dict[str, Any]) -> dict[str, Any]:
+def _planned(table: dict[str, object]) -> dict[str, object]:
     """The plan's [graph], its kind and its settings checked."""
     from coterie.tables.links import GraphPlan
 
@@ -243,7 +243,7 @@ def _planned(table: dict[str, Any]) -> dict[str, Any]:
 
 @takes(mixing=TEXT)
 def graph(
-    given: nx.Graph | Graph | str | Path | Iterable[tuple[Any, Any]], sites: Sites | None = None, *,
+    given: nx.Graph | Graph | str | Path | Iterable[tuple[object, object]], sites: Sites | None = None, *,
     mixing: str = "metropolis", **options: Any,
 ) -> Parties:  # fmt: skip
     """Parties on a graph of your own: a NetworkX graph, a list of pairs, or the path of an edge list.
@@ -270,15 +270,17 @@ def graph(
     return replace(made, network=_planned({**made.network, "pairs": [list(pair) for pair in pairs]}))
 
 
-def _edges(given: Any) -> tuple[list[object], list[tuple[object, object]]]:
+def _edges(
+    given: nx.Graph | Graph | str | Path | Iterable[tuple[object, object]],
+) -> tuple[list[object], list[tuple[object, object]]]:
     """Nodes and edges of whatever graph was given."""
-    if PLACE.fits(given):
+    if isinstance(given, str | PathLike):
         rows, names = read_edges(given)
         return list(names), [(names[i], names[j]) for i, j in rows.tolist()]
     if isinstance(given, Graph):
         return list(range(given.size)), [(i, j) for i, j in given.edges.tolist()]
     if hasattr(given, "nodes") and hasattr(given, "edges"):
-        if given.is_directed():
+        if given.is_directed():  # type: ignore[union-attr]
             raise InputError("the graph is directed: parties talk to each other, so give an undirected one")
         return list(given.nodes), [(a, b) for a, b, *_ in given.edges]
     try:

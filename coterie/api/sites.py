@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import ArrayLike
 
-    Site = tuple[ArrayLike, ArrayLike] | ArrayLike | Dataset
+    Table = ArrayLike | pd.DataFrame
+    Site = tuple[Table, ArrayLike] | Table | Dataset
+    People = str | bool | Sequence[ArrayLike] | Mapping[str, ArrayLike] | None
     Sites = Sequence[Site] | Mapping[str, Site] | Dataset | pd.DataFrame
 
 __all__ = [
@@ -28,23 +30,24 @@ __all__ = [
 ]  # fmt: skip
 
 
-def whose_records(people: Any, held: Sequence[Site], counts: Sequence[int]) -> tuple[np.ndarray, ...] | None:
+def whose_records(people: People, held: Sequence[Site], counts: Sequence[int]) -> tuple[np.ndarray, ...] | None:
     """Numbers of people for every record of every site; None: records are the unit."""
     if people is None or isinstance(people, bool):
         told = [one.people if isinstance(one, Dataset) else None for one in held]
-        known = [ids is not None for ids in told]
-        if people is False or (people is None and not any(known)):
+        known = [ids for ids in told if ids is not None]
+        if people is False or (people is None and not known):
             return None
-        if not all(known):
-            raise InputError(f"people: the records of site {known.index(False)} do not say whose they are")
-        people = told
+        if len(known) < len(told):
+            silent = next(i for i, ids in enumerate(told) if ids is None)
+            raise InputError(f"people: the records of site {silent} do not say whose they are")
+        return people_of_sites(known, counts)
     if isinstance(people, str | Mapping):
         what = "a column of a frame" if isinstance(people, str) else "a dictionary, as the sites are not"
         raise InputError(f"people: expected one list of names for each site, got {what}")
     return people_of_sites(people, counts)
 
 
-def people_of_sites(people: Sequence[object], counts: Sequence[int]) -> tuple[np.ndarray, ...]:
+def people_of_sites(people: Sequence[ArrayLike], counts: Sequence[int]) -> tuple[np.ndarray, ...]:
     """Whose each record of each site is, by number over all of them: a name at two sites is one person's."""
     if len(people) != len(counts):
         raise InputError(f"people: {len(people)} lists of names for {len(counts)} sites")
@@ -53,14 +56,14 @@ def people_of_sites(people: Sequence[object], counts: Sequence[int]) -> tuple[np
     return tuple(np.split(person_numbers(named, len(named), "sites"), np.cumsum(counts)[:-1]))
 
 
-def person_numbers(ids: Any, records: int, where: str) -> np.ndarray:
+def person_numbers(ids: ArrayLike, records: int, where: str) -> np.ndarray:
     """The people of some records, numbered; an InputError where a record is nobody's."""
     named = _named(ids, records, where)
     whole = np.asarray(ids)  # of which each has one form
     return np.unique(whole if whole.dtype.kind in "iu" else named, return_inverse=True)[1].reshape(-1)
 
 
-def _named(ids: object, records: int, where: str) -> np.ndarray:
+def _named(ids: ArrayLike, records: int, where: str) -> np.ndarray:
     names = np.asarray(ids)
     if names.shape != (records,):
         raise InputError(f"{where}: people must name the person of each of {records} records, got shape {names.shape}")
@@ -83,7 +86,7 @@ def site_words(index: int, names: Sequence[str]) -> str:
     return f"site {index}" if names[index] == f"agent {index}" else f"site {names[index]!r}"
 
 
-def table_of(one: Site) -> Any:
+def table_of(one: Site) -> Table:
     """The features of a site."""
     if isinstance(one, Dataset):
         return one.features
@@ -144,8 +147,8 @@ def split_by_site(data: Dataset, names: Sequence[str] | None) -> tuple[list[Data
 
 
 def split_frame(
-    frame: Any, site: str | None, label: str | None, names: Sequence[str] | None, people: object
-) -> tuple[list[Any], list[str], tuple[str, ...], tuple[str, ...], list[Any] | None]:
+    frame: pd.DataFrame, site: str | None, label: str | None, names: Sequence[str] | None, people: People
+) -> tuple[list[Site], list[str], tuple[str, ...], tuple[str, ...], list[np.ndarray] | None]:
     """Sites from one table: the records of each, the names, the feature columns, what was read to know them, and whose
     the records are.
     """
@@ -176,6 +179,6 @@ def split_frame(
         if frame[column].to_numpy().dtype.kind not in "biuf":
             raise InputError(f"column {str(column)!r} does not hold numbers: {ENCODE}")
     parts = [frame[holders.astype(str) == name] for name in known]
-    sites = [part[chosen] if label is None else (part[chosen], part[label].to_numpy()) for part in parts]
+    sites: list[Site] = [part[chosen] if label is None else (part[chosen], part[label].to_numpy()) for part in parts]
     whose = None if person is None else [part[person].to_numpy() for part in parts]
     return sites, known, tuple(map(str, chosen)), site_origin(site, names), whose

@@ -6,29 +6,45 @@ import contextlib
 import io
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from coterie.api.coding import Coding
 from coterie.api.sites import person_numbers
+from coterie.data.dataset import Dataset
 from coterie.data.planned import options_of, planned_bins
 from coterie.errors import InputError, InputErrors
 from coterie.plan import Plan
 
 if TYPE_CHECKING:
+    import pandas as pd
+
+    from coterie.api.sites import Site, Table
     from coterie.deploy.data import Records
 
 __all__ = ["TableCoding", "coding_of", "handed_over", "packed"]
 
 
+@runtime_checkable
+class NamedColumns(Protocol):
+    """A table with named columns, of pandas or alike."""
+
+    @property
+    def columns(self) -> Iterable[object]:
+        """Their names."""
+
+    def drop(self, *, columns: Sequence[object]) -> pd.DataFrame:
+        """The table without some of them."""
+
+
 @contextlib.contextmanager
 def handed_over(
-    plan: Plan, X: ArrayLike, y: ArrayLike | None, people: ArrayLike | None = None
+    plan: Plan, X: Table, y: ArrayLike | None, people: ArrayLike | None = None
 ) -> Iterator[tuple[Path, tuple[int, ...]]]:
     """Where an agent reads these records: a file that is there, or anonymous memory and the descriptor of it."""
     if isinstance(X, str | os.PathLike):
@@ -92,13 +108,13 @@ def _coefficients(plan: Plan, X: ArrayLike, y: ArrayLike | None) -> bytes:
     return "\n".join([",".join(names), *lines, ""]).encode()
 
 
-def _table(plan: Plan, X: Any, y: Any) -> Any:
+def _table(plan: Plan, X: Table, y: ArrayLike | None) -> pd.DataFrame:
     """A frame with the columns that the plan names, the label among them."""
     import pandas as pd
 
     label, stated = plan.data.label, plan.data.options.get("features")
-    if hasattr(X, "columns"):
-        frame = pd.DataFrame(X).reset_index(drop=True)
+    if isinstance(X, NamedColumns):
+        frame = pd.DataFrame(X).reset_index(drop=True)  # type: ignore[call-overload]
         frame.columns = [str(name) for name in frame.columns]
     else:
         rows = np.asarray(X)
@@ -123,7 +139,7 @@ def _table(plan: Plan, X: Any, y: Any) -> Any:
     return frame.assign(**{str(label): values})
 
 
-def _owned(plan: Plan, frame: Any, people: ArrayLike | None) -> Any:
+def _owned(plan: Plan, frame: pd.DataFrame, people: ArrayLike | None) -> pd.DataFrame:
     """The frame with the column that says whose a record is, where the plan names one."""
     column = options_of(plan, "csv").get("person")
     if column is None or not plan.by_person:
@@ -136,6 +152,7 @@ def _owned(plan: Plan, frame: Any, people: ArrayLike | None) -> Any:
 
 def _numbers(plan: Plan, X: ArrayLike, y: ArrayLike | None) -> Records:
     """Encoded records of a plan without a label column: features as they are, classes by number."""
+
     from coterie.deploy.data import Records
 
     problem = coding_of(plan).problem
@@ -189,19 +206,22 @@ class TableCoding(Coding):
         found = self.plan.data.options.get("bounds", {}).get(str(self.plan.data.label))
         return None if found is None or self.labels is not None else (float(found[0]), float(found[1]))
 
-    def rows(self, features: Any, where: str = "X") -> NDArray[np.float64]:
+    def rows(self, features: Table | Dataset, where: str = "X") -> NDArray[np.float64]:
         """Features as the problem takes them; label, site and person may be there and are not looked at."""
         from coterie.data import load, origins
         from coterie.data.survey import absent
 
+        if isinstance(features, Dataset):
+            raise InputError(f"{where}: expected a table as the plan's parties write it, got a Dataset")
         stated = options_of(self.plan, "csv")
-        if hasattr(features, "columns"):
+        if isinstance(features, NamedColumns):
             named = list(map(str, features.columns))  # before a label is put beside them, which the table may not have
             if gone := [name for name in stated.get("features") or () if name not in named]:
                 raise InputErrors([f"{where}: {absent(name, named)}" for name in gone])
             others = [stated.get(role) for role in ("label", "site", "person", "protected")]
-            features = features.drop(columns=[name for name in others if name in features])
-        table = _table(self.plan, features, np.zeros(len(features)))
+            there = set(features.columns)
+            features = features.drop(columns=[name for name in others if name in there])
+        table = _table(self.plan, features, np.zeros(np.shape(features)[0]))
         if leaks := origins("csv", **self.reading).leaks:
             raise InputError(f"{leaks[0]}: state it in data.options, so that the model knows it")
         with _in_memory(table.to_csv(index=False).encode()) as (path, _):
@@ -211,7 +231,7 @@ class TableCoding(Coding):
             raise InputError(f"{where}: the plan leaves out records with gaps, {lost} of them")
         return self._in_order(found.features, found.feature_names, where)
 
-    def records(self, site: Any, where: str) -> tuple[NDArray, NDArray]:
+    def records(self, site: Site, where: str) -> tuple[NDArray, NDArray]:
         """Features and targets of a table, or of (X, y)."""
         from coterie.deploy.data import read_records
 

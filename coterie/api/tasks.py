@@ -6,9 +6,9 @@ never read from the records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from coterie.api.given import FACT, FLAG, FUNCTION, NOTHING_GIVEN, NUMBER, TEXT, WHOLE, listed, of, shown, takes
 from coterie.errors import InputError
@@ -39,8 +39,8 @@ class Task:
     """
 
     name: str
-    settings: dict[str, Any] = field(default_factory=dict)  # of the plan's [problem], without the loss
-    labels: tuple[Any, ...] | None = None  # of the classes, in the order of their codes
+    settings: dict[str, object] = field(default_factory=dict)  # of the plan's [problem], without the loss
+    labels: tuple[object, ...] | None = None  # of the classes, in the order of their codes
     own: Problem | None = None  # a problem that no plan can state
     constant: bool = False  # whether rows that are scaled by public bounds get a constant feature
     attributes: dict[str, list[object]] | None = None  # of an additive model: the range or the levels of every column
@@ -67,7 +67,7 @@ class Task:
         return replace(self, settings={**self.settings, "within": kind, "within_options": options})
 
     @property
-    def table(self) -> dict[str, Any]:
+    def table(self) -> dict[str, object]:
         """The plan's [problem], but for what the records decide."""
         many = {"classes": len(self.labels)} if self.own is None and self.name in MANY and self.labels else {}
         stated = {} if self.own is not None else {"loss": self.name}
@@ -211,9 +211,9 @@ def additive(
     return Task(name, _stated(ridge, weighting, **more), labels, attributes=known)
 
 
-def _plain(rule: Any) -> Any:
+def _plain(rule: object) -> object:
     """A rule for bins as a plan writes it."""
-    if not listed(NUMBER).fits(rule):
+    if not isinstance(rule, Iterable) or not listed(NUMBER).fits(rule):
         return rule  # the plan says what it may be
     return [float(edge) for edge in rule]
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from coterie.errors import InputError
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["MLflow", "TensorBoard", "WandB"]
 
 
-def needed(module: str, package: str, what: str) -> Any:
+def needed(module: str, package: str, what: str) -> ModuleType:
     """An optional package, or one line that says what to install."""
     try:
         return import_module(module)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ from coterie.worth.bands import noise_alone
 if TYPE_CHECKING:
     from coterie.drivers.simulate import Trace
     from coterie.released.bands import ReleasedCurves
+    from coterie.report.costs import PublicFacts, Sealed
     from coterie.report.schema import RunResult
     from coterie.worth.judge import Judged
 
@@ -76,7 +77,7 @@ class Trained(Model):
 
     coding: Coding
     points: NDArray[np.float64]
-    result: dict[str, Any]
+    result: RunResult
     names: tuple[str, ...]
     made: Made | None = field(default=None)  # None: it was loaded
 
@@ -96,7 +97,7 @@ class Trained(Model):
         made = Made(experiment.plan, network, priced, trace.completed, names, shares)
         result = build_result(experiment, priced, trace, seeds, judged or Judged())
         points = np.asarray(trace.points[0], float)
-        return cls(coding or Coding(network.problem), points, dict(result), network.names, made)
+        return cls(coding or Coding(network.problem), points, result, network.names, made)
 
     # -- the model -------------------------------------------------------------------------------------------------
 
@@ -122,8 +123,9 @@ class Trained(Model):
         if not isinstance(problem, AdditiveModel):
             raise InputError(f"{problem.name} has no curves: they are of ct.additive, or problem.model = 'additive'")
         if self.made is None:
-            told = self.result.get("additive") or {}
-            noise = None if told.get("noise") is None else told["noise"] * np.sqrt(problem.bins.ones)
+            told = self.result.get("additive")
+            spread = None if told is None else told["noise"]
+            noise = None if spread is None else spread * np.sqrt(problem.bins.ones)
         else:
             noise = noise_alone(self.made.plan, self.made.network, self.made.priced)
         return Curves.of(problem, self.point, classes=self._classes(problem), clip=self.clip, noise=noise)
@@ -175,7 +177,7 @@ class Trained(Model):
         return self.result["algorithm"]["name"]
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """Its settings, as the public rules have filled them in."""
         return dict(self.result["algorithm"]["settings"])
 
@@ -216,7 +218,7 @@ class Trained(Model):
         return self.made
 
     def __repr__(self) -> str:
-        result, kind = self.result, self.result["plan"]["graph"]["kind"]
+        result, kind = self.result, Plan.model_validate(self.result["plan"]).graph.kind
         cost = "no privacy" if self.delta is None else f"ε = {self.epsilon:.4g} at δ = {self.delta:g}"
         if self.delta is not None and not self.private:
             cost += ", NOT private" + (f" ({self.leaks[0]})" if self.leaks else "")
@@ -249,14 +251,15 @@ class Trained(Model):
         if key is not None and made.plan.data.source == "memory" and made.plan.problem.loss is None:
             raise InputError("key signs a certificate, and the run of a loss of your own has none: leave it out")
         check_out(Path(folder), "folder")
-        result = self.result
+        result = self.result.copy()
         if self._released is not None:
-            result = {**result, "additive": self._released.as_json()}
+            result["additive"] = self._released.as_json()
         elif isinstance(self.coding.problem, AdditiveModel):
-            at_home = None if made.shares is None else made.shares.tolist()
-            result = {**result, "additive": {**self.curves.as_json(), "at_home": {"shares": at_home}}}
+            told = self.curves.as_json()
+            told["at_home"] = {"shares": None if made.shares is None else made.shares.tolist()}
+            result["additive"] = told
         return write_run(
-            Path(folder), cast("RunResult", result), made.plan, made.network, made.priced, points=self.points,
+            Path(folder), result, made.plan, made.network, made.priced, points=self.points,
             completed=made.completed, columns=made.columns, key=None if key is None else Path(key),
         )  # fmt: skip
 
@@ -291,10 +294,10 @@ def load(folder: str | Path, task: Task | None = None) -> Trained:
     from coterie.report.sealing import sha256
 
     place = Path(folder)
-    result = _json(place / "result.json")
+    result: RunResult | None = _json(place / "result.json")
     if result is None:
         raise InputError(f"{place} holds no result.json: give a folder that run.save or coterie run --out wrote")
-    sealed = _json(place / "certificate.json")
+    sealed: Sealed | None = _json(place / "certificate.json")
     try:
         content = (place / MODEL).read_bytes()
         if sealed is not None and sealed["files"][MODEL] != sha256(content):
@@ -338,7 +341,7 @@ def load(folder: str | Path, task: Task | None = None) -> Trained:
     return run
 
 
-def _need_same(place: Path, result: Mapping[str, Any], sealed: Mapping[str, Any], plan: Plan) -> None:
+def _need_same(place: Path, result: RunResult, sealed: Sealed, plan: Plan) -> None:
     """Refuse a result.json that promises more than the certificate beside it, or is of something else."""
     claim, said = sealed["claim"], result["privacy"]
     if result["plan"] != sealed["plan"]:
@@ -347,7 +350,7 @@ def _need_same(place: Path, result: Mapping[str, Any], sealed: Mapping[str, Any]
         raise InputError(f"{place / 'certificate.json'} is of another loss than its plan: {sealed['public']['loss']!r}")
     if said is None:
         return
-    printed, proved = (math.inf if e is None else e for e in (said["epsilon"], claim["epsilon"]))
+    printed, proved = math.inf if said["epsilon"] is None else said["epsilon"], float(claim["epsilon"])
     if said["delta"] != claim["delta"] or printed < proved * (1 - 1e-9):
         raise InputError(
             f"{place / 'result.json'} says ({printed:g}, {said['delta']:g}), its certificate ({proved:g}, "
@@ -357,7 +360,7 @@ def _need_same(place: Path, result: Mapping[str, Any], sealed: Mapping[str, Any]
         raise InputError(f"{place / 'result.json'} says otherwise than its certificate what was read from the records")
 
 
-def _json(path: Path) -> dict[str, Any] | None:
+def _json(path: Path) -> Any:
     if not path.is_file():
         return None
     try:
@@ -369,7 +372,7 @@ def _json(path: Path) -> dict[str, Any] | None:
     return content
 
 
-def _all_names(sealed: Mapping[str, Any] | None, listed: Sequence[str], count: int) -> tuple[str, ...]:
+def _all_names(sealed: Sealed | None, listed: Sequence[str], count: int) -> tuple[str, ...]:
     """All parties' names: result.json lists the first thousand."""
     if sealed is not None and sealed["public"]["names"] is not None:
         return tuple(sealed["public"]["names"])
@@ -377,7 +380,7 @@ def _all_names(sealed: Mapping[str, Any] | None, listed: Sequence[str], count: i
 
 
 def _coding(
-    plan: Plan, public: Mapping[str, Any] | None, task: Task | None, features: tuple[str, ...]
+    plan: Plan, public: PublicFacts | None, task: Task | None, features: tuple[str, ...]
 ) -> Coding:  # fmt: skip
     """How the run's records were written: what its plan says, and the names of the model's features."""
     from coterie.losses.base import problem_of

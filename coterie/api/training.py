@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -258,7 +258,7 @@ class Price:
     """
 
     algorithm: str
-    settings: dict[str, Any]  # as the public rules have filled them in
+    settings: dict[str, object]  # as the public rules have filled them in
     rounds: int
     names: tuple[str, ...]
     noise: NDArray[np.float64]

@@ -12,12 +12,11 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
-from coterie.algorithms.laws import Law, Normal, Shared
-from coterie.deploy.noise import Source, SystemSource
+from coterie.algorithms.laws import Grid, Law, Normal, Shared
+from coterie.deploy.noise import Drawn, Source, SystemSource
 from coterie.deploy.pairs import PairSecrets, SharedSource
 
 __all__ = ["Coalition", "many"]
@@ -68,15 +67,16 @@ class Coalition:
         """The same if nobody but the coalition had noise of its own."""
         return np.stack(self._bare, axis=1)
 
-    def draw(self, round: int, laws: Mapping[str, Law]) -> dict[str, Any]:
+    def draw(self, round: int, laws: Mapping[str, Law]) -> Drawn:
         """One round's draws of the attacked party, whose law is the only one."""
         ((name, law),) = laws.items()
         assert isinstance(law, Shared)
         known = self._taken(TARGET, round, name, law)
         bare = known.copy()
         for share, other in zip(self._told, self._rest, strict=True):
-            fresh = self._own.draw(round, {name: Normal(*law.shape)})[name].steps
-            noise = fresh + self._pairs[other].total(round, name, law) - self._taken(other, round, name, law)
+            fresh = self._own.draw(round, {name: Normal(*law.shape)})[name]
+            assert isinstance(fresh, Grid)
+            noise = fresh.steps + self._pairs[other].total(round, name, law) - self._taken(other, round, name, law)
             known, bare = known + share * noise, bare - noise
         self._known.append(np.asarray(known, float))
         self._bare.append(bare)

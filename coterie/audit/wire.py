@@ -41,7 +41,7 @@ from coterie.audit.neighbours import Neighbours
 from coterie.audit.setting import ANGLE, FAR, RIDGE, WHOLE
 from coterie.audit.shared_wire import Coalition, many
 from coterie.audit.transcripts import IMPOSSIBLE, Transcripts, explain, explainable, features
-from coterie.deploy.noise import UNITS, Source, SystemSource
+from coterie.deploy.noise import UNITS, Drawn, Source, SystemSource
 from coterie.deploy.party import Carry, Party, Records, Terms
 from coterie.deploy.work import Turns, wire_of
 from coterie.drivers.agent import greet
@@ -212,7 +212,7 @@ class _Crowd:
     def begin(self, count: int) -> Carry:
         return jax.tree.map(lambda x: np.broadcast_to(x, (count, *x.shape)), self.worlds.parties[0].begin())
 
-    def turn(self, world: int, t: int, carry: Carry, draw: dict[str, object]) -> tuple[Carry, np.ndarray, np.ndarray]:
+    def turn(self, world: int, t: int, carry: Carry, draw: Drawn) -> tuple[Carry, np.ndarray, np.ndarray]:
         with jax.enable_x64(True):
             kept, numbers, sent = self._turn(self.worlds.parties[world].shard, t, carry, draw)
             return Carry(kept, carry.heard, carry.when), np.asarray(numbers), np.asarray(sent)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from rich.console import Console
 from rich.table import Table
@@ -21,7 +21,7 @@ WORDS = {"holds": "holds", "refuted": "[bold red]REFUTED[/]", "could not check":
 
 def inferred(
     targets: list[str], epsilons: list[float], delta: float, trials: int, as_json: bool, out: Path | None,
-    console: Console, bar: Callable[[Console], AbstractContextManager[Any]],
+    console: Console, bar: Callable[[Console], AbstractContextManager[Callable[[str, int, float], None]]],
 ) -> int:  # fmt: skip
     """Attributes and records that are guessed: algorithms at each ε, and plans at their own."""
     from coterie.algorithms.base import find

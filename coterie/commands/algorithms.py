@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 from rich.console import Console
@@ -21,9 +21,35 @@ PANEL = LEARN
 app = typer.Typer()
 
 
-def describe(algorithm: Algorithm) -> dict[str, Any]:
+class ToldSetting(TypedDict):
+    """One setting of an algorithm."""
+
+    default: object
+    type: str
+    description: str
+
+
+class ToldMethod(TypedDict):
+    """One line of the list; `deploys`: True, or why not."""
+
+    name: str
+    summary: str
+    private: bool
+    reference: str
+    deploys: bool | str
+
+
+class ToldAlgorithm(ToldMethod):
+    """All of an algorithm."""
+
+    graphs: list[str] | str
+    settings: dict[str, ToldSetting]
+    errata: list[dict[str, str]]
+
+
+def describe(algorithm: Algorithm) -> ToldAlgorithm:
     """Everything a user can know about an algorithm without reading its file."""
-    settings = {
+    settings: dict[str, ToldSetting] = {
         name: {
             "default": field.get_default(call_default_factory=True),
             "type": str(field.annotation).replace("<class '", "").replace("'>", ""),
@@ -59,7 +85,7 @@ def show(name: str | None, as_json: bool, console: Console) -> None:
             _detail(one, find(name).text, console)
         return
     entries = [describe(a) for a in all_algorithms().values()]
-    fair: list[dict[str, Any]] = [
+    fair: list[ToldMethod] = [
         {
             "name": m.slug,
             "summary": m.summary,
@@ -70,9 +96,12 @@ def show(name: str | None, as_json: bool, console: Console) -> None:
         for m in METHODS.values()
     ]
     if as_json:
-        pools = {"private": False, "reference": "", "deploys": "it pools data: a yardstick"}
-        references = [{"name": k, "summary": v, **pools} for k, v in REFERENCES.items()]
-        console.print_json(json.dumps(entries + fair + references, default=str))
+        pools = "it pools data: a yardstick"
+        references: list[ToldMethod] = [
+            {"name": k, "summary": v, "private": False, "reference": "", "deploys": pools}
+            for k, v in REFERENCES.items()
+        ]
+        console.print_json(json.dumps([*entries, *fair, *references], default=str))
         return
     shown = Table(box=None, header_style="bold")
     for column in ("name", "private", "deploys", "what it is"):
@@ -93,7 +122,7 @@ def _yes(is_so: bool) -> str:
     return "yes" if is_so else "no"
 
 
-def _detail(one: dict[str, Any], text: str, console: Console) -> None:
+def _detail(one: ToldAlgorithm, text: str, console: Console) -> None:
     console.print(escape(text.strip()), highlight=False)
     console.print(f"\n[bold]reference[/]: {escape(one['reference'])}")
     deploys = "yes, `coterie agent` runs it" if one["deploys"] is True else f"no: {one['deploys']}"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -122,10 +122,10 @@ def _claims(
 
     count = trials or TRIALS
 
-    def whole(algorithm: Algorithm, epsilon: float, report: Any) -> Found:
+    def whole(algorithm: Algorithm, epsilon: float, report: Callable[[float], None]) -> Found:
         return attack_whole(algorithm, Budget(epsilon, delta), count, report, person=person)
 
-    def planned(plan: Plan, looked: list[Looked], report: Any) -> Found:
+    def planned(plan: Plan, looked: list[Looked], report: Callable[[float], None]) -> Found:
         found = sums(plan)
         for k, one in enumerate(looked):
             report(0.5 * k / len(looked))
@@ -302,7 +302,7 @@ def _seats(
 
 
 @contextmanager
-def _progress(console: Console) -> Iterator[Any]:
+def _progress(console: Console) -> Iterator[Callable[[str, int, float], None]]:
     """A bar per audit."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 

@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -16,6 +16,9 @@ from rich.table import Table
 
 from coterie.arguments import budgets, choose, names
 from coterie.commands import LEARN, SetOption, console, look_at, show_whole
+
+if TYPE_CHECKING:
+    from coterie.comparison import Cell, PairedMethods
 
 __all__ = ["PANEL", "STUDY", "app"]
 
@@ -70,6 +73,9 @@ def run(
     if any(c["time_curve"] for c in cells):
         drawn["loss-vs-time"] = plots.loss_against_time
     pictures = {f"{name}.{form}": draw for name, draw in drawn.items() for form in ("png", *forms)}
+    for name in drawn:  # of an earlier run, which may have drawn for print too
+        for form in FORMS:
+            (out / f"{name}.{form}").unlink(missing_ok=True)
     for name, draw in pictures.items():
         write_atomically(out / name, partial(draw, cells, references))
     console.print(
@@ -77,7 +83,7 @@ def run(
     )
 
 
-def table(cells: list[dict[str, Any]], references: dict[str, dict[str, float]]) -> Table:
+def table(cells: list[Cell], references: dict[str, dict[str, float]]) -> Table:
     """Methods down, budgets across; the paper's own claim for the last budget beside it."""
     epsilons = sorted({c["epsilon"] for c in cells if c["epsilon"] is not None})
     metric = cells[0]["metric"] if cells else "score"
@@ -97,7 +103,7 @@ def table(cells: list[dict[str, Any]], references: dict[str, dict[str, float]]) 
     return shown
 
 
-def told_pairs(compared: list[dict[str, object]]) -> list[str]:
+def told_pairs(compared: list[PairedMethods]) -> list[str]:
     """What the paired test says, a line for each budget and two methods; ∞ stands for no privacy."""
     return [
         f"ε = {'∞' if p['epsilon'] is None else format(p['epsilon'], 'g')}: {p['one']} − {p['other']} = "
@@ -107,9 +113,7 @@ def told_pairs(compared: list[dict[str, object]]) -> list[str]:
     ]
 
 
-def as_markdown(
-    cells: list[dict[str, Any]], references: dict[str, dict[str, float]], compared: list[dict[str, Any]]
-) -> str:
+def as_markdown(cells: list[Cell], references: dict[str, dict[str, float]], compared: list[PairedMethods]) -> str:
     """The same table for a page, and the paired test."""
     epsilons = sorted({c["epsilon"] for c in cells if c["epsilon"] is not None})
     head = ["method", *(f"ε = {e:g}" for e in epsilons), "no privacy", "rounds", "MB sent"]
@@ -133,7 +137,7 @@ def as_markdown(
     return "\n".join(lines) + "\n"
 
 
-def as_csv(cells: list[dict[str, Any]]) -> str:
+def as_csv(cells: list[Cell]) -> str:
     """One line for each method, budget and seed."""
     text = io.StringIO()
     writer = csv.writer(text)

@@ -7,7 +7,7 @@ import io
 import json
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -15,6 +15,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from coterie.commands import LEARN, SetOption, console
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from coterie.fair.study import FairCell, Metric, SeedSpread
 
 __all__ = ["PANEL", "app", "as_csv", "draw", "tables"]
 
@@ -53,18 +58,19 @@ def run(path: Path | None, out: Path | None, seeds: int | None, changes: list[st
     console.print(f"wrote {', '.join(written)} to {out}", highlight=False)
 
 
-def _axis(cells: list[dict[str, object]]) -> str:
+def _axis(cells: list[FairCell]) -> Literal["wanted_delta", "epsilon"]:
     """What a panel varies: δ where it lists several, else ε."""
     return "wanted_delta" if len({c["wanted_delta"] for c in cells}) > 1 else "epsilon"
 
 
-def tables(cells: list[dict[str, Any]]) -> list[Table]:
+def tables(cells: list[FairCell]) -> list[Table]:
     """One table for each panel: runs down, budgets across, accuracy above risk difference."""
     out = []
     for panel in dict.fromkeys(c["panel"] for c in cells):
         mine = [c for c in cells if c["panel"] == panel]
         axis = _axis(mine)
-        points = sorted({c[axis] for c in mine if c["epsilon"] is not None}, reverse=axis != "epsilon")
+        known = {point for c in mine if c["epsilon"] is not None and (point := c[axis]) is not None}
+        points = sorted(known, reverse=axis != "epsilon")
         title = f"{panel}: test accuracy / risk difference, mean ± std over seeds"
         shown = Table(header_style="bold", title=title, title_justify="left", show_lines=True)
         shown.add_column("run")
@@ -80,7 +86,7 @@ def tables(cells: list[dict[str, Any]]) -> list[Table]:
     return out
 
 
-def _text(cell: dict[str, Any] | None) -> str:
+def _text(cell: FairCell | None) -> str:
     if cell is None:
         return ""
     lines = [_pm(cell["accuracy"]), _pm(cell["risk_difference"])]
@@ -91,11 +97,11 @@ def _text(cell: dict[str, Any] | None) -> str:
     return "\n".join(lines)
 
 
-def _pm(value: dict[str, float | None]) -> str:
+def _pm(value: SeedSpread) -> str:
     return "undefined" if value["mean"] is None else f"{value['mean']:.4f} ± {value['std']:.4f}"
 
 
-def as_csv(cells: list[dict[str, Any]]) -> str:
+def as_csv(cells: list[FairCell]) -> str:
     """One line per cell."""
     from coterie.fair.study import METRICS
 
@@ -105,12 +111,13 @@ def as_csv(cells: list[dict[str, Any]]) -> str:
              "delta", "spent_epsilon", "claimed_epsilon", "attribute_epsilon"]  # fmt: skip
     writer.writerow([*plain, *(f"{m}_{s}" for m in METRICS for s in ("mean", "std")), "paper_risk_difference"])
     for c in cells:
-        values = [c[m][s] for m in METRICS for s in ("mean", "std")]
-        writer.writerow([*(c[k] for k in plain), *values, c["printed"][0] if c["printed"] else None])
+        values = [value for m in METRICS for value in (c[m]["mean"], c[m]["std"])]
+        stated: Mapping[str, object] = c
+        writer.writerow([*(stated[k] for k in plain), *values, c["printed"][0] if c["printed"] else None])
     return text.getvalue()
 
 
-def draw(cells: list[dict[str, Any]], panel: str, path: Path) -> None:
+def draw(cells: list[FairCell], panel: str, path: Path) -> None:
     """Accuracy and risk difference of one panel against its budget, and against each other."""
     import matplotlib
 
@@ -123,9 +130,10 @@ def draw(cells: list[dict[str, Any]], panel: str, path: Path) -> None:
     for number, label in enumerate(dict.fromkeys(c["label"] for c in cells)):
         mine = [c for c in cells if c["label"] == label]
         colour = colours[(2 * number) % 20 + number // 10 % 2]
-        private = sorted((c for c in mine if c["epsilon"] is not None), key=lambda c: c[axis])
+        private = sorted((c for c in mine if c["epsilon"] is not None), key=lambda c: c[axis] or 0.0)
         dash = "--" if any(c["as_printed"] for c in mine) else "-"
-        for place, metric in zip(axes, ("accuracy", "risk_difference"), strict=False):
+        metrics: tuple[Metric, ...] = ("accuracy", "risk_difference")
+        for place, metric in zip(axes, metrics, strict=False):
             good = [c for c in private if c[metric]["mean"] is not None]
             if good:
                 place.errorbar(
@@ -140,14 +148,14 @@ def draw(cells: list[dict[str, Any]], panel: str, path: Path) -> None:
             [c["risk_difference"]["mean"] for c in good], [c["accuracy"]["mean"] for c in good],
             color=colour, linestyle=dash, marker="o", ms=4,
         )  # fmt: skip
-        paper = [c for c in private if c["printed"]]
+        paper = [(c[axis], c["printed"][0]) for c in private if c["printed"]]
         if paper:
-            axes[1].plot([c[axis] for c in paper], [c["printed"][0] for c in paper], "x", color=colour)
+            axes[1].plot(*zip(*paper, strict=True), "x", color=colour)
     crosses = " (×: as the paper prints)" if any(c["printed"] for c in cells) else ""
-    for place, metric in zip(axes, ("test accuracy", f"risk difference{crosses}"), strict=False):
+    for place, words in zip(axes, ("test accuracy", f"risk difference{crosses}"), strict=False):
         place.set_xscale("log")
         place.set_xlabel("ε" if axis == "epsilon" else "δ")
-        place.set_ylabel(metric)
+        place.set_ylabel(words)
     axes[2].set_xlabel("risk difference")
     axes[2].set_ylabel("test accuracy")
     for place in axes:

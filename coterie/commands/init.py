@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -25,6 +25,7 @@ __all__ = ["PANEL", "app", "graphs", "init", "named"]
 
 PANEL = LEARN
 app = typer.Typer()
+Answer = str | int | float | None
 QUESTIONS = {
     "data": "Where is the data? A CSV or Parquet file, or {named}",
     "label": "Which column is the label?",
@@ -35,13 +36,13 @@ QUESTIONS = {
     "epsilon": "Privacy budget ε of each party for the whole run (below 1 is strong)",
     "delta": "δ (well below 1 in the number of records)",
 }
-DEFAULTS: dict[str, object] = {
+DEFAULTS: dict[str, Answer] = {
     "data": "clinics", "site": "", "agents": 5, "graph": "ring", "epsilon": 1.0, "delta": 1e-5, "algorithm": "dp-dsgd"
 }  # fmt: skip
 
 
 def init(
-    out: Path, given: dict[str, Any], bounds: list[str], force: bool, console: Console, table: Path | None = None
+    out: Path, given: dict[str, Answer], bounds: list[str], force: bool, console: Console, table: Path | None = None
 ) -> None:
     """Ask for what the flags leave open (defaults where nobody can answer), write the plan, say what comes next.
 
@@ -60,7 +61,9 @@ def init(
         from coterie.data.proposal import propose
 
         stated = {column: (low, high) for column, low, high in ranges}
-        proposed = propose(read_fields(table), given.get("label"), given.get("site"), given.pop("person"), stated)
+        label, site, person = (_word(given.get(key)) for key in ("label", "site", "person"))
+        del given["person"]
+        proposed = propose(read_fields(table), label, site, person, stated)
         given |= {"data": str(table), "label": proposed.label, "site": proposed.site or ""}
     elif given.pop("person", None):
         raise InputError("--person is for a table, as in `coterie init patients.csv --person patient`")
@@ -124,19 +127,19 @@ def _is_file(data: object) -> bool:
     return Path(str(data)).suffix in TABLES
 
 
-def _answers(given: dict[str, Any], ask: bool) -> dict[str, Any]:
+def _answers(given: dict[str, Answer], ask: bool) -> dict[str, Answer]:
     from coterie.algorithms.base import find
 
-    answers = {k: v for k, v in given.items() if v is not None}
+    answers: dict[str, Answer] = {k: v for k, v in given.items() if v is not None}
     offered, kinds = named(), graphs()
     for key, question in QUESTIONS.items():
         file = _is_file(answers.get("data", ""))
         if key in answers or (key in ("label", "site") and not file) or (key == "agents" and answers.get("site")):
             continue
-        if key in ("epsilon", "delta") and not find(answers["algorithm"]).private:
+        if key in ("epsilon", "delta") and not find(str(answers["algorithm"])).private:
             continue
         question = question.format(named=", ".join(offered), graphs=", ".join(kinds))
-        default = (*_graphs(answers["algorithm"]), DEFAULTS["graph"])[0] if key == "graph" else DEFAULTS.get(key)
+        default = (*_graphs(str(answers["algorithm"])), DEFAULTS["graph"])[0] if key == "graph" else DEFAULTS.get(key)
         if ask:
             kind = type(default) if default is not None else str
             answers[key] = typer.prompt(question, default=default, type=kind)
@@ -148,7 +151,7 @@ def _answers(given: dict[str, Any], ask: bool) -> dict[str, Any]:
         raise InputError(f"--data must be a {', '.join(TABLES)} file or {', '.join(offered)}, got {answers['data']}")
     if answers["graph"] not in kinds:
         raise InputError(f"--graph must be {', '.join(kinds)}, got {answers['graph']}: edit the plan for other kinds")
-    fit = _graphs(answers["algorithm"])
+    fit = _graphs(str(answers["algorithm"]))
     if fit and answers["graph"] not in fit:
         raise InputError(f"{answers['algorithm']} runs on {' or '.join(fit)} graphs, not on {answers['graph']}")
     return answers
@@ -173,12 +176,12 @@ def _bound(text: str) -> tuple[str, float, float]:
     return column, *numbers
 
 
-def _text(a: dict[str, Any], bounds: list[tuple[str, float, float]], out: Path, book: str | None) -> str:
+def _text(a: dict[str, Answer], bounds: list[tuple[str, float, float]], out: Path, book: str | None) -> str:
     """The plan, with comments a newcomer needs; `book` names its code book."""
     from coterie.algorithms.base import find
     from coterie.data import find_source
 
-    data, algorithm, path = str(a["data"]), a["algorithm"], Path(str(a["data"]))
+    data, algorithm, path = str(a["data"]), str(a["algorithm"]), Path(str(a["data"]))
     file = _is_file(data)
     source = ("parquet" if path.suffix in PARQUET else "csv") if file else data
     found = find_source(source)
@@ -238,8 +241,8 @@ def _text(a: dict[str, Any], bounds: list[tuple[str, float, float]], out: Path, 
         lines += [
             "",
             "[privacy]",
-            f"epsilon = {float(a['epsilon'])}           # of the whole run, for every party",
-            f"delta = {float(a['delta'])}",
+            f"epsilon = {float(a['epsilon'] or 0)}           # of the whole run, for every party",
+            f"delta = {float(a['delta'] or 0)}",
         ]
     lines += [
         "",
@@ -248,6 +251,10 @@ def _text(a: dict[str, Any], bounds: list[tuple[str, float, float]], out: Path, 
         "",
     ]
     return "\n".join(lines)
+
+
+def _word(answer: Answer) -> str | None:
+    return None if answer is None else str(answer)
 
 
 def _quote(text: object) -> str:
@@ -287,7 +294,9 @@ def command(
         raise InputError(f"expected a table and a plan, got {', '.join(map(str, files or []))}")
     if tables and data is not None:
         raise InputError(f"--data {data} and {tables[0]}: expected one of the two")
-    given = {"data": data, "label": label, "site": site, "person": person, "agents": agents, "graph": graph,
-             "epsilon": epsilon, "delta": delta, "algorithm": algorithm}  # fmt: skip
+    given: dict[str, Answer] = {
+        "data": data, "label": label, "site": site, "person": person, "agents": agents, "graph": graph,
+        "epsilon": epsilon, "delta": delta, "algorithm": algorithm,
+    }  # fmt: skip
     out = plans[0] if plans else Path("plan.toml")
     init(out, given, bounds or [], force, console, tables[0] if tables else None)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
+from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -58,7 +59,7 @@ def launch(plan: Path, out: Path, changes: list[str], console: Console) -> int:
     return 0
 
 
-def _stop(processes: Any) -> None:
+def _stop(processes: Collection[subprocess.Popen]) -> None:
     """Ask all to stop, then make them."""
     for p in processes:
         if p.poll() is None:

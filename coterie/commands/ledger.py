@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import numpy as np
 import typer
@@ -26,8 +26,37 @@ app = typer.Typer(help="Look at a party's ledger. Nothing is changed.", no_args_
 LedgerArgument = Annotated[Path, typer.Argument(metavar="PATH", help="the ledger's database file")]
 
 
-def describe(book: Book) -> dict[str, Any]:
+class ToldRun(TypedDict):
+    """What was spent under an earlier agreement."""
+
+    plan_hash: str
+    epsilon: float
+    delta: float
+    spent: float
+    rounds: int
+    created: str
+
+
+class Described(TypedDict):
     """Everything in a ledger except the messages and the state."""
+
+    agent: str
+    plan_hash: str
+    created: str
+    epsilon: float
+    delta: float
+    planned: float
+    spent: float
+    earlier: list[ToldRun]
+    in_all: dict[str, float] | None
+    stopped: str | None
+    held: dict[str, dict[str, object]]
+    head: str
+    releases: list[dict[str, object]]
+
+
+def describe(book: Book) -> Described:
+    """The ledger as plain data."""
     from coterie.deploy.succession import in_all
     from coterie.privacy.accountants import account
     from coterie.privacy.codec import to_json
@@ -103,9 +132,9 @@ def show(
     console = Console()
     book, running = look(path)
     told = _protects(path, book)
-    about = describe(book) | {"running": running, "protects": told}
+    about = describe(book)
     if as_json:
-        console.print_json(json.dumps(about))
+        console.print_json(json.dumps({**about, "running": running, "protects": told}))
         return
     if running:
         console.print(f"running, round {len(book.rows)}", highlight=False)

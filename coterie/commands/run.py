@@ -21,12 +21,16 @@ from coterie.commands import LEARN, PlanArgument, SetOption, console, show_whole
 from coterie.errors import InputError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from rich.progress import Progress
 
     from coterie.drivers.cluster import Spread
     from coterie.experiment import Experiment
     from coterie.plan import Plan
     from coterie.pricing import Priced
+    from coterie.released.covered import ToldCovered
+    from coterie.report.schema import RunResult
+    from coterie.worth.verdict import Model, SaidWorth, WorthMean
 
 __all__ = ["PANEL", "app", "execute"]
 
@@ -73,8 +77,8 @@ def run(
         os._exit(1)  # an orderly end would wait for the lost one
 
 
-def _show(result: dict[str, Any], files: list[Path], console: Console) -> None:
-    if console.quiet:
+def _show(result: RunResult | None, files: list[Path], console: Console) -> None:
+    if result is None or console.quiet:
         return
     if result["worth"] is not None:
         _show_worth(result["worth"], console)
@@ -90,8 +94,8 @@ def _show(result: dict[str, Any], files: list[Path], console: Console) -> None:
 
 def execute(
     plan: Plan, out: Path | None, console: Console, quiet: bool = True, key: Path | None = None,
-    engine: Callable[[], dict[str, Any]] = dict,
-) -> tuple[dict[str, Any], list[Path]]:  # fmt: skip
+    engine: Callable[[], dict[str, object]] = dict,
+) -> tuple[RunResult | None, list[Path]]:  # fmt: skip
     """Run a plan; returns result.json's content and the files written (nothing where the console is quiet).
 
     `engine` gives options of `Experiment.run` that choose where it runs.
@@ -129,7 +133,7 @@ def execute(
     )
     seeds = [plan.run.seed + k for k in range(plan.run.seeds)]
     marks.append(time.perf_counter())
-    options = engine()
+    options: dict[str, Any] = engine()
     if "make" not in options and network.store is None:
         options["laid"] = experiment.layout(priced.rounds, priced.shape)
     if quiet or not console.is_terminal:
@@ -139,7 +143,7 @@ def execute(
             task = bar.add_task("training", total=priced.rounds)
             trace = experiment.run(priced, seeds, lambda done: bar.update(task, completed=done), **options)
     if console.quiet:  # another process reports
-        return {}, []
+        return None, []
     if trace.extras.get("resumed"):
         console.print(f"went on from round {trace.extras['resumed']}", highlight=False)
     asked = plan.run
@@ -175,7 +179,7 @@ def _where_time_went(marks: Sequence[float]) -> str:
     return f"{whole:.0f} s in all: {parts}" if whole >= LONG else ""
 
 
-def _covered(experiment: Experiment, priced: Priced, points: Any) -> dict[str, object]:
+def _covered(experiment: Experiment, priced: Priced, points: NDArray) -> ToldCovered:
     """Scores of the average of the parties' models, released with noise of another seed than the run's."""
     from coterie.released.judging import covered_scores
 
@@ -191,9 +195,10 @@ COMPARED = {"alone_s": "for every party alone", "pooled_s": "for all records in 
 SHOWN = 12  # parties in the table
 
 
-def _show_worth(worth: dict[str, Any], console: Console) -> None:
+def _show_worth(worth: SaidWorth, console: Console) -> None:
     """Every party's choices on its own test records, and the sentence that they come to."""
-    kinds = [kind for kind in ("alone", "private", "blend", "pooled") if kind in worth["mean"]]
+    every: tuple[Model, ...] = ("alone", "private", "blend", "pooled")
+    kinds = [kind for kind in every if kind in worth["mean"]]
     shown = Table(box=None, header_style="bold", title_justify="left", title_style="bold")
     over = f", mean of {worth['splits']} splits" if worth["splits"] > 1 else ""
     shown.title = f"{COLUMNS[worth['metric']]} on each party's own test records{over}"
@@ -201,10 +206,10 @@ def _show_worth(worth: dict[str, Any], console: Console) -> None:
         shown.add_column(column, justify="left" if column in ("party", "") else "right", no_wrap=column != "party")
     number = lambda x: "" if x is None else f"{x:.3f}"  # noqa: E731
 
-    def line(name: str, records: str, row: dict[str, Any]) -> None:
-        known = row["gain"] is not None
-        gained = f"{row['gain']:+.3f} ± {row['high'] - row['gain']:.3f}" if known else ""
-        told = row["verdict"] if known else "too few"
+    def line(name: str, records: str, row: WorthMean) -> None:
+        gained, told = "", row["verdict"] or "too few"
+        if row["gain"] is not None and row["high"] is not None:
+            gained = f"{row['gain']:+.3f} ± {row['high'] - row['gain']:.3f}"
         shown.add_row(escape(name), records, *(number(row.get(kind)) for kind in kinds), gained, told)
 
     for row in worth["parties"][:SHOWN]:
@@ -220,7 +225,7 @@ def _show_worth(worth: dict[str, Any], console: Console) -> None:
     console.print(f"[bold]{escape(worth['sentence'])}[/]", highlight=False)
 
 
-def table(result: dict[str, Any]) -> Table:
+def table(result: RunResult) -> Table:
     """The run between its references, on everybody's test records."""
     from coterie.report.result import epsilon_words
 
@@ -250,7 +255,7 @@ def table(result: dict[str, Any]) -> Table:
     return shown
 
 
-def notes(result: dict[str, Any]) -> list[str]:
+def notes(result: RunResult) -> list[str]:
     """Lines under the table: guarantee, disagreement, traffic, time."""
     from coterie.privacy.people import unit_words
     from coterie.report.units import home_words
@@ -268,7 +273,8 @@ def notes(result: dict[str, Any]) -> list[str]:
     elif not privacy["private"]:
         lines.append("privacy: [red]none that can be claimed[/]; this is what was printed, not what is true")
     else:
-        asked = result["plan"].get("privacy", {}).get("claim") == "paper" and privacy["paper_claim"] is not None
+        stated = result["plan"].get("privacy")
+        asked = isinstance(stated, dict) and stated.get("claim") == "paper" and privacy["paper_claim"] is not None
         claim = f"; the paper would print ε = {privacy['paper_claim']:.3g}" if asked else ""
         lines.append(
             f"privacy: (ε, δ) = ({privacy['epsilon']:.4g}, {privacy['delta']:g}) per {privacy['protects']['unit']}, "
@@ -288,8 +294,8 @@ def notes(result: dict[str, Any]) -> list[str]:
                 f"one run is released, that of seed {result['seeds'][0]}; the {len(result['seeds'])} seeds are for "
                 f"study: to release them all would cost ε = {'∞' if every is None else f'{every:.4g}'}"
             )
-    if result.get("covered"):
-        lines.append(covered_line(result["covered"]))
+    if (covered := result.get("covered")) is not None:
+        lines.append(covered_line(covered))
     if (told := result.get("exchange")) and told["exchange"] != "broadcast":
         lines.append(f"exchange: {told['text']}")
     gap, timing = result["metrics"]["consensus_gap"]["mean"], result["timing"]
@@ -308,7 +314,7 @@ def notes(result: dict[str, Any]) -> list[str]:
             "no references: they would pass over all records hundreds of times"
         )
     if result["interrupted"]:
-        adaptive = (result["privacy"] or {}).get("adaptive") is not None
+        adaptive = privacy is not None and privacy.get("adaptive") is not None
         lines.append(
             f"[yellow]interrupted after {result['completed_rounds']} of {result['rounds']} rounds[/]; ε is that of "
             f"all, the certificate charges {'all too' if adaptive else 'those in which something was sent'}"
@@ -316,11 +322,11 @@ def notes(result: dict[str, Any]) -> list[str]:
     return lines
 
 
-def covered_line(covered: dict[str, Any]) -> str:
+def covered_line(covered: ToldCovered) -> str:
     """The scores that may leave, with their errors, in one line."""
     shown = []
-    for name, words in (("accuracy", "accuracy"), ("auc", "AUC"), ("calibration", "calibration")):
-        told = covered[name]
+    named = {"accuracy": covered["accuracy"], "AUC": covered["auc"], "calibration": covered["calibration"]}
+    for words, told in named.items():
         known = told["value"] is not None
         shown.append(f"{words} {told['value']:.4f} ± {told['standard_error']:.4f}" if known else
                      f"{words} refused ({told['refused']})")  # fmt: skip

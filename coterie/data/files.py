@@ -6,6 +6,7 @@ of its column into 1.0.
 
 from __future__ import annotations
 
+import _csv
 import bz2
 import csv
 import gzip
@@ -16,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from coterie.errors import InputError, InputErrors
 from coterie.lazily import lazily
@@ -145,7 +146,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _chunks(path: Path, rows: Any, width: int) -> Iterator[list[list[str]]]:
+def _chunks(path: Path, rows: _csv._reader, width: int) -> Iterator[list[list[str]]]:
     """Rows in pieces; a row of another length is refused, since nobody knows which of its values is missing."""
     held: list[list[str]] = []
     first, wrong = "", 0

@@ -13,7 +13,7 @@ import os
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -22,12 +22,36 @@ from coterie.data.files import read_fields
 from coterie.data.people import person_names
 from coterie.errors import InputError
 
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import ArrayLike
+
 __all__ = ["KEY", "fingerprint", "grouping"]
 
 KEY = 32  # bytes
 _MODULUS = 2**256
 TARGET = "y"  # of (X, y), whose target has no name
 STORED = "people"  # the array of a stored file that says whose its records are
+
+
+class Column(Protocol):
+    """A column of a table."""
+
+    def to_numpy(self) -> np.ndarray:
+        """Its values."""
+
+
+@runtime_checkable
+class Framed(Protocol):
+    """A table with named columns, of whatever library."""
+
+    @property
+    def columns(self) -> Iterable[str]:
+        """Their names."""
+
+    def __contains__(self, name: object) -> bool: ...
+
+    def __getitem__(self, name: str) -> Column: ...
 
 
 def fingerprint(key: bytes, data: object) -> bytes:
@@ -81,30 +105,31 @@ def _whole(key: bytes, macs: Iterable[int], kind: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(body, key=key, digest_size=32, person=kind).digest(), "big")
 
 
-def _people(data: Any, people: Any) -> list[bytes]:
+def _people(data: object, people: object) -> list[bytes]:
     """A name for every record, as bytes."""
     if not isinstance(people, str):
         several = isinstance(people, list | tuple) and len(people) and np.ndim(people[0]) == 1
-        return [name for one in (people if several else [people]) for name in _names(one)]
+        each = people if several and isinstance(people, list | tuple) else [people]
+        return [name for one in each for name in _names(one)]
     found: list[bytes] = []
     for one in _parts(data):
         if isinstance(one, str | os.PathLike):
             stored = _npz(Path(one))
             one, people = (read_fields(Path(one)), people) if stored is None else (stored, STORED)
-        if not (hasattr(one, "columns") or isinstance(one, Mapping)) or people not in one:
+        if not isinstance(one, Mapping | Framed) or people not in one:
             raise InputError(f"the records have no column {people!r} that says whose they are")
         found += _names(one[people])
     return found
 
 
-def _names(ids: Any) -> list[bytes]:
+def _names(ids: object) -> list[bytes]:
     return [name.encode() for name in person_names(ids, "the records").tolist()]
 
 
-def _parts(data: Any) -> Iterator[Any]:
+def _parts(data: object) -> Iterator[object]:
     """Tables, one at a time."""
     if getattr(data, "sites", None) is not None and not isinstance(data, Dataset):  # parties
-        data = data.sites
+        data = data.sites  # type: ignore[attr-defined]
     rows = isinstance(data, list) and data and isinstance(data[0], list | tuple) and all(map(np.isscalar, data[0]))
     if (isinstance(data, list) and not rows) or (isinstance(data, tuple) and not _is_pair(data)):
         for one in data:
@@ -113,13 +138,13 @@ def _parts(data: Any) -> Iterator[Any]:
         yield data
 
 
-def _is_pair(data: tuple[Any, ...]) -> bool:
+def _is_pair(data: tuple[ArrayLike, ...]) -> bool:
     """(X, y), and not two tables."""
     return len(data) == 2 and len(np.shape(data[0])) == 2 and len(np.shape(data[1])) == 1
 
 
-def _rows(one: Any) -> Iterator[bytes]:
-    columns: dict[str, Any] = {}
+def _rows(one: object) -> Iterator[bytes]:
+    columns: dict[str, np.ndarray] = {}
     if isinstance(one, str | os.PathLike):
         one = _read(Path(one))
     target = None
@@ -131,7 +156,7 @@ def _rows(one: Any) -> Iterator[bytes]:
             one, target = one
         if isinstance(one, Mapping):
             columns = {str(name): np.asarray(values) for name, values in one.items()}
-        elif hasattr(one, "columns"):
+        elif isinstance(one, Framed):
             columns = {str(name): one[name].to_numpy() for name in one.columns}
         else:
             table = np.asarray(one)
@@ -145,7 +170,7 @@ def _rows(one: Any) -> Iterator[bytes]:
     return _joined(columns)
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path) -> pd.DataFrame | tuple[np.ndarray, np.ndarray]:
     arrays = _npz(path)
     if arrays is None:
         return read_fields(path)
@@ -158,7 +183,9 @@ def _read(path: Path) -> Any:
 
 def _npz(path: Path) -> dict[str, np.ndarray] | None:
     """The arrays of an npz file; None: it is none."""
-    with path.open("rb") if path.is_file() else _missing(path) as file:
+    if not path.is_file():
+        raise InputError(f"{path} is no file")
+    with path.open("rb") as file:
         if file.read(4) != b"PK\x03\x04":
             return None
     try:
@@ -168,11 +195,7 @@ def _npz(path: Path) -> dict[str, np.ndarray] | None:
         raise InputError(f"cannot read {path}: {error}") from None
 
 
-def _missing(path: Path) -> Any:
-    raise InputError(f"{path} is no file")
-
-
-def _joined(columns: dict[str, object]) -> Iterator[bytes]:
+def _joined(columns: dict[str, np.ndarray]) -> Iterator[bytes]:
     """Every record as bytes: a hash of the names, then each value with its kind."""
     names = sorted(columns)
     head = hashlib.sha256("\0".join(names).encode()).digest()
@@ -191,12 +214,12 @@ def _written(values: object) -> Sequence[bytes]:
     return [_value(value) for value in array.astype(object)]
 
 
-def _value(value: Any) -> bytes:
+def _value(value: object) -> bytes:
     text = unicodedata.normalize("NFC", str(value)).strip()
     if text in ("", "None", "nan", "NaN", "<NA>", "NaT"):  # a gap, however a library writes it
         return b"-"
     try:
-        number = float(value)
+        number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         data = text.encode()
         return b"s" + len(data).to_bytes(8, "big") + data

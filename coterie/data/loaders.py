@@ -48,7 +48,7 @@ class RecordSource:
         """Whether it has this option."""
         return option in self.options.model_fields
 
-    def checked(self, options: Mapping[str, object], *where: str) -> dict[str, Any]:
+    def checked(self, options: Mapping[str, object], *where: str) -> dict[str, object]:
         """Options with their types and names checked; a mistake names `where` they stand."""
         found = read(self.options, options, *(where or (self.name,)))
         return {name: getattr(found, name) for name in found.model_fields_set}

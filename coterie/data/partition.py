@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,7 @@ def partition(
     *,
     seed: int = 0,
     sizes: int | Sequence[int] | None = None,
-    **settings: Any,
+    **settings: object,
 ) -> list[np.ndarray]:
     """Disjoint, non-empty, sorted row numbers of each agent, dealt by a kind that is found.
 

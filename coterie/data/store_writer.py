@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -142,7 +141,7 @@ class _Owners:
         return {"people": self.people, "most": self.most}
 
 
-def _write(path: Path, pieces: Iterable[Chunk | Owned], width: int, levels: int | None) -> dict[str, Any]:
+def _write(path: Path, pieces: Iterable[Chunk | Owned], width: int, levels: int | None) -> dict[str, int | None]:
     """Write one agent's records; what the manifest says of them."""
     count, crowd = 0, None
     with path.open("wb") as file:
@@ -170,4 +169,4 @@ def _write(path: Path, pieces: Iterable[Chunk | Owned], width: int, levels: int 
             raise InputError(f"{path.stem} has no records: every agent needs at least one")
         file.seek(0)
         file.write(header(count, 1 + width))
-    return {"records": count, "people": None} | ({} if crowd is None else crowd.end())
+    return {"records": count, "people": None, **({} if crowd is None else crowd.end())}

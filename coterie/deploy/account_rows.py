@@ -15,7 +15,7 @@ import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from coterie.deploy.chain import canonical, link
 from coterie.deploy.sealing import Damaged
@@ -246,14 +246,14 @@ class Contents:
         body = json.loads(row.body)
         match row.kind:
             case "draw":
-                cost = DrawCost(int(body["cost"], 16), int(body["slack"], 16))
+                cost = DrawCost(int(str(body["cost"]), 16), int(str(body["slack"]), 16))
                 self.draws[row.key] = Draw(
                     row.number, row.key, body["kind"], body["what"], body["by"], body["unit"], body["events"], cost,
                     len(self.epochs) - 1, body["created"], body["mark"], self.rules,
                     None, body.get("whose", ""),
                 )  # fmt: skip
             case "settle":
-                cost = DrawCost(int(body["cost"], 16), int(body["slack"], 16))
+                cost = DrawCost(int(str(body["cost"]), 16), int(str(body["slack"]), 16))
                 old = self.draws[row.key]
                 if cost.units > old.cost.units or cost.slack > old.cost.slack:
                     raise Damaged(f"row {row.number}: settles a draw for more than was drawn")
@@ -328,11 +328,11 @@ def clock() -> str:
     return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
 
 
-def next_row(found: Contents, kind: Kind, key: str, body: Mapping[str, Any]) -> DurableRow:
+def next_row(found: Contents, kind: Kind, key: str, body: Mapping[str, object]) -> DurableRow:
     """The next row, taken in; its total is what the account has paid with it."""
     draws, start = dict(found.draws), found.start if found.epochs else 0
     if kind in ("draw", "settle"):
-        cost = DrawCost(int(body["cost"], 16), int(body["slack"], 16))
+        cost = DrawCost(int(str(body["cost"]), 16), int(str(body["slack"]), 16))
         known = draws.get(key)
         epoch = len(found.epochs) - 1 if known is None else known.epoch
         draws[key] = Draw(0, key, "", "", "", "record", [], cost, epoch, "", "", found.rules)

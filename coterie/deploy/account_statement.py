@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from coterie.deploy.account_rows import Contents, Draw, Epoch
 from coterie.privacy.lifetime import Lifetime
@@ -51,7 +50,7 @@ class AccountStatement:
             tuple(found.known.values()),
         )  # fmt: skip
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Plain data."""
         rules = self.rules
         return {

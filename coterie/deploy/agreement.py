@@ -19,7 +19,7 @@ import json
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -76,7 +76,7 @@ class Agreement(_Part):
 
     @field_validator("plan", mode="before")
     @classmethod
-    def _whole_plan(cls, value: Any) -> Plan:
+    def _whole_plan(cls, value: object) -> Plan:
         return value if isinstance(value, Plan) else validate(value, foreign=True)
 
     @field_validator("parties")
@@ -214,7 +214,7 @@ def unverified(path: Path) -> Agreement:
     return agreement
 
 
-def _parts(path: Path) -> tuple[dict[str, Any], bytes]:
+def _parts(path: Path) -> tuple[dict[str, object], bytes]:
     text = read_bytes(path)
     try:
         tree = json.loads(text)

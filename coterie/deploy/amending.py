@@ -37,19 +37,25 @@ def newcomer(text: str) -> Newcomer:
     return Newcomer(name, int(records), address or None)
 
 
-def plan_tree(agreement: Agreement) -> dict[str, Any]:
+def plan_tree(agreement: Agreement) -> dict[str, object]:
     """An agreement's plan as plain data, every key as it was signed."""
     tree: dict[str, object] = agreement.model_dump(mode="json")["plan"]
     return tree
 
 
+def _table(tree: Mapping[str, object], name: str) -> dict[str, Any]:
+    found = tree[name]
+    assert isinstance(found, dict)
+    return found
+
+
 def amended_plan(
     agreement: Agreement, *, leave: Sequence[str] = (), join: Sequence[Newcomer] = (),
     addresses: Mapping[str, str | None] | None = None, changes: Sequence[str] = (),
-) -> tuple[dict[str, Any], Plan]:  # fmt: skip
+) -> tuple[dict[str, object], Plan]:  # fmt: skip
     """The next plan, as plain data and checked. Its budget is in addition to what was spent."""
     tree, moved = plan_tree(agreement), dict(addresses or {})
-    deploy = tree["deploy"]
+    deploy, graph, privacy = (_table(tree, name) for name in ("deploy", "graph", "privacy"))
     sizes = public_sizes(agreement.plan)
     assert sizes is not None  # or it could not have been signed
     rows = list(zip(deploy["parties"], sizes.tolist(), strict=True))
@@ -69,14 +75,14 @@ def amended_plan(
         party = {"name": one.name} | ({} if one.address is None else {"address": one.address})
         rows.append((party, one.records))
     others = leave or join
-    if others and from_outside(tree["graph"]["kind"]) and not any(c.startswith("graph.") for c in changes):
-        raise InputError(f"graph.kind = {tree['graph']['kind']!r} lists edges: say the new ones by --set graph.…")
+    if others and from_outside(graph["kind"]) and not any(c.startswith("graph.") for c in changes):
+        raise InputError(f"graph.kind = {graph['kind']!r} lists edges: say the new ones by --set graph.…")
     if others:
-        tree["partition"] = {"kind": tree["partition"]["kind"], "sizes": [size for _, size in rows]}
+        tree["partition"] = {"kind": _table(tree, "partition")["kind"], "sizes": [size for _, size in rows]}
     deploy["parties"] = [party for party, _ in rows]
-    epsilon = tree["privacy"]["epsilon"]
+    epsilon = privacy["epsilon"]
     if isinstance(epsilon, list):
-        tree["privacy"]["epsilon"] = [epsilon[k] for k in staying]
+        privacy["epsilon"] = [epsilon[k] for k in staying]
         if join and not any(c.startswith("privacy.epsilon") for c in changes):
             raise InputError("privacy.epsilon lists a budget for each party: say --set privacy.epsilon=[…]")
     deploy["follows"] = [*(agreement.deploy.follows or []), agreement.plan_hash.hex()]
@@ -104,8 +110,8 @@ def changes_in_words(before: Agreement, after: Plan) -> list[str]:
     return lines
 
 
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _flat(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    found: dict[str, object] = {}
     for key, value in tree.items():
         found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return found

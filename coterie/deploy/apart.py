@@ -14,7 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from coterie.errors import InputError
 
@@ -32,7 +32,7 @@ def apart(work: Callable[[], T]) -> T:
     it passes through no file, pipe or socket.
     """
     if not _can_fork():
-        return _unpack(_pack(work))  # type: ignore[no-any-return]
+        return _unpack(_pack(work), work)
     shared = os.memfd_create("apart", os.MFD_CLOEXEC)
     try:
         child = os.fork()
@@ -48,7 +48,7 @@ def apart(work: Callable[[], T]) -> T:
                 )
             raise RuntimeError(f"the preparation ended with status {code}, without a result")
         with mmap.mmap(shared, 0, access=mmap.ACCESS_READ) as content:
-            return _unpack(content[:])  # type: ignore[no-any-return]
+            return _unpack(content[:], work)
     finally:
         os.close(shared)
 
@@ -100,7 +100,8 @@ def _pack(work: Callable[[], T]) -> bytes:
         return pickle.dumps((None, error))
 
 
-def _unpack(content: bytes) -> Any:
+def _unpack(content: bytes, work: Callable[[], T]) -> T:
+    """What `_pack` packed of this work."""
     result, error = pickle.loads(content)
     if error is not None:
         raise error

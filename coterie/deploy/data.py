@@ -170,8 +170,7 @@ class Outline:
 
     def _made(self, features: Any, targets: Any, laid: dict[str, Any] | None) -> HeldShard:
         how = SolverSettings(fixed=True)  # so that its duration says nothing
-        count: Any = np.array(self.count, np.int32)
-        unit: Any = np.array(self.unit)
-        ridge: Any = np.array(self.ridge)
+        numbers: Any = np.array(self.count, np.int32), np.array(self.unit), np.array(self.ridge)
+        count, unit, ridge = numbers
         people = None if laid is None or self.per_person is None else People(**laid, most=self.per_person)
         return HeldShard(self.problem, features, targets, count, unit, ridge, how, people)

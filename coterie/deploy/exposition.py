@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from coterie.deploy.tally import BUCKETS, RoundTimes
+
+if TYPE_CHECKING:
+    from coterie.deploy.watch import WholeFacts
 
 __all__ = ["CONTENT_TYPE", "exposition"]
 
@@ -14,7 +17,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Sample = tuple[Mapping[str, str], float]
 
 
-def exposition(facts: Mapping[str, Any], pace: RoundTimes) -> str:
+def exposition(facts: WholeFacts, pace: RoundTimes) -> str:
     """The metrics of one party, from what `Watch.everything` says and how long its rounds took."""
     waiting = set(facts["waiting"])
     return "".join(

@@ -27,35 +27,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from coterie.algorithms._sampling import DeadlineGaussian, Pace
-from coterie.algorithms.base import (
-    Algorithm,
-    Config,
-    Grid,
-    Inside,
-    L2LaplaceLaw,
-    LaplaceLaw,
-    Law,
-    Normal,
-    Place,
-    Shared,
-    Uniform,
-    find,
-)
+from coterie.algorithms.base import Algorithm, Config, Place, Round, find
 from coterie.algorithms.batches import axes
+from coterie.algorithms.laws import Grid, Inside, L2LaplaceLaw, LaplaceLaw, Law, Normal, Shared, Uniform
+from coterie.contracts import Charged
 from coterie.errors import InputError
 from coterie.exchange.choice import Exchange, Quantized
 from coterie.exchange.kinds import broadcast, quantized, secret_sum
+from coterie.graphs import Graph
 from coterie.plan import Plan, refuse_ignored
 from coterie.privacy import events, secure
 from coterie.privacy.observers import STEEPEST
+from coterie.problems import Problem
 from coterie.sums.words import keyed
 from coterie.tables.algorithm import REFERENCES
 
@@ -78,10 +69,14 @@ MOST_STEPS = 2.0**39  # in a message: beyond, the error of float64 arithmetic mi
 MOST_SOLVED = 2.0**50  # … as that of a solution does, whose own error is charged apart
 
 
+T = TypeVar("T")
+Drawn = dict[str, Grid | np.ndarray]  # noise on a grid, and uniform numbers
+
+
 class Source(Protocol):
     """Where a deployed agent's randomness comes from. There is one in the product; tests may replay recorded draws."""
 
-    def draw(self, round: int, laws: Mapping[str, Law]) -> dict[str, Any]:
+    def draw(self, round: int, laws: Mapping[str, Law]) -> Drawn:
         """One round's draws."""
 
 
@@ -91,7 +86,7 @@ class SystemSource:
     From the operating system, or from a stream whose key comes from there: one for each table of each draw of a round.
     """
 
-    def draw(self, round: int, laws: Mapping[str, Law]) -> dict[str, Any]:
+    def draw(self, round: int, laws: Mapping[str, Law]) -> Drawn:
         """One round's draws, on the grid where they are noise."""
         return {name: _draw(law) for name, law in laws.items()}
 
@@ -101,7 +96,7 @@ def _gaussian() -> secure.DiscreteGaussianTable:
     return secure.DiscreteGaussianTable.from_variance(secure.GRID_VARIANCE)
 
 
-def _draw(law: Law) -> Any:
+def _draw(law: Law) -> Grid | np.ndarray:
     match law:
         case Inside():
             coarse, middle, fine = (_gaussian().sample(law.shape, keyed) for _ in range(3))
@@ -209,12 +204,16 @@ def _somewhere() -> Place:
 # ---- what it costs ---------------------------------------------------------------------------------------------------
 
 
+Observed = Callable[[Config, Place, Problem, Graph, np.ndarray, tuple[int, ...]], tuple[str, np.ndarray]]
+Cost = Callable[[Config, Place, Round, PyTree], events.Event | tuple[events.Event, ...]]
+
+
 @cache
 def on_grid(algorithm: Algorithm) -> Algorithm:
     """The algorithm with the price of its deployed form: the same functions, but `cost` charges grid and tables."""
 
-    def priced(declare: Any, known: bool) -> Callable[..., tuple[events.Event, ...]]:
-        def cost(cfg: Config, place: Place, t: Any, message: PyTree = None) -> tuple[events.Event, ...]:
+    def priced(declare: Cost, known: bool) -> Cost:
+        def cost(cfg: Config, place: Place, t: Round, message: PyTree = None) -> tuple[events.Event, ...]:
             declared, laws = declare(cfg, place, t, message), algorithm.draws(cfg, place).values()
             coins = sum(_uneven(law, place) for law in laws if isinstance(law, Uniform))
             parts = declared if isinstance(declared, tuple) else (declared,)
@@ -230,15 +229,17 @@ def on_grid(algorithm: Algorithm) -> Algorithm:
     )  # fmt: skip
 
 
-def _observed(algorithm: Algorithm) -> Callable[..., tuple[str, np.ndarray]] | None:
+def _observed(algorithm: Algorithm) -> Observed | None:
     """What observers learn of the integers, where that is proved: of noise that neighbours share, whose every reader
     sees all messages. A round costs as much more as it does against the adversary of `cost`."""
     real = algorithm.observed
     if real is None or algorithm.against is None:
         return real
 
-    def observed(cfg: Config, places: Place, *rest: Any) -> tuple[str, np.ndarray]:
-        words, mu = real(cfg, places, *rest)
+    def observed(
+        cfg: Config, places: Place, problem: Problem, graph: Graph, weights: np.ndarray, own: tuple[int, ...]
+    ) -> tuple[str, np.ndarray]:
+        words, mu = real(cfg, places, problem, graph, weights, own)
         (law,) = (law for law in algorithm.draws(cfg, places).values() if isinstance(law, Shared))
         most = float(np.max(places.noise)) * float(np.max(places.shape))
         rounding = 2 * np.sqrt(places.dim) * float(law.own) * most / GAUSSIAN_UNIT
@@ -261,7 +262,7 @@ def _noised(algorithm: Algorithm, cfg: Config, place: Place) -> int:
 
 
 def _charged(
-    event: events.Event, slug: str, cfg: Any, place: Place, coins: float, dim: int, finer: Any, drawn: int
+    event: events.Event, slug: str, cfg: Config, place: Place, coins: float, dim: int, finer: float | Array, drawn: int
 ) -> events.Event:  # fmt: skip
     """`finer`: the grid's step over that of noise which hides as much alone; `drawn`: tables for one number."""
     thin, root = float(np.sqrt(1 - SMOOTHING / secure.GRID_VARIANCE)), float(np.sqrt(dim))
@@ -275,6 +276,7 @@ def _charged(
             nu = event.noise_multiplier
             return replace(event, noise_multiplier=thin * nu / (1 + 2 * root * nu / GAUSSIAN_UNIT), tv=tv + coins)
         case events.ObjectivePerturbation():
+            assert isinstance(cfg, Charged)
             solved = event.output / cfg.tolerance  # 2/Λ: what an error of 1 in the gradient moves, in both worlds
             moved = (1 + KEPT) * event.output + root * (
                 solved * REACH * event.sigma / INSIDE_UNIT + 2 * event.output_sigma / GAUSSIAN_UNIT
@@ -336,10 +338,10 @@ def noise_scales(algorithm: Algorithm, cfg: Config, places: Place) -> np.ndarray
     """The scale of the noise on every party's message of every round: (agents, rounds)."""
     if algorithm.wire is None:
         raise InputError(f"{algorithm.slug} cannot be deployed: it states no scale of its message's noise")
-    return _everywhere(algorithm.wire, cfg, places)
+    return np.asarray(_everywhere(algorithm.wire, cfg, places))
 
 
-def _everywhere(f: Callable[[Any, Place, Any], Any], cfg: Config, places: Place) -> Any:
+def _everywhere(f: Callable[[Config, Place, Round], T], cfg: Config, places: Place) -> T:
     """f(cfg, place, t) of every party and round."""
     with jax.enable_x64(True):
         one = lambda p, t: jax.tree.map(lambda x: jnp.broadcast_to(x, ()), f(cfg, p, t))  # noqa: E731
@@ -377,7 +379,7 @@ def grid_steps(
     if isinstance(exchange, Quantized):
         few = Steps.few(np.full_like(size, exchange.step), np.full_like(size, exchange.most))
     elif algorithm.lattice is not None:
-        few = Steps.few(*_everywhere(algorithm.lattice, cfg, places))
+        few = Steps.few(*map(np.asarray, _everywhere(algorithm.lattice, cfg, places)))
         dithered = getattr(cfg, "grid", None)  # the grid that a sensitivity with rounding was worked out for
         if dithered is not None and np.any(size > dithered):
             raise InputError(

@@ -21,7 +21,6 @@ import struct
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import cache
-from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -32,7 +31,7 @@ from numpy.typing import NDArray
 from coterie.algorithms.laws import Grid, Law, Normal, Shared
 from coterie.deploy.agreement import Agreement
 from coterie.deploy.keys import PartyKeys
-from coterie.deploy.noise import Source
+from coterie.deploy.noise import Drawn, Source
 from coterie.deploy.sharing import public_sealing_key, sealing_key
 from coterie.errors import InputError
 from coterie.privacy.secure import GRID_VARIANCE
@@ -102,13 +101,14 @@ class SharedSource:
     def __init__(self, source: Source, pairs: PairSecrets):
         self._source, self._pairs = source, pairs
 
-    def draw(self, round: int, laws: Mapping[str, Law]) -> dict[str, Any]:
+    def draw(self, round: int, laws: Mapping[str, Law]) -> Drawn:
         """One round's draws."""
         own = {name: Normal(*law.shape) if isinstance(law, Shared) else law for name, law in laws.items()}
         drawn = self._source.draw(round, own)
         for name, law in laws.items():
             if isinstance(law, Shared):
                 fresh = drawn[name]
+                assert isinstance(fresh, Grid)
                 drawn[name] = Grid(fresh.steps + self._pairs.total(round, name, law), fresh.unit)
         return drawn
 

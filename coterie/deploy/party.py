@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -20,6 +20,8 @@ from coterie.deploy.work import Carry, Said, Turns, given, wire_of
 from coterie.errors import InputError
 
 __all__ = ["Carry", "Party", "Records", "Terms", "read_records", "wire_of", "write_records"]
+
+T = TypeVar("T")
 
 
 class Party:
@@ -37,7 +39,7 @@ class Party:
         self.node, self.neighbours, self.count = turns.node, turns.neighbours, turns.count
         self.rounds, self.charges = turns.rounds, turns.charges
         self.pace = np.ones(())
-        self._nothing: tuple[Any, ...] | None = None
+        self._nothing: tuple[object, ...] | None = None
 
     @classmethod
     def of(cls, terms: Terms, node: int, records: Records) -> Party:
@@ -85,7 +87,7 @@ class Party:
         """Everything before the first round: data-free."""
         return self.turns.first
 
-    def turn(self, t: int, carry: Carry, draw: Mapping[str, Any]) -> tuple[Carry, np.ndarray, bool]:
+    def turn(self, t: int, carry: Carry, draw: Mapping[str, object]) -> tuple[Carry, np.ndarray, bool]:
         """Absorb round t − 1's messages (in `carry`) and speak in round t: integers, and whether to send them."""
         with jax.enable_x64(True):
             kept, numbers, sent = self._turn(np.array(t), carry, dict(draw))
@@ -115,7 +117,7 @@ class Party:
         return self._unpack(data, self.turns.first)
 
     @staticmethod
-    def _unpack(data: bytes, like: object) -> Any:
+    def _unpack(data: bytes, like: T) -> T:
         leaves, structure = jax.tree.flatten(like)
         at, out = 0, []
         for leaf in leaves:

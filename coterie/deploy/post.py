@@ -14,11 +14,10 @@ what would go round in circles while views differ.
 may send (*allowance*, in bytes, `OVERHEAD` for each packet), never more than is left of its room, so one that floods
 fills its own room only; and from what waits for a neighbour, each room has its turn. What is for this party waits by
 its author and has its turn (`mail`). An agent that is busy does not hold up what only passes here, unless very much
-waits for it. A connection itself is always read, so that news of ways gets through, but so many packets in a second.
-Own packets leave room for one that passes, or a ring full of them would jam.
-A neighbour that takes nothing for half of `Timing.route` and the time that the largest packet needs over a slow line is
-cut off for a while, as is one that brings packets that are none or beyond its allowance, or notices that nobody honest
-hands on.
+waits for it. A connection is always read, so that news of ways gets through, but only so many packets in a second. Own
+packets leave room for one that passes, or a ring full of them would jam. Cut off for a while are a neighbour that takes
+nothing for half of `Timing.route` and the time that the largest packet needs over a slow line, and one that brings what
+is no packet, more than its allowance, or notices that nobody honest hands on.
 """
 
 from __future__ import annotations
@@ -85,8 +84,8 @@ class PostOffice(Calls[Relay]):
             peer.room = Room(share, share, partial(self._owe, peer))
         self._reserve = self._packets.size(largest)  # of an allowance, for what passes
         self._slowest = self.timing.route + least / SLOW
-        parties = len(self.view.notices)
-        self._inbox = Mail(sender_of, self._packets.size, max(ROOM // len(self.peers) // parties, least), parties)
+        own = max(ROOM // len(self.peers) // len(self.view.notices), least)
+        self._inbox = Mail(sender_of, self._packets.size, own, len(self.view.notices))
         self._delivered = Recalled()
         self._stuck: deque[tuple[float, Copy]] = deque()  # without a way, and until when they wait for one
         self._found: list[tuple[Relay, int]] | None = []
@@ -397,6 +396,5 @@ class PostOffice(Calls[Relay]):
             while idle < 10:
                 before = line.taken, line.allowed
                 await asyncio.sleep(patience / 10)
-                waits = line.flying or peer.queues
-                idle = idle + 1 if waits and before == (line.taken, line.allowed) else 0
+                idle = idle + 1 if (line.flying or peer.queues) and before == (line.taken, line.allowed) else 0
             raise BadFrame(f"takes no packets for {patience:g} s")

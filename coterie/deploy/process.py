@@ -17,7 +17,6 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,6 @@ from coterie.deploy.agent import Agent, GaveUp
 from coterie.deploy.agreement import AGREEMENT, Agreement, Ended, read_agreement
 from coterie.deploy.anchor import Anchor
 from coterie.deploy.apart import apart
-from coterie.deploy.calls import Calls
 from coterie.deploy.data import is_stored
 from coterie.deploy.drawing import Drawing, need_account
 from coterie.deploy.files import private_files, private_folder, write_bytes
@@ -236,7 +234,7 @@ async def _main(
 
 def _agent(
     opened: ReadyParty, source: Source, evidence: EvidenceFolder, listen: str | None, behind: Path | None
-) -> tuple[Agent | SumAgent, Calls[Any]]:
+) -> tuple[Agent | SumAgent, GrpcPost | GrpcTransport]:
     """The agent that the plan's exchange asks for, and its connections."""
     agreement, keys, party, ledger = opened.agreement, opened.keys, opened.party, opened.ledger
     if isinstance(party, SharedParty):

@@ -78,7 +78,7 @@ class SharedParty(Party):
 
     def unpack(self, data: bytes) -> SharedCarry:  # type: ignore[override]
         """The carry in such bytes."""
-        return self._unpack(data, self.begin())  # type: ignore[no-any-return]
+        return self._unpack(data, self.begin())
 
 
 def _bare(laws: Mapping[str, Law]) -> dict[str, np.ndarray]:

@@ -16,7 +16,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from coterie.data import find_source, split
 from coterie.data.planned import leaks_of
@@ -59,19 +58,20 @@ class Trial:
 
 def deployed_plan(plan: Plan, experiment: Experiment, listen: str = "127.0.0.1") -> Plan:
     """The plan with everything stated that a deployment must state: sizes, dimension, parties; and without seeds."""
-    tree: dict[str, Any] = plan.model_dump(mode="json", exclude_none=True)
+    tree, stated = plan.as_json(), lambda table: table.model_dump(mode="json", exclude_none=True)
     sizes = [int(n) for n in experiment.network.sizes]
     tree["partition"] = {"kind": "iid", "sizes": sizes}
     classes = experiment.dataset.classes
     loss = plan.problem.loss or by_labels(None if classes is None else len(classes))
-    tree["problem"] |= {"loss": loss, "dim": int(experiment.features.shape[1])}
+    problem = stated(plan.problem) | {"loss": loss, "dim": int(experiment.features.shape[1])}
     if isinstance(labels := experiment.network.problem.labels, ClassNumbers):
-        tree["problem"]["classes"] = labels.classes
+        problem["classes"] = labels.classes
     # what the rehearsal has done already, and no agent does
-    tree["data"] = {k: v for k, v in tree["data"].items() if k not in ("path", "site", "test_fraction")}
+    data = {k: v for k, v in stated(plan.data).items() if k not in ("path", "site", "test_fraction")}
     if not find_source(plan.data.source).made:
-        tree["data"]["options"] = {k: v for k, v in tree["data"]["options"].items() if k not in ("site", "sites")}
-    tree["run"] = {k: v for k, v in tree["run"].items() if k not in ("seed", "seeds")}
+        data["options"] = {k: v for k, v in data["options"].items() if k not in ("site", "sites")}
+    run = {k: v for k, v in stated(plan.run).items() if k not in ("seed", "seeds")}
+    tree |= {"problem": problem, "data": data, "run": run}
     if plan.deploy is None:
         titles = experiment.network.names
         names = [_slug(n, i) for i, n in enumerate(titles)]

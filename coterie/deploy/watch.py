@@ -12,22 +12,67 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from coterie.deploy.agent import MEETING, Agent
-from coterie.deploy.calls import Calls
 from coterie.deploy.journal import Recent, log
 from coterie.deploy.sum_agent import SumAgent
 from coterie.errors import InputError
 
-__all__ = ["Watch", "line", "read_status"]
+if TYPE_CHECKING:
+    from coterie.deploy.grpc_transport import GrpcPost, GrpcTransport
+
+__all__ = ["Facts", "Watch", "WholeFacts", "line", "read_status"]
 
 EVERY = 1.0  # seconds between two writings of status.json
 EFFORT = 200  # ε, for a party that runs, is worked out anew after so many times the processor time that it takes
 PATIENCE = (5.0, 300.0)  # seconds of waiting after which it is said for the first time, and at least how often then
 REPORT = 60.0  # seconds between two words on progress, and on refusals
+
+
+class Facts(TypedDict):
+    """status.json; `ended` and `running` are there where the file is written and read."""
+
+    round: int
+    rounds: int
+    epsilon: float
+    budget: float
+    waiting: tuple[str, ...]
+    phase: str
+    priced: NotRequired[int]  # absent from the file of an agent that is older, as is `trouble`
+    party: str
+    pid: int
+    neighbours: dict[str, bool]
+    trouble: NotRequired[dict[str, str]]
+    updated: float
+    ended: NotRequired[bool]
+    running: NotRequired[bool | None]
+
+
+class RefusedParty(TypedDict):
+    """Whom it has refused."""
+
+    about: str
+    reason: str
+    count: int
+
+
+class WholeFacts(Facts):
+    """What the metrics and the page show."""
+
+    plan: str
+    plan_hash: str
+    parties: list[str]
+    edges: list[list[int]]
+    delta: float
+    idle: float
+    round_seconds: list[float]
+    refusals: list[RefusedParty]
+    certificate_days: dict[str, float]
+    agreement_days: float
+    ledger_bytes: int
+    log: list[dict[str, str]]
 
 
 class Watch:
@@ -42,14 +87,14 @@ class Watch:
     """
 
     def __init__(
-        self, agent: Agent | SumAgent, transport: Calls[Any], state: Path, recent: Recent,
+        self, agent: Agent | SumAgent, transport: GrpcPost | GrpcTransport, state: Path, recent: Recent,
         show: Callable[[str], None] | None = None,
     ):  # fmt: skip
         self.agent, self.transport, self.state, self.recent, self.show = agent, transport, state, recent, show
         self._priced, self._again = (-1, 0.0), 0.0
         self._speak, self._report, self._refused = PATIENCE[0], time.monotonic() + REPORT, 0
 
-    def facts(self, ended: bool = False) -> dict[str, Any]:
+    def facts(self, ended: bool = False) -> Facts:
         """What is in status.json."""
         status, ledger = self.agent.status, self.agent.ledger
         if self._priced[0] != ledger.last and (ended or time.monotonic() >= self._again):
@@ -60,16 +105,18 @@ class Watch:
         if status.phase == MEETING:
             waiting = tuple(name for name in waiting if not alive.get(name))
         return {
-            **asdict(status), "waiting": waiting, "epsilon": self._priced[1], "priced": self._priced[0] + 1,
+            "round": status.round, "rounds": status.rounds, "budget": status.budget, "phase": status.phase,
+            "waiting": waiting, "epsilon": self._priced[1], "priced": self._priced[0] + 1,
             "party": self.agent.name, "pid": os.getpid(), "neighbours": alive, "trouble": self.transport.trouble,
             "updated": time.time(),
         }  # fmt: skip
 
-    def everything(self) -> dict[str, Any]:
+    def everything(self) -> WholeFacts:
         """What the metrics and the page show."""
         agreement, pace, now = self.agent.agreement, self.agent.pace, dt.datetime.now(dt.UTC)
         days = {name: (end - now).total_seconds() / 86400 for name, end in self._certificates().items()}
-        return self.facts() | {
+        return {
+            **self.facts(),
             "plan": agreement.plan.name,
             "plan_hash": agreement.plan_hash.hex(),
             "parties": [p.name for p in agreement.parties],
@@ -88,7 +135,7 @@ class Watch:
         """Renew status.json, in one step."""
         with contextlib.suppress(OSError):
             new = self.state / "status.json.new"
-            new.write_text(json.dumps(self.facts(ended) | {"ended": ended}), encoding="utf-8")
+            new.write_text(json.dumps({**self.facts(ended), "ended": ended}), encoding="utf-8")
             new.replace(self.state / "status.json")
 
     async def forever(self) -> None:
@@ -148,19 +195,19 @@ class Watch:
         return sum(name.stat().st_size for name in names if name.exists())
 
 
-def _whom(facts: dict[str, Any]) -> str:
+def _whom(facts: Facts) -> str:
     trouble = facts.get("trouble", {})
     return ", ".join(f"{name} ({trouble[name]})" if name in trouble else name for name in facts["waiting"])
 
 
-def _spent(facts: dict[str, Any]) -> str:
+def _spent(facts: Facts) -> str:
     """ε, and the rounds that it is for where these are not all: it must not pass for less than was spent."""
     priced = facts.get("priced", facts["round"])  # absent from the file of an agent that is older
     upto = f" (by round {priced})" if priced < facts["round"] else ""
     return f"ε {facts['epsilon']:.3f} of {facts['budget']:g}{upto}"
 
 
-def line(facts: dict[str, Any]) -> str:
+def line(facts: Facts) -> str:
     """The status in one line."""
     alive = facts["neighbours"]
     late = f", waiting for {_whom(facts)}" if facts["waiting"] else ""
@@ -170,10 +217,10 @@ def line(facts: dict[str, Any]) -> str:
     )
 
 
-def read_status(state: Path) -> dict[str, Any]:
+def read_status(state: Path) -> Facts:
     """The status of a party that runs, or ran, in this folder; `running` says which, None that it cannot be known."""
     try:
-        facts = json.loads((state / "status.json").read_text(encoding="utf-8"))
+        facts: Facts = json.loads((state / "status.json").read_text(encoding="utf-8"))
     except PermissionError:
         raise InputError(f"cannot read {state}: whether an agent runs there is for its owner to ask") from None
     except (OSError, ValueError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from coterie.data.planned import public_sizes
 from coterie.deploy.agreement import Agreement
@@ -72,7 +71,7 @@ def columns(agreement: Agreement) -> tuple[list[str], list[list[str]]]:
 
 def settings(agreement: Agreement) -> list[str]:
     """Every setting that is signed, the defaults too, one a line."""
-    plan: dict[str, Any] = agreement.model_dump(mode="json")["plan"]
+    plan = agreement.model_dump(mode="json")["plan"]
     plan["deploy"].pop("parties")  # the table has them
     return [f"{key} = {value}" for key, value in _flat(plan)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
 from coterie.api.bounds import DEFAULT_RANGE, Bounds, box
 from coterie.api.curves import Curves
-from coterie.data.bins import Bins, Finish, bins_of
+from coterie.data.bins import Bins, Direction, Finish, bins_of
 from coterie.data.encode import Category, Number
 from coterie.deploy.accounts import DataAccount
 from coterie.errors import InputError
@@ -82,7 +82,7 @@ class _Kept(_Curved):
     def __init__(self, curves: Curves | Mapping[str, object] | str | Path) -> None:
         self.curves = curves
 
-    def fit(self, X: ArrayLike | None = None, y: ArrayLike | None = None) -> Any:
+    def fit(self, X: ArrayLike | None = None, y: ArrayLike | None = None) -> Self:
         """Read the curves; records are not looked at."""
         self.curves_ = self.curves if isinstance(self.curves, Curves) else Curves.read(self.curves)
         if (self.curves_.classes is not None) != isinstance(self, ClassifierMixin):
@@ -122,7 +122,7 @@ class _Private(_Curved, Quantiles):
     pairs: Sequence[tuple[object, object]]
     alike: float | None
     smooth: float
-    monotone: Mapping[object, str] | None
+    monotone: Mapping[object, Direction] | None
     ridge: float | None
     weighting: str
 
@@ -130,14 +130,14 @@ class _Private(_Curved, Quantiles):
         rules = self.bounds.values() if isinstance(self.bounds, Mapping) else ()
         return any(isinstance(rule, Category) or _of_texts(rule) for rule in rules)
 
-    def _records(self, X: Any, y: Any, **checks: bool) -> tuple[pd.DataFrame, NDArray]:
+    def _records(self, X: ArrayLike, y: ArrayLike | None, **checks: bool) -> tuple[pd.DataFrame, NDArray]:
         """Records and targets, checked as scikit-learn does."""
         if not self._texts():
             x, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite="allow-nan", **checks)
-            return pd.DataFrame(x, columns=self._names(x.shape[1])), y
+            return pd.DataFrame(x, columns=self._names(x.shape[1])), np.asarray(y)
         table = self._framed(X, reset=True)
         _, y = check_X_y(np.zeros((len(table), 1)), y, **checks)
-        return table, y
+        return table, np.asarray(y)
 
     def _book(self, columns: list[object]) -> dict[str, Number | Category]:
         """What is known of the columns; default ranges where nothing was said."""
@@ -150,14 +150,15 @@ class _Private(_Curved, Quantiles):
         """Public bins, by what was said of the columns, and by quantiles that were paid for."""
         pairs = [tuple(map(str, pair)) for pair in self.pairs]
         bins = bins_of(named, self._edges(self._rules(named)), pairs, alike=self.alike)
-        ways: Any = tuple(sorted((str(name), way) for name, way in (self.monotone or {}).items()))
+        ways = tuple(sorted((str(name), way) for name, way in (self.monotone or {}).items()))
         finish = Finish(self.smooth, ways)
         finish.check(bins)
         return bins, finish
 
     def _learn(
         self, table: pd.DataFrame, bins: Bins, problem: AdditiveModel, targets: NDArray, agents: ArrayLike | None,
-        shown: object, leaks: tuple[str, ...], classes: tuple[object, ...] | None, target: tuple[float, float] | None,
+        shown: tuple[NDArray, NDArray] | None, leaks: tuple[str, ...],
+        classes: tuple[object, ...] | None, target: tuple[float, float] | None,
         given: object, people: NDArray | None,
     ) -> None:  # fmt: skip
         """Train on the bins of the records, and store the curves."""
@@ -229,7 +230,7 @@ class PrivateAdditiveClassifier(LearnsClasses, _Private):
         pairs: Sequence[tuple[object, object]] = (),
         alike: float | None = None,
         smooth: float = 0.0,
-        monotone: Mapping[object, str] | None = None,
+        monotone: Mapping[object, Direction] | None = None,
         ridge: float | None = None,
         rounds: int | None = None,
         weighting: str = "agents",
@@ -264,8 +265,8 @@ class PrivateAdditiveClassifier(LearnsClasses, _Private):
         y: ArrayLike | None = None,
         *,
         agents: ArrayLike | None = None,
-        people: ArrayLike | Sequence[ArrayLike] | None = None,
-        test: tuple[Any, ArrayLike] | None = None,
+        people: ArrayLike | None = None,
+        test: tuple[ArrayLike, ArrayLike] | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> PrivateAdditiveClassifier:
         """Train on (X, y), record i being held by the party `agents[i]`; or on a list with one (X, y) for each site.
@@ -324,7 +325,7 @@ class PrivateAdditiveRegressor(_Regresses, LearnsTargets, _Private):
         pairs: Sequence[tuple[object, object]] = (),
         alike: float | None = None,
         smooth: float = 0.0,
-        monotone: Mapping[object, str] | None = None,
+        monotone: Mapping[object, Direction] | None = None,
         ridge: float | None = None,
         rounds: int | None = None,
         weighting: str = "agents",
@@ -358,8 +359,8 @@ class PrivateAdditiveRegressor(_Regresses, LearnsTargets, _Private):
         y: ArrayLike | None = None,
         *,
         agents: ArrayLike | None = None,
-        people: ArrayLike | Sequence[ArrayLike] | None = None,
-        test: tuple[Any, ArrayLike] | None = None,
+        people: ArrayLike | None = None,
+        test: tuple[ArrayLike, ArrayLike] | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> PrivateAdditiveRegressor:
         """Train on (X, y), record i being held by the party `agents[i]`; or on a list with one (X, y) for each site.

@@ -6,7 +6,7 @@ import secrets
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,6 +27,7 @@ from coterie.deploy.accounts import DataAccount
 from coterie.drivers.seeds import fresh_seed
 from coterie.errors import InputError
 from coterie.estimators.fits import remember
+from coterie.plan import Plan
 from coterie.privacy.events import Event
 from coterie.privacy.ledger import Budget
 from coterie.problems import Problem, of_people
@@ -99,26 +100,29 @@ class Consensus(BaseEstimator):
 
     def _opened(
         self,
-        X: object,
-        y: object,
-        agents: object,
+        X: ArrayLike,
+        y: ArrayLike | None,
+        agents: ArrayLike | None,
         people: object,
         weights: object,
         *problems: Problem,
-    ) -> tuple[Any, Any, Any]:
+    ) -> tuple[ArrayLike, ArrayLike | None, ArrayLike | None]:
         """(X, y, agents) of all sites, once nothing is asked for that cannot be."""
         if weights is not None:
             raise InputError(WEIGHTS)
         self._check(*problems, people=people)
         return self._pooled(X, y, agents)
 
-    def _pooled(self, X: Any, y: Any, agents: object, targets: bool = True) -> tuple[Any, Any, Any]:
+    def _pooled(
+        self, X: ArrayLike, y: ArrayLike | None, agents: ArrayLike | None, targets: bool = True
+    ) -> tuple[ArrayLike, ArrayLike | None, ArrayLike | None]:
         """(X, y, agents) of all sites: as given, or joined from a list with one (X, y), or one X, for each site."""
         if not _is_sites(X, y, targets):
             _check_columns(X)
             return X, y, agents
         if agents is not None:
             raise InputError("agents belongs to one table of records; a list of sites says who holds what by itself")
+        assert isinstance(X, list | tuple)
         tables = [site[0] for site in X] if targets else list(X)
         labels = np.concatenate([np.asarray(site[1]) for site in X]) if targets else None
         for table in tables:
@@ -136,12 +140,14 @@ class Consensus(BaseEstimator):
         split, low, high = map(int, state.randint(0, 1 << 32, size=3, dtype=np.uint32))
         return Seeds(split, low if known else high << 32 | low)
 
-    def _people(self, people: Any, given: object, records: int) -> NDArray | None:
+    def _people(self, people: ArrayLike | None, given: object, records: int) -> NDArray | None:
         """Whose each record is, by number; of a list of sites, `given`, a list with the names of each."""
         if people is None:
             return None
-        if isinstance(given, list | tuple) and len(people) == len(given) and all(np.ndim(p) == 1 for p in people):
-            people = np.concatenate([np.asarray(p) for p in people])
+        if isinstance(people, Sequence | np.ndarray) and isinstance(given, list | tuple) and len(people) == len(given):
+            lists = [np.asarray(p) for p in people]
+            if all(one.ndim == 1 for one in lists):
+                people = np.concatenate(lists)
         return person_numbers(people, records, "fit")
 
     def _parts(
@@ -201,8 +207,9 @@ class Consensus(BaseEstimator):
     # -- the run --------------------------------------------------------------------------------------------------
 
     def _run(
-        self, problem: Problem, features: NDArray, targets: NDArray, agents: ArrayLike | None, test: Any,
-        leaks: tuple[str, ...] = (), people: NDArray | None = None, *, given: object, **settings: Any,
+        self, problem: Problem, features: NDArray, targets: NDArray, agents: ArrayLike | None,
+        test: tuple[NDArray, NDArray] | None, leaks: tuple[str, ...] = (), people: NDArray | None = None, *,
+        given: object, **settings: object,
     ) -> Trained:  # fmt: skip
         """Train, and store what every estimator stores. The warning about `leaks` has been given.
 
@@ -219,7 +226,7 @@ class Consensus(BaseEstimator):
             )
         seeds = self._seeds()
         parts, names = self._parts(agents, len(features), seeds.split, people)
-        network = dict(self.graph) if isinstance(self.graph, dict) else {"kind": self.graph}
+        network: dict[str, object] = dict(self.graph) if isinstance(self.graph, dict) else {"kind": self.graph}
         whose = None if people is None else [people[p] for p in parts]
         sites = [(features[p], targets[p]) for p in parts]
         parties = on(network, sites, names=names, leaks=leaks, people=whose)
@@ -242,7 +249,7 @@ class Consensus(BaseEstimator):
         self.n_iter_ = found.rounds
         self.algorithm_, self.settings_ = found.algorithm, found.settings
         self._clip = None if found.made is None else found.made.priced.algorithm.clips(found.made.priced.cfg)
-        self.ridge_ = found.result["plan"]["problem"]["ridge"]
+        self.ridge_ = Plan.model_validate(found.result["plan"]).ridge
         self.points_ = found.points
         return found
 

@@ -74,7 +74,7 @@ class PrivateMean(Consensus):
 
     def fit(
         self, X: ArrayLike, y: ArrayLike | None = None, *, agents: ArrayLike | None = None,
-        people: ArrayLike | Sequence[ArrayLike] | None = None,
+        people: ArrayLike | None = None,
     ) -> PrivateMean:  # fmt: skip
         """Estimate the mean of X, or of a list with one table for each site; `agents` names each record's party.
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from coterie.api.accounts import as_account, need_unseeded
 from coterie.data.encode import Category, Number
@@ -39,12 +38,12 @@ class _PaidFirst:
 class Quantiles(Consensus, ABC):
     """What estimators with bins do about `bins = "quantiles"`."""
 
-    bins: Mapping[Any, Any] | str | None
+    bins: Mapping[object, object] | str | None
     quantile_share: float
     _paid: _PaidFirst | None
 
     @abstractmethod
-    def _bins(self, named: dict[str, Number | Category]) -> Any:
+    def _bins(self, named: dict[str, Number | Category]) -> object:
         """The bins of these columns."""
 
     def _rules(self, book: Mapping[str, Number | Category]) -> dict[str, object]:
@@ -66,10 +65,10 @@ class Quantiles(Consensus, ABC):
         self,
         table: pd.DataFrame,
         book: dict[str, Number | Category],
-        agents: Any,
+        agents: ArrayLike | None,
         people: object,
         given: object,
-    ) -> Any:
+    ) -> ArrayLike | None:
         """Release the quantiles that are asked for; returns who holds which record, the same as training will have."""
         self._paid = None
         said = self._rules(book)

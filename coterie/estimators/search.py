@@ -12,9 +12,8 @@ credit ∈ [0, 1], which is μ-GDP for those: so one run with its score is μ-GD
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -45,7 +44,7 @@ __all__ = ["PrivateSearch"]
 TAKEN = ("epsilon", "delta", "random_state")
 
 
-def _best_has(name: str) -> Any:
+def _best_has(name: str) -> Callable[[Callable[..., NDArray]], Callable[..., NDArray]]:
     return available_if(lambda self: hasattr(self.estimator, name))
 
 
@@ -129,10 +128,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
         *,
-        agents: Any = None,
+        agents: ArrayLike | None = None,
         people: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> PrivateSearch:
@@ -156,12 +155,13 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         X, y, agents = first._pooled(X, y, agents)
         if y is None:
             raise InputError("PrivateSearch requires y to be passed, but the target y is None")
-        parts, names = first._parts(agents, len(y), int(rng.integers(1 << 32)))
-        holders = np.empty(len(y), dtype=object)
+        records = len(np.asarray(y))
+        parts, names = first._parts(agents, records, int(rng.integers(1 << 32)))
+        holders = np.empty(records, dtype=object)
         for name, part in zip(names, parts, strict=True):
             holders[part] = name
         voters = [np.sort(rng.permutation(part)[: self._votes(len(part))]) for part in parts]
-        training = np.setdiff1d(np.arange(len(y)), np.concatenate(voters))
+        training = np.setdiff1d(np.arange(records), np.concatenate(voters))
 
         repeats = float(max(2, len(grid))) if self.repeats is None else float(self.repeats)
         if self.adversary == "network":
@@ -175,7 +175,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         self._draw(mu, len(settings), (X, y))
         results, best = [], None
         for params in settings:
-            budget = {"epsilon": self.epsilon_run_, "delta": self.delta, "random_state": self._state(rng)}
+            state = self._state(rng)
+            budget: dict[str, object] = {"epsilon": self.epsilon_run_, "delta": self.delta, "random_state": state}
             model = clone(self.estimator).set_params(**params, **of_last(self.estimator, budget))
             held = of_last(self.estimator, {"agents": holders[training]})
             with quiet():
@@ -187,7 +188,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
                     f"{last.algorithm_} with {params} is not priced by Gaussian events alone, as PrivateSearch needs: "
                     "use dp-dsgd without batches"
                 )
-            found = vote(model, [_take(X, v) for v in voters], [_take(y, v) for v in voters], self.scoring, mu, rng)
+            seen, truth = [_take(X, v) for v in voters], [np.asarray(_take(y, v)) for v in voters]
+            found = vote(model, seen, truth, self.scoring, mu, rng)
             results.append({"params": dict(params), "score": found.score, "error": found.error}
                            | ({"refused": found.why} if found.why else {}))  # fmt: skip
             if best is None or found.score > best[0]:
@@ -237,7 +239,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             raise InputError(f"adversary = {self.adversary!r}: no account can add the price of a hidden choice")
         account.charge([Gaussian(mu, 1.0, times=runs)], what="search", kind="fit", data=given)
 
-    def _state(self, rng: np.random.Generator) -> Any:
+    def _state(self, rng: np.random.Generator) -> int | np.random.RandomState:
         """A run's own random state: as secret as the search's."""
         if isinstance(self.random_state, int | np.integer):
             return int(rng.integers(1 << 31))
@@ -283,13 +285,14 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         remember(_as_numbers(X), events, self.epsilon_spent_, self.delta, stacklevel=4)
 
 
-def _as_numbers(X: Any) -> NDArray[np.float64]:
+def _as_numbers(X: ArrayLike) -> NDArray[np.float64]:
     """Records for the memory of fits, as the estimators leave them there."""
     try:
         return np.asarray(X, float)
     except (TypeError, ValueError):  # texts
-        return hashed(pd.DataFrame(X).set_axis(list(map(str, X.columns)), axis=1))
+        assert isinstance(X, pd.DataFrame)
+        return hashed(X.set_axis(list(map(str, X.columns)), axis=1))
 
 
-def _take(table: object, rows: NDArray) -> Any:
-    return table.iloc[rows] if hasattr(table, "iloc") else np.asarray(table)[rows]
+def _take(table: ArrayLike, rows: NDArray) -> ArrayLike:
+    return table.iloc[rows] if isinstance(table, pd.DataFrame | pd.Series) else np.asarray(table)[rows]

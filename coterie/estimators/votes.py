@@ -8,12 +8,11 @@ a vote is μ-GDP for its record with noise Δ/μ on every party's sum.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
@@ -26,6 +25,7 @@ from coterie.released.scores import Scores
 
 __all__ = ["SCORINGS", "Vote", "last_step", "of_last", "vote"]
 
+Ours = PrivateConsensusClassifier | PrivateAdditiveClassifier | PrivateConsensusRegressor | PrivateAdditiveRegressor
 CLASSIFIERS = (PrivateConsensusClassifier, PrivateAdditiveClassifier)
 OURS = (*CLASSIFIERS, PrivateConsensusRegressor, PrivateAdditiveRegressor)
 SCORINGS = ("credit", "auc")
@@ -41,7 +41,7 @@ class Vote:
     why: str = ""
 
 
-def last_step(estimator: object) -> Any:
+def last_step(estimator: object) -> Ours:
     """The private estimator, of a pipeline the last step; what comes before must learn nothing from records."""
     if not isinstance(estimator, Pipeline):
         last = estimator
@@ -76,7 +76,9 @@ def _bounded(credits: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.clip(np.where(np.isfinite(credits), credits, 0.0), 0.0, 1.0)
 
 
-def vote(model: object, X: list[object], y: list[NDArray], scoring: str, mu: float, rng: np.random.Generator) -> Vote:
+def vote(
+    model: object, X: list[ArrayLike], y: list[NDArray], scoring: str, mu: float, rng: np.random.Generator
+) -> Vote:  # fmt: skip
     """Score a fitted model on each party's voting records."""
     last, seen = last_step(model), X
     if isinstance(model, Pipeline) and len(model.steps) > 1:

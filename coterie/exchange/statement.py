@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     from coterie.privacy.accountants import Account
 
-__all__ = ["EVERY_MESSAGE", "Claim", "Statement"]
+__all__ = ["EVERY_MESSAGE", "Claim", "Statement", "ToldClaim", "ToldStatement"]
 
 EVERY_MESSAGE = "sees every message of every round, and knows every record but one"
 """The default adversary. Every other one sees less, and is named with its claim."""
+
+
+class ToldClaim(TypedDict):
+    """A claim in result.json; an infinite ε is None."""
+
+    name: str
+    adversary: str
+    epsilon: float | None
+    delta: float
+    accountant: str
+    adjacency: str
+
+
+class ToldStatement(TypedDict):
+    """The part `exchange` of result.json."""
+
+    exchange: str
+    colluders: int | None
+    epsilon: float
+    revealed: str
+    sums: str
+    assumptions: list[str]
+    claim: ToldClaim | None
+    text: str
 
 
 @dataclass(frozen=True)
@@ -28,7 +52,7 @@ class Claim:
         """Whether it holds against the default adversary."""
         return self.adversary == EVERY_MESSAGE
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> ToldClaim:
         """For result.json; an infinite ε is null."""
         total = self.account
         epsilon = float(total.epsilon) if math.isfinite(total.epsilon) else None
@@ -65,7 +89,10 @@ class Statement:
             words += f"{self.claim.adversary}."
         return words
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> ToldStatement:
         """For result.json."""
-        claim = None if self.claim is None else self.claim.as_json()
-        return asdict(self) | {"assumptions": list(self.assumptions), "text": self.text(), "claim": claim}
+        return {
+            "exchange": self.exchange, "colluders": self.colluders, "epsilon": self.epsilon, "revealed": self.revealed,
+            "sums": self.sums, "assumptions": list(self.assumptions),
+            "claim": None if self.claim is None else self.claim.as_json(), "text": self.text(),
+        }  # fmt: skip

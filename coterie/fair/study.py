@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 from zlib import crc32
 
 import numpy as np
@@ -37,9 +37,52 @@ from coterie.privacy.accountants import Account
 from coterie.settings import Positive, Settings, one_line
 from coterie.written import read_tree
 
-__all__ = ["METRICS", "FairPlan", "Study", "prepare", "read_fair_plan", "run"]
+__all__ = ["METRICS", "FairCell", "FairPlan", "Study", "prepare", "read_fair_plan", "run"]
 
-METRICS = ("accuracy", "risk_difference", "disparate_impact", "equalized_odds_gap", "positive_rate")
+Metric = Literal["accuracy", "risk_difference", "disparate_impact", "equalized_odds_gap", "positive_rate"]
+METRICS: tuple[Metric, ...] = (
+    "accuracy", "risk_difference", "disparate_impact", "equalized_odds_gap", "positive_rate"
+)  # fmt: skip
+
+
+class SeedSpread(TypedDict):
+    """A metric over seeds; None where it is undefined."""
+
+    mean: float | None
+    std: float | None
+
+
+class FairCell(TypedDict):
+    """One run at one ε and δ, as in fair.json."""
+
+    panel: str
+    label: str
+    method: str
+    coding: str
+    as_printed: bool
+    repair: str | None
+    attribute: str | None
+    ratio: float | None
+    penalty: float | None
+    over: str
+    epsilon: float | None
+    delta: float
+    wanted_delta: float
+    spent_epsilon: float | None
+    claimed_epsilon: float | None
+    private: bool
+    leaks: list[str]
+    attribute_epsilon: float | None
+    claim: str | None
+    adversary: str | None
+    evaluation_only: bool
+    printed: list[float] | None  # mean and deviation, as a paper has them
+    accuracy: SeedSpread
+    risk_difference: SeedSpread
+    disparate_impact: SeedSpread
+    equalized_odds_gap: SeedSpread
+    positive_rate: SeedSpread
+    group_accuracy: dict[str, SeedSpread]
 
 
 class FairData(Settings):
@@ -223,10 +266,10 @@ class _Split:
         return reduce(add, self.holders)
 
 
-def run(study: Study, tell: Callable[[str], None] = lambda line: None) -> list[dict[str, Any]]:
+def run(study: Study, tell: Callable[[str], None] = lambda line: None) -> list[FairCell]:
     """Every cell of the study: one for each run, ε and δ, with metrics over the seeds."""
     plan = study.plan
-    cells: list[dict[str, Any]] = []
+    cells: list[FairCell] = []
     splits: dict[tuple[str, int], _Split] = {}
     reference: dict[tuple[str, int], np.ndarray] = {}
     for r in plan.runs:
@@ -303,16 +346,17 @@ def _number(x: float | None) -> float | None:
     return float(x) if x is not None and np.isfinite(x) else None
 
 
-def _spread(values: list[float]) -> dict[str, float | None]:
+def _spread(values: list[float]) -> SeedSpread:
     return {"mean": _number(float(np.mean(values))), "std": _number(float(np.std(values)))}
 
 
 def _cell(
     r: FairRunPlan, epsilon: float | None, delta: float, scores: list, last: dict[str, Any] | None, study: Study
-) -> dict[str, object]:
+) -> FairCell:
     spent: Account | None = None if last is None else last["account"]
     inner: Account | None = None if last is None else last.get("attribute")
-    cell: dict[str, object] = {
+    over_seeds = lambda name: _spread([getattr(s, name) for s in scores])  # noqa: E731
+    return {
         "panel": r.panel,
         "label": r.name,
         "method": r.method,
@@ -335,7 +379,10 @@ def _cell(
         "adversary": None if last is None else last.get("adversary"),
         "evaluation_only": True,
         "printed": r.printed.get(f"{epsilon:g}") if epsilon is not None else r.printed.get("any"),
+        "accuracy": over_seeds("accuracy"),
+        "risk_difference": over_seeds("risk_difference"),
+        "disparate_impact": over_seeds("disparate_impact"),
+        "equalized_odds_gap": over_seeds("equalized_odds_gap"),
+        "positive_rate": over_seeds("positive_rate"),
+        "group_accuracy": {g: _spread([s.group_accuracy[i] for s in scores]) for i, g in enumerate(study.levels)},
     }
-    cell |= {name: _spread([getattr(s, name) for s in scores]) for name in METRICS}
-    cell["group_accuracy"] = {g: _spread([s.group_accuracy[i] for s in scores]) for i, g in enumerate(study.levels)}
-    return cell

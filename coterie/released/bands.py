@@ -9,12 +9,11 @@ bootstrap). All of it is a function of what was released, so it costs nothing, a
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.api.curves import Curves
+from coterie.api.curves import Curves, ToldCurves
 from coterie.problems import Problem
 from coterie.released.additive_moments import AdditiveMoments, consistent
 from coterie.released.log_odds import fitted_means
@@ -61,7 +60,7 @@ class ReleasedCurves:
     curves: Curves
     shares: list[float]  # of the records in every bin, as released
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> ToldCurves:
         """What a report draws: the shares have been paid for, too."""
         return {**self.curves.as_json(), "released": {"shares": self.shares}}
 

@@ -22,18 +22,48 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.released.scores import Scores, edges_of
 
-__all__ = ["CoveredNumber", "CoveredScores", "share_in_words"]
+__all__ = ["CoveredNumber", "CoveredScores", "ToldCovered", "ToldScores", "share_in_words"]
 
 Floats = NDArray[np.float64]
 SURE = 5.0  # a noisy total below so many of its standard deviations may be none at all
 MISSED = 0.25  # of the correction for bins, in the error
+
+
+class ToldNumber(TypedDict, total=False):
+    """One score; `refused` says why it has no value."""
+
+    value: float | None
+    standard_error: float | None
+    refused: str
+
+
+class ToldScores(TypedDict, total=False):
+    """Scores over all records; `groups` only where there are several."""
+
+    accuracy: ToldNumber
+    calibration: ToldNumber
+    auc: ToldNumber
+    curve: list[dict[str, float]]
+    groups: dict[str, dict[str, ToldNumber]]
+
+
+class ToldCovered(ToldScores):
+    """The part `covered` of result.json."""
+
+    marked: str
+    records: int
+    epsilon: float
+    delta: float
+    claim: str
+    adversary: str
+    composition: str
 
 
 @dataclass(frozen=True)
@@ -44,10 +74,10 @@ class CoveredNumber:
     error: float | None
     why: str = ""
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> ToldNumber:
         """For result.json."""
-        said = {"value": self.value, "standard_error": self.error}
-        return said if not self.why else said | {"refused": self.why}
+        said: ToldNumber = {"value": self.value, "standard_error": self.error}
+        return said if not self.why else {**said, "refused": self.why}
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +86,7 @@ class CoveredScores:
 
     whole: dict[str, CoveredNumber]
     groups: tuple[dict[str, CoveredNumber], ...]
-    curve: tuple[dict[str, Any], ...]  # of calibration: bins in which enough happened to say a share
+    curve: tuple[dict[str, float], ...]  # of calibration: bins in which enough happened to say a share
     names: tuple[str, ...] = ()
 
     @classmethod
@@ -80,10 +110,12 @@ class CoveredScores:
         curve = _curve(cells.sum(0), many * noise / b, problem.bins)
         return cls(whole, tuple(groups), curve, tuple(names))
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> ToldScores:
         """For result.json."""
-        said: dict[str, object] = {name: number.as_json() for name, number in self.whole.items()}
-        said["curve"] = list(self.curve)
+        accuracy, calibration, auc = (self.whole[name].as_json() for name in ("accuracy", "calibration", "auc"))
+        said: ToldScores = {
+            "accuracy": accuracy, "calibration": calibration, "auc": auc, "curve": list(self.curve),
+        }  # fmt: skip
         if self.groups:
             names = self.names or tuple(f"group {k}" for k in range(len(self.groups)))
             said["groups"] = {
@@ -142,7 +174,7 @@ def _of_group(
     return out | {"auc": auc}
 
 
-def _curve(cells: Floats, noise: float, bins: int) -> tuple[dict[str, Any], ...]:
+def _curve(cells: Floats, noise: float, bins: int) -> tuple[dict[str, float], ...]:
     """Chances that were stated (from, to) beside the share that happened, where a bin has enough records."""
     edges, out = edges_of(bins), []
     for k, (missed, happened) in enumerate(cells):

@@ -30,7 +30,7 @@ from coterie.plan import Plan
 from coterie.pricing import Priced
 from coterie.privacy.accountants import Account, account
 from coterie.problems import Problem
-from coterie.released.covered import CoveredNumber, CoveredScores
+from coterie.released.covered import CoveredNumber, CoveredScores, ToldCovered
 from coterie.released.moments import Moments
 from coterie.released.once import Charge, Once, charged_to, events_of, release_once, release_plan
 from coterie.released.scores import Scores
@@ -52,7 +52,7 @@ class Covered:
     records: int
     before: str = ""  # what the same records had paid already, in words
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> ToldCovered:
         """The part `covered` of result.json."""
         claim = self.once.priced.claims[0]
         return {

@@ -19,7 +19,6 @@ from dataclasses import replace
 from functools import cache, lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -51,9 +50,20 @@ from coterie.privacy.events import Event
 from coterie.privacy.people import Protects, units_of
 from coterie.problems import Problem
 from coterie.problems.labels import ClassNumbers
-from coterie.report.costs import AlikeAgents, Named, OpenedSums, Paid, SentAgain, Totals
+from coterie.report.costs import (
+    AlikeAgents,
+    Certified,
+    CertifiedClaim,
+    Named,
+    OpenedSums,
+    Paid,
+    PublicFacts,
+    SentAgain,
+    Shape,
+    Totals,
+)
 from coterie.report.others import other_code
-from coterie.report.sealing import canonical, lossless, plan_hash
+from coterie.report.sealing import canonical, lossless, plan_hash, written
 from coterie.report.statements import SECURE, SIMULATED, statements
 
 __all__ = [
@@ -88,7 +98,7 @@ def certificate(
     charged: Mapping[int, Sequence[Event]] | None = None,
     retried: Mapping[int, int] | None = None,
     files: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
+) -> Certified:
     """The content of certificate.json, not yet sealed (`seal`): of one run, whatever else was run to study it.
 
     Args:
@@ -140,7 +150,7 @@ def certificate(
     said = statements(
         plan, network.problem, priced.algorithm, priced.cfg, network.leaks, noise=noise, terms=priced.terms
     )  # fmt: skip
-    return {
+    content: Certified = {
         "schema": SCHEMA,
         "claim": first,
         "other_claims": others,
@@ -156,14 +166,17 @@ def certificate(
         "agents": agents,
         "central": sums,
         "cap": cap,
-        **({"alone": single} if single else {}),
-        **({"observers": [seat.as_json(delta) for seat in priced.seats]} if priced.seats and delta else {}),
         "statements": [one._asdict() for one in said],
         "run": {"noise": noise, "seed": plan.run.seed if noise == SIMULATED else None},
         "files": dict(files or {}),
         "made_with": versions(),
         "other_code": other_code(plan),
     }
+    if single:
+        content["alone"] = single
+    if priced.seats and delta:
+        content["observers"] = [seat.as_json(delta) for seat in priced.seats]
+    return content
 
 
 def charged_rounds(plan: Plan, rounds: int, completed: int | None) -> int:
@@ -184,7 +197,7 @@ def claims(
     agents: Sequence[AlikeAgents], sums: OpenedSums | None, cap: SentAgain | None,
     delta: float | None, as_printed: bool, leaks: Sequence[str], words: tuple[str, str] | None = None,
     own: Named | None = None,
-) -> list[dict[str, object]]:  # fmt: skip
+) -> list[CertifiedClaim]:  # fmt: skip
     """The network's guarantees, each against its own adversary; the one that the budget is for comes first.
 
     A record sits at one agent, so the largest of the agents' ε is everybody's. `private` says whether an ε is within
@@ -217,7 +230,7 @@ def words_of(algorithm: Algorithm, cfg: Config) -> tuple[str, str] | None:
 def _claim(
     name: str, adversary: str, total: Totals, parts: Sequence[Paid], delta: float | None,
     private: bool,
-) -> dict[str, object]:  # fmt: skip
+) -> CertifiedClaim:  # fmt: skip
     adjacency = {e["adjacency"] for part in parts for e in part["events"] if e["kind"] not in ("Free", "NonPrivate")}
     return {
         "name": name,
@@ -226,7 +239,7 @@ def _claim(
         "epsilon": total["epsilon"],
         "delta": delta,
         "accountant": total["accountant"],
-        "adjacency": adjacency.pop() if len(adjacency) == 1 else "replace-one",
+        "adjacency": str(adjacency.pop()) if len(adjacency) == 1 else "replace-one",
     }
 
 
@@ -305,7 +318,11 @@ def totals(rows: list[dict[str, Json]], delta: float | None) -> Totals:
     if delta is None:
         return {"totals": {"non-private": "inf"}, "epsilon": "inf", "accountant": "non-private"}
     every, epsilon, accountant = _account(canonical(rows), delta)
-    return {"totals": lossless(every), "epsilon": lossless(epsilon), "accountant": accountant}
+    return {
+        "totals": {name: written(each) for name, each in every.items()},
+        "epsilon": written(epsilon),
+        "accountant": accountant,
+    }
 
 
 # ---- events as plain data --------------------------------------------------------------------------------------------
@@ -321,9 +338,6 @@ def _kinds() -> dict[str, type[Event]]:
 def decode(rows: Iterable[Mapping[str, Json]]) -> list[Event]:
     """The events of a certificate's rows; anything else is an InputError."""
     return [from_row(row, _kinds()) for row in rows]
-
-
-# ---- canonical form, digest, signature -------------------------------------------------------------------------------
 
 
 # ---- the code --------------------------------------------------------------------------------------------------------
@@ -344,7 +358,7 @@ def code_hash() -> str:
 # ---- small pieces ----------------------------------------------------------------------------------------------------
 
 
-def facts(plan: Plan, network: Network) -> dict[str, object]:
+def facts(plan: Plan, network: Network) -> PublicFacts:
     """What the plan may leave to the data: shape of the problem, names, edges of a graph that came from a file; and
     what a loader read from the records besides.
     """
@@ -358,7 +372,7 @@ def facts(plan: Plan, network: Network) -> dict[str, object]:
     }
 
 
-def shape(plan: Plan, problem: Problem) -> dict[str, Any]:
+def shape(plan: Plan, problem: Problem) -> Shape:
     """Loss and numbers of features, classes and parameters of a plan's problem; refuses one that it does not state."""
     loss = plan.problem.loss or by_labels(problem.labels.classes)
     classes = problem.labels.classes if isinstance(problem.labels, ClassNumbers) else None

@@ -9,12 +9,17 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
-from typing import Any
+from itertools import combinations, pairwise
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
-__all__ = ["Level", "Series", "curve_chart", "dot_plot", "drawable", "line_chart", "network", "number"]
+if TYPE_CHECKING:
+    from coterie.graphs import Graph
+
+__all__ = [
+    "Chart", "DotRow", "Level", "Series", "curve_chart", "dot_plot", "drawable", "line_chart", "network", "number",
+]  # fmt: skip
 
 WIDTH, HEIGHT = 440, 290
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 14, 46
@@ -45,6 +50,20 @@ class Level:
     name: str
     style: str
     value: float
+
+
+@dataclass(frozen=True)
+class DotRow:
+    """One row of a dot plot: a value, its spread, and single points."""
+
+    label: str
+    style: str
+    value: float
+    spread: float = 0.0
+    points: Sequence[float] = ()
+
+
+Chart = dict[str, object]  # what a template of charts.html draws
 
 
 @dataclass(frozen=True)
@@ -130,7 +149,7 @@ def drawable(value: float | None, log: bool) -> bool:
 def line_chart(
     name: str, title: str, x_label: str, y_label: str, series: Sequence[Series], levels: Sequence[Level] = (),
     *, log_x: bool = False, log_y: bool = False, least: float = -math.inf,
-) -> dict[str, object]:  # fmt: skip
+) -> Chart:  # fmt: skip
     """Lines over a common axis, for the template `chart`; no band or axis goes below `least`, as nothing can."""
     pairs = [(s, [(x, y) for x, y in zip(s.x, s.y, strict=True) if drawable(y, log_y)]) for s in series]
     shown: list[float] = [float(y) for _, points in pairs for _, y in points if y is not None]
@@ -196,9 +215,9 @@ def _readout(
     return [[xs(x), "\n".join([f"{x_label} {x:g}", *values, *said])] for x, values in sorted(found.items())]
 
 
-def dot_plot(name: str, title: str, x_label: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Rows of {label, style, value, spread, points} over one axis."""
-    values = [float(v) for r in rows for v in (r["value"], *r["points"]) if drawable(v, False)]
+def dot_plot(name: str, title: str, x_label: str, rows: Sequence[DotRow]) -> Chart:
+    """Rows over one axis."""
+    values = [float(v) for r in rows for v in (r.value, *r.points) if drawable(v, False)]
     if not values:
         return {"id": name, "title": title, "empty": True, "desc": "there is no finite number to draw"}
     top, step = 10, 46
@@ -207,27 +226,27 @@ def dot_plot(name: str, title: str, x_label: str, rows: Sequence[dict[str, Any]]
     drawn = []
     for k, r in enumerate(rows):
         y = top + step * k + 30
-        if not drawable(r["value"], False):
+        if not drawable(r.value, False):
             continue
-        spread = r["spread"] if drawable(r["spread"], False) else 0.0
+        spread = r.spread if drawable(r.spread, False) else 0.0
         drawn.append(
             {
-                "label": r["label"], "style": r["style"], "y": y, "x": xs(r["value"]), "text": number(r["value"]),
-                "ends": [xs(max(r["value"] - spread, xs.low)), xs(min(r["value"] + spread, xs.high))],
-                "points": [xs(p) for p in r["points"] if drawable(p, False)],
+                "label": r.label, "style": r.style, "y": y, "x": xs(r.value), "text": number(r.value),
+                "ends": [xs(max(r.value - spread, xs.low)), xs(min(r.value + spread, xs.high))],
+                "points": [xs(p) for p in r.points if drawable(p, False)],
             }
         )  # fmt: skip
     return {
         "id": name, "title": title, "empty": False, "x_label": x_label, "width": WIDTH, "height": bottom + BOTTOM - 4,
         "bottom": bottom, "left": 24, "right": WIDTH - 24, "x_ticks": labelled(xs),
-        "rows": drawn, "desc": "; ".join(f"{r['label']}: {number(r['value'])}" for r in rows) + ".",
+        "rows": drawn, "desc": "; ".join(f"{r.label}: {number(r.value)}" for r in rows) + ".",
     }  # fmt: skip
 
 
 def curve_chart(
     name: str, title: str, y_label: str, labels: Sequence[str], values: Sequence[float], ends: tuple[float, float], *,
     marks: Sequence[str] | None = None, noise: Sequence[float] | None = None, shares: Sequence[float] | None = None,
-) -> dict[str, object]:  # fmt: skip
+) -> Chart:  # fmt: skip
     """A value for each bin, all bins equally wide: steps, or with `marks` (edges between bins) a curve over numbers.
 
     `noise` is the half-height of the band in every bin, `shares` of records are drawn as bars below, `ends` is the
@@ -238,7 +257,7 @@ def curve_chart(
     ys = Scale.around(list(ends), bottom, TOP, room=0.02)
     at = [round(LEFT + width * k, 2) for k in range(count + 1)]
     tallest = max(shares, default=0.0) if shares is not None else 0.0
-    steps: list[dict[str, Any]] = [
+    steps = [
         {
             "x1": at[k], "x2": at[k + 1], "y": ys(v), "name": label, "text": number(v, 3),
             "top": ys(v + noise[k]) if noise else None, "low": ys(v - noise[k]) if noise else None,
@@ -248,10 +267,10 @@ def curve_chart(
     ]  # fmt: skip
     every = max(1, math.ceil(len(marks or ()) / 7))
     ticks = [(at[k + 1], mark) for k, mark in enumerate(marks or ()) if k % every == 0]
-    said = [f"{s['name']}: {s['text']}" + ("" if shares is None else f"; {100 * shares[k]:.1f} % of the records")
-            for k, s in enumerate(steps)]  # fmt: skip
+    said = [f"{label}: {number(v, 3)}" + ("" if shares is None else f"; {100 * shares[k]:.1f} % of the records")
+            for k, (label, v) in enumerate(zip(labels, values, strict=True))]  # fmt: skip
     highest, lowest = (labels[int(f(values))] for f in (np.argmax, np.argmin))
-    centres = [round((s["x1"] + s["x2"]) / 2, 2) for s in steps]
+    centres = [round((left + right) / 2, 2) for left, right in pairwise(at)]
     return {
         "id": name, "title": title, "desc": f"Highest for {highest}, lowest for {lowest}.", "joined": marks is not None,
         "width": WIDTH, "height": HEIGHT + (NAMES if marks is None else 0), "left": LEFT, "right": WIDTH - RIGHT,
@@ -261,7 +280,7 @@ def curve_chart(
     }  # fmt: skip
 
 
-def network(graph: Any, names: Sequence[str], records: Sequence[int]) -> dict[str, Any]:
+def network(graph: Graph, names: Sequence[str], records: Sequence[int]) -> Chart:
     """The graph with agents sized by their records."""
     import networkx as nx
 
@@ -274,11 +293,10 @@ def network(graph: Any, names: Sequence[str], records: Sequence[int]) -> dict[st
     scaled = margin + (place - low) / np.where(high > low, high - low, 1.0) * (np.array([width, height]) - 2 * margin)
     largest = max(records)
     many = graph.size > 24
-    nodes = [
-        {
-            "x": round(float(x), 1), "y": round(float(y), 1), "name": name, "records": int(n), "label": None,
-            "r": 4.0 if many else round(7 + 13 * math.sqrt(n / largest), 1),
-        }
+    radius = lambda n: 4.0 if many else round(7 + 13 * math.sqrt(n / largest), 1)  # noqa: E731
+    nodes: list[Node] = [
+        {"x": round(float(x), 1), "y": round(float(y), 1), "name": name, "records": int(n), "label": None,
+         "r": radius(n)}
         for (x, y), name, n in zip(scaled, names, records, strict=True)
     ]  # fmt: skip
     if not many:
@@ -291,7 +309,19 @@ def network(graph: Any, names: Sequence[str], records: Sequence[int]) -> dict[st
     }  # fmt: skip
 
 
-def _name_nodes(nodes: list[dict[str, Any]], width: int) -> None:
+class Node(TypedDict, total=False):
+    """A circle; `at`: where its label stands, if it has one."""
+
+    x: float
+    y: float
+    r: float
+    name: str
+    records: int
+    label: str | None
+    at: tuple[float, float]
+
+
+def _name_nodes(nodes: list[Node], width: int) -> None:
     """Names below their circles, as long as all have room; none where even short ones would meet or be alike."""
     names = [node["name"] for node in nodes]
     for length in range(min(LONGEST, max(map(len, names))), SHORTEST - 1, -1):
@@ -299,11 +329,11 @@ def _name_nodes(nodes: list[dict[str, Any]], width: int) -> None:
         boxes = [_box(node, text, width) for node, text in zip(nodes, short, strict=True)]
         if len(set(short)) == len(set(names)) and not any(_meet(a, b) for a, b in combinations(boxes, 2)):
             for node, text, (left, right, _, low) in zip(nodes, short, boxes, strict=True):
-                node |= {"label": text, "at": (round((left + right) / 2, 1), round(low, 1))}
+                node["label"], node["at"] = text, (round((left + right) / 2, 1), round(low, 1))
             return
 
 
-def _box(node: dict[str, Any], text: str, width: int) -> tuple[float, float, float, float]:
+def _box(node: Node, text: str, width: int) -> tuple[float, float, float, float]:
     """Where a name would stand: left, right, top, bottom."""
     half = len(text) * LETTER / 2 + 2
     middle = min(max(node["x"], half), width - half)

@@ -1,12 +1,17 @@
-"""What a certificate says of costs: the parts of it, and of which type."""
+"""The parts of a certificate, and of which type they are."""
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
+from coterie.network import ToldSeat
 from coterie.privacy.codec import Json
+from coterie.privacy.people import Protects
 
-__all__ = ["AlikeAgents", "Named", "OpenedSums", "Paid", "SentAgain", "Totals"]
+__all__ = [
+    "AlikeAgents", "Certified", "CertifiedClaim", "Named", "OpenedSums", "Paid", "PublicFacts", "Sealed", "SentAgain",
+    "Shape", "Totals",
+]  # fmt: skip
 
 
 class Totals(TypedDict):
@@ -55,3 +60,72 @@ class AlikeAgents(Paid):
     noise_multiplier: float
     rounds: int
     sent_again: int
+
+
+class CertifiedClaim(TypedDict):
+    """A guarantee against one adversary."""
+
+    name: str
+    adversary: str
+    private: bool
+    epsilon: float | str
+    delta: float | None
+    accountant: str
+    adjacency: str
+
+
+class Shape(TypedDict):
+    """Of a problem."""
+
+    loss: str
+    features: int
+    classes: int | None
+    parameters: int
+
+
+class PublicFacts(Shape):
+    """What a plan may leave to the data."""
+
+    agents: int
+    names: list[str] | None
+    edges: list[list[int]] | None
+    leaks: list[str]
+
+
+class CertifiedAlgorithm(TypedDict):
+    """What ran."""
+
+    name: str
+    rounds: int
+    settings: dict[str, object]
+
+
+class Certified(TypedDict):
+    """A certificate that is not yet sealed; `coterie.report.form` has the range of every field."""
+
+    schema: int
+    claim: CertifiedClaim
+    other_claims: list[CertifiedClaim]
+    protects: Protects | None
+    plan: dict[str, object]
+    plan_sha256: str
+    public: PublicFacts
+    algorithm: CertifiedAlgorithm
+    agents: list[AlikeAgents]
+    central: OpenedSums | None
+    cap: SentAgain | None
+    alone: NotRequired[Named]
+    observers: NotRequired[list[ToldSeat]]
+    statements: list[dict[str, str]]
+    run: dict[str, str | int | None]
+    files: dict[str, str]
+    made_with: dict[str, str]
+    other_code: list[dict[str, str | None]]
+
+
+class Sealed(Certified):
+    """A certificate."""
+
+    signer: str | None
+    digest: str
+    signature: str | None

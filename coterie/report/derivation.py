@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import TypedDict
 
 import equinox as eqx
 import jax
@@ -27,14 +28,15 @@ from coterie.experiment import public_network
 from coterie.graphs import Graph, from_outside
 from coterie.losses import BY_LABELS
 from coterie.losses.base import need_facts, problem_of
-from coterie.network import Network, links_on, seats_of
+from coterie.network import Network, ToldSeat, links_on, seats_of
 from coterie.plan import Plan, validate
 from coterie.pricing import noise_of, settle
 from coterie.privacy.accountants import total_mu
 from coterie.privacy.calibration import TOLERANCE
-from coterie.privacy.codec import to_rows
+from coterie.privacy.codec import Json, to_rows
 from coterie.report import certificate as c
 from coterie.report import sealing
+from coterie.report.costs import CertifiedAlgorithm, Named, OpenedSums, PublicFacts, SentAgain
 from coterie.report.form import LARGEST
 from coterie.report.statements import statements
 
@@ -48,8 +50,29 @@ class Refuted(Exception):
     """The certificate is wrong; the message names the first field and what was expected."""
 
 
+class DerivedAgents(TypedDict):
+    """What agents in like places have and pay."""
+
+    neighbours: int
+    events: list[dict[str, Json]]
+
+
+class Derived(TypedDict):
+    """What follows from a plan: the parts of a certificate."""
+
+    algorithm: CertifiedAlgorithm
+    statements: list[dict[str, str]]
+    seed: int
+    warnings: list[str]
+    agents: list[DerivedAgents]
+    central: OpenedSums | None
+    cap: SentAgain | None
+    alone: Named | None
+    observers: list[ToldSeat]
+
+
 @lru_cache(maxsize=64)
-def derive(inputs: bytes) -> dict[str, Any] | str:
+def derive(inputs: bytes) -> Derived | str:
     """What the installed code makes of the inputs, or what is wrong with them."""
     given = json.loads(inputs)
     try:
@@ -71,7 +94,7 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
             places = jax.tree.map(lambda x: jnp.asarray(np.asarray(x, float)), settled.places)
             places = eqx.tree_at(lambda p: p.noise, places, jnp.asarray(noise))
         found, terms = (None, None) if plan.privacy is None else noise_of(plan, settled)
-        agents: list[dict[str, Any]] = []
+        agents: list[DerivedAgents] = []
         for k, (members, _, _, rounds, again) in enumerate(given["agents"]):
             everyone = np.concatenate([np.arange(first, last + 1) for first, last in members])
             facts = [places.count, places.degree, places.self_weight, places.unit]
@@ -112,11 +135,11 @@ def derive(inputs: bytes) -> dict[str, Any] | str:
     }
 
 
-def _network(plan: Plan, public: dict[str, Any], sizes: np.ndarray, secure: bool) -> Network:
+def _network(plan: Plan, public: PublicFacts, sizes: np.ndarray, secure: bool) -> Network:
     """The public side from the certificate, compared with the plan where that says or makes it."""
-    stated = public_sizes(plan)
-    if stated is not None and stated.tolist() != sizes.tolist():
-        raise Refuted(f"agents.records: the plan's sizes are {stated.tolist()[:20]}, not {sizes.tolist()[:20]}")
+    own = public_sizes(plan)
+    if own is not None and own.tolist() != sizes.tolist():
+        raise Refuted(f"agents.records: the plan's sizes are {own.tolist()[:20]}, not {sizes.tolist()[:20]}")
     if public["loss"] not in ((plan.problem.loss,) if plan.problem.loss else BY_LABELS):
         raise Refuted(f"public.loss: the plan says {plan.problem.loss or 'that the labels decide'}")
     if plan.problem.dim not in (None, public["features"]):
@@ -133,8 +156,9 @@ def _network(plan: Plan, public: dict[str, Any], sizes: np.ndarray, secure: bool
         equal("public.leaks", public["leaks"], [] if secure else list(leaks_of(plan)), 0.0)
     problem = problem_of(plan, public["loss"], public["features"], public["classes"] or 1)
     need_facts(problem, problem.columns)
+    stated: Mapping[str, object] = public
     for name, value in c.shape(plan, problem).items():
-        equal(f"public.{name}", public[name], value, 0.0)
+        equal(f"public.{name}", stated[name], value, 0.0)
     links = links_on(plan, _graph(plan, public))
     names = tuple(public["names"] or (f"agent {i}" for i in range(len(sizes))))
     if secure and plan.deploy is not None:
@@ -145,10 +169,11 @@ def _network(plan: Plan, public: dict[str, Any], sizes: np.ndarray, secure: bool
 def _too_large(plan: Plan) -> bool:
     """Whether made data has too many numbers to be made again."""
     numbers = [plan.data.options.get(name, 1) for name in ("records", "features")]
-    return all(isinstance(n, int) for n in numbers) and math.prod(numbers) > 4 * LARGEST
+    whole = [number for number in numbers if isinstance(number, int)]
+    return len(whole) == len(numbers) and math.prod(whole) > 4 * LARGEST
 
 
-def _graph(plan: Plan, public: dict[str, Any]) -> Graph:
+def _graph(plan: Plan, public: PublicFacts) -> Graph:
     size = public["agents"]
     if from_outside(plan.graph.kind) != (public["edges"] is not None):
         raise Refuted("public.edges: listed for graphs from a file, and only for those")

@@ -51,7 +51,7 @@ class _Public(_Table):
 class _Algorithm(_Table):
     name: str
     rounds: Annotated[int, Field(ge=1, le=LARGEST)]
-    settings: dict[str, Any]
+    settings: dict[str, object]
 
 
 class _Paid(_Table):
@@ -124,7 +124,7 @@ class Certificate(_Table):
     claim: _Claim
     other_claims: list[_Claim]
     protects: _Protects | None
-    plan: dict[str, Any]
+    plan: dict[str, object]
     plan_sha256: Hash
     public: _Public
     algorithm: _Algorithm

@@ -11,26 +11,29 @@ import base64
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Literal, TypedDict
 
 import numpy as np
 
 from coterie.algorithms.base import Erratum, all_algorithms
 from coterie.errors import InputError
 from coterie.fair import METHODS
+from coterie.fair.study import FairCell, Metric
 from coterie.graphs import Graph, from_outside
 from coterie.privacy.people import unit_words
 from coterie.report import charts
-from coterie.report.charts import Level, Series, number
+from coterie.report.charts import Chart, DotRow, Level, Series, number
+from coterie.report.costs import Sealed
 from coterie.report.epsilon import Guess, guess
 from coterie.report.errata import MEANING
-from coterie.report.schema import SCHEMA, PrivacyBlock, RunResult
+from coterie.report.schema import SCHEMA, Curve, PrivacyBlock, RunResult, Score
 from coterie.report.shapes import shapes
 from coterie.report.units import home_words
 from coterie.tables.links import GraphPlan
+from coterie.worth.verdict import SaidWorth
 
 __all__ = [
     "available",
@@ -87,7 +90,7 @@ def _known_schema(path: Path) -> None:
         )
 
 
-def _safely(path: Path, make: Any, *content: Any) -> str:
+def _safely(path: Path, make: Callable[..., str], *content: object) -> str:
     if not available():
         raise InputError(NEEDED)
     from jinja2 import UndefinedError
@@ -123,11 +126,11 @@ def upper(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def run_page(result: RunResult, sealed: dict[str, Any] | None) -> str:
+def run_page(result: RunResult, sealed: Sealed | None) -> str:
     """The page of a run: `result` as in result.json, `sealed` as in certificate.json (None: there is none)."""
     plan, privacy = result["plan"], result["privacy"]
-    scores = (key for key in ("test_accuracy", "test_score") if key in result["metrics"])
-    score = next(scores, None)  # None: no test records were given
+    scores: tuple[Score, ...] = ("test_accuracy", "test_score")
+    score = next((key for key in scores if key in result["metrics"]), None)  # None: no test records were given
     measure = "test accuracy" if score == "test_accuracy" else f"test {result['metric']}"
     slug = result["algorithm"]["name"]
     algorithm = all_algorithms().get(slug)
@@ -156,11 +159,11 @@ def run_page(result: RunResult, sealed: dict[str, Any] | None) -> str:
     )  # fmt: skip
 
 
-def _size(result: RunResult, sealed: dict[str, Any] | None) -> int:
+def _size(result: RunResult, sealed: Sealed | None) -> int:
     return len(result["agents"]) if sealed is None else sealed["public"]["agents"]
 
 
-def _graph(plan: dict[str, object], result: RunResult, sealed: dict[str, Any] | None) -> Graph | None:
+def _graph(plan: dict[str, object], result: RunResult, sealed: Sealed | None) -> Graph | None:
     """The graph as the plan makes it; one from a file only if the certificate carries its edges."""
     size = _size(result, sealed)
     if size != len(result["agents"]):
@@ -177,25 +180,21 @@ def _graph(plan: dict[str, object], result: RunResult, sealed: dict[str, Any] | 
 
 def _agents(result: RunResult) -> list[dict[str, object]]:
     """One row for each agent: what it holds, spends and sends."""
-    privacy, rows = result["privacy"], []
+    privacy, rows = result["privacy"], list[dict[str, object]]()
     for k, agent in enumerate(result["agents"][:LISTED]):
-        row: dict[str, Any] = {
-            **agent,
-            "bytes_sent": agent.get("bytes_sent"),
-            "spent": None,
-            "budget": None,
-            "left": None,
-            "share": 0,
-        }
-        if privacy is not None:
+        row: dict[str, object] = {**agent, "bytes_sent": agent.get("bytes_sent")}
+        if privacy is None:
+            row |= {"spent": None, "budget": None, "left": None, "share": 0}
+        else:
             budget = privacy["budget"][k] if isinstance(privacy["budget"], list) else privacy["budget"]
             spent = privacy["per_agent"][k]
             spent = math.inf if spent is None else spent
-            share = round(100 * min(spent / budget, 1.0), 1)
-            row |= {"spent": spent, "budget": budget, "left": max(budget - spent, 0.0), "share": share}
-            if row["left"] < 1e-4 * budget:  # calibration stops so near below the budget
-                row["left"] = 0.0
-            row["over"] = spent > budget * (1 + 1e-9)
+            left = budget - spent
+            row |= {
+                "spent": spent, "budget": budget, "share": round(100 * min(spent / budget, 1.0), 1),
+                "left": 0.0 if left < 1e-4 * budget else left,  # calibration stops so near below the budget
+                "over": spent > budget * (1 + 1e-9),
+            }  # fmt: skip
         rows.append(row)
     return rows
 
@@ -212,7 +211,7 @@ def _seconds(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
-def answer(worth: dict[str, Any] | None, otherwise: str) -> dict[str, str]:
+def answer(worth: SaidWorth | None, otherwise: str) -> dict[str, str]:
     """The first line of a page: was it worth it? `otherwise` is said where nothing was compared."""
     if worth is None:
         return {"word": "Not judged", "kind": "", "text": otherwise}
@@ -223,15 +222,12 @@ def answer(worth: dict[str, Any] | None, otherwise: str) -> dict[str, str]:
     return {"word": word, "kind": {"gains": "good", "loses": "bad"}.get(verdict, ""), "text": text}
 
 
-def _scores(result: RunResult, score: str, measure: str) -> dict[str, object]:
+def _scores(result: RunResult, score: str, measure: str) -> Chart:
     metrics, references = result["metrics"][score], result["references"]
-    fixed = lambda name, label: {  # noqa: E731
-        "label": label, "style": name, "value": references[name][score], "spread": 0.0, "points": []
-    }  # fmt: skip
-    mine = {
-        "label": f"together, by {result['algorithm']['name']}", "style": "run", "value": metrics["mean"],
-        "spread": metrics["std"], "points": metrics["per_seed"],
-    }  # fmt: skip
+    fixed = lambda name, label: DotRow(label, name, references[name][score])  # noqa: E731
+    mine = DotRow(
+        f"together, by {result['algorithm']['name']}", "run", metrics["mean"], metrics["std"], metrics["per_seed"]
+    )
     others = {
         "majority": "the larger class", "alone": "each party alone (mean)",
         "pooled": "all records in one place, no privacy",
@@ -242,14 +238,14 @@ def _scores(result: RunResult, score: str, measure: str) -> dict[str, object]:
     return charts.dot_plot("scores", f"{measure.capitalize()} at the end", measure, rows)
 
 
-def _curves(result: RunResult, score: str | None, measure: str) -> list[dict[str, Any]]:
+def _curves(result: RunResult, score: Score | None, measure: str) -> list[Chart]:
     data, std, name = result["curves"], result["curves"]["std"], result["algorithm"]["name"]
-    panels = [
+    panels: list[tuple[Curve, str, str, bool]] = [
         ("train_loss", "Training loss", "training loss (mean over agents)", False),
         *([] if score is None else [(score, measure.capitalize(), measure, False)]),
         ("consensus_gap", "Disagreement between agents", "distance from the mean model (rms)", True),
     ]
-    out = []
+    out = list[Chart]()
     for key, title, label, log in panels:
         if not any(charts.drawable(value, log) for value in data[key]):
             continue  # such as the disagreement of parties that hold the same model
@@ -264,9 +260,10 @@ def _curves(result: RunResult, score: str | None, measure: str) -> list[dict[str
     return out
 
 
-def _curve_table(result: RunResult, score: str | None) -> dict[str, Any]:
+def _curve_table(result: RunResult, score: Score | None) -> dict[str, object]:
     data = result["curves"]
-    keys = [key for key in ("train_loss", score, "consensus_gap", "time") if key is not None and key in data]
+    asked: tuple[Curve | None, ...] = ("train_loss", score, "consensus_gap", "time")
+    keys = [key for key in asked if key is not None and key in data]
     head = ["round", *(k.replace("_", " ") for k in keys)]
     return {"head": head, "rows": [[r, *(data[k][i] for k in keys)] for i, r in enumerate(data["round"])]}
 
@@ -286,8 +283,9 @@ def errata_of(found: Sequence[Erratum], slug: str, *, touched: bool) -> dict[str
 
 def _touched(result: RunResult) -> bool:
     """Whether a run has anything of what was printed in it: its noise, or its claim."""
-    said = result["plan"].get("privacy") or {}
-    return bool(result["algorithm"]["settings"].get("as_printed")) or said.get("claim") == "paper"
+    said = result["plan"].get("privacy")
+    paper = isinstance(said, dict) and said.get("claim") == "paper"
+    return bool(result["algorithm"]["settings"].get("as_printed")) or paper
 
 
 def _fixed(value: float | None, signed: bool = False) -> str:
@@ -316,9 +314,18 @@ def _bytes(count: float | None) -> str:
 # ---- a fairness study ------------------------------------------------------------------------------------------------
 
 
-def fair_page(study: dict[str, Any]) -> str:
+class FairStudy(TypedDict):
+    """fair.json."""
+
+    plan: dict[str, object]
+    cells: list[FairCell]
+
+
+def fair_page(study: FairStudy) -> str:
     """The page of a fairness study: `study` as in fair.json."""
-    cells = [{**c, "label": c["label"] if c["over"] == "one" else f"{c['label']}, {c['over']}"} for c in study["cells"]]
+    cells = [c.copy() for c in study["cells"]]
+    for c in cells:
+        c["label"] = c["label"] if c["over"] == "one" else f"{c['label']}, {c['over']}"
     panels = [_panel(k, name, cells) for k, name in enumerate(dict.fromkeys(cell["panel"] for cell in cells))]
     methods = [METHODS[m] for m in dict.fromkeys(c["method"] for c in cells) if m in METHODS]
     printed = {c["method"] for c in cells if c["as_printed"]}
@@ -328,25 +335,28 @@ def fair_page(study: dict[str, Any]) -> str:
     )
 
 
-def _panel(place: int, name: str, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _panel(place: int, name: str, cells: Sequence[FairCell]) -> dict[str, object]:
     mine = [c for c in cells if c["panel"] == name]
+    axis: Literal["wanted_delta", "epsilon"]
     axis = "wanted_delta" if len({c["wanted_delta"] for c in mine}) > 1 else "epsilon"
     letter = "ε" if axis == "epsilon" else "δ"
     pictures = []
-    for metric, title in (("accuracy", "Test accuracy"), ("risk_difference", "Risk difference")):
-        series, levels = [], []
+    titles: dict[Metric, str] = {"accuracy": "Test accuracy", "risk_difference": "Risk difference"}
+    for metric, title in titles.items():
+        series, levels = list[Series](), list[Level]()
         for k, label in enumerate(dict.fromkeys(c["label"] for c in mine)):
             style = f"s{k % STYLES}" + (" alt" if k >= STYLES else "")
             row = [c for c in mine if c["label"] == label]
-            private = sorted((c for c in row if c["epsilon"] is not None), key=lambda c: c[axis])
+            private = sorted((c for c in row if c["epsilon"] is not None), key=lambda c: c[axis] or 0.0)
             if private:
-                y, d = ([c[metric][s] for c in private] for s in ("mean", "std"))
+                x = [c[axis] or 0.0 for c in private]
+                y, d = [c[metric]["mean"] for c in private], [c[metric]["std"] for c in private]
                 dashed = any(c["as_printed"] for c in private)
-                series.append(Series(label, style, [c[axis] for c in private], y, d, dots=True, dashed=dashed))
+                series.append(Series(label, style, x, y, d, dots=True, dashed=dashed))
             levels += [
-                Level(f"{label} (no privacy)", style, c[metric]["mean"])
+                Level(f"{label} (no privacy)", style, reached)
                 for c in row
-                if c["epsilon"] is None and c[metric]["mean"] is not None
+                if c["epsilon"] is None and (reached := c[metric]["mean"]) is not None
             ]
         pictures.append(
             charts.line_chart(f"{metric}-{place}", title, letter, title.lower(), series, levels, log_x=True, least=0.0)

@@ -23,10 +23,10 @@ import re
 import sys
 import tempfile
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import chdir
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Literal, Union, get_args, get_origin
 
 import numpy as np
 from pydantic import BaseModel
@@ -159,11 +159,13 @@ def _default(field: FieldInfo) -> str:
     return code(f'"{value}"' if isinstance(value, str) else value)
 
 
-NAMES = {str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path", dict: "table"}
+NAMES: dict[object, str] = {
+    str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path", dict: "table"
+}  # fmt: skip
 SIGNS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
 
 
-def kind(annotation: Any, metadata: list[Any] | tuple[Any, ...] = ()) -> str:
+def kind(annotation: object, metadata: Sequence[object] = ()) -> str:
     """A type in words, with its range.
 
     >>> kind(Literal["a", "b"]), kind(list[int] | None), kind(float), kind(tuple[tuple[int, int], ...])
@@ -188,12 +190,12 @@ def kind(annotation: Any, metadata: list[Any] | tuple[Any, ...] = ()) -> str:
         if rest == [...]:
             return f"list of {kind(inner)}".replace("pair of", "pairs of")
         return f"pair of {kind(inner)}s"
-    if _is_model(annotation):
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return f"tables with {', '.join(annotation.model_fields)}"
     return f"{NAMES[get_origin(annotation) or annotation]}{tail}"
 
 
-def _limits(metadata: list[object] | tuple[object, ...]) -> Iterator[object]:
+def _limits(metadata: Sequence[object]) -> Iterator[object]:
     for m in metadata:
         yield from m.metadata if isinstance(m, FieldInfo) else (m,)
 
@@ -203,13 +205,16 @@ def _limits(metadata: list[object] | tuple[object, ...]) -> Iterator[object]:
 
 def commands() -> str:
     """Every command and the first line of its help."""
+    import typer
+    from typer.core import TyperGroup
     from typer.main import get_command
 
     from coterie.cli import app
 
     rows = []
-    whole: Any = get_command(app)
-    for name in whole.list_commands(None):
+    whole = get_command(app)
+    assert isinstance(whole, TyperGroup)
+    for name in whole.list_commands(typer.Context(whole)):
         one = whole.commands[name]
         below = {f"{name} {part}": command for part, command in getattr(one, "commands", {}).items()}
         for words, command in (below or {name: one}).items():

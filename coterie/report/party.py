@@ -12,9 +12,9 @@ import datetime as dt
 import json
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from coterie.deploy.agreement import Agreement
     from coterie.deploy.data import Records
     from coterie.deploy.terms import Terms
+    from coterie.worth.verdict import SaidWorth
 
 __all__ = ["is_state", "party_page", "write_party_page"]
 
@@ -186,6 +187,16 @@ def _lines(path: Path) -> Iterator[dict[str, object]]:
             yield found
 
 
+class Trouble(TypedDict):
+    """What the log says of a neighbour, and how often."""
+
+    time: str
+    about: str
+    text: str
+    count: int
+    last: str
+
+
 class _History:
     """What the log says of this agreement's run: times, starts and ends, whom it waited for and turned down."""
 
@@ -195,11 +206,11 @@ class _History:
         self.starts, self.model = 0, False
         self.late: Counter[str] = Counter()  # rounds that went on without a neighbour
         self.refusals: Counter[str] = Counter()
-        self.troubles: dict[tuple[str, str], dict[str, Any]] = {}
-        self.ends: list[dict[str, Any]] = []
+        self.troubles: dict[tuple[str, str], Trouble] = {}
+        self.ends: list[Mapping[str, object]] = []
 
     @classmethod
-    def of(cls, lines: Iterable[dict[str, Any]], agreement: Agreement, me: str) -> _History:
+    def of(cls, lines: Iterable[Mapping[str, object]], agreement: Agreement, me: str) -> _History:
         found, ours, refused = cls(), True, Counter[str]()
         others = {p.name for p in agreement.parties if p.name != me}
         for line in lines:
@@ -213,13 +224,13 @@ class _History:
                     found.starts += ours
                 case _ if not ours:
                     continue
-                case "sent" | "opened" if isinstance(line.get("seconds"), int | float):
-                    found.seconds[int(line["round"])] = float(line["seconds"])
-                    found.late.update(n for n in line.get("missing", ()) if n in others)
+                case "sent" | "opened" if isinstance(seconds := line.get("seconds"), int | float):
+                    found.seconds[_whole(line["round"])] = float(seconds)
+                    found.late.update(n for n in _words(line.get("missing")) if n in others)
                 case "late":
-                    found.late.update(n for n in line["parties"] if n in others)
+                    found.late.update(n for n in _words(line["parties"]) if n in others)
                 case "refusals":
-                    refused = Counter(_counted(line["counts"]))  # all of this start, each time
+                    refused = Counter(_counted(_words(line["counts"])))  # all of this start, each time
                 case "model":
                     found.model = True
                 case "trouble" if line.get("about") in others and line.get("of") != "records":
@@ -232,15 +243,25 @@ class _History:
         found.refusals += refused
         return found
 
-    def _trouble(self, line: dict[str, Any]) -> None:
-        known = self.troubles.setdefault((line["about"], line["text"]), {**line, "count": 0})
-        known["count"] += 1 + int(line.get("held_back", 0))
-        known["last"] = line["time"]
+    def _trouble(self, line: Mapping[str, object]) -> None:
+        about, text, time = str(line["about"]), str(line["text"]), str(line["time"])
+        first: Trouble = {"time": time, "about": about, "text": text, "count": 0, "last": time}
+        known = self.troubles.setdefault((about, text), first)
+        known["count"] += 1 + _whole(line.get("held_back", 0))
+        known["last"] = time
 
     @property
-    def worst(self) -> list[dict[str, object]]:
+    def worst(self) -> list[Trouble]:
         """The troubles that came most often."""
         return sorted(self.troubles.values(), key=lambda t: -t["count"])[:SHOWN]
+
+
+def _whole(number: object) -> int:
+    return int(number) if isinstance(number, int | float) else 0
+
+
+def _words(listed: object) -> list[str]:
+    return [str(one) for one in listed] if isinstance(listed, list) else []
 
 
 def _counted(texts: Iterable[str]) -> dict[str, int]:
@@ -306,7 +327,7 @@ def _picture(agreement: Agreement, terms: Terms) -> dict[str, object] | None:
 
 def _worth(
     state: Path, terms: Terms, title: str, node: int, records: Records | None, test: Records, epsilon: str
-) -> dict[str, object]:  # fmt: skip
+) -> SaidWorth:  # fmt: skip
     """What the model is worth to this party, on its own test records; the private model is the one in the folder."""
     from coterie.worth.judge import own_worth
     from coterie.worth.verdict import sentence

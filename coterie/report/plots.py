@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import matplotlib
 import numpy as np
@@ -17,7 +17,7 @@ from scipy.stats import t as student
 
 from coterie.network import Network
 from coterie.report.result import epsilon_words
-from coterie.report.schema import RunResult
+from coterie.report.schema import Curve, MetricValue, RunResult
 
 if TYPE_CHECKING:  # a comparison draws by this module
     from coterie.comparison import Cell
@@ -39,8 +39,8 @@ def style(axis: Axes) -> None:
 def curves(result: RunResult, path: Path) -> None:
     """Train loss, test score and disagreement against rounds; references as lines; bands are ± one std over seeds."""
     data, std = result["curves"], result["curves"]["std"]
-    score = "test_accuracy" if "test_accuracy" in data else "test_score"
-    panels = [
+    score: Curve = "test_accuracy" if "test_accuracy" in data else "test_score"
+    panels: list[tuple[Curve, str, bool]] = [
         ("train_loss", "train loss (mean over agents)", False),
         (score, "test accuracy" if score == "test_accuracy" else f"test {result['metric']}", False),
         ("consensus_gap", "disagreement: rms ‖x_i − mean‖", True),
@@ -122,7 +122,16 @@ def _colours(labels: list[str]) -> dict[str, tuple[float, ...]]:
 MARKS, DASHES = "osD^vPX*<>", ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 
 
-def _looks(labels: list[str]) -> dict[str, dict[str, Any]]:
+class _Look(TypedDict):
+    """How a line looks, as matplotlib's arguments."""
+
+    color: tuple[float, ...]
+    marker: str
+    linestyle: str | tuple[float, tuple[float, ...]]
+    ms: float
+
+
+def _looks(labels: list[str]) -> dict[str, _Look]:
     """How each line looks: colour, marker and dashes, so that print without colour tells them apart."""
     colours = _colours(labels)
     return {
@@ -131,7 +140,7 @@ def _looks(labels: list[str]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _interval(score: dict[str, Any]) -> float:
+def _interval(score: MetricValue) -> float:
     """Half of the 95 % interval of a mean over seeds; 0 for a single one."""
     seeds = np.asarray(score["per_seed"], float)
     return (
@@ -166,7 +175,7 @@ def score_against_epsilon(cells: list[Cell], references: dict[str, dict[str, flo
     for label, mine in series.items():
         private = [c for c in mine if c["epsilon"] is not None]
         if private:
-            x = [c["epsilon"] for c in private]
+            x = [c["epsilon"] or 0.0 for c in private]
             y = [c["score"]["mean"] for c in private]
             axis.errorbar(
                 x, y, [_interval(c["score"]) for c in private], label=label, capsize=2, elinewidth=1.0, **looks[label]
@@ -215,12 +224,14 @@ def loss_against_time(cells: list[Cell], references: dict[str, dict[str, float]]
     figure, axis = plt.subplots(figsize=(8.5, 4.6), layout="constrained")
     colours = _colours(list(dict.fromkeys(c["method"] for c in cells)))
     budgets = sorted({c["epsilon"] for c in cells if c["epsilon"] is not None})
-    for c in (c for c in cells if c["time_curve"]):
+    for c in cells:
+        if not (times := c["time_curve"]):
+            continue
         name = c["method"] if c["epsilon"] is None else f"{c['method']}, ε = {c['epsilon']:g}"
         dash = "-" if c["epsilon"] is None else ("-", "--", ":", "-.")[budgets.index(c["epsilon"]) % 4]
         mean, std = np.array(c["loss_curve"]["mean"]), np.array(c["loss_curve"]["std"])
-        axis.plot(c["time_curve"], mean, dash, label=name, color=colours[c["method"]])
-        axis.fill_between(c["time_curve"], mean - std, mean + std, color=colours[c["method"]], alpha=0.15, linewidth=0)
+        axis.plot(times, mean, dash, label=name, color=colours[c["method"]])
+        axis.fill_between(times, mean - std, mean + std, color=colours[c["method"]], alpha=0.15, linewidth=0)
     axis.set_xlabel("virtual time (s): computing and sending")
     axis.set_ylabel("train loss (mean over agents)")
     _finish(figure, axis, path)
@@ -232,7 +243,8 @@ def score_against_bytes(cells: list[Cell], references: dict[str, dict[str, float
     series = _series(cells)
     looks = _looks(list(series))
     for label, mine in series.items():
-        look = {**looks[label], "linestyle": "none"}
+        look = looks[label].copy()
+        look["linestyle"] = "none"
         axis.plot([c["bytes"] / 1e6 for c in mine], [c["score"]["mean"] for c in mine], label=label, **look)
     sent = [c["bytes"] / 1e6 for c in cells]
     axis.set_xscale("log")

@@ -10,9 +10,9 @@ import io
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 __all__ = ["MODEL", "contents", "party_model", "run_model"]
 
@@ -36,10 +36,10 @@ def party_model(point: np.ndarray, *, plan: str, rounds: int, epsilon: float, de
     return _packed(point=point, plan=plan, rounds=rounds, epsilon=epsilon, delta=delta)
 
 
-def _packed(**arrays: Any) -> bytes:
+def _packed(**arrays: ArrayLike) -> bytes:
     file = io.BytesIO()
     small = sum(np.size(x) for x in arrays.values()) < LARGE
-    (np.savez_compressed if small else np.savez)(file, **arrays)
+    (np.savez_compressed if small else np.savez)(file, **arrays)  # type: ignore[arg-type]
     return file.getvalue()
 
 

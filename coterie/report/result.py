@@ -29,7 +29,7 @@ from coterie.drivers.simulate import Trace
 from coterie.errors import InputError
 from coterie.exchange.central import shared_events
 from coterie.exchange.planned import statement_of
-from coterie.exchange.statement import EVERY_MESSAGE
+from coterie.exchange.statement import EVERY_MESSAGE, ToldStatement
 from coterie.experiment import Experiment
 from coterie.explain import unit_block
 from coterie.network import Network
@@ -39,11 +39,11 @@ from coterie.privacy.accountants import account
 from coterie.problems import Problem
 from coterie.report import certificate, sealing
 from coterie.report.released import MODEL, run_model
-from coterie.report.schema import SCHEMA, AgentRow, PrivacyBlock, RunResult
+from coterie.report.schema import CURVES, SCHEMA, Adaptive, AgentRow, PrivacyBlock, RunCurves, RunResult
 from coterie.report.statements import assumptions
 from coterie.report.units import at_home
 from coterie.worth.judge import Judged
-from coterie.worth.verdict import sentence
+from coterie.worth.verdict import SaidWorth, sentence
 
 __all__ = [
     "SCHEMA",
@@ -59,7 +59,7 @@ __all__ = [
     "write_run",
 ]
 
-CURVES = "curves.json"  # of an additive model: what was released, for other programs
+CURVES_FILE = "curves.json"  # of an additive model: what was released, for other programs
 
 
 def build_result(experiment: Experiment, priced: Priced, trace: Trace, seeds: list[int], judged: Judged) -> RunResult:
@@ -76,9 +76,12 @@ def _content(experiment: Experiment, priced: Priced, trace: Trace, seeds: list[i
     last = {rename.get(k, k): v[:, -1] for k, v in trace.curves.items()}
     last |= {k: np.array(v) for k, v in judged.metrics.items()}
     privacy = privacy_block(experiment.plan, problem, priced, trace)
-    curves: dict[str, object] = {"round": trace.rounds.tolist()}
-    curves |= {rename.get(k, k): v.mean(0).tolist() for k, v in trace.curves.items()}
-    curves["std"] = {rename.get(k, k): v.std(0).tolist() for k, v in trace.curves.items()}
+    measured = {rename.get(k, k): v for k, v in trace.curves.items()}
+    curves: RunCurves = {"round": trace.rounds.tolist()}
+    for name in CURVES:
+        if name in measured:
+            curves[name] = measured[name].mean(0).tolist()
+    curves["std"] = {k: v.std(0).tolist() for k, v in measured.items()}
     return {
         "schema": SCHEMA,
         "coterie": coterie.__version__,
@@ -119,7 +122,7 @@ def _content(experiment: Experiment, priced: Priced, trace: Trace, seeds: list[i
     }
 
 
-def _worth(judged: Judged, privacy: PrivacyBlock | None) -> dict[str, object] | None:
+def _worth(judged: Judged, privacy: PrivacyBlock | None) -> SaidWorth | None:
     if judged.worth is None:
         return None
     return {**judged.worth, "sentence": sentence(judged.worth, epsilon_words(privacy))}
@@ -137,7 +140,7 @@ def _remarks(experiment: Experiment) -> list[str]:
     return [words for _, words in experiment.dataset.remarks]
 
 
-def exchange_block(experiment: Experiment, priced: Priced) -> dict[str, object]:
+def exchange_block(experiment: Experiment, priced: Priced) -> ToldStatement:
     """The `exchange` part of a result: how messages travelled, who learns what from that, and at what price."""
     epsilon = None if priced.spending is None else float(priced.spending.worst.epsilon)
     return statement_of(experiment.plan, experiment.network.graph, epsilon, priced.central).as_json()
@@ -189,7 +192,7 @@ def privacy_block(plan: Plan, problem: Problem, priced: Priced, trace: Trace | N
     }
 
 
-def _adaptive(rule: str, trace: Trace | None) -> dict[str, object]:
+def _adaptive(rule: str, trace: Trace | None) -> Adaptive:
     """Of noise that followed what was released: by which rule, and what each run used of the limit, which is ε."""
     runs = [] if trace is None else trace.steered
     return {"rule": rule, "limit": "epsilon is the limit that no choice can pass; spent is no guarantee", "runs": runs}
@@ -297,11 +300,11 @@ def write_run(
     write_atomically(out / "curves.png", lambda p: plots.curves(result, p))
     write_atomically(out / "graph.png", lambda p: plots.network(network, p))
     written, sealed = ["result.json", MODEL, "curves.png", "graph.png"], None
-    for name in ("certificate.json", "report.html", CURVES):
+    for name in ("certificate.json", "report.html", CURVES_FILE):
         (out / name).unlink(missing_ok=True)
     if result["additive"] is not None:
-        write_json(out / CURVES, {key: value for key, value in result["additive"].items() if key != "at_home"})
-        written.append(CURVES)
+        write_json(out / CURVES_FILE, {key: value for key, value in result["additive"].items() if key != "at_home"})
+        written.append(CURVES_FILE)
     if stated:
         files = {MODEL: sealing.sha256(model)}
         sealed = sealing.seal(certificate.certificate(plan, network, priced, completed=sent, files=files), key)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Literal, TypedDict
 
+from coterie.api.curves import ToldCurves
+from coterie.exchange.statement import ToldClaim, ToldStatement
+from coterie.network import ToldSeat
 from coterie.privacy.people import Protects
+from coterie.released.covered import ToldCovered
+from coterie.report.units import Home
+from coterie.worth.verdict import SaidWorth
 
-__all__ = ["SCHEMA", "AgentRow", "AlgorithmBlock", "MetricValue", "PrivacyBlock", "RunResult"]
+__all__ = ["CURVES", "SCHEMA", "AgentRow", "AlgorithmBlock", "MetricValue", "PrivacyBlock", "RunCurves", "RunResult"]
 
 
 SCHEMA = 1
@@ -26,7 +32,7 @@ class AlgorithmBlock(TypedDict):
     """What ran, with every setting."""
 
     name: str
-    settings: dict[str, Any]
+    settings: dict[str, object]
 
 
 class MetricValue(TypedDict):
@@ -35,6 +41,31 @@ class MetricValue(TypedDict):
     mean: float
     std: float
     per_seed: list[float]
+
+
+Score = Literal["test_accuracy", "test_score"]
+Curve = Literal["train_loss", "test_accuracy", "test_score", "consensus_gap", "time"]
+CURVES: tuple[Curve, ...] = ("train_loss", "test_accuracy", "test_score", "consensus_gap", "time")
+
+
+class RunCurves(TypedDict, total=False):
+    """Means over seeds at each measured round, and their standard deviations; a diverged run has Nones."""
+
+    round: list[int]
+    train_loss: list[float | None]
+    test_accuracy: list[float | None]
+    test_score: list[float | None]
+    consensus_gap: list[float | None]
+    time: list[float | None]
+    std: dict[str, list[float | None]]
+
+
+class Adaptive(TypedDict):
+    """Of noise that followed what was released."""
+
+    rule: str
+    limit: str
+    runs: list[dict[str, object]]
 
 
 class PrivacyBlock(TypedDict):
@@ -49,12 +80,12 @@ class PrivacyBlock(TypedDict):
     accountant: str
     all_accountants: dict[str, float | None]
     all_seeds_epsilon: float | None
-    other_claims: list[dict[str, Any]]
-    observers: list[dict[str, Any]]
+    other_claims: list[ToldClaim]
+    observers: list[ToldSeat]
     per_agent: list[float | None]
     noise_multiplier: list[float]
     schedule: str
-    adaptive: dict[str, Any] | None
+    adaptive: Adaptive | None
     paper_claim: float | None
     private: bool
     leaks: list[str]
@@ -67,7 +98,7 @@ class RunResult(TypedDict):
 
     schema: int
     coterie: str
-    plan: dict[str, Any]
+    plan: dict[str, object]
     algorithm: AlgorithmBlock
     metric: str
     seeds: list[int]
@@ -76,14 +107,14 @@ class RunResult(TypedDict):
     interrupted: bool
     agents: list[AgentRow]
     metrics: dict[str, MetricValue]
-    curves: dict[str, Any]
+    curves: RunCurves
     references: dict[str, dict[str, float]]
-    worth: dict[str, Any] | None
-    additive: dict[str, object] | None
-    covered: dict[str, object] | None
+    worth: SaidWorth | None
+    additive: ToldCurves | None
+    covered: ToldCovered | None
     privacy: PrivacyBlock | None
-    at_home: dict[str, object] | None
-    exchange: dict[str, object]
+    at_home: Home | None
+    exchange: ToldStatement
     evaluation: str
     timing: dict[str, float]
     bytes_sent: float

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
@@ -16,7 +16,9 @@ from coterie.plan import Plan
 if TYPE_CHECKING:  # of the extra `deploy`
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-__all__ = ["canonical", "lossless", "plan_hash", "private_key", "seal", "sha256", "signed_text"]
+    from coterie.report.costs import Certified, Sealed
+
+__all__ = ["canonical", "lossless", "plan_hash", "private_key", "seal", "sha256", "signed_text", "written"]
 
 
 def canonical(content: object) -> bytes:
@@ -40,7 +42,11 @@ def signed_text(digest: str) -> bytes:
     return b"coterie certificate 1\n" + digest.encode()
 
 
-def seal(body: Mapping[str, object], key: Path | None = None) -> dict[str, object]:
+@overload
+def seal(body: Certified, key: Path | None = None) -> Sealed: ...
+@overload
+def seal(body: Mapping[str, object], key: Path | None = None) -> Mapping[str, object]: ...
+def seal(body: Mapping[str, object], key: Path | None = None) -> Mapping[str, object]:
     """The certificate with its digest and, with the PEM file of an Ed25519 private key, its signature."""
     private = None if key is None else private_key(key)
     signer = None if private is None else private.public_key().public_bytes_raw().hex()
@@ -68,12 +74,19 @@ def private_key(path: Path) -> Ed25519PrivateKey:
     return key
 
 
-def lossless(content: object) -> Any:
+def lossless(content: Mapping[str, object]) -> dict[str, object]:
     """Plain data that JSON can hold without loss: infinity as "inf"."""
+    return {key: _lossless(value) for key, value in content.items()}
+
+
+def _lossless(content: object) -> object:
     if isinstance(content, Mapping):
-        return {key: lossless(value) for key, value in content.items()}
+        return lossless(content)
     if isinstance(content, list | tuple):
-        return [lossless(value) for value in content]
-    if isinstance(content, float | np.floating):
-        return float(content) if np.isfinite(content) else str(float(content))
-    return content
+        return [_lossless(value) for value in content]
+    return written(content) if isinstance(content, float | np.floating) else content
+
+
+def written(number: float | np.floating) -> float | str:
+    """A number that JSON can hold: infinity is "inf"."""
+    return float(number) if np.isfinite(number) else str(float(number))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
+from coterie.api.curves import Outputs, ToldCurves
 from coterie.report import charts
 
 __all__ = ["shapes"]
@@ -15,7 +15,7 @@ LEVELS = 16  # of a category that are drawn
 BAND = 2  # standard deviations of noise, either way
 
 
-def shapes(told: dict[str, Any] | None) -> dict[str, object] | None:
+def shapes(told: ToldCurves | None) -> dict[str, object] | None:
     """The pictures of an additive model, the curves that move most first; None where there is none to draw.
 
     `told` is what `Curves.as_json` gives, with `at_home.shares` of records where they may be shown, or with
@@ -24,12 +24,13 @@ def shapes(told: dict[str, Any] | None) -> dict[str, object] | None:
     if told is None or isinstance(told["intercept"], list):  # a curve for each of many classes is no picture
         return None
     noise = told["noise"]
-    values = [[*one["values"], one["missing"]] for one in told["attributes"]]
+    values = [[_single(value) for value in (*one["values"], one["missing"])] for one in told["attributes"]]
     bands = [[BAND * s for s in one.get("noise") or [noise or 0.0] * len(v)]
              for one, v in zip(told["attributes"], values, strict=True)]  # fmt: skip
     both = [(v, s) for each, band in zip(values, bands, strict=True) for v, s in zip(each, band, strict=True)]
     ends = min(0.0, *(v - s for v, s in both)), max(0.0, *(v + s for v, s in both))
-    shares, start, found = (told.get("at_home") or told.get("released") or {}).get("shares"), 0, []
+    held_by = told.get("at_home") or told.get("released")
+    shares, start, found = None if held_by is None else held_by.get("shares"), 0, []
     for k, (one, each) in enumerate(zip(told["attributes"], values, strict=True)):
         held, band = None if shares is None else shares[start : start + len(each)], bands[k]
         start += len(each)
@@ -51,6 +52,11 @@ def shapes(told: dict[str, Any] | None) -> dict[str, object] | None:
         "charts": ordered, "noise": noise, "band": BAND, "shares": shares is not None, "pairs": told["pairs"],
         "released": "released" in told, "refitted": "pair_noise" in told,
     }  # fmt: skip
+
+
+def _single(value: Outputs) -> float:
+    assert not isinstance(value, list)  # refused above: the intercept is one too
+    return value
 
 
 def _short(value: float) -> str:

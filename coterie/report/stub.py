@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import coterie
 from coterie.api import methods, names, parties
@@ -47,7 +47,7 @@ def stub() -> str:
     return "\n".join(parts)
 
 
-def _function(made: Any, returns: str) -> str:
+def _function(made: Callable[..., object], returns: str) -> str:
     """Its signature, and the first line of what it says of itself."""
     shown = []
     for p in inspect.signature(made).parameters.values():
@@ -55,7 +55,7 @@ def _function(made: Any, returns: str) -> str:
             shown.append("*")
         default = "" if p.default is p.empty else f" = {p.default!r}"
         shown.append(f"{p.name}: {_type(p.annotation)}{default}")
-    words = inspect.cleandoc(made.__doc__).splitlines()[0]
+    words = inspect.cleandoc(made.__doc__ or "").splitlines()[0]
     return f'def {made.__name__}({", ".join(shown)}) -> {returns}:\n    """{words}"""\n'
 
 

@@ -22,7 +22,7 @@ import math
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import numpy as np
 from pydantic import ValidationError
@@ -35,6 +35,7 @@ from coterie.found import OthersCode
 from coterie.privacy.codec import to_rows
 from coterie.report import certificate as c
 from coterie.report import sealing
+from coterie.report.costs import Paid, Sealed
 from coterie.report.derivation import EVENTS, Refuted, derive, equal
 from coterie.report.form import Certificate
 from coterie.report.others import others_kinds
@@ -56,7 +57,7 @@ class Verified:
     warnings: tuple[str, ...]
 
 
-def parse(text: str) -> dict[str, Any]:
+def parse(text: str) -> dict[str, object]:
     """The JSON object of a certificate: no key twice, no NaN, no number beyond float64."""
 
     def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -81,7 +82,7 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def verify(
-    content: Mapping[str, Any], *, key: bytes | None = None, strict: bool = False, folder: Path | None = None
+    content: Mapping[str, object], *, key: bytes | None = None, strict: bool = False, folder: Path | None = None
 ) -> Verified:
     """Check a certificate; raises `Refuted` with the first thing that is wrong.
 
@@ -98,15 +99,16 @@ def verify(
         where = ".".join(str(k) for k in first["loc"]).replace("schema_", "schema")
         raise Refuted(f"{where}: {first['msg'][0].lower()}{first['msg'][1:]}") from None
     _sealed(content, parsed, key)
-    _arithmetic(content, parsed)
+    stated = cast(Sealed, content)  # `parsed` shows that it has this form
+    _arithmetic(stated, parsed)
     _strangers(parsed)
     warnings = list(_released(parsed, folder))
     if parsed.made_with.get("code_sha256") == c.code_hash():
         _versions(parsed)
-        warnings += _derivation(content, parsed)
+        warnings += _derivation(stated, parsed)
         derived = True
     else:
-        warnings += _other_code(content, parsed)
+        warnings += _other_code(stated, parsed)
         derived = False
     if not parsed.claim.private:
         why = f" ({parsed.public.leaks[0]})" if parsed.public.leaks else ""
@@ -193,7 +195,7 @@ def _file_hash(path: Path) -> str:
 # ---- arithmetic ------------------------------------------------------------------------------------------------------
 
 
-def _arithmetic(content: Mapping[str, Any], parsed: Certificate) -> None:
+def _arithmetic(content: Sealed, parsed: Certificate) -> None:
     """Everything that follows from the certificate alone."""
     _same("plan_sha256", parsed.plan_sha256, sealing.sha256(sealing.canonical(parsed.plan)))
     privacy = parsed.plan.get("privacy")
@@ -201,7 +203,7 @@ def _arithmetic(content: Mapping[str, Any], parsed: Certificate) -> None:
         raise Refuted("plan.privacy: expected a table with epsilon and delta")
     delta = None if privacy is None else privacy["delta"]
     count = parsed.public.agents
-    budgets = [None] * count if privacy is None else _budgets(privacy.get("epsilon"), count)
+    budgets = [] if privacy is None else _budgets(privacy.get("epsilon"), count)
     seen = np.zeros(parsed.public.agents, bool)
     for k, (group, raw) in enumerate(zip(parsed.agents, content["agents"], strict=True)):
         where = f"agents[{k}]"
@@ -224,18 +226,15 @@ def _arithmetic(content: Mapping[str, Any], parsed: Certificate) -> None:
     if (parsed.run.seed is not None) != (parsed.run.noise == c.SIMULATED):
         raise Refuted("run.noise: a simulation has a seed, and only a simulation has")
     _rounds(parsed)
-    if parsed.central is not None:
-        _totals("central", content["central"], delta)
-        if parsed.central.budget != min(budgets, default=None):
-            raise Refuted(f"central.budget: the plan's smallest is {min(budgets, default=None)}")
+    _totals("central", content["central"], delta)
+    if parsed.central is not None and parsed.central.budget != min(budgets, default=None):
+        raise Refuted(f"central.budget: the plan's smallest is {min(budgets, default=None)}")
     exchange = parsed.plan.get("exchange")
     shared = isinstance(exchange, dict) and exchange.get("noise") == "central"
     if (parsed.cap is not None) != shared or (shared and parsed.central is None):
         raise Refuted(f"cap: the plan's noise is {'shared' if shared else 'not shared'}")
-    if parsed.cap is not None:
-        _totals("cap", content["cap"], delta)
-    if parsed.alone is not None:
-        _totals("alone", content["alone"], delta)
+    _totals("cap", content["cap"], delta)
+    _totals("alone", content.get("alone"), delta)
     _again(parsed)
     if parsed.algorithm.name in ALGORITHMS.names:
         sharing = find(parsed.algorithm.name).own_cost is not None and delta is not None
@@ -286,7 +285,8 @@ def _rounds(parsed: Certificate) -> None:
     planned, done = parsed.algorithm.rounds, [group.rounds for group in parsed.agents]
     if max(done) > planned:
         raise Refuted(f"agents.rounds: {max(done)} of {planned} rounds")
-    if min(done) < planned and (parsed.plan.get("privacy") or {}).get("adaptive") is not None:
+    privacy = parsed.plan.get("privacy")
+    if min(done) < planned and isinstance(privacy, dict) and privacy.get("adaptive") is not None:
         raise Refuted(f"agents.rounds: adaptive noise is charged the limit, all {planned} rounds, got {min(done)}")
     if parsed.run.noise == c.SIMULATED:
         if min(done) < max(done):
@@ -307,23 +307,27 @@ def _again(parsed: Certificate) -> None:
             raise Refuted(f"agents[{k}].sent_again: {group.sent_again} vectors, where {allowed} may be sent again")
 
 
-def _totals(where: str, stated: Mapping[str, Any], delta: float | None) -> None:
-    """The events are written as `encode` writes them, and give the stated totals."""
+def _totals(where: str, stated: Paid | None, delta: float | None) -> None:
+    """The events are written as `encode` writes them, and give the stated totals; nothing that is not there does."""
+    if stated is None:
+        return
     try:
         again = to_rows(c.decode(stated["events"]))
         made = c.totals(again, delta)
     except Exception as error:  # no event that a run has charged: an accountant may fail on it in any way
         raise Refuted(f"{where}.events: {error}") from None
     equal(f"{where}.events", stated["events"], again, 0.0)
-    for name in ("totals", "epsilon", "accountant"):
-        equal(f"{where}.{name}", stated[name], made[name], TOTALS)
+    equal(f"{where}.totals", stated["totals"], made["totals"], TOTALS)
+    equal(f"{where}.epsilon", stated["epsilon"], made["epsilon"], TOTALS)
+    equal(f"{where}.accountant", stated["accountant"], made["accountant"], TOTALS)
 
 
-def _budgets(epsilon: object, agents: int) -> list[Any]:
+def _budgets(epsilon: object, agents: int) -> list[float]:
     listed = epsilon if isinstance(epsilon, list) else [epsilon] * agents
-    if len(listed) != agents or not all(isinstance(e, float) and e > 0 for e in listed):
+    budgets = [e for e in listed if isinstance(e, float) and e > 0]
+    if len(listed) != agents or len(budgets) != agents:
         raise Refuted("plan.privacy.epsilon: expected a number > 0, or one for each agent")
-    return listed
+    return budgets
 
 
 # ---- derivation ------------------------------------------------------------------------------------------------------
@@ -353,7 +357,7 @@ def _strangers(parsed: Certificate) -> None:
             raise Refuted(f"{key}: the certificate is for other code: {name!r} is {here} here, it names {theirs}")
 
 
-def _other_code(content: Mapping[str, object], parsed: Certificate) -> Iterator[str]:
+def _other_code(content: Sealed, parsed: Certificate) -> Iterator[str]:
     """Warnings: what the installed code would have derived differently, if anything."""
     theirs = parsed.made_with.get("coterie", "unknown")
     yield f"made by other code (coterie {theirs}): totals were recomputed, what the plan asks of it was not proved"
@@ -363,7 +367,7 @@ def _other_code(content: Mapping[str, object], parsed: Certificate) -> Iterator[
         yield f"the installed code derives another certificate from the plan: {difference}"
 
 
-def _derivation(content: Mapping[str, Any], parsed: Certificate) -> list[str]:
+def _derivation(content: Sealed, parsed: Certificate) -> list[str]:
     """Settings, events and words from the plan, the public facts and the stated noise; warns of what was not made."""
     inputs = {
         "plan": content["plan"],
@@ -388,9 +392,6 @@ def _derivation(content: Mapping[str, Any], parsed: Certificate) -> list[str]:
         equal(f"agents[{k}].neighbours", stated["neighbours"], derived["neighbours"], 0.0)
         equal(f"agents[{k}].events", stated["events"], derived["events"], EVENTS)
     return list(made["warnings"])
-
-
-# ---- comparing -------------------------------------------------------------------------------------------------------
 
 
 def _same(where: str, got: str, expected: str) -> None:

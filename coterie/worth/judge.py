@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +33,22 @@ from coterie.worth.measures import (
     scores,
     summary,
 )
-from coterie.worth.verdict import gain, mean_gain, value
+from coterie.worth.verdict import (
+    UNKNOWN,
+    Gain,
+    ModelScores,
+    Worth,
+    WorthRow,
+    gain,
+    mean_gain,
+    mean_scores,
+    value,
+)  # fmt: skip
 
-__all__ = ["JUDGED", "UNKNOWN", "Judged", "References", "judge", "own_worth", "references"]
+if TYPE_CHECKING:  # which stands above it
+    from coterie.released.covered import ToldCovered
+
+__all__ = ["JUDGED", "Judged", "References", "judge", "own_worth", "references"]
 
 Pair = tuple[NDArray, NDArray]  # features and targets of records
 References = Literal["none", "alone", "pooled", "all"]
@@ -51,10 +64,10 @@ class Judged:
 
     metrics: dict[str, list[float]] = field(default_factory=dict)  # of the run, one number for each seed
     references: dict[str, dict[str, float]] = field(default_factory=dict)
-    worth: dict[str, Any] | None = None
+    worth: Worth | None = None
     seconds: dict[str, float] = field(default_factory=dict)  # what each reference took
     warnings: list[str] = field(default_factory=list)
-    covered: dict[str, object] | None = None  # scores that were released: they may leave
+    covered: ToldCovered | None = None  # scores that were released: they may leave
 
 
 def judge(
@@ -170,33 +183,35 @@ def _majority(experiment: Experiment, specificity: float) -> dict[str, float]:
 def _worth(
     experiment: Experiment, by: str, chosen: NDArray, run: NDArray, alone: NDArray, blends: NDArray | None,
     centre: NDArray | None, clip: float | None,
-) -> dict[str, object]:  # fmt: skip
+) -> Worth:  # fmt: skip
     """Every chosen party's table row, their mean, and what can be said of both."""
     problem, test, owned = experiment.network.problem, experiment.test, experiment.own_test
     assert test is not None
     assert owned is not None
     assert blends is not None
-    rows, gains = [], []
+    found = list[tuple[int, int, ModelScores, Gain | None]]()
     for k, i in enumerate(chosen):
         mine = owned[i]
         ask = lambda x, clip=None: _own(problem, x, (test.features, test.targets), mine, clip)  # noqa: B023, E731
-        row: dict[str, object] = {"name": experiment.network.names[i], "records": len(experiment.parts[i]),
-                               "test_records": len(mine)}  # fmt: skip
         models = {"alone": [alone[k]], "private": list(run[:, i]), "blend": list(blends[k])}
         if centre is not None:
             models["pooled"] = [centre]
         clips = {"private": clip, "blend": _clip(clip, blends[k][0], run[0, i])}
         said = {name: [ask(x, clips.get(name)) for x in those] for name, those in models.items()} if len(mine) else {}
-        row |= {name: _value(by, said[name]) if said else None for name in models}
-        found = gain(by, said["private"], said["alone"][0]) if said else None
-        gains.append(found)
-        rows.append(row)
-    known = [g for g in gains if g is not None]
-    for row, found in zip(rows, gains, strict=True):
-        row |= UNKNOWN if found is None else found.told(len(known))
-    whole = [row for row, found in zip(rows, gains, strict=True) if found is not None]
-    names = [name for name in ("alone", "private", "pooled", "blend") if whole and name in whole[0]]
-    mean: dict[str, object] = {name: float(np.mean([row[name] for row in whole])) for name in names}
+        reached = {name: _value(by, said[name]) if said else None for name in models}
+        scored: ModelScores = {"alone": reached["alone"], "private": reached["private"], "blend": reached["blend"]}
+        if centre is not None:
+            scored["pooled"] = reached["pooled"]
+        found.append((int(i), len(mine), scored, gain(by, said["private"], said["alone"][0]) if said else None))
+    known = [gained for *_, gained in found if gained is not None]
+    rows: list[WorthRow] = [
+        {
+            "name": experiment.network.names[i], "records": len(experiment.parts[i]), "test_records": held, **scored,
+            **(UNKNOWN if gained is None else gained.told(len(known))),
+        }
+        for i, held, scored, gained in found
+    ]  # fmt: skip
+    mean = mean_scores([scored for *_, scored, gained in found if gained is not None])
     return {
         "metric": by,
         "meaning": MEASURES[by],
@@ -206,7 +221,7 @@ def _worth(
         "parties": rows,
         "outsiders": [_outside(experiment, by, other, run, centre, clip) for other in experiment.outsiders],
         "splits": 1,
-        "mean": mean | (mean_gain(known).told() if known else UNKNOWN),
+        "mean": {**mean, **(mean_gain(known).told() if known else UNKNOWN)},
     }
 
 
@@ -221,7 +236,7 @@ def _own(problem: Problem, x: NDArray, everybody: Pair, mine: NDArray, clip: flo
 
 def _outside(
     experiment: Experiment, by: str, other: Outsider, run: NDArray, centre: NDArray | None, clip: float | None
-) -> dict[str, object]:  # fmt: skip
+) -> WorthRow:  # fmt: skip
     """What the parties' average model is worth to a site that took no part."""
     test, given = other.test, run.mean(axis=1)  # what it would be handed, of every seed
     mine = other.features, other.targets
@@ -231,7 +246,7 @@ def _outside(
 def own_worth(
     problem: Problem, name: str, records: Pair, test: Pair, point: NDArray, *, measure: str | None = None,
     clip: float | None = None,
-) -> dict[str, object]:  # fmt: skip
+) -> Worth:  # fmt: skip
     """What one party's private model is worth to it, as in result.json, by its own records alone.
 
     `records` and `test` are features and targets in the problem's coding; all of it is computed at home.
@@ -242,26 +257,31 @@ def own_worth(
     return {
         "metric": by, "meaning": MEASURES[by], "better": "less" if by in LESS else "more", "of": 1, "seeds": 1,
         "parties": [row], "outsiders": [], "splits": 1,
-        "mean": {key: row[key] for key in ("alone", "private", "blend", *UNKNOWN)},
+        "mean": {
+            "alone": row["alone"], "private": row["private"], "blend": row["blend"],
+            "gain": row["gain"], "low": row["low"], "high": row["high"], "verdict": row["verdict"],
+        },
     }  # fmt: skip
 
 
 def _row(
     problem: Problem, by: str, name: str, records: Pair, test: Pair, given: NDArray, centre: NDArray | None,
     clip: float | None,
-) -> dict[str, object]:  # fmt: skip
+) -> WorthRow:  # fmt: skip
     """A site's own model, the models that it is given (of every seed), and their blend, on its own test records."""
     home = at_home(problem, *records, given[:1])
     ask = lambda x, clip=None: say(problem, x, *test, clip)  # noqa: E731
     alone, private = ask(home.alone), [ask(x, clip) for x in given]
-    row: dict[str, object] = {"name": name, "records": len(records[1]), "test_records": len(test[1])}
     (blend,) = home.blends
-    row |= {"alone": value(by, alone), "private": _value(by, private)}
-    row["blend"] = value(by, ask(blend, _clip(clip, blend, given[0])))
+    scored: ModelScores = {
+        "alone": value(by, alone), "private": _value(by, private),
+        "blend": value(by, ask(blend, _clip(clip, blend, given[0]))),
+    }  # fmt: skip
     if centre is not None:
-        row["pooled"] = value(by, ask(centre))
+        scored["pooled"] = value(by, ask(centre))
     found = gain(by, private, alone)
-    return row | (UNKNOWN if found is None else found.told())
+    told = UNKNOWN if found is None else found.told()
+    return {"name": name, "records": len(records[1]), "test_records": len(test[1]), **scored, **told}
 
 
 def _clip(clip: float | None, blend: NDArray, private: NDArray) -> float | None:
@@ -272,9 +292,6 @@ def _clip(clip: float | None, blend: NDArray, private: NDArray) -> float | None:
 def _value(by: str, said: Sequence[Answers]) -> float | None:
     found = [value(by, one) for one in said]
     return None if any(v is None for v in found) else float(np.mean([v for v in found if v is not None]))
-
-
-UNKNOWN = {"gain": None, "low": None, "high": None, "verdict": None}
 
 
 def _one_sided(experiment: Experiment) -> list[str]:
@@ -294,7 +311,7 @@ def _one_sided(experiment: Experiment) -> list[str]:
 
 
 def _complaints(
-    said: list[list[Answers]], found: dict[str, dict[str, float]], worth: dict[str, Any] | None
+    said: list[list[Answers]], found: dict[str, dict[str, float]], worth: Worth | None
 ) -> list[str]:  # fmt: skip
     """What must not go unsaid: a model that is a constant, or no better than one, or than staying alone."""
     out, models = [], [one for seed in said for one in seed]

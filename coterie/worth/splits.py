@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from coterie.experiment import prepare
 from coterie.plan import Plan
 from coterie.pricing import price
-from coterie.worth.judge import UNKNOWN, judge
-from coterie.worth.verdict import Gain
+from coterie.worth.judge import judge
+from coterie.worth.verdict import UNKNOWN, Gain, Worth, WorthMean, WorthRow, mean_scores
 
 __all__ = ["combine", "over_splits"]
 
-MODELS = ("alone", "private", "pooled", "blend")
 
-
-def over_splits(
-    plan: Plan, first: dict[str, Any], report: Callable[[int], None] = lambda _: None
-) -> tuple[dict[str, object], list[str]]:
+def over_splits(plan: Plan, first: Worth, report: Callable[[int], None] = lambda _: None) -> tuple[Worth, list[str]]:
     """What parties gain over all of the plan's splits, of which `first` is the first, and what must be said of them.
 
     `report` hears of each. A split whose run diverged has no models to judge: it is left out, with a warning.
@@ -41,34 +36,27 @@ def over_splits(
     return (combine(found) if len(found) > 1 else first), warnings
 
 
-def combine(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def combine(found: Sequence[Worth]) -> Worth:
     """One table of several splits' tables: means, and intervals that know that splits overlap."""
     first = found[0]
-    rows, outside = (_rows([one[key] for one in found], key == "parties") for key in ("parties", "outsiders"))
+    rows = _rows([one["parties"] for one in found], together=True)
+    outside = _rows([one["outsiders"] for one in found], together=False)
     means = [one["mean"] for one in found]
     each = np.array([one["gain"] for one in means if one["gain"] is not None], float)
     share = sum(row["test_records"] for row in rows) / sum(row["records"] for row in rows)
     known = Gain.of_splits(each, share)
     told = UNKNOWN if known is None else known.told()
-    return {**first, "parties": rows, "outsiders": outside, "splits": len(found), "mean": _means(means) | told}
+    mean: WorthMean = {**mean_scores(means), **told}
+    return {**first, "parties": rows, "outsiders": outside, "splits": len(found), "mean": mean}
 
 
-def _rows(found: Sequence[Sequence[dict[str, object]]], together: bool) -> list[dict[str, Any]]:
+def _rows(found: Sequence[Sequence[WorthRow]], together: bool) -> list[WorthRow]:
     """Row by row over the splits; intervals hold all together, or each for itself."""
-    rows, known = [], []
+    rows, known = list[WorthRow](), []
     for mine in zip(*found, strict=True):
-        first = mine[0]
+        first: WorthRow = mine[0]
         each = np.array([one["gain"] for one in mine if one["gain"] is not None], float)
         known.append(Gain.of_splits(each, first["test_records"] / first["records"]))
-        rows.append({**first, **_means(mine)})
+        rows.append({**first, **mean_scores(mine)})
     count = sum(one is not None for one in known) if together else 1
-    return [row | (UNKNOWN if one is None else one.told(count)) for row, one in zip(rows, known, strict=True)]
-
-
-def _means(rows: Sequence[dict[str, Any]]) -> dict[str, float | None]:
-    out: dict[str, float | None] = {}
-    for name in MODELS:
-        if name in rows[0]:
-            values = [row[name] for row in rows if row.get(name) is not None]
-            out[name] = float(np.mean(values)) if values else None
-    return out
+    return [{**row, **(UNKNOWN if one is None else one.told(count))} for row, one in zip(rows, known, strict=True)]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +20,84 @@ from scipy.stats import t as student
 
 from coterie.worth.measures import LESS, Answers, parts
 
-__all__ = ["Gain", "Verdict", "gain", "mean_gain", "sentence", "value"]
+__all__ = [
+    "UNKNOWN",
+    "Gain",
+    "ModelScores",
+    "SaidWorth",
+    "ToldGain",
+    "Verdict",
+    "Worth",
+    "WorthMean",
+    "WorthRow",
+    "gain",
+    "mean_gain",
+    "mean_scores",
+    "sentence",
+    "value",
+]  # fmt: skip
 
 Verdict = Literal["gains", "loses", "cannot tell"]
+Model = Literal["alone", "private", "pooled", "blend"]
+MODELS: tuple[Model, ...] = ("alone", "private", "pooled", "blend")
 LEVEL = 0.95
 WOULD = {
     "gains": "would gain by the model", "loses": "does better alone", "cannot tell": "may or may not gain by the model"
 }  # fmt: skip
 NAMED = 5  # parties that a sentence names
+
+
+class ToldGain(TypedDict):
+    """A gain with its interval; None throughout where the records cannot tell."""
+
+    gain: float | None
+    low: float | None
+    high: float | None
+    verdict: Verdict | None
+
+
+class ModelScores(TypedDict, total=False):
+    """What each model reaches, by the measure; `pooled` only where it was asked for."""
+
+    alone: float | None
+    private: float | None
+    blend: float | None
+    pooled: float | None
+
+
+class WorthMean(ToldGain, ModelScores):
+    """The mean over parties."""
+
+
+class WorthRow(WorthMean):
+    """One party."""
+
+    name: str
+    records: int
+    test_records: int
+
+
+class Worth(TypedDict):
+    """The part `worth` of result.json, but for the sentence that it comes to."""
+
+    metric: str
+    meaning: str
+    better: Literal["less", "more"]
+    of: int
+    seeds: int
+    parties: list[WorthRow]
+    outsiders: list[WorthRow]
+    splits: int
+    mean: WorthMean
+
+
+class SaidWorth(Worth):
+    """All of it."""
+
+    sentence: str
+
+
+UNKNOWN: ToldGain = {"gain": None, "low": None, "high": None, "verdict": None}
 
 
 @dataclass(frozen=True)
@@ -76,7 +146,7 @@ class Gain:
         low, high = self.interval(of)
         return "gains" if low > 0 else "loses" if high < 0 else "cannot tell"
 
-    def told(self, of: int = 1) -> dict[str, Any]:
+    def told(self, of: int = 1) -> ToldGain:
         """As in result.json."""
         low, high = self.interval(of)
         return {"gain": self.mean, "low": low, "high": high, "verdict": self.verdict(of)}
@@ -138,7 +208,17 @@ def mean_gain(gains: Sequence[Gain]) -> Gain:
     return Gain(by_seed, sum(g.records for g in gains) / len(gains) ** 2, freedom)
 
 
-def sentence(worth: dict[str, Any], epsilon: str) -> str:
+def mean_scores(rows: Sequence[ModelScores]) -> ModelScores:
+    """What each model reaches over all rows that know it."""
+    out: ModelScores = {}
+    for name in MODELS if rows else ():
+        if name in rows[0]:
+            values = [reached for row in rows if (reached := row.get(name)) is not None]
+            out[name] = float(np.mean(values)) if values else None
+    return out
+
+
+def sentence(worth: Worth, epsilon: str) -> str:
     """Who gains, how much, and who should not join.
 
     `worth` is as in result.json, `epsilon` says at which budget.

@@ -1,7 +1,6 @@
 """Memory: records that were handed over in Python, to `coterie.train`; no file holds them."""
 
 from pathlib import Path
-from typing import Any
 
 from coterie.data.dataset import ALL_PUBLIC, Dataset, Origins
 from coterie.data.encode import Book, Category, Number
@@ -26,12 +25,12 @@ def load(
     raise InputError("data.source = 'memory': these records were handed over in Python, and no file holds them")
 
 
-def book(*, attributes: dict[str, list[Any]] | None = None, **_: object) -> Book:
+def book(*, attributes: dict[str, list[float] | list[str]] | None = None, **_: object) -> Book:
     """What was said of every column: its range, or its levels; by name, as a plan that was read again has any order."""
     if not attributes:
         raise InputError("data.options.attributes is needed for an additive model of records handed over in Python")
     return {
-        name: Category(tuple(rule)) if isinstance(rule[0], str) else Number(rule[0], rule[1])
+        name: Category(tuple(map(str, rule))) if isinstance(rule[0], str) else Number(float(rule[0]), float(rule[1]))
         for name, rule in sorted(attributes.items())
     }
 
