@@ -108,6 +108,10 @@ def test_a_card_names_no_number_that_is_not_paid_for() -> None:
         assert part in card(run)
 
 
+def test_a_card_names_label_and_features() -> None:
+    assert "**Predicts.** a label (0, 1), from age, smokes." in card(additive())
+
+
 def test_a_model_is_an_estimator_that_is_fitted() -> None:
     from sklearn.model_selection import cross_val_score
     from sklearn.utils.validation import check_is_fitted

@@ -14,6 +14,7 @@ from coterie.api.model import Model
 from coterie.api.trained import Trained, load
 from coterie.errors import InputError
 from coterie.plan import Plan
+from coterie.problems.additive import AdditiveModel
 from coterie.problems.labels import SIGNS
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ AT_HOME = "Not on this card: no number about it is covered by ε. `home=True` (`
 STUDY = (
     "The folder that this was made from names the seed, with which noise can be subtracted: publish the model alone."
 )
+COLUMNS = 40  # that are named
 PARTY = "certificate.json, beside the model, lists every event; `coterie verify` recomputes it."
 
 
@@ -118,6 +120,18 @@ def _model(model: Trained | PartyModel) -> str:
     return f"{made}{f', as {who} has it' if who else ''}."
 
 
+def _predicts(model: Trained | PartyModel, plan: Plan) -> str:
+    """What it predicts, and from which columns, as far as anybody has named them."""
+    coding, options, made = model.coding, plan.data.options, model.made if isinstance(model, Trained) else None
+    binned = coding.problem.bins.names if isinstance(coding.problem, AdditiveModel) else ()
+    columns = options.get("features") or binned or coding.columns or (() if made is None else made.columns)
+    named = [str(name) for name in columns if not str(name).isdecimal()]
+    shown = ", ".join(named[:COLUMNS]) + (f" and {len(named) - COLUMNS} more" if len(named) > COLUMNS else "")
+    classes = ", ".join(map(str, coding.labels or options.get("classes") or ()))
+    label = plan.data.label or ("a number" if coding.problem.labels.classes is None else "a label")
+    return f"{label}{f' ({classes})' if classes else ''}, from {shown or 'numbers without names'}."
+
+
 def _claim(epsilon: float | None, delta: float, person: bool, adjacency: str, adversary: str) -> str:
     cost = "no bound on ε" if epsilon is None or not np.isfinite(epsilon) else f"ε = {epsilon:.6g}"
     unit = "a person with all of its records at a party" if person else "one record of one party"
@@ -126,7 +140,7 @@ def _claim(epsilon: float | None, delta: float, person: bool, adjacency: str, ad
 
 def _run_facts(model: Trained, home: bool) -> tuple[str, dict[str, str]]:
     said, plan = model.result, Plan.model_validate(model.result["plan"])
-    privacy, facts = said["privacy"], {"Model": _model(model)}
+    privacy, facts = said["privacy"], {"Model": _model(model), "Predicts": _predicts(model, plan)}
     if privacy is None:
         facts["Privacy"] = "None: it was trained without noise."
     else:
@@ -160,6 +174,7 @@ def _party_facts(model: PartyModel) -> tuple[str, dict[str, str]]:
     plan, claim = model.agreement.plan, model.certificate["claim"]
     return plan.name, {
         "Model": _model(model),
+        "Predicts": _predicts(model, plan),
         "Privacy": _claim(model.epsilon, model.delta, plan.by_person, claim["adjacency"], claim["adversary"]),
         "Data": f"{len(model.agreement.parties)} parties, each with its own records: deployed.",
         "Worth": "Not in this folder: `coterie report DIR --data … --test …` says it to the party, of its own records.",
