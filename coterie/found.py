@@ -6,6 +6,7 @@ import hashlib
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, distribution, entry_points, packages_distributions
@@ -53,8 +54,10 @@ class Kinds:
 
     def unknown(self, name: str) -> str:
         """What to say about a name that none has."""
-        known = ", ".join((*self.names, *dict(self.apart)))
-        return f"unknown {self.what} {name!r}; there are {known}, or one of your own as package.module"
+        known = (*self.names, *dict(self.apart))
+        near = get_close_matches(name, known, 1, 0.7)
+        meant = f": do you mean {near[0]}? There" if near else "; there"
+        return f"unknown {self.what} {name!r}{meant} are {', '.join(known)}, or one of your own as package.module"
 
     def place(self, name: str) -> str | EntryPoint | None:
         """The module or entry point of that name, listed or apart; None: there is none."""

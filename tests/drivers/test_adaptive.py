@@ -191,7 +191,7 @@ def test_a_broken_filter_is_seen(broken: dict[str, Any]) -> None:
         ({"exchange": {"kind": "secret-sum"}}, "messages as they were sent"),
         ({"run": {"away": {"0": [[1, 2]]}}}, "leave it out"),
         ({"privacy": {"observers": ["0"]}, "algorithm": {"name": "dp-dsgd"}}, "fixed beforehand"),
-        ({"privacy": {"adaptive": "setling"}}, "unknown adaptive rule 'setling'; there are own, settling"),
+        ({"privacy": {"adaptive": "setling"}}, "'setling': do you mean settling. There are own, settling"),
         ({"privacy": {"adaptive": "settling", "adaptive_options": {"speed": 1.0}}}, "does not take speed"),
         ({"privacy": {"adaptive": "settling", "adaptive_options": {"factor": 1.5}}}, "between 0 and 1"),
         ({"privacy": {"adaptive": None, "adaptive_options": {"first": 1.0}}}, "are of a rule"),
