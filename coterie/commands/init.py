@@ -15,7 +15,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from coterie.commands import LEARN, console
-from coterie.data.files import PARQUET, TABLES
 from coterie.errors import InputError
 
 if TYPE_CHECKING:
@@ -124,11 +123,14 @@ def named() -> tuple[str, ...]:
 
 
 def _is_file(data: object) -> bool:
+    from coterie.data.files import TABLES  # as the command line starts, NumPy would be loaded for it
+
     return Path(str(data)).suffix in TABLES
 
 
 def _answers(given: dict[str, Answer], ask: bool) -> dict[str, Answer]:
     from coterie.algorithms.base import find
+    from coterie.data.files import TABLES
 
     answers: dict[str, Answer] = {k: v for k, v in given.items() if v is not None}
     offered, kinds = named(), graphs()
@@ -180,6 +182,7 @@ def _text(a: dict[str, Answer], bounds: list[tuple[str, float, float]], out: Pat
     """The plan, with comments a newcomer needs; `book` names its code book."""
     from coterie.algorithms.base import find
     from coterie.data import find_source
+    from coterie.data.files import PARQUET
 
     data, algorithm, path = str(a["data"]), str(a["algorithm"]), Path(str(a["data"]))
     file = _is_file(data)

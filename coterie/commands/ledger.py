@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -106,6 +105,8 @@ def _protects(path: Path, book: Book) -> Protects | None:
     A ledger knows its own party alone: a person whom two parties know has paid twice what is here. Where parties share
     noise, what it moves at both adds up before it is hidden.
     """
+    import numpy as np
+
     from coterie.deploy.agreement import AGREEMENT, unverified
     from coterie.deploy.succession import pooled
     from coterie.privacy.people import units_of
