@@ -50,7 +50,7 @@ __all__ = ["Price", "Trained", "price", "train", "train_paid"]
 
 Levels = Sequence[float] | Sequence[Sequence[float]]
 Away = Mapping[str | int, Sequence[tuple[int, int]]]
-SPANS = listed(Expected("(first, last)", lambda value: listed(WHOLE).fits(value) and len(value) == 2))
+SPANS = listed(Expected("(first, last)", lambda value: listed(WHOLE).fits(value) and np.asarray(value).shape == (2,)))
 AWAY = NOTHING_GIVEN | Expected(
     "a dictionary from parties to lists of (first, last) rounds",
     lambda value: isinstance(value, Mapping) and all(map(SPANS.fits, value.values())),

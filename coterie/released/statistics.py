@@ -50,7 +50,7 @@ def _levels(name: str, levels: Sequence[object]) -> Category:
 
 LEVEL = TEXT | NUMBER | FLAG
 MOST_BINS = 10_000
-NAMES = Expected("a list of names", lambda names: np.ndim(names) == 1)
+NAMES = Expected("a list of names", lambda names: np.asarray(names).ndim == 1)
 TABLE = Expected("a frame or a dictionary of columns", lambda t: isinstance(t, Mapping) or hasattr(t, "columns"))
 
 
