@@ -20,6 +20,8 @@ from jax.scipy.special import gammaln
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float, Int, Key
 
+from coterie.algorithms._threefry import exponential, laplace, normal, uniform
+
 __all__ = [
     "Draw", "Grid", "Inside", "L2LaplaceLaw", "LaplaceLaw", "Law", "Normal", "Shared", "Uniform", "add", "settle",
     "standard",
@@ -52,7 +54,7 @@ class Normal(Law):
     name = "normal"
 
     def sample(self, key: Key[Array, ""], dtype: DTypeLike) -> Array:
-        return jax.random.normal(key, self.shape, dtype)
+        return normal(key, self.shape, dtype)
 
     def log_density(self, value: Array) -> Float[Array, ""]:
         return -0.5 * jnp.sum(value**2 + jnp.log(2 * jnp.pi))
@@ -87,7 +89,7 @@ class Shared(Normal):
 
     def secret(self, key: Key[Array, ""], low: ArrayLike, high: ArrayLike, dtype: DTypeLike) -> Array:
         """What the parties low < high share in the round of this key. Simulation only."""
-        return jax.random.normal(jax.random.fold_in(jax.random.fold_in(key, low), high), self.shape, dtype)
+        return normal(jax.random.fold_in(jax.random.fold_in(key, low), high), self.shape, dtype)
 
     def among(
         self, own: Array, key: Key[Array, ""], me: Array, others: Int[Array, " width"], here: Array
@@ -114,7 +116,7 @@ class LaplaceLaw(Law):
     name = "laplace"
 
     def sample(self, key: Key[Array, ""], dtype: DTypeLike) -> Array:
-        return jax.random.laplace(key, self.shape, dtype)
+        return laplace(key, self.shape, dtype)
 
     def log_density(self, value: Array) -> Float[Array, ""]:
         return -jnp.sum(jnp.abs(value) + jnp.log(2.0))
@@ -126,7 +128,7 @@ class Uniform(Law):
     name = "uniform"
 
     def sample(self, key: Key[Array, ""], dtype: DTypeLike) -> Array:
-        return jax.random.uniform(key, self.shape, dtype)
+        return uniform(key, self.shape, dtype)
 
     def log_density(self, value: Array) -> Float[Array, ""]:
         inside = jnp.all((value >= 0) & (value < 1))
@@ -141,8 +143,8 @@ class L2LaplaceLaw(Law):
     def sample(self, key: Key[Array, ""], dtype: DTypeLike) -> Array:
         radius_key, direction_key = jax.random.split(key)
         # Gamma with the whole-numbered shape d is a sum of d exponentials: no rejection loop inside a vmap.
-        radius = jnp.sum(jax.random.exponential(radius_key, self.shape, dtype))
-        direction = jax.random.normal(direction_key, self.shape, dtype)
+        radius = jnp.sum(exponential(radius_key, self.shape, dtype))
+        direction = normal(direction_key, self.shape, dtype)
         return radius * direction / jnp.linalg.norm(direction)
 
     def log_density(self, value: Array) -> Float[Array, ""]:

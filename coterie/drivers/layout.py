@@ -174,8 +174,9 @@ class Terrain:
 
     @cached_property
     def key(self) -> np.ndarray:
-        """Class of each agent: of like degree and like record count."""
-        by_degree = _classes(np.asarray(self.graph.degrees), self.problem.dim)
+        """Class of each agent: of like degree, where neighbours are gone through, and like record count."""
+        degrees = np.zeros(len(self.parts), int) if self.dense else np.asarray(self.graph.degrees)
+        by_degree = _classes(degrees, self.problem.dim)
         if isinstance(self.features, Store):  # nothing is padded
             return by_degree
         by_count = _classes(self._lengths, self.features.shape[1])

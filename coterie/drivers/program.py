@@ -31,8 +31,6 @@ __all__ = ["LoopCarry", "Program", "Test"]
 
 SMALL = 16  # in networks up to this size every agent's own model is scored on the fly …
 JUDGES = 4  # … in larger ones only these, evenly spaced
-# A core makes random bits in several passes over them: above MANY numbers, draw in blocks that stay in its cache.
-MANY, CACHED = 1 << 21, 1 << 16
 ON_THE_WAY = 0x0D17  # place of the key of an exchange's draws, behind the algorithm's own
 Held = tuple[Array, Array] | None  # test records on the device: features and targets
 Said = tuple[object, object, Array]  # next state, message, and whether it is sent
@@ -122,11 +120,7 @@ class Program:
             own = jax.random.fold_in(round_key, number)
             return own if self.streams and not self.record and not shared else self.drawn(laws, own)
 
-        each = [x.size for x in jax.tree.leaves(jax.eval_shape(one, arrays.agent_ids[0]))]
-        if jax.default_backend() == "cpu" and arrays.agent_ids.size * sum(each) > MANY:
-            drawn = jax.lax.map(one, arrays.agent_ids, batch_size=max(1, CACHED // sum(each)))
-        else:
-            drawn = jax.vmap(one)(arrays.agent_ids)
+        drawn = jax.vmap(one)(arrays.agent_ids)
         if not shared:
             return drawn
         numbers: Any = self.reach(arrays, arrays.agent_ids)

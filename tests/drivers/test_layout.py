@@ -58,6 +58,17 @@ def test_groups_do_not_show(slug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(pooled(layout), optimum, atol=1e-8)
 
 
+def test_degrees_make_no_groups_where_sums_are_one_product() -> None:
+    """Each group is compiled on its own; in a dense graph none goes through its neighbours."""
+    graph = make_graph("star", 6)
+    features, labels = np.zeros((6, 1 << 16)), np.ones(6)
+    what = Logistic(1 << 16), features, labels, [np.array([k]) for k in range(6)], graph, mixing(graph)
+    terrain = module.Terrain(*what, rounds=1)
+    assert terrain.dense
+    assert len(np.unique(terrain.key)) == 1
+    assert len(np.unique(module._classes(np.asarray(graph.degrees), 1 << 16))) == 2
+
+
 def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hub reads its 20 leaves a few at a time."""
     want = plain("dgd")

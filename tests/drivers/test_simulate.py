@@ -16,8 +16,6 @@ import pytest
 
 from coterie.algorithms import dgd, dsgd
 from coterie.algorithms.base import Algorithm, Config, Inbox, Maybe, Needs, Place, Uniform, find
-from coterie.drivers import program
-from coterie.drivers import simulate as driver
 from coterie.drivers.layout import Layout
 from coterie.drivers.references import pooled
 from coterie.drivers.simulate import Run, Test, Trace, simulate
@@ -118,20 +116,6 @@ def test_a_batch_of_seeds_and_settings_equals_single_runs() -> None:
     assert not np.array_equal(batch.draws["batch"][1], batch.draws["batch"][2])
     drawn = batch.draws["batch"][0].reshape(-1, 4)
     assert len(np.unique(drawn)) == drawn.size  # no two agents and no two rounds share a draw
-
-
-@pytest.mark.parametrize("seeds", [1, 2])
-def test_draws_made_a_block_of_agents_at_a_time_are_the_same(monkeypatch: pytest.MonkeyPatch, seeds: int) -> None:
-    """Ten agents in blocks of three and a rest of one."""
-    cfg = dsgd.Config(step=0.5, batch=4)
-    batch = lambda: simulate(find("dsgd"), small(), [Run(k, cfg) for k in range(seeds)], rounds=ROUNDS, record=True)  # noqa: E731
-    whole = batch()
-    monkeypatch.setattr(program, "MANY", 1)
-    monkeypatch.setattr(program, "CACHED", 3 * 5)  # five numbers of each agent
-    monkeypatch.setattr(driver, "_KEPT", type(driver._KEPT)())
-    blocks = batch()
-    np.testing.assert_array_equal(blocks.draws["batch"], whole.draws["batch"])
-    np.testing.assert_array_equal(blocks.points, whole.points)
 
 
 def test_replayed_draws_give_the_same_run_under_another_seed() -> None:

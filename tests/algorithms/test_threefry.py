@@ -1,0 +1,55 @@
+"""Numbers that are made in one go are those of `jax.random`, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array
+
+from coterie.algorithms import _threefry
+
+SHAPES = [(), (1,), (7,), (1000,), (30, 7), (0,)]
+
+
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("name", ["uniform", "normal", "laplace", "exponential"])
+def test_the_numbers_of_jax(name: str, x64: bool) -> None:
+    mine, theirs = getattr(_threefry, name), getattr(jax.random, name)
+    with jax.enable_x64(x64):
+        dtype = jnp.float64 if x64 else jnp.float32
+        keys = jax.random.split(jax.random.key(3), 3)
+        for shape in SHAPES:
+            over = lambda draw: jax.jit(jax.vmap(lambda k: draw(k, shape, dtype)))(keys)  # noqa: B023, E731
+            got, want = over(mine), over(theirs)
+            assert got.dtype == dtype
+            np.testing.assert_array_equal(got, want)
+
+
+def test_they_are_made_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU JAX's own draws are not called; on an accelerator, of another generator or of another width they are."""
+    asked: list[str] = []
+
+    def never(key: Array, shape: tuple[int, ...], dtype: object) -> Array:
+        asked.append(str(jax.random.key_impl(key)))
+        return jnp.zeros(shape)
+
+    monkeypatch.setattr(jax.random, "uniform", never)
+    draw: Callable[..., Array] = _threefry.uniform
+    assert float(draw(jax.random.key(0), (5,), jnp.float32).sum()) > 0
+    assert asked == []
+    draw(jax.random.key(0, impl="rbg"), (5,), jnp.float32)
+    draw(jax.random.key(0), (5,), jnp.float16)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    draw(jax.random.key(0), (5,), jnp.float32)
+    assert asked == ["rbg", "threefry2x32", "threefry2x32"]
+
+
+def test_a_thousand_million_places_would_wrap_at_two_to_the_thirty_two() -> None:
+    """Places are words of 32 bits: larger draws are JAX's."""
+    key = jax.random.key(0)
+    assert _threefry._written_out(key, (1 << 16, (1 << 16) - 1), jnp.float32)
+    assert not _threefry._written_out(key, (1 << 16, 1 << 16), jnp.float32)
