@@ -49,6 +49,26 @@ def figure(
 
 
 @app.command()
+def compare(
+    first: Annotated[Path, typer.Argument(help="a folder of verdicts, such as runs/papers")],
+    second: Annotated[Path, typer.Argument(help="another, such as docs/papers/verdicts")],
+) -> None:
+    """Say whether two runs of the figures came to the same verdicts. Exit code 1: they did not.
+
+    Example: python -m reproduction compare runs/papers docs/papers/verdicts
+    """
+    from reproduction import equal
+
+    figures, claims, different = equal.compare(first, second)
+    for d in different:
+        what = f"{d.figure}: {d.claim}" if d.claim else d.figure
+        console.print(f"{what}: {d.first} / {d.second}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{figures} figures with {claims} claims are in both; {len(different)} differ", highlight=False)
+    if different:
+        raise typer.Exit(1)
+
+
+@app.command()
 def tradeoff(
     plan: PlanArgument = None,
     levels: Annotated[str, typer.Option(help="per-round levels α, for the plan's ε")] = "0.05,0.1,0.2,0.3,0.5,0.7,1",

@@ -194,6 +194,7 @@ class Figure:
     draw: Callable[[Any, Result], None] | None = None
     size: tuple[float, float] | None = None  # inches; default by the number of panels
     columns: int = 3  # panels in a row at most
+    long: bool = False  # some ten minutes of a core: on an engine a task of its own, before all others
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def _one_by_one(
 def _by_engine(
     name: str,
 ) -> Callable[[Sequence[Entry], Path, bool, bool, Console], Iterator[tuple[Entry, dict[str, Any] | str]]]:
-    """On an engine, a task per paper, because its figures share what they compute; most figures first."""
+    """On an engine: first a task for each long figure, then one for the rest of each paper, most figures first."""
     from coterie.engines import make_engine
     from reproduction.runner import reproduce_all
 
@@ -105,9 +105,12 @@ def _by_engine(
         entries: Sequence[Entry], folder: Path, quick: bool, fresh: bool, console: Console
     ) -> Iterator[tuple[Entry, dict[str, Any] | str]]:
         by_slug = {e.slug: e for e in entries}
-        papers = sorted({e.paper for e in entries}, key=lambda p: -sum(e.paper == p for e in entries))
-        tasks = [([e.slug for e in entries if e.paper == p], folder, quick, fresh) for p in papers]
-        with console.status(f"{len(entries)} figures of {len(papers)} papers"):
+        short = [e for e in entries if not e.figure.long]
+        papers = sorted({e.paper for e in short}, key=lambda p: -sum(e.paper == p for e in short))
+        alone = [[e.slug] for e in entries if e.figure.long]
+        groups = alone + [[e.slug for e in short if e.paper == p] for p in papers]
+        tasks = [(slugs, folder, quick, fresh) for slugs in groups]
+        with console.status(f"{len(entries)} figures in {len(tasks)} tasks"):
             for _, finished in engine(reproduce_all, tasks):
                 for slug, found in finished:
                     yield by_slug[slug], found

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType
@@ -52,18 +54,23 @@ class Study:
         path = None if self.folder is None else self.folder / f"{function.__name__.strip('_')}-{key}.json"
         shown = ", ".join(f"{k} = {v}" for k, v in settings.items() if not isinstance(v, list | dict))
         self.report(f"{function.__name__.strip('_').replace('_', ' ')} ({shown})")
-        if path is not None and path.exists() and not self.fresh:
-            stored = json.loads(path.read_text("utf-8"))
-        else:
-            started = time.process_time()
-            values = {k: _plain(v) for k, v in function(self, **settings).items()}
-            stored = {"settings": settings, "seconds": time.process_time() - started, "values": values}
-            if path is not None:
-                text = json.dumps(stored, allow_nan=False) + "\n"
-                write_atomically(path, lambda p: p.write_text(text, "utf-8"))
+        with _alone(path):
+            if path is not None and path.exists() and not self.fresh:
+                stored = json.loads(path.read_text("utf-8"))
+            else:
+                stored = self._computed(function, settings, path)
         self.seconds += 0.0 if key in self.counted else stored["seconds"]
         self.counted.add(key)
         return {k: _number(v) for k, v in stored["values"].items()}
+
+    def _computed(self, function: Callable[..., dict[str, Any]], settings: dict[str, Any], path: Path | None) -> Any:
+        started = time.process_time()
+        values = {k: _plain(v) for k, v in function(self, **settings).items()}
+        stored = {"settings": settings, "seconds": time.process_time() - started, "values": values}
+        if path is not None:
+            text = json.dumps(stored, allow_nan=False) + "\n"
+            write_atomically(path, lambda p: p.write_text(text, "utf-8"))
+        return stored
 
     def simulate(self, experiment: Any, priced: Any, seeds: int | Sequence[int], **options: Any) -> Any:
         """`experiment.run` over seeds 0 … n − 1 (or those given); Ctrl-C interrupts instead of returning half a run."""
@@ -76,6 +83,18 @@ class Study:
         if trace.completed < rounds:
             raise KeyboardInterrupt
         return trace
+
+
+@contextmanager
+def _alone(path: Path | None) -> Iterator[None]:
+    """Wait while another process computes this part: figures that share it may be made side by side."""
+    if path is None:
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with (path.parent / f".{path.stem}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # let go when the file is closed, or its holder dies
+        yield
 
 
 def _code(code: CodeType, words: str | None) -> list[Any]:

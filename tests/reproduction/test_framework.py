@@ -6,6 +6,9 @@ import csv
 import dataclasses
 import json
 import re
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -100,6 +103,27 @@ def test_a_part_depends_on_its_settings_and_its_code(tmp_path: Path) -> None:
     files = len(list(tmp_path.iterdir()))
     study.part(version("3", "another comment"), k=1)
     assert len(list(tmp_path.iterdir())) == files
+
+
+def test_two_processes_compute_a_shared_part_once(tmp_path: Path) -> None:
+    """The second waits for the first and reads what it stored."""
+    code = (
+        "import sys, time; from pathlib import Path; from reproduction.study import Study\n"
+        "def slow(study, *, k):\n"
+        "    print('computed', flush=True); time.sleep(1.5); return {'v': [k]}\n"
+        "print('ready', flush=True); sys.stdin.readline()\n"
+        "assert Study(Path(sys.argv[1])).part(slow, k=3)['v'] == 3\n"
+    )
+    start = partial(subprocess.Popen, [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, text=True)
+    both = [start(stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)]
+    assert [p.stdout.readline() for p in both if p.stdout] == ["ready\n"] * 2
+    for p in both:  # at once, when both are there
+        assert p.stdin
+        p.stdin.write("go\n")
+        p.stdin.flush()
+    said = "".join(p.communicate(timeout=60)[0] for p in both)
+    assert [p.returncode for p in both] == [0, 0]
+    assert said == "computed\n"
 
 
 def test_numbers_that_json_lacks_come_back(tmp_path: Path) -> None:
