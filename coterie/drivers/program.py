@@ -120,7 +120,7 @@ class Program:
             own = jax.random.fold_in(round_key, number)
             return own if self.streams and not self.record and not shared else self.drawn(laws, own)
 
-        drawn = jax.vmap(one)(arrays.agent_ids)
+        drawn: Any = jax.vmap(one)(arrays.agent_ids)
         if not shared:
             return drawn
         numbers: Any = self.reach(arrays, arrays.agent_ids)
