@@ -13,6 +13,7 @@ from scipy.stats import truncnorm
 from coterie.algorithms import dp_consensus_gd
 from coterie.algorithms.base import find
 from coterie.algorithms.batches import rows
+from coterie.algorithms.dp_consensus_gd import showkatbakhsh_alpha
 from coterie.drivers.layout import Layout, make_layout
 from coterie.drivers.simulate import Run, simulate
 from coterie.graphs import Mixing, make_graph, mixing
@@ -27,18 +28,23 @@ __all__ = [
     "CHANCE",
     "DIM",
     "EPSILON",
+    "MANY",
     "RADIUS",
     "RECORDS",
     "SHARES",
     "VERSIONS",
+    "closed_form",
     "descend",
+    "first_node",
     "gap",
     "layout",
     "mean_error",
     "mean_path",
+    "node_path",
     "repeats",
     "scales",
     "slope_of",
+    "slopes_of",
     "thm2_bound",
     "thm2_printed",
     "weights",
@@ -46,6 +52,7 @@ __all__ = [
 
 RADIUS, DIM, AGENTS, RECORDS, CHANCE = 5.0, 2, 10, 100, 0.6
 EPSILON = 4.0
+MANY = 20.0  # a number of coordinates that closed forms have too
 SHARES = (0.5, 0.9, 1.0)  # of Theorem 2's c: the step of the experiments is not stated
 ALGORITHM = find("dp-consensus-gd")
 
@@ -73,6 +80,23 @@ def mean_path(scales: ArrayLike, agents: int, dim: int, constant: float, start: 
     for t in range(1, len(m) + 1):
         error = (1 - c / t) ** 2 * (error + (dim / agents * m[t - 2] ** 2 if t > 1 else 0.0))
     return float(error)
+
+
+def node_path(mix: np.ndarray, scales: ArrayLike, constant: float, means: np.ndarray) -> float:
+    r"""E‖x_1(T) − d̄‖² of the first node, as in `mean_path`, for the weights `mix` and the nodes' own `means` (N, p).
+
+    e(t) = (1 − c/t) W (e(t − 1) + noise(t − 1)) + (c/t) h, h the distances of the nodes' means from d̄ and x(0) = 0:
+    mean and covariance of e, whose noise is independent in nodes and coordinates.
+    """
+    m, c, dim = np.asarray(scales, float), constant, means.shape[1]
+    centre = means.mean(axis=0)
+    offset = np.tile(-centre, (len(means), 1))
+    spread = np.zeros((len(means), len(means)))
+    for t in range(1, len(m) + 1):
+        noisy = spread + (m[t - 2] ** 2 * np.eye(len(means)) if t > 1 else 0.0)
+        offset = (1 - c / t) * mix @ offset + c / t * (means - centre)
+        spread = (1 - c / t) ** 2 * mix @ noisy @ mix.T
+    return float(np.sum(offset[0] ** 2) + dim * spread[0, 0])
 
 
 def thm2_bound(scales: ArrayLike, dim: int, constant: float, slope: float, beta: float) -> float:
@@ -105,6 +129,14 @@ def gap(records: int = RECORDS) -> float:
     return 2 * RADIUS * DIM**0.5 / records
 
 
+def first_node(stage: int, share: float, dim: int, chance: float, graph: int, epsilon: float, delta: float) -> float:
+    """The closed form of the first node's normalised error as printed, with a share of Theorem 2's step size."""
+    means = data(RECORDS, dim).reshape(AGENTS, RECORDS, dim).mean(axis=1)
+    mix = weights(chance, graph).dense()
+    noise = share * (dim / DIM) ** 0.5 * scales(stage, showkatbakhsh_alpha(epsilon, delta), "printed")
+    return node_path(mix, noise, share, means) / float(np.sum(means.mean(axis=0) ** 2))
+
+
 def scales(rounds: int, spent: float, schedule: str, records: int = RECORDS) -> np.ndarray:
     """M_1 … M_T: the printed 2√T form, or uniform over the sensitivity; `spent` is Σ Δ²/M²."""
     t = np.arange(1.0, rounds + 1)
@@ -112,18 +144,41 @@ def scales(rounds: int, spent: float, schedule: str, records: int = RECORDS) -> 
     return gap(records) * np.sqrt(squared / spent)
 
 
+def closed_form(
+    share: float, rounds: int, epsilon: float, delta: float, size: float, records: int = RECORDS, dim: float = DIM
+) -> float:
+    """The closed form of the normalised error as printed, with a share of Theorem 2's step size.
+
+    In p coordinates noise has p times the squared sensitivity and p coordinates, ‖d̄‖² p coordinates: p times as much.
+    """
+    noise = share * (dim / DIM) ** 0.5 * scales(rounds, showkatbakhsh_alpha(epsilon, delta), "printed", records)
+    return mean_path(noise, AGENTS, DIM, share, size) / size
+
+
+def slopes_of(
+    deltas: list[float], epsilons: list[float], stage: int, size: float
+) -> dict[tuple[float, float], dict[float, float]]:
+    """Log-log slopes in ε for shares of the step size, numbers of coordinates and each δ."""
+    return {
+        (c, p): {d: slope_of(epsilons, [closed_form(c, stage, e, d, size, dim=p) for e in epsilons]) for d in deltas}
+        for c in SHARES
+        for p in (float(DIM), MANY)
+    }
+
+
 # ---- runs ------------------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=64)
-def data(records: int) -> np.ndarray:
+def data(records: int, dim: int = DIM) -> np.ndarray:
     """All agents' records: N(0.7R, 1) in each coordinate, cut to the box."""
     centre = 0.7 * RADIUS
     low, high = -RADIUS - centre, RADIUS - centre
     rng = np.random.default_rng(0)
-    return truncnorm.rvs(low, high, loc=centre, size=(AGENTS * records, DIM), random_state=rng)
+    return truncnorm.rvs(low, high, loc=centre, size=(AGENTS * records, dim), random_state=rng)
 
 
+@lru_cache(maxsize=256)
 def weights(chance: float, seed: int) -> Mixing:
     """W = I − 2L/(3λ_max(L)) of a connected Erdős-Rényi graph."""
     return mixing(make_graph("erdos-renyi", AGENTS, seed=seed, p=chance), "two-thirds")

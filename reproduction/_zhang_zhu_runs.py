@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq, curve_fit
 
+from coterie.pricing import Priced
 from reproduction._admm_runs import World, accuracy, every, losses, points_sent, settled, with_shape
 from reproduction.pricing import cost_of, noise_for
 from reproduction.study import Study
 
-__all__ = ["DELTA", "ETA", "RHO", "ROUNDS", "SIZE", "WEIGHT", "best_level", "dual", "fit", "plain", "primal", "world"]
+__all__ = [
+    "DELTA", "ETA", "RHO", "ROUNDS", "SIZE", "WEIGHT", "again", "best_level", "dual", "fit", "plain", "primal", "world",
+]  # fmt: skip
 
 ROUNDS, ETA, DELTA, TOLERANCE = 100, 0.5, 1e-5, 1e-10
 RHO = {"non-private": 1e-10, "dual": 10**-2.5, "primal": 1e-1}  # Table 1
@@ -30,51 +33,54 @@ def world(records: int) -> World:
 
 
 def scores(experiment: Any, points: np.ndarray, rounds: int = ROUNDS) -> dict[str, Any]:
-    """Loss by round, and error rate on held-out records at round 100."""
+    """Loss by round, and error rates at round 100: on held-out records and on each agent's own."""
     at = np.array(AT) - 1
     return {
         "rounds": AT,
         "loss": losses(experiment, points[:, at]),
         "error": 1 - accuracy(experiment, points[:, rounds - 1], "test"),
+        "own error": 1 - accuracy(experiment, points[:, rounds - 1], "train"),
     }
+
+
+def experiment_of(at: World, key: str) -> Any:
+    """The records with the ridge ρ/C of a method."""
+    return at.experiment(RHO[key] / WEIGHT[key])
+
+
+def printed_dual(at: World, experiment: Any, key: str = "dual", eta: float = ETA) -> Priced:
+    """Algorithm 2 with the paper's noise."""
+    common: dict[str, Any] = {"noise": "gamma", "as_printed": True, "delta": DELTA, "tolerance": TOLERANCE}
+    return settled(at, experiment, "dvp", ROUNDS, penalty=eta / WEIGHT[key], **common)
+
+
+def printed_primal(at: World, experiment: Any, eta: float = ETA) -> Priced:
+    """Algorithm 3 with the paper's noise: 100 noisy exchanges, a bare one, the final step."""
+    key, rounds = "primal", ROUNDS + 2
+    penalty = eta / WEIGHT[key]
+    settings: dict[str, Any] = {"penalty": penalty, "noise": "gamma", "centre": "literal", "delta": DELTA}
+    priced = settled(at, experiment, "pvp", rounds, as_printed=True, tolerance=TOLERANCE, **settings)
+    pull = 2 * penalty * at.degree
+    shrink = pull / (RHO[key] / WEIGHT[key] + pull)  # Δ_t = (2C/ρB)(1 − qᵗ), but the printed noise is constant
+    shape = 1 / (1 - shrink ** np.arange(1.0, rounds + 1))
+    shape[-1] = 1.0  # the final step is at level α
+    return with_shape(priced, shape)
 
 
 def plain(study: Study, *, records: int, seeds: int) -> dict[str, Any]:
     """No noise: what the loss comes to; all seeds give the same, but share the program of the noisy runs."""
     at, key = world(records), "non-private"
-    experiment = at.experiment(RHO[key] / WEIGHT[key])
-    priced = settled(
-        at,
-        experiment,
-        "dvp",
-        ROUNDS,
-        penalty=ETA / WEIGHT[key],
-        noise="gamma",
-        as_printed=True,
-        delta=DELTA,
-        tolerance=TOLERANCE,
-    )
-    points, _ = points_sent(study, experiment, priced, 1e-12, seeds)
+    experiment = experiment_of(at, key)
+    points, _ = points_sent(study, experiment, printed_dual(at, experiment, key), 1e-12, seeds)
     return scores(experiment, points)
 
 
 def dual(study: Study, *, alpha: float, version: str, records: int, seeds: int) -> dict[str, Any]:
     """Algorithm 2. As printed: level α a round, ζ = α̂. Corrected: (α, δ) for the whole run, Gaussian noise, own η."""
-    at, key = world(records), "dual"
-    experiment = at.experiment(RHO[key] / WEIGHT[key])
+    at = world(records)
+    experiment = experiment_of(at, "dual")
     if version == "as printed":
-        priced = settled(
-            at,
-            experiment,
-            "dvp",
-            ROUNDS,
-            penalty=ETA / WEIGHT[key],
-            noise="gamma",
-            as_printed=True,
-            delta=DELTA,
-            tolerance=TOLERANCE,
-        )
-        noise = 1 / alpha
+        priced, noise = printed_dual(at, experiment), 1 / alpha
     else:
         priced = settled(
             at, experiment, "dvp", ROUNDS, noise="gaussian", epsilon=alpha, delta=DELTA, tolerance=TOLERANCE
@@ -94,20 +100,12 @@ def dual(study: Study, *, alpha: float, version: str, records: int, seeds: int) 
 
 def primal(study: Study, *, alpha: float, version: str, records: int, seeds: int) -> dict[str, Any]:
     """Algorithm 3: 100 rounds and the final step. As printed the last exchange before it has no noise."""
-    at, key = world(records), "primal"
-    experiment = at.experiment(RHO[key] / WEIGHT[key])
+    at = world(records)
+    experiment = experiment_of(at, "primal")
     if version == "as printed":
-        rounds, penalty = ROUNDS + 2, ETA / WEIGHT[key]  # 100 noisy exchanges, a bare one, the final step
-        settings: dict[str, Any] = {"penalty": penalty, "noise": "gamma", "centre": "literal", "delta": DELTA}
-        settings["tolerance"] = TOLERANCE
-        priced = settled(at, experiment, "pvp", rounds, as_printed=True, **settings)
-        pull = 2 * penalty * at.degree
-        shrink = pull / (RHO[key] / WEIGHT[key] + pull)  # Δ_t = (2C/ρB)(1 − qᵗ), but the printed noise is constant
-        shape = 1 / (1 - shrink ** np.arange(1.0, rounds + 1))
-        shape[-1] = 1.0  # the final step is at level α
-        priced = with_shape(priced, shape)
+        priced = printed_primal(at, experiment)
         noise, before = 1 / alpha, priced.cfg.replace(as_printed=False)
-        coarse = with_shape(priced, 4 / np.ceil(4 / shape)).places  # four kinds of rounds: quick, an upper bound
+        coarse = with_shape(priced, 4 / np.ceil(4 / priced.shape)).places  # four kinds of rounds: an upper bound
         true = cost_of(priced.algorithm, before, coarse, noise, DELTA, ROUNDS)
         pure = cost_of(priced.algorithm, before, priced.places, noise, 0.0, ROUNDS)
     else:
@@ -120,6 +118,18 @@ def primal(study: Study, *, alpha: float, version: str, records: int, seeds: int
     final = losses(experiment, points[:, -1])
     found = scores(experiment, points)
     return found | {"final": final, "pure": pure, "true": true, "penalty": penalty_of(priced.cfg)}
+
+
+def again(
+    study: Study, *, method: str, alpha: float, seeds: int, agents: int, degree: int, coding: str, records: int,
+    eta: float,
+) -> dict[str, Any]:  # fmt: skip
+    """A method as printed where what the paper leaves open is chosen otherwise; without its price."""
+    at = World(agents, records, degree, coding=coding)
+    experiment = experiment_of(at, method)
+    priced = (printed_dual if method == "dual" else printed_primal)(at, experiment, eta=eta)
+    points, _ = points_sent(study, experiment, priced, 1 / alpha, seeds)
+    return scores(experiment, points) | {"final": losses(experiment, points[:, -1])}
 
 
 def penalty_of(cfg: Any) -> float:

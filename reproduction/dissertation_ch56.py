@@ -179,7 +179,11 @@ FIG17 = Figure(
     _fig17,
     left_open=(
         CODING,
-        Open("records", "other records: 370,000 of the US census, which may not be passed on (Adult, 39,000)"),
+        Open(
+            "records",
+            "370,000 records of the US census, which may not be passed on (Adult, 39,000)",
+            lacking="the dissertation's records of the US census are not here",
+        ),
     ),
     setup=SETUP
     + """ The dissertation uses US census records that may not be passed on (370,000 of them): these panels are

@@ -35,12 +35,13 @@ file of your own and say so.
 ## The rule of the verdicts
 
 Each try of a claim has a margin by which it is met, the margin's standard error over the seeds, and a choice for what
-the paper does not state. A try bears the claim if its margin is above 2 standard errors and speaks against it if below
-−2. A claim for every setting (a theorem, a guarantee) fails at one try against it and holds if there is a proof. Any
-other claim holds if all tries bear it and fails if all speak against it. In between it cannot be decided, and neither
-can a claim that may rest on something the paper does not state and that was tried at one choice only: what a figure
-leaves open is listed above its verdicts. "Almost the same" is judged at 10 % and at a factor of 2; a printed number is
-met within half a unit of its last digit. (`reproduction/verdicts.py`.)"""
+the paper does not state. A try bears the claim if its margin is above 2 standard errors and speaks against it if
+below −2. A claim for every setting (a theorem, a guarantee) fails at one try against it and holds if there is a
+proof. Any other claim holds if all tries bear it and fails if all speak against it. In between it cannot be decided,
+and neither can a claim for which no choice of ours can stand (records that are not here), nor one that may rest on
+something the paper does not state and that was tried at one choice only: what a figure leaves open is listed above
+its verdicts. "Almost the same" is judged at 10 % and at a factor of 2; a printed number is met within half a unit of
+its last digit. (`reproduction/verdicts.py`.)"""
 WORDS = get_args(Word)
 PICTURE_LIMIT = 150_000  # bytes: what is committed stays small
 
@@ -139,10 +140,14 @@ def _found(entry: Entry, found: dict[str, Any] | None) -> list[str]:
         lines += [table(("run", "version", "claimed ε", "true ε", "at δ", "how"), costs), ""]
     for t in found["tables"]:
         lines += [f"{t['title']}:", "", table(t["header"], t["rows"]), ""]
-    if entry.figure.left_open:
-        items = [o.what + (f" (no verdict rests on it: {o.harmless})" if o.harmless else "") for o in
-                 entry.figure.left_open]  # fmt: skip
-        lines += [f"*Not stated:* {'; '.join(items)}.", ""]
+    theirs = [c["claim"] for c in found["claims"] if c["who"] == "paper"]
+    concerned = [o for o in entry.figure.left_open if any(map(o.concerns, theirs))]
+    for head, some in (
+        ("Not stated", [o for o in concerned if not o.lacking]),
+        ("No choice can stand for", [o for o in concerned if o.lacking]),
+    ):
+        items = [o.what + (f" (no verdict rests on it: {o.harmless})" if o.harmless else "") for o in some]
+        lines += [f"*{head}:* {'; '.join(items)}.", ""] if items else []
     rows = [
         (
             "paper" if c["who"] == "paper" else "ours",

@@ -8,8 +8,9 @@ open is an `Open`. The rule (`decide`), the same for all figures:
    *silent* between.
 2. A claim for every setting (`always`: a theorem, a guarantee, a formula) fails at the first outcome against it. It
    holds if it is `proved`: no number of tries shows that there is no counterexample.
-3. Any other claim is about runs of the paper. If the paper leaves something open that the claim may rest on, it
-   was tried at one choice only, and there is no reason why the choice cannot matter, it *cannot be decided*.
+3. Any other claim is about runs of the paper. Where no choice of ours can stand for what it rests on (records that are
+   not here) it *cannot be decided*. Nor can it if the paper leaves something open that the claim may rest on, it was
+   tried at one choice only, and there is no reason why the choice cannot matter.
 4. It holds if all outcomes bear it, fails if all speak against it, and *cannot be decided* otherwise.
 
 Words of a paper that are no numbers become numbers in one place too. "Almost the same" (`alike`) is judged at 10 % and
@@ -62,6 +63,7 @@ class Open:
     what: str  # in words, with our choice or range
     harmless: str = ""  # why no choice can change a verdict
     bears_on: tuple[str, ...] = ()  # claims that it may decide, by how they begin; none: all of the paper's
+    lacking: str = ""  # why no choice of ours can stand for it, such as records that are not here
 
     def concerns(self, text: str) -> bool:
         """Whether a claim may rest on it."""
@@ -89,6 +91,9 @@ def decide(
         if None in found:
             return Verdict("cannot be decided", _split(outcomes))
         return Verdict("holds") if proved else Verdict("cannot be decided", "no counterexample was found, and no proof")
+    left_open = list(left_open)
+    if absent := [o.lacking for o in left_open if o.lacking]:
+        return Verdict("cannot be decided", "; ".join(absent))
     fixed = [o for o in left_open if not o.harmless and len({t.at.get(o.key) for t in outcomes}) < 2]
     if fixed:
         return Verdict("cannot be decided", f"tried at one choice of {', '.join(o.key for o in fixed)} (not stated)")

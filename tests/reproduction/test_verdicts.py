@@ -58,6 +58,12 @@ def test_why_it_cannot_be_decided() -> None:
     assert decide(two, (ROUNDS,)) == Verdict("cannot be decided", "borne out at T 200; contradicted at T 1000")
 
 
+def test_what_is_not_here_decides_nothing() -> None:
+    records = Open("records", "a census", lacking="its records are not here")
+    assert decide([YES, YES], (records,)) == Verdict("cannot be decided", "its records are not here")
+    assert decide([NO], (records,), True).word == "fails"  # a theorem needs no records
+
+
 def test_a_margin_counts_from_two_standard_errors() -> None:
     assert [Outcome(m, 1.0).bears for m in (2.1, 2.0, -2.0, -2.1, float("nan"))] == [True, None, None, False, None]
     assert [Outcome(m).bears for m in (1e-9, 0.0, -1e-9)] == [True, None, False]
@@ -164,6 +170,23 @@ def test_every_other_verdict_is_over_a_range() -> None:
             continue
         tried = {json.dumps(o["at"], sort_keys=True) for o in claim["outcomes"]}
         assert len(tried) == len(claim["outcomes"]) > 1, (slug, claim["claim"])
+
+
+ONE_CHOICE = {("dissertation-ch3-fig8", "β = 10^−3.5 has the lowest error: a smaller β does not help")}
+
+
+def test_what_can_be_tried_at_a_second_choice_is() -> None:
+    """But for chapter 4, which trains networks, what is corrected in chapter 3, and for another solver."""
+    left = ("dissertation-ch4", "dissertation-ch3-fig11", "dissertation-ch3-fig12")
+    paths = [p for p in sorted(COMMITTED.glob("*.json")) if not p.stem.startswith(left)]
+    found = {
+        (path.stem, claim["claim"])
+        for path in paths
+        for claim in json.loads(path.read_text("utf-8"))["claims"]
+        if (claim["because"] or "").startswith("tried at one choice")
+    }
+    assert len(paths) > 20
+    assert found <= ONE_CHOICE
 
 
 def test_what_was_varied_is_said_to_be_open() -> None:

@@ -12,9 +12,11 @@ from coterie.algorithms.batches import rows
 from coterie.experiment import public_network
 from reproduction import _zhang_zhu_runs as zz
 from reproduction._admm_runs import settled, with_shape
+from reproduction._zhang_zhu_range import Tried, lower_final, most
 from reproduction.base import all_figures
 from reproduction.pricing import cost_of
 from reproduction.runner import reproduce
+from reproduction.verdicts import Outcome
 
 
 def public(world, ridge):
@@ -62,6 +64,21 @@ def test_printed_primal_noise_is_constant_and_of_the_papers_size():
         moves = np.array([float(move(t)) for t in range(100)])
     np.testing.assert_allclose(moves * shape[:100] / alpha, 2 * c / (rho * b * alpha), rtol=1e-5)  # 1/ζ
     assert moves[0] < 0.05 * moves[-1]  # without the correction early rounds would have a fraction of it
+
+
+def test_what_is_said_of_most_levels_needs_more_than_half_of_them():
+    yes, no, silent = Outcome(1.0), Outcome(-1.0), Outcome(0.0)
+    words = [most(tries, P="5").bears for tries in ([yes, yes, no], [yes, no], [no, no, yes], [yes, silent, silent])]
+    assert words == [True, False, False, None]
+    assert most([yes], P="5").at == {"P": "5"}
+
+
+def test_a_scale_of_the_loss_can_turn_a_comparison_of_methods():
+    """C^R is 1,750 for one method and 146 for the other."""
+    runs = {m: {1.0: {"final": np.array([x, x + 1e-3])}} for m, x in (("dual", 0.36), ("primal", 0.69))}
+    mean, weighted = lower_final([Tried({"P": "5"}, [1.0], runs)])
+    assert (mean.bears, weighted.bears) == (False, True)
+    assert {mean.at["scale"], weighted.at["scale"]} == {"mean", "times C^R"}
 
 
 @pytest.mark.slow
