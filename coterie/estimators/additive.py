@@ -19,12 +19,10 @@ from coterie.data.bins import Bins, Direction, Finish, bins_of
 from coterie.data.encode import Category, Number
 from coterie.deploy.accounts import DataAccount
 from coterie.errors import InputError
+from coterie.estimators.base import keep
 from coterie.estimators.quantiles import Quantiles
-from coterie.estimators.scored import ByScore, Classifies, LearnsClasses, LearnsTargets
+from coterie.estimators.scored import ByScore, Classifies, Learns, LearnsClasses, LearnsTargets
 from coterie.fair.features import book_of
-from coterie.losses.logistic import Logistic
-from coterie.losses.softmax import Softmax
-from coterie.losses.squared import Squared
 from coterie.problems.additive import AdditiveModel
 
 __all__ = ["AdditiveClassifier", "AdditiveRegressor", "PrivateAdditiveClassifier", "PrivateAdditiveRegressor"]
@@ -116,7 +114,7 @@ class AdditiveRegressor(_Regresses, _Kept):
     """The curves of a run as a scikit-learn regressor that needs no training; see `AdditiveClassifier`."""
 
 
-class _Private(_Curved, Quantiles):
+class _Private(_Curved, Quantiles, Learns):
     """What both private estimators do."""
 
     pairs: Sequence[tuple[object, object]]
@@ -155,20 +153,40 @@ class _Private(_Curved, Quantiles):
         finish.check(bins)
         return bins, finish
 
-    def _learn(
-        self, table: pd.DataFrame, bins: Bins, problem: AdditiveModel, targets: NDArray, agents: ArrayLike | None,
-        shown: tuple[NDArray, NDArray] | None, leaks: tuple[str, ...],
-        classes: tuple[object, ...] | None, target: tuple[float, float] | None,
-        given: object, people: NDArray | None,
-    ) -> None:  # fmt: skip
-        """Train on the bins of the records, and store the curves."""
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        agents: ArrayLike | None = None,
+        people: ArrayLike | None = None,
+        test: tuple[ArrayLike, ArrayLike] | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Train on (X, y), record i being held by the party `agents[i]`; or on a list with one (X, y) for each site.
+
+        `people` as in `PrivateConsensusClassifier`. `test`: records that are not private, for a curve of the accuracy,
+        or of R² (of targets in scaled units).
+        """
+        given = X
+        X, y, agents = self._opened(X, y, agents, people, sample_weight, *self._losses)
+        table, targets = self._records(X, y, y_numeric=self._numeric)
+        whose = self._people(people, given, len(table))
+        known = self._known(targets)
+        book = self._book(self._columns(table.shape[1]))
+        agents = self._pay_for_quantiles(table, book, agents, people, (X, targets))
+        bins, finish = self._bins(book)
+        shown = None if test is None else (bins.rows(self._table(test[0])), known.coded(np.asarray(test[1])))
+        problem = AdditiveModel(known.loss(bins.width), bins, finish)
         found = self._run(
-            problem, bins.rows(table), targets, agents, shown, leaks, given=given, ridge=self.ridge,
-            weighting=self.weighting, people=people,
+            problem, bins.rows(table), known.coded(targets), agents, shown, known.leaks, given=(X, targets),
+            ridge=self.ridge, weighting=self.weighting, people=whose,
         )  # fmt: skip
         self._add_quantiles()
         self.bins_ = bins
-        self.curves_ = Curves.of(problem, found.point, classes=classes, target=target, clip=self._clip)
+        self.curves_ = Curves.of(problem, found.point, classes=known.classes, target=known.ends, clip=self._clip)
+        self._remember(hashed(table))
+        return self
 
 
 class PrivateAdditiveClassifier(LearnsClasses, _Private):
@@ -239,54 +257,7 @@ class PrivateAdditiveClassifier(LearnsClasses, _Private):
         random_state: int | np.random.RandomState | None = None,
         account: DataAccount | str | Path | None = None,
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.algorithm = algorithm
-        self.settings = settings
-        self.graph = graph
-        self.bounds = bounds
-        self.bins = bins
-        self.quantile_share = quantile_share
-        self.pairs = pairs
-        self.alike = alike
-        self.smooth = smooth
-        self.monotone = monotone
-        self.ridge = ridge
-        self.rounds = rounds
-        self.weighting = weighting
-        self.classes = classes
-        self.n_agents = n_agents
-        self.random_state = random_state
-        self.account = account
-
-    def fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike | None = None,
-        *,
-        agents: ArrayLike | None = None,
-        people: ArrayLike | None = None,
-        test: tuple[ArrayLike, ArrayLike] | None = None,
-        sample_weight: ArrayLike | None = None,
-    ) -> PrivateAdditiveClassifier:
-        """Train on (X, y), record i being held by the party `agents[i]`; or on a list with one (X, y) for each site.
-
-        `people` as in `PrivateConsensusClassifier`. `test`: records that are not private, for a curve of the accuracy.
-        """
-        given = X
-        X, y, agents = self._opened(X, y, agents, people, sample_weight, Logistic(1), Softmax(1, 2))
-        table, y = self._records(X, y)
-        whose = self._people(people, given, len(table))
-        leaks = self._know_classes(y)
-        book = self._book(self._columns(table.shape[1]))
-        agents = self._pay_for_quantiles(table, book, agents, people, (X, y))
-        bins, finish = self._bins(book)
-        problem = AdditiveModel(self._loss(bins.width), bins, finish)
-        shown = None if test is None else (bins.rows(self._table(test[0])), self._coded(np.asarray(test[1])))
-        classes = tuple(self.classes_.tolist())
-        self._learn(table, bins, problem, self._coded(y), agents, shown, leaks, classes, None, (X, y), whose)
-        self._remember(hashed(table))
-        return self
+        keep(self, locals())
 
 
 class PrivateAdditiveRegressor(_Regresses, LearnsTargets, _Private):
@@ -333,55 +304,7 @@ class PrivateAdditiveRegressor(_Regresses, LearnsTargets, _Private):
         random_state: int | np.random.RandomState | None = None,
         account: DataAccount | str | Path | None = None,
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.algorithm = algorithm
-        self.settings = settings
-        self.graph = graph
-        self.bounds = bounds
-        self.target_bounds = target_bounds
-        self.bins = bins
-        self.quantile_share = quantile_share
-        self.pairs = pairs
-        self.alike = alike
-        self.smooth = smooth
-        self.monotone = monotone
-        self.ridge = ridge
-        self.rounds = rounds
-        self.weighting = weighting
-        self.n_agents = n_agents
-        self.random_state = random_state
-        self.account = account
-
-    def fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike | None = None,
-        *,
-        agents: ArrayLike | None = None,
-        people: ArrayLike | None = None,
-        test: tuple[ArrayLike, ArrayLike] | None = None,
-        sample_weight: ArrayLike | None = None,
-    ) -> PrivateAdditiveRegressor:
-        """Train on (X, y), record i being held by the party `agents[i]`; or on a list with one (X, y) for each site.
-
-        `people` as in `PrivateConsensusClassifier`. `test`: records that are not private, for a curve of R² (of targets
-        in scaled units).
-        """
-        given = X
-        X, y, agents = self._opened(X, y, agents, people, sample_weight, Squared(1))
-        table, y = self._records(X, y, y_numeric=True)
-        whose = self._people(people, given, len(table))
-        where = self._know_range()
-        book = self._book(self._columns(table.shape[1]))
-        agents = self._pay_for_quantiles(table, book, agents, people, (X, y))
-        bins, finish = self._bins(book)
-        shown = None if test is None else (bins.rows(self._table(test[0])), where.scale(np.asarray(test[1], float)))
-        problem = AdditiveModel(Squared(bins.width), bins, finish)
-        ends = float(where.low[0]), float(where.high[0])
-        self._learn(table, bins, problem, where.scale(y), agents, shown, (), None, ends, (X, y), whose)
-        self._remember(hashed(table))
-        return self
+        keep(self, locals())
 
 
 def _of_texts(rule: object) -> bool:

@@ -33,7 +33,7 @@ from coterie.privacy.ledger import Budget
 from coterie.problems import Problem, of_people
 from coterie.tables.algorithm import AlgorithmPlan
 
-__all__ = ["Consensus", "Seeds", "check_parameters"]
+__all__ = ["Consensus", "Seeds", "check_parameters", "keep"]
 
 WEIGHTS = (
     "sample_weight is refused: a weight multiplies what one record can change, so the noise would have to grow with "
@@ -53,6 +53,13 @@ PARAMETERS: dict[str, Expected] = {
     "alike": NUMBER | NOTHING_GIVEN, "smooth": NUMBER, "monotone": DICTIONARY | NOTHING_GIVEN, "holdout": NUMBER,
     "repeats": NUMBER | NOTHING_GIVEN, "shape": NUMBER, "scoring": TEXT, "adversary": TEXT,
 }  # fmt: skip
+
+
+def keep(estimator: BaseEstimator, given: Mapping[str, object]) -> None:
+    """Store what `__init__` was given, untouched and under the same names, as scikit-learn asks."""
+    for name, value in given.items():
+        if name != "self":
+            setattr(estimator, name, value)
 
 
 def check_parameters(estimator: BaseEstimator) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,19 +12,49 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coterie.api.bounds import Bounds, PublicBox, default_radius, into_ball, rows_of
 from coterie.deploy.accounts import DataAccount
-from coterie.estimators.base import Consensus
-from coterie.estimators.scored import ByScore, LearnsClasses, LearnsTargets
-from coterie.losses.logistic import Logistic
-from coterie.losses.softmax import Softmax
-from coterie.losses.squared import Squared
+from coterie.estimators.base import Consensus, keep
+from coterie.estimators.scored import Learns, LearnsClasses, LearnsTargets
 
 __all__ = ["PrivateConsensusClassifier", "PrivateConsensusRegressor"]
 
 
-class _LinearModel(Consensus, ByScore):
+class _LinearModel(Consensus, Learns):
     radius: float | None
     ridge: float | None
     weighting: str
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        agents: ArrayLike | None = None,
+        people: ArrayLike | None = None,
+        test: tuple[ArrayLike, ArrayLike] | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Train on (X, y), record i being held by the party `agents[i]`; or on a list with one (X, y) for each site.
+
+        `people[i]` says whose record i is (of a list of sites, a list with one such for each): the guarantee is then
+        for a person with all of its records at a party, and without `agents` they stay at one. `test`: records that are
+        not private, for a curve of the accuracy, or of R² (of targets in scaled units).
+        """
+        given = X
+        X, y, agents = self._opened(X, y, agents, people, sample_weight, *self._losses)
+        x, targets = validate_data(self, X, y, dtype=np.float64, y_numeric=self._numeric)
+        whose = self._people(people, given, len(x))
+        known, where = self._known(targets), self._box(x.shape[1])
+        shown = None
+        if test is not None:
+            tx, ty = validate_data(self, *test, dtype=np.float64, y_numeric=self._numeric, reset=False)
+            shown = rows_of(tx, where, self.radius), known.coded(ty)
+        found = self._run(
+            known.loss(x.shape[1] + 1), rows_of(x, where, self.radius), known.coded(targets), agents, shown,
+            known.leaks, given=(X, targets), ridge=self.ridge, weighting=self.weighting, people=whose,
+        )  # fmt: skip
+        self._store(found.point.reshape(x.shape[1] + 1, -1).T, where)
+        self._remember(x)
+        return self
 
     def _store(self, weights: NDArray, where: PublicBox) -> None:
         """coef_ and intercept_ in the units of X from weights of (scaled row, constant); one row for each output."""
@@ -130,55 +161,7 @@ class PrivateConsensusClassifier(LearnsClasses, _LinearModel):
         random_state: int | np.random.RandomState | None = None,
         account: DataAccount | str | Path | None = None,
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.algorithm = algorithm
-        self.settings = settings
-        self.graph = graph
-        self.bounds = bounds
-        self.radius = radius
-        self.ridge = ridge
-        self.rounds = rounds
-        self.weighting = weighting
-        self.classes = classes
-        self.n_agents = n_agents
-        self.random_state = random_state
-        self.account = account
-
-    def fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike | None = None,
-        *,
-        agents: ArrayLike | None = None,
-        people: ArrayLike | None = None,
-        test: tuple[ArrayLike, ArrayLike] | None = None,
-        sample_weight: ArrayLike | None = None,
-    ) -> PrivateConsensusClassifier:
-        """Train on (X, y), record i being held by the party `agents[i]`; or on a list with one (X, y) for each site.
-
-        `people[i]` says whose record i is (of a list of sites, a list with one such for each): the guarantee is then
-        for a person with all of its records at a party, and without `agents` they stay at one. `test`: records that are
-        not private, for a curve of the accuracy.
-        """
-        given = X
-        X, y, agents = self._opened(X, y, agents, people, sample_weight, Logistic(1), Softmax(1, 2))
-        x, labels = validate_data(self, X, y, dtype=np.float64)
-        whose = self._people(people, given, len(x))
-        leaks = self._know_classes(labels)
-        where = self._box(x.shape[1])
-        shown = None
-        if test is not None:
-            tx, ty = validate_data(self, *test, dtype=np.float64, reset=False)
-            shown = rows_of(tx, where, self.radius), self._coded(ty)
-        found = self._run(
-            self._loss(x.shape[1] + 1), rows_of(x, where, self.radius), self._coded(labels), agents, shown, leaks,
-            given=(X, labels), ridge=self.ridge, weighting=self.weighting, people=whose,
-        )  # fmt: skip
-        outputs = 1 if len(self.classes_) == 2 else len(self.classes_)
-        self._store(found.point.reshape(x.shape[1] + 1, outputs).T, where)
-        self._remember(x)
-        return self
+        keep(self, locals())
 
 
 class PrivateConsensusRegressor(LearnsTargets, _LinearModel):
@@ -221,56 +204,12 @@ class PrivateConsensusRegressor(LearnsTargets, _LinearModel):
         random_state: int | np.random.RandomState | None = None,
         account: DataAccount | str | Path | None = None,
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.algorithm = algorithm
-        self.settings = settings
-        self.graph = graph
-        self.bounds = bounds
-        self.target_bounds = target_bounds
-        self.radius = radius
-        self.ridge = ridge
-        self.rounds = rounds
-        self.weighting = weighting
-        self.n_agents = n_agents
-        self.random_state = random_state
-        self.account = account
+        keep(self, locals())
 
-    def fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike | None = None,
-        *,
-        agents: ArrayLike | None = None,
-        people: ArrayLike | None = None,
-        test: tuple[ArrayLike, ArrayLike] | None = None,
-        sample_weight: ArrayLike | None = None,
-    ) -> PrivateConsensusRegressor:
-        """Train on (X, y), record i being held by the party `agents[i]`; or on a list with one (X, y) for each site.
-
-        `people[i]` says whose record i is, as for the classifier. `test`: records that are not private, for a curve of
-        R² (of targets in scaled units).
-        """
-        given = X
-        X, y, agents = self._opened(X, y, agents, people, sample_weight, Squared(1))
-        x, numbers = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-        whose = self._people(people, given, len(x))
-        where = self._box(x.shape[1])
-        target = self._know_range()
-        shown = None
-        if test is not None:
-            tx, ty = validate_data(self, *test, dtype=np.float64, y_numeric=True, reset=False)
-            shown = rows_of(tx, where, self.radius), target.scale(ty)
-        problem, rows = Squared(x.shape[1] + 1), rows_of(x, where, self.radius)
-        found = self._run(
-            problem, rows, target.scale(numbers), agents, shown, given=(X, numbers), ridge=self.ridge,
-            weighting=self.weighting, people=whose,
-        )  # fmt: skip
-        self._store(found.point[None], where)
-        half, middle = target.half[0], target.middle[0]
+    def _store(self, weights: NDArray, where: PublicBox) -> None:
+        super()._store(weights, where)
+        half, middle = self._target.half[0], self._target.middle[0]
         self.coef_, self.intercept_ = half * self.coef_[0], float(half * self.intercept_[0] + middle)
-        self._remember(x)
-        return self
 
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:
         """Predicted targets."""

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coterie.api.bounds import Bounds
 from coterie.deploy.accounts import DataAccount
-from coterie.estimators.base import Consensus
+from coterie.estimators.base import Consensus, keep
 from coterie.losses.mean import Mean
 
 __all__ = ["PrivateMean"]
@@ -61,16 +61,7 @@ class PrivateMean(Consensus):
         random_state: int | np.random.RandomState | None = None,
         account: DataAccount | str | Path | None = None,
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.bounds = bounds
-        self.algorithm = algorithm
-        self.settings = settings
-        self.graph = graph
-        self.rounds = rounds
-        self.n_agents = n_agents
-        self.random_state = random_state
-        self.account = account
+        keep(self, locals())
 
     def fit(
         self, X: ArrayLike, y: ArrayLike | None = None, *, agents: ArrayLike | None = None,

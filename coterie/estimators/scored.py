@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,9 +18,10 @@ from coterie.data.labels import public_labels
 from coterie.errors import InputError
 from coterie.losses.logistic import Logistic
 from coterie.losses.softmax import Softmax
+from coterie.losses.squared import Squared
 from coterie.problems.clipped import unclipped
 
-__all__ = ["ByScore", "Classifies", "LearnsClasses", "LearnsTargets"]
+__all__ = ["ByScore", "Classifies", "KnownTargets", "Learns", "LearnsClasses", "LearnsTargets"]
 
 
 class ByScore(BaseEstimator, ABC):
@@ -32,6 +34,27 @@ class ByScore(BaseEstimator, ABC):
     @abstractmethod
     def _trained_with(self, X: ArrayLike) -> tuple[NDArray[np.float64] | float, float | None]:
         """Norms of the rows of these records, and the norm to which gradients were clipped."""
+
+
+class KnownTargets(NamedTuple):
+    """What is public of the targets of a fit."""
+
+    coded: Callable[[NDArray], NDArray]  # as the loss takes them
+    loss: Callable[[int], Logistic | Softmax | Squared]  # of rows that are so wide
+    leaks: tuple[str, ...] = ()  # what was read from the records to know it
+    classes: tuple[object, ...] | None = None
+    ends: tuple[float, float] | None = None  # of a number
+
+
+class Learns(ByScore):
+    """What is trained here."""
+
+    _losses: ClassVar[tuple[Logistic | Softmax | Squared, ...]]  # any of which it may be trained with
+    _numeric: ClassVar[bool]  # whether targets are numbers
+
+    @abstractmethod
+    def _known(self, y: NDArray) -> KnownTargets:
+        """What is public of the targets; the caller of `fit` is two frames up."""
 
 
 class Classifies(ClassifierMixin, ByScore):
@@ -57,23 +80,25 @@ class Classifies(ClassifierMixin, ByScore):
         return unclipped(p, *self._trained_with(X), two=two)
 
 
-class LearnsClasses(Classifies):
+class LearnsClasses(Classifies, Learns):
     """A classifier that is trained here, with public labels."""
 
     classes: Sequence | None
+    _losses = (Logistic(1), Softmax(1, 2))
+    _numeric = False
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.poor_score = True  # noise on a hundred records costs accuracy, as asked
         return tags
 
-    def _know_classes(self, y: NDArray) -> tuple[str, ...]:
-        """Store `classes_`; returns what was read from the records for it. The caller of `fit` is three frames up."""
+    def _known(self, y: NDArray) -> KnownTargets:
+        """Stores `classes_`."""
         check_classification_targets(y)
         self.classes_, leaks = public_labels(self.classes, y, stacklevel=4)
         if len(self.classes_) < 2:
             raise InputError(f"a classifier needs at least 2 classes, got {len(self.classes_)} class: {self.classes_}")
-        return leaks
+        return KnownTargets(self._coded, self._loss, leaks, tuple(self.classes_.tolist()))
 
     def _loss(self, width: int) -> Logistic | Softmax:
         """The loss of rows that are so wide."""
@@ -93,23 +118,26 @@ class LearnsClasses(Classifies):
         return (self.predict(X) == np.asarray(y)).astype(float)
 
 
-class LearnsTargets(RegressorMixin, ByScore):
+class LearnsTargets(RegressorMixin, Learns):
     """A regressor that is trained here, on targets in a public range."""
 
     target_bounds: tuple[float, float] | None
     _target: PublicBox
+    _losses = (Squared(1),)
+    _numeric = True
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = True  # as for classifiers
         return tags
 
-    def _know_range(self) -> PublicBox:
-        """The public range of the target, which is stored."""
+    def _known(self, y: NDArray) -> KnownTargets:
+        """Stores the public range of the target."""
         if self.target_bounds is not None and np.shape(self.target_bounds) != (2,):
             raise InputError(f"target_bounds must be (low, high), got {self.target_bounds!r}")
-        self._target = box(self.target_bounds, ["target"], "target", "target_bounds")
-        return self._target
+        self._target = where = box(self.target_bounds, ["target"], "target", "target_bounds")
+        ends = float(where.low[0]), float(where.high[0])
+        return KnownTargets(lambda y: where.scale(np.asarray(y, float)), Squared, ends=ends)
 
     @abstractmethod
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:

@@ -30,7 +30,7 @@ from coterie.deploy.accounts import DataAccount
 from coterie.drivers.seeds import wide_generator
 from coterie.errors import InputError
 from coterie.estimators.additive import hashed
-from coterie.estimators.base import WEIGHTS, check_parameters
+from coterie.estimators.base import WEIGHTS, check_parameters, keep
 from coterie.estimators.fits import quiet, remember
 from coterie.estimators.votes import SCORINGS, check_scoring, last_step, of_last, vote
 from coterie.privacy import gdp, rdp
@@ -114,17 +114,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         random_state: int | np.random.RandomState | None = None,
         account: DataAccount | str | Path | None = None,
     ) -> None:
-        self.estimator = estimator
-        self.param_grid = param_grid
-        self.epsilon = epsilon
-        self.delta = delta
-        self.adversary = adversary
-        self.holdout = holdout
-        self.repeats = repeats
-        self.shape = shape
-        self.scoring = scoring
-        self.random_state = random_state
-        self.account = account
+        keep(self, locals())
 
     def fit(
         self,
