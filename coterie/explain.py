@@ -187,13 +187,9 @@ def message_size(network: Network, priced: Priced) -> tuple[int, bool]:
     with jax.enable_x64(True):
         place = rows(priced.places, 0)
         place = dataclasses.replace(place, start=jnp.zeros(network.problem.dim))
-        out = emitted(algorithm, cfg, place, empty_shard(network.problem, place, _features(network)))
+        out = emitted(algorithm, cfg, place, empty_shard(network.problem, place, network.problem.columns))
     message = out.message if isinstance(out, Maybe) else out
     return sum(int(np.prod(x.shape)) for x in jax.tree.leaves(message)), not isinstance(out, Maybe)
-
-
-def _features(network: Network) -> int:
-    return network.problem.columns
 
 
 def _what(plan: Plan, network: Network) -> str:
@@ -215,7 +211,7 @@ def _bytes(count: float) -> str:
 
 def rehearse(plan: Plan, network: Network, priced: Priced) -> Rehearsal | None:
     """One run on synthetic patients in the plan's shape; None for losses and sizes that this cannot stand for."""
-    sizes, features = network.sizes, _features(network)
+    sizes, features = network.sizes, network.problem.columns
     total = int(sizes.sum())
     if network.problem.labels is not SIGNS or features < 2 or total * features > MOST_NUMBERS:
         return None

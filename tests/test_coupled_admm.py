@@ -156,7 +156,7 @@ def test_the_range_is_checked_and_leaving_it_far_diverges() -> None:
 
 
 def test_the_corrected_theorem_31_lies_inside_our_range_or_converges_anyway() -> None:
-    """Spec 01: ρ⁰ = m/(N²σ²), ρ ∈ ρ⁰[.75, 1.25], ζ = ρ⁰/5, D = L + 2m/N². It converges, slowly."""
+    """With ρ⁰ = m/(N²σ²), ρ ∈ ρ⁰[.75, 1.25], ζ = ρ⁰/5, D = L + 2m/N². It converges, slowly."""
     agents = [quadratic_agent(1.0 + 0.5 * (i % 2), -float(i)) for i in range(3)]
     problem, n = Coupled(agents, 1.0), 3
     cfg = Config(penalty=1 / n**2, spread=0.25, dual_step=0.2 / n**2, inverse_step=1.5 + 2 / n**2)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from coterie.report.schema import RunResult
     from coterie.worth.judge import Judged
 
-__all__ = ["Trained", "events_of", "load"]
+__all__ = ["Trained", "events_of", "json_object", "load"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -294,10 +294,10 @@ def load(folder: str | Path, task: Task | None = None) -> Trained:
     from coterie.report.sealing import sha256
 
     place = Path(folder)
-    result: RunResult | None = _json(place / "result.json")
+    result: RunResult | None = json_object(place / "result.json")
     if result is None:
         raise InputError(f"{place} holds no result.json: give a folder that run.save or coterie run --out wrote")
-    sealed: Sealed | None = _json(place / "certificate.json")
+    sealed: Sealed | None = json_object(place / "certificate.json")
     try:
         content = (place / MODEL).read_bytes()
         if sealed is not None and sealed["files"][MODEL] != sha256(content):
@@ -360,7 +360,8 @@ def _need_same(place: Path, result: RunResult, sealed: Sealed, plan: Plan) -> No
         raise InputError(f"{place / 'result.json'} says otherwise than its certificate what was read from the records")
 
 
-def _json(path: Path) -> Any:
+def json_object(path: Path) -> Any:
+    """The JSON object of a file; None where there is no file."""
     if not path.is_file():
         return None
     try:

@@ -56,7 +56,7 @@ class Trial:
     plan: Plan
 
 
-def deployed_plan(plan: Plan, experiment: Experiment, listen: str = "127.0.0.1") -> Plan:
+def deployed_plan(plan: Plan, experiment: Experiment) -> Plan:
     """The plan with everything stated that a deployment must state: sizes, dimension, parties; and without seeds."""
     tree, stated = plan.as_json(), lambda table: table.model_dump(mode="json", exclude_none=True)
     sizes = [int(n) for n in experiment.network.sizes]
@@ -77,7 +77,7 @@ def deployed_plan(plan: Plan, experiment: Experiment, listen: str = "127.0.0.1")
         names = [_slug(n, i) for i, n in enumerate(titles)]
         ports = free_ports(len(names))
         parties = [
-            {"name": n, "address": f"{listen}:{p}"} | ({"title": t} if t != n and is_title(t) else {})
+            {"name": n, "address": f"127.0.0.1:{p}"} | ({"title": t} if t != n and is_title(t) else {})
             for n, p, t in zip(names, ports, titles, strict=True)
         ]
         tree["deploy"] = {"parties": parties}

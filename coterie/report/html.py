@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import math
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -19,6 +18,7 @@ from typing import Literal, TypedDict
 import numpy as np
 
 from coterie.algorithms.base import Erratum, all_algorithms
+from coterie.api.trained import json_object
 from coterie.errors import InputError
 from coterie.fair import METHODS
 from coterie.fair.study import FairCell, Metric
@@ -61,29 +61,17 @@ def available() -> bool:
 
 def page_of(folder: Path) -> str:
     """The page of a folder that `coterie run` or `coterie fair` wrote."""
-    if (folder / "result.json").is_file():
-        _known_schema(folder / "result.json")
-        sealed = _read(folder / "certificate.json") if (folder / "certificate.json").is_file() else None
-        return _safely(folder / "result.json", run_page, _read(folder / "result.json"), sealed)
-    if (folder / "fair.json").is_file():
-        return _safely(folder / "fair.json", fair_page, _read(folder / "fair.json"))
+    if (result := json_object(folder / "result.json")) is not None:
+        _known_schema(folder / "result.json", result.get("schema"))
+        return _safely(folder / "result.json", run_page, result, json_object(folder / "certificate.json"))
+    if (study := json_object(folder / "fair.json")) is not None:
+        return _safely(folder / "fair.json", fair_page, study)
     wanted = "a folder that `coterie run` wrote, or the state folder of a party"
     raise InputError(f"{folder} holds neither result.json nor fair.json: give {wanted}")
 
 
-def _read(path: Path) -> dict[str, object]:
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: {error}") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path} is not a result: expected a JSON object")
-    return content
-
-
-def _known_schema(path: Path) -> None:
+def _known_schema(path: Path, found: object) -> None:
     """Refuse a result of another form: its numbers may mean something else."""
-    found = _read(path).get("schema")
     if found != SCHEMA:
         raise InputError(
             f"{path} has schema {found!r}; this version of coterie reads {SCHEMA}: update coterie, or run again"

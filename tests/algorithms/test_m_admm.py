@@ -76,7 +76,7 @@ def test_noise_inside_the_penalty_is_the_same_step():
 
 
 def test_hand_totals():
-    """Spec 04: T = 50 rounds with rate 3 of e cost .0195312, where the paper prints .0209375."""
+    """T = 50 rounds with rate 3 of e cost .0195312, where the paper prints .0209375."""
     rate, wide, unit = 3.0, 0.5 * 2, 1 / 8000
     tight = np.log1p(0.25 * unit / (2 * wide)) + rate * unit / wide
     with jax.enable_x64(True):

@@ -105,7 +105,7 @@ def test_half_the_rounds_are_charged(slug, rounds):
 
 
 def test_hand_totals():
-    """Spec 04: 25 data rounds with rate 3 of b cost .0191406, where the paper prints .0198438."""
+    """25 data rounds with rate 3 of b cost .0191406, where the paper prints .0198438."""
     cfg = r_admm.Config(penalty=0.5, noise="gamma", **EXACT)
     tight = np.log1p(0.25 / 8000 / 2) + 2 * 3 / 8000
     with jax.enable_x64(True):
