@@ -62,8 +62,9 @@ BASELINES: dict[str, tuple[str, dict[str, Any]]] = {  # with growth 1 M-ADMM is 
 def moves(priced: Priced) -> tuple[float, float]:
     """How far one record can move the minimiser, and how far the paper says (it forgets 1/n)."""
     with jax.enable_x64(True):
-        right, printed = pr_admm.sensitivity, pr_admm.printed_sensitivity
-        return float(right(priced.cfg, priced.places, 0)[0]), float(printed(priced.cfg, priced.places)[0])
+        cfg, places = priced.cfg, priced.places
+        assert isinstance(cfg, pr_admm.Stepping)
+        return float(pr_admm.sensitivity(cfg, places, 0)[0]), float(pr_admm.printed_sensitivity(cfg, places)[0])
 
 
 def pr(

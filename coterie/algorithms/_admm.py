@@ -21,7 +21,7 @@ heard, by a public rule, before any secret noise goes on it: a function of the t
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -39,7 +39,7 @@ LEAST_TOLERANCE = 1e-11  # gradient norm that rounding lets a solver reach, with
 LEFT = 1e-3  # part of the way to a subproblem's minimiser that the default number of steps leaves
 MOST_STEPS = 300  # of those, at most
 Vector = Float[Array, " d"]
-Number = Any  # a float or a traced scalar; None only in a configuration that `tune` has not seen
+Number = float | Array  # a setting, or a traced scalar
 
 
 @runtime_checkable
@@ -97,7 +97,7 @@ def heed(linear: Vector, place: Place, low: Number, tolerance: Number) -> Vector
     return linear * jnp.minimum(1.0, longest(place, low, tolerance) / 2 / jnp.where(norm > 0, norm, 1.0))
 
 
-def left_over(penalty: Number, place: Place, steps: int) -> Array:
+def left_over(penalty: Number, place: Place, steps: int) -> Number:
     """q^K, q = (M − Λ)/(M + Λ), M = Λ + unit · count · smoothness: the part of the way that K steps do not go."""
     return contraction(convexity(penalty, place), place.unit * place.count * place.smoothness) ** steps
 

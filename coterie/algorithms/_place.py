@@ -15,7 +15,10 @@ from coterie.problems.base import Problem
 from coterie.problems.sets import Constraint
 from coterie.problems.solve import Solver
 
-__all__ = ["Place", "Public"]
+__all__ = ["Place", "Public", "Round"]
+
+
+Round = int | Int[Array, "..."]  # its number; traced in a run, and a row of them where all are priced at once
 
 
 class Place(eqx.Module):
@@ -45,7 +48,7 @@ class Place(eqx.Module):
     seat: Float[Array, "*agents"] | None = None  # which party this is, where the problem tells them apart
     present: Float[Array, "*agents rounds"] | None = None  # 1 in rounds in which it speaks and hears; None: in all
 
-    def noise_at(self, t: Int[Array, ""]) -> Float[Array, ""]:
+    def noise_at(self, t: Round) -> Float[Array, ...]:
         """Noise of round t as a multiple of the round's sensitivity."""
         return self.noise * self.shape[t]
 

@@ -24,8 +24,7 @@ every round costs what a batch of B does, before and after: what one ν costs gr
 from __future__ import annotations
 
 import math
-import struct
-from typing import Any, Literal
+from typing import Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -51,7 +50,7 @@ from coterie.algorithms._sampling import (
 )
 from coterie.algorithms.base import Auto, Inbox, Law, Place, Public, Uniform
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.quantize import dithered, pack_integers, packed_bits, saturate, unpack_integers
+from coterie.algorithms.quantize import Whole, dithered, packed_bits, saturate
 from coterie.privacy.events import Event, SampledGaussian
 from coterie.privacy.rdp import zcdp_epsilon
 from coterie.problems import Shard
@@ -60,13 +59,16 @@ SIZE_BITS = 32  # the batch size travels with every message
 BASELINE_BITS = 16  # the dissertation's clock: T_c is the time of a message with 16 bits per number
 
 
+Scheme = Literal["deadline", "clock", "fixed", "poisson"]
+
+
 class Config(BaseConfig):
     """Hyper-parameters of the family; None is filled by `tune`."""
 
     step: Auto = Field(None, ge=0, description="α; None: .3 / rounds^(1/6)")
     averaging: Auto = Field(None, gt=0, le=1, description="h; None: the smaller of 11/√rounds and 1/(2 − spectral gap)")
     batch: int = Field(20, ge=1, description="B: records per round, on average if a deadline decides")
-    scheme: Literal["deadline", "clock", "fixed", "poisson"] = Field("deadline", description="how a batch comes about")
+    scheme: Scheme = Field("deadline", description="how a batch comes about")
     link: float = Field(3.0, ge=0, description="T_c: virtual seconds that a message with 16 bits per number takes")
 
     @model_validator(mode="after")
@@ -85,7 +87,48 @@ class LowBit(Config):
     )
 
 
-def tune(cfg: Any, public: Public) -> Any:
+C = TypeVar("C", bound=Config)
+
+
+@runtime_checkable
+class Batches(Protocol):
+    """How batches are drawn."""
+
+    @property
+    def batch(self) -> int:
+        """B."""
+
+    @property
+    def scheme(self) -> Scheme:
+        """How a batch comes about."""
+
+
+@runtime_checkable
+class Clipped(Batches, Protocol):
+    """Batches of gradients that are clipped."""
+
+    @property
+    def clip(self) -> float:
+        """K."""
+
+
+@runtime_checkable
+class Dithered(Batches, Protocol):
+    """Batches whose sum is rounded with a common dither."""
+
+    @property
+    def failure(self) -> float:
+        """β of the dither lemma."""
+
+
+class Batch(NamedTuple):
+    """`Batches` of an algorithm that may also take all records."""
+
+    batch: int
+    scheme: Scheme
+
+
+def tune(cfg: C, public: Public) -> C:
     """The dissertation's α and h (capped so that a_i stays a contraction), a grid over ±R."""
     step = cfg.step if cfg.step is not None else 0.3 / max(public.rounds, 1) ** (1 / 6)
     # h ≤ 1/(1 − λ_min(W)), and λ_min ≥ −(1 − gap)
@@ -97,7 +140,7 @@ def tune(cfg: Any, public: Public) -> Any:
     return cfg
 
 
-def tuned_failure(cfg: Any, public: Public) -> float:
+def tuned_failure(cfg: Dithered, public: Public) -> float:
     """β of the dither lemma: δ/(100 q rounds), so that all rounds together take 3 % of δ (1e-9 without a budget)."""
     if cfg.failure is not None:
         return float(cfg.failure)
@@ -105,12 +148,12 @@ def tuned_failure(cfg: Any, public: Public) -> float:
     return 1e-9 if public.delta is None else public.delta / (100 * share * max(public.rounds, 1))
 
 
-def resolution(cfg: LowBit) -> Any:
+def resolution(cfg: LowBit) -> float:
     """η: the step of the grid that messages live on."""
     return 2 * cfg.range / 2**cfg.bits
 
 
-def rate(cfg: Any) -> Any:
+def rate(cfg: Config) -> float:
     """α h: what a gradient is multiplied by."""
     return cfg.step * cfg.averaging
 
@@ -123,12 +166,12 @@ def own_weight(cfg: Config, place: Place) -> Array:
 # ---- batches ---------------------------------------------------------------------------------------------------------
 
 
-def batch_draws(cfg: Any, place: Place) -> dict[str, Law]:
+def batch_draws(cfg: Batches, place: Place) -> dict[str, Law]:
     """One coin per record (which records) and one for the machine's speed (how many, or how long)."""
     return {"coins": Uniform(place.rows), "speed": Pace() if cfg.scheme == "clock" else Uniform()}
 
 
-def batch_size(cfg: Any, place: Place, draw: dict) -> Array:
+def batch_size(cfg: Batches, place: Place, draw: dict) -> Array:
     """b of this round; the expected one, by which sums are divided, if Poisson."""
     if cfg.scheme == "deadline":
         return batch_by_deadline(cfg.batch, draw["speed"], place.count)
@@ -137,7 +180,7 @@ def batch_size(cfg: Any, place: Place, draw: dict) -> Array:
     return jnp.minimum(float(cfg.batch), place.count)
 
 
-def smallest_batch(cfg: Any, place: Place) -> Array:
+def smallest_batch(cfg: Batches, place: Place) -> Array:
     """The least b > 0: what the largest sensitivity belongs to."""
     least = float(cfg.batch)
     if cfg.scheme == "deadline":
@@ -148,7 +191,7 @@ def smallest_batch(cfg: Any, place: Place) -> Array:
 
 
 def batch_sum(
-    cfg: Any, place: Place, shard: Shard, x: Float[Array, " d"], draw: dict, clip: Any
+    cfg: Batches, place: Place, shard: Shard, x: Float[Array, " d"], draw: dict, clip: float | None
 ) -> tuple[Float[Array, " d"], Array]:
     """(Σ of clipped gradients over the batch, b)."""
     size = batch_size(cfg, place, draw)
@@ -163,7 +206,7 @@ def batch_sum(
 
 
 def _in_pieces(
-    shard: Shard, x: Float[Array, " d"], clip: Any, rows: Array, mask: Array, size: Array, piece: int
+    shard: Shard, x: Float[Array, " d"], clip: float | None, rows: Array, mask: Array, size: Array, piece: int
 ) -> Float[Array, " d"]:
     """Σ of gradients, worked off `piece` records at a time: as much work as `size` records take, whatever they are."""
     rows, mask = (jnp.pad(each, (0, -rows.shape[0] % piece)) for each in (rows, mask))
@@ -180,21 +223,21 @@ def weight(place: Place, size: Array) -> Array:
     return jnp.where(size > 0, place.unit * place.count / jnp.maximum(size, 1.0), 0.0)
 
 
-def reach(cfg: Any, place: Place, size: Array) -> Array:
+def reach(cfg: Clipped, place: Place, size: Array) -> Array:
     """How far one record can move the weighted batch sum: 2K (add/remove: K) times its weight."""
     return (1.0 if cfg.scheme == "poisson" else 2.0) * cfg.clip * weight(place, size)
 
 
 def batch_cost(
-    cfg: Any,
+    cfg: Batches,
     place: Place,
     t: Array,
     message: PyTree,
     *,
     discrete: bool,
-    failure: Any = 0.0,
+    failure: float = 0.0,
     constant: bool = False,
-    keep: Any = 1.0,
+    keep: float = 1.0,
 ) -> Event:
     """The event of one round with multiplier `place.noise_at(t)`; see the module's docstring.
 
@@ -227,19 +270,9 @@ def seconds(cfg: Config, draw: dict, bits: Array | float | int) -> Array:
     return jnp.asarray(work + cfg.link * bits / BASELINE_BITS)
 
 
-def message_bits(dim: int, bits: Array | int) -> Any:
+def message_bits(dim: int, bits: Whole) -> Whole:
     """Size on the wire: batch size, header, `bits` per number."""
     return SIZE_BITS + packed_bits(dim, bits)
-
-
-def pack_message(z: np.ndarray, size: float, step: float, bits: int) -> bytes:
-    """The message as bytes: batch size, then z as whole numbers of grid steps."""
-    return struct.pack("<I", int(size)) + pack_integers(np.rint(np.asarray(z, float) / step), bits)
-
-
-def unpack_message(data: bytes, step: float) -> tuple[np.ndarray, float]:
-    """(z, batch size)."""
-    return step * unpack_integers(data[4:]), float(struct.unpack_from("<I", data)[0])
 
 
 # ---- agents that keep their point exact and send it rounded ----------------------------------------------------------
@@ -304,16 +337,6 @@ def reveals(cfg: LowBit, place: Place, state: State, message: Message) -> tuple[
 def bits(cfg: LowBit, place: Place, message: Message) -> int:
     """s bits per number, a header and the batch size."""
     return message_bits(place.dim, cfg.bits)
-
-
-def pack(cfg: LowBit, message: Message) -> bytes:
-    """The message as it travels."""
-    return pack_message(np.asarray(message.z), float(message.size), float(resolution(cfg)), cfg.bits)
-
-
-def unpack(cfg: LowBit, data: bytes) -> Message:
-    """What `pack` packed."""
-    return Message(*map(jnp.asarray, unpack_message(data, float(resolution(cfg)))))
 
 
 def duration(cfg: LowBit, place: Place, t: Array, draw: dict) -> Array:

@@ -12,7 +12,6 @@ Where Φ > 0 the recycled gradient includes it: the step then recycles the gradi
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -115,7 +114,7 @@ def emit(
     return state, Message(state.x)
 
 
-def absorb(cfg: Any, place: Place, t: Array, state: State, inbox: Inbox) -> State:
+def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> State:
     """Read the neighbours; move the dual after a data round only."""
     base = objective.State(state.x, state.dual, state.near, state.mean, state.solver)
     heard = objective.hear(cfg, place, t, jnp.where(reads_data(t), cfg.penalty, 0.0), base, inbox)

@@ -20,7 +20,7 @@ covers whatever the clock says (docs/stragglers.md).
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from coterie.algorithms.laws import Law
 from coterie.privacy import profiles, rdp
-from coterie.privacy.base import static
+from coterie.privacy.base import Numbers, static
 from coterie.privacy.events import Event, SampledGaussian
 
 __all__ = [
@@ -177,8 +177,8 @@ class DeadlineGaussian(Event):
     """
 
     realised_as: ClassVar = (SampledGaussian,)
-    noise_multiplier: Any
-    count: Any
+    noise_multiplier: Numbers
+    count: Numbers
     batch: int = static()
     discrete: bool = static(default=False)
     constant: bool = static(default=False)

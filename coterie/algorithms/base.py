@@ -60,11 +60,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import jax
 import numpy as np
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, PyTree
 
 from coterie.algorithms import ALGORITHMS
 from coterie.algorithms._config import Config
-from coterie.algorithms._place import Place, Public
+from coterie.algorithms._place import Place, Public, Round
 from coterie.algorithms.inbox import Inbox, Maybe
 from coterie.algorithms.laws import (
     Draw,
@@ -113,7 +113,7 @@ __all__ = [
 
 
 if TYPE_CHECKING:
-    Auto = Any  # a number by the time an algorithm sees it
+    Auto = Any  # None in a plan, a number by the time an algorithm sees it
     AutoInt = Any
 else:  # annotations of a setting that `tune` fills in where the user left it out
     Auto = float | None
@@ -179,9 +179,6 @@ class Erratum:
     printed: str
     correct: str
     severity: Literal["privacy", "utility", "loose", "unproved", "typo"]
-
-
-Round = int | Int[Array, "..."]  # its number; traced in a run, and a row of them where all are priced at once
 
 
 @dataclass(frozen=True)

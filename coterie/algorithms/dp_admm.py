@@ -30,7 +30,7 @@ from pydantic import Field
 
 from coterie.algorithms import _penalty
 from coterie.algorithms._admm import Number, dual_step, tail_mean
-from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Maybe, Needs, Normal, Place, Public, add, settle
+from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Maybe, Needs, Normal, Place, Public, Round, add, settle
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.errors import InputError
 from coterie.privacy.events import Event, Gaussian
@@ -117,23 +117,23 @@ def bound(cfg: Config, place: Place) -> Number:
     return place.lipschitz if cfg.clip is None else cfg.clip
 
 
-def step_weight(cfg: Config, t: Number) -> Array:
+def step_weight(cfg: Config, t: Round) -> Array:
     """h_k = k^decay/step of the k-th use of the data."""
     k = (t // 2 if cfg.variant == "star" else t) + 1
     return jnp.asarray(k, float) ** cfg.decay / cfg.step
 
 
-def convexity(cfg: Config, place: Place, t: Number) -> Array:
+def convexity(cfg: Config, place: Place, t: Round) -> Array:
     """Λ_k."""
     return step_weight(cfg, t) + (cfg.penalty if cfg.variant == "star" else 2 * cfg.penalty * place.degree)
 
 
-def sensitivity(cfg: Config, place: Place, t: Number) -> Array:
+def sensitivity(cfg: Config, place: Place, t: Round) -> Array:
     """Δ_k = 2 clip unit/Λ_k."""
     return 2 * bound(cfg, place) * place.unit / convexity(cfg, place, t)
 
 
-def sigma(cfg: Config, place: Place, t: Number) -> Array:
+def sigma(cfg: Config, place: Place, t: Round) -> Array:
     """Noise std of round t."""
     return place.noise_at(t) * sensitivity(cfg, place, t)
 

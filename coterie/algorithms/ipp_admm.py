@@ -33,7 +33,6 @@ from pydantic import Field
 
 from coterie.algorithms import _penalty, pp_admm
 from coterie.algorithms._admm import Number, convexity, dual_step, solve
-from coterie.algorithms.base import Config as BaseConfig
 from coterie.algorithms.base import (
     Erratum,
     Inbox,
@@ -59,17 +58,14 @@ PREPAYS = True  # releases are booked in the first c rounds, whenever they happe
 THRESHOLD = "threshold"
 
 
-class Config(BaseConfig):
+class Config(pp_admm.Config):
     """Hyper-parameters."""
 
-    penalty: float | None = Field(None, gt=0, description="η; None: see `tune`")
     broadcasts: int = Field(15, ge=1, description="c: most messages that an agent sends")
     test: Literal["gauss", "svt"] = Field("gauss", description="how the test is made private")
     threshold: float = Field(1e-3, description="a: least fall of the loss worth a message")
     clip: float = Field(2.0, gt=0, description="C: bound on one record's part in the test")
     test_share: float = Field(0.1, gt=0, lt=1, description="share of the budget for the tests")
-    tail: float = Field(0.5, ge=0, le=1, description="share of the rounds whose releases the answer averages; 0: last")
-    tolerance: float = Field(1e-6, gt=0, description="β: gradient norm at which the solver stops; charged")
     split: float = Field(0.01, gt=0, lt=1, description="share of a release's budget that hides the solver's error")
     as_printed: bool = Field(False, description="test the very point that is released, with the printed noise")
 

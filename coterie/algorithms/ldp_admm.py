@@ -21,8 +21,6 @@ seen; any loss with bounded or clipped gradients.
 
 from __future__ import annotations
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -111,7 +109,7 @@ def needs(cfg: Config) -> Needs:
     return Needs(bounded=cfg.clip is None, projects=True)
 
 
-def tune(cfg: Config, public: Public) -> Any:
+def tune(cfg: Config, public: Public) -> Config:
     """D = 2L with L = smoothness + ridge (.25 + ridge without a curvature bound); ζ = D/(2 λ_max).
 
     Both half of what the linearised iteration allows: random weights converged with them on every graph we tried.
@@ -169,7 +167,7 @@ def draws(cfg: Config, place: Place) -> dict[str, Law]:
     return {"weight": Uniform(place.dim), "noise": LaplaceLaw(place.dim)}
 
 
-def sensitivity(cfg: Any, place: Place, t: Array) -> Array:
+def sensitivity(cfg: Config, place: Place, t: Array) -> Array:
     """S: how far one record moves the next point, in L2 norm."""
     bound = place.lipschitz if cfg.clip is None else jnp.minimum(cfg.clip, place.lipschitz)
     return 2 * bound * place.unit / cfg.inverse_step

@@ -9,8 +9,6 @@ at fixed Σ 1/σ_k².
 
 from __future__ import annotations
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -18,9 +16,8 @@ from jaxtyping import Array
 from pydantic import Field
 
 from coterie.algorithms import pr_admm
-from coterie.algorithms.base import Auto, AutoInt, Erratum, Inbox, Place, Public
-from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.pr_admm import Message, State, convergent, draws, estimate, init, needs, sensitivity
+from coterie.algorithms.base import Auto, Erratum, Inbox, Place, Public
+from coterie.algorithms.pr_admm import Message, State, Stepping, convergent, draws, estimate, init, needs, sensitivity
 from coterie.privacy.events import Event
 from coterie.privacy.rdp import zcdp_epsilon
 from coterie.problems import Shard
@@ -31,16 +28,10 @@ REFERENCE = "Ding, Gong, Pan, Han (2019), arXiv 1901.02094, P-ADMM"
 READS = "sums"
 
 
-class Config(BaseConfig):
+class Config(Stepping):
     """Hyper-parameters."""
 
-    penalty: Auto = Field(None, gt=0, description="η; None: see `tune`")
     decay: Auto = Field(None, gt=0, le=1, description="R, factor of the variance per round; None: see `tune`")
-    tail: float = Field(0.5, ge=0, le=1, description="share of the rounds whose releases the answer averages; 0: last")
-    steps: AutoInt = Field(
-        None, ge=1, le=1000, description="K: gradient steps in a round; None: those that leave 1/1000 of the way"
-    )
-    as_printed: bool = Field(False, description="scale the noise to the printed sensitivity, which forgets 1/n")
 
 
 EXAMPLE = Config(penalty=0.1, decay=0.925, steps=40)
@@ -56,8 +47,7 @@ def tune(cfg: Config, public: Public) -> Config:
     """`penalty`, `steps` as in `pr-admm`; R = 2η|V|/Λ, the contraction of the direction that only ridge moves."""
     cfg = pr_admm.fill(cfg, public)
     if cfg.decay is None:
-        penalty: Any = cfg.penalty
-        pull = 2 * penalty * public.degree_max
+        pull = 2 * cfg.penalty * public.degree_max
         cfg = cfg.replace(decay=pull / (pull + public.ridge))
     return cfg
 

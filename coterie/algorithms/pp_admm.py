@@ -21,8 +21,6 @@ The share `split` of the budget pays for the output: σ₁ = 2V unit · z/√(1 
 
 from __future__ import annotations
 
-from typing import Any
-
 import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
@@ -30,8 +28,8 @@ from pydantic import Field
 
 from coterie.algorithms import _penalty
 from coterie.algorithms._admm import Number, Solving, convexity, dual_step, solve, tail_mean
+from coterie.algorithms.base import Auto, Erratum, Inbox, Inside, Law, Needs, Normal, Place, Public, Round, add
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.base import Erratum, Inbox, Inside, Law, Needs, Normal, Place, Public, add
 from coterie.privacy.events import Event, ObjectivePerturbation
 from coterie.privacy.rdp import log_inverse, zcdp_rho
 from coterie.problems import Shard, Solver
@@ -43,7 +41,7 @@ READS = "sums"
 class Config(BaseConfig):
     """Hyper-parameters."""
 
-    penalty: float | None = Field(None, gt=0, description="η; None: see `tune`")
+    penalty: Auto = Field(None, gt=0, description="η; None: see `tune`")
     tail: float = Field(0.5, ge=0, le=1, description="share of the rounds whose releases the answer averages; 0: last")
     tolerance: float = Field(1e-6, gt=0, description="β: gradient norm at which the solver stops; charged")
     split: float = Field(0.01, gt=0, lt=1, description="share of the budget that hides the solver's error")
@@ -96,7 +94,7 @@ class Message(eqx.Module):
     x: Float[Array, " d"]
 
 
-def needs(cfg: BaseConfig) -> Needs:
+def needs(cfg: Config) -> Needs:
     """A generalised linear model with bounds on slope and curvature, and a solver to tolerance β."""
     return Needs(convex=True, smooth=True, bounded=True, scored=True, solver=True)
 
@@ -118,17 +116,17 @@ def draws(cfg: Config, place: Place) -> dict[str, Law]:
     return {"objective": Inside(place.dim), "output": Normal(place.dim)}
 
 
-def sensitivity(cfg: BaseConfig, place: Place, t: Number) -> Array:
+def sensitivity(cfg: Config, place: Place, t: Round) -> Array:
     """2 V unit: how far one record moves the objective's gradient."""
     return 2 * place.lipschitz * place.unit
 
 
-def slip(cfg: Any, place: Place) -> Array:
+def slip(cfg: Config, place: Place) -> Array:
     """2β/Λ: how far the two worlds' solver errors can lie apart."""
     return 2 * cfg.tolerance / convexity(cfg.penalty, place)
 
 
-def scales(cfg: Any, place: Place, multiplier: Number) -> tuple[Array, Array]:
+def scales(cfg: Config, place: Place, multiplier: Number) -> tuple[Array, Array]:
     """(σ₁, σ₂) such that a round costs μ = 1/multiplier (with the printed σ₂, which is half as large, more)."""
     declared = slip(cfg, place) / (2 if cfg.as_printed else 1)
     return (
@@ -143,7 +141,7 @@ def wire(cfg: Config, place: Place, t: Array) -> Array:
 
 
 def release(
-    cfg: Any, place: Place, multiplier: Number, state: Solving, shard: Shard, draw: dict
+    cfg: Config, place: Place, multiplier: Number, state: Solving, shard: Shard, draw: dict
 ) -> tuple[Array, Solver]:
     """The perturbed subproblem's approximate minimiser with noise on it."""
     objective, output = scales(cfg, place, multiplier)
@@ -171,7 +169,7 @@ def estimate(cfg: Config, place: Place, state: State) -> Float[Array, " d"]:
     return state.mean
 
 
-def release_cost(cfg: Any, place: Place, multiplier: Number, times: Number = 1) -> Event:
+def release_cost(cfg: Config, place: Place, multiplier: Number, times: Number = 1) -> Event:
     """What one release costs."""
     objective, output = scales(cfg, place, multiplier)
     curved = place.smoothness * place.unit / convexity(cfg.penalty, place)
@@ -191,7 +189,7 @@ def claim(cfg: Config, place: Place, delta: float) -> float:
     return float(np.sqrt(4 * rho * np.log(1 / delta)))
 
 
-def printed_rho(cfg: Any, place: Place, multiplier: Number, delta: float) -> float:
+def printed_rho(cfg: Config, place: Place, multiplier: Number, delta: float) -> float:
     """A round's ρ₁ + ρ₂ as printed: ε₁ = ε₃/.99 with ε₃ from σ₁ by the classical formula; ε₁ = ρ₁ + 2√(ρ₁ ln 1/δ)."""
     objective, output = (float(s) for s in scales(cfg, place, multiplier))
     if objective == 0:

@@ -25,7 +25,7 @@ by it is permanent. If it or the decay is chosen by looking at the data, that co
 from __future__ import annotations
 
 import math
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -34,8 +34,8 @@ from jaxtyping import Array, Float
 from pydantic import Field, model_validator
 
 from coterie.algorithms import _penalty
-from coterie.algorithms._admm import Number, asked, convexity, dual_step, enough_steps, left_over, short_way, tail_mean
-from coterie.algorithms.base import AutoInt, Erratum, Inbox, Law, Needs, Normal, Place, Public, add
+from coterie.algorithms._admm import asked, convexity, dual_step, enough_steps, left_over, short_way, tail_mean
+from coterie.algorithms.base import Auto, AutoInt, Erratum, Inbox, Law, Needs, Normal, Place, Public, Round, add
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.errors import InputError
 from coterie.privacy.events import Event, Gaussian
@@ -45,19 +45,24 @@ from coterie.problems import Shard
 REFERENCE = "Ding, Zhang, Chen, Xue, Zhang, Pan, PR-ADMM, Alg. 1; Ding dissertation (2022) §3.3"
 
 
-class Config(BaseConfig):
-    """Hyper-parameters."""
+class Stepping(BaseConfig):
+    """The hyper-parameters that `p-admm` has, too."""
 
-    penalty: float | None = Field(None, gt=0, description="η; None: see `tune`")
+    penalty: Auto = Field(None, gt=0, description="η; None: see `tune`")
     tail: float = Field(0.5, ge=0, le=1, description="share of the rounds whose releases the answer averages; 0: last")
-    threshold: float | None = Field(None, gt=0, description="U; None: neighbours are never left out")
-    paper_threshold: bool = Field(
-        False, description="fill `threshold` with the paper's value (unproved, far too large)"
-    )
     steps: AutoInt = Field(
         None, ge=1, le=1000, description="K: gradient steps in a round; None: those that leave 1/1000 of the way"
     )
     as_printed: bool = Field(False, description="scale the noise to the printed sensitivity, which forgets 1/n")
+
+
+class Config(Stepping):
+    """Hyper-parameters."""
+
+    threshold: float | None = Field(None, gt=0, description="U; None: neighbours are never left out")
+    paper_threshold: bool = Field(
+        False, description="fill `threshold` with the paper's value (unproved, far too large)"
+    )
 
     @model_validator(mode="after")
     def _one_threshold(self) -> Config:
@@ -66,6 +71,7 @@ class Config(BaseConfig):
         return self
 
 
+C = TypeVar("C", bound=Stepping)
 EXAMPLE = Config(penalty=0.1, steps=40)
 
 ERRATA = (
@@ -115,9 +121,6 @@ ERRATA = (
 )
 
 
-C = TypeVar("C", bound=Any)
-
-
 class State(eqx.Module):
     """What the agent keeps: all of it released or derived from releases."""
 
@@ -133,7 +136,7 @@ class Message(eqx.Module):
     x: Float[Array, " d"]
 
 
-def needs(cfg: BaseConfig) -> Needs:
+def needs(cfg: Stepping) -> Needs:
     """Convexity and a curvature bound make a step contract; a bound on the slope makes a record's part small."""
     return Needs(convex=True, smooth=True, bounded=True, steps=True, projects=True)
 
@@ -153,12 +156,12 @@ def fill(cfg: C, public: Public) -> C:
     return cfg if cfg.steps is not None else cfg.replace(steps=enough_steps(public, float(cfg.penalty)))
 
 
-def convergent(cfg: Any, public: Public) -> str | None:
+def convergent(cfg: Stepping, public: Public) -> str | None:
     """A warning where the steps of a round go so short a way that the method is another one."""
     return short_way(public, float(cfg.penalty), cfg.steps)
 
 
-def init(cfg: BaseConfig, place: Place) -> State:
+def init(cfg: Stepping, place: Place) -> State:
     """All agents start at the same public point."""
     zero = jnp.zeros_like(place.start)
     return State(place.start, zero, place.degree * place.start, place.start)
@@ -169,23 +172,23 @@ def edge(cfg: Config, place: Place) -> Float[Array, ""]:
     return jnp.zeros((), place.start.dtype)
 
 
-def draws(cfg: BaseConfig, place: Place) -> dict[str, Law]:
+def draws(cfg: Stepping, place: Place) -> dict[str, Law]:
     """One standard normal vector."""
     return {"noise": Normal(place.dim)}
 
 
-def sensitivity(cfg: Any, place: Place, t: Number) -> Array:
+def sensitivity(cfg: Stepping, place: Place, t: Round) -> Array:
     """Δ = 2 V unit (1 − q^K)/Λ."""
     gone = 1 - left_over(cfg.penalty, place, cfg.steps)
     return 2 * place.lipschitz * place.unit * gone / convexity(cfg.penalty, place)
 
 
-def printed_sensitivity(cfg: Any, place: Place) -> Array:
+def printed_sensitivity(cfg: Stepping, place: Place) -> Array:
     """V/(η|V_i|), as in the paper: without 1/n."""
     return place.lipschitz / (cfg.penalty * place.degree)
 
 
-def sigma(cfg: Any, place: Place, t: Number) -> Array:
+def sigma(cfg: Stepping, place: Place, t: Round) -> Array:
     """Noise std of round t."""
     declared = printed_sensitivity(cfg, place) if cfg.as_printed else sensitivity(cfg, place, t)
     return place.noise_at(t) * declared
@@ -194,14 +197,14 @@ def sigma(cfg: Any, place: Place, t: Number) -> Array:
 wire = sigma  # a deployed message travels on the grid of its noise
 
 
-def emit(cfg: Any, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
+def emit(cfg: Stepping, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Message]:
     """Step towards the subproblem's minimiser and send the point with noise on it."""
     bare = shard.descend(state.x, *asked(cfg.penalty, place, state), cfg.steps)
     x = add(bare, draw["noise"], sigma(cfg, place, t))
     return State(x, state.dual, state.near, state.mean), Message(x)
 
 
-def listen(cfg: Any, place: Place, t: Array, state: State, total: Float[Array, " d"]) -> State:
+def listen(cfg: Stepping, place: Place, t: Array, state: State, total: Float[Array, " d"]) -> State:
     """Move the dual by the raw disagreement, renew the answer; `total` = Σ_j x̃_j also enters the next subproblem."""
     dual = dual_step(cfg.penalty, place, state.dual, state.x, total)
     mean = tail_mean(cfg.tail, place, t, state.mean, (state.x + total) / (1 + place.degree))
@@ -211,7 +214,7 @@ def listen(cfg: Any, place: Place, t: Array, state: State, total: Float[Array, "
 def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> tuple[State, Array]:
     """Listen; then leave neighbours that have strayed out of the next subproblem (the dual keeps them)."""
     heard = listen(cfg, place, t, state, inbox.total.x)
-    limit: Number = cfg.threshold
+    limit = cfg.threshold
     if limit is None:
         return heard, inbox.memory
 
@@ -224,12 +227,12 @@ def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> t
     return eqx.tree_at(lambda s: s.near, heard, inbox.reduce(trusted)), inbox.map(strayed)
 
 
-def estimate(cfg: BaseConfig, place: Place, state: State) -> Float[Array, " d"]:
+def estimate(cfg: Stepping, place: Place, state: State) -> Float[Array, " d"]:
     """Average of the releases that the agent has seen, its own and its neighbours', over the last rounds."""
     return place.project(state.mean)
 
 
-def cost(cfg: object, place: Place, t: Array, message: Message | None = None) -> Event:
+def cost(cfg: Stepping, place: Place, t: Array, message: Message | None = None) -> Event:
     """A Gaussian release."""
     return Gaussian(sensitivity(cfg, place, t), sigma(cfg, place, t))
 
@@ -240,7 +243,7 @@ def claim(cfg: Config, place: Place, delta: float) -> float:
     return zcdp_epsilon(float(np.sum(rho[1:] if geometric else rho)), delta)
 
 
-def printed_rho(cfg: object, place: Place) -> np.ndarray:
+def printed_rho(cfg: Stepping, place: Place) -> np.ndarray:
     """Δ²/(2σ_k²) of every round with the printed Δ."""
     spread = np.asarray([float(sigma(cfg, place, t)) for t in range(place.rounds)])
     with np.errstate(divide="ignore"):

@@ -22,7 +22,7 @@ from jaxtyping import Array
 from pydantic import Field
 
 from coterie.algorithms import _quantized as q
-from coterie.algorithms._quantized import (
+from coterie.algorithms._quantized import (  # noqa: F401
     LATE,
     TRAVELS,
     Message,
@@ -34,44 +34,13 @@ from coterie.algorithms._quantized import (
     greeting,
     init,
     lattice,
-    pack,
     printed_epsilon,
     reveals,
     tune,
-    unpack,
 )
 from coterie.algorithms.base import Erratum, Law, Needs, Normal, Place, Uniform, add
 from coterie.privacy.events import Event
 from coterie.problems import Shard
-
-__all__ = [
-    "ERRATA",
-    "EXAMPLE",
-    "LATE",
-    "REFERENCE",
-    "TRAVELS",
-    "Config",
-    "Message",
-    "State",
-    "absorb",
-    "bits",
-    "claim",
-    "cost",
-    "draws",
-    "duration",
-    "emit",
-    "estimate",
-    "greeting",
-    "init",
-    "lattice",
-    "pack",
-    "reveals",
-    "sensitivity",
-    "sigma",
-    "tune",
-    "unpack",
-    "wire",
-]
 
 REFERENCE = "Ding, Liang, Bi, Pan: Q-DPSGD-1; Ding dissertation (2022) ch. 4, Alg. 4, Thm 11"
 

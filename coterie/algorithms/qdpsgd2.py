@@ -25,7 +25,6 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field, model_validator
 
@@ -211,17 +210,6 @@ def claim(cfg: Config, place: Place, delta: float) -> float:
 def bits(cfg: Config, place: Place, message: Message) -> Array:
     """As many bits per number as the largest one needs, a header and the batch size."""
     return q.message_bits(place.dim, width_of(jnp.round(message.z / cfg.grid)))
-
-
-def pack(cfg: Config, message: Message) -> bytes:
-    """The message as it travels."""
-    width = int(width_of(jnp.round(message.z / cfg.grid)))
-    return q.pack_message(np.asarray(message.z), float(message.size), float(cfg.grid), width)
-
-
-def unpack(cfg: Config, data: bytes) -> Message:
-    """What `pack` packed."""
-    return Message(*map(jnp.asarray, q.unpack_message(data, float(cfg.grid))))
 
 
 def duration(cfg: Config, place: Place, t: Array, draw: dict) -> Array:

@@ -20,7 +20,7 @@ from jaxtyping import Array
 from pydantic import Field
 
 from coterie.algorithms import _quantized as q
-from coterie.algorithms._quantized import (
+from coterie.algorithms._quantized import (  # noqa: F401
     LATE,
     TRAVELS,
     Message,
@@ -32,41 +32,12 @@ from coterie.algorithms._quantized import (
     greeting,
     init,
     lattice,
-    pack,
     reveals,
-    unpack,
 )
 from coterie.algorithms.base import Auto, Law, Needs, Normal, Place, Public, Uniform
 from coterie.algorithms.quantize import common_dither, released
 from coterie.privacy.events import Event
 from coterie.problems import Shard
-
-__all__ = [
-    "EXAMPLE",
-    "LATE",
-    "REFERENCE",
-    "TRAVELS",
-    "Config",
-    "Message",
-    "State",
-    "absorb",
-    "bits",
-    "cost",
-    "draws",
-    "duration",
-    "emit",
-    "estimate",
-    "greeting",
-    "init",
-    "lattice",
-    "pack",
-    "reveals",
-    "sensitivity",
-    "sigma",
-    "tune",
-    "unpack",
-    "wire",
-]
 
 REFERENCE = "Ding dissertation (2022) ch. 4, Q-DPSGD-2, with the discrete noise moved to the gradient (ours)"
 

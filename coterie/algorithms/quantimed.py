@@ -11,29 +11,10 @@ from jaxtyping import Array
 from pydantic import Field
 
 from coterie.algorithms import _quantized as q
-from coterie.algorithms._quantized import Message, State, absorb, bits, duration, estimate, init, pack, tune, unpack
+from coterie.algorithms._quantized import Message, State, absorb, bits, duration, estimate, init, tune  # noqa: F401
 from coterie.algorithms.base import Law, Needs, Place, Uniform
 from coterie.privacy.events import Event, NonPrivate
 from coterie.problems import Shard
-
-__all__ = [
-    "EXAMPLE",
-    "REFERENCE",
-    "Config",
-    "Message",
-    "State",
-    "absorb",
-    "bits",
-    "cost",
-    "draws",
-    "duration",
-    "emit",
-    "estimate",
-    "init",
-    "pack",
-    "tune",
-    "unpack",
-]
 
 LATE = "reuse"  # averaging tolerates an old message of a late neighbour
 REFERENCE = "Reisizadeh, Taheri, Mokhtari, Hassani, Pedarsani (NeurIPS 2019), QuanTimed-DSGD"

@@ -1,4 +1,4 @@
-r"""Numbers on a grid: stochastic rounding, how it moves sensitivities, discrete Gaussian noise, and packed bytes.
+r"""Numbers on a grid: stochastic rounding, how it moves sensitivities, discrete Gaussian noise, and its size.
 
 Stochastic rounding Q(x) = η⌊x/η + U⌋, U uniform on [0, 1), is unbiased with variance η² f(1 − f), f the fractional
 part of x/η. U is public and data-free. Clamping to s bits comes after and is counted, since it is neither.
@@ -6,36 +6,29 @@ part of x/η. U is public and data-free. Clamping to s bits comes after and is c
 
 from __future__ import annotations
 
-import struct
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 
 from coterie.algorithms.laws import Grid
-from coterie.errors import InputError
 
 __all__ = [
     "HEADER_BITS",
     "common_dither",
     "discrete_gaussian",
     "dithered",
-    "pack_integers",
-    "pack_sparse",
     "packed_bits",
     "released",
     "saturate",
     "sparse_bits",
-    "unpack_integers",
-    "unpack_sparse",
     "whole",
     "width_of",
 ]
 
-_HEADER = struct.Struct("<BI")  # width of a number in bits, how many numbers
-HEADER_BITS = 8 * _HEADER.size
+HEADER_BITS = 40  # width of a number in a byte, how many numbers in four
+Whole = TypeVar("Whole", int, Array)
 
 
 # ---- rounding --------------------------------------------------------------------------------------------------------
@@ -123,10 +116,10 @@ def released(
     return step * (quiet + discrete_gaussian(noise, scale / step))
 
 
-# ---- bytes -----------------------------------------------------------------------------------------------------------
+# ---- sizes -----------------------------------------------------------------------------------------------------------
 
 
-def packed_bits(count: Array | int, bits: Array | int) -> Any:
+def packed_bits(count: int, bits: Whole) -> Whole:
     """Size of `count` numbers of `bits` bits with their header, before padding to whole bytes."""
     return HEADER_BITS + count * bits
 
@@ -138,76 +131,12 @@ def width_of(whole: Float[Array, " d"]) -> Int[Array, ""]:
     return 1 + jnp.sum(powers < high)
 
 
-def pack_integers(whole: np.ndarray, bits: int) -> bytes:
-    """Whole numbers in −2^{bits−1} … 2^{bits−1} − 1 as `bits` bits each, low bit first, after a 5-byte header.
-
-    >>> data = pack_integers(np.array([-4, 3, 0]), 3)
-    >>> len(data), unpack_integers(data).tolist()
-    (7, [-4, 3, 0])
-    """
-    if not 1 <= bits <= 64:
-        raise InputError(f"bits must be in 1..64, got {bits}")
-    values = np.asarray(np.rint(whole), np.int64)
-    half = 1 << (bits - 1)
-    if values.size and (values.min() < -half or values.max() >= half):
-        raise InputError(f"numbers from {values.min()} to {values.max()} do not fit {bits} bits")
-    table = (values[:, None] >> np.arange(bits)) & 1  # two's complement
-    return _HEADER.pack(bits, values.size) + np.packbits(table.astype(np.uint8), bitorder="little").tobytes()
-
-
-def unpack_integers(data: bytes) -> np.ndarray:
-    """What `pack_integers` packed, as int64."""
-    bits, count = _HEADER.unpack_from(data)
-    flat = np.unpackbits(_body(data, bits * count), count=bits * count, bitorder="little").reshape(count, bits)
-    weights = 1 << np.arange(bits, dtype=np.int64)
-    weights[-1] = -weights[-1] if bits < 64 else weights[-1]
-    return flat.astype(np.int64) @ weights
-
-
 def sparse_bits(values: Float[Array, " d"]) -> Array:
-    """Size of `pack_sparse(values)`, before padding: header, the shorter of bitmap and list of places, the values."""
+    """Size of a vector with many zeros, unpadded: header, the shorter of bitmap and list of places, the values."""
     kept, dim = jnp.count_nonzero(values), values.shape[0]
     where = jnp.minimum(dim, kept * _place_bits(dim))
     return HEADER_BITS + 32 + where + kept * values.dtype.itemsize * 8
 
 
-def pack_sparse(values: np.ndarray) -> bytes:
-    """A vector with many zeros: where the others are (bitmap, or list of places if shorter), then they, as floats.
-
-    >>> unpack_sparse(pack_sparse(np.array([0.0, 2.5, 0.0, 0.0]))).tolist()
-    [0.0, 2.5, 0.0, 0.0]
-    """
-    values = np.asarray(values)
-    places, dim = np.flatnonzero(values), values.size
-    width = _place_bits(dim)
-    if len(places) * width < dim:
-        bits = ((places[:, None] >> np.arange(width)) & 1).astype(np.uint8).ravel()
-    else:
-        bits = (values != 0).astype(np.uint8)
-    body = np.packbits(bits, bitorder="little").tobytes() + values[places].tobytes()
-    return _HEADER.pack(values.dtype.itemsize, dim) + struct.pack("<I", len(places)) + body
-
-
-def unpack_sparse(data: bytes) -> np.ndarray:
-    """What `pack_sparse` packed."""
-    size, dim = _HEADER.unpack_from(data)
-    (kept,) = struct.unpack_from("<I", data, _HEADER.size)
-    width, rest = _place_bits(dim), data[_HEADER.size + 4 :]
-    as_list = kept * width < dim
-    used = kept * width if as_list else dim
-    flat = np.unpackbits(np.frombuffer(rest, np.uint8, -(-used // 8)), count=used, bitorder="little")
-    places = flat.reshape(kept, width).astype(np.int64) @ (1 << np.arange(width)) if as_list else np.flatnonzero(flat)
-    out = np.zeros(dim, {4: np.float32, 8: np.float64}[size])
-    out[places] = np.frombuffer(rest, out.dtype, kept, -(-used // 8))
-    return out
-
-
 def _place_bits(dim: int) -> int:
     return max(1, (dim - 1).bit_length())
-
-
-def _body(data: bytes, bits: int) -> np.ndarray:
-    need = _HEADER.size + -(-bits // 8)
-    if len(data) != need:
-        raise InputError(f"a packed message of {bits} bits has {need} bytes, got {len(data)}")
-    return np.frombuffer(data, np.uint8, offset=_HEADER.size)

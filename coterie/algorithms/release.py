@@ -15,7 +15,6 @@ is opened, σ is a party's part of the sum's noise, and h honest parties' togeth
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -24,7 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from coterie.algorithms.base import Auto, Inbox, Law, Needs, Normal, Place, Public, add, settle
+from coterie.algorithms.base import Auto, Inbox, Law, Needs, Normal, Place, Public, Round, add, settle
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.errors import InputError
 from coterie.graphs import Graph
@@ -85,12 +84,12 @@ def draws(cfg: Config, place: Place) -> dict[str, Law]:
     return {"noise": Normal(place.dim)}
 
 
-def sensitivity(cfg: Config, place: Place, t: Array) -> Array:
+def sensitivity(cfg: Config, place: Place, t: Round) -> Array:
     """Δ = 2V/n."""
     return 2 * place.lipschitz / cfg.records
 
 
-def sigma(cfg: Config, place: Place, t: Any) -> Array:
+def sigma(cfg: Config, place: Place, t: Round) -> Array:
     """The noise on every number."""
     return place.noise * sensitivity(cfg, place, t)
 

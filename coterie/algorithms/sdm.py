@@ -29,7 +29,7 @@ from pydantic import Field, model_validator
 from coterie.algorithms import _quantized as q
 from coterie.algorithms.base import Auto, Erratum, Inbox, Law, Needs, Normal, Place, Public, Uniform, add, settle
 from coterie.algorithms.base import Config as BaseConfig
-from coterie.algorithms.quantize import pack_sparse, sparse_bits, unpack_sparse
+from coterie.algorithms.quantize import sparse_bits
 from coterie.errors import InputError
 from coterie.privacy.events import Event, MaskedGaussian
 from coterie.privacy.rdp import zcdp_epsilon
@@ -105,8 +105,10 @@ def init(cfg: Config, place: Place) -> State:
 
 def draws(cfg: Config, place: Place) -> dict[str, Law]:
     """Noise, the mask (public), and the batch's coins."""
-    batch: dict[str, Law] = {"speed": Uniform()} if cfg.batch is None else q.batch_draws(cfg, place)
-    return {"noise": Normal(place.dim), "mask": Uniform(place.dim), **batch}
+    own = {"noise": Normal(place.dim), "mask": Uniform(place.dim)}
+    if cfg.batch is None:
+        return {**own, "speed": Uniform()}
+    return {**own, **q.batch_draws(q.Batch(cfg.batch, cfg.scheme), place)}
 
 
 def sensitivity(cfg: Config, place: Place, t: Array) -> Array:
@@ -131,7 +133,7 @@ def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: 
     if cfg.batch is None:
         total, size = shard.gradient(state.x, clip=cfg.clip), place.count
     else:
-        total, size = q.batch_sum(cfg, place, shard, state.x, draw, cfg.clip)
+        total, size = q.batch_sum(q.Batch(cfg.batch, cfg.scheme), place, shard, state.x, draw, cfg.clip)
     slope = q.weight(place, size) * total + place.ridge * state.x
     target = place.self_weight * state.x + state.near - cfg.step * slope
     y = add((1 - cfg.mixing) * state.x + cfg.mixing * target, draw["noise"], sigma(cfg, place, t))
@@ -154,7 +156,7 @@ def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) ->
     """Gaussian on a batch, with what the mask provably earns."""
     if cfg.batch is None:
         return MaskedGaussian(sensitivity(cfg, place, t), sigma(cfg, place, t), cfg.keep)
-    return q.batch_cost(cfg, place, t, None, discrete=False, keep=cfg.keep)
+    return q.batch_cost(q.Batch(cfg.batch, cfg.scheme), place, t, None, discrete=False, keep=cfg.keep)
 
 
 def claim(cfg: Config, place: Place, delta: float) -> float:
@@ -168,16 +170,6 @@ def claim(cfg: Config, place: Place, delta: float) -> float:
 def bits(cfg: Config, place: Place, message: Message) -> Array:
     """Header, which coordinates were sent, and their values."""
     return sparse_bits(message.change)
-
-
-def pack(cfg: Config, message: Message) -> bytes:
-    """The message as it travels."""
-    return pack_sparse(np.asarray(message.change))
-
-
-def unpack(cfg: Config, data: bytes) -> Message:
-    """What `pack` packed."""
-    return Message(jnp.asarray(unpack_sparse(data)))
 
 
 def duration(cfg: Config, place: Place, t: Array, draw: dict) -> Array:

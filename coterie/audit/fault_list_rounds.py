@@ -140,7 +140,7 @@ ROUNDS = (
         (
             (
                 "2 * cfg.penalty * place.degree)\n\n\ndef sens",
-                "2 * cfg.penalty * place.degree)\n\n\ndef wrong(cfg: Any, place: Place, t: Number) -> Array:\n"
+                "2 * cfg.penalty * place.degree)\n\n\ndef wrong(cfg: Config, place: Place, t: Round) -> Array:\n"
                 "    return step_weight(cfg, t) + 4 * cfg.penalty * place.degree\n\n\ndef sens",
             ),
             ("place.unit / convexity(cfg, place, t)", "place.unit / wrong(cfg, place, t)"),

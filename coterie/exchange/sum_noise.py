@@ -71,8 +71,8 @@ def log_ratio_of_rounding(smoothing: float) -> float:
 
 
 def opened_event(
-    sensitivity: ArrayLike, deviation: ArrayLike, honest: int, fraction_bits: int, dim: int, times: ArrayLike = 1, *,
-    draws: int = 0, error: float = 0.0,
+    sensitivity: ArrayLike, deviation: ArrayLike, honest: int, fraction_bits: int, dim: int,
+    times: NDArray | int = 1, *, draws: int = 0, error: float = 0.0,
 ) -> Gaussian:  # fmt: skip
     """What opening sums costs a record of one party: L2 `sensitivity` and each party's noise `deviation` in own units.
 

@@ -17,7 +17,7 @@ scale of its noise is known before the first. What is sent later in a stage is a
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -25,7 +25,20 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from pydantic import Field, field_validator, model_validator
 
-from coterie.algorithms.base import Auto, AutoInt, Inbox, LaplaceLaw, Law, Needs, Normal, Place, Public, add, settle
+from coterie.algorithms.base import (
+    Auto,
+    AutoInt,
+    Inbox,
+    LaplaceLaw,
+    Law,
+    Needs,
+    Normal,
+    Place,
+    Public,
+    Round,
+    add,
+    settle,
+)
 from coterie.algorithms.base import Config as BaseConfig
 from coterie.errors import InputError
 from coterie.fair import mechanisms as mech
@@ -192,12 +205,12 @@ def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) ->
     return events.Gaussian(moved, wide, times=times)
 
 
-def _stage(cfg: Config, t: object) -> Any:
+def _stage(cfg: Config, t: Round) -> Array:
     """Which of `cfg.stages` a round belongs to."""
     return jnp.minimum(t // cfg.walk, len(cfg.stages) - 1)
 
 
-def _first(cfg: Config, t: Any) -> Any:
+def _first(cfg: Config, t: Round) -> Array | bool:
     """Whether a round is the first of its stage."""
     return (t % cfg.walk == 0) & (t < cfg.rounds)
 

@@ -6,7 +6,7 @@ parameter set (`flat`), after `check` has looked at every value.
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,11 @@ from coterie.privacy import pld, profiles
 
 __all__ = ["Event", "bits_of", "check", "fields_of", "flat", "key_of", "merge", "numeric_of", "static", "watch_kinds"]
 
+if TYPE_CHECKING:  # accounting runs without JAX
+    from jax import Array
+
+    Number = float | NDArray | np.number | Array  # a traced one, where a cost is mapped over rounds
+
 Floats = NDArray[np.float64]
 E = TypeVar("E", bound="Event")
 
@@ -23,9 +28,34 @@ E = TypeVar("E", bound="Event")
 _STATIC = {"static": True}
 
 
-def static(*, default: object = dataclasses.MISSING) -> Any:
+class Numbers:
+    """The type of an event's numeric field: it takes one number or many, and is read as in the flat form."""
+
+    def __get__(self, event: object, kind: type) -> Floats:
+        raise NotImplementedError("an annotation only")
+
+    def __set__(self, event: object, value: "Number") -> None:
+        raise NotImplementedError("an annotation only")
+
+
+class MaybeNumbers:
+    """The same, of a field that may be None."""
+
+    def __get__(self, event: object, kind: type) -> Floats | None:
+        raise NotImplementedError("an annotation only")
+
+    def __set__(self, event: object, value: "Number | None") -> None:
+        raise NotImplementedError("an annotation only")
+
+
+def numbers(*, default: "Number | None", kw_only: bool = False) -> Any:
+    """A numeric field with a default."""
+    return dataclasses.field(default=default, kw_only=kw_only)
+
+
+def static(*, default: object = dataclasses.MISSING, kw_only: bool = False) -> Any:
     """A field that is part of an event's structure: the same for all its rows, never traced."""
-    return dataclasses.field(default=default, metadata=_STATIC)
+    return dataclasses.field(default=default, kw_only=kw_only, metadata=_STATIC)
 
 
 _KINDS: list[type["Event"]] = []
@@ -39,19 +69,24 @@ def watch_kinds(watcher: Callable[[type["Event"]], None]) -> None:
         watcher(kind)
 
 
-@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(dataclasses.field, static))
-@dataclasses.dataclass(frozen=True, eq=False)
-class Event:
+@dataclass_transform(eq_default=False, field_specifiers=(numbers, static))  # frozen, too; mypy forgets `__get__` then
+class _Record:
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        dataclasses.dataclass(frozen=True, eq=False)(cls)
+
+
+class Event(_Record):
     """What one message costs; see `coterie.privacy.events` for the kinds. Every subclass is a frozen dataclass.
 
     `times` is how often each row is charged, `slack` a δ added per charge, `tv` the total variation distance of the
     noise drawn from the noise declared, `adjacency` what neighbouring data sets are.
     """
 
-    times: Any = dataclasses.field(default=1, kw_only=True)
-    slack: Any = dataclasses.field(default=0.0, kw_only=True)
-    tv: Any = dataclasses.field(default=0.0, kw_only=True)
-    adjacency: str = dataclasses.field(default="replace-one", kw_only=True, metadata=_STATIC)
+    times: Numbers = numbers(default=1, kw_only=True)
+    slack: Numbers = numbers(default=0.0, kw_only=True)
+    tv: Numbers = numbers(default=0.0, kw_only=True)
+    adjacency: str = static(default="replace-one", kw_only=True)
 
     # field -> what it must satisfy; NaN satisfies nothing
     limits: ClassVar[dict[str, str]] = {}
@@ -60,7 +95,6 @@ class Event:
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
-        dataclasses.dataclass(frozen=True, eq=False)(cls)
         _KINDS.append(cls)
         for watcher in _WATCHERS:
             watcher(cls)
@@ -192,8 +226,8 @@ def _grouped(events: Sequence[E]) -> E:
         rows, index = np.unique(rest, axis=1, return_inverse=True)
         times = np.bincount(index.ravel(), weights=times, minlength=rows.shape[1])
         table = np.insert(rows, at, times, axis=0)
-    values: dict[str, Any] = dict(zip(names, table, strict=True))
-    return dataclasses.replace(events[0], **(values | {"times": times.astype(np.int64)}))
+    values = dict(zip(names, table, strict=True))
+    return dataclasses.replace(events[0], **{**values, "times": times.astype(np.int64)})
 
 
 def key_of(event: Event) -> tuple[object, ...] | None:

@@ -10,13 +10,14 @@ one row for each distinct parameter set, `times` the number of charges. An event
 or ∞.
 """
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 
 from coterie.errors import InputError
 from coterie.privacy import pld, profiles, radial, rdp
-from coterie.privacy.base import Event, Floats, bits_of, check, flat, merge, static
+from coterie.privacy.base import Event, Floats, MaybeNumbers, Numbers, bits_of, check, flat, merge, numbers, static
 
 __all__ = [
     "DiscreteGaussian",
@@ -49,8 +50,8 @@ def _over(top: Floats, bottom: Floats) -> Floats:
 class Gaussian(Event):
     """N(0, σ²I) added to a vector of L2 sensitivity Δ: exactly μ = Δ/σ."""
 
-    sensitivity: Any
-    sigma: Any
+    sensitivity: Numbers
+    sigma: Numbers
     limits: ClassVar = {"sensitivity": ">= 0", "sigma": ">= 0"}
 
     def mu(self) -> Floats:
@@ -66,9 +67,9 @@ class MaskedGaussian(Event):
     Rényi: ln(1 − c + c e^{α(α−1)μ²/2})/(α − 1). As a post-processing of the Gaussian it is also μ-GDP.
     """
 
-    sensitivity: Any
-    sigma: Any
-    keep: Any
+    sensitivity: Numbers
+    sigma: Numbers
+    keep: Numbers
     limits: ClassVar = {"sensitivity": ">= 0", "sigma": ">= 0", "keep": "in [0, 1]"}
 
     def mu(self) -> Floats:
@@ -85,8 +86,8 @@ class DiscreteGaussian(Event):
     units) the loss distribution is used too.
     """
 
-    sensitivity: Any
-    sigma: Any
+    sensitivity: Numbers
+    sigma: Numbers
     dim: int | None = static(default=None)
     limits: ClassVar = {"sensitivity": ">= 0", "sigma": ">= 0"}
 
@@ -117,9 +118,9 @@ class SampledGaussian(Event):
       both. `keep` < 1 adds the amplification of a public random mask (Rényi only).
     """
 
-    noise_multiplier: Any
-    rate: Any
-    keep: Any = 1.0
+    noise_multiplier: Numbers
+    rate: Numbers
+    keep: Numbers = numbers(default=1.0)
     scheme: str = static(default="without-replacement")
     discrete: bool = static(default=False)
     limits: ClassVar = {"noise_multiplier": ">= 0", "rate": "in [0, 1]", "keep": "in [0, 1]"}
@@ -182,8 +183,8 @@ class SampledGaussian(Event):
 class L2Laplace(Event):
     """Noise of density ∝ exp(−rate ‖x‖₂) in R^dim, L2 sensitivity Δ: pure rate·Δ, zCDP (rate·Δ)²/(2 dim)."""
 
-    sensitivity: Any
-    rate: Any
+    sensitivity: Numbers
+    rate: Numbers
     dim: int = static()
     limits: ClassVar = {"sensitivity": ">= 0", "rate": ">= 0"}
 
@@ -209,11 +210,11 @@ class Laplace(Event):
     coordinates, with l2 it is spread evenly; the smaller bound counts.
     """
 
-    l1: Any
-    rate: Any
+    l1: Numbers
+    rate: Numbers
     dim: int = static(default=1)
-    linf: Any = None
-    l2: Any = None
+    linf: MaybeNumbers = numbers(default=None)
+    l2: MaybeNumbers = numbers(default=None)
     limits: ClassVar = {"l1": ">= 0", "rate": ">= 0", "linf": ">= 0", "l2": ">= 0"}
 
     def _norms(self) -> tuple[Floats, Floats, Floats]:
@@ -225,7 +226,7 @@ class Laplace(Event):
         two = np.minimum(l2, np.sqrt(one * largest))
         return self.rate * one, self.rate * largest, self.rate * two
 
-    def _worst(self, curve: Any) -> Floats:
+    def _worst(self, curve: Callable[[Floats], Floats]) -> Floats:
         one, largest, two = self._norms()
         full = np.where(largest > 0, np.floor(_over(one, largest) * (1 + 1e-12)), 0.0)
         with np.errstate(invalid="ignore"):  # without noise (rate ∞) all of this is ∞, said below
@@ -263,9 +264,9 @@ class LaplaceUniform(Event):
     `coterie.privacy.filter.Filter`.
     """
 
-    rate: Any
-    width: Any
-    shift: Any
+    rate: Numbers
+    width: Numbers
+    shift: Numbers
     limits: ClassVar = {"rate": ">= 0", "width": ">= 0", "shift": ">= 0"}
 
     def pure(self) -> Floats:
@@ -290,7 +291,7 @@ def _pure_zcdp(epsilon: Floats) -> Floats:
 class Pure(Event):
     """Any pure ε-DP release; the worst of them is randomised response with losses ±ε."""
 
-    epsilon: Any
+    epsilon: Numbers
     limits: ClassVar = {"epsilon": ">= 0"}
 
     def pure(self) -> Floats:
@@ -315,10 +316,10 @@ class SparseVector(Event):
     is a post-processing of randomised response (Vadhan, Wang 2021), so the curve of `Pure` adds.
     """
 
-    sensitivity: Any
-    threshold: Any
-    query: Any
-    positives: Any
+    sensitivity: Numbers
+    threshold: Numbers
+    query: Numbers
+    positives: Numbers
     limits: ClassVar = {
         "sensitivity": ">= 0", "threshold": ">= 0", "query": ">= 0", "positives": "a whole number >= 0"
     }  # fmt: skip
@@ -347,11 +348,11 @@ class ObjectivePerturbation(Event):
     folded at each order.
     """
 
-    gradient: Any
-    sigma: Any
-    kappa: Any
-    output: Any = 0.0
-    output_sigma: Any = np.inf
+    gradient: Numbers
+    sigma: Numbers
+    kappa: Numbers
+    output: Numbers = numbers(default=0.0)
+    output_sigma: Numbers = numbers(default=np.inf)
     monotone: bool = static(default=False)
     limits: ClassVar = {
         "gradient": ">= 0", "sigma": ">= 0", "kappa": ">= 0", "output": ">= 0", "output_sigma": ">= 0"

@@ -18,6 +18,7 @@ from coterie.drivers.budget import run_events
 from coterie.privacy.accountants import account, delta_of
 from coterie.privacy.events import SampledGaussian
 from tests.algorithms.quantized_by_hand import clipped, deadline_batch, records, rounded, weights
+from tests.packing import pack_message, unpack_message
 from tests.printed import printed_sigma
 from tests.support import agent, network, run, swap_record, worst_logistic_pair
 
@@ -66,10 +67,11 @@ def test_run_equals_the_formulas(traced):
 def test_bytes_and_virtual_time(traced):
     _, cfg, trace = traced
     message = jax.tree.map(lambda m: m[0, 3, 2], trace.messages)
-    data = qdpsgd1.pack(cfg, message)
-    back = qdpsgd1.unpack(cfg, data)
-    np.testing.assert_array_equal(back.z, message.z)
-    assert float(back.size) == message.size
+    step = 2 * cfg.range / 2**cfg.bits
+    data = pack_message(message.z, message.size, step, cfg.bits)
+    point, size = unpack_message(data, step)
+    np.testing.assert_array_equal(point, message.z)
+    assert size == message.size
     assert 8 * len(data) - 8 < qdpsgd1.bits(cfg, agent(traced[0])[0], message) <= 8 * len(data)
     assert trace.bytes[0, 2] == pytest.approx(12 * (4 + 5 + 4 * 3 / 8))
     assert trace.curves["time"][0, -1] == pytest.approx(12 * (4 / 50 + 3 * 3 / 16))

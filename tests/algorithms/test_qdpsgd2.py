@@ -12,7 +12,7 @@ from coterie.algorithms import qdpsgd2
 from coterie.algorithms.base import Public, find
 from coterie.algorithms.batches import rows
 from coterie.algorithms.qdpsgd2 import Config
-from coterie.algorithms.quantize import common_dither
+from coterie.algorithms.quantize import common_dither, width_of
 from coterie.drivers.budget import run_events
 from coterie.drivers.layout import make_places
 from coterie.graphs import make_graph, mixing
@@ -21,6 +21,7 @@ from coterie.privacy.accountants import account
 from coterie.privacy.events import DiscreteGaussian
 from coterie.privacy.rdp import zcdp_epsilon
 from tests.algorithms.quantized_by_hand import clipped, deadline_batch, records, weights
+from tests.packing import pack_message, unpack_message
 from tests.printed import printed_sigma
 from tests.support import agent, network, run, swap_record, worst_logistic_pair
 
@@ -70,8 +71,9 @@ def test_messages_are_on_the_grid_and_pack_to_the_counted_bits():
     packed = 0
     for t in range(4):
         message = qdpsgd2.Message(jnp.asarray(trace.messages.z[0, t, 1]), jnp.asarray(trace.messages.size[0, t, 1]))
-        data = qdpsgd2.pack(cfg, message)
-        np.testing.assert_allclose(qdpsgd2.unpack(cfg, data).z, message.z, atol=1e-12)
+        width = int(width_of(jnp.round(message.z / 0.05)))
+        data = pack_message(message.z, message.size, 0.05, width)
+        np.testing.assert_allclose(unpack_message(data, 0.05)[0], message.z, atol=1e-12)
         assert 0 <= 8 * len(data) - int(qdpsgd2.bits(cfg, place, message)) < 8
         packed += int(qdpsgd2.bits(cfg, place, message))
     assert trace.bytes[0, 1] == pytest.approx(packed / 8)

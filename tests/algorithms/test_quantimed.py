@@ -13,6 +13,7 @@ from coterie.algorithms.base import find
 from coterie.algorithms.quantimed import Config
 from coterie.privacy.events import NonPrivate
 from tests.algorithms.quantized_by_hand import clipped, deadline_batch, records, rounded, weights
+from tests.packing import pack_message, unpack_message
 from tests.support import agent, network, run
 
 
@@ -54,4 +55,6 @@ def test_empty_batch_is_pure_gossip_and_nothing_is_private():
     assert float(message.size) == 0
     assert not jnp.any(state.move)
     assert isinstance(quantimed.cost(cfg, place, 0), NonPrivate)
-    np.testing.assert_array_equal(quantimed.unpack(cfg, quantimed.pack(cfg, message)).z, message.z)
+    step = 2 * cfg.range / 2**cfg.bits
+    data = pack_message(message.z, message.size, step, cfg.bits)
+    np.testing.assert_array_equal(unpack_message(data, step)[0], message.z)
