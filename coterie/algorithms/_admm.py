@@ -39,7 +39,7 @@ LEAST_TOLERANCE = 1e-11  # gradient norm that rounding lets a solver reach, with
 LEFT = 1e-3  # part of the way to a subproblem's minimiser that the default number of steps leaves
 MOST_STEPS = 300  # of those, at most
 Vector = Float[Array, " d"]
-Number = float | Array  # a setting, or a traced scalar
+Number = int | float | Array  # a setting, or a traced scalar
 
 
 @runtime_checkable

@@ -32,7 +32,7 @@ from jaxtyping import Array, Bool, Float, Int
 from pydantic import Field
 
 from coterie.algorithms import _penalty, pp_admm
-from coterie.algorithms._admm import Number, convexity, dual_step, solve
+from coterie.algorithms._admm import convexity, dual_step, solve
 from coterie.algorithms.base import (
     Erratum,
     Inbox,
@@ -44,6 +44,7 @@ from coterie.algorithms.base import (
     Normal,
     Place,
     Public,
+    Round,
     add,
     standard,
 )
@@ -136,14 +137,14 @@ def draws(cfg: Config, place: Place) -> dict[str, Law]:
     return noise | {"objective": Inside(place.dim), "output": Normal(place.dim)}
 
 
-def sensitivity(cfg: Config, place: Place, t: Number) -> Array:
+def sensitivity(cfg: Config, place: Place, t: Round) -> Array:
     """Δ_q: how far one record moves the test's query."""
     reach = place.steepness * place.unit * place.count  # Lipschitz constant of the summed losses
     moves = (2 * place.lipschitz * place.unit + 2 * cfg.tolerance) / convexity(cfg.penalty, place)
     return 2 * cfg.clip * place.unit + reach * moves
 
 
-def wire(cfg: Config, place: Place, t: Number) -> Array:
+def wire(cfg: Config, place: Place, t: Round) -> Array:
     """Scale of the noise on a release."""
     return pp_admm.scales(cfg, place, _release_noise(cfg, place))[1]
 

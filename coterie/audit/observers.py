@@ -188,7 +188,7 @@ def record_pair(problem: Problem, clip: float | None, start: Floats | None = Non
         for pair in pairs(problem, DRAWN):
             gradients = []
             for features, target in (pair.first, pair.second):
-                rows, targets = problem.admit(np.atleast_2d(features), np.array([target]))
+                rows, targets = map(jnp.asarray, problem.admit(np.atleast_2d(features), np.array([target])))
                 gradients.append(
                     np.asarray(problem.weighted_gradient(jnp.asarray(point), rows, targets, jnp.ones(1), clip=clip))
                 )

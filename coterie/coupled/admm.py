@@ -32,7 +32,8 @@ The adversary knows everything else and sees every x_i. If it sees only opened s
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Literal
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -210,11 +211,12 @@ def emit(
     price: Float[Array, " rows"],
     residual: Float[Array, " rows"],
     noise: Float[Array, ""],
-    draw: dict[str, Any],
+    draw: Mapping[str, Array],
 ) -> tuple[Float[Array, " d"], Float[Array, " rows"]]:
     """One agent's round: its next point, and the message A_i x_i. Nothing else leaves."""
     penalty = steps.penalty * (1 + steps.spread * (2 * draw["weight"] - 1))
-    pull = agent.matrix.T @ (penalty * residual - price)
+    matrix = jnp.asarray(agent.matrix)
+    pull = matrix.T @ (penalty * residual - price)
     if cfg.method == "exact":
         curved = Curved(agent.strong, agent.smooth)
         y = agent.cost.prox(pull, x, steps.inverse, agent.low, agent.high, curved)
@@ -222,7 +224,7 @@ def emit(
         y = x - (agent.cost.gradient(x) + pull) / steps.inverse
     noisy = add(y, draw["noise"], scale(cfg, steps, agent, noise))
     x = noisy if cfg.as_printed else jnp.clip(noisy, agent.low, agent.high)
-    return x, agent.matrix @ x
+    return x, matrix @ x
 
 
 def price_step(cfg: Config, dual: Array, price: Array, residual: Array) -> Array:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -24,7 +23,7 @@ from coterie.drivers.budget import Spending
 from coterie.drivers.seeds import fresh_seed, keys_of
 from coterie.errors import InputError
 from coterie.privacy import schedules
-from coterie.privacy.accountants import account
+from coterie.privacy.accountants import Account, account
 from coterie.privacy.calibration import calibrate
 from coterie.privacy.events import Event, NonPrivate
 from coterie.privacy.ledger import Ledger
@@ -107,7 +106,7 @@ def calibrate_coupled(
 
 def spending(events: Sequence[Event], delta: float) -> Spending:
     """The accounts of all agents: the network's ε is the largest, since a function sits at one agent."""
-    accounts: dict[Any, Any] = {}
+    accounts: dict[tuple[object, ...], Account] = {}
     each = []
     for event in events:
         key = (type(event), *(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(event)), getattr(event, "dim", 0))
@@ -191,14 +190,11 @@ def solve(
         else:
             out = _one_by_one(cfg, groups, problem, state, key, shape, first, record, aggregate, ledgers, events)
         means, residuals, prices, history = jax.tree.map(np.asarray, out)
-    points: list[Any] = [None] * problem.size
-    path: list[Any] = [None] * problem.size
-    for k, group in enumerate(groups):
-        for row, i in enumerate(np.asarray(group.who)):
-            points[i] = means[k][row]
-            path[i] = history[k][:, row] if record else None
+    seat = {int(i): (k, row) for k, group in enumerate(groups) for row, i in enumerate(np.asarray(group.who))}
+    seats = [seat[i] for i in range(problem.size)]
     return Answer(
-        tuple(points), prices[first:].mean(axis=0), residuals, prices, tuple(path) if record else None, multipliers,
+        tuple(means[k][row] for k, row in seats), prices[first:].mean(axis=0), residuals, prices,
+        tuple(history[k][:, row] for k, row in seats) if record else None, multipliers,
         steps, None if delta is None else spending(events, delta), warning,
     )  # fmt: skip
 
@@ -230,7 +226,7 @@ def _stack(problem: Coupled, steps: StepSizes, noise: np.ndarray) -> tuple[tuple
         rows = jax.tree.map(lambda x, w=who: jnp.asarray(np.asarray(x, float)[w]), steps)
         groups.append(_Group(jnp.asarray(who), stacked, rows, jnp.asarray(noise[who])))
     residual = problem.residual([np.asarray(agent.start) for agent in problem.agents])
-    start = _State(tuple(g.agent.start for g in groups), jnp.zeros(problem.rows), jnp.asarray(residual))
+    start = _State(tuple(jnp.asarray(g.agent.start) for g in groups), jnp.zeros(problem.rows), jnp.asarray(residual))
     return tuple(groups), start
 
 
@@ -287,10 +283,10 @@ def _one_by_one(
 ) -> tuple:  # fmt: skip
     order = np.argsort(np.concatenate([np.asarray(g.who) for g in groups]))
     rounds, total = shape.shape[0], jnp.asarray(problem.total)
-    means: Any = jax.tree.map(jnp.zeros_like, state.points)
-    residuals: list[Any] = []
-    prices: list[Any] = []
-    path: list[Any] = []
+    means = jax.tree.map(jnp.zeros_like, state.points)
+    residuals: list[Array] = []
+    prices: list[Array] = []
+    path: list[tuple[Array, ...]] = []
     for t in range(rounds):
         for ledger, event in zip(ledgers or (), events if ledgers else (), strict=True):
             ledger.charge(t, jax.tree.map(lambda x, t=t: x[t] if np.ndim(x) else x, event))

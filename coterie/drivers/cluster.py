@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from coterie.errors import InputError
 
@@ -35,25 +34,28 @@ class Spread:
     every_rounds: int = 100
 
     @classmethod
-    def read(cls, env: Mapping[str, str] = os.environ, **flags: Any) -> Spread | None:
+    def read(
+        cls, env: Mapping[str, str] = os.environ, *, devices: str | None = None, coordinator: str | None = None,
+        process_id: int | None = None, processes: int | None = None, checkpoint: Path | None = None,
+        every_rounds: int = 100,
+    ) -> Spread | None:  # fmt: skip
         """The flags, and what they leave open from the environment; None for an ordinary run on one device."""
-        devices = flags.get("devices")
         if devices not in (None, "all") and not (str(devices).isdecimal() and int(devices) > 0):
             raise InputError(f"--devices must be 'all' or a positive number, got {devices!r}")
-        found: dict[str, Any] = {"coordinator": env.get("COTERIE_COORDINATOR")}
-        for key in ("process_id", "processes"):
-            if text := env.get(f"COTERIE_{key.upper()}"):
-                found[key] = _number(f"COTERIE_{key.upper()}", text)
-        if devices and not found["coordinator"] and "SLURM_STEP_NUM_TASKS" in env and "SLURM_PROCID" in env:
-            count = _number("SLURM_STEP_NUM_TASKS", env["SLURM_STEP_NUM_TASKS"])
-            if count > 1:
-                found |= {"processes": count, "process_id": _number("SLURM_PROCID", env["SLURM_PROCID"])}
-        merged = {**found, **{k: v for k, v in flags.items() if v is not None}}
-        asked = [k for k in ("devices", "coordinator", "processes", "checkpoint") if merged.get(k)]
-        asked += ["process_id"] if flags.get("process_id") is not None else []
-        if not asked:
+        one, address = process_id is not None, env.get("COTERIE_COORDINATOR")
+        number, count = (
+            _number(key, env[key]) if env.get(key) else None for key in ("COTERIE_PROCESS_ID", "COTERIE_PROCESSES")
+        )
+        if devices and not address and "SLURM_STEP_NUM_TASKS" in env and "SLURM_PROCID" in env:
+            tasks = _number("SLURM_STEP_NUM_TASKS", env["SLURM_STEP_NUM_TASKS"])
+            if tasks > 1:
+                number, count = _number("SLURM_PROCID", env["SLURM_PROCID"]), tasks
+        coordinator = address if coordinator is None else coordinator
+        process_id = number if process_id is None else process_id
+        processes = count if processes is None else processes
+        if not (devices or coordinator or processes or checkpoint or one):
             return None
-        spread = cls(**merged)
+        spread = cls(devices, coordinator, process_id, processes, checkpoint, every_rounds)
         spread._check(slurm="SLURM_STEP_NUM_TASKS" in env)
         return spread
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -89,7 +89,7 @@ class Program:
 
     # -- where agents are: all on one device here; `coterie.drivers.sharded` spreads them ---------------------------
 
-    def reach(self, arrays: Arrays, message: object) -> object:
+    def reach(self, arrays: Arrays, message: T) -> T:
         """The messages that neighbour lists point into."""
         return message
 
@@ -123,7 +123,7 @@ class Program:
         drawn: Any = jax.vmap(one)(arrays.agent_ids)
         if not shared:
             return drawn
-        numbers: Any = self.reach(arrays, arrays.agent_ids)
+        numbers = self.reach(arrays, arrays.agent_ids)
         for name, law in shared.items():
             parts = []
             for group in arrays.groups:
@@ -133,9 +133,9 @@ class Program:
             drawn = {**drawn, name: _join(parts)}
         return drawn
 
-    def drawn(self, laws: dict[str, Law], own: Array | dict[str, Array]) -> dict[str, Array]:
+    def drawn(self, laws: dict[str, Law], own: Array | Draw) -> Draw:
         """One agent's draws: from its key of the round, unless they were made before."""
-        return own if isinstance(own, dict) else agent.draw(laws, own, self.dtype)
+        return own if isinstance(own, Mapping) else agent.draw(laws, own, self.dtype)
 
     def emit(self, cfg: Config, arrays: Arrays, t: Array, state: object, draw: object) -> Said:
         """Everybody's next state and message, and who spoke."""
@@ -167,7 +167,7 @@ class Program:
                 jax.tree.map(lambda m: _product(weights, m), message),
             )
         parts, memories = [], []
-        numbers: Any = self.reach(arrays, arrays.agent_ids) if self.algorithm.named else None
+        numbers = self.reach(arrays, arrays.agent_ids) if self.algorithm.named else None
         for k, group in enumerate(arrays.groups):
             chunk = group.chunk
 
@@ -219,12 +219,12 @@ class Program:
             usual = jnp.full(arrays.agent_ids.shape, float(sum(numbers)), self.dtype)
         return self.exchange.bits(usual, message)
 
-    def duration(self, cfg: Config, arrays: Arrays, t: Array, draw: object) -> Array:
+    def duration(self, cfg: Config, arrays: Arrays, t: Array, draw: Array | Draw) -> Array:
         """Virtual seconds until the slowest agent is done with the round (0 where the algorithm keeps no time)."""
         if self.algorithm.duration is None:
             return jnp.zeros((), self.dtype)
 
-        def one(p: Place, d: Any) -> Array:
+        def one(p: Place, d: Array | Draw) -> Array:
             took = self.algorithm.duration(cfg, p, t, self.drawn(self.algorithm.draws(cfg, p), d))  # type: ignore[misc]
             return (
                 took if p.present is None else jnp.where(p.present[t] > 0, took, 0.0)

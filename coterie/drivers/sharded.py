@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -38,6 +38,8 @@ from coterie.drivers.seeds import IMPL, keys_of
 from coterie.drivers.simulate import Run, Trace, check_runs, in_pieces, make_trace, noisy, over_runs, stack
 from coterie.errors import InputError
 from coterie.exchange.choice import Broadcast, Exchange
+
+T = TypeVar("T")
 
 __all__ = ["Part", "Shards", "make_mesh", "make_shards", "simulate_shards"]
 
@@ -178,11 +180,14 @@ def assemble(pieces: list[Array], sharding: NamedSharding, axis: int | None) -> 
 class ShardedProgram(Program):
     """The program on one device's part, with the sums and messages that reach beyond it."""
 
-    def __init__(self, traffic: Traffic, *what: Any):
-        super().__init__(*what)
-        self.traffic = traffic
+    def __init__(
+        self, algorithm: Algorithm, shards: Shards, rounds: int, every: int, test: Test | None,
+        exchange: Exchange | None,
+    ):  # fmt: skip
+        super().__init__(algorithm, shards, rounds, every, False, test, exchange)
+        self.traffic = shards.traffic
 
-    def reach(self, arrays: Arrays, message: object) -> object:
+    def reach(self, arrays: Arrays, message: T) -> T:
         """Own messages, then what each wave brought from other devices."""
         assert isinstance(arrays, Part)
         blocks = [message]
@@ -229,7 +234,7 @@ def simulate_shards(
     dtype = arrays.place.start.dtype
     with jax.enable_x64(dtype == jnp.float64), jax.default_matmul_precision("highest"):
         started = time.perf_counter()
-        program = ShardedProgram(shards.traffic, algorithm, shards, rounds, every, False, test, exchange)
+        program = ShardedProgram(algorithm, shards, rounds, every, test, exchange)
         everywhere = lambda x: _put(np.asarray(x), NamedSharding(mesh, ALL))  # noqa: E731
         cfg = jax.tree.map(everywhere, stack([r.cfg for r in runs], dtype))
         words = everywhere(jax.random.key_data(keys_of([r.seed for r in runs])))

@@ -7,13 +7,12 @@ parties would open. Here every round comes back to the host, for noise of the op
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from coterie.algorithms.base import Algorithm, Config, Place
 from coterie.algorithms.batches import axes
@@ -26,7 +25,7 @@ from coterie.problems import Shard
 __all__ = ["Deliver", "play_together"]
 
 Sums = tuple[object, object]  # of messages: of their kind
-Deliver = Callable[[int, Any, Any], Sums]
+Deliver = Callable[[int, PyTree, PyTree], Sums]
 """(round, everybody's state, everybody's message) -> Σ_j m_j and Σ_j w_ij m_j over the neighbours of every agent i."""
 
 

@@ -10,22 +10,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from coterie.errors import InputError
 
+if TYPE_CHECKING:  # words are added up without JAX
+    from jax import Array
+
 __all__ = ["BOUND", "FRACTION_BITS", "FixedPoint", "Words", "to_steps"]
 
 Words = NDArray[np.uint64]
+Vector = TypeVar("Vector", np.ndarray, "Array")
 
 FRACTION_BITS = 24
 BOUND = 2.0**20
 
 
-def to_steps(values: Any, step: Any, most: Any) -> Any:
+def to_steps(values: Vector, step: Vector | float, most: Vector | float) -> Vector:
     """Whole numbers of steps, cut to at most `most` in size, of a NumPy or JAX array; what is no number is 0.
 
     To stop instead of cutting would be a message that nobody has paid for.

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from coterie.data.planned import finish_of, planned_bins
 from coterie.errors import InputError
@@ -45,7 +45,7 @@ class Loss:
     """One loss, as a plan names it."""
 
     name: str
-    make: Callable[[Any, int, int], Problem]
+    make: Callable[[LossSettings, int, int], Problem]
     example: Problem
     settings: type[LossSettings]
     model: str

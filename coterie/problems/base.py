@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import equinox as eqx
 import jax
@@ -250,7 +250,7 @@ class Problem(eqx.Module):
         """A public, data-free starting point."""
         return np.zeros(self.dim)
 
-    def shaped(self, point: np.ndarray) -> Any:
+    def shaped(self, point: np.ndarray) -> object:
         """A point in the shape that people know the model in."""
         return point
 

@@ -18,37 +18,39 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
+from numpy.typing import ArrayLike
 
 from coterie.errors import InputError
 from coterie.problems.records import clip_factor, sound
 
 __all__ = ["Cost", "Coupled", "CoupledAgent", "Gap", "Kkt", "Quadratic", "Smooth", "quadratic_agent", "smooth_agent"]
 
-Numbers = Any  # arrays: float64 on the host, traced inside a run
-Values = float | int | Sequence[Any] | np.ndarray  # one number, or one per coordinate
+Numbers = np.ndarray | Array  # float64 on the host, traced inside a run
+Norm = float | np.ndarray | Array
+Values = ArrayLike  # one number, or one per coordinate
 LEFT = 1e-9  # part of the way to the minimiser that the steps of an iterated `prox` leave
 
 
 class Gap(NamedTuple):
     """How far two admissible vectors can be apart, in three norms; ∞ where nothing is promised."""
 
-    l1: Any
-    l2: Any
-    linf: Any
+    l1: Norm
+    l2: Norm
+    linf: Norm
 
 
 class Curved(NamedTuple):
     """Bounds on the curvature of every function of a class."""
 
-    least: Any
-    most: Any
+    least: Norm
+    most: Norm
 
 
 class Kkt(NamedTuple):
@@ -72,7 +74,7 @@ class Cost(eqx.Module):
         """∇f(x)."""
 
     @abc.abstractmethod
-    def prox(self, linear: Array, centre: Array, weight: Array, low: Array, high: Array, curved: Curved) -> Array:
+    def prox(self, linear: Array, centre: Array, weight: Numbers, low: Numbers, high: Numbers, curved: Curved) -> Array:
         """argmin f(x) + ⟨linear, x⟩ + weight/2 ‖x − centre‖² over low ≤ x ≤ high, or a point near it.
 
         If the gradients of two functions of the class are at most `gap` apart on the box, the answers are at most
@@ -91,9 +93,9 @@ class Quadratic(Cost):
         return jnp.sum((self.curvature * x / 2 + self.slope) * x)
 
     def gradient(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
-        return self.curvature * x + self.slope
+        return jnp.asarray(self.curvature) * x + self.slope
 
-    def prox(self, linear: Array, centre: Array, weight: Array, low: Array, high: Array, curved: Curved) -> Array:
+    def prox(self, linear: Array, centre: Array, weight: Numbers, low: Numbers, high: Numbers, curved: Curved) -> Array:
         return jnp.clip((weight * centre - linear - self.slope) / (self.curvature + weight), low, high)
 
 
@@ -109,7 +111,7 @@ class Smooth(Cost):
     to charge.
     """
 
-    data: Any
+    data: PyTree
     function: Callable[[PyTree, Array], Array] = eqx.field(static=True)
     clip: float | None = eqx.field(static=True, default=None)
 
@@ -120,7 +122,7 @@ class Smooth(Cost):
         slope = sound(jax.grad(self.function, argnums=1)(self.data, x))
         return slope * clip_factor(jnp.linalg.norm(slope), self.clip)
 
-    def prox(self, linear: Array, centre: Array, weight: Array, low: Array, high: Array, curved: Curved) -> Array:
+    def prox(self, linear: Array, centre: Array, weight: Numbers, low: Numbers, high: Numbers, curved: Curved) -> Array:
         if self.clip is not None:
             raise InputError("a clipped gradient has no exact step: use method 'first-order'")
         total = 2 * weight + curved.least + curved.most
@@ -198,14 +200,14 @@ def quadratic_agent(
         gap = Gap(np.inf, np.inf, np.inf)
     else:
         apart = (bent * np.where(bent > 0, reach, 0.0) + slopes[1] - slopes[0]) / records
-        gap = Gap(np.sum(apart), np.linalg.norm(apart), np.max(apart))
+        gap = Gap(np.sum(apart), float(np.linalg.norm(apart)), np.max(apart))
     cost = Quadratic(a.copy(), b.copy())
     return _agent(cost, matrix, lower, upper, start, np.min(bends[0]), np.max(bends[1]), gap)
 
 
 def smooth_agent(
-    function: Callable[[Any, Array], Array],
-    data: Any,
+    function: Callable[[PyTree, Array], Array],
+    data: PyTree,
     dim: int,
     *,
     strong: float,

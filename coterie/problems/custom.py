@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, PyTree
 from coterie.errors import InputError
 from coterie.problems.base import Problem
 from coterie.problems.labels import NUMBERS, WHOLE, Labels
-from coterie.problems.records import namespace, rescale
+from coterie.problems.records import Rows, namespace, rescale
 from coterie.problems.sets import Constraint
 from coterie.problems.single import (
     clipped_gradients,
@@ -207,7 +207,7 @@ class Template:
     def __reduce__(self) -> tuple:
         return Template, (jax.tree.unflatten(self.treedef, [np.asarray(v) for v in self.leaves(self.flat)]),)
 
-    def leaves(self, x: object) -> list[PyTree]:
+    def leaves(self, x: Rows) -> list[Rows]:
         """The parameters in a flat vector, each in its shape."""
         sizes = [int(np.prod(s)) for s in self.shapes]
         pieces = namespace(x).split(x, np.cumsum(sizes)[:-1].tolist())

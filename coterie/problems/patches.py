@@ -8,20 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import TypedDict
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.lax import ConvDimensionNumbers
 from jaxtyping import Array, Float
 
-__all__ = ["convolved", "kernel_gradient", "patches"]
+__all__ = ["Convolution", "convolved", "kernel_gradient", "patches"]
 
-Given = dict[str, Any]  # parameters of `conv_general_dilated`
+
+class Convolution(TypedDict):
+    """Parameters of `conv_general_dilated`."""
+
+    dimension_numbers: ConvDimensionNumbers
+    padding: Sequence[tuple[int, int]]
+    window_strides: Sequence[int]
+    lhs_dilation: Sequence[int]
+    rhs_dilation: Sequence[int]
+    feature_group_count: int
 
 
 def patches(
-    a: Array, given: Given, window: Sequence[int]
+    a: Array, given: Convolution, window: Sequence[int]
 ) -> tuple[Float[Array, "images groups patch places"], list[int]]:
     """What the kernel sees at every place, and how many places there are in each direction."""
     a = a.transpose(given["dimension_numbers"].lhs_spec)  # images, channels, directions
@@ -39,11 +49,11 @@ def patches(
     return stacked.reshape(a.shape[0], given["feature_group_count"], -1, prod(many)), many
 
 
-def _window(kernel: Array, given: Given) -> list[int]:
+def _window(kernel: Array, given: Convolution) -> list[int]:
     return [kernel.shape[d] for d in given["dimension_numbers"].rhs_spec[2:]]
 
 
-def convolved(a: Array, kernel: Array, given: Given) -> Array:
+def convolved(a: Array, kernel: Array, given: Convolution) -> Array:
     """`lax.conv_general_dilated` (without batch groups)."""
     numbers, groups = given["dimension_numbers"], given["feature_group_count"]
     seen, many = patches(a, given, _window(kernel, given))
@@ -52,7 +62,7 @@ def convolved(a: Array, kernel: Array, given: Given) -> Array:
     return out.transpose(np.argsort(numbers.out_spec))
 
 
-def kernel_gradient(a: Array, kernel: Array, slope: Array, given: Given) -> Array:
+def kernel_gradient(a: Array, kernel: Array, slope: Array, given: Convolution) -> Array:
     """The gradient of the kernel for what goes in and what comes back."""
     numbers, window = given["dimension_numbers"], _window(kernel, given)
     seen, _ = patches(a, given, window)

@@ -11,7 +11,7 @@ gradient changes its direction with the point, and its slope has no one sign (`o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from typing import Any, TypeVar
@@ -191,7 +191,7 @@ def _is_record(problem: Problem) -> bool:
     return bool(problem.isotropic) or isinstance(problem, Released)
 
 
-def _made(kind: type[P], stated: dict[str, Any]) -> P:
+def _made(kind: type[P], stated: Mapping[str, object]) -> P:
     """A loss of this kind for people, from its fields."""
     made = object.__new__(_kind(kind))
     for name, value in stated.items():
@@ -213,7 +213,7 @@ def _kind(kind: type[P]) -> type[P]:
     return meta(kind.__name__, (kind,), body)  # type: ignore[no-any-return]
 
 
-def _kept(kind: type[Problem], name: str) -> Any:
+def _kept(kind: type[Problem], name: str) -> Callable[[Problem], bool]:
     def fact(self: Problem) -> bool:
         return _is_record(self) and bool(getattr(super(_kind(kind), self), name))
 

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TypedDict
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-__all__ = ["greatest"]
+__all__ = ["Pooling", "greatest"]
 
 
-def greatest(x: Array, given: dict[str, Any]) -> Array:
+class Pooling(TypedDict):
+    """Parameters of `reduce_window_max`."""
+
+    window_dimensions: Sequence[int]
+    window_strides: Sequence[int]
+    window_dilation: Sequence[int]
+    padding: Sequence[tuple[int, int]]
+
+
+def greatest(x: Array, given: Pooling) -> Array:
     """`lax.reduce_window` with max; `given` are its parameters. Of equal numbers the first gets all of the gradient."""
 
     def pooled(x: Array) -> Array:

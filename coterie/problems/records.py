@@ -6,7 +6,7 @@ The same lines serve NumPy arrays on the host and JAX arrays inside a compiled r
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-Rows = Any  # numbers of records: an array of NumPy, or of JAX
+Rows = TypeVar("Rows", np.ndarray, Array)  # numbers of records
 ROUNDING = 1e-9  # a norm may exceed its bound by this part of it
 
 

@@ -19,12 +19,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
+from typing import cast
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
-from coterie.problems.patches import kernel_gradient
+from coterie.problems.patches import Convolution, kernel_gradient
 from coterie.problems.records import clip_factor, sound
 from coterie.problems.steps import Parted, Tap, parted, rewritten
 
@@ -85,7 +87,7 @@ def _length(x: Array) -> Float[Array, " rows"]:
 
 
 def _convolution(tap: Tap, kernel: Array, others: Sequence[Array], delta: Array) -> Met:
-    one = lambda a, d: kernel_gradient(a, kernel, d, tap.step.equation.params)  # noqa: E731
+    one = lambda a, d: kernel_gradient(a, kernel, d, cast(Convolution, tap.step.equation.params))  # noqa: E731
     return _formed(jax.vmap(one)(others[0], delta))
 
 
@@ -162,7 +164,7 @@ def _watch(read: Parted, leaves: Sequence[Array], features: Array, targets: Arra
     copies = [jnp.broadcast_to(x, (rows, *x.shape)) for x in shared]
     zeros = [jnp.zeros((rows, *tap.out.shape), tap.out.dtype) for tap in read.taps]
 
-    def total(copies: list[Array], watched: list[Array]) -> tuple[Array, list[list[Array]]]:
+    def total(copies: list[Array], watched: list[Array]) -> tuple[Array, list[list[ArrayLike]]]:
         each, beside = jax.vmap(read.after, (None, 0, 0, 0, 0))(kernels, copies, watched, features, targets)
         return jnp.sum(each), beside
 

@@ -16,7 +16,6 @@ many gradient steps as public constants say are enough, whatever the function (`
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -189,6 +188,9 @@ def quasi_newton(
     return Solver(end[0], solver.inverse, solver.ready, norm(end[2]), solver.steps + end[3])
 
 
+Progress = tuple[Vector, Vector, Array, Array, Array, Array]  # x, ahead, momentum, residual, steps, curvature
+
+
 def projected(
     gradient: Callable[[Vector], Vector],
     project: Callable[[Vector], Vector],
@@ -203,7 +205,7 @@ def projected(
     Where no bound is known (`bounded` = False) it is found by doubling, which takes as long as the data say.
     """
 
-    def step(c: Any) -> Any:
+    def step(c: Progress) -> Progress:
         x, y, momentum, _, n, bend = c
         g = gradient(y)
 

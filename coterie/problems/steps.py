@@ -14,15 +14,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import JaxprEqn, Literal
+from jax.core import AbstractValue, ShapedArray
+from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
+from jax.typing import ArrayLike
 from jaxtyping import Array
 
-from coterie.problems.patches import convolved
-from coterie.problems.pooling import greatest
+from coterie.problems.patches import Convolution, convolved
+from coterie.problems.pooling import Pooling, greatest
 
 __all__ = ["Parted", "Stage", "Tap", "parted", "rewritten"]
 
@@ -44,12 +47,12 @@ class Stage:
         """Of its primitive."""
         return self.equation.primitive.name
 
-    def run(self, values: Sequence[Any]) -> list[Any]:
+    def run(self, values: Sequence[ArrayLike]) -> list[Array]:
         """Its results."""
         if self.name == "reduce_window_max" and set(self.equation.params["base_dilation"]) <= {1}:
-            return [greatest(values[0], self.equation.params)]
+            return [greatest(jnp.asarray(values[0]), cast(Pooling, self.equation.params))]
         if self.name == "conv_general_dilated" and jax.default_backend() == "cpu" and _plain(self):
-            return [convolved(values[0], values[1], self.equation.params)]
+            return [convolved(jnp.asarray(values[0]), jnp.asarray(values[1]), cast(Convolution, self.equation.params))]
         given = self.equation.primitive.get_bind_params(self.equation.params)
         functions, params = given if isinstance(given, tuple) else ((), given)  # JAX before 0.10.2, and from there on
         with self.equation.ctx.manager:
@@ -65,9 +68,9 @@ class Tap:
     place: int  # of the kernel among what goes in
 
     @property
-    def out(self) -> Any:
+    def out(self) -> ShapedArray:
         """Shape and type of what comes out."""
-        return self.step.equation.outvars[0].aval
+        return _shaped(self.step.equation.outvars[0].aval)
 
     @property
     def kernel(self) -> int:
@@ -79,7 +82,7 @@ class Tap:
         """Of its primitive."""
         return self.step.name
 
-    def apply(self, kernel: Array, others: Sequence[Array]) -> Array:
+    def apply(self, kernel: Array, others: Sequence[ArrayLike]) -> Array:
         """The step with this kernel."""
         return self.step.run([*others[: self.place], kernel, *others[self.place :]])[0]
 
@@ -91,7 +94,7 @@ class Parted:
     leaves: int
     answer: int
     shapes: list[tuple[int, ...]] = field(default_factory=list)
-    constants: dict[int, Any] = field(default_factory=dict)
+    constants: dict[int, ArrayLike] = field(default_factory=dict)
     outer: list[Stage] = field(default_factory=list)
     inner: list[Stage] = field(default_factory=list)
     taps: list[Tap] = field(default_factory=list)
@@ -120,18 +123,18 @@ class Parted:
 
     def before(self, leaves: Sequence[Array]) -> list[Array]:
         """The values `met`, of these parameters."""
-        values = {**self.constants, **dict(enumerate(leaves))}
+        values: dict[int, ArrayLike] = {**self.constants, **dict(enumerate(leaves))}
         for step in self.outer:
             values |= zip(step.outs, step.run([values[v] for v in step.ins]), strict=True)
-        return [values[v] for v in self.met]
+        return [jnp.asarray(values[v]) for v in self.met]
 
     def after(
         self, kernels: Sequence[Array], own: Sequence[Array], watched: Sequence[Array], features: Array, target: Array
-    ) -> tuple[Array, list[list[Array]]]:
+    ) -> tuple[Array, list[list[ArrayLike]]]:
         """The loss of one record, and what else went into each tap; `watched` is added to the taps' outputs."""
-        values = {**self.constants, **dict(zip(self.spread, own, strict=True))}
+        values: dict[int, ArrayLike] = {**self.constants, **dict(zip(self.spread, own, strict=True))}
         values |= {self.leaves: features, self.leaves + 1: target}
-        beside: list[list[Array]] = []
+        beside: list[list[ArrayLike]] = []
         at = {id(tap.step): k for k, tap in enumerate(self.taps)}
         for step in self.inner:
             k = at.get(id(step))
@@ -141,7 +144,7 @@ class Parted:
             others = [values[v] for i, v in enumerate(step.ins) if i != self.taps[k].place]
             beside.append(others)
             values[step.outs[0]] = self.taps[k].apply(kernels[k], others) + watched[k]
-        return values[self.answer], beside
+        return jnp.asarray(values[self.answer]), beside
 
 
 def parted(loss: Callable[..., Array], leaves: Sequence[object], features: object, target: object) -> Parted:
@@ -167,22 +170,31 @@ def rewritten(f: Callable[..., Array], *args: object) -> Array:
     return values[answer]
 
 
-def _numbered(out: Parted, aval: Any) -> int:
+def _shaped(aval: AbstractValue) -> ShapedArray:
+    """What is known of a value before it is computed; a loss computes arrays only."""
+    if not isinstance(aval, ShapedArray):
+        raise TypeError(f"expected an array in a loss, got {aval}")
+    return aval
+
+
+def _numbered(out: Parted, aval: AbstractValue) -> int:
     """A new value's number."""
-    out.shapes.append(tuple(aval.shape))
+    out.shapes.append(tuple(_shaped(aval).shape))
     return len(out.shapes) - 1
 
 
-def _inlined(jaxpr: Any, consts: Sequence[Any], given: Sequence[int], steps: list[Stage], out: Parted) -> list[int]:
+def _inlined(
+    jaxpr: Jaxpr, consts: Sequence[ArrayLike], given: Sequence[int], steps: list[Stage], out: Parted
+) -> list[int]:
     """The steps of a program, of the programs that it calls too; numbers of what it returns."""
-    known: dict[Any, int] = dict(zip(jaxpr.invars, given, strict=True))
+    known: dict[Var, int] = dict(zip(jaxpr.invars, given, strict=True))
 
-    def constant(value: Any, aval: Any) -> int:
+    def constant(value: ArrayLike, aval: AbstractValue) -> int:
         number = _numbered(out, aval)
         out.constants[number] = value
         return number
 
-    def number(atom: Any) -> int:
+    def number(atom: Var | Literal) -> int:
         return constant(atom.val, atom.aval) if isinstance(atom, Literal) else known[atom]
 
     for var, value in zip(jaxpr.constvars, consts, strict=True):
@@ -256,7 +268,6 @@ def _plain(step: Stage) -> bool:
     if step.name != "gather":
         return True
     numbers, sizes = params["dimension_numbers"], params["slice_sizes"]
-    table: Any = step.equation.invars[0].aval
-    whole = table.shape
+    whole = _shaped(step.equation.invars[0].aval).shape
     rows = all(size in (1, full) for size, full in zip(sizes, whole, strict=True))
     return rows and not numbers.operand_batching_dims

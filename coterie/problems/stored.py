@@ -14,7 +14,7 @@ moves a gradient by no more than the sensitivity allows for.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import equinox as eqx
 import jax
@@ -121,7 +121,7 @@ class StoredShard(Shard):
         assert self.pieces is not None
         size, dtype = self.piece, start.dtype
 
-        def fetch(agent: Any, k: Any) -> tuple[np.ndarray | np.int32, ...]:
+        def fetch(agent: np.ndarray | Array, k: np.ndarray | Array) -> tuple[np.ndarray | np.int32, ...]:
             cuts = self.store.cuts(int(agent), size)
             low, high = cuts[int(k)], cuts[int(k) + 1]
             starts = self.store.starts(int(agent), low, high - low + 1)
@@ -159,7 +159,7 @@ class StoredShard(Shard):
         wanted = jnp.pad(jnp.where(here, rows, -1), (0, short), constant_values=-1).reshape(-1, at_once)
         owner = jnp.repeat(jnp.arange(at_once, dtype=jnp.int32), self.most, total_repeat_length=size)
 
-        def fetch(agent: Any, people: object) -> tuple[np.ndarray, np.ndarray]:
+        def fetch(agent: np.ndarray | Array, people: np.ndarray | Array) -> tuple[np.ndarray, np.ndarray]:
             block, many = np.zeros((size, 1 + self.store.width), np.float32), np.zeros(size, np.int32)
             for j, person in enumerate(np.asarray(people)):
                 if person >= 0:

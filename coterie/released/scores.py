@@ -14,7 +14,7 @@ Bins are public: their edges are sin²(πk/2B), fine where chances are near 0 an
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import equinox as eqx
 import jax
@@ -28,6 +28,9 @@ from coterie.losses.settings import LossSettings
 from coterie.problems.labels import ClassNumbers, Labels
 from coterie.problems.records import Rows, class_numbers, namespace
 from coterie.problems.released import Released
+
+if TYPE_CHECKING:
+    from coterie.released.covered import CoveredScores
 
 __all__ = ["CLASSES", "EXAMPLE", "MODEL", "Scores", "Settings", "edges_of", "make"]
 
@@ -132,7 +135,7 @@ class Scores(Released):
     def score(self, x: Float[Array, " dim"], features: Array, targets: Array) -> Float[Array, ""]:
         return jnp.mean(features[:, 1])
 
-    def shaped(self, point: np.ndarray) -> Any:
+    def shaped(self, point: np.ndarray) -> CoveredScores:
         """The scores with their errors."""
         from coterie.released.covered import CoveredScores
 

@@ -16,7 +16,7 @@ Half of Δ² is for counts, the rest for moments, of which means have a quarter.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import equinox as eqx
 import jax
@@ -30,6 +30,9 @@ from coterie.losses.settings import LossSettings
 from coterie.problems.labels import NOTHING, Labels
 from coterie.problems.records import Rows, namespace
 from coterie.problems.released import Released
+
+if TYPE_CHECKING:
+    from coterie.released.table_statistics import TableStatistics
 
 __all__ = ["EXAMPLE", "MODEL", "MOST", "Settings", "TableSums", "make"]
 
@@ -160,7 +163,7 @@ class TableSums(Released):
     def score(self, x: Float[Array, " dim"], features: Array, targets: Array) -> Float[Array, ""]:
         return jnp.zeros((), x.dtype)
 
-    def shaped(self, point: np.ndarray) -> Any:
+    def shaped(self, point: np.ndarray) -> TableStatistics:
         """The statistics with their errors, of columns that are numbered; `TableStatistics` knows names and ranges."""
         from coterie.released.table_statistics import TableStatistics
 
