@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -30,7 +29,7 @@ from numpy.typing import NDArray
 
 from coterie.algorithms.base import Algorithm
 from coterie.algorithms.batches import rows
-from coterie.algorithms.laws import Grid
+from coterie.algorithms.laws import Draw, Grid
 from coterie.drivers.layout import make_places
 from coterie.drivers.together import Deliver, play_together
 from coterie.errors import InputError
@@ -202,7 +201,7 @@ class _Holders:
                 self.problem, jax.device_put(flat), jax.device_put(counts), places.unit, places.ridge
             )
 
-    def draws(self, order: Iterable[tuple[int, int]]) -> Callable[[int], dict[str, Any]]:
+    def draws(self, order: Iterable[tuple[int, int]]) -> Callable[[int], Draw]:
         """Noise of every round, drawn for each (stage, holder) in this order."""
         cfg = self.cfg
         drawn = {at: self.noise.draw((self.sizes[at[0]],), self.law) for at in order if at[0] in cfg.stages}
@@ -213,7 +212,7 @@ class _Holders:
                 noise.steps if isinstance(noise, Grid) else noise
             )
 
-        def draw(t: int) -> dict[str, Any]:
+        def draw(t: int) -> Draw:
             stage, late = divmod(t, cfg.walk)
             noise = np.zeros_like(table[0]) if late else table[stage]
             return {"noise": on_grid(noise, self.law) if whole else noise}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,24 +164,25 @@ class PrivateFairClassifier(ClassifierMixin, BaseEstimator):
             self._store(logistic_regression(made.x, target), (NonPrivate(),))
             self.account_ = account(self.events_, 0.0)
             return self
-        options: dict[str, Any] = {"noise": self._noise(), "signed": made.signed, "epsilon": self.epsilon}
-        options["delta"] = self.delta if how.law == "gaussian" else 0.0
+        attribute, ratio = None, 1.0
         column = self._column(frame, self.attribute)
         if column is not None:
             if column not in made.attributes:
                 raise InputError(
                     f"attribute {self.attribute!r} must be a feature (and norm 'max') for noise of its own"
                 )
-            options |= {"attribute": made.attributes[column], "ratio": self.ratio}
+            attribute, ratio = made.attributes[column], self.ratio
         statistics = Statistics.of(made.x, target, z, groups)
         if self.as_printed:
             warnings.warn(
                 f"{self.method} runs as printed: its guarantee is not proved there; epsilon_ is the proved cost",
                 UserWarning, stacklevel=2,
             )  # fmt: skip
-            out = release_as_printed(statistics, self.method, **options)
-        else:
-            out = release(statistics, self.method, shares=self.shares, charge=charge, **options)
+        make = release_as_printed if self.as_printed else partial(release, shares=self.shares, charge=charge)
+        out = make(
+            statistics, self.method, noise=self._noise(), signed=made.signed, epsilon=self.epsilon,
+            delta=self.delta if how.law == "gaussian" else 0.0, attribute=attribute, ratio=ratio,
+        )  # fmt: skip
         self._store(out.weights(self.penalty), out.events)
         self.account_, self.epsilon_, self.delta_ = out.account, out.account.epsilon, out.account.delta
         self.claimed_epsilon_, self.attribute_account_, self.group_share_ = out.claim, out.attribute, out.share

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Literal, Required, TypedDict
 from zlib import crc32
 
 import numpy as np
@@ -266,6 +266,16 @@ class _Split:
         return reduce(add, self.holders)
 
 
+class _Spent(TypedDict, total=False):
+    """What a fit cost, and against whom."""
+
+    account: Required[Account]
+    attribute: Account | None
+    printed: float | None
+    claim: str
+    adversary: str
+
+
 def run(study: Study, tell: Callable[[str], None] = lambda line: None) -> list[FairCell]:
     """Every cell of the study: one for each run, ε and δ, with metrics over the seeds."""
     plan = study.plan
@@ -320,25 +330,28 @@ def _split(study: Study, made: Features, seed: int) -> _Split:
 
 def _train(
     plan: FairPlan, r: FairRunPlan, made: Features, here: _Split, epsilon: float | None, delta: float, key: list[int]
-) -> tuple[np.ndarray, dict[str, object]]:
+) -> tuple[np.ndarray, _Spent]:
     assert epsilon is not None
     rng = np.random.default_rng(key)
-    budget: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "signed": made.signed}
     if r.over == "secret-sum":
         net = fit_by_secret_sum(
-            here.holders, r.method, random_state=int(rng.integers(2**31)), penalty=r.penalty, **budget
+            here.holders, r.method, random_state=int(rng.integers(2**31)), penalty=r.penalty, epsilon=epsilon,
+            delta=delta, signed=made.signed,
         )  # fmt: skip
         return net.weights[0], {"account": net.claim.account, "claim": net.claim.name, "adversary": net.claim.adversary}
     if r.over == "consensus":
         ring = mixing(make_graph("ring" if plan.holders > 2 else "path", plan.holders))
-        net = fit_by_consensus(here.holders, ring, r.method, noise=Seeded(rng), penalty=r.penalty, **budget)
+        net = fit_by_consensus(
+            here.holders, ring, r.method, noise=Seeded(rng), penalty=r.penalty, epsilon=epsilon, delta=delta,
+            signed=made.signed,
+        )  # fmt: skip
         return net.weights[0], {"account": net.claim.account, "claim": net.claim.name, "adversary": net.claim.adversary}
-    if r.attribute is not None:
-        budget |= {"attribute": made.attributes[r.attribute], "ratio": r.ratio}
-    if r.as_printed:
-        out = release_as_printed(here.whole, r.method, noise=Seeded(rng), repair=r.repair, **budget)
-    else:
-        out = release(here.whole, r.method, noise=Seeded(rng), **budget)
+    make = partial(release_as_printed, repair=r.repair) if r.as_printed else release
+    attribute, ratio = (None, 1.0) if r.attribute is None else (made.attributes[r.attribute], r.ratio)
+    out = make(
+        here.whole, r.method, noise=Seeded(rng), epsilon=epsilon, delta=delta, signed=made.signed,
+        attribute=attribute, ratio=ratio,
+    )  # fmt: skip
     return out.weights(r.penalty), {"account": out.account, "printed": out.claim, "attribute": out.attribute}
 
 
@@ -351,10 +364,10 @@ def _spread(values: list[float]) -> SeedSpread:
 
 
 def _cell(
-    r: FairRunPlan, epsilon: float | None, delta: float, scores: list, last: dict[str, Any] | None, study: Study
+    r: FairRunPlan, epsilon: float | None, delta: float, scores: list, last: _Spent | None, study: Study
 ) -> FairCell:
-    spent: Account | None = None if last is None else last["account"]
-    inner: Account | None = None if last is None else last.get("attribute")
+    spent = None if last is None else last["account"]
+    inner = None if last is None else last.get("attribute")
     over_seeds = lambda name: _spread([getattr(s, name) for s in scores])  # noqa: E731
     return {
         "panel": r.panel,
