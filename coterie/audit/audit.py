@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import jax
 import numpy as np
@@ -52,7 +51,7 @@ class Verdict:
     attack: str
     violated: bool
     reasons: list[str] = field(default_factory=list)
-    scores: Any = None  # (first world, second world), for plots
+    scores: tuple[np.ndarray, np.ndarray] | None = None  # (first world, second world), for plots
 
     def as_json(self) -> dict[str, object]:
         """Everything but the scores; infinite and undefined numbers are None."""

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from math import comb
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -95,7 +94,7 @@ def _inner(p: Array, f: Array, y: Array) -> Array:
 def _small(setting: Setting) -> Setting:
     """The same settings with few records of as many features, and few of them in a batch."""
     problem = Custom.make(_inner, np.zeros(RECORDS), lipschitz=1.0, smoothness=1.0, convex=True, bound=1.0)
-    cfg: Any = setting.cfg
+    cfg = setting.cfg
     fine = {n: value for n, value in FINE.items() if n in type(cfg).model_fields}
     return make_setting(
         setting.algorithm, cfg.replace(**fine), rounds=setting.place.rounds,
@@ -131,7 +130,7 @@ def _played(
     neighbours = Neighbours.at(jnp.zeros(place.dim), degree=degree)
     weight = jnp.full(degree, (1 - place.self_weight) / degree)
 
-    def shown(t: Array, state: PyTree, holder: HeldShard, draw: dict) -> tuple[Array, Any, Any]:
+    def shown(t: Array, state: PyTree, holder: HeldShard, draw: dict) -> tuple[Array, PyTree, PyTree]:
         state, message, _ = speak(algorithm, cfg, place, t, state, holder, draw)
         told = algorithm.reveals(cfg, place, state, message) if algorithm.reveals is not None else message
         vector = next(x for x in jax.tree.leaves(told) if x.shape == (place.dim,))

@@ -20,13 +20,14 @@ A check that cannot decide says so (`inconclusive`), which is not a pass; an alg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import numpy as np
 from jaxtyping import PyTree
+from numpy.typing import ArrayLike
 from scipy.special import xlogy
 
 from coterie.algorithms._sampling import Pace
@@ -326,7 +327,7 @@ def _refuted(check: str, played: Played, detail: str) -> Finding:
     return Finding(check, "refuted", f"{detail} ({played.pair.name})")
 
 
-def _when(where: Any) -> str:
+def _when(where: ArrayLike) -> str:
     """The first round in which some transcript has it."""
     return f"round {int(np.argmax(np.any(where, axis=0)))}"
 
@@ -376,7 +377,7 @@ def driver(algorithm: Algorithm, cfg: Config | None = None, rounds: int = 4) -> 
     return repeats(trace.draws or {}, algorithm)
 
 
-def repeats(draws: dict[str, Any], algorithm: Algorithm) -> Finding:
+def repeats(draws: Mapping[str, ArrayLike], algorithm: Algorithm) -> Finding:
     """Whether two slots (run, round, agent) hold the same draw of some name."""
     for name, values in draws.items():
         rows = np.asarray(values, float)

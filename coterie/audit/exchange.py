@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -59,7 +58,7 @@ def _said(setting: Setting, own: bool) -> float:
     laws = algorithm.draws(cfg, place)
     talk, listen = partial(_talk, algorithm, cfg, place, shard), partial(_listen, algorithm, cfg, place, degree)
 
-    def play(moved: float) -> Any:
+    def play(moved: float) -> PyTree:
         state, memory = jax.tree.map(lambda x: x.astype(x.dtype), begin(algorithm, cfg, place, degree))  # no weak types
         last = None
         for step in range(min(3, place.rounds)):
@@ -97,7 +96,7 @@ def _listen(
     return hear(algorithm, cfg, place, t, state, facing(heard, weight, memory))
 
 
-def _passed(heard: PyTree, now: PyTree, before: PyTree, own: bool, moved: Any) -> Any:
+def _passed(heard: Array, now: Array, before: Array, own: bool, moved: float) -> Array:
     """The neighbours' messages with the first one changed against the agent's own, or against the second one's."""
     if not jnp.issubdtype(heard.dtype, jnp.floating):
         return heard

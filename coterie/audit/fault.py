@@ -16,7 +16,7 @@ class Fault:
     module: str  # an algorithm by its slug, or another module below `coterie`
     check: str  # one of those of `coterie.audit.checks`; driver, wire, sums, contract, certificate, loader
     patches: tuple[tuple[str, str], ...]
-    changes: dict[str, Any] = field(default_factory=dict)  # of the configuration
+    changes: dict[str, object] = field(default_factory=dict)  # of the configuration
     options: dict[str, Any] = field(default_factory=dict)  # of `make_setting`, or of the attack on sums
     losses: tuple[str, ...] = ("logistic",)  # on which it is looked for; (): on all that the contract accepts
     runs: str = ""  # the algorithm that is run, if the module is none

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 
-from coterie.algorithms.base import Algorithm, find
+from coterie.algorithms.base import Algorithm, Config, find
 from coterie.audit import around, checks
 from coterie.audit.checks import Finding
 from coterie.audit.fault_list import FAULTS, Fault
@@ -26,6 +26,9 @@ from coterie.audit.matrix import LOAD
 from coterie.audit.setting import make_setting
 from coterie.errors import InputError
 from coterie.problems import of_people
+
+if TYPE_CHECKING:
+    from coterie.audit.wire import Worlds
 
 __all__ = ["FAULTS", "Fault", "hunt", "plant"]
 
@@ -99,7 +102,7 @@ def _find(fault: Fault, planted: bool) -> list[Finding]:
 
 
 @cache
-def _deployed() -> Any:
+def _deployed() -> Worlds:
     """The deployed party whose noise is tampered with."""
     from coterie.audit.wire import make_worlds
 
@@ -116,7 +119,7 @@ def _of_sums(fault: Fault) -> Finding:
     return Finding("sums", "refuted" if any(v.violated for v in found) else "holds", words)
 
 
-def _config(algorithm: Algorithm, fault: Fault) -> Any:
+def _config(algorithm: Algorithm, fault: Fault) -> Config | None:
     if not fault.changes:
         return None
     tolerance = {"tolerance": 1e-10} if "tolerance" in algorithm.config.model_fields else {}

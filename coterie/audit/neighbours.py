@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
+from numpy.typing import ArrayLike
 
 __all__ = ["DEGREE", "Neighbours"]
 
@@ -29,13 +28,13 @@ class Neighbours(eqx.Module):
 
     @classmethod
     def at(
-        cls, point: Any, *, echo: bool = False, turning: bool = False, apart: bool = False, degree: int = DEGREE
+        cls, point: ArrayLike, *, echo: bool = False, turning: bool = False, apart: bool = False, degree: int = DEGREE
     ) -> Neighbours:
         """Neighbours who stand at a point."""
         where = jnp.asarray(point, jnp.float64)
         return cls(where, jnp.asarray(echo), jnp.asarray(turning), jnp.asarray(apart), degree)
 
-    def answer(self, own: Any, t: Array) -> Any:
+    def answer(self, own: PyTree, t: Array) -> PyTree:
         """Their messages of round t, one row each, after the agent has said `own`."""
         sign = jnp.where(self.turning & (t % 2 == 1), -1.0, 1.0)
         side = jnp.where(self.apart & (jnp.arange(self.degree) >= self.degree // 2), -1.0, 1.0)

@@ -48,6 +48,7 @@ def tradeoff_curves(found: list[tuple[Setting, Verdict]], path: Path) -> None:
     )
     alpha = np.linspace(0, 1, 201)
     for axis, (setting, verdict) in zip(axes.flat, found, strict=False):
+        assert verdict.scores is not None
         first, second = verdict.scores
         thresholds = np.quantile(np.concatenate([first, second]), np.linspace(0, 1, 201))
         alarms = [np.mean(first > t) for t in thresholds]

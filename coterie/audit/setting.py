@@ -11,13 +11,15 @@ coordinates, the diagonals, which move every coordinate.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
 from coterie.algorithms.base import Algorithm, Config, Place, Public
@@ -128,8 +130,8 @@ class _Sloppy(HeldShard):
 
 
 def shard_of(
-    setting: Setting, features: object, targets: object = None, count: object = None, side: Any = None, *, at: int = 0,
-    many: int = CROWD,
+    setting: Setting, features: ArrayLike, targets: ArrayLike | None = None, count: int | None = None,
+    side: np.ndarray | None = None, *, at: int = 0, many: int = CROWD,
 ) -> HeldShard:  # fmt: skip
     """The agent's records, by default all positive; with `slip` its solver errs to the given side.
 
@@ -143,19 +145,12 @@ def shard_of(
         (take,), laid = lay_out([owner], n - 1 + CROWD, n, CROWD)
         features, targets = features[owner[take]], targets[owner[take]]
         people = People(**{name: jax.device_put(x[0]) for name, x in laid.items()}, most=CROWD)
-    parts: dict[str, Any] = {
-        "problem": setting.problem,
-        "features": features,
-        "targets": targets,
-        "count": jnp.asarray(n if count is None else count),
-        "unit": setting.place.unit,
-        "ridge": setting.place.ridge,
-        "how": SolverSettings(max_steps=100),
-        "people": people,
-    }
-    if setting.slip and side is not None:
-        return _Sloppy(**parts, push=jnp.asarray(setting.slip * side))
-    return HeldShard(**parts)
+    exact = not setting.slip or side is None
+    make = HeldShard if exact else partial(_Sloppy, push=jnp.asarray(setting.slip * np.asarray(side)))
+    return make(
+        setting.problem, features, targets, jnp.asarray(n if count is None else count), setting.place.unit,
+        setting.place.ridge, SolverSettings(max_steps=100), people,
+    )  # fmt: skip
 
 
 def worlds(setting: Setting, pair: Pair) -> tuple[HeldShard, HeldShard]:

@@ -21,14 +21,13 @@ noise stays hidden. `edge_of` is then not used and the score is not called exact
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
-from scipy.stats import laplace, norm
+from scipy.stats import laplace, norm, rv_continuous
 
 from coterie.algorithms.base import Law
 from coterie.problems import HeldShard, Solver
@@ -38,7 +37,7 @@ __all__ = ["Remembered", "bit_weights", "edge_of", "remember"]
 
 FARTHEST = 1e6  # in units of the test's noise: beyond, a decision is certain
 HALVINGS = 64
-LAWS: dict[str, Any] = {"normal": norm, "laplace": laplace}
+LAWS: dict[str, rv_continuous] = {"normal": norm, "laplace": laplace}
 PIECES = np.array([-60.0, -40, -24, -16, -8, -4, 0, 4, 8, 16, 24, 40, 60])
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
 

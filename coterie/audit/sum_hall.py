@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
 from coterie.audit.sum_worlds import SumWorlds
 from coterie.deploy.sharing import sealing_key
 from coterie.sums.core import Outgoing
 from coterie.sums.party import SumParty
-from coterie.sums.store import Charge, Key, MemoryStore
+from coterie.sums.store import Charge, Key, MemoryStore, SumStore
+from coterie.sums.terms import SharedTerms
 
 __all__ = ["Hoard", "SumHall", "SumSeat"]
 
@@ -31,8 +33,10 @@ class Hoard(MemoryStore):
 class SumSeat(SumParty):
     """A party whose layers of noise are written down where they are drawn, by slot: what a colluder knows of itself."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(
+        self, terms: SharedTerms, me: int, signing: Ed25519PrivateKey, sealing: X25519PrivateKey, store: SumStore
+    ) -> None:
+        super().__init__(terms, me, signing, sealing, store)
         self.drawn: dict[int, list[NDArray[np.int64]]] = {}
 
     def draw_layers(self, round_: int, slot: int, chain: Sequence[bytes]) -> list[NDArray[np.int64]]:

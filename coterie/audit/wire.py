@@ -22,10 +22,9 @@ score is good for a lower bound.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import jax
 import numpy as np
@@ -111,7 +110,7 @@ class WireVerdict:
     trials: int
     violated: bool
     noise: float | None = None  # scale of the noise that explains the runs, of the declared one; None: not looked for
-    scores: Any = None
+    scores: tuple[np.ndarray, np.ndarray] | None = None
 
     def as_json(self) -> dict[str, object]:
         """Everything but the scores."""
@@ -167,8 +166,8 @@ def make_worlds(
 class _Attacked:
     """A small problem for an algorithm, and two records that no others are farther apart than."""
 
-    problem: dict[str, Any]
-    settings: dict[str, Any]
+    problem: Mapping[str, object]
+    settings: Mapping[str, object]
     classes: tuple[str, ...] | None
     pair: tuple[tuple[tuple[float, ...], int], tuple[tuple[float, ...], int]]
     rest: tuple[float, ...] = (0.0, 0.0)  # every other record
@@ -371,4 +370,4 @@ def audit_wire(
         violated = lower > worlds.epsilon
     slug, against = worlds.terms.priced.algorithm.slug, "" if len(worlds.gone) < len(NAMES) - 1 else ", everybody else"
     return WireVerdict(slug + against, worlds.epsilon, worlds.delta, worlds.mu, mu_low, lower, confidence,
-                       trials, violated or short, scale, tuple(scores))  # fmt: skip
+                       trials, violated or short, scale, (scores[0], scores[1]))  # fmt: skip

@@ -13,7 +13,7 @@ their digits.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from coterie.privacy.roots import brentq
 if TYPE_CHECKING:  # half a second to import, which most runs can do without
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 else:
-    PrivacyLossDistribution = Any
+    PrivacyLossDistribution = object
 
 __all__ = ["PrivacyLossDistribution", "compose", "from_profile", "grid", "integer_shift", "poisson_gaussian", "reach"]
 

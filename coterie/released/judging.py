@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,7 +146,7 @@ def covered_scores(
     return Covered(_known(scores, problem), once, counted, before)
 
 
-def _whose(plan: Plan, people: object) -> Any:
+def _whose(plan: Plan, people: object) -> object:
     """Whose the records are, for the account: as it is said, or the plan's own column."""
     if not plan.by_person:
         return None

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
+from jaxtyping import Array
 from numpy.typing import ArrayLike, NDArray
 
 from coterie.errors import InputError
@@ -18,11 +19,12 @@ from coterie.problems.records import Rows, namespace
 __all__ = ["RidgeModel", "SecondMoments", "default_penalty", "inverse_root", "ridge_weights"]
 
 Floats = NDArray[np.float64]
+Number = TypeVar("Number", float, Array)
 LEAST = 1e-9  # penalty where there is no noise
 PART = 0.3  # of the noise's length: the best of seven on Adult, at ε = 0.1 and at 1, local and shared
 
 
-def default_penalty(noise: Any, dim: int) -> Any:
+def default_penalty(noise: Number, dim: int) -> Number:
     """λ by the noise, which is public: a part of the length of a symmetric d × d matrix of it, σ√(2d)."""
     return PART * noise * (2 * dim) ** 0.5 + LEAST
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -174,7 +173,7 @@ class TableStatistics:
 
     # -- all of it -------------------------------------------------------------------------------------------------
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Everything, for a file: all of it may leave."""
         out: dict[str, object] = {"marked": "covered by ε", "records": self.records}
         if self.once is not None:

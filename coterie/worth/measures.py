@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
+from jaxtyping import Array
 from numpy.typing import NDArray
 
 from coterie.errors import InputError
@@ -51,7 +51,7 @@ LESS = ("log-loss", "loss")  # where less is better
 RARE = (
     0.35  # two classes of which one has a smaller share than this are judged by AUC: accuracy would praise a constant
 )
-Placed = tuple[Any, Any]  # features and targets on a device
+Placed = tuple[Array, Array]  # features and targets on a device
 BINS = 10  # of equal count, for the calibration error
 LEAST = 1e-12  # a chance of 0 given to what happened costs −log of this
 
