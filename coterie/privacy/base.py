@@ -21,31 +21,26 @@ if TYPE_CHECKING:  # accounting runs without JAX
 
     Number = float | NDArray | np.number | Array  # a traced one, where a cost is mapped over rounds
 
+    class Numbers:
+        """The type of an event's numeric field: it takes one number or many, and is read as in the flat form."""
+
+        def __get__(self, event: object, kind: type) -> "Floats": ...
+        def __set__(self, event: object, value: Number) -> None: ...
+
+    class MaybeNumbers:
+        """The same, of a field that may be None."""
+
+        def __get__(self, event: object, kind: type) -> "Floats | None": ...
+        def __set__(self, event: object, value: Number | None) -> None: ...
+
+else:
+    Numbers = MaybeNumbers = object
+
 Floats = NDArray[np.float64]
 E = TypeVar("E", bound="Event")
 
 
 _STATIC = {"static": True}
-
-
-class Numbers:
-    """The type of an event's numeric field: it takes one number or many, and is read as in the flat form."""
-
-    def __get__(self, event: object, kind: type) -> Floats:
-        raise NotImplementedError("an annotation only")
-
-    def __set__(self, event: object, value: "Number") -> None:
-        raise NotImplementedError("an annotation only")
-
-
-class MaybeNumbers:
-    """The same, of a field that may be None."""
-
-    def __get__(self, event: object, kind: type) -> Floats | None:
-        raise NotImplementedError("an annotation only")
-
-    def __set__(self, event: object, value: "Number | None") -> None:
-        raise NotImplementedError("an annotation only")
 
 
 def numbers(*, default: "Number | None", kw_only: bool = False) -> Any:

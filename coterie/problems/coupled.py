@@ -25,7 +25,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
-from numpy.typing import ArrayLike
 
 from coterie.errors import InputError
 from coterie.problems.records import clip_factor, sound
@@ -34,7 +33,7 @@ __all__ = ["Cost", "Coupled", "CoupledAgent", "Gap", "Kkt", "Quadratic", "Smooth
 
 Numbers = np.ndarray | Array  # float64 on the host, traced inside a run
 Norm = float | np.ndarray | Array
-Values = ArrayLike  # one number, or one per coordinate
+Values = float | int | Sequence[object] | np.ndarray  # one number, or one per coordinate
 LEFT = 1e-9  # part of the way to the minimiser that the steps of an iterated `prox` leave
 
 
