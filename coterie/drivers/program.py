@@ -120,8 +120,8 @@ class Program:
             own = jax.random.fold_in(round_key, number)
             return own if self.streams and not self.record and not shared else self.drawn(laws, own)
 
-        drawn: Any = jax.vmap(one)(arrays.agent_ids)
-        if not shared:
+        drawn = jax.vmap(one)(arrays.agent_ids)
+        if not shared or not isinstance(drawn, Mapping):
             return drawn
         numbers = self.reach(arrays, arrays.agent_ids)
         for name, law in shared.items():
