@@ -152,7 +152,7 @@ def of_sums(terms: SumTerms, numbers: int, rounds: int) -> list[str]:
         *lines,
         f"If parties drop out: up to {d} of the {n} may be missing from a round. The sum is then over those who "
         f"answered, scaled to stand for all, with {more}; the round costs every party the same. With fewer "
-        f"than {t} answers nothing is opened and the round waits. Who comes back takes part in later rounds.",
+        f"than {t} answers nothing is opened and the round waits. A party that comes back takes part in later rounds.",
     ]
 
 

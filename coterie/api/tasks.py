@@ -121,7 +121,7 @@ def hinge(
     *, classes: Sequence[object] = (-1, 1), width: float = 0.5, ridge: float | None = None,
     weighting: Weighting | None = None, radius: float | None = None,
 ) -> Task:  # fmt: skip
-    """A support vector machine: the hinge loss, with a corner smoothed over ± `width`. Else as `logistic`.
+    """A support vector machine: the hinge loss, with a corner smoothed over ± `width`. Otherwise as `logistic`.
 
     >>> import coterie as ct
     >>> ct.hinge(width=0.25).settings["width"]

@@ -95,7 +95,7 @@ def _macs(key: bytes, data: object) -> Iterator[int]:
 
 
 def _whole(key: bytes, macs: Iterable[int], kind: bytes) -> int:
-    """Of several hashes, in any order."""
+    """One hash of several, whatever their order."""
     total, count = 0, 0
     for mac in macs:
         total, count = (total + mac) % _MODULUS, count + 1

@@ -65,7 +65,7 @@ def same_draw(
 
 
 def need_keeper(found: Contents, path: Path, by: str) -> None:
-    """Who opened an account, or may draw on it, may say that it changes."""
+    """Only whoever opened an account, or may draw on it, may change it."""
     if found.closed is not None:
         raise InputError(f"account {path} is closed for good: {found.closed}")
     if by != (keeper := found.epochs[0].by) and by not in found.holders:
@@ -82,7 +82,7 @@ def _need_same_people(draw: Draw, path: Path, whose: str) -> None:
 
 
 def need_open(found: Contents, path: Path, by: Sequence[str], mark: str, whose: str = "") -> None:
-    """Refuse a draw on an account that is closed, by somebody who may not, or for other records or people."""
+    """Refuse a draw on a closed account, by somebody who may not draw, or for other records or people."""
     if found.closed is not None:
         raise InputError(f"account {path} is closed for good: {found.closed}")
     if not set(by) & set(found.holders):

@@ -262,7 +262,7 @@ class DataAccount:
     def pays(
         self, what: str, data: object, *, kind: str = "statistic", unit: Unit = "record", people: object = None
     ) -> Callable[..., None]:
-        """A function that draws the events that it hears, as `charge` of whatever releases numbers of these records."""
+        """A function that draws the events it is called with: a `charge` for what releases numbers of these records."""
 
         def draw(events: Sequence[Event], *_: float) -> None:
             self.charge(events, what=what, kind=kind, data=data, unit=unit, people=people)

@@ -232,7 +232,7 @@ class Agent:
         self.note("sent", round=t, seconds=round(self.pace.lap(), 6))
 
     async def _collect(self, t: int, carry: Carry) -> Carry:
-        """Every neighbour's message of round t; of a late one the last there is, if the algorithm can use it."""
+        """Every neighbour's message of round t; of a late one its last, if the algorithm can use that."""
         self.status.phase = "listening"
         until = time.monotonic() + (self.deploy.deadline if self.reuse else self.deploy.patience)
         while missing := self._missing(t):
@@ -286,7 +286,7 @@ class Agent:
             waited.cancel()
 
     def _left(self, until: float) -> float:
-        """Seconds to wait before the next look at the date; an `Ended` if something is left to release then."""
+        """Seconds until the date is checked again; raises `Ended` if the agreement ended with rounds left."""
         if self.ledger.last < self.rounds - 1:
             self.agreement.check_date()
         return min(until - time.monotonic(), LOOK)

@@ -66,7 +66,7 @@ class Anchor(Binding):
 
 
 def started(keys: Path, plan_hash: str) -> str | None:
-    """Where the ledger of an agreement lies that has released something with these keys; None: nothing has."""
+    """Where the ledger lies of an agreement under which these keys have released something; None: there is none."""
     return bound_place(keys / FOLDER / f"{plan_hash}.ledger", _words(plan_hash[:16]))
 
 

@@ -54,7 +54,7 @@ def apart(work: Callable[[], T]) -> T:
 
 
 def give_back() -> None:
-    """Let the system have the memory that the start has used and freed: a C library keeps it for what comes next."""
+    """Give back to the system the memory that starting has used and freed, which the C library would keep."""
     if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:  # glibc has it
         trim(0)
 

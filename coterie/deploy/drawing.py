@@ -143,7 +143,7 @@ def need_one_end(account: DataAccount, plan: Plan, plan_hash: str, me: str) -> N
 
 
 def need_account(keys: PartyKeys, agreed: Agreement, account: DataAccount | None) -> None:
-    """Refuse to start without the account that this agreement, or one that it amends, has drawn on; or with another."""
+    """Refuse to start without the account that this agreement, or one it amends, has drawn on; or with another."""
     for known in (agreed.plan_hash.hex(), *(agreed.deploy.follows or ())):
         path = keys.folder / FOLDER / f"{known}{NOTE}"
         if not path.exists():

@@ -203,7 +203,7 @@ class GrpcWire(Calls[P]):
         return grpc.ssl_server_certificate_configuration([pair], root_certificates=self.keys.authority.pem)
 
     def _fresh_server_certificate(self) -> grpc.ServerCertificateConfiguration | None:
-        """gRPC asks before every handshake, from a thread of its own; an own call may have read the new one before."""
+        """gRPC asks before every handshake, in a thread of its own; our own call may have read the new one."""
         self._refresh()
         return None if self._served == self.keys.identity.pem else self._server_certificate()
 

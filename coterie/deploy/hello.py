@@ -50,7 +50,7 @@ def make_opening(plan_hash: bytes, sender: int, process: bytes = b"") -> bytes:
 
 
 def check_opening(data: bytes, plan_hash: bytes, sender: int) -> None:
-    """Refuse an opening that is none, under another agreement, or from another node than the connection's."""
+    """Refuse what is no opening, is under another agreement, or comes from another node than the connection's."""
     if len(data) != _OPENING.size:
         raise BadFrame(f"an opening has {_OPENING.size} bytes, got {len(data)}")
     head, plan, node, _, _ = _OPENING.unpack(data)

@@ -42,7 +42,7 @@ def _place(folder: Path, route: str) -> str:
 
 
 def handed_over(folder: Path, route: str) -> socket.socket:
-    """Where the host of this folder hands over the connections of a route. What an earlier process left is replaced."""
+    """Where the host of this folder hands over a route's connections. What an earlier process left is replaced."""
     private_folder(folder)
     path = _place(folder, route)
     Path(path).unlink(missing_ok=True)

@@ -36,7 +36,7 @@ class Packet(NamedTuple):
 
 @dataclass(frozen=True)
 class Packets:
-    """How packets between so many parties are written, with payloads up to the largest agreed on."""
+    """How packets are written, between this many parties and with payloads up to the largest agreed on."""
 
     parties: int
     largest: int

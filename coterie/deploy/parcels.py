@@ -79,7 +79,7 @@ class Recalled(OrderedDict[tuple[bytes, int], int]):
     """Packets that came, and for whom: the last few of them."""
 
     def recall(self, key: tuple[bytes, int], to: int) -> int:
-        """For whom this packet has come before, and remember for whom it comes now."""
+        """The receivers that this packet has come for before; remembers those that it comes for now."""
         before = self.get(key, 0)
         self[key] = before | to
         while len(self) > REMEMBERED:

@@ -142,7 +142,7 @@ class PostOffice(Calls[Relay]):
         return sum(1 << peer.node for peer in self.peers.values() if peer.tasks and peer.ready)
 
     def _changed(self) -> None:
-        """This party is connected to others than before, or may be: say so, and look for ways again."""
+        """This party's connections have changed, or may have: say so, and look for ways again."""
         if self._up != self.view.notices[self.node].up:
             self._declare()
         self._look()

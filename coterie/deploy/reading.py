@@ -69,7 +69,7 @@ def read_durable(path: Path, what: str, load: Callable[[sqlite3.Connection], T])
 
 
 def _is_held(path: Path, what: str = "ledger") -> bool:
-    """Whether a process has locked the file. One that starts in this moment tries its lock again."""
+    """Whether a process has locked the file. One that starts at this moment tries again."""
     fd = _open(path, what)
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -124,7 +124,7 @@ def locked(path: Path, what: str = "ledger", tries: int = TRIES) -> int:
 
 
 def take_lock(fd: int, tries: int = TRIES) -> bool:
-    """Lock an open file, for as long as it is open; False if another process goes on having it."""
+    """Lock an open file for as long as it is open; False if another process keeps its lock."""
     for _ in range(tries):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -49,7 +49,7 @@ class RoundTimes:
 
 
 class Refusals:
-    """How often whom was refused, and why. Numbers and quoted words are left out of reasons, so that they are few."""
+    """Who was refused, how often and why. Numbers and quoted words are left out of reasons, to keep these few."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()

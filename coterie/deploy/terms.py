@@ -124,7 +124,7 @@ class Terms:
         return run_events(replace(algorithm, cost=algorithm.own_cost), self.priced.cfg, self._priced_place(node))
 
     def charged(self, entries: Iterable[Entry]) -> list[Event]:
-        """What a ledger's entries charged for the algorithm's rounds: of those of a sum, further attempts are free."""
+        """What a ledger's entries charged for the algorithm's rounds; further attempts at a sum are free."""
         return [entry.event for entry in entries if self.sum is None or not isinstance(entry.event, Free)]
 
     def sharing(self, node: int) -> Sharing | None:

@@ -189,7 +189,7 @@ class Watch:
         return own | {n: p.expires for n, p in self.transport.peers.items() if p.expires is not None}
 
     def _ledger_bytes(self) -> int:
-        """Of the ledger and the files beside it; they are not opened, which would drop SQLite's locks."""
+        """Size of the ledger and the files beside it, without opening them, which would drop SQLite's locks."""
         path = self.agent.ledger.path
         names = (path, *(path.with_name(f"{path.name}-{end}") for end in ("wal", "state0", "state1")))
         return sum(name.stat().st_size for name in names if name.exists())
@@ -201,7 +201,7 @@ def _whom(facts: Facts) -> str:
 
 
 def _spent(facts: Facts) -> str:
-    """ε, and the rounds that it is for where these are not all: it must not pass for less than was spent."""
+    """ε, with the rounds that it covers if these are not all: it must not look like less than was spent."""
     priced = facts.get("priced", facts["round"])  # absent from the file of an agent that is older
     upto = f" (by round {priced})" if priced < facts["round"] else ""
     return f"ε {facts['epsilon']:.3f} of {facts['budget']:g}{upto}"

@@ -77,7 +77,7 @@ class WindowPlace(NamedTuple):
         return not all(ipaddress.ip_address(host).is_loopback for host in self.hosts)
 
     def answers(self, host: str) -> bool:
-        """Whether a request's Host header may be answered. Names that others can point here are not."""
+        """Whether a request's Host header may be answered: not a name that others could point here."""
         name, colon, port = host.rpartition(":")
         if not (colon and port == str(self.port)):
             name, port = host, "80"

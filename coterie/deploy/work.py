@@ -330,7 +330,7 @@ class Turns:
         )  # fmt: skip
 
     def nothing(self) -> tuple[PyTree, ...]:
-        """What a turn takes, without records or chance: all zeros, for the least share of the work."""
+        """The arguments of a turn without records or chance: all zeros, for the least share of the work."""
         draw = {
             **_example(self.laws, False),
             **{n: np.array(1 / PIECES) for n, law in self.laws.items() if isinstance(law, Pace)},

@@ -180,7 +180,7 @@ def certificate(
 
 
 def charged_rounds(plan: Plan, rounds: int, completed: int | None) -> int:
-    """For how many rounds of the plan a simulated party is charged, if so many were played before an early end.
+    """How many rounds of the plan a simulated party is charged for, if `completed` were played before an early end.
 
     Where noise followed what was released, for all: the planned noise of the rounds played is not what they had, and
     the filter's limit is the only guarantee.

@@ -75,7 +75,7 @@ class CertifiedClaim(TypedDict):
 
 
 class Shape(TypedDict):
-    """Of a problem."""
+    """The size of a problem."""
 
     loss: str
     features: int

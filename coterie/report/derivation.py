@@ -136,7 +136,7 @@ def derive(inputs: bytes) -> Derived | str:
 
 
 def _network(plan: Plan, public: PublicFacts, sizes: np.ndarray, secure: bool) -> Network:
-    """The public side from the certificate, compared with the plan where that says or makes it."""
+    """The public side as the certificate states it, compared with the plan where the plan states or makes it."""
     own = public_sizes(plan)
     if own is not None and own.tolist() != sizes.tolist():
         raise Refuted(f"agents.records: the plan's sizes are {own.tolist()[:20]}, not {sizes.tolist()[:20]}")

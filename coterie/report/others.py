@@ -21,7 +21,7 @@ def other_code(plan: Plan) -> list[dict[str, str | None]]:
 
 
 def others_kinds(tree: Mapping[str, object]) -> dict[str, tuple[Kinds, str]]:
-    """The kinds that a plan as plain data names and that are not of this package, by the keys that name them.
+    """The kinds named by a plan (as plain data) that are not of this package, by the keys that name them.
 
     Nothing is looked up: who asks may not have them, or not want to run them.
     """

@@ -199,7 +199,7 @@ def _adaptive(rule: str, trace: Trace | None) -> Adaptive:
 
 
 def epsilon_words(privacy: Mapping[str, object] | None) -> str:
-    """The ε that the budget is for, as a headline: with its adversary's name where that is not the default one.
+    """The ε that the budget is for, as a headline; it names its adversary unless that is the default one.
 
     >>> epsilon_words({"epsilon": 0.1, "claim": "central, at least 3 honest parties", "adversary": "sees sums"})
     'ε = 0.1 (central, at least 3 honest parties)'
