@@ -75,6 +75,10 @@ def test_seeds_are_those_of_the_plan_unless_said(tmp_path: Path, capsys: pytest.
         (cell,) = json.loads((tmp_path / str(count) / "comparison.json").read_text())["cells"]
         assert len(cell["score"]["per_seed"]) == count
     capsys.readouterr()
+    for forms, there in ((["--pictures", "svg"], True), ([], False)):  # stored cells, drawn anew
+        assert main([*command, "--seeds", "1", "--out", str(tmp_path / "1"), *forms]) == 0
+        assert (tmp_path / "1" / "score-vs-epsilon.svg").exists() == there  # no picture of an earlier run is left
+    capsys.readouterr()
 
 
 def test_a_key_that_is_not_obeyed_is_refused() -> None:
