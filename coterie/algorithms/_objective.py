@@ -38,7 +38,10 @@ from coterie.algorithms.base import Config as BaseConfig
 from coterie.privacy.events import Event, ObjectivePerturbation, Pure
 from coterie.problems import Shard, Solver
 
-__all__ = ["Config", "Message", "State", "Tilt", "draws", "event", "gap", "hear", "init", "needs", "solve", "tilt"]
+__all__ = [
+    "Config", "Message", "State", "Tilt", "absorb", "draws", "estimate", "event", "gap", "hear", "init", "needs",
+    "solve", "tilt",
+]  # fmt: skip
 
 Vector = Float[Array, " d"]
 C = TypeVar("C", bound="Config")
@@ -143,6 +146,16 @@ def event(cfg: Config, place: Place, convexity: Array, z: Array, times: Array | 
     kappa = place.smoothness * place.unit / (convexity + scale.ridge)
     move = 2 * cfg.tolerance / convexity
     return ObjectivePerturbation(gap(place), scale.linear, kappa, move, scale.output, monotone=True, times=times)
+
+
+def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> State:
+    """Move the dual by the disagreement with the neighbours, at the first penalty."""
+    return hear(cfg, place, t, cfg.penalty, state, inbox)
+
+
+def estimate(cfg: Config, place: Place, state: State) -> Vector:
+    """Average of the releases that the agent has seen, its own and its neighbours', over the last rounds."""
+    return state.mean
 
 
 def needs(cfg: Config) -> Needs:

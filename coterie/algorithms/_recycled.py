@@ -33,6 +33,7 @@ __all__ = [
     "claim",
     "cost",
     "emit",
+    "estimate",
     "init",
     "perturbation",
     "reads_data",
@@ -119,6 +120,11 @@ def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> S
     base = objective.State(state.x, state.dual, state.near, state.mean, state.solver)
     heard = objective.hear(cfg, place, t, jnp.where(reads_data(t), cfg.penalty, 0.0), base, inbox)
     return State(state.x, heard.dual, heard.near, state.old_x, state.old_near, heard.mean, state.solver)
+
+
+def estimate(cfg: Config, place: Place, state: State) -> Float[Array, " d"]:
+    """Average of the releases that the agent has seen, its own and its neighbours', over the last rounds."""
+    return state.mean
 
 
 def cost(cfg: Config, place: Place, t: Array, penalty: Number) -> Event:

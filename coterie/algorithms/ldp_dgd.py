@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from coterie.algorithms import _ldp_dgd as family
-from coterie.algorithms._ldp_dgd import (
+from coterie.algorithms._ldp_dgd import (  # noqa: F401
     Config,
     claim,
     cost,
@@ -33,12 +33,6 @@ from coterie.algorithms._ldp_dgd import (
 )
 from coterie.algorithms.base import Erratum, Inbox, Place, add
 from coterie.problems import Shard
-
-__all__ = [
-    "ERRATA", "EXAMPLE", "GRAPHS", "LATE", "REFERENCE", "Config", "Message", "State", "absorb", "claim", "cost",
-    "draws", "emit", "estimate", "furthest", "greeting", "init", "mixture", "needs", "scale", "sensitivity",
-    "step_size", "tune", "width", "wire",
-]  # fmt: skip
 
 REFERENCE = "Xiao, Ye, Devadas, Local differential privacy in decentralized optimization, Alg. 2"
 LATE = "reuse"  # what neighbours sent is only compared and averaged: an old message will do

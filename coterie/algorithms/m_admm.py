@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 from pydantic import Field
 
 from coterie.algorithms import _objective as objective
 from coterie.algorithms._admm import convexity
-from coterie.algorithms._objective import Message, State, Tilt
-from coterie.algorithms.base import Erratum, Inbox, Law, Needs, Place, Public
+from coterie.algorithms._objective import Message, State, Tilt, absorb, draws, estimate, init  # noqa: F401
+from coterie.algorithms.base import Erratum, Needs, Place, Public
 from coterie.privacy.events import Event
 from coterie.problems import Shard
 
@@ -69,16 +69,6 @@ def tune(cfg: Config, public: Public) -> Config:
     return objective.fill(cfg, public)
 
 
-def init(cfg: Config, place: Place) -> State:
-    """All agents start at the same public point."""
-    return objective.init(cfg, place)
-
-
-def draws(cfg: Config, place: Place) -> dict[str, Law]:
-    """`tilt` becomes b, `output` hides the solver's error."""
-    return objective.draws(cfg, place)
-
-
 def penalty_at(cfg: Config, t: Array) -> Array:
     """η_t."""
     return cfg.penalty * jnp.minimum(cfg.growth**t, cfg.limit)
@@ -103,16 +93,6 @@ def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: 
 def wire(cfg: Config, place: Place, t: Array) -> Array:
     """Scale of the noise on the point."""
     return perturbation(cfg, place, t).output
-
-
-def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> State:
-    """Move the dual by the disagreement with the neighbours, at the first penalty."""
-    return objective.hear(cfg, place, t, cfg.penalty, state, inbox)
-
-
-def estimate(cfg: Config, place: Place, state: State) -> Float[Array, " d"]:
-    """Average of the releases that the agent has seen, its own and its neighbours', over the last rounds."""
-    return state.mean
 
 
 def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) -> Event:

@@ -18,14 +18,14 @@ every message seen; a generalised linear model with bounded slope.
 from __future__ import annotations
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 from pydantic import Field
 
 from coterie.algorithms import _objective as objective
 from coterie.algorithms import _recycled
-from coterie.algorithms._objective import Message
-from coterie.algorithms._recycled import State, reads_data
-from coterie.algorithms.base import Erratum, Inbox, Law, Needs, Place, Public
+from coterie.algorithms._objective import Message, draws  # noqa: F401
+from coterie.algorithms._recycled import State, absorb, estimate, init, reads_data  # noqa: F401
+from coterie.algorithms.base import Erratum, Needs, Place, Public
 from coterie.algorithms.r_admm import ERRATA as RECYCLING
 from coterie.privacy.events import Event
 from coterie.problems import Shard
@@ -59,16 +59,6 @@ def tune(cfg: Config, public: Public) -> Config:
     return objective.fill(cfg, public, (public.rounds + 1) // 2)
 
 
-def init(cfg: Config, place: Place) -> State:
-    """All agents start at the same public point."""
-    return _recycled.init(cfg, place)
-
-
-def draws(cfg: Config, place: Place) -> dict[str, Law]:
-    """`tilt` becomes b, `output` hides the solver's error; recycled rounds leave both unused."""
-    return objective.draws(cfg, place)
-
-
 def penalty_at(cfg: Config, t: Array) -> Array:
     """η_t."""
     return cfg.penalty * jnp.minimum(cfg.growth ** (t // 2), cfg.limit)
@@ -87,16 +77,6 @@ def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: 
 def wire(cfg: Config, place: Place, t: Array) -> Array:
     """Scale of the noise on the point."""
     return _recycled.wire(cfg, place, t, penalty_at(cfg, t))
-
-
-def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> State:
-    """Read the neighbours; move the dual after a data round only."""
-    return _recycled.absorb(cfg, place, t, state, inbox)
-
-
-def estimate(cfg: Config, place: Place, state: State) -> Float[Array, " d"]:
-    """Average of the releases that the agent has seen, its own and its neighbours', over the last rounds."""
-    return state.mean
 
 
 def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) -> Event:

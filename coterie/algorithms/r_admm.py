@@ -18,13 +18,13 @@ every message seen; a generalised linear model with bounded slope.
 from __future__ import annotations
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from coterie.algorithms import _objective as objective
 from coterie.algorithms import _recycled
-from coterie.algorithms._objective import Message
-from coterie.algorithms._recycled import State, reads_data
-from coterie.algorithms.base import Erratum, Inbox, Law, Needs, Place, Public
+from coterie.algorithms._objective import Message, draws  # noqa: F401
+from coterie.algorithms._recycled import State, absorb, estimate, init, reads_data  # noqa: F401
+from coterie.algorithms.base import Erratum, Needs, Place, Public
 from coterie.privacy.events import Event
 from coterie.problems import Shard
 
@@ -58,16 +58,6 @@ def tune(cfg: Config, public: Public) -> Config:
     return objective.fill(cfg, public, (public.rounds + 1) // 2)
 
 
-def init(cfg: Config, place: Place) -> State:
-    """All agents start at the same public point."""
-    return _recycled.init(cfg, place)
-
-
-def draws(cfg: Config, place: Place) -> dict[str, Law]:
-    """`tilt` becomes b, `output` hides the solver's error; recycled rounds leave both unused."""
-    return objective.draws(cfg, place)
-
-
 def sensitivity(cfg: Config, place: Place, t: Array) -> Array:
     """G = 2V·unit in data rounds: how far one record moves the gradient. 0 in recycled ones."""
     return jnp.where(reads_data(t), objective.gap(place), 0.0)
@@ -81,16 +71,6 @@ def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: 
 def wire(cfg: Config, place: Place, t: Array) -> Array:
     """Scale of the noise on the point."""
     return _recycled.wire(cfg, place, t, cfg.penalty)
-
-
-def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> State:
-    """Read the neighbours; move the dual after a data round only."""
-    return _recycled.absorb(cfg, place, t, state, inbox)
-
-
-def estimate(cfg: Config, place: Place, state: State) -> Float[Array, " d"]:
-    """Average of the releases that the agent has seen, its own and its neighbours', over the last rounds."""
-    return state.mean
 
 
 def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) -> Event:

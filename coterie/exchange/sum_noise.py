@@ -23,22 +23,16 @@ that, 1/16 of a step in each coordinate, besides the step of rounding: √d (1 +
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from fractions import Fraction
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from coterie.errors import InputError
 from coterie.privacy.events import Gaussian
-from coterie.privacy.secure import DiscreteGaussianTable
 
 __all__ = [
     "FLOAT_ERROR",
     "FLOAT_STEPS",
     "SMOOTHING",
-    "SumNoise",
     "log_ratio_of_rounding",
     "log_ratio_of_sum",
     "opened_event",
@@ -86,48 +80,3 @@ def opened_event(
     sigma = np.sqrt(np.where(own >= SMOOTHING, honest * own**2 - SMOOTHING**2, 0.0))
     distance = log_ratio_of_sum(SMOOTHING, count) + log_ratio_of_rounding(SMOOTHING) + count * TABLE_ERROR
     return Gaussian(shift, sigma, times=times, tv=dim * distance)
-
-
-@dataclass(frozen=True)
-class SumNoise:
-    """Noise of std `sigma` on the opened sum when at least `honest` parties add their part.
-
-    >>> noise = SumNoise(sigma=0.01, honest=4, fraction_bits=16)
-    >>> round(noise.deviation * 2**16, 2), noise.draw(3).shape  # a party's part, in grid steps
-    (327.68, (3,))
-    """
-
-    sigma: float
-    honest: int
-    fraction_bits: int
-
-    def __post_init__(self) -> None:
-        if self.honest < 1:
-            raise InputError(f"honest must be at least 1, got {self.honest}")
-        if not self.deviation * 2.0**self.fraction_bits >= SMOOTHING:
-            raise InputError(
-                f"a party's noise of {self.deviation:.3g} is less than {SMOOTHING:g} steps of 2^-{self.fraction_bits}: "
-                "use more fraction_bits"
-            )
-
-    @property
-    def deviation(self) -> float:
-        """Std of one party's part, in the units of the values."""
-        return self.sigma / math.sqrt(self.honest)
-
-    @cached_property
-    def _table(self) -> DiscreteGaussianTable:
-        return DiscreteGaussianTable.from_variance(Fraction(self.sigma) ** 2 * 4**self.fraction_bits / self.honest)
-
-    @property
-    def reach(self) -> int:
-        """The largest part that can be drawn, in grid steps: room that the encoding must leave."""
-        return self._table.reach
-
-    def draw(self, size: int) -> NDArray[np.int64]:
-        """One party's part, in grid steps, from the operating system's randomness."""
-        return self._table.sample(size)
-
-    def event(self, sensitivity: float, dim: int, times: int = 1) -> Gaussian:
-        """What `times` opened sums of `dim` numbers cost, if one record moves a party's vector by `sensitivity`."""
-        return opened_event(sensitivity, self.deviation, self.honest, self.fraction_bits, dim, times)

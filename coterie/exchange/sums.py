@@ -43,7 +43,7 @@ class Aborted(Exception):
 
 @dataclass(frozen=True)
 class SumPart:
-    """Something a party says in a message round: to one receiver in confidence (if its kind is addressed), or to
+    """Something a party says in a message round: to one receiver in confidence (if it is a share), or to
     everybody (None)."""
 
     kind: Kind

@@ -23,13 +23,8 @@ class Rejected(Exception):
 class Kind(IntEnum):
     """What an envelope carries."""
 
-    SHARE = 1
-    SUM = 2
-
-    @property
-    def addressed(self) -> bool:
-        """Whether each receiver gets a part of its own, unread by others; else everybody gets the same one."""
-        return self is Kind.SHARE
+    SHARE = 1  # each receiver gets a part of its own, unread by others
+    SUM = 2  # everybody gets the same
 
 
 @dataclass(frozen=True)

@@ -88,12 +88,7 @@ class Mean(Problem):
         return 0.5 * jnp.sum((x - features) ** 2, axis=1)
 
     def weighted_gradient(
-        self,
-        x: Float[Array, " d"],
-        features: Array,
-        targets: Array,
-        weights: Array,
-        clip: Array | float | None = None,
+        self, x: Float[Array, " d"], features: Array, targets: Array, weights: Array, clip: Array | float | None = None
     ) -> Float[Array, " d"]:
         if clip is not None:
             weights = weights * clip_factor(jnp.linalg.norm(x - features, axis=1), clip)

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from coterie.losses.base import LossSettings
+from coterie.losses.softmax import cross_entropy
 from coterie.problems.base import Problem
 from coterie.problems.labels import ClassNumbers, Labels
 from coterie.problems.records import apart, clip_factor, sound
@@ -86,16 +87,10 @@ class Perceptron(Problem):
         return values
 
     def losses(self, x: Float[Array, " d"], features: Array, targets: Array) -> Float[Array, " rows"]:
-        logits = jax.nn.log_softmax(self.forward(x, features)[-1])
-        return -jnp.take_along_axis(logits, targets[:, None].astype(int), axis=1)[:, 0]
+        return cross_entropy(self.forward(x, features)[-1], targets)
 
     def weighted_gradient(
-        self,
-        x: Float[Array, " d"],
-        features: Array,
-        targets: Array,
-        weights: Array,
-        clip: Array | float | None = None,
+        self, x: Float[Array, " d"], features: Array, targets: Array, weights: Array, clip: Array | float | None = None
     ) -> Float[Array, " d"]:
         derivative = ACTIVATIONS[self.activation][1]
         values, params = self.forward(x, features), self.layers(x)

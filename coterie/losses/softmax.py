@@ -25,6 +25,12 @@ __all__ = ["Softmax"]
 MODEL = "softmax classifier"
 
 
+def cross_entropy(scores: Float[Array, "rows classes"], targets: Array) -> Float[Array, " rows"]:
+    """−ln of the chance that the softmax of the scores gives to each record's class."""
+    chances = jax.nn.log_softmax(scores)
+    return -jnp.take_along_axis(chances, targets[:, None].astype(int), axis=1)[:, 0]
+
+
 class Softmax(Problem):
     """Multi-class logistic regression; the point is the (features × classes) matrix, flattened."""
 
@@ -70,16 +76,10 @@ class Softmax(Problem):
         return sound(features @ x.reshape(self.features, self.classes))
 
     def losses(self, x: Float[Array, " d"], features: Array, targets: Array) -> Float[Array, " rows"]:
-        logits = jax.nn.log_softmax(self.scores(x, features))
-        return -jnp.take_along_axis(logits, targets[:, None].astype(int), axis=1)[:, 0]
+        return cross_entropy(self.scores(x, features), targets)
 
     def weighted_gradient(
-        self,
-        x: Float[Array, " d"],
-        features: Array,
-        targets: Array,
-        weights: Array,
-        clip: Array | float | None = None,
+        self, x: Float[Array, " d"], features: Array, targets: Array, weights: Array, clip: Array | float | None = None
     ) -> Float[Array, " d"]:
         gap = jax.nn.softmax(self.scores(x, features)) - jax.nn.one_hot(targets, self.classes, dtype=x.dtype)
         if clip is not None:

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from coterie.errors import InputError
 from coterie.privacy.secure_exact import (
-    exact_bernoulli_exp,
     exact_discrete_gaussian,
     exact_discrete_laplace,
     rational,
@@ -41,7 +40,6 @@ __all__ = [
     "DiscreteGaussianTable",
     "DiscreteLaplaceTable",
     "IntegerTable",
-    "exact_bernoulli_exp",
     "exact_discrete_gaussian",
     "exact_discrete_laplace",
     "grid_noise",

@@ -15,7 +15,7 @@ from numbers import Integral
 
 from coterie.errors import InputError
 
-__all__ = ["exact_bernoulli_exp", "exact_discrete_gaussian", "exact_discrete_laplace", "rational"]
+__all__ = ["exact_discrete_gaussian", "exact_discrete_laplace", "rational"]
 
 
 def rational(name: str, value: float | Fraction) -> Fraction:
@@ -56,15 +56,6 @@ def _discrete_laplace(t: int, s: int) -> int:
         negative = secrets.randbits(1)
         if not (negative and x == 0):  # or zero would be counted twice
             return -x if negative else x
-
-
-def exact_bernoulli_exp(gamma: float | Fraction) -> bool:
-    """True with probability exactly e^(-gamma), for gamma ≥ 0.
-
-    >>> exact_bernoulli_exp(0)
-    True
-    """
-    return gamma == 0 or _bernoulli_exp(*rational("gamma", gamma).as_integer_ratio())
 
 
 def exact_discrete_laplace(scale: float | Fraction) -> int:

@@ -117,12 +117,7 @@ class Custom(Problem):
         return self.loss(jax.tree.unflatten(self.template.treedef, leaves), features, target)
 
     def weighted_gradient(
-        self,
-        x: Float[Array, " d"],
-        features: Array,
-        targets: Array,
-        weights: Array,
-        clip: Array | float | None = None,
+        self, x: Float[Array, " d"], features: Array, targets: Array, weights: Array, clip: Array | float | None = None
     ) -> Float[Array, " d"]:
         plain = clip is None and not self.bounded  # nothing rests on single records: no need to look at each
         limit = jnp.asarray(self.lipschitz if clip is None else jnp.minimum(clip, self.lipschitz), x.dtype)

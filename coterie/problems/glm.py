@@ -54,12 +54,7 @@ class Linear(Problem):
         return self.at(x, features, targets).value
 
     def weighted_gradient(
-        self,
-        x: Float[Array, " d"],
-        features: Array,
-        targets: Array,
-        weights: Array,
-        clip: Array | float | None = None,
+        self, x: Float[Array, " d"], features: Array, targets: Array, weights: Array, clip: Array | float | None = None
     ) -> Float[Array, " d"]:
         def plain(x: Array, features: Array, targets: Array, weights: Array, clip: Array | None = None) -> Array:
             slope = sound(self.at(x, features, targets).slope)

@@ -41,12 +41,9 @@ class Shard(eqx.Module):
 
     @abc.abstractmethod
     def gradient(
-        self,
-        x: Float[Array, " d"],
-        clip: Array | float | None = None,
-        rows: Int[Array, " b"] | None = None,
+        self, x: Float[Array, " d"], clip: Array | float | None = None, rows: Int[Array, " b"] | None = None,
         mask: Bool[Array, " b"] | None = None,
-    ) -> Float[Array, " d"]:
+    ) -> Float[Array, " d"]:  # fmt: skip
         """Sum over records of their clipped loss gradients at x (no weights, no regularizer).
 
         `rows` picks records (all by default); `mask` leaves some of those out. Padding never counts.
@@ -108,12 +105,9 @@ class HeldShard(Shard):
         return jnp.arange(self.features.shape[0] if self.people is None else self.people.size) < self.count
 
     def gradient(
-        self,
-        x: Float[Array, " d"],
-        clip: Array | float | None = None,
-        rows: Int[Array, " b"] | None = None,
+        self, x: Float[Array, " d"], clip: Array | float | None = None, rows: Int[Array, " b"] | None = None,
         mask: Bool[Array, " b"] | None = None,
-    ) -> Float[Array, " d"]:
+    ) -> Float[Array, " d"]:  # fmt: skip
         features, targets, here = self.features, self.targets, self.mask
         if self.people is not None:
             chosen = grouped(self.people, features, targets, here, rows, mask, x.dtype)

@@ -52,12 +52,9 @@ class StoredShard(Shard):
     most: int = eqx.field(static=True, default=1)  # records of a person that are used
 
     def gradient(
-        self,
-        x: Float[Array, " d"],
-        clip: Array | float | None = None,
-        rows: Int[Array, " b"] | None = None,
+        self, x: Float[Array, " d"], clip: Array | float | None = None, rows: Int[Array, " b"] | None = None,
         mask: Bool[Array, " b"] | None = None,
-    ) -> Float[Array, " d"]:
+    ) -> Float[Array, " d"]:  # fmt: skip
         """As `Shard.gradient`: all records in pieces, or just the `rows`, of which masked ones are not read."""
         if self.problem.per_person:
             whole = lambda of: clipped_sum(self.problem, x, of, clip)  # noqa: E731

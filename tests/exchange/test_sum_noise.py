@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,7 +13,6 @@ from coterie.exchange.protocol import Post, one_round
 from coterie.exchange.sum_noise import (
     SMOOTHING,
     TABLE_ERROR,
-    SumNoise,
     log_ratio_of_rounding,
     log_ratio_of_sum,
     opened_event,
@@ -93,14 +93,12 @@ def test_the_price_covers_the_exact_law(honest: int, deviation: float, shift: in
 
 
 def test_the_event_is_a_gaussian_on_the_grid() -> None:
-    """Fine grids cost nothing: μ tends to Δ/σ; coarse ones cost √d steps; too coarse ones are refused."""
-    fine = SumNoise(0.01, 4, 24).event(0.05, dim=10)
+    """Fine grids cost nothing: μ tends to Δ/σ; coarse ones cost √d steps; too coarse ones have no bound."""
+    fine = opened_event(0.05, 0.005, 4, 24, 10)
     assert account([fine], 1e-5).epsilon == pytest.approx(gdp.epsilon_of(5.0, 1e-5), rel=1e-4)
-    coarse = SumNoise(0.01, 4, 12).event(0.05, dim=10)
+    coarse = opened_event(0.05, 0.005, 4, 12, 10)
     mu = (0.05 * 2**12 + math.sqrt(10)) / math.sqrt((0.01 * 2**12) ** 2 - 9)
     assert account([coarse], 1e-5).epsilon == pytest.approx(gdp.epsilon_of(mu, 1e-5), rel=1e-6)
-    with pytest.raises(InputError, match="less than 3 steps of 2\\^-8: use more fraction_bits"):
-        SumNoise(0.01, 4, 8)
     assert delta_of([opened_event(0.05, 0.005, 4, 8, 10)], 1.0) == 1.0
     assert 0 < float(fine.tv) < 1e-30
 
@@ -112,8 +110,8 @@ def test_the_tables_are_as_exact_as_stated() -> None:
 
 def test_an_opened_sum_carries_the_noise() -> None:
     """Six parties, noise for four honest ones: variance 6/4 σ² when all are, and exactly none of it is lost."""
-    noise, d, n = SumNoise(0.5, 4, 10), 20_000, 6
-    parts = [noise.draw(d) for _ in range(n)]
+    noise, d, n = DiscreteGaussianTable.from_variance(Fraction(1, 4) * 4**10 / 4), 20_000, 6
+    parts = [noise.sample(d) for _ in range(n)]
     post = Post(seats(n, d, fraction_bits=10, bound=100.0, reach=noise.reach))
     got = one_round(post, 0, np.ones((n, d)), noise=parts)[0]
     assert isinstance(got, Opened)

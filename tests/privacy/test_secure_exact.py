@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from coterie.privacy import secure_exact
-from coterie.privacy.secure_exact import exact_bernoulli_exp, exact_discrete_gaussian, exact_discrete_laplace
+from coterie.privacy.secure_exact import _bernoulli_exp, exact_discrete_gaussian, exact_discrete_laplace
 from coterie.privacy.secure_table import DiscreteGaussianTable
 from tests.privacy.secure_checks import accepted, gaussian, laplace, p_value
 
@@ -59,17 +59,21 @@ def test_exact_and_table_agree():
 @pytest.mark.parametrize("gamma", [Fraction(1, 3), 1, 2.5])
 def test_exact_bernoulli_exp(gamma):
     def share(claim: float) -> float:
-        return float(stats.binomtest(sum(exact_bernoulli_exp(gamma) for _ in range(20_000)), 20_000, claim).pvalue)
+        return float(
+            stats.binomtest(
+                sum(_bernoulli_exp(*Fraction(gamma).as_integer_ratio()) for _ in range(20_000)), 20_000, claim
+            ).pvalue
+        )
 
     assert accepted(lambda: share(math.exp(-gamma)))
     assert share(math.exp(-gamma) * 0.7) < 1e-6
-    assert exact_bernoulli_exp(0)
+    assert _bernoulli_exp(0, 1)
 
 
 def test_exact_bernoulli_exp_is_the_series(monkeypatch):
     """It ends after k tosses with the right odds and says k is odd; summed over k ≤ 40 that is e^(-γ) to 1e-45."""
     n, d = 3, 5
-    gamma, total, reached = Fraction(n, d), Fraction(0), Fraction(1)
+    total, reached = Fraction(0), Fraction(1)
     for k in range(1, 41):
         sides: list[int] = []
 
@@ -78,7 +82,7 @@ def test_exact_bernoulli_exp_is_the_series(monkeypatch):
             return n - 1 if len(sides) < k else n  # the largest success, the smallest failure
 
         monkeypatch.setattr(secure_exact.secrets, "randbelow", toss)
-        said = exact_bernoulli_exp(gamma)
+        said = _bernoulli_exp(n, d)
         assert len(sides) == k
         odds = [Fraction(n, side) for side in sides]
         total += said * reached * (1 - odds[-1])
