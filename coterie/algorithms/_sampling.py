@@ -30,7 +30,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from coterie.algorithms.laws import Law
 from coterie.privacy import profiles, rdp
-from coterie.privacy.base import Numbers, static
+from coterie.privacy.base import Numeric, static
 from coterie.privacy.events import Event, SampledGaussian
 
 __all__ = [
@@ -177,8 +177,8 @@ class DeadlineGaussian(Event):
     """
 
     realised_as: ClassVar = (SampledGaussian,)
-    noise_multiplier: Numbers
-    count: Numbers
+    noise_multiplier: Numeric
+    count: Numeric
     batch: int = static()
     discrete: bool = static(default=False)
     constant: bool = static(default=False)

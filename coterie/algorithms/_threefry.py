@@ -64,7 +64,7 @@ def _written_out(key: Key[Array, ""], shape: tuple[int, ...], dtype: DTypeLike) 
     )
 
 
-def _between(key: Key[Array, ""], shape: tuple[int, ...], dtype: DTypeLike, low: np.ndarray) -> Array:
+def _between(key: Key[Array, ""], shape: tuple[int, ...], dtype: DTypeLike, low: np.ndarray | np.floating) -> Array:
     """Uniform on [low, 1): random bits behind the point of a number from 1 to 2, moved and stretched."""
     kind, facts = np.dtype(dtype), jnp.finfo(dtype)
     bits = _bits(key, math.prod(shape), facts.bits)

@@ -21,20 +21,20 @@ if TYPE_CHECKING:  # accounting runs without JAX
 
     Number = float | NDArray | np.number | Array  # a traced one, where a cost is mapped over rounds
 
-    class Numbers:
+    class Numeric:
         """The type of an event's numeric field: it takes one number or many, and is read as in the flat form."""
 
         def __get__(self, event: object, kind: type) -> "Floats": ...
         def __set__(self, event: object, value: Number) -> None: ...
 
-    class MaybeNumbers:
+    class MaybeNumeric:
         """The same, of a field that may be None."""
 
         def __get__(self, event: object, kind: type) -> "Floats | None": ...
         def __set__(self, event: object, value: Number | None) -> None: ...
 
 else:
-    Numbers = MaybeNumbers = object
+    Numeric = MaybeNumeric = object
 
 Floats = NDArray[np.float64]
 E = TypeVar("E", bound="Event")
@@ -78,9 +78,9 @@ class Event(_Record):
     noise drawn from the noise declared, `adjacency` what neighbouring data sets are.
     """
 
-    times: Numbers = numbers(default=1, kw_only=True)
-    slack: Numbers = numbers(default=0.0, kw_only=True)
-    tv: Numbers = numbers(default=0.0, kw_only=True)
+    times: Numeric = numbers(default=1, kw_only=True)
+    slack: Numeric = numbers(default=0.0, kw_only=True)
+    tv: Numeric = numbers(default=0.0, kw_only=True)
     adjacency: str = static(default="replace-one", kw_only=True)
 
     # field -> what it must satisfy; NaN satisfies nothing

@@ -17,7 +17,7 @@ import numpy as np
 
 from coterie.errors import InputError
 from coterie.privacy import pld, profiles, radial, rdp
-from coterie.privacy.base import Event, Floats, MaybeNumbers, Numbers, bits_of, check, flat, merge, numbers, static
+from coterie.privacy.base import Event, Floats, MaybeNumeric, Numeric, bits_of, check, flat, merge, numbers, static
 
 __all__ = [
     "DiscreteGaussian",
@@ -50,8 +50,8 @@ def _over(top: Floats, bottom: Floats) -> Floats:
 class Gaussian(Event):
     """N(0, σ²I) added to a vector of L2 sensitivity Δ: exactly μ = Δ/σ."""
 
-    sensitivity: Numbers
-    sigma: Numbers
+    sensitivity: Numeric
+    sigma: Numeric
     limits: ClassVar = {"sensitivity": ">= 0", "sigma": ">= 0"}
 
     def mu(self) -> Floats:
@@ -67,9 +67,9 @@ class MaskedGaussian(Event):
     Rényi: ln(1 − c + c e^{α(α−1)μ²/2})/(α − 1). As a post-processing of the Gaussian it is also μ-GDP.
     """
 
-    sensitivity: Numbers
-    sigma: Numbers
-    keep: Numbers
+    sensitivity: Numeric
+    sigma: Numeric
+    keep: Numeric
     limits: ClassVar = {"sensitivity": ">= 0", "sigma": ">= 0", "keep": "in [0, 1]"}
 
     def mu(self) -> Floats:
@@ -86,8 +86,8 @@ class DiscreteGaussian(Event):
     units) the loss distribution is used too.
     """
 
-    sensitivity: Numbers
-    sigma: Numbers
+    sensitivity: Numeric
+    sigma: Numeric
     dim: int | None = static(default=None)
     limits: ClassVar = {"sensitivity": ">= 0", "sigma": ">= 0"}
 
@@ -118,9 +118,9 @@ class SampledGaussian(Event):
       both. `keep` < 1 adds the amplification of a public random mask (Rényi only).
     """
 
-    noise_multiplier: Numbers
-    rate: Numbers
-    keep: Numbers = numbers(default=1.0)
+    noise_multiplier: Numeric
+    rate: Numeric
+    keep: Numeric = numbers(default=1.0)
     scheme: str = static(default="without-replacement")
     discrete: bool = static(default=False)
     limits: ClassVar = {"noise_multiplier": ">= 0", "rate": "in [0, 1]", "keep": "in [0, 1]"}
@@ -183,8 +183,8 @@ class SampledGaussian(Event):
 class L2Laplace(Event):
     """Noise of density ∝ exp(−rate ‖x‖₂) in R^dim, L2 sensitivity Δ: pure rate·Δ, zCDP (rate·Δ)²/(2 dim)."""
 
-    sensitivity: Numbers
-    rate: Numbers
+    sensitivity: Numeric
+    rate: Numeric
     dim: int = static()
     limits: ClassVar = {"sensitivity": ">= 0", "rate": ">= 0"}
 
@@ -210,11 +210,11 @@ class Laplace(Event):
     coordinates, with l2 it is spread evenly; the smaller bound counts.
     """
 
-    l1: Numbers
-    rate: Numbers
+    l1: Numeric
+    rate: Numeric
     dim: int = static(default=1)
-    linf: MaybeNumbers = numbers(default=None)
-    l2: MaybeNumbers = numbers(default=None)
+    linf: MaybeNumeric = numbers(default=None)
+    l2: MaybeNumeric = numbers(default=None)
     limits: ClassVar = {"l1": ">= 0", "rate": ">= 0", "linf": ">= 0", "l2": ">= 0"}
 
     def _norms(self) -> tuple[Floats, Floats, Floats]:
@@ -264,9 +264,9 @@ class LaplaceUniform(Event):
     `coterie.privacy.filter.Filter`.
     """
 
-    rate: Numbers
-    width: Numbers
-    shift: Numbers
+    rate: Numeric
+    width: Numeric
+    shift: Numeric
     limits: ClassVar = {"rate": ">= 0", "width": ">= 0", "shift": ">= 0"}
 
     def pure(self) -> Floats:
@@ -291,7 +291,7 @@ def _pure_zcdp(epsilon: Floats) -> Floats:
 class Pure(Event):
     """Any pure ε-DP release; the worst of them is randomised response with losses ±ε."""
 
-    epsilon: Numbers
+    epsilon: Numeric
     limits: ClassVar = {"epsilon": ">= 0"}
 
     def pure(self) -> Floats:
@@ -316,10 +316,10 @@ class SparseVector(Event):
     is a post-processing of randomised response (Vadhan, Wang 2021), so the curve of `Pure` adds.
     """
 
-    sensitivity: Numbers
-    threshold: Numbers
-    query: Numbers
-    positives: Numbers
+    sensitivity: Numeric
+    threshold: Numeric
+    query: Numeric
+    positives: Numeric
     limits: ClassVar = {
         "sensitivity": ">= 0", "threshold": ">= 0", "query": ">= 0", "positives": "a whole number >= 0"
     }  # fmt: skip
@@ -348,11 +348,11 @@ class ObjectivePerturbation(Event):
     folded at each order.
     """
 
-    gradient: Numbers
-    sigma: Numbers
-    kappa: Numbers
-    output: Numbers = numbers(default=0.0)
-    output_sigma: Numbers = numbers(default=np.inf)
+    gradient: Numeric
+    sigma: Numeric
+    kappa: Numeric
+    output: Numeric = numbers(default=0.0)
+    output_sigma: Numeric = numbers(default=np.inf)
     monotone: bool = static(default=False)
     limits: ClassVar = {
         "gradient": ">= 0", "sigma": ">= 0", "kappa": ">= 0", "output": ">= 0", "output_sigma": ">= 0"
