@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 from hypothesis import settings
+from jax._src import core
 from jax.experimental.compilation_cache import compilation_cache
 
 import coterie  # noqa: F401  # before JAX computes anything
@@ -20,6 +22,22 @@ _programs.mkdir(mode=0o700, exist_ok=True)
 jax.config.update("jax_compilation_cache_dir", str(_programs))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
+
+def _put_without_a_program() -> None:
+    """`jnp.asarray(rows)` compiles a program for every shape, 15 ms each: here it is copied and put."""
+    stage = getattr(core, "stage_p", None)
+    if stage is None:  # another JAX
+        return
+    compiled = stage.impl
+
+    def put(x: Any) -> Any:
+        weak = isinstance(x, jax.Array) or not hasattr(x, "__array__") or getattr(x, "weak_type", False)
+        return compiled(x) if weak else jax.device_put(np.array(x))
+
+    stage.def_impl(put)
+
+
+_put_without_a_program()
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)  # the same examples on every machine
 settings.load_profile("fixed")
 

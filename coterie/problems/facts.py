@@ -95,31 +95,28 @@ def _looks_at_others(problem: Problem, columns: int) -> str | None:
 
 def _sums(problem: Problem, features: np.ndarray, targets: np.ndarray, points: np.ndarray) -> str | None:
     """What is wrong with the clipped sums that gradient methods are priced by, if something is."""
-    clip, count = 0.1, len(features)
+    clip, counted = 0.1, np.arange(len(features)) % 3 == 1
     with jax.enable_x64(True):
-        rows, ys = jnp.asarray(features), jnp.asarray(targets)
-        add = jax.jit(lambda x, w: problem.weighted_gradient(x, rows, ys, w, clip))
-        alone = jax.jit(
-            lambda x: jax.vmap(lambda f, y: problem.weighted_gradient(x, f[None], y[None], jnp.ones(1), clip))(rows, ys)
-        )
+        rows, ys, weights = jnp.asarray(features), jnp.asarray(targets), jnp.asarray(counted, float)
+
+        @jax.jit
+        def tried(x: jax.Array) -> tuple[jax.Array, ...]:
+            """Every record's own part, their sum, and that sum from a clip for each record, none for the uncounted."""
+            one = lambda f, y: problem.weighted_gradient(x, f[None], y[None], jnp.ones(1), clip)  # noqa: E731
+            parts, whole = jax.vmap(one)(rows, ys), problem.weighted_gradient(x, rows, ys, weights, clip)
+            if not problem.per_person:
+                return parts, whole
+            return parts, whole, problem.weighted_gradient(x, rows, ys, weights, jnp.where(counted, clip, jnp.inf))
+
         for x in map(jnp.asarray, points):
-            parts = np.asarray(alone(x))
+            parts, whole, *each = map(np.asarray, tried(x))
             if not np.all(np.linalg.norm(parts, axis=1) <= clip * (1 + SLACK)):
                 return f"weighted_gradient with clip = {clip:g} returns a longer gradient of a record, or no number"
-            weights = np.arange(count) % 3 == 1
-            whole = np.asarray(add(x, jnp.asarray(weights, float)))
-            if not np.allclose(whole, parts[weights].sum(0), rtol=SLACK, atol=SLACK):
+            if not np.allclose(whole, parts[counted].sum(0), rtol=SLACK, atol=SLACK):
                 return "weighted_gradient is not the sum of its records' own parts: one record changes the others'"
-            if problem.per_person and not np.allclose(_one_by_one(problem, x, rows, ys, clip), whole, SLACK, SLACK):
+            if not all(np.allclose(own, whole, rtol=SLACK, atol=SLACK) for own in each):
                 return "weighted_gradient does not take one clip for each record, which people as the unit need"
     return None
-
-
-def _one_by_one(problem: Problem, x: jax.Array, rows: jax.Array, ys: jax.Array, clip: float) -> np.ndarray:
-    """The same sum, from a clip of its own for every record: none for those that are not counted."""
-    counted = jnp.arange(len(rows)) % 3 == 1
-    each = jnp.where(counted, clip, jnp.inf)
-    return np.asarray(problem.weighted_gradient(x, rows, ys, counted.astype(x.dtype), each))
 
 
 def _complaint(problem: Problem, one: np.ndarray, two: np.ndarray, apart: np.ndarray) -> str | None:
