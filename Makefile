@@ -25,6 +25,8 @@ run: $(READY)            ## forty parties train one model on embedded data; writ
 # most of the time goes into compiling programs that run for milliseconds: here, but not in test-all, that is done fast
 test: export XLA_FLAGS += --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false \
 	--xla_cpu_parallel_codegen_split_count=1
+# where in the code each operation was written is of no use here, and a tenth of what compiling takes
+test test-all audit: export JAX_TRACEBACK_IN_LOCATIONS_LIMIT := 0
 # a worker has one core: linear algebra in more threads makes them wait for each other; bytecode serves all of them
 test test-all audit: export OPENBLAS_NUM_THREADS := 1
 test test-all audit: export OMP_NUM_THREADS := 1

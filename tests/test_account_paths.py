@@ -49,6 +49,7 @@ from coterie.privacy import gdp
 from coterie.privacy.ledger import BudgetExceeded
 from coterie.released.judging import covered_scores
 from coterie.released.quantile_bins import quantile_edges
+from tests.support import mostly_slow
 
 PAGE = (Path(__file__).parent.parent / "docs" / "account.md").read_text("utf-8")
 PAYS = {"account", "charge", "pay"}
@@ -258,7 +259,7 @@ def test_the_command_for_statistics(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not (tmp_path / "s.json").exists()
 
 
-@pytest.mark.parametrize("honest", [None, 3])
+@pytest.mark.parametrize("honest", mostly_slow([None, 3], 3))
 def test_a_person_whom_all_parties_may_know_pays_at_each(honest: int | None, tmp_path: Path) -> None:
     """√Σμ² of messages, Σμ in an opened sum."""
     account = opened(tmp_path, TABLE, 30.0, unit="person")

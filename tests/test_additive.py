@@ -43,6 +43,7 @@ from coterie.report.released import party_model
 from coterie.report.sealing import plan_hash
 from coterie.report.shapes import shapes
 from coterie.worth.bands import noise_alone
+from tests.support import mostly_slow
 
 AGES, JOBS = (20.0, 40.0, 60.0, 80.0), ("nurse", "cook", "pilot")
 ATTRIBUTES = {"age": (0, 100), "job": list(JOBS)}
@@ -217,7 +218,7 @@ def test_smoothing_changes_what_is_said_and_nothing_that_is_sent(table: Path) ->
     )  # a risk that goes up again
 
 
-@pytest.mark.parametrize("slug", ["gauss-avg-gd", "qdpsgd1", "dp-consensus-gd"])
+@pytest.mark.parametrize("slug", mostly_slow(["gauss-avg-gd", "qdpsgd1", "dp-consensus-gd"], "gauss-avg-gd"))
 def test_other_methods_run_unchanged(table: Path, slug: str) -> None:
     tree = plan_of(table).as_json()
     tree["algorithm"], tree["run"]["rounds"] = {"name": slug}, 6

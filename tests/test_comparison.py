@@ -14,6 +14,7 @@ from coterie.errors import InputError
 from coterie.experiment import prepare
 from coterie.plan import Plan, refuse_ignored, stated_seeds, validate
 from coterie.pricing import price
+from tests.support import mostly_slow
 
 
 def plan(**tables: Any) -> Plan:
@@ -31,7 +32,7 @@ EXCHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", EXCHANGES)
+@pytest.mark.parametrize("name", mostly_slow(EXCHANGES, "coarse", "sum"))
 def test_the_exchange_of_a_plan_is_obeyed(name: str) -> None:
     """The cell is the run of the same plan; without the exchange it is another one."""
     asked, usual = plan(exchange=EXCHANGES[name]), plan()

@@ -84,11 +84,11 @@ def test_with_the_cause_put_back_they_differ() -> None:
 @pytest.mark.parametrize(
     ("before", "flags", "refused"),
     [
-        ("", "", False),
+        pytest.param("", "", False, marks=pytest.mark.slow),  # as every other process of these tests
         ("import jax", "", False),
         ("import jax.numpy as jnp; jnp.ones(3) + 1", "", True),
         ("import jax.numpy as jnp; jnp.ones(3) + 1", FLAG, False),
-        ("", f"{FLAG}dot", False),
+        pytest.param("", f"{FLAG}dot", False, marks=pytest.mark.slow),
     ],
 )
 def test_a_jax_that_started_without_it_is_refused(before: str, flags: str, refused: bool) -> None:

@@ -21,7 +21,7 @@ from coterie.problems.coupled import CoupledAgent
 from examples import economic_dispatch, resource_allocation
 from tests.problems.test_coupled import curved
 from tests.support import agent as place_and_shard
-from tests.support import network, run
+from tests.support import mostly_slow, network, run
 
 METHODS = ("first-order", "exact")
 
@@ -120,8 +120,10 @@ def distance(problem: Coupled, answer: Any, best: Any, price: np.ndarray) -> np.
     return total + np.sum((answer.prices - price) ** 2, axis=1) / answer.steps.dual[0]
 
 
-@pytest.mark.parametrize("how", METHODS)
-@pytest.mark.parametrize("make", [mixed, economic_dispatch.make])
+BOTH = [(how, make) for make in (mixed, economic_dispatch.make) for how in METHODS]
+
+
+@pytest.mark.parametrize(("how", "make"), mostly_slow(BOTH, BOTH[0], BOTH[3]))
 def test_within_the_range_the_distance_to_the_optimum_never_grows(how: Any, make: Any) -> None:
     """Penalties as random as the proof allows, in the metric of the proof; and it ends at the optimum."""
     problem = make()

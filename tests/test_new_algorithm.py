@@ -76,7 +76,7 @@ def test_a_new_file_is_listed_checked_and_runs(folder: Path, capsys: pytest.Capt
     plan.write_text("[data]\noptions = { records = 80, features = 2, sites = 3 }\n[algorithm]\nname = 'very-idle'\n")
     assert main(["run", str(plan), "--set", "algorithm.patience=-1"]) == 2
     assert "algorithm.patience" in capsys.readouterr().err
-    assert main(["run", str(plan), "--set", "run.rounds=2", "--out", str(folder / "out")]) == 0
+    assert main(["run", str(plan), "--set", "run.rounds=2", "--out", str(folder / "out"), "--references", "none"]) == 0
     result = json.loads((folder / "out" / "result.json").read_text("utf-8"))
     assert result["metrics"]["consensus_gap"]["mean"] == 0.0
     assert len(set(result["curves"]["train_loss"])) == 1

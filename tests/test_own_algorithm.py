@@ -33,7 +33,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_a_module_is_run_by_its_name(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = ["--set", "algorithm.name=strangers_package.diffusion", "--set", "run.rounds=3"]
-    assert main(["run", "clinics", *own, "--seeds", "1", "--quiet", "--out", str(package / "out")]) == 0
+    quick = ["--seeds", "1", "--quiet", "--references", "none"]
+    assert main(["run", "clinics", *own, *quick, "--out", str(package / "out")]) == 0
     assert "strangers_package.diffusion" in (package / "out" / "result.json").read_text()
     assert main(["algorithms", "strangers_package.diffusion"]) == 0
     assert "Noisy diffusion" in capsys.readouterr().out

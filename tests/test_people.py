@@ -37,6 +37,7 @@ from coterie.report.units import at_home
 from coterie.written import toml_of
 from tests.deploy.consortium import make_consortium
 from tests.deploy.test_everything import is_replayed
+from tests.support import mostly_slow
 
 PEOPLE = 90
 
@@ -183,7 +184,9 @@ def test_an_agreement_of_before_keeps_its_unit(table: Path) -> None:
     ("algorithm", "exchange"),
     [
         pytest.param({"name": "dp-dsgd"}, {"kind": "broadcast"}, marks=pytest.mark.slow),
-        ({"name": "dp-dsgd", "batch": 8}, {"kind": "quantized", "bits": 6, "bound": 4.0}),
+        pytest.param(
+            {"name": "dp-dsgd", "batch": 8}, {"kind": "quantized", "bits": 6, "bound": 4.0}, marks=pytest.mark.slow
+        ),
         pytest.param(
             {"name": "dp-dsgd"}, {"kind": "secret-sum", "noise": "central", "honest": 2}, marks=pytest.mark.slow
         ),
@@ -442,7 +445,7 @@ def test_statements_name_the_unit(table: Path) -> None:
         assert any(one.startswith(whose) for one in said)
 
 
-@pytest.mark.parametrize("unit", ["person", "record"])
+@pytest.mark.parametrize("unit", mostly_slow(["person", "record"], "person"))
 def test_a_run_says_whom_it_protects_and_its_certificate_verifies(
     unit: str, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,6 +22,7 @@ from coterie.plan import Plan, validate
 from coterie.pricing import price
 from coterie.privacy.gdp import mu_for
 from coterie.released.moments import Moments
+from tests.support import mostly_slow
 
 RELEASE = find("release")
 
@@ -108,7 +109,7 @@ def accepted(values: np.ndarray, sigma: float) -> bool:
     return bool(chi2.ppf(5e-4, count) < statistic < chi2.ppf(1 - 5e-4, count))
 
 
-@pytest.mark.parametrize("kind", ["complete", "ring"])
+@pytest.mark.parametrize("kind", mostly_slow(["complete", "ring"], "ring"))
 def test_the_noise_has_the_declared_law_and_is_stated(kind: str) -> None:
     points, stated = noises(kind)
     declared = PARTIES**0.5 * 3.0 * 4.5**0.5 / 25  # √N σ, σ = multiplier · Δ/n
@@ -147,7 +148,7 @@ def planned(**tables: Any) -> Plan:
     return validate(tree)
 
 
-@pytest.mark.parametrize("exchange", [{}, SHARED], ids=["local", "shared"])
+@pytest.mark.parametrize("exchange", mostly_slow([{}, SHARED], SHARED), ids=["local", "shared"])
 def test_a_plan_takes_one_round_and_one_event_and_its_error_is_as_stated(exchange: dict[str, Any]) -> None:
     plan = planned(exchange=exchange)
     experiment = prepare(plan)

@@ -17,6 +17,7 @@ from coterie.audit.wire import Worlds, audit_wire, explain_bytes, make_worlds, r
 from coterie.deploy.noise import GAUSSIAN_UNIT, LAPLACE_UNIT, SystemSource
 from coterie.errors import InputError
 from coterie.privacy.secure import GRID_LAPLACE_SCALE, GRID_VARIANCE
+from tests.support import mostly_slow
 
 ROUNDS = 12
 SETTINGS: dict[str, dict[str, Any]] = {"dp-dsgd": {"mixing": 1}}
@@ -174,7 +175,7 @@ SEVERAL = ("dvp", "pvp", "m-admm", "r-admm", "mr-admm", "pp-admm", "ipp-admm", "
            *HIDDEN)  # fmt: skip
 
 
-@pytest.mark.parametrize("slug", SEVERAL)
+@pytest.mark.parametrize("slug", mostly_slow(SEVERAL, "dvp", "ipp-admm", *SEVERAL[7:]))  # of each kind
 def test_several_draws_make_a_message(slug: str) -> None:
     """The claim holds on what is sent; half of the noise is refuted where it can be found, and tells more elsewhere."""
     worlds = make_worlds(slug, epsilon=4.0, rounds=3)

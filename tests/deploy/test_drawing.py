@@ -262,7 +262,10 @@ def test_what_was_sent_without_an_account_is_drawn_by_the_one_that_follows(bench
     assert old.settled is not None
 
 
-@pytest.mark.parametrize("units", [("record", "person"), ("person", "record")])
+UNITS = [("record", "person"), ("person", "record")]
+
+
+@pytest.mark.parametrize("units", [UNITS[0], pytest.param(UNITS[1], marks=pytest.mark.slow)])
 def test_an_agreement_of_another_unit_does_not_follow(tmp_path: Path, units: tuple[str, str]) -> None:
     """What was sent at a record's price would enter an account of people as if it were a person's."""
 

@@ -171,7 +171,10 @@ def is_replayed(terms: Terms, experiment: Experiment) -> tuple[np.ndarray, np.nd
 
 
 # dear to price, or another variant of it is in every run
-DEAR = (("qdpsgd1", SPECIAL["qdpsgd1"]), VARIANTS[-4], VARIANTS[-3], VARIANTS[-1])
+DEAR = (
+    ("qdpsgd1", SPECIAL["qdpsgd1"]), ("ipp-admm", SPECIAL["ipp-admm"]), ("dp-admm", ()), ("ldp-admm", ()),
+    ("dp-dsgd", ()), VARIANTS[-4], VARIANTS[-3], VARIANTS[-1],
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

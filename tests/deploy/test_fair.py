@@ -31,6 +31,7 @@ from coterie.privacy.accountants import account
 from tests.deploy.house import House, Setting, rows, together
 from tests.deploy.shared_house import SharedHouse, SharedSetting
 from tests.deploy.test_everything import run_parties
+from tests.support import mostly_slow
 
 SITES = ("north", "south", "east", "west", "port")
 COLUMNS = 6  # a constant, age, hours and three jobs
@@ -92,7 +93,7 @@ VARIANTS: dict[str, tuple[int, dict[str, dict[str, Any]]]] = {
 }
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", mostly_slow(VARIANTS, "ring", "laplace, three groups"))
 def test_deployed_integers_are_those_of_the_simulation(variant: str, tmp_path: Path) -> None:
     groups, tables = VARIANTS[variant]
     plan = fair_plan(written(tmp_path, 150, GROUPS[groups]), GROUPS[groups], **tables)

@@ -11,6 +11,7 @@ from coterie.errors import InputError
 from coterie.fair import polynomial as poly
 from coterie.fair.polynomial import Statistics
 from tests.fair.cases import point, records
+from tests.support import mostly_slow
 
 
 def _moves(x, y, other, label):
@@ -39,8 +40,10 @@ def _search(f, d, signed, trials=4000, seed=0):
     return best
 
 
-@pytest.mark.parametrize("d", [1, 2, 5, 13])
-@pytest.mark.parametrize("signed", [True, False])
+SIZES = [(d, signed) for d in (1, 2, 5, 13) for signed in (True, False)]
+
+
+@pytest.mark.parametrize(("d", "signed"), mostly_slow(SIZES, SIZES[0], SIZES[3], SIZES[4], SIZES[7]))
 def test_l2_of_the_objective_is_one_and_reached(d, signed):
     found = _search(_l2, d, signed)
     assert 0.99 <= found <= poly.L2_OBJECTIVE + 1e-12
@@ -96,8 +99,10 @@ def test_covariance_for_two_groups_is_the_closed_form():
         assert poly.l1_covariance(codes, 9, signed=False) == pytest.approx(3 * max(1, np.sqrt(2) * c))
 
 
-@pytest.mark.parametrize("signed", [True, False])
-@pytest.mark.parametrize("radius", [0.3, 1.0])
+RADII = [(signed, radius) for radius in (0.3, 1.0) for signed in (True, False)]
+
+
+@pytest.mark.parametrize(("signed", "radius"), mostly_slow(RADII, RADII[0], RADII[3]))
 def test_one_attribute_moves_less(signed, radius):
     d, size, rng = 5, 2, np.random.default_rng(2)
     l2, gap2 = poly.attribute_l2(radius, signed)

@@ -44,7 +44,7 @@ STATED = {
 def finished(where: Path) -> Path:
     """The folder of a finished run of `PLAN`."""
     (where / "plan.toml").write_text(PLAN)
-    assert main(["run", str(where / "plan.toml"), "--out", str(where / "run"), "--quiet"]) == 0
+    assert main(["run", str(where / "plan.toml"), "--out", str(where / "run"), "--quiet", "--references", "none"]) == 0
     return where / "run"
 
 

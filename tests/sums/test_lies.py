@@ -20,6 +20,7 @@ from coterie.sums.terms import ROSTER_BIT
 from coterie.sums.words import subtract
 from tests.sums.coalition import TERMS, prepared, wire
 from tests.sums.world import Watched, World, keys_of, terms_of
+from tests.support import mostly_slow
 
 
 def fuzzed(seed: int) -> World:
@@ -143,8 +144,10 @@ def questions(what: str, world: World) -> Iterator[SumFrame]:
         yield frame.sign(keys_of(2)[0])
 
 
-@pytest.mark.parametrize("twin", [False, True], ids=["gate", "twin"])
-@pytest.mark.parametrize("what", ["for a frame", "what is held", "for sealed shares"])
+ASKED = [(what, twin) for what in ("for a frame", "what is held", "for sealed shares") for twin in (False, True)]
+
+
+@pytest.mark.parametrize(("what", "twin"), mostly_slow(ASKED, ASKED[1], *(a for a in ASKED if not a[1])))
 def test_questions_without_end_are_answered_at_a_pace(what: str, twin: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten seconds of 400 questions each, of one party of the plan. What it asked last is answered in the end."""
     most = core.AT_ONCE + 10 * core.ANSWERS
