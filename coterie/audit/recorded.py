@@ -43,6 +43,7 @@ from coterie.deploy.noise import UNITS
 from coterie.deploy.pairs import shares
 from coterie.deploy.party import Party, Terms, read_records, wire_of
 from coterie.deploy.records import Book, canonical
+from coterie.deploy.storage import Frames
 from coterie.deploy.work import Work
 from coterie.errors import InputError
 from coterie.privacy.codec import to_json
@@ -120,7 +121,7 @@ def _read(path: Path) -> _Told:
     book = read(path)  # chain, seal, prices
     with _copied(path) as copy, contextlib.closing(sqlite3.connect(copy)) as db:
         rows = db.execute("SELECT frame, held FROM release ORDER BY round").fetchall()
-    frames = [bytes(frame) for frame, _ in rows]
+    frames = [Frames(path).read(frame) for frame, _ in rows]
     if [hashlib.sha256(f).digest() for f in frames] != [row.frame_hash for row in book.rows]:
         raise Damaged(f"ledger {path}: it changed while it was read")
     held = [{n: Receipt.unpack(bytes.fromhex(r)) for n, r in json.loads(h).items()} for _, h in rows]

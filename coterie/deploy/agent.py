@@ -26,7 +26,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from coterie.deploy.agreement import Agreement
-from coterie.deploy.frames import MESSAGE, SILENT, seal
+from coterie.deploy.frames import MESSAGE, SILENT, seal_hashed
 from coterie.deploy.keys import PartyKeys
 from coterie.deploy.ledger import DurableLedger, LedgerFailure
 from coterie.deploy.noise import Source
@@ -212,8 +212,8 @@ class Agent:
             self.note("slow", round=t, share=float(self.party.pace))
         payload = self.wire.encode(numbers if sent else np.zeros_like(numbers), self.party.node, t)
         kind = MESSAGE if sent else SILENT
-        frame = seal(self.keys.frame_key, self.agreement.plan_hash, self.party.node, t, payload, kind)
-        self.ledger.release(t, self.charges[t], frame, self.party.pack(carry), self.held)
+        frame, hashed = seal_hashed(self.keys.frame_key, self.agreement.plan_hash, self.party.node, t, payload, kind)
+        self.ledger.release(t, self.charges[t], frame, self.party.pack(carry), self.held, hashed=hashed)
         self._keep()
         if self.deploy.tick:  # sends leave at fixed times, whatever the computation took
             self._tick = max(self._tick + self.deploy.tick, time.monotonic())

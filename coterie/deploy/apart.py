@@ -18,9 +18,12 @@ from typing import TypeVar
 
 from coterie.errors import InputError
 
-__all__ = ["apart", "give_back"]
+__all__ = ["apart", "give_back", "keep_buffers"]
 
 PR_SET_PDEATHSIG = 1
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc
+MOST_KEPT = 1 << 25  # bytes of one buffer: what glibc takes
+KEPT = 1 << 28
 T = TypeVar("T")
 
 
@@ -57,6 +60,14 @@ def give_back() -> None:
     """Give back to the system the memory that starting has used and freed, which the C library would keep."""
     if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:  # glibc has it
         trim(0)
+
+
+def keep_buffers(size: int) -> None:
+    """Keep freed buffers of up to this many bytes for the next round: to get and clear fresh pages costs more than all
+    else that is done with them. At most `KEPT` bytes in all stay unused."""
+    if (option := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:  # glibc has it
+        option(M_MMAP_THRESHOLD, min(size, MOST_KEPT))
+        option(M_TRIM_THRESHOLD, KEPT)
 
 
 def _status(child: int) -> int:

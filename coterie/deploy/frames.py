@@ -42,7 +42,7 @@ from nacl.signing import VerifyKey
 from coterie.deploy.protocol import PROTOCOL
 
 __all__ = ["HEADER_BYTES", "MESSAGE", "SIGNATURE_BYTES", "SILENT", "BadFrame", "Frame", "Misdeed", "Receipt", "Wire",
-           "digest", "open_frame", "seal"]  # fmt: skip
+           "digest", "open_frame", "seal", "seal_hashed"]  # fmt: skip
 
 MAGIC = b"CTRF"
 MESSAGE, SILENT = 1, 2
@@ -202,11 +202,19 @@ def seal(
     key: Ed25519PrivateKey, plan_hash: bytes, sender: int, round: int, payload: bytes, kind: int = MESSAGE
 ) -> bytes:
     """Sign a payload into a frame. Ed25519 is deterministic: the same message gives the same bytes."""
+    return seal_hashed(key, plan_hash, sender, round, payload, kind)[0]
+
+
+def seal_hashed(
+    key: Ed25519PrivateKey, plan_hash: bytes, sender: int, round: int, payload: bytes, kind: int = MESSAGE
+) -> tuple[bytes, bytes]:
+    """The same, and SHA-256 of the whole frame: what is signed is hashed on the way, so it costs nothing more."""
     header = _HEADER.pack(MAGIC, PROTOCOL, kind, 0, plan_hash, sender, round)
     content = hashlib.sha256(header)
     content.update(payload)
     signature = key.sign(_SIGNED.pack(_DOMAIN, plan_hash, sender, round, content.digest()))
-    return b"".join((header, payload, signature))  # one copy of what may be megabytes
+    content.update(signature)
+    return b"".join((header, payload, signature)), content.digest()  # one copy of what may be megabytes
 
 
 def digest(data: bytes) -> bytes:

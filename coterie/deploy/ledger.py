@@ -1,8 +1,8 @@
 r"""The durable ledger: one transaction = charge + exact bytes + resume state, before the socket is touched.
 
 `DurableLedger.release` checks the charge against the plan, writes it with the message and the state to resume from,
-and returns once all of it is on the disk. Only then may the message be sent. A large state lies in a file beside the
-database (`storage.States`), synced before the transaction that holds its SHA-256 and makes it the current one.
+and returns once all of it is on the disk. Only then may the message be sent. Large states and large messages lie in
+files beside the database (`storage.States`, `storage.Frames`), synced before the transaction that holds their SHA-256.
 
 After a restart there are two cases: the round has a row, then the very same bytes are sent again (`frame`); or it has
 none, then nothing of it has left the process and a fresh draw is safe. Invariants of spec I1-I4: one payload per round,
@@ -16,10 +16,10 @@ stops the ledger for good, durably.
 **Storage** is that of `coterie.deploy.durable`: any failure to write is final for the process (`LedgerFailure`).
 
 **Damage.** Rows form a SHA-256 chain from a genesis over plan, agent and budget; the file carries a seal over all of
-its bytes. On opening, any single flipped bit of the database file or of the current state is refused, and so is any
-damage to the log that would drop a commit. Not covered: somebody who rewrites all files, and all files put back from a
-backup: both are consistent. A neighbour that holds a later or different message reveals them (`reconcile`), before
-anything is sent.
+its bytes. On opening, any single flipped bit of the database file, of a message or of the current state is refused,
+and so is any damage to the log that would drop a commit. Not covered: somebody who rewrites all files, and all files
+put back from a backup: both are consistent. A neighbour that holds a later or different message reveals them
+(`reconcile`), before anything is sent.
 
 Nothing here reads a clock to decide anything; `created` is a note.
 """
@@ -40,7 +40,7 @@ from coterie.deploy.durable import DurableFile
 from coterie.deploy.frames import Receipt, digest
 from coterie.deploy.reading import read
 from coterie.deploy.sealing import Damaged
-from coterie.deploy.storage import LedgerFailure, States, create_file, refuse_network
+from coterie.deploy.storage import Frames, LedgerFailure, States, create_file, refuse_network
 from coterie.errors import InputError
 from coterie.privacy.accountants import account
 from coterie.privacy.base import key_of
@@ -49,13 +49,15 @@ from coterie.privacy.ledger import Budget, BudgetExceeded, Entry, prove
 
 __all__ = ["Damaged", "DurableLedger", "LedgerFailure", "RolledBack", "read"]
 
+CACHE = 2000  # KiB of the database in memory, besides the plan
+
 
 class DurableLedger(DurableFile):
     """One agent's ledger on disk; a context manager. One thread at a time may call it, from any thread.
 
     Args:
         path: the database file. Its log lies beside it, under the same name with "-wal", and large states to
-            resume from with "-state0" and "-state1".
+            resume from with "-state0" and "-state1", large messages with "-frames".
         budget: (ε, δ) of the agent.
         plan_hash: what the parties agreed on; a ledger serves one agreement.
         agent: whose ledger it is.
@@ -96,11 +98,13 @@ class DurableLedger(DurableFile):
             create_file(self.path, records.first_rows(meta, most is not None, earlier))
         self._anchor, self._fingerprint, self._plan = anchor, b"", plan
         self._charged: tuple[tuple[object, ...] | None, str] = (None, "")  # the last charge, and how it is stored
-        self._states = States(self.path)
+        self._states, self._frames = States(self.path), Frames(self.path)
         super().__init__(self.path)
 
     def _load(self, db: sqlite3.Connection) -> None:
-        self._book = records.load(db, self._states.read)
+        self._book = records.load(db, self._states.read, self._frames.read)
+        # the guard of every release reads past the plan's text: kept at hand, it costs no reading of megabytes
+        db.execute(f"PRAGMA cache_size = -{CACHE + 2 * len(self._book.meta.plan) // 1024}")
         self._book.meta.refuse_other(self.path, self.plan_hash, self.agent, self.budget, self._plan)
         if self._anchor is not None:
             self._anchor.check(self.path, self._book.meta.identity, [row.hash for row in self._book.rows])
@@ -145,7 +149,7 @@ class DurableLedger(DurableFile):
 
     def release(
         self, round: int, events: Sequence[Event], frame: bytes, state: bytes | Sequence[memoryview],
-        held: Mapping[str, Receipt], rows: records.Rows | None = None,
+        held: Mapping[str, Receipt], rows: records.Rows | None = None, hashed: bytes | None = None,
     ) -> None:  # fmt: skip
         """Pay for a round and keep its exact bytes; when this returns, and not before, the frame may be sent.
 
@@ -156,6 +160,7 @@ class DurableLedger(DurableFile):
             state: all that is needed to go on from here after a crash; in parts, if large, so that none is copied.
             held: the last message received and used from each neighbour.
             rows: what is kept besides, in the same transaction.
+            hashed: SHA-256 of the frame, where whoever made it knows it.
 
         Raises:
             BudgetExceeded: the charge is not (or no longer) in the plan; the ledger is stopped, durably and for good.
@@ -179,18 +184,18 @@ class DurableLedger(DurableFile):
                 raise BudgetExceeded(f"round {round}: {stop}") from None
             total, holds = book.meta.units(taken.spent), records.held_json(held)
             parts = [memoryview(state)] if isinstance(state, bytes) else state
-            state_hash, frame_hash = records.sha256(*parts), records.sha256(frame)
+            state_hash, frame_hash = records.sha256(*parts), hashed or records.sha256(frame)
             own = records.link(book.head, round, charge, total, holds, state_hash, frame_hash)
             self._bind()
             with self._final("state"):
-                left = self._states.write(round, parts)
+                left, stored = self._states.write(round, parts), self._frames.write(frame)
             if round == 0 and self._fingerprint:
                 mark = records.link(book.head, self._fingerprint)
                 left.append(("INSERT INTO records VALUES (0, ?, ?)", (self._fingerprint, mark)))
             self._write(
                 *left, *(rows.statements if rows else ()),
                 ("INSERT INTO release VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                 (round, charge, total, holds, state_hash, book.head, own, frame)),
+                 (round, charge, total, holds, state_hash, book.head, own, stored)),
             )  # fmt: skip
             with self._final("anchor"):
                 if self._anchor is not None:
@@ -252,7 +257,7 @@ class DurableLedger(DurableFile):
         with self._lock:
             self._usable()
             found = self._db.execute("SELECT frame FROM release WHERE round = ?", (round,)).fetchone()
-        return found and found[0]
+        return found and self._frames.read(found[0])
 
     def state(self) -> bytes | None:
         """The state stored with the last release, or None before the first."""
@@ -285,6 +290,7 @@ class DurableLedger(DurableFile):
 
     def _let_go(self) -> None:
         self._states.close()
+        self._frames.close()
 
     def _charge_text(self, events: Sequence[Event]) -> str:
         """The events as stored; rounds that cost the same follow each other, and checking them takes a while."""

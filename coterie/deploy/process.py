@@ -25,7 +25,7 @@ from coterie.deploy.accounts import DataAccount
 from coterie.deploy.agent import Agent, GaveUp
 from coterie.deploy.agreement import AGREEMENT, Agreement, Ended, read_agreement
 from coterie.deploy.anchor import Anchor
-from coterie.deploy.apart import apart
+from coterie.deploy.apart import apart, keep_buffers
 from coterie.deploy.data import is_stored
 from coterie.deploy.drawing import Drawing, need_account
 from coterie.deploy.files import private_files, private_folder, write_bytes
@@ -51,6 +51,7 @@ from coterie.problems.people import numbered_people
 
 __all__ = ["EXIT", "open_party", "run_party"]
 
+LARGE = 1 << 20  # bytes of a buffer: from here on the pages of a fresh one cost more than its use
 EXIT = {
     "done": 0, "input": 2, "budget": 3, "ledger": 4, "rolled back": 5, "gave up": 6, "ended": 7, "disputed": 8,
     "stopped": 130,
@@ -206,6 +207,8 @@ async def _main(
 ) -> str:  # fmt: skip
     """Take part to the end; how it ended ("done" or "stopped"), or an exception that says so."""
     agreement, keys, note = opened.agreement, opened.keys, opened.note
+    if (longest := 16 * opened.party.count) > LARGE:  # numbers of a neighbour or two side by side
+        keep_buffers(longest)
     agent, calls = _agent(opened, source, EvidenceFolder(state / "evidence"), listen, behind)
     watch, model = Watch(agent, calls, state, recent, show), state / "model.npz"
     _announce(agreement, keys.name, listen)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from coterie.deploy.sealing import PAGE, Damaged, LogPages, intact, scan_log
-from coterie.deploy.storage import States, bytes_of
+from coterie.deploy.storage import Frames, States, bytes_of
 from coterie.errors import InputError
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def look(path: str | os.PathLike[str]) -> Reading:
     """The same, and whether an agent is at work on it."""
     from coterie.deploy import records
 
-    return Reading(*read_durable(Path(path), "ledger", lambda db: records.load(db, States(Path(path)).read)))
+    beside = States(Path(path)).read, Frames(Path(path)).read
+    return Reading(*read_durable(Path(path), "ledger", lambda db: records.load(db, *beside)))
 
 
 def read_durable(path: Path, what: str, load: Callable[[sqlite3.Connection], T]) -> tuple[T, bool]:

@@ -250,20 +250,28 @@ def charges(db: sqlite3.Connection, meta: Meta) -> list[Entry]:
     ]
 
 
-def load(db: sqlite3.Connection, state_of: Callable[[sqlite3.Connection, int], bytes]) -> Book:
+def load(
+    db: sqlite3.Connection,
+    state_of: Callable[[sqlite3.Connection, int], bytes],
+    frame_of: Callable[[bytes | str], bytes],
+) -> Book:
     """Read a whole ledger and check everything in it, the state of its last round too.
 
     `Damaged` names the first row that is wrong.
     """
     try:
-        return _load(db, state_of)
+        return _load(db, state_of, frame_of)
     except (sqlite3.Error, OSError, ValueError, TypeError, LookupError, ArithmeticError) as error:
         if isinstance(error, Damaged):
             raise
         raise Damaged(f"cannot be read: {error}") from error
 
 
-def _load(db: sqlite3.Connection, state_of: Callable[[sqlite3.Connection, int], bytes]) -> Book:
+def _load(
+    db: sqlite3.Connection,
+    state_of: Callable[[sqlite3.Connection, int], bytes],
+    frame_of: Callable[[bytes | str], bytes],
+) -> Book:
     found = [sql for (sql,) in db.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid")]
     if found not in FORMS:
         raise Damaged(f"its tables are not those of a ledger of format {FORMAT}: damaged, or made by another version")
@@ -286,10 +294,11 @@ def _load(db: sqlite3.Connection, state_of: Callable[[sqlite3.Connection, int], 
     rows = db.execute(
         "SELECT round, charge, total, held, state_hash, prev_hash, hash, frame FROM release ORDER BY round"
     )
-    for round, charge, total, held, state_hash, before, own, frame in rows:
+    for round, charge, total, held, state_hash, before, own, stored in rows:
         where = f"round {round}"
         if round != len(book.rows) or before != book.head:
             raise Damaged(f"{where}: does not follow round {len(book.rows) - 1}")
+        frame = frame_of(stored)
         frame_hash = sha256(frame)
         if link(before, round, charge, total, held, state_hash, frame_hash) != own:
             raise Damaged(f"{where}: does not match its hash")

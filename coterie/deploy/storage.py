@@ -1,4 +1,4 @@
-"""Durable files: locked, opened with settings that are read back, made all at once; a ledger's states beside it.
+"""Durable files: locked, opened with settings that are read back, made all at once; what is large lies beside.
 
 Exclusion between processes is a `flock` on the database file, held as long as it is open, beside SQLite's own exclusive
 lock.
@@ -19,12 +19,13 @@ from pathlib import Path
 from coterie.deploy.sealing import PAGE, Damaged, intact, network_filesystem, page_sums, scan_log, seal_of
 from coterie.errors import InputError
 
-__all__ = ["LedgerFailure", "States", "bytes_of", "connect", "create_file", "cut", "disconnect", "locked",
-           "refuse_network", "take_lock"]  # fmt: skip
+__all__ = ["FRAMES", "Frames", "LedgerFailure", "States", "bytes_of", "connect", "create_file", "cut", "disconnect",
+           "locked", "refuse_network", "take_lock"]  # fmt: skip
 
 
 TRIES, PAUSE = 10, 0.02  # of taking the lock; seconds between them
-SMALL = 1 << 16  # bytes of a state: below, writing it twice costs less than a sync of its own
+SMALL = 1 << 16  # bytes of a state or a frame: below, writing it twice costs less than a sync of its own
+FRAMES = "-frames"  # after the name of a ledger: the file of its large frames
 
 
 class LedgerFailure(RuntimeError):
@@ -74,14 +75,7 @@ class States:
         if name not in self._files:
             self._files[name] = os.open(name, os.O_WRONLY | os.O_CREAT, 0o600)
             sync_folder(self.path.parent)  # once: the file may be new, or left unsynced by a crash
-        at, file = 0, self._files[name]
-        for part in state:
-            while part.nbytes:
-                written = os.pwrite(file, part, at)
-                at, part = at + written, part[written:]
-        if os.fstat(file).st_size != at:
-            os.ftruncate(file, at)
-        os.fdatasync(file)
+        _put(self._files[name], state, 0)
         return []
 
     def read(self, db: sqlite3.Connection, round: int) -> bytes:
@@ -93,6 +87,61 @@ class States:
         """Let go of the files."""
         while self._files:
             os.close(self._files.popitem()[1])
+
+
+class Frames:
+    """The frames of a ledger: a small one in its row, large ones one after the other in a file that only grows.
+
+    A large frame would be written twice in the database, as a large state would. It is written and synced to the file
+    before its row is committed, which says where it lies; the row's hash is over its bytes. What a crash leaves behind
+    the last row's frame was never sent, and the next one is written over it.
+    """
+
+    def __init__(self, path: Path):
+        self.path = Path(f"{path.resolve()}{FRAMES}")
+        self._file, self._end = -1, 0
+
+    def write(self, frame: bytes) -> bytes | str:
+        """What the row of a frame holds; a large one is durable already."""
+        if len(frame) < SMALL:
+            return frame
+        if self._file < 0:
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)
+            sync_folder(self.path.parent)
+        where = f"{self._end}+{len(frame)}"
+        self._end = _put(self._file, [memoryview(frame)], self._end)
+        return where
+
+    def read(self, stored: bytes | str) -> bytes:
+        """The frame that a row stands for; what is written next goes behind it."""
+        if isinstance(stored, bytes):
+            return stored
+        at, size = map(int, stored.split("+"))
+        self._end = max(self._end, at + size)
+        with self.path.open("rb") as file:
+            file.seek(at)
+            frame = file.read(size)
+        if len(frame) != size:
+            raise Damaged(f"{self.path} ends before byte {at + size}")
+        return frame
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _put(file: int, parts: Sequence[memoryview], at: int) -> int:
+    """Write parts one after the other at a place, durably, as the last that there is in a file; where they end."""
+    for part in parts:
+        while part.nbytes:
+            written = os.pwrite(file, part, at)
+            at, part = at + written, part[written:]
+    if os.fstat(file).st_size != at:
+        os.ftruncate(file, at)
+    os.fdatasync(file)
+    return at
 
 
 def sync_folder(folder: Path) -> None:

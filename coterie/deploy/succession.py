@@ -39,7 +39,7 @@ __all__ = ["ASIDE", "carry_over", "check_amended", "in_all", "plan_of", "pooled"
 
 ASIDE = "earlier"  # folder in the state folder
 LEDGER = "ledger.db"
-MOVED = (LEDGER, *(f"{LEDGER}-{end}" for end in ("wal", "state0", "state1")), "model.npz", "certificate.json",
+MOVED = (LEDGER, *(f"{LEDGER}-{end}" for end in ("wal", "state0", "state1", "frames")), "model.npz", "certificate.json",
          AGREEMENT, "report.html")  # fmt: skip
 
 

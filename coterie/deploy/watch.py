@@ -191,7 +191,7 @@ class Watch:
     def _ledger_bytes(self) -> int:
         """Size of the ledger and the files beside it, without opening them, which would drop SQLite's locks."""
         path = self.agent.ledger.path
-        names = (path, *(path.with_name(f"{path.name}-{end}") for end in ("wal", "state0", "state1")))
+        names = (path, *(path.with_name(f"{path.name}-{end}") for end in ("wal", "state0", "state1", "frames")))
         return sum(name.stat().st_size for name in names if name.exists())
 
 

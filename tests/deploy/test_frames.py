@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from nacl.signing import VerifyKey
 
 from coterie.deploy import hello
-from coterie.deploy.frames import MESSAGE, SILENT, BadFrame, Frame, Receipt, Wire, digest, open_frame, seal
+from coterie.deploy.frames import MESSAGE, SILENT, BadFrame, Frame, Receipt, Wire, digest, open_frame, seal, seal_hashed
 from coterie.deploy.protocol import PROTOCOL
 
 KEYS = {n: Ed25519PrivateKey.from_private_bytes(bytes([n + 1]) * 32) for n in range(3)}
@@ -83,6 +83,12 @@ def test_encode_refuses_what_a_receiver_would(width: int) -> None:
     for wrong in (good[:9], good.astype(float)):
         with pytest.raises(ValueError, match="10 integers"):
             wire.encode(wrong, 0, 3)
+
+
+def test_a_frame_is_hashed_as_it_is_made() -> None:
+    frame, hashed = seal_hashed(KEYS[0], PLAN, 0, 3, bytes(40))
+    assert frame == seal(KEYS[0], PLAN, 0, 3, bytes(40))
+    assert hashed == hashlib.sha256(frame).digest()
 
 
 def test_each_check_has_its_reason() -> None:

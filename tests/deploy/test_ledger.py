@@ -61,7 +61,7 @@ def state_of(round: int) -> bytes:
 def crash(path: Path, to: Path) -> Path:
     """What a killed process would leave: a copy of the files of an open ledger."""
     to.mkdir(exist_ok=True)
-    for file in (path, *(Path(f"{path}-{end}") for end in ("wal", "state0", "state1"))):
+    for file in (path, *(Path(f"{path}-{end}") for end in ("wal", "state0", "state1", "frames"))):
         if file.exists():
             shutil.copy(file, to / file.name)
     return to / path.name
@@ -473,6 +473,52 @@ def test_any_flipped_bit_of_the_state_is_refused(folder: Path, monkeypatch: pyte
     assert not refused(flipped(state, 77))  # the twin that does not compare
 
 
+def test_any_flipped_bit_of_a_large_frame_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In their file, of every round; small ones are in the database."""
+    monkeypatch.setattr(storage, "SMALL", 250)
+    path, _ = sealed(folder)
+    file = Path(f"{path}{storage.FRAMES}")
+    whole = file.read_bytes()
+    assert whole == b"".join(frame_of(t) for t in range(6))
+    assert file.stat().st_mode & 0o077 == 0
+
+    def refused(content: bytes) -> str:
+        file.write_bytes(content)
+        try:
+            DurableLedger(path, **settings()).close()
+        except Damaged as error:
+            return str(error)
+        return ""
+
+    for bit in range(0, 8 * len(whole), 101):
+        assert f"round {bit // 8 // 300}: does not match its hash" in refused(flipped(whole, bit))
+    assert "ends before byte 1800" in refused(whole[:-1])
+    assert not refused(whole + b"what a crash leaves of a frame that was never sent")
+    with fill(path, 8) as again:  # is written over
+        assert [again.frame(t) for t in range(8)] == [frame_of(t) for t in range(8)]
+    assert file.read_bytes() == b"".join(frame_of(t) for t in range(8))
+    monkeypatch.setattr(storage, "SMALL", 301)  # a ledger of both kinds
+    with fill(path, 9) as again:
+        assert [again.frame(t) for t in range(9)] == [frame_of(t) for t in range(9)]
+    assert len(file.read_bytes()) == 2400
+    file.unlink()
+    for opens in (lambda: DurableLedger(path, **settings()), lambda: read(path)):
+        with pytest.raises(Damaged, match="No such file"):
+            opens()
+
+
+def test_a_frame_that_was_not_committed_is_written_over(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "SMALL", 0)
+    with fill(folder / "a", 3) as ledger:
+        ledger._frames.write(b"x" * 900)  # then a crash, before the row
+        copy = crash(folder / "a", folder / "copy")
+    with DurableLedger(copy, **settings()) as again:
+        again.release(3, [EVENT], frame_of(3), b"", {})
+    assert Path(f"{copy}{storage.FRAMES}").read_bytes() == b"".join(frame_of(t) for t in range(4))
+    with DurableLedger(copy, **settings()) as again:
+        assert again.frame(3) == frame_of(3)
+
+
 @pytest.mark.parametrize("point", ["open", "pwrite", "ftruncate", "fdatasync", "COMMIT", "COMMIT of a small state"])
 def test_a_release_cut_short_leaves_the_state_before_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch, point: str
@@ -649,6 +695,20 @@ def test_a_large_log_is_folded_in_by_itself(folder: Path, monkeypatch: pytest.Mo
         assert os.path.getsize(folder / "a") > 20_000
         copy = crash(folder / "a", folder / "copy")
     assert len(read(copy).rows) == 12
+
+
+def test_a_release_of_a_long_plan_reads_nothing(folder: Path) -> None:
+    """The guard in the database compares with a number that lies behind the plan's text, here 3 MB."""
+    event = Gaussian(1.0, 1600.0)
+    plan = [event] * 20_000
+    with DurableLedger(folder / "a", create=True, **(settings() | {"plan": plan})) as ledger:
+        assert len(ledger._book.meta.plan) > 3_000_000
+        read_so_far = lambda: int(Path("/proc/self/io").read_text().split()[1])  # noqa: E731
+        ledger.release(0, [event], frame_of(0), state_of(0), {})
+        before = read_so_far()
+        for t in range(1, 21):
+            ledger.release(t, [event], frame_of(t), state_of(t), {})
+        assert read_so_far() - before < 100_000
 
 
 def test_a_ledger_that_was_dropped_is_like_a_crash(folder: Path) -> None:

@@ -66,7 +66,12 @@ def test_every_reading_of_a_running_ledger_is_whole_and_the_writer_does_not_noti
         assert agent.wait(20) == 0
     book, running = look(path)
     assert (len(book.rows), running) == (ROUNDS, False)
-    assert {p.name for p in tmp_path.iterdir()} <= {"ledger.db", "ledger.db-state0", "ledger.db-state1"}
+    assert {p.name for p in tmp_path.iterdir()} <= {
+        "ledger.db",
+        "ledger.db-state0",
+        "ledger.db-state1",
+        "ledger.db-frames",
+    }
 
 
 def test_an_agent_that_starts_while_others_read_is_not_refused(tmp_path: Path) -> None:
