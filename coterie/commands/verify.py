@@ -89,7 +89,7 @@ def _show(verdict: Verified, console: Console) -> None:
         count = sum(last - first + 1 for first, last in group.members)
         first = group.members[0][0]
         who = (names[first] if names else f"agent {first}") + (f" and {count - 1} like it" if count > 1 else "")
-        charges = sum(times for row in group.events if row["kind"] != "Free" and isinstance(times := row["times"], int))
+        charges = sum(row["times"] for row in group.events if row["kind"] != "Free")
         by = ", ".join(f"{name} {float(value):.4g}" for name, value in group.totals.items())
         shown.add_row(
             escape(who),
