@@ -65,6 +65,16 @@ def test_every_part_has_a_layer() -> None:
     assert there - {"__init__"} == set(ORDER)
 
 
+def test_the_tour_names_every_part() -> None:
+    """In the order of the layers: what a row names knows those of the rows above it."""
+    tour = (PACKAGE.parent / "docs" / "architecture.md").read_text("utf-8")
+    rows = tour.split("## Layers")[1].split("## Folders")[0].splitlines()
+    named = [row.split("|")[1].split("`")[1::2] for row in rows if row.startswith("| `")]
+    assert {name for row in named for name in row} == set(ORDER) - {"__main__"}
+    place = [max(ORDER.index(name) for name in row) for row in named]
+    assert all(min(ORDER.index(name) for name in row) > before for row, before in zip(named[1:], place, strict=False))
+
+
 def test_no_class_name_has_two_homes() -> None:
     """But for the parts that every algorithm, loss or kind has under the same name."""
     homes: dict[str, list[str]] = {}
