@@ -193,7 +193,8 @@ def kills(folder: Path, count: int, twin: str, seed: int = 1) -> dict[str, Any]:
         wanted = rng.randrange(4)  # kill it some time after so many messages: on a busy machine too
         while wanted and len(worker.hear()) < wanted:
             time.sleep(0.0005)
-        time.sleep(rng.choice((0.0, rng.uniform(0.0, 0.01))))
+        soon = 0.1 if twin == "late" else 0.01  # its moment comes after two syncs, on a busy disk too
+        time.sleep(rng.choice((0.0, rng.uniform(0.0, soon))))
         with contextlib.suppress(ProcessLookupError):
             os.kill(worker.pid, signal.SIGKILL)
         code, new = worker.end()
