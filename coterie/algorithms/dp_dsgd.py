@@ -169,7 +169,7 @@ def suggest_rounds(public: Public, mixing: int | None = None) -> int:
 
 
 def paced(travel: float, rounds: int, smoothness: float, step: float | None = None) -> tuple[float, float]:
-    """(γ, 1 − β) with which so many gradient rounds go as far as `travel`, as nearly as is stable."""
+    """(γ, 1 − β) with which this many gradient rounds go as far as `travel`, as nearly as is stable."""
     step = step or min(2 / smoothness, travel / rounds)
     return step, min(max(step * rounds / travel, 6 / rounds), 1.0)
 

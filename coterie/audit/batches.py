@@ -205,7 +205,7 @@ def _law(here: Setting, used: np.ndarray) -> str | None:
             continue
         now, n = used[:, t], len(used)
         if any(isinstance(draw, Pace) for draw in here.algorithm.draws(here.cfg, here.place).values()):
-            # a clock decides how many: charged is the most there can be, and of so many each batch is as likely as any
+            # a clock decides how many: the most there can be is charged, and all batches of one size are equally likely
             most, sizes = int(np.flatnonzero(law.chance)[-1]), now.sum(1)
             if sizes.max() > most:
                 return f"round {t}: a batch of {sizes.max()} is drawn, and at most {most} records are charged"

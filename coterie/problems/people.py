@@ -109,7 +109,7 @@ def clipped_sum(
 def _lengths(
     problem: Problem, x: Float[Array, " d"], of: Grouped, longest: Array | float
 ) -> Float[Array, " people"]:  # fmt: skip
-    """‖mean gradient‖ of every person, from so many single gradients at a time as fit in a cache, each cut first."""
+    """‖mean gradient‖ of every person, from as many single gradients at a time as fit in a cache, each cut first."""
     rows, count = of.features.shape[0], of.weights.shape[0]
     size = int(np.clip(AT_ONCE // problem.dim, 1, rows))
 

@@ -285,7 +285,7 @@ def in_pieces(add: Callable[..., list[Array]], of: tuple[Array, ...], size: int)
 
 
 def several_points(f: Callable[..., Array], numbers: Callable[..., int]) -> Callable[..., Array]:
-    """f(x, …), of which so many are computed at once, where it is batched over points x, as there is room for.
+    """f(x, …); where it is batched over points x, only as many are computed at once as there is room for.
 
     `numbers(x, …)` says how many numbers one call holds. Parties, seeds and settings are such batches: a convolution
     with several kernels at once is slow and needs memory that grows with their square.

@@ -148,7 +148,7 @@ class StoredShard(Shard):
         return jax.lax.fori_loop(0, self.pieces, step, start)
 
     def _picked(self, f: Callable[[Grouped], Array], start: Array, rows: Array, mask: Array | None) -> Array:
-        """The same over these people, so many at a time as a piece has room for."""
+        """The same over these people, as many at a time as a piece has room for."""
         at_once = max(1, min(self.piece // self.most, rows.shape[0]))
         size, dtype = at_once * self.most, start.dtype
         here = rows < self.count if mask is None else (rows < self.count) & mask
