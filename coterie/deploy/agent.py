@@ -213,7 +213,7 @@ class Agent:
         payload = self.wire.encode(numbers if sent else np.zeros_like(numbers), self.party.node, t)
         kind = MESSAGE if sent else SILENT
         frame, hashed = seal_hashed(self.keys.frame_key, self.agreement.plan_hash, self.party.node, t, payload, kind)
-        self.ledger.release(t, self.charges[t], frame, self.party.pack(carry), self.held, hashed=hashed)
+        self.ledger.release(t, self.charges[t], frame, self.party.pack(carry), self.held, None, hashed)
         self._keep()
         if self.deploy.tick:  # sends leave at fixed times, whatever the computation took
             self._tick = max(self._tick + self.deploy.tick, time.monotonic())
