@@ -31,6 +31,7 @@ from coterie.errors import InputError
 from coterie.exchange.planned import exchange_of
 from coterie.losses.base import make_problem, need_facts, problem_of
 from coterie.network import Network, graph_of, present_of
+from coterie.passes import gather
 from coterie.plan import Plan
 from coterie.pricing import Priced
 from coterie.privacy.adaptive import Rule
@@ -163,11 +164,11 @@ def prepare(plan: Plan, split_number: int = 0) -> Experiment:
     people = people_of(plan, training)
     network = Network.of(plan, problem, np.array(sizes_of(parts, people)), names, leaks=dataset.leaks)
     judged = held_out if len(held_out) else train  # where there is nothing to predict, nothing is held out
-    test = Test(*problem.admit(dataset.features[judged], targets[judged]))
+    test = Test(*problem.admit(gather(dataset.features, judged), gather(targets, judged)))
     owned = None
     if len(held_out):
         owned = deal_test(training, parts, dataset.take(held_out), plan.partition.kind, seed=plan.data.seed)
-    admitted = problem.admit(training.features, targets[train])
+    admitted = problem.admit(training.features, gather(targets, train))
     if problem.coupled and np.any(beyond := np.any(admitted[0] != training.features, axis=1)):
         whose = names[next(i for i, part in enumerate(parts) if beyond[part].any())]
         raise InputError(f"records of {whose!r} lie outside of the ranges that problem.variables states for it")
@@ -219,7 +220,7 @@ def assemble(
     problem: Problem,
     features: np.ndarray,
     targets: np.ndarray,
-    parts: list[np.ndarray],
+    parts: Sequence[np.ndarray],
     *,
     names: Sequence[str],
     origins: Origins,

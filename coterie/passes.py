@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-__all__ = ["aligned", "gather", "over", "some_not_finite"]
+__all__ = ["aligned", "gather", "over", "shuffled", "some_not_finite"]
 
 T = TypeVar("T")
 BLOCK = 1 << 19  # numbers of one block: a core's cache holds them
@@ -58,6 +58,26 @@ def gather(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
     over(len(flat), _width(values), copy)
     return out.reshape(*rows.shape, *values.shape[1:])
+
+
+def shuffled(size: int, rng: np.random.Generator) -> np.ndarray:
+    """The numbers below `size` in random order: `rng.permutation`, and beyond MANY one that all cores work on.
+
+    Every number goes to one of 256 heaps at random, and every heap is shuffled on its own (Rao 1961, Sandelius 1962).
+    """
+    if size <= MANY:
+        return rng.permutation(size)
+    heap = rng.integers(0, 256, size, np.uint8)
+    order = np.argsort(heap, kind="stable")
+    ends = np.concatenate([[0], np.cumsum(np.bincount(heap, minlength=256))]).tolist()
+    streams = rng.spawn(256)
+
+    def shuffle(own: slice) -> None:
+        for k in range(own.start, own.stop):
+            streams[k].shuffle(order[ends[k] : ends[k + 1]])
+
+    over(256, BLOCK, shuffle)
+    return order
 
 
 def some_not_finite(values: np.ndarray) -> bool:

@@ -13,7 +13,7 @@ from coterie.algorithms.base import Algorithm, Config, Place
 from coterie.algorithms.batches import rows
 from coterie.privacy.events import Event
 
-__all__ = ["alike", "costs", "run_events"]
+__all__ = ["alike", "costs", "distinct", "run_events"]
 
 
 def run_events(algorithm: Algorithm, cfg: Config, place: Place, rounds: int | None = None) -> list[Event]:
@@ -46,8 +46,24 @@ def alike(places: Place, extra: np.ndarray) -> list[tuple[np.ndarray, Place]]:
         table = np.concatenate([table, np.asarray(places.shape, float)], axis=1)
     if places.present is not None:
         table = np.concatenate([table, np.asarray(places.present, float)], axis=1)
-    _, first, which = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    first, which = distinct(table)
     with jax.enable_x64(True):
         double = jax.tree.map(lambda x: np.asarray(x, float), places)  # NumPy: JAX would compile for every shape
         chosen = [jax.device_put(rows(double, int(i))) for i in first]
-        return [(np.flatnonzero(which.reshape(-1) == k), place) for k, place in enumerate(chosen)]
+        return [(np.flatnonzero(which == k), place) for k, place in enumerate(chosen)]
+
+
+def distinct(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where each distinct row of a table stands first, in their order, and which of them every row is.
+
+    As `np.unique(table, axis=0)` says, but column by column: whole rows of a million agents take seconds to sort.
+
+    >>> [x.tolist() for x in distinct(np.array([[1.0, 2.0], [0.0, 5.0], [1.0, 2.0]]))]
+    [[1, 0], [1, 0, 1]]
+    """
+    which, first = np.zeros(len(table), int), np.zeros(1, int)
+    for column in table.T:
+        if np.any(column != column[0]):
+            values, rank = np.unique(column, return_inverse=True)
+            _, first, which = np.unique(which * len(values) + rank, return_index=True, return_inverse=True)
+    return first, which

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -100,14 +101,10 @@ def execute(
 
     `engine` gives options of `Experiment.run` that choose where it runs.
     """
-    from coterie.api.trained import Trained
     from coterie.experiment import prepare
     from coterie.pricing import price
     from coterie.privacy.adaptive import make as make_rule
     from coterie.tables.algorithm import REFERENCES
-    from coterie.worth.judge import judge
-    from coterie.worth.measures import need_measure
-    from coterie.worth.splits import over_splits
 
     if plan.algorithm.name in REFERENCES:
         raise InputError(
@@ -118,7 +115,15 @@ def execute(
     if plan.privacy is not None and plan.privacy.adaptive == "own":
         make_rule("own", plan.privacy.adaptive_options)  # refused before data is read
     marks = [time.perf_counter()]
-    experiment = prepare(plan)
+    with ThreadPoolExecutor(1) as aside:
+        ready = aside.submit(_load_the_rest)  # while records are made or read
+        experiment = prepare(plan)
+        ready.result()
+    from coterie.api.trained import Trained
+    from coterie.worth.judge import judge
+    from coterie.worth.measures import need_measure
+    from coterie.worth.splits import over_splits
+
     network = experiment.network
     need_measure(network.problem, plan.run.metric)
     priced = price(plan, network)
@@ -169,6 +174,16 @@ def execute(
     if text := _where_time_went([*marks, time.perf_counter()]):
         console.print(text, highlight=False)
     return done.result, written
+
+
+def _load_the_rest() -> None:
+    """What a run needs after its data: the device, and modules that take seconds to import."""
+    import jax
+
+    jax.devices()
+    import coterie.api.trained
+    import coterie.report.plots
+    import coterie.worth.splits  # noqa: F401
 
 
 def _where_time_went(marks: Sequence[float]) -> str:

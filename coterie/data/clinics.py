@@ -40,7 +40,8 @@ YES_NO = ("smoker", "male")
 SITES = ("harbour", "university", "valley", "county", "northside")
 SHIFT, SEVERITY, BLIND, QUIET = 0.8, 0.3, 0.65, 0.1
 BLOCK = 4096  # records: a cache at a time, as many records take several passes
-MANY, CHUNK = 1 << 20, 1 << 16  # beyond MANY records every CHUNK has a stream of its own, for all cores to draw from
+# beyond MANY records, or CHUNK sites, every CHUNK has a stream of its own, for all cores to draw from
+MANY, CHUNK = 1 << 20, 1 << 16
 
 
 def make_clinics(
@@ -72,41 +73,50 @@ def make_clinics(
     bounds = np.round(np.cumsum(weights) / weights.sum() * records).astype(int)
     site = np.repeat(np.arange(sites), np.diff(bounds, prepend=0))
 
-    p = features
-    shift = unlike * SHIFT * rng.standard_normal((sites, p - 1))
-    blind = rng.permuted(np.tile(np.arange(p - 1), (sites, 1)), axis=1) < round(unlike * BLIND * (p - 1))
-    spread = np.where(blind, QUIET, 1.0)
-    constant, binary = 1 / np.sqrt(p), np.isin(names, YES_NO)
-    common = rng.standard_normal((records, 1))
-    theta = strength * np.sqrt(p) * np.concatenate([[0.0], effect])
+    p, few = features, records <= MANY
     # many are made in float32, which takes half of the memory; a little is left for rounding to stay in the unit ball
-    kind, within = (np.float64, 1.0) if records <= MANY else (np.float32, 1 - 2.0**-20)
-    z, chance = np.empty((records, p), kind), np.empty(records)
-    yes = np.empty((records, int(binary.sum())), bool)
+    kind, within = (np.float64, 1.0) if few else (np.float32, 1 - 2.0**-17)
+    shift, spread = np.empty((sites, p - 1), kind), np.empty((sites, p - 1), kind)
+    constant, binary = 1 / np.sqrt(p), np.flatnonzero(np.isin(names, YES_NO))
+    theta = strength * np.sqrt(p) * np.concatenate([[0.0], effect])
+    ill, own_part, slope = (x.astype(kind) for x in (SEVERITY * np.sign(effect), np.sqrt(1 - SEVERITY**2), theta))
+    length, scale = kind(within * np.sqrt(1 - constant**2)), kind(constant)
+    z, yes = np.empty((records, p), kind), np.empty((records, len(binary)), bool)
+    chance: np.ndarray = np.empty(records, kind)
+    outcome = np.empty(records, np.int64)
+
+    def mix(low: int, high: int, stream: np.random.Generator) -> None:
+        shift[low:high] = unlike * SHIFT * stream.standard_normal((high - low, p - 1))
+        places = stream.permuted(np.tile(np.arange(p - 1, dtype=np.int32), (high - low, 1)), axis=1)
+        spread[low:high] = np.where(places < round(unlike * BLIND * (p - 1)), QUIET, 1.0)
 
     def fill(low: int, high: int, stream: np.random.Generator) -> None:
+        common = stream.standard_normal((high - low, 1), kind)
         for start in range(low, high, BLOCK):
             own = slice(start, min(start + BLOCK, high))
-            units, where = stream.standard_normal((own.stop - start, p - 1)), site[own]
+            units, where = stream.standard_normal((own.stop - start, p - 1), kind), site[own]
             place = where[0] if where[0] == where[-1] else where  # sites stand in order: mostly one, nothing to copy
-            units *= np.sqrt(1 - SEVERITY**2)
-            units += SEVERITY * np.sign(effect) * common[own]
+            units *= own_part
+            units += ill * common[start - low : own.stop - low]
             units *= spread[place]
             units += shift[place]
             yes[own] = units[:, binary] > 0
-            units[:, binary] = np.where(yes[own], 1.0, -1.0)
-            units *= constant
-            units /= np.maximum(1.0, np.linalg.norm(units, axis=1, keepdims=True) / (within * np.sqrt(1 - constant**2)))
+            units[:, binary] = np.where(yes[own], kind(1), kind(-1))
+            units *= scale
+            norms = np.linalg.norm(units, axis=1) if few else np.sqrt(np.einsum("ri,ri->r", units, units))
+            units /= np.maximum(kind(1), norms / length)[:, None]
             z[own, 0], z[own, 1:] = constant, units
-            chance[own] = 1 / (1 + np.exp(-(z[own].astype(float, copy=False) @ theta)))
+            score = z[own] @ slope if few else np.einsum("ri,i->r", z[own], slope)  # no threads of BLAS within these
+            chance[own] = 1 / (1 + np.exp(-score))
+        outcome[low:high] = stream.random(high - low) < chance[low:high]
 
-    if records <= MANY:
-        fill(0, records, rng)
-    else:
-        lows = range(0, records, CHUNK)
+    for work, size, most in ((mix, sites, CHUNK), (fill, records, MANY)):
+        if size <= most:
+            work(0, size, rng)
+            continue
+        lows = range(0, size, CHUNK)
         with ThreadPoolExecutor() as pool:
-            list(pool.map(fill, lows, [min(low + CHUNK, records) for low in lows], rng.spawn(len(lows))))
-    outcome = (rng.random(records) < chance).astype(np.int64)
+            list(pool.map(work, lows, [min(low + CHUNK, size) for low in lows], rng.spawn(len(lows))))
     labels = SITES[:sites] + tuple(f"clinic-{k}" for k in range(len(SITES) + 1, sites + 1))
     return Dataset(
         name="clinics",

@@ -6,7 +6,6 @@ records of a person stay together: a person split over two agents would pay at b
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from types import ModuleType
 
@@ -14,10 +13,15 @@ import numpy as np
 
 from coterie.data.dataset import Dataset
 from coterie.data.partitions import PARTITIONS
+from coterie.data.parts import Parts
 from coterie.errors import InputError
+from coterie.passes import gather, over
 from coterie.settings import Settings, read
 
 __all__ = ["by_site", "by_size", "deal", "own_test", "partition", "split", "stated_sizes"]
+
+MANY = 1 << 14  # sites beyond which what is held out of them is drawn for many at once
+DRAWN = 1 << 18  # random numbers of one stream, a cache's worth
 
 
 def partition(
@@ -28,7 +32,7 @@ def partition(
     seed: int = 0,
     sizes: int | Sequence[int] | None = None,
     **settings: object,
-) -> list[np.ndarray]:
+) -> Sequence[np.ndarray]:
     """Disjoint, non-empty, sorted row numbers of each agent, dealt by a kind that is found.
 
     `sizes`: of one number, or one per agent, for a kind that keeps to them. `agents` may be None where sites say it.
@@ -48,7 +52,7 @@ def deal(
     *,
     seed: int,
     sizes: int | Sequence[int] | None = None,
-) -> list[np.ndarray]:
+) -> Sequence[np.ndarray]:
     """The same with the kind's settings, and what it dealt is looked at."""
     if sizes is not None and not by_size(kind):
         fit = " or ".join(repr(name) for name in PARTITIONS.names if PARTITIONS.ours(name) and by_size(name))
@@ -56,27 +60,36 @@ def deal(
     if not by_site(kind) and (agents is None or agents < 1):
         raise InputError(f"agents must be >= 1, got {agents}")
     dealt = _kind(kind).deal(dataset, agents, settings, sizes=sizes, rng=np.random.default_rng(seed))
-    parts = [np.asarray(rows) for rows in dealt]
-    if any(rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu") for rows in parts):
-        raise InputError(f"partition {kind!r} must deal a list of row numbers, whole ones, to each agent")
-    parts = [rows.astype(np.intp, copy=False) for rows in parts]
+    parts = _looked_at(kind, dealt)
     if len(parts) != agents and not (by_site(kind) and agents is None):
         raise InputError(f"partition {kind!r} dealt to {len(parts)} agents, expected {agents}")
-    every, given = np.concatenate(parts), np.zeros(len(dataset), bool)
-    known = every.min(initial=0) >= 0 and every.max(initial=0) < len(dataset)
+    rows, given = parts.rows, np.zeros(len(dataset), bool)
+    known = rows.min(initial=0) >= 0 and rows.max(initial=0) < len(dataset)
     if known:
-        given[every] = True
-    if any(not len(rows) for rows in parts) or not known or np.count_nonzero(given) < len(every):
+        over(len(rows), 1, lambda own: given.__setitem__(rows[own], True))
+    if not parts.sizes.all() or not known or np.count_nonzero(given) < len(rows):
         raise InputError(f"partition {kind!r} left an agent without records, or gave one away twice")
     return _in_order(parts)
 
 
-def _in_order(parts: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Every agent's rows sorted: all in one sort, as there may be a million agents."""
-    rows, ends = np.concatenate(parts), np.cumsum([0, *(len(part) for part in parts)])
-    whose = np.repeat(np.arange(len(parts)) * (int(rows.max()) + 1), np.diff(ends))
-    ordered = np.sort(whose + rows) - whose
-    return [ordered[low:high] for low, high in itertools.pairwise(ends)]
+def _looked_at(kind: str, dealt: Sequence[np.ndarray]) -> Parts:
+    """What a kind dealt, if it is row numbers."""
+    parts = [dealt.rows] if isinstance(dealt, Parts) else [np.asarray(rows) for rows in dealt]
+    if any(rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu") for rows in parts):
+        raise InputError(f"partition {kind!r} must deal a list of row numbers, whole ones, to each agent")
+    rows = np.concatenate([rows.astype(np.intp, copy=False) for rows in parts] or [np.empty(0, np.intp)])
+    return Parts(rows, dealt.sizes if isinstance(dealt, Parts) else np.array([len(rows) for rows in parts], int))
+
+
+def _in_order(parts: Parts) -> Parts:
+    """Every agent's rows sorted: all in a few sorts, as there may be a million agents."""
+    sizes, most = parts.sizes, int(parts.sizes.max())
+    if sizes.min() == most:
+        ordered = parts.rows.reshape(len(parts), most).copy()
+        over(len(parts), most, lambda own: ordered[own].sort(axis=1))
+        return Parts(ordered.reshape(-1), sizes)
+    whose = np.repeat(np.arange(len(parts)) * (int(parts.rows.max()) + 1), sizes)
+    return Parts(np.sort(whose + parts.rows) - whose, sizes)
 
 
 def by_site(kind: str) -> bool:
@@ -133,17 +146,41 @@ def split(
         order = np.arange(len(dataset))
         if np.any(np.diff(stratum) < 0):
             order = np.argsort(stratum, kind="stable")  # once: there may be a million sites
-        for members in np.split(order, np.flatnonzero(np.diff(stratum[order])) + 1):
-            rows = rng.permutation(members)
-            test[rows[: round(test_fraction * len(rows))]] = True
+        starts = np.concatenate([[0], np.flatnonzero(np.diff(stratum[order])) + 1])
+        sizes = np.diff(starts, append=len(order))
+        if len(sizes) > MANY:
+            test[order[_some_of_each(starts, sizes, test_fraction, rng)]] = True
+        else:
+            for low, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+                rows = rng.permutation(order[low : low + size])
+                test[rows[: round(test_fraction * size)]] = True
     if not test.any() or test.all():
         raise InputError(f"test_fraction {test_fraction} of {len(dataset)} records leaves one side empty")
     return np.flatnonzero(~test), np.flatnonzero(test)
 
 
+def _some_of_each(starts: np.ndarray, sizes: np.ndarray, fraction: float, rng: np.random.Generator) -> np.ndarray:
+    """At random that fraction of each of many runs of places: runs of one length together, on every core."""
+    work = []
+    for size in np.unique(sizes).tolist():
+        if count := round(fraction * size):
+            alike = starts[sizes == size]
+            work += [(some, size, count) for some in np.array_split(alike, -(-len(alike) * size // DRAWN))]
+    streams, found = rng.spawn(len(work)), [np.empty(0, np.intp)] * len(work)
+
+    def draw(some: slice) -> None:
+        for k in range(some.start, some.stop):
+            begin, size, count = work[k]
+            keys = streams[k].random((len(begin), size))
+            found[k] = (begin[:, None] + np.argpartition(keys, count - 1, axis=1)[:, :count]).reshape(-1)
+
+    over(len(work), DRAWN, draw)
+    return np.concatenate([*found, np.empty(0, np.intp)])
+
+
 def own_test(
     training: Dataset, parts: Sequence[np.ndarray], held: Dataset, kind: str, *, seed: int = 0
-) -> list[np.ndarray]:
+) -> Sequence[np.ndarray]:
     """The held-out rows that belong to each party: people like those whom it trains on.
 
     By site: those of its site. Where records were dealt, a party gets of every class the share that it has of the
@@ -157,20 +194,18 @@ def own_test(
         _, person = np.unique(held.people, return_inverse=True)
         owner = (rng.permutation(person.max() + 1) % len(parts))[person]
         return _rows_of(owner, len(parts))
-    whose = np.repeat(np.arange(len(parts)), sizes := [len(p) for p in parts])
-    labels = None if held.classes is None else training.targets[np.concatenate(list(parts))]
+    dealt = Parts.of(parts)
+    labels = None if held.classes is None else gather(training.targets, dealt.rows)
     for label in [None] if held.classes is None else range(len(held.classes)):
         mine = np.arange(len(held)) if label is None else np.flatnonzero(held.targets == label)
-        has = np.asarray(sizes) if labels is None else np.bincount(whose[labels == label], minlength=len(parts))
+        has = dealt.sizes if labels is None else np.add.reduceat(labels == label, dealt.ends[:-1], dtype=int)
         if not has.any():
-            has = np.asarray(sizes)
+            has = dealt.sizes
         ends = np.round(np.cumsum(has) / has.sum() * len(mine))
         owner[rng.permutation(mine)] = np.searchsorted(ends[:-1], np.arange(len(mine)), side="right")
     return _rows_of(owner, len(parts))
 
 
-def _rows_of(owner: np.ndarray, parties: int) -> list[np.ndarray]:
+def _rows_of(owner: np.ndarray, parties: int) -> Parts:
     """The rows of each party, in order: sorted once, as there may be a million parties."""
-    order = np.argsort(owner, kind="stable")
-    ends = np.searchsorted(owner[order], np.arange(parties + 1))
-    return [order[low:high] for low, high in itertools.pairwise(ends)]
+    return Parts(np.argsort(owner, kind="stable"), np.bincount(owner, minlength=parties))

@@ -12,6 +12,7 @@ from coterie.data.bins import Bins, Finish, bins_of
 from coterie.data.dataset import Dataset
 from coterie.data.loaders import find_source, load, origins
 from coterie.data.partition import by_site, by_size, deal, stated_sizes
+from coterie.data.parts import lengths_of
 from coterie.data.sources import SOURCES
 from coterie.errors import InputError
 
@@ -180,7 +181,7 @@ def agents_of(plan: Plan) -> int | None:
     return agents
 
 
-def parts_of(plan: Plan, training: Dataset) -> list[np.ndarray]:
+def parts_of(plan: Plan, training: Dataset) -> Sequence[np.ndarray]:
     """The rows of each agent."""
     p = plan.partition
     agents = agents_of(plan)
@@ -202,7 +203,7 @@ def parts_of(plan: Plan, training: Dataset) -> list[np.ndarray]:
 
 def sizes_of(parts: Sequence[np.ndarray], people: np.ndarray | None) -> list[int]:
     """Records of each agent, or people where these are given."""
-    return [len(rows if people is None else np.unique(people[rows])) for rows in parts]
+    return lengths_of(parts).tolist() if people is None else [len(np.unique(people[rows])) for rows in parts]
 
 
 def public_sizes(plan: Plan) -> np.ndarray | None:

@@ -7,7 +7,7 @@ spread, so a star with a million leaves is two groups and no array ever has agen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Protocol, runtime_checkable
@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from coterie.algorithms.base import Place
 from coterie.algorithms.batches import rows
+from coterie.data.parts import Parts, lengths_of
 from coterie.data.store import Store
 from coterie.errors import InputError
 from coterie.graphs import Graph, Mixing
@@ -29,7 +30,7 @@ from coterie.problems import HeldShard, People, Problem, Shard, SolverSettings, 
 from coterie.problems.people import lay_out
 from coterie.problems.stored import PIECE
 
-__all__ = ["Arrays", "Group", "Laid", "Layout", "Terrain", "make_layout", "make_places"]
+__all__ = ["Arrays", "Group", "Laid", "Layout", "Terrain", "host", "make_layout", "make_places"]
 
 PADDING = 1.5  # regroup where padding would cost more than this factor …
 SMALL = 1 << 18  # … of more than this many numbers: each group is compiled on its own
@@ -164,7 +165,7 @@ class Terrain:
     @cached_property
     def _lengths(self) -> np.ndarray:
         """Records of each agent."""
-        return np.array([len(p) for p in self.parts])
+        return lengths_of(self.parts)
 
     @cached_property
     def unit(self) -> np.ndarray:
@@ -230,12 +231,16 @@ class Terrain:
         assert isinstance(self.features, np.ndarray)
         if self.people is not None:
             return self._grouped(members, longest)
-        counts, size = self.counts[members], len(members)
         # Padding repeats the agent's own first record, so that whatever is finite on records is finite on padding (0
         # times it is 0); `count` keeps it out of every result.
-        take = np.repeat([self.parts[i][0] for i in members], longest).reshape(size, longest)
-        take[np.arange(longest) < counts[:, None]] = np.concatenate([self.parts[i] for i in members])
-        return HeldShard(self.problem, *self._admitted(take), *self._weights(members), self.how or SolverSettings())
+        slot = np.arange(longest)
+
+        def take(own: slice) -> np.ndarray:
+            some = members[own, None]
+            return self._held.rows[self._held.ends[some] + np.where(slot < self.counts[some], slot, 0)]
+
+        shown = self._admitted((len(members), longest), take)
+        return HeldShard(self.problem, *shown, *self._weights(members), self.how or SolverSettings())
 
     def _grouped(self, members: np.ndarray, longest: int) -> Shard:
         """The same where people are the unit: rows of one person stand together."""
@@ -248,20 +253,26 @@ class Terrain:
         take = np.stack([self.parts[i][own] for i, own in zip(members, at, strict=True)])
         kinds = {"share": self.dtype}
         people = People(**{name: _put(x, kinds.get(name)) for name, x in laid.items()}, most=most)
-        shown = self._admitted(take), self._weights(members)
+        shown = self._admitted(take.shape, lambda own: take[own]), self._weights(members)
         return HeldShard(self.problem, *shown[0], *shown[1], self.how or SolverSettings(), people)
 
-    def _admitted(self, take: np.ndarray) -> tuple[Array, Array]:
-        """These records as the facts take them, a block of agents at a time: each is admitted on its own."""
+    @cached_property
+    def _held(self) -> Parts:
+        """Everybody's rows, one after the other."""
+        return Parts.of(self.parts)
+
+    def _admitted(self, shape: tuple[int, ...], take: Callable[[slice], np.ndarray]) -> tuple[Array, Array]:
+        """The records that `take` says, as the facts take them, a block of agents at a time: each on its own."""
         assert isinstance(self.features, np.ndarray)
         features, targets = self.features, self.targets
-        block = aligned((*take.shape, *features.shape[1:]), np.dtype(self.dtype))
+        block = aligned((*shape, *features.shape[1:]), np.dtype(self.dtype))
 
         def admit(own: slice) -> np.ndarray:
-            block[own], labels = self.problem.admit(features[take[own]], targets[take[own]])
+            these = take(own)
+            block[own], labels = self.problem.admit(features[these], targets[these])
             return labels
 
-        labels = np.concatenate(over(len(take), int(np.prod(block.shape[1:])), admit))
+        labels = np.concatenate(over(shape[0], int(np.prod(block.shape[1:])), admit))
         kind = self.dtype if targets.dtype.kind == "f" else jnp.int32
         # On an accelerator (`sharded`) `jnp.asarray` would make a second copy.
         return jax.device_put(block), _put(labels, kind)
@@ -308,12 +319,16 @@ class Terrain:
 
 def make_layout(*what: Any, **options: Any) -> Layout:
     """Lay all agents of a `Terrain` out for one device; takes what `Terrain` takes."""
-    try:
-        host = jax.local_devices(backend="cpu")[0]
-    except RuntimeError:  # JAX_PLATFORMS names accelerators only
-        host = None
-    with jax.default_device(host):
+    with jax.default_device(host()):
         return _laid_out(Terrain(*what, **options))
+
+
+def host() -> jax.Device | None:
+    """JAX's device of the host's own processors; None where JAX_PLATFORMS names accelerators only."""
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return None
 
 
 def _laid_out(terrain: Terrain) -> Layout:

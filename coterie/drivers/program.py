@@ -22,6 +22,7 @@ from coterie.algorithms.batches import axes, rows
 from coterie.algorithms.inbox import Inbox
 from coterie.algorithms.laws import Shared
 from coterie.drivers import agent
+from coterie.drivers.carried import carried
 from coterie.drivers.layout import Arrays, Group, Laid
 from coterie.exchange.choice import Broadcast, Exchange, Lost
 from coterie.privacy.events import Gaussian
@@ -253,7 +254,8 @@ class Program:
             return total / agents
 
         held = sum(g.shards.targets.size for g in arrays.groups if isinstance(g.shards, HeldShard))
-        loss = jax.vmap(objective)(judged) if held < 1 << 20 else jax.lax.map(objective, judged)
+        pairs = None if jax.default_backend() == "cpu" else 2  # what reads all records reads them for two models
+        loss = jax.vmap(objective)(judged) if held < 1 << 20 else jax.lax.map(objective, judged, batch_size=pairs)
         mean = self.total(arrays, points) / agents
         gap = jnp.sqrt(self.total(arrays, jnp.sum((points - mean) ** 2, axis=1)) / agents)
         out = {"train_loss": jnp.mean(loss), "consensus_gap": gap}
@@ -263,6 +265,12 @@ class Program:
         return out
 
     # -- the loop -------------------------------------------------------------------------------------------------
+
+    def starts(self, cfg: Config, arrays: Arrays) -> object:
+        """Everybody's state before the first round: data-free."""
+        places = [(rows(arrays.place, slice(g.low, g.high)), g.index.shape[1]) for g in arrays.groups]
+        one = lambda slots: lambda p: agent.begin(self.algorithm, cfg, p, slots)[0]  # noqa: E731
+        return _join([jax.vmap(one(slots), (axes(place),))(place) for place, slots in places])
 
     def begin(self, cfg: Config, arrays: Arrays) -> LoopCarry:
         """Everything before the first round: data-free states and the public messages that stand before any is sent."""
@@ -310,11 +318,13 @@ class Program:
         The last step comes after the loop: a branch on "is there a next round" inside it would keep the compiler from
         moving what is the same in every round, such as the norms of the records, out of it.
         """
+        both = carried(self, cfg, arrays, key, carry)
 
         def listen(t: Array, c: LoopCarry) -> LoopCarry:
             # Selected, not branched on: an accelerator would wait for the host to see which branch it is.
             heard = self.absorb(cfg, arrays, t - 1, c.state, c.message, c.memory, key)
-            state, memory = jax.tree.map(lambda new, old: jnp.where(t > 0, new, old), heard, (c.state, c.memory))
+            before = c.state if both is None else both.before(c.state)
+            state, memory = jax.tree.map(lambda new, old: jnp.where(t > 0, new, old), heard, (before, c.memory))
 
             def note(curves: dict[str, Array]) -> dict[str, Array]:
                 now = {**self.measure(cfg, arrays, state), "time": c.clock}
@@ -341,7 +351,12 @@ class Program:
             clock = c.clock + self.duration(cfg, arrays, t, draw)
             return LoopCarry(state, message, c.memory, c.sent + sent, bits, c.cut + cut, clock, c.curves, recorded)
 
-        carry = jax.lax.fori_loop(low, jnp.minimum(high, self.rounds), lambda t, c: speak(t, listen(t, c)), carry)
+        end, shape = jnp.minimum(high, self.rounds), carry.state
+        if both is None:
+            carry = jax.lax.fori_loop(low, end, lambda t, c: speak(t, listen(t, c)), carry)
+        else:
+            step = lambda t, c: both.slim(speak(t, listen(t, both.full(c, shape))))  # noqa: E731
+            carry = both.full(jax.lax.fori_loop(low, end, step, both.slim(carry)), shape, high > 0)
         return jax.lax.cond(high > self.rounds, lambda c: listen(high - 1, c), lambda c: c, carry)
 
 

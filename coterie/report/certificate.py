@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 import coterie
-from coterie.algorithms._charges import alike, run_events
+from coterie.algorithms._charges import alike, distinct, run_events
 from coterie.algorithms.base import Algorithm, Config, Place, all_algorithms
 from coterie.errors import InputError
 from coterie.exchange.central import (
@@ -121,8 +121,8 @@ def certificate(
     ledgers = np.zeros(len(network.sizes))
     known = sorted({*charged, *retried})
     ledgers[known] = np.arange(1, len(known) + 1)  # an agent with a ledger stands alone
-    kind = np.unique(np.stack([np.nan_to_num(budgets), ledgers]), axis=1, return_inverse=True)[1]
-    for members, place in alike(priced.places, kind.reshape(-1)):
+    _, kind = distinct(np.stack([np.nan_to_num(budgets), ledgers], axis=1))
+    for members, place in alike(priced.places, kind):
         own = charged.get(int(members[0]))
         rounds = priced.rounds if charged and own is None else done
         again = int(retried.get(int(members[0]), 0))

@@ -70,6 +70,7 @@ def build_result(experiment: Experiment, priced: Priced, trace: Trace, seeds: li
 
 def _content(experiment: Experiment, priced: Priced, trace: Trace, seeds: list[int], judged: Judged) -> RunResult:
     problem, degrees = experiment.network.problem, experiment.network.transport.degrees
+    names, sizes = experiment.network.names, experiment.network.sizes
     sent = (trace.bytes * experiment.network.graph.degrees).mean(0)
     score = "test_accuracy" if problem.metric == "accuracy" else "test_score"
     rename = {"test_score": score}
@@ -94,8 +95,8 @@ def _content(experiment: Experiment, priced: Priced, trace: Trace, seeds: list[i
         "interrupted": trace.completed < priced.rounds,
         "agents": [
             AgentRow(name=n, records=int(c), neighbours=int(k), bytes_sent=float(b))
-            for n, c, k, b in zip(experiment.network.names, experiment.network.sizes, degrees, sent, strict=True)
-        ][:1000],
+            for n, c, k, b in zip(*(x[:1000] for x in (names, sizes, degrees, sent)), strict=True)
+        ],
         "metrics": {
             k: {"mean": float(v.mean()), "std": float(v.std()), "per_seed": v.tolist()} for k, v in last.items()
         },

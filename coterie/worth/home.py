@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
+from coterie.drivers.layout import host
 from coterie.drivers.references import minimise
 from coterie.problems import Problem, SolverSettings
 
@@ -27,6 +28,7 @@ __all__ = ["AtHome", "at_home", "room"]
 RIDGES = (1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-5)  # of the mean loss, from the stiffest down
 FOLDS, FEW = 5, 1  # parts of cross-validation, and how many of them are held back where a model is large
 LARGE = 600  # parameters
+SMALL = 1 << 16  # numbers of a party's records
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,8 @@ def at_home(
     x = np.zeros((size, *features.shape[1:]))
     y = np.full((size, *targets.shape[1:]), targets[0], targets.dtype)
     x[:n], y[:n] = features, targets
-    with jax.enable_x64(True):
+    # Many short steps on few records: an accelerator would wait for the host at each.
+    with jax.enable_x64(True), jax.default_device(host() if x.size < SMALL else None):
         put = jax.device_put
         data = problem, put(x), put(y)
         stiff = put(np.asarray(ridges, float))

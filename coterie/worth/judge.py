@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.data.parts import Parts
 from coterie.drivers.layout import Layout
 from coterie.drivers.references import objective, pooled
 from coterie.errors import InputError
 from coterie.experiment import Experiment, Outsider
+from coterie.passes import gather
 from coterie.problems import Problem
 from coterie.worth.home import at_home, room
 from coterie.worth.measures import (
@@ -116,16 +118,18 @@ def judge(
 
     chosen = _spaced(len(experiment.parts), JUDGED)
     centre = alone = blends = None
-    if asked in ("pooled", "all"):
-        began = time.perf_counter()
-        centre = np.asarray(pooled(layout), float)
-        found["pooled"] = tell(centre[None])
-        seconds["pooled_s"] = time.perf_counter() - began
-    if asked in ("alone", "all"):
-        began = time.perf_counter()
-        alone, blends = _homes(experiment, chosen, None if run is None else run[0])
-        found["alone"] = tell(alone)
-        seconds["alone_s"] = time.perf_counter() - began
+    with ThreadPoolExecutor(1) as aside:  # small models, while the device is busy with everybody's records
+        homes = aside.submit(_homes, experiment, chosen, None if run is None else run[0]) if asked != "pooled" else None
+        if asked in ("pooled", "all"):
+            began = time.perf_counter()
+            centre = np.asarray(pooled(layout), float)
+            found["pooled"] = tell(centre[None])
+            seconds["pooled_s"] = time.perf_counter() - began
+        if homes is not None:
+            alone, blends, seconds["alone_s"] = homes.result()
+            began = time.perf_counter()
+            found["alone"] = tell(alone)
+            seconds["alone_s"] += time.perf_counter() - began
     if problem.labels.classes is not None:
         found["majority"] = _majority(experiment, specificity)
     worth = None
@@ -152,15 +156,16 @@ def _mean(rows: Iterable[dict[str, float]]) -> dict[str, float]:
     return {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
 
 
-def _homes(experiment: Experiment, chosen: NDArray, run: NDArray | None) -> tuple[NDArray, NDArray]:
-    """The chosen parties' own models, and their blends with their private ones (none without a run)."""
-    problem, found = experiment.network.problem, []
+def _homes(experiment: Experiment, chosen: NDArray, run: NDArray | None) -> tuple[NDArray, NDArray, float]:
+    """The chosen parties' own models, their blends with their private ones (none without a run), and the seconds."""
+    problem, found, began = experiment.network.problem, [], time.perf_counter()
     mine = [experiment.parts[i] for i in chosen]
     for i, rows, size in zip(chosen, mine, room([len(rows) for rows in mine]), strict=True):
         centres = np.empty((0, problem.dim)) if run is None else run[i : i + 1]
         records = experiment.features[rows], experiment.targets[rows]
         found.append(at_home(problem, *records, centres, seed=int(i), rows=size))
-    return np.array([home.alone for home in found]), np.array([home.blends for home in found])
+    took = time.perf_counter() - began
+    return np.array([home.alone for home in found]), np.array([home.blends for home in found]), took
 
 
 def _majority(experiment: Experiment, specificity: float) -> dict[str, float]:
@@ -168,7 +173,7 @@ def _majority(experiment: Experiment, specificity: float) -> dict[str, float]:
     problem, test = experiment.network.problem, experiment.test
     assert test is not None
     trained, truth = (numbered(problem, t) for t in (experiment.targets, test.targets))
-    classes = np.unique(np.concatenate([trained, truth]))
+    classes = np.union1d(*(np.flatnonzero(np.bincount(t)) for t in (trained, truth)))
     share = np.array([np.mean(trained == c) for c in classes])
     most = classes[int(share.argmax())]
     out = {"test_score": float(np.mean(truth == most))} if problem.metric == "accuracy" else {}
@@ -299,9 +304,8 @@ def _one_sided(experiment: Experiment) -> list[str]:
     problem = experiment.network.problem
     if problem.labels.classes is None:
         return []
-    names, parts = experiment.network.names, experiment.parts
-    held = numbered(problem, experiment.targets)[np.concatenate([np.asarray(part) for part in parts])]
-    first = np.cumsum([0, *(len(part) for part in parts[:-1])])
+    names, dealt = experiment.network.names, Parts.of(experiment.parts)
+    held, first = gather(numbered(problem, experiment.targets), dealt.rows), dealt.ends[:-1]
     one_class = np.minimum.reduceat(held, first) == np.maximum.reduceat(held, first)
     alike = [names[i] for i in np.flatnonzero(one_class)]
     if not alike:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from coterie.errors import InputError
 from coterie.losses.softmax import Softmax
+from coterie.passes import over
 from coterie.problems import Linear, Problem
 from coterie.problems.additive import bare
 from coterie.problems.clipped import unclipped
@@ -136,7 +137,7 @@ def chances(problem: Problem, evidence: NDArray | None, features: NDArray, clip:
         return None
     from scipy.special import softmax
 
-    plain = softmax(evidence, axis=1)
+    plain = np.concatenate(over(len(evidence), evidence.shape[1], lambda own: softmax(evidence[own], axis=1)))
     if clip is None or not isinstance(bare(problem), Linear | Softmax):
         return plain
     return unclipped(plain, lengths(features)[:, 0], clip, two=problem.labels == SIGNS)

@@ -10,7 +10,9 @@ from pydantic import Field
 
 from coterie import settings
 from coterie.data.dataset import Dataset
+from coterie.data.parts import Parts
 from coterie.errors import InputError
+from coterie.passes import shuffled
 
 SIZED = True
 
@@ -30,7 +32,7 @@ def deal(
     *,
     sizes: int | Sequence[int] | None,
     rng: np.random.Generator,
-) -> list[np.ndarray]:
+) -> Sequence[np.ndarray]:
     """Rows of each agent; what is left over belongs to nobody.
 
     All records of a person go to one agent, and sizes are numbers of people then.
@@ -51,8 +53,7 @@ def deal(
         counts = _counts(agents, sizes, n, "records")
     if counts.min() < 1:
         raise InputError(f"{agents} agents cannot share {n} records")
-    order, ends = rng.permutation(n), np.concatenate([[0], np.cumsum(counts)])
-    return [order[start:end] for start, end in pairwise(ends)]
+    return Parts(shuffled(n, rng)[: counts.sum()], counts)
 
 
 def _counts(agents: int, sizes: int | Sequence[int], n: int, what: str) -> np.ndarray:
