@@ -103,7 +103,8 @@ def main() -> None:
         Row("the whole command", f"{whole:.0f} s", f"goal {args.goal:g} s", *[args.goal / whole] * 3),
     ]
     if args.keep:
-        say = f"python -m benchmarks.command {args.kind} --agents {args.agents} --goal {args.goal:g} --keep"
+        say = f"python -m benchmarks.command {args.kind} --agents {args.agents} --goal {args.goal:g}"
+        say += f" --repeats {args.repeats} --keep"
         keep(f"command-{args.agents}", f"The whole command, {args.agents:,} parties", rows, say, parts)
     print(f"| {args.kind} | {args.agents:,} | {ours:.3f} s | {loop:.3f} s | {ours / loop:.2f} | {whole:.0f} s in all |")
 

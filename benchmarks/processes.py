@@ -191,7 +191,9 @@ def main() -> int:
             f"the runs of two processes alone: {1e9 * parts[0]:.0f} ns a party, {1e6 * parts[1]:.1f} µs a wave, "
             f"{1e9 * parts[2]:.2f} ns a byte, {header:g} bytes of header."
         )
-        keep("processes", "Many processes", rows, "python -m benchmarks.processes --keep", note)
+        keep(
+            "processes", "Many processes", rows, f"python -m benchmarks.processes --repeats {args.repeats} --keep", note
+        )
     return 1 if args.check and not good else 0
 
 

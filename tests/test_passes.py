@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from coterie import passes
-from coterie.passes import gather, over, some_not_finite
+from coterie.passes import gather, over, shuffled, some_not_finite
 from coterie.problems.records import bounded_rows, lengths
 
 
@@ -83,3 +83,19 @@ def test_rows_of_halves_are_not_longer_than_their_bound(scale: float, bound: flo
 def test_rows_without_columns_have_no_length() -> None:
     assert np.array_equal(lengths(np.zeros((3, 0))), np.zeros((3, 1)))
     assert lengths(np.zeros((0, 0))).shape == (0, 1)
+
+
+def test_many_numbers_are_shuffled_by_all_cores_and_no_place_is_favoured(in_blocks: None) -> None:
+    one, same, other = (shuffled(3000, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(np.sort(one), np.arange(3000))
+    np.testing.assert_array_equal(one, same)
+    assert not np.array_equal(one, other)
+    counts = np.zeros((4, 4))
+    for seed in range(8):
+        np.add.at(counts, (np.arange(4000) // 1000, shuffled(4000, np.random.default_rng(seed)) // 1000), 1)
+    assert np.abs(counts - 2000).max() < 5 * np.sqrt(2000)
+
+
+def test_few_numbers_are_shuffled_as_numpy_shuffles_them() -> None:
+    expected = np.random.default_rng(3).permutation(100)
+    np.testing.assert_array_equal(shuffled(100, np.random.default_rng(3)), expected)

@@ -254,8 +254,7 @@ class Program:
             return total / agents
 
         held = sum(g.shards.targets.size for g in arrays.groups if isinstance(g.shards, HeldShard))
-        pairs = None if jax.default_backend() == "cpu" else 2  # what reads all records reads them for two models
-        loss = jax.vmap(objective)(judged) if held < 1 << 20 else jax.lax.map(objective, judged, batch_size=pairs)
+        loss = jax.vmap(objective)(judged) if held < 1 << 20 else jax.lax.map(objective, judged)
         mean = self.total(arrays, points) / agents
         gap = jnp.sqrt(self.total(arrays, jnp.sum((points - mean) ** 2, axis=1)) / agents)
         out = {"train_loss": jnp.mean(loss), "consensus_gap": gap}

@@ -1,5 +1,7 @@
 """Partitions are disjoint, never empty, of the promised sizes; splits keep sites and people apart."""
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from coterie.data import ALL_PUBLIC, Dataset, make_clinics, partition, split
 from coterie.data.partition import own_test
+from coterie.data.parts import Parts, lengths_of
 from coterie.errors import InputError
 
 
@@ -209,3 +212,38 @@ def test_test_records_of_a_site_are_its_own() -> None:
     own = own_test(data.take(train), parts, data.take(test), "site")
     assert [set(data.sites[test][rows].tolist()) for rows in own] == [{0}, {1}, {2}, {3}, {4}]
     assert sum(map(len, own)) == len(test)
+
+
+def test_of_many_sites_each_holds_out_its_share_at_random(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = make_clinics(seed=0, sites=60, records=3000)
+    assert data.sites is not None
+    few = split(data, 0.1, seed=0)[1]
+    module = import_module("coterie.data.partition")  # a function of the package has the same name
+    monkeypatch.setattr(module, "MANY", 10)
+    monkeypatch.setattr(module, "DRAWN", 500)
+    sizes = np.bincount(data.sites)
+    seen = np.zeros(len(data))
+    for seed in range(400):
+        train, test = split(data, 0.1, seed=seed)
+        np.testing.assert_array_equal(np.sort(np.concatenate([train, test])), np.arange(len(data)))
+        np.testing.assert_array_equal(np.bincount(data.sites[test]), [round(0.1 * size) for size in sizes])
+        seen[test] += 1
+    np.testing.assert_array_equal(split(data, 0.1, seed=7)[1], split(data, 0.1, seed=7)[1])
+    assert len(few) == len(split(data, 0.1, seed=0)[1])
+    chance = np.array([round(0.1 * size) for size in sizes])[data.sites] / sizes[data.sites]
+    assert np.abs(seen / 400 - chance).max() < 5.5 * np.sqrt(0.11 * 0.89 / 400)
+
+
+def test_parts_read_as_a_list_of_rows() -> None:
+    listed = [np.array([3, 1]), np.array([2]), np.array([0, 5, 4])]
+    parts = Parts.of(listed)
+    assert [rows.tolist() for rows in parts] == [rows.tolist() for rows in listed]
+    assert parts[-1].tolist() == [0, 5, 4]
+    assert [rows.tolist() for rows in parts[1:]] == [[2], [0, 5, 4]]
+    assert lengths_of(parts).tolist() == lengths_of(listed).tolist() == [2, 1, 3]
+    assert Parts.of(parts) is parts
+    assert Parts.of(np.arange(6).reshape(2, 3))[1].tolist() == [3, 4, 5]
+    with pytest.raises(IndexError):
+        parts[3]
+    with pytest.raises(ValueError, match="5 rows cannot be cut into sizes that add up to 6"):
+        Parts(np.arange(5), np.array([2, 4]))
