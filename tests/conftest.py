@@ -47,8 +47,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if "not slow" not in config.getoption("markexpr"):
         return
     for test in {id(t): t for item in items if is_hypothesis_test(t := getattr(item, "obj", None))}.values():
-        usual = test._hypothesis_internal_use_settings
-        test._hypothesis_internal_use_settings = settings(usual, max_examples=max(10, usual.max_examples // 3))
+        if (usual := getattr(test, "_hypothesis_internal_use_settings", None)) is not None:  # else a state machine's
+            test._hypothesis_internal_use_settings = settings(usual, max_examples=max(10, usual.max_examples // 3))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
