@@ -332,15 +332,23 @@ def need_solvable(plan: Plan, algorithm: Algorithm, cfg: Config, places: Place, 
     """Refuse subproblems unless public constants show that they are solved to the charged tolerance on any data."""
     if not (algorithm.private and algorithm.needs(cfg).solver):
         return
-    if problem.constraint is not None:
-        raise InputError(f"{algorithm.slug} solves subproblems without a constraint set: {problem.name} has one")
     assert isinstance(cfg, Charged)
+    within, eps = problem.constraint, np.finfo(float).eps
+    kept = within is not None
     with jax.enable_x64(True):
         low = places.ridge + 2 * cfg.penalty * places.degree  # the least curvature that the method ever adds
         weight = places.unit * places.count
         far, high = weight * problem.lipschitz / low, low + weight * problem.smoothness
-        steps = float(np.max(sure_steps(far, low, high, cfg.tolerance)[0]))
-        summing = float(np.max(places.count * weight)) * problem.lipschitz * np.finfo(float).eps
+        steps = float(np.max(sure_steps(far, low, high, cfg.tolerance / (2 if kept else 1), kept)[0]))
+        summing = float(np.max(places.count * weight)) * problem.lipschitz * eps
+        if within is not None:
+            if not np.isfinite(off := within.rounding(places.dim)):
+                raise InputError(
+                    f"{algorithm.slug} charges a solver's error, and {type(within).__name__} does not state how far "
+                    "rounding may move its projection: use a ball, a box or a simplex, or give it `rounding`"
+                )
+            nearest = float(np.linalg.norm(within.project(0 * places.start)))
+            summing += 48 * off * eps * float(np.max(high * (far + nearest)))
     if steps > MOST_STEPS:
         raise InputError(
             f"{algorithm.slug} may need {steps:.3g} gradient steps to solve a subproblem of {problem.name} to "

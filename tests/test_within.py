@@ -33,9 +33,10 @@ from tests.support import logistic_data, network
 
 SETS: dict[str, Constraint] = {"ball": Ball(0.5), "box": Box(-0.2, 0.3), "simplex": Simplex(2.5)}
 KEEPING = {slug: a for slug, a in all_algorithms().items() if a.needs(a.example).projects}
-EXACT = ("admm", "dp-admm", "dp-dsgd", "gauss-avg-gd", "ldp-admm", "p-admm", "pr-admm", "priv-rcd")  # at a fixed step
+INSIDE = ("dvp", "m-admm", "mr-admm", "pp-admm", "pvp", "r-admm")  # noise in the objective
+EXACT = ("admm", "dp-admm", "dp-dsgd", "gauss-avg-gd", "ldp-admm", "p-admm", "pr-admm", "priv-rcd", *INSIDE)
 FALLING = ("dp-consensus-gd", "hmv-dgd", "ldp-dgd")  # steps that fall: near it after so many rounds
-EVERYDAY = [("gauss-avg-gd", "simplex"), ("ldp-admm", "box"), ("priv-rcd", "box")]
+EVERYDAY = [("gauss-avg-gd", "simplex"), ("ldp-admm", "box"), ("priv-rcd", "box"), ("r-admm", "ball")]
 AGENTS, RECORDS, RIDGE, ROUNDS = 4, 30, 0.05, 400
 
 

@@ -82,11 +82,13 @@ def longest(place: Place, low: Number, tolerance: Number) -> Array:
     """The longest linear term with which rounding stays below half of the tolerance, at convexity `low` or more.
 
     Then the answer's norm is at most r = longest/low and a little. Sum and scores are off by at most 2ε·low·r and by
-    d·ε·r, ε the unit of rounding; a score's error turns the gradient by load · c₁ times that.
+    d·ε·r, ε the unit of rounding; a score's error turns the gradient by load · c₁ times that. In a set the projection
+    of a point up to 3r long is off by `rounding` · 3ε·r, twice, and the gradient mapping by M times that.
     """
     bend = place.unit * place.count * place.smoothness
     tolerance = jnp.maximum(tolerance, LEAST_TOLERANCE)  # plans ask for no less
-    return tolerance / (8 * jnp.finfo(place.start.dtype).eps * (1 + place.dim * bend / low))
+    cut = 0.0 if place.within is None else 12 * place.within.rounding(place.dim) * (1 + bend / low)
+    return tolerance / (8 * jnp.finfo(place.start.dtype).eps * (1 + place.dim * bend / low + cut))
 
 
 def heed(linear: Vector, place: Place, low: Number, tolerance: Number) -> Vector:

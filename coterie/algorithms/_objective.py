@@ -2,10 +2,11 @@ r"""Objective perturbation inside decentralized ADMM: what `dvp`, `pvp`, `m-admm
 
     x ← argmin f_i(v) + ⟨α + b, v⟩ + η Σ_j ‖v − ½(x_i + x_j)‖² + Φ/2 ‖v‖²,  send x + e
 
-Given the transcript, x ↔ b is a bijection. One record moves b(x) by at most G = 2V·unit (V: `lipschitz`) and changes
-the Hessian by one matrix of rank one each way, so with Λ = ridge + 2η|V_i| + Φ the determinants differ by a factor of
-at most 1 + κ, κ = c₁·unit/Λ (c₁: `smoothness`): det(H₀ + aaᵀ)/det(H₀ + bbᵀ) = (1 + aᵀH₀⁻¹a)/(1 + bᵀH₀⁻¹b). Rank one
-is what a generalised linear model gives: a scalar score per record.
+Given the transcript, x ↔ b is a bijection (in a set: x and what the set cut off ↔ b, docs/theory/sets.md). One record
+moves b(x) by at most G = 2V·unit (V: `lipschitz`) and changes the Hessian by one matrix of rank one each way, so with
+Λ = ridge + 2η|V_i| + Φ the determinants differ by a factor of at most 1 + κ, κ = c₁·unit/Λ (c₁: `smoothness`): det(H₀ +
+aaᵀ)/det(H₀ + bbᵀ) = (1 + aᵀH₀⁻¹a)/(1 + bᵀH₀⁻¹b). Rank one is what a generalised linear model gives: a scalar score per
+record.
 
 - "gamma": b has density ∝ exp(−‖b‖/s), s = G/(α − ln(1 + κ)): the release is pure α-DP, and because the shift of b
   depends on x no better bound is at hand.
@@ -40,7 +41,7 @@ from coterie.problems import Shard, Solver
 
 __all__ = [
     "Config", "Message", "State", "Tilt", "absorb", "draws", "estimate", "event", "gap", "hear", "init", "needs",
-    "solve", "tilt",
+    "reveals", "solve", "tilt", "without",
 ]  # fmt: skip
 
 Vector = Float[Array, " d"]
@@ -155,12 +156,12 @@ def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> S
 
 def estimate(cfg: Config, place: Place, state: State) -> Vector:
     """Average of the releases that the agent has seen, its own and its neighbours', over the last rounds."""
-    return state.mean
+    return place.project(state.mean)
 
 
 def needs(cfg: Config) -> Needs:
     """What the proof covers: one score per record whose slope has one sign and a bound, and a solver to tolerance β."""
-    return Needs(convex=True, smooth=True, bounded=True, scored=True, monotone=True, solver=True)
+    return Needs(convex=True, smooth=True, bounded=True, scored=True, monotone=True, solver=True, projects=True)
 
 
 def solve(
@@ -172,6 +173,16 @@ def solve(
     linear = add(linear, draw["tilt"], scale.linear)
     x, solver = shard.argmin(linear, curvature + scale.ridge, state.solver, cfg.tolerance)
     return add(x, draw["output"], scale.output), solver
+
+
+def reveals(cfg: Config, place: Place, state: Solving, message: Message) -> Array | None:
+    """In a set the proof counts as seen what the set cut off as well: x + aside, which tells b."""
+    return None if place.within is None else message.x + state.solver.aside
+
+
+def without(solver: Solver) -> Solver:
+    """The solver in a round whose point was not made random inside the objective: what the set cut off is not seen."""
+    return eqx.tree_at(lambda s: s.aside, solver, jnp.zeros_like(solver.aside))
 
 
 def hear(cfg: Config, place: Place, t: Array, step: Number, state: State, inbox: Inbox) -> State:

@@ -63,7 +63,7 @@ class Place(eqx.Module):
 
     def solver(self) -> Solver:
         """A fresh solver for `shard.argmin`, at the public start."""
-        return Solver.fresh(self.start, self.factor)
+        return Solver.fresh(self.start, self.factor, self.within is not None)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ Agent i, |V_i| neighbours, penalty η (of the last data round), dual step θ, x'
     recycled round  minimise the same with f_i linearised at x, plus γ/2 ‖v − x‖²; α stays. The optimality condition of
                     the data round says what the noisy gradient was, in broadcast values only, so
         x ← x − [(θ − η)|V_i| x − (θ + η) Σ_j x_j + η (|V_i| x' + Σ_j x'_j)] / (2η|V_i| + γ)
-Where Φ > 0 the recycled gradient includes it: the step then recycles the gradient of the regularised objective.
+Where Φ > 0 the recycled gradient includes it: the step then recycles the gradient of the regularised objective. In a
+set it also includes what holds x there, and the recycled point is projected.
 """
 
 from __future__ import annotations
@@ -106,9 +107,9 @@ def emit(
 
     def again(s: State) -> State:
         now, before = (s.x, s.near), (s.old_x, s.old_near)
-        x = recycle(penalty, cfg.penalty, cfg.damping, place.degree, now, before)
+        x = place.project(recycle(penalty, cfg.penalty, cfg.damping, place.degree, now, before))
         x = settle(x, draw["output"], wire(cfg, place, t, penalty))
-        return State(x, s.dual, s.near, s.old_x, s.old_near, s.mean, s.solver)
+        return State(x, s.dual, s.near, s.old_x, s.old_near, s.mean, objective.without(s.solver))
 
     # t is common to all agents, so this stays a branch when they are batched: recycled rounds cost no solve
     state = jax.lax.cond(reads_data(t), fresh, again, state)
@@ -124,7 +125,7 @@ def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> S
 
 def estimate(cfg: Config, place: Place, state: State) -> Float[Array, " d"]:
     """Average of the releases that the agent has seen, its own and its neighbours', over the last rounds."""
-    return state.mean
+    return place.project(state.mean)
 
 
 def cost(cfg: Config, place: Place, t: Array, penalty: Number) -> Event:

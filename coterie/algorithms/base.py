@@ -28,7 +28,8 @@ and, where they apply,
                                                      how many of its steps; `wire` is then the scale of that noise
     TRAVELS                                          the fields of a message that neighbours need; deployed, the others
                                                      stay with their owner. Default: all
-    reveals(cfg, place, state, message) -> numbers   what its proof treats as seen, where that is more than the message
+    reveals(cfg, place, state, message) -> numbers   what its proof treats as seen, where that is more than the message;
+                                                     None: here it is not
     PREPAYS                                          True: a round may have been charged in an earlier one
     THRESHOLD                                        the setting that the query of a `test` is compared with: the audit
                                                      moves it to see the scale of the test's noise
@@ -278,10 +279,8 @@ class Algorithm:
             raise InputError(f"{self.slug} looks for one common point, and a {problem.name} has none: use coupled-admm")
         if problem.constraint is not None and not needs.projects and not problem.interior:
             able = [a.slug for a in all_algorithms().values() if a.needs(a.example).projects]
-            inside = self.private and needs.solver
-            why = ", as noise in an objective is proved here for minimisers without one" if inside else ""
             raise InputError(
-                f"{self.slug} does not keep its answer in a set{why}: leave out problem.within and problem.radius, or "
+                f"{self.slug} does not keep its answer in a set: leave out problem.within and problem.radius, or "
                 f"use {' or '.join(able)}"
             )
         mixed = problem.constraint is not None and not problem.constraint.separable and not problem.interior

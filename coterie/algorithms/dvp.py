@@ -23,7 +23,7 @@ from pydantic import Field
 
 from coterie.algorithms import _objective as objective
 from coterie.algorithms._admm import convexity
-from coterie.algorithms._objective import Message, State, Tilt, absorb, draws, estimate, init  # noqa: F401
+from coterie.algorithms._objective import Message, State, Tilt, absorb, draws, estimate, init, reveals  # noqa: F401
 from coterie.algorithms.base import Erratum, Needs, Place, Public
 from coterie.privacy.events import Event, Pure
 from coterie.problems import Shard

@@ -157,11 +157,12 @@ def query(cfg: Config, here: Array, there: Array, shard: Shard) -> Float[Array, 
 
 def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: dict) -> tuple[State, Maybe]:
     """Test whether to speak; if so, release the perturbed subproblem's answer."""
+    if not cfg.as_printed:
+        tried, solver = solve(cfg.penalty, place, state, shard, cfg.tolerance)
+        state = eqx.tree_at(lambda s: s.solver, state, solver)
     released, solver = pp_admm.release(cfg, place, _release_noise(cfg, place), state, shard, draw)
     if cfg.as_printed:
         tried = solver.x  # the very point that is sent, before b₂
-    else:
-        tried, solver = solve(cfg.penalty, place, state, shard, cfg.tolerance)
     fall = query(cfg, state.x, tried, shard)
     bar = state.bar
     if _laplace(cfg):
@@ -189,7 +190,12 @@ def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> S
 
 def estimate(cfg: Config, place: Place, state: State) -> Float[Array, " d"]:
     """Average of the releases that the agent has seen, its own and its neighbours', over the last rounds."""
-    return state.mean
+    return place.project(state.mean)
+
+
+def reveals(cfg: Config, place: Place, state: State, message: Message) -> Array | None:
+    """In a set, what it cut off of a release as well: see `pp-admm`. Of a silent round nothing is seen."""
+    return None if place.within is None else jnp.where(state.spoke, message.x + state.solver.aside, message.x)
 
 
 def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) -> tuple[Event, ...]:

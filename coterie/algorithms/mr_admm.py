@@ -23,7 +23,7 @@ from pydantic import Field
 
 from coterie.algorithms import _objective as objective
 from coterie.algorithms import _recycled
-from coterie.algorithms._objective import Message, draws  # noqa: F401
+from coterie.algorithms._objective import Message, draws, reveals  # noqa: F401
 from coterie.algorithms._recycled import State, absorb, estimate, init, reads_data  # noqa: F401
 from coterie.algorithms.base import Erratum, Needs, Place, Public
 from coterie.algorithms.r_admm import ERRATA as RECYCLING

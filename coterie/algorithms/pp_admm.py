@@ -13,9 +13,9 @@ Gaussian mechanism; it needs a GLM loss. Given θ, x̂ − θ is a function of (
 
 **Guarantee.** For a loss whose slope has one sign (`monotone`), δ ≤ e^{TJ} δ_G(μ; ε − 2TJ) with μ² = Σ (2V unit/σ₁)² +
 (2β/(Λσ₂))²; otherwise the smaller of two Rényi curves (`coterie.privacy.events.ObjectivePerturbation`). No lower
-bound on the regularizer. Convex GLM loss with bounded curvature, no constraint set; replace-one, sizes public, every
-message seen; b₁, x̂ and the solver's work stay secret. That the solver reaches β is a matter of public constants
-(`Shard.argmin`).
+bound on the regularizer. Convex GLM loss with bounded curvature, over all points or a set (docs/theory/sets.md);
+replace-one, sizes public, every message seen; b₁, x̂ and the solver's work stay secret. That the solver reaches β is a
+matter of public constants (`Shard.argmin`).
 The share `split` of the budget pays for the output: σ₁ = 2V unit · z/√(1 − split), σ₂ = (2β/Λ) · z/√split.
 """
 
@@ -96,7 +96,7 @@ class Message(eqx.Module):
 
 def needs(cfg: Config) -> Needs:
     """A generalised linear model with bounds on slope and curvature, and a solver to tolerance β."""
-    return Needs(convex=True, smooth=True, bounded=True, scored=True, solver=True)
+    return Needs(convex=True, smooth=True, bounded=True, scored=True, solver=True, projects=True)
 
 
 def tune(cfg: Config, public: Public) -> Config:
@@ -166,7 +166,12 @@ def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> S
 
 def estimate(cfg: Config, place: Place, state: State) -> Float[Array, " d"]:
     """Average of the releases that the agent has seen, its own and its neighbours', over the last rounds."""
-    return state.mean
+    return place.project(state.mean)
+
+
+def reveals(cfg: Any, place: Place, state: Solving, message: Message) -> Array | None:
+    """In a set the proof counts as seen what the set cut off as well: x + aside, which tells b₁."""
+    return None if place.within is None else message.x + state.solver.aside
 
 
 def release_cost(cfg: Config, place: Place, multiplier: Number, times: Number = 1) -> Event:

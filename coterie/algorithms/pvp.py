@@ -162,6 +162,7 @@ def emit(cfg: Config, place: Place, t: Array, state: State, shard: Shard, draw: 
     last = t == place.rounds - 1
     linear, ridge = jax.lax.cond(last, final, primal)
     f, solver = shard.argmin(linear, 2 * wide + ridge, state.solver, cfg.tolerance)
+    solver = eqx.tree_at(lambda s: s.aside, solver, jnp.where(last, solver.aside, 0.0))  # seen in the last round only
     x = add(f, draw["output"], wire(cfg, place, t))
     if cfg.as_printed:  # the final step of all agents needs each other's f(T)
         x = jnp.where(t == place.rounds - 2, f, x)
@@ -177,7 +178,12 @@ def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> S
 
 def estimate(cfg: Config, place: Place, state: State) -> Float[Array, " d"]:
     """Average of the releases that the agent has seen, its own and its neighbours', over the last rounds."""
-    return state.mean
+    return place.project(state.mean)
+
+
+def reveals(cfg: Config, place: Place, state: State, message: Message) -> Array | None:
+    """In a set, what it cut off as well: see `coterie.algorithms._objective`."""
+    return objective.reveals(cfg, place, state, message)
 
 
 def cost(cfg: Config, place: Place, t: Array, message: Message | None = None) -> Event | tuple[Event, Event]:

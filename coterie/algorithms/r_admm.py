@@ -22,7 +22,7 @@ from jaxtyping import Array
 
 from coterie.algorithms import _objective as objective
 from coterie.algorithms import _recycled
-from coterie.algorithms._objective import Message, draws  # noqa: F401
+from coterie.algorithms._objective import Message, draws, reveals  # noqa: F401
 from coterie.algorithms._recycled import State, absorb, estimate, init, reads_data  # noqa: F401
 from coterie.algorithms.base import Erratum, Needs, Place, Public
 from coterie.privacy.events import Event

@@ -132,8 +132,8 @@ def _played(
 
     def shown(t: Array, state: PyTree, holder: HeldShard, draw: dict) -> tuple[Array, PyTree, PyTree]:
         state, message, _ = speak(algorithm, cfg, place, t, state, holder, draw)
-        told = algorithm.reveals(cfg, place, state, message) if algorithm.reveals is not None else message
-        vector = next(x for x in jax.tree.leaves(told) if x.shape == (place.dim,))
+        told = algorithm.reveals(cfg, place, state, message) if algorithm.reveals is not None else None
+        vector = next(x for x in jax.tree.leaves(message if told is None else told) if x.shape == (place.dim,))
         return vector, state, message
 
     def one(key: Array) -> Array:

@@ -28,6 +28,7 @@ than the message (a noisy step of which only a rounding is sent): the worlds are
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 
 import equinox as eqx
@@ -86,7 +87,11 @@ class TwoWorlds(eqx.Module):
 
 
 class _Implicit(HeldShard):
-    """A shard whose minimisers can be differentiated: by their optimality condition, not through the solver's loop."""
+    """A shard whose minimisers can be differentiated: by their optimality condition, not through the solver's loop.
+
+    In a set what it cut off moves too, and the two together as one-to-one with the linear term as a minimiser does
+    without a set: algorithms whose noise is in the objective are compared on both (`reveals`).
+    """
 
     def argmin(
         self, linear: Array, curvature: Array | float, solver: Solver, tolerance: Array | float
@@ -95,10 +100,17 @@ class _Implicit(HeldShard):
         x, after = HeldShard.argmin(
             jax.tree.map(fixed, self), fixed(linear), fixed(curvature), jax.tree.map(fixed, solver), fixed(tolerance)
         )
-        x = fixed(x)
-        bent = self.hessian(x) + curvature * jnp.eye(x.shape[0], dtype=x.dtype)
+        x, after = fixed(x), jax.tree.map(fixed, after)
+        eye = jnp.eye(x.shape[0], dtype=x.dtype)
+        bent = fixed(self.hessian(x) + curvature * eye)
         off = self.slope(x) + linear + curvature * x
-        return x - jnp.linalg.solve(fixed(bent), off - fixed(off)), jax.tree.map(fixed, after)
+        if self.problem.constraint is None:
+            return x - jnp.linalg.solve(bent, off - fixed(off)), after
+        # x = P(u), u = x + aside, and ∇ + m·aside = 0: differentiate both, Q the derivative of P at u
+        low = fixed(self.ridge + curvature)
+        cut = fixed(jax.jacfwd(self.problem.project)(x + after.aside))
+        by = -jnp.linalg.solve(bent @ cut + low * (eye - cut), off - fixed(off))
+        return x + cut @ by, dataclasses.replace(after, aside=after.aside + by - cut @ by)
 
 
 def noises(laws: dict[str, Law]) -> dict[str, Law]:
@@ -135,8 +147,9 @@ def _couple(
     ) -> tuple[Array, PyTree, PyTree, Array, Array]:
         """The vector to agree on, state, message, whether the worlds have to agree, and whether it was sent."""
         state, message, sent = speak(algorithm, by, place, t, state, shard, draw)
-        shown = algorithm.reveals(by, place, state, message) if algorithm.reveals is not None else message
-        return _vector(shown, place.start.dtype), state, message, sent | (algorithm.reveals is not None), sent
+        more = algorithm.reveals(by, place, state, message) if algorithm.reveals is not None else None
+        shown = message if more is None else more
+        return _vector(shown, place.start.dtype), state, message, sent | (more is not None), sent
 
     def probe(t: Array, first: PyTree, third: PyTree, draw: dict, own: Array) -> tuple[tuple[Array, Array], PyTree]:
         """Scales of the noises on a test's query and threshold, and the third play's state."""

@@ -91,7 +91,7 @@ AROUND = (
         "problems.shards",
         "solver",
         (
-            ("solver = surely(gradient, -linear / low, far, low, high, solver, tolerance, how.fixed)", "pass"),
+            ("solver = surely(gradient, -linear / low, far, low, high, solver, tolerance, how.fixed, project)", "pass"),
             (
                 "solver = newton_like(gradient, lambda x: self.hessian(x) + curvature * eye, solver, how, tolerance)",
                 "solver = newton_like(gradient, lambda x: self.hessian(x) + curvature * eye, solver, how, 1e-3)",

@@ -19,6 +19,7 @@ explanation here; `audit` then scores transcripts by a direction learned from ot
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 
@@ -79,7 +80,7 @@ class _Probe(HeldShard):
         self, linear: Array, curvature: Array | float, solver: Solver, tolerance: object
     ) -> tuple[Array, Solver]:
         x = {"answer": self.answer, "linear": linear, "curvature": jnp.full_like(linear, curvature)}[self.reply]
-        return x, Solver(x, solver.inverse, solver.ready, jnp.zeros_like(solver.residual), solver.steps)
+        return x, dataclasses.replace(solver, x=x, residual=jnp.zeros_like(solver.residual))
 
 
 def _probe(shard: HeldShard, answer: Array, reply: str = "answer") -> _Probe:
@@ -146,7 +147,12 @@ def _noise_names(laws: dict[str, Law], size: int) -> list[str]:
 
 
 def explainable(algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard) -> bool:
-    """Whether `explain` knows how to: one vector of numbers per message, noised by draws of its size, no batches."""
+    """Whether `explain` knows how to: one vector of numbers per message, noised by draws of its size, no batches.
+
+    Noise in an objective over a set is none: on the set's boundary many noises give one message.
+    """
+    if shard.problem.constraint is not None and algorithm.private and algorithm.needs(cfg).solver:
+        return False
     laws = algorithm.draws(cfg, place)
     leaves = jax.tree.leaves(jax.eval_shape(lambda: greet(algorithm, cfg, place, shard)))
     if len(leaves) != 1 or not jnp.issubdtype(leaves[0].dtype, jnp.floating):

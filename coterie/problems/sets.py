@@ -33,6 +33,13 @@ class Constraint(eqx.Module):
         """At least the largest Euclidean norm in the set; inf where none is known."""
         return float("inf")
 
+    def rounding(self, dim: int) -> float:
+        """At most how far floating point moves a projection of x, in units of ‖x‖ and its dtype's eps; inf: not stated.
+
+        Methods that charge a solver's error (`dvp` and its kin) need it, and a set that does not state it is refused.
+        """
+        return float("inf")
+
 
 class Ball(Constraint):
     """{x : ‖x‖₂ ≤ r}."""
@@ -48,6 +55,9 @@ class Ball(Constraint):
 
     def reach(self, dim: int) -> float:
         return self.r
+
+    def rounding(self, dim: int) -> float:
+        return dim / 2 + 4  # a sum of squares, its root, a division and a product
 
 
 Bounds = float | tuple[float, ...]
@@ -71,6 +81,9 @@ class Box(Constraint):
         sides = np.maximum(np.abs(self.low), np.abs(self.high))
         return float(np.linalg.norm(np.broadcast_to(sides, (dim,))))
 
+    def rounding(self, dim: int) -> float:
+        return 0.0
+
 
 class Simplex(Constraint):
     """{x : x_l ≥ 0, Σ_l x_l = total}."""
@@ -90,6 +103,9 @@ class Simplex(Constraint):
 
     def reach(self, dim: int) -> float:
         return self.total
+
+    def rounding(self, dim: int) -> float:
+        return dim**0.5 * (dim + 4)  # of the level, which moves every number (docs/theory/sets.md)
 
 
 TRIES, TURNS, SLACK = 300, 12, 1e-7

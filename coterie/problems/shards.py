@@ -75,7 +75,9 @@ class Shard(eqx.Module):
 
         `solver.residual` is the gradient norm reached: with strong convexity m the answer is off by at most
         residual / m. It is at most `tolerance` whatever the records and whatever `linear`, if the loss is convex with
-        bounds on gradient and curvature (`sure_steps` says how long that takes); otherwise it is what was reached.
+        bounds on gradient and curvature (`sure_steps` says how long that takes); otherwise it is what was reached. In
+        a set the minimiser is that over the set, the residual the norm of the gradient mapping, and `solver.aside` is
+        −∇/m at the answer.
         """
 
     def slope(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
@@ -84,7 +86,7 @@ class Shard(eqx.Module):
 
     def solver(self, x: Float[Array, " d"]) -> Solver:
         """A fresh solver that starts at x (data-free)."""
-        return Solver.fresh(x, self.problem.keeps_factor)
+        return Solver.fresh(x, self.problem.keeps_factor, self.problem.constraint is not None)
 
 
 class HeldShard(Shard):
@@ -155,7 +157,11 @@ class HeldShard(Shard):
         problem, how = self.problem, self.how
         low = self.ridge + curvature
         high = low + self.unit * self.count * problem.smoothness
-        sure = problem.convex and problem.smooth and bool(np.isfinite(problem.lipschitz)) and problem.constraint is None
+        sure = problem.convex and problem.smooth and bool(np.isfinite(problem.lipschitz))
+        project = None if problem.constraint is None else problem.project
+
+        if project is not None:
+            tolerance = tolerance / 2  # the other half is for the rounding of projections (`_admm.longest`)
 
         def gradient(x: Array) -> Array:
             return self.slope(x) + linear + curvature * x
@@ -163,8 +169,8 @@ class HeldShard(Shard):
         if how.fixed and not sure:
             raise InputError(f"no number of steps is known to solve subproblems of {problem.name} on any records")
         if not how.fixed:
-            if problem.constraint is not None:
-                solver = projected(gradient, problem.project, high, solver, how, tolerance, problem.smooth)
+            if project is not None:
+                solver = projected(gradient, project, high, solver, how, tolerance, problem.smooth)
             elif problem.keeps_factor:
                 eye = jnp.eye(linear.shape[0], dtype=linear.dtype)
                 solver = newton_like(gradient, lambda x: self.hessian(x) + curvature * eye, solver, how, tolerance)
@@ -177,7 +183,9 @@ class HeldShard(Shard):
         if sure:
             # whatever the records, the minimiser is within `far` of the minimiser of all but their losses
             far = self.unit * self.count * problem.lipschitz / low
-            solver = surely(gradient, -linear / low, far, low, high, solver, tolerance, how.fixed)
+            solver = surely(gradient, -linear / low, far, low, high, solver, tolerance, how.fixed, project)
+        if project is not None:
+            solver = dataclasses.replace(solver, aside=-gradient(solver.x) / low)
         return solver.x, solver
 
 

@@ -15,6 +15,7 @@ many gradient steps as public constants say are enough, whatever the function (`
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import equinox as eqx
@@ -43,14 +44,19 @@ class Solver(eqx.Module):
     x: Float[Array, " d"]
     inverse: Float[Array, "k k"]  # inverse of an earlier Hessian (k = 0 where none is kept)
     ready: Bool[Array, ""]  # whether `inverse` means anything yet
-    residual: Float[Array, ""]  # gradient norm that the last solve reached
+    residual: Float[Array, ""]  # gradient norm that the last solve reached; in a set that of the gradient mapping
     steps: Int[Array, ""]  # gradient evaluations so far
+    aside: Float[Array, " k"]  # −∇/m at x: x + aside is what the set cut off to x (k = 0 without a set)
 
     @classmethod
-    def fresh(cls, x: Vector, keep: bool) -> Solver:
+    def fresh(cls, x: Vector, keep: bool, within: bool = False) -> Solver:
         """A solver that starts from x and knows nothing yet."""
-        k = x.shape[0] if keep else 0
-        return cls(x, jnp.zeros((k, k), x.dtype), jnp.array(False), jnp.array(jnp.inf, x.dtype), jnp.array(0))
+        k, aside = x.shape[0] if keep else 0, jnp.zeros(x.shape[0] if within else 0, x.dtype)
+        return cls(x, jnp.zeros((k, k), x.dtype), jnp.array(False), jnp.array(jnp.inf, x.dtype), jnp.array(0), aside)
+
+    def at(self, x: Vector, residual: Array, steps: Array, **more: Array) -> Solver:
+        """The same after so many more steps, at x."""
+        return dataclasses.replace(self, x=x, residual=residual, steps=self.steps + steps, **more)
 
 
 def _two_loop(g: Vector, pairs: tuple, base: Callable[[Vector], Vector]) -> Vector:
@@ -140,7 +146,7 @@ def newton_like(
     g = gradient(solver.x)
     carry = coast((solver.x, g, jnp.array(1), solver.inverse, solver.ready, jnp.array(False)))
     x, g, n, inverse, ready, _ = jax.lax.while_loop(open_, lambda c: coast(renew(c)), carry)
-    return Solver(x, inverse, ready, norm(g), solver.steps + n)
+    return solver.at(x, norm(g), n, inverse=inverse, ready=ready)
 
 
 def quasi_newton(
@@ -185,7 +191,7 @@ def quasi_newton(
     f, g = value_and_gradient(solver.x)
     start = (solver.x, f, g, jnp.array(1), _no_pairs(solver.x), jnp.array(True))
     end = jax.lax.while_loop(lambda c: c[5] & (norm(c[2]) > tolerance) & (c[3] < how.max_steps), step, start)
-    return Solver(end[0], solver.inverse, solver.ready, norm(end[2]), solver.steps + end[3])
+    return solver.at(end[0], norm(end[2]), end[3])
 
 
 Progress = tuple[Vector, Vector, Array, Array, Array, Array]  # x, ahead, momentum, residual, steps, curvature
@@ -227,11 +233,11 @@ def projected(
     start = (x, x, one, jnp.inf * one, jnp.array(0), smooth * one if bounded else one)
     unfinished = lambda c: (c[3] > tolerance) & (c[4] < 50 * how.max_steps)  # noqa: E731
     end = jax.lax.while_loop(unfinished, step, start)
-    return Solver(end[0], solver.inverse, solver.ready, end[3], solver.steps + end[4])
+    return solver.at(end[0], end[3], end[4])
 
 
 def sure_steps(
-    far: Array | float, low: Array | float, high: Array | float, tolerance: Array | float
+    far: Array | float, low: Array | float, high: Array | float, tolerance: Array | float, within: bool = False
 ) -> tuple[Array, Array, Array]:
     r"""(steps, length, momentum) that bring any function to gradient norm `tolerance` from `far` off its minimiser.
 
@@ -239,11 +245,12 @@ def sure_steps(
     gradient descent, steps 2/(M + m):            ‖∇(x_k)‖ ≤ M ((κ − 1)/(κ + 1))^k far
     Nesterov's, steps 1/M, momentum (√κ−1)/(√κ+1): ‖∇(x_k)‖ ≤ √(M (M + m)) (1 − 1/√κ)^{k/2} far
     (Nesterov 2004, Thm 2.1.15 and 2.2.3 with ‖∇‖² ≤ 2M (f − f*), f(x₀) − f* ≤ M far²/2). Half of the tolerance is left
-    to rounding.
+    to rounding. `within` a set the same bounds the gradient mapping, the first method with 2M for M: see
+    docs/theory/sets.md.
     """
     root = jnp.sqrt(high / low)
     aim = jnp.maximum(1.0, 2 * high * far / tolerance)
-    slow = jnp.log(aim) / -jnp.log1p(-2 * low / (high + low))
+    slow = jnp.log(2 * aim if within else aim) / -jnp.log1p(-2 * low / (high + low))
     fast = 2 * jnp.log(aim * jnp.sqrt(1 + low / high)) / -jnp.log1p(-1 / jnp.maximum(root, 1 + 1e-9))
     plain = slow <= fast
     steps = jnp.ceil(jnp.where(plain, slow, fast))
@@ -259,32 +266,45 @@ def surely(
     solver: Solver,
     tolerance: Array | float,
     fixed: bool,
+    project: Callable[[Vector], Vector] | None = None,
 ) -> Solver:
     """The solver's answer if it is good enough, else that of as many gradient steps as are enough for any function.
 
     `start` is within `far` of the minimiser. `fixed`: take those steps from there whatever the solver has. Where `low`
-    is 0 or more than `MOST_STEPS` are needed, nothing is sure; private algorithms are not run then.
+    is 0 or more than `MOST_STEPS` are needed, nothing is sure; private algorithms are not run then. `project`: over a
+    set; every step ends in it, and its residual is that of the gradient mapping.
     """
-    norm = jnp.linalg.norm
-    steps, length, momentum = sure_steps(far, low, high, tolerance)
+    steps, length, momentum = sure_steps(far, low, high, tolerance, project is not None)
     steps = jnp.where(jnp.isfinite(steps), jnp.minimum(steps, MOST_STEPS), 0)
+    inside = project or (lambda x: x)
+
+    def left(x: Vector, g: Vector) -> tuple[Vector, Array]:
+        """What is handed out at a point with this gradient, and how far from solved it is at most, times `low`."""
+        if project is None:
+            return x, jnp.linalg.norm(g)
+        end = inside(x - g / high)
+        return end, high * jnp.linalg.norm(end - x)
 
     def step(c: tuple) -> tuple:
         x, y, g, k = c
-        new = y - length * g
+        new = inside(y - length * g)
         ahead = new + momentum * (new - x)
         return new, ahead, gradient(ahead), k + 1
 
     def unfinished(c: tuple) -> Bool[Array, ""]:
-        return (c[3] < steps) & (fixed | (norm(c[2]) > tolerance))
+        return (c[3] < steps) & (fixed | (left(c[1], c[2])[1] > tolerance))
 
+    if project is not None:  # one step more, after which the value too is known to be near the least
+        start = inside(start)
+        start = left(start, gradient(start))[0]
     done = jnp.array(False) if fixed else (solver.residual <= tolerance) | (steps == 0)
     first = jnp.where(done, solver.x, start)
     # an answer that is good enough is where the loop ends before it begins
     x, y, g, k = jax.lax.while_loop(unfinished, step, (first, first, gradient(first), jnp.zeros((), steps.dtype)))
+    count = k.astype(solver.steps.dtype)
+    last, reached = left(x, gradient(x))
     if fixed:
-        return Solver(x, solver.inverse, solver.ready, norm(gradient(x)), solver.steps + k.astype(solver.steps.dtype))
-    good = norm(g) <= tolerance
-    found = jnp.where(good, y, x)
-    residual = jnp.where(good, norm(g), norm(gradient(x)))
-    return Solver(found, solver.inverse, solver.ready, residual, solver.steps + k.astype(solver.steps.dtype))
+        return solver.at(last, reached, count)
+    ahead, norm = left(y, g)
+    good = norm <= tolerance
+    return solver.at(jnp.where(good, ahead, last), jnp.where(good, norm, reached), count)

@@ -15,7 +15,8 @@ from scipy.optimize import minimize
 
 from coterie.errors import InputError
 from coterie.losses.logistic import Logistic
-from coterie.problems import Ball, Box, Constraint, HeldShard, Simplex, SolverSettings, try_set
+from coterie.problems import Ball, Box, Constraint, HeldShard, Simplex, Solver, SolverSettings, try_set
+from coterie.problems.solve import sure_steps, surely
 from coterie.sets import SETS, make_set
 
 DIM = 4
@@ -203,7 +204,44 @@ def test_argmins_in_a_set(constraint: Constraint) -> None:
             )
             assert float(exact) <= 1e-11
             assert float(jnp.linalg.norm(x - y)) <= 2 / COUNT / low * (1 + 1e-9)
+            sure, left = solved(shard(u, SolverSettings(fixed=True), constraint), linear, 1e-9)  # whatever the data
+            assert float(left) <= 1e-9
+            assert float(jnp.linalg.norm(sure - x)) <= 1e-9 / low
             for tolerance in (0.5, 1e-2, 1e-4):
                 rough, residual = solved(shard(u, SolverSettings(), constraint), linear, tolerance)
                 assert float(residual) <= tolerance
                 assert float(jnp.linalg.norm(rough - x)) <= float(residual) / low + 1e-10
+
+
+@pytest.mark.parametrize("bend", [0.01, 0.25, 40.0])
+def test_sure_steps_are_enough_over_a_box_in_the_worst_case(bend: float) -> None:
+    """Quadratics with both extreme curvatures whose optimum lies beyond a side, started as far away as is promised."""
+    low, tolerance, far = 0.1, 1e-7, 5.0
+    box = Box((-9.0, -9.0), (1.0, 9.0))
+
+    @jax.jit
+    def solve(best: Array) -> Solver:
+        slope = lambda x: jnp.asarray([low, low + bend]) * (x - best)  # noqa: E731
+        fresh = Solver.fresh(jnp.zeros(2), False, True)
+        return surely(slope, jnp.asarray([1.0, 0.0]), far, low, low + bend, fresh, tolerance, True, box.project)
+
+    with jax.enable_x64(True):
+        steps = int(sure_steps(far, low, low + bend, tolerance, True)[0])
+        for best in ([3.0, 4.0], [1.0, 5.0], [-2.0, -4.0]):
+            got = solve(jnp.asarray(best))
+            assert int(got.steps) == steps
+            assert float(got.residual) <= tolerance
+            np.testing.assert_allclose(got.x, np.minimum(best, [1.0, 9.0]), atol=tolerance / low)
+
+
+@pytest.mark.parametrize("constraint", [Ball(0.4), Box(-0.2, 0.3), Simplex(0.8)])
+def test_projections_are_rounded_by_no_more_than_is_stated(constraint: Constraint) -> None:
+    """Single precision against double, in units of single precision's."""
+    rng, dim = np.random.default_rng(3), 60
+    points = rng.standard_normal((200, dim)) * 10 ** rng.uniform(-2, 3, (200, 1))
+    points = points.astype(np.float32)
+    with jax.enable_x64(True):
+        rough, fine = (np.asarray(jax.vmap(constraint.project)(jnp.asarray(points.astype(t)))) for t in ("f4", "f8"))
+    off = np.linalg.norm(rough.astype(float) - fine, axis=1)
+    allowed = np.finfo(np.float32).eps * (np.linalg.norm(points, axis=1) + np.linalg.norm(fine, axis=1))
+    assert np.all(off <= (constraint.rounding(dim) + 1) * allowed)
