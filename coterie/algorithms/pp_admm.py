@@ -169,7 +169,7 @@ def estimate(cfg: Config, place: Place, state: State) -> Float[Array, " d"]:
     return place.project(state.mean)
 
 
-def reveals(cfg: Any, place: Place, state: Solving, message: Message) -> Array | None:
+def reveals(cfg: Config, place: Place, state: State, message: Message) -> Array | None:
     """In a set the proof counts as seen what the set cut off as well: x + aside, which tells b₁."""
     return None if place.within is None else message.x + state.solver.aside
 
