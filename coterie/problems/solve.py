@@ -46,7 +46,7 @@ class Solver(eqx.Module):
     ready: Bool[Array, ""]  # whether `inverse` means anything yet
     residual: Float[Array, ""]  # gradient norm that the last solve reached; in a set that of the gradient mapping
     steps: Int[Array, ""]  # gradient evaluations so far
-    aside: Float[Array, " k"]  # −∇/m at x: x + aside is what the set cut off to x (k = 0 without a set)
+    aside: Float[Array, " c"]  # −∇/m at x: x + aside is what the set cut off to x (c = 0 without a set)
 
     @classmethod
     def fresh(cls, x: Vector, keep: bool, within: bool = False) -> Solver:
