@@ -148,12 +148,12 @@ def tuned_failure(cfg: Dithered, public: Public) -> float:
     return 1e-9 if public.delta is None else public.delta / (100 * share * max(public.rounds, 1))
 
 
-def resolution(cfg: LowBit) -> float:
+def resolution(cfg: LowBit) -> Array | float:
     """η: the step of the grid that messages live on."""
     return 2 * cfg.range / 2**cfg.bits
 
 
-def rate(cfg: Config) -> float:
+def rate(cfg: Config) -> Array | float:
     """α h: what a gradient is multiplied by."""
     return cfg.step * cfg.averaging
 
@@ -191,7 +191,7 @@ def smallest_batch(cfg: Batches, place: Place) -> Array:
 
 
 def batch_sum(
-    cfg: Batches, place: Place, shard: Shard, x: Float[Array, " d"], draw: dict, clip: float | None
+    cfg: Batches, place: Place, shard: Shard, x: Float[Array, " d"], draw: dict, clip: Array | float | None
 ) -> tuple[Float[Array, " d"], Array]:
     """(Σ of clipped gradients over the batch, b)."""
     size = batch_size(cfg, place, draw)
@@ -206,7 +206,7 @@ def batch_sum(
 
 
 def _in_pieces(
-    shard: Shard, x: Float[Array, " d"], clip: float | None, rows: Array, mask: Array, size: Array, piece: int
+    shard: Shard, x: Float[Array, " d"], clip: Array | float | None, rows: Array, mask: Array, size: Array, piece: int
 ) -> Float[Array, " d"]:
     """Σ of gradients, worked off `piece` records at a time: as much work as `size` records take, whatever they are."""
     rows, mask = (jnp.pad(each, (0, -rows.shape[0] % piece)) for each in (rows, mask))
@@ -235,9 +235,9 @@ def batch_cost(
     message: PyTree,
     *,
     discrete: bool,
-    failure: float = 0.0,
+    failure: Array | float = 0.0,
     constant: bool = False,
-    keep: float = 1.0,
+    keep: Array | float = 1.0,
 ) -> Event:
     """The event of one round with multiplier `place.noise_at(t)`; see the module's docstring.
 

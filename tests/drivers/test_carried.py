@@ -20,8 +20,8 @@ def layout() -> Layout:
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     graph = make_graph("ring", 12)
     return make_layout(
-        Logistic(3), x, np.sign(rng.normal(size=48)), np.arange(48).reshape(12, 4), graph, mixing(graph, "metropolis"),
-        rounds=9, ridge=1e-3, dtype=jnp.float32,
+        Logistic(3), x, np.sign(rng.normal(size=48)), list(np.arange(48).reshape(12, 4)), graph,
+        mixing(graph, "metropolis"), rounds=9, ridge=1e-3, dtype=jnp.float32,
     )  # fmt: skip
 
 
