@@ -81,7 +81,7 @@ def gauss_avg_gd(*, step: float | None = None) -> AlgorithmPlan:
 def hmv_dgd(*, step: float | None = None, step_ratio: float | None = None, noise_ratio: float | None = None) -> AlgorithmPlan:
     """Private descent with geometric steps and geometric Laplace noise: pure ε however long it runs."""
 
-def ipp_admm(*, penalty: float | None = None, broadcasts: int = 15, test: Literal['gauss', 'svt'] = 'gauss', threshold: float = 0.001, clip: float = 2.0, test_share: float = 0.1, tail: float = 0.5, tolerance: float = 1e-06, split: float = 0.01) -> AlgorithmPlan:
+def ipp_admm(*, penalty: float | None = None, tail: float = 0.5, tolerance: float = 1e-06, split: float = 0.01, broadcasts: int = 15, test: Literal['gauss', 'svt'] = 'gauss', threshold: float = 0.001, clip: float = 2.0, test_share: float = 0.1) -> AlgorithmPlan:
     """IPP-ADMM: PP-ADMM that speaks only when a private test says its loss would fall enough, at most c times."""
 
 def ldp_admm(*, inverse_step: float | None = None, dual_step: float | None = None, clip: float | None = None, tail: float = 0.5) -> AlgorithmPlan:
@@ -99,13 +99,13 @@ def m_admm(*, penalty: float | None = None, noise: Optional[Literal['gamma', 'ga
 def mr_admm(*, penalty: float | None = None, noise: Optional[Literal['gamma', 'gaussian']] = None, tail: float = 0.5, tolerance: float = 1e-08, share: float = 0.01, damping: float = 0.0, growth: float = 1.04, limit: float = 2.0) -> AlgorithmPlan:
     """MR-ADMM (Zhang, Khalili, Liu): recycled ADMM whose penalty grows from one data round to the next."""
 
-def p_admm(*, penalty: float | None = None, decay: float | None = None, tail: float = 0.5, steps: int | None = None) -> AlgorithmPlan:
+def p_admm(*, penalty: float | None = None, tail: float = 0.5, steps: int | None = None, decay: float | None = None) -> AlgorithmPlan:
     """P-ADMM: local solves, Gaussian noise of geometrically falling variance on what is sent."""
 
 def pp_admm(*, penalty: float | None = None, tail: float = 0.5, tolerance: float = 1e-06, split: float = 0.01) -> AlgorithmPlan:
     """PP-ADMM: approximate local solves hidden by noise in the objective and a little noise on the output."""
 
-def pr_admm(*, penalty: float | None = None, tail: float = 0.5, threshold: float | None = None, paper_threshold: bool = False, steps: int | None = None) -> AlgorithmPlan:
+def pr_admm(*, penalty: float | None = None, tail: float = 0.5, steps: int | None = None, threshold: float | None = None, paper_threshold: bool = False) -> AlgorithmPlan:
     """PR-ADMM: local solves with Gaussian noise on what is sent; neighbours that stray may be left out."""
 
 def priv_rcd(*, step: float | None = None, public_seed: int = 0) -> AlgorithmPlan:

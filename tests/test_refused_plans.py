@@ -43,8 +43,7 @@ rounds = 4
 BROKEN: dict[str, tuple[list[str], str]] = {
     "a loss that is not convex": (["algorithm.name=pr-admm", "problem.loss=mlp"], "pr-admm needs a convex loss"),
     "a loss with unbounded slope": (["algorithm.name=p-admm", "problem.loss=squared"], "p-admm needs"),
-    "a radius that nobody keeps to": (["algorithm.name=pp-admm", "problem.radius=1.0"], "and problem.radius, or use"),
-    "a radius, by gradient": (["algorithm.name=sdm", "problem.radius=1.0"], "and problem.radius, or use"),
+    "a radius that nobody keeps to": (["algorithm.name=sdm", "problem.radius=1.0"], "and problem.radius, or use"),
     "a graph that does not fit": (["algorithm.name=gauss-avg-gd"], "runs on complete graphs"),
     "a schedule without effect": (["algorithm.name=ipp-admm", "privacy.schedule=power"], "privacy.schedule must be"),
     "options of another schedule": (["privacy.schedule_options={rate=0.9}"], "schedule 'uniform' does not take rate"),
