@@ -73,9 +73,9 @@ class Experiment:
 
     def layout(self, rounds: int, shape: np.ndarray | None = None) -> Layout:
         """The agents laid out for `rounds` rounds on one device; without a `shape` no round is played."""
-        return self._laid(make_layout, rounds, shape)
+        return self.laid(make_layout, rounds, shape)
 
-    def _laid(self, make: Callable[..., L], rounds: int, shape: np.ndarray | None) -> L:
+    def laid(self, make: Callable[..., L], rounds: int, shape: np.ndarray | None) -> L:
         """The same as `make` does it. Where no round is played, nobody is away."""
         plan, dtype = self.plan, jnp.dtype(self.plan.run.dtype)
         records = self.features if self.network.store is None else self.network.store
@@ -106,7 +106,7 @@ class Experiment:
         # for a release because there is nothing to score before its end.
         ends = store is not None or bool(self.network.problem.released)
         every = self.plan.run.every or max(1, priced.rounds if ends else priced.rounds // 50)
-        layout = laid or self._laid(make, priced.rounds, priced.shape)
+        layout = laid or self.laid(make, priced.rounds, priced.shape)
         exchange = exchange_of(
             self.plan, priced.algorithm, self.network.graph, self.network.mixing, priced.terms
         )  # fmt: skip

@@ -108,8 +108,8 @@ class Unread:
     ("task", "algorithm", "why"),
     [
         (Squared(2), ct.dvp(), "dvp needs"),
-        (Logistic(2, constraint=Ball(1.0)), ct.pp_admm(), "does not keep its answer in a set"),
-        (ct.logistic(radius=1.0), ct.dvp(), "does not keep its answer in a set"),
+        (Logistic(2, constraint=Ball(1.0)), ct.sdm(), "does not keep its answer in a set"),
+        (ct.logistic(radius=1.0), ct.qdpsgd2(), "does not keep its answer in a set"),
         (Logistic(2), ct.dgd(), "dgd is not private"),
         (Logistic(2), ct.gauss_avg_gd(), "runs on complete graphs"),
         (ct.squared(), ct.dvp(), "dvp needs"),

@@ -33,7 +33,6 @@ from coterie.deploy.party import Party, Terms
 from coterie.deploy.reading import look
 from coterie.deploy.succession import _refuse_other_neighbours
 from coterie.deploy.trial import deployed_plan, free_ports, shards_of, sign_trial
-from coterie.drivers.layout import make_layout
 from coterie.drivers.simulate import Run, simulate
 from coterie.errors import InputError
 from coterie.experiment import Experiment, prepare
@@ -131,7 +130,7 @@ def test_deployed_integers_are_those_of_the_simulation(plan: Any, tmp_path: Path
     # broken twin: another draw is another message
     moved = Grid(drawn["noise"].steps + (1 << 20), drawn["noise"].unit)
     run = Run(0, terms.priced.cfg, terms.priced.noise)
-    layout = experiment.layout(terms.rounds, terms.priced.shape, make_layout)
+    layout = experiment.layout(terms.rounds, terms.priced.shape)
     other = simulate(terms.priced.algorithm, layout, [run], rounds=terms.rounds, replay={"noise": moved}, record=True)
     assert isinstance(other.messages, between.Message)
     assert np.any(np.rint(np.asarray(other.messages.x)[0] / terms.steps.size.T[:, :, None]) != said)
@@ -140,7 +139,7 @@ def test_deployed_integers_are_those_of_the_simulation(plan: Any, tmp_path: Path
 def test_without_noise_it_is_the_dispatch_that_bisection_finds(tmp_path: Path) -> None:
     plan = dispatch(tmp_path, run={"rounds": 400}, algorithm={"inverse_step": 0.08})
     terms, experiment = terms_of(plan)
-    layout = experiment.layout(terms.rounds, terms.priced.shape, make_layout)
+    layout = experiment.layout(terms.rounds, terms.priced.shape)
     run = Run(0, terms.priced.cfg, 0.0)
     trace = simulate(terms.priced.algorithm, layout, [run], rounds=terms.rounds, every=400)
     means = np.array([experiment.features[part].mean(axis=0) for part in experiment.parts])
@@ -267,7 +266,7 @@ def test_agents_run_it_and_ledgers_say_whose_neighbours_are_hidden(tmp_path: Pat
     assert not house.violations(rounds=20)
     drawn = {t: [dict(house.sources[n].calls)[t] for n in house.names] for t in range(20)}
     noise = Grid(np.array([[d["noise"].steps for d in drawn[t]] for t in range(20)]), GAUSSIAN_UNIT)
-    layout = experiment.layout(20, setting.terms.priced.shape, make_layout)
+    layout = experiment.layout(20, setting.terms.priced.shape)
     run = Run(0, setting.terms.priced.cfg, setting.terms.priced.noise)
     told = simulate(setting.terms.priced.algorithm, layout, [run], rounds=20, replay={"noise": noise}, record=True)
     assert isinstance(told.messages, between.Message)

@@ -148,7 +148,7 @@ def replayed(terms: Terms, experiment: Experiment, drawn: dict[str, Any]) -> tup
 def simulated(terms: Terms, experiment: Experiment, drawn: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """The same as the numbers that messages have."""
     fixed = partial(make_layout, how=SolverSettings(fixed=True))  # as deployed: its work says nothing of records
-    layout = experiment.layout(terms.rounds, terms.priced.shape, fixed)
+    layout = experiment.laid(fixed, terms.rounds, terms.priced.shape)
     bare = replace(layout.arrays.place, factor=False)
     layout = replace(layout, arrays=replace(layout.arrays, place=bare))
     run = Run(0, terms.priced.cfg, terms.priced.noise)

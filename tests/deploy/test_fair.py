@@ -19,7 +19,6 @@ from coterie.deploy.frames import HEADER_BYTES, SIGNATURE_BYTES
 from coterie.deploy.noise import GAUSSIAN_UNIT, LAPLACE_UNIT
 from coterie.deploy.party import Party, Records, Terms
 from coterie.deploy.trial import deployed_plan, shards_of, sign_trial
-from coterie.drivers.layout import make_layout
 from coterie.drivers.simulate import Run, simulate
 from coterie.errors import InputError
 from coterie.experiment import Experiment, prepare
@@ -72,7 +71,7 @@ def fair_plan(path: Path, groups: tuple[str, ...] = ("f", "m"), **tables: Any) -
 
 def simulated(terms: Terms, experiment: Experiment, drawn: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Messages, in whole steps, and answers of a simulation with these draws."""
-    layout = experiment.layout(terms.rounds, terms.priced.shape, make_layout)
+    layout = experiment.layout(terms.rounds, terms.priced.shape)
     run = Run(0, terms.priced.cfg, terms.priced.noise)
     told = simulate(
         terms.priced.algorithm, layout, [run], rounds=terms.rounds, replay=drawn, record=True, every=terms.rounds
