@@ -333,6 +333,8 @@ def need_solvable(plan: Plan, algorithm: Algorithm, cfg: Config, places: Place, 
     if not (algorithm.private and algorithm.needs(cfg).solver):
         return
     assert isinstance(cfg, Charged)
+    if problem.constraint is not None and problem.interior:  # noise inside an objective leads out of any set
+        raise InputError(f"{algorithm.slug} solves over a set, and {problem.name} says that its own does not matter")
     within, eps = problem.constraint, np.finfo(float).eps
     kept = within is not None
     with jax.enable_x64(True):
