@@ -21,6 +21,7 @@ __all__ = [
     "BITS",
     "DELTA",
     "METHODS",
+    "SEEDS",
     "ahead",
     "printed_multiplier",
     "race",
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 DELTA, BITS = 1e-5, 3
+SEEDS = 5  # ± one standard deviation, and the standard errors of verdicts, are over so many
 GRID = 2.0 / 2**BITS  # η: three bits over ±1
 HIDDEN = {"mnist": 50, "cifar10": 40}
 
@@ -81,7 +83,7 @@ def plan_of(
         "graph": {"kind": "erdos-renyi", "p": 0.4, "mixing": "metropolis" if other else "laplacian"},
         "problem": {"loss": "mlp", "hidden": [hidden], "activation": "sigmoid", "ridge": 0.0},
         "algorithm": algorithm,
-        "run": {"rounds": rounds, "every": max(1, rounds // (40 if rounds > 200 else 8)), "dtype": "float32"},
+        "run": {"rounds": rounds, "every": max(1, rounds // (20 if rounds > 200 else 8)), "dtype": "float32"},
     }
     if epsilon is not None:
         tree["privacy"] = {"epsilon": epsilon, "delta": DELTA}

@@ -23,8 +23,8 @@ __all__ = ["collect", "explanation", "index_page", "paper_page", "write_pages"]
 INTRODUCTION = """\
 Every picture on these pages is drawn by this project's code from one command, `python -m reproduction figure NAME`,
 next to what holds under correct accounting. *As printed* is the paper's noise with the ε it claims, *true ε* what
-that run really costs, *corrected* the same claimed ε with the noise it takes. Curves average 10 seeds or more. A
-verdict is *holds*, *fails* (with the reason) or *cannot be decided*, by
+that run really costs, *corrected* the same claimed ε with the noise it takes. Curves average 10 seeds or
+more, 5 in chapter 4 of Ding's dissertation. A verdict is *holds*, *fails* (with the reason) or *cannot be decided*, by
 [one rule](#the-rule-of-the-verdicts). `make papers` makes everything anew, `make papers-quick` a small version in
 `runs/papers-quick`.
 What a paper got wrong is in the [errata](../errata.md), by algorithm.
