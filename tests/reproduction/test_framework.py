@@ -246,6 +246,17 @@ def test_a_figure_without_its_data_says_so(nowhere: Path, capsys: pytest.Capture
     assert "COTERIE_DATA" in shown
 
 
+def test_long_figures_are_tasks_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before all others, so that no core is idle at the end; every figure is in one task."""
+    asked: list[list[str]] = []
+    engine = lambda task, arguments: asked.extend(a[0] for a in arguments) or iter(())  # noqa: E731
+    monkeypatch.setattr("coterie.engines.make_engine", lambda name: engine)
+    assert main(["figure", "all", "--quick", "--out", str(tmp_path), "--engine", "local:2"]) == 0
+    assert asked[:3] == [[f"dissertation-ch4-fig{k}"] for k in (14, 15, 16)]
+    assert sorted(slug for task in asked for slug in task) == sorted(base.all_figures())
+    assert all(len({base.all_figures()[slug].paper for slug in task}) == 1 for task in asked)
+
+
 @pytest.mark.parametrize("engine", ["local", "local:1"])
 def test_all_goes_on_without_the_data_of_one(
     engine: str, nowhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
