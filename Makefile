@@ -97,7 +97,7 @@ docs: $(SITE)            ## rewrite the generated parts of README and docs/ from
 notebook: $(SITE)        ## run docs/five-hospitals.ipynb again and keep what it shows
 	$(BIN)/jupyter nbconvert --to notebook --execute --inplace --ExecutePreprocessor.record_timing=False docs/five-hospitals.ipynb
 
-papers: $(READY)         ## every figure of the papers and their pages; two hours of processor time, on two cores a little over one
+papers: $(READY)         ## every figure of the papers and their pages; two hours of processor time
 	$(BIN)/python -m reproduction figure all --docs docs --engine local:$(WORKERS)
 
 papers-quick: $(READY)   ## the same with few seeds and small sizes, in runs/papers-quick; below 10 minutes
