@@ -28,6 +28,7 @@ from coterie.losses.logistic import Logistic
 from coterie.privacy.accountants import delta_of
 from coterie.privacy.events import ObjectivePerturbation
 from coterie.problems import Ball, Box, Constraint, HeldShard, Simplex, SolverSettings
+from tests.support import agent, network
 
 SLUGS = ("dvp", "pvp", "m-admm", "r-admm", "mr-admm", "pp-admm", "ipp-admm")
 
@@ -229,3 +230,30 @@ def test_a_model_in_a_box_by_noise_in_its_objective() -> None:
     assert run.epsilon <= 5.0 + 1e-9
     assert np.all((run.point >= 0) & (run.point <= 2))
     assert run.point[0] > run.point[1] + 0.05
+
+
+class Asked(HeldShard):
+    """A shard that answers with the linear term."""
+
+    def argmin(self, linear: Any, curvature: Any, solver: Any, tolerance: Any) -> Any:
+        return linear, eqx.tree_at(lambda s: s.x, solver, linear)
+
+
+@pytest.mark.parametrize("slug", ["dvp", "m-admm", "r-admm", "mr-admm", "pp-admm"])
+def test_in_a_set_too_the_objective_gets_all_the_noise_that_is_charged(slug: str) -> None:
+    """The linear term moves by the draw times the scale of the event: no more and no less."""
+    algorithm = find(slug)
+    cfg = algorithm.example
+    cfg = cfg.replace(noise="gaussian") if hasattr(cfg, "noise") else cfg
+    with jax.enable_x64(True):
+        place, shard = agent(network(rounds=4), 0, noise=2.0)
+        place = dataclasses.replace(place, within=Ball(0.5))
+        shard = Asked(*(getattr(shard, f.name) for f in dataclasses.fields(HeldShard) if f.init))
+        t, state = jnp.asarray(0), algorithm.init(cfg, place)
+        still = {name: jnp.zeros(law.shape) for name, law in algorithm.draws(cfg, place).items()}
+        name = next(name for name in still if name not in ("output", "hide"))
+        z = jnp.arange(1.0, 1 + still[name].size).reshape(still[name].shape)
+        x = [algorithm.emit(cfg, place, t, state, shard, {**still, name: draw})[1].x for draw in (still[name], z)]
+        event = algorithm.cost(cfg, place, t, None)
+    assert isinstance(event, ObjectivePerturbation)
+    np.testing.assert_allclose(np.asarray(x[1]) - np.asarray(x[0]), float(event.sigma) * np.asarray(z), rtol=1e-9)
