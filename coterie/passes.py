@@ -6,17 +6,41 @@ a million parties hold records, so work on many rows is cut into blocks of them;
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
 
-__all__ = ["aligned", "gather", "over", "shuffled", "some_not_finite"]
+__all__ = ["aligned", "gather", "in_turns", "larger", "over", "shuffled", "some_not_finite"]
 
 T = TypeVar("T")
 BLOCK = 1 << 19  # numbers of one block: a core's cache holds them
 MANY = 1 << 22  # numbers below which one pass takes less than starting threads
+TURN = 0.0005  # seconds: a tenth of what Python lets a thread keep the interpreter while others wait
+
+
+@contextmanager
+def in_turns() -> Iterator[None]:
+    """Threads wait less for the interpreter, for as long as this lasts.
+
+    Every call of NumPy gives the interpreter back and asks for it again. Beside a thread that imports or traces, each
+    would wait for 5 ms, and a pass over many blocks take five times as long.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, TURN))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def larger(block: int) -> int:
+    """The size of a block where many cores share one interpreter: fewer and longer calls, so that none waits for it."""
+    return block * max(1, (os.cpu_count() or 1) // 4)
 
 
 def over(rows: int, width: int, work: Callable[[slice], T]) -> list[T]:
@@ -29,7 +53,7 @@ def over(rows: int, width: int, work: Callable[[slice], T]) -> list[T]:
     """
     if rows * width < MANY:
         return [work(slice(0, rows))]
-    step = max(1, BLOCK // max(1, width))
+    step = max(1, larger(BLOCK) // max(1, width))
     with ThreadPoolExecutor() as pool:
         return list(pool.map(work, (slice(low, min(low + step, rows)) for low in range(0, rows, step))))
 
@@ -68,13 +92,21 @@ def shuffled(size: int, rng: np.random.Generator) -> np.ndarray:
     if size <= MANY:
         return rng.permutation(size)
     heap = rng.integers(0, 256, size, np.uint8)
-    order = np.argsort(heap, kind="stable")
-    ends = np.concatenate([[0], np.cumsum(np.bincount(heap, minlength=256))]).tolist()
     streams = rng.spawn(256)
+
+    def sort(own: slice) -> tuple[np.ndarray, np.ndarray]:
+        ends = np.cumsum(np.bincount(heap[own], minlength=256))
+        return own.start + np.argsort(heap[own], kind="stable"), np.concatenate([[0], ends])
+
+    sorted_in_parts = over(size, 1, sort)
+    ends = np.concatenate([[0], np.cumsum(sum(np.diff(ends) for _, ends in sorted_in_parts))])
+    order = np.empty(size, np.intp)
 
     def shuffle(own: slice) -> None:
         for k in range(own.start, own.stop):
-            streams[k].shuffle(order[ends[k] : ends[k + 1]])
+            mine = order[ends[k] : ends[k + 1]]
+            np.concatenate([part[at[k] : at[k + 1]] for part, at in sorted_in_parts], out=mine)
+            streams[k].shuffle(mine)
 
     over(256, BLOCK, shuffle)
     return order

@@ -101,8 +101,7 @@ def execute(
 
     `engine` gives options of `Experiment.run` that choose where it runs.
     """
-    from coterie.experiment import prepare
-    from coterie.pricing import price
+    from coterie.passes import in_turns
     from coterie.privacy.adaptive import make as make_rule
     from coterie.tables.algorithm import REFERENCES
 
@@ -115,11 +114,14 @@ def execute(
     if plan.privacy is not None and plan.privacy.adaptive == "own":
         make_rule("own", plan.privacy.adaptive_options)  # refused before data is read
     marks = [time.perf_counter()]
-    with ThreadPoolExecutor(1) as aside:
+    with in_turns(), ThreadPoolExecutor(1) as aside:
         ready = aside.submit(_load_the_rest)  # while records are made or read
+        from coterie.experiment import prepare
+
         experiment = prepare(plan)
         ready.result()
     from coterie.api.trained import Trained
+    from coterie.pricing import price
     from coterie.worth.judge import judge
     from coterie.worth.measures import need_measure
     from coterie.worth.splits import over_splits

@@ -20,6 +20,7 @@ import numpy as np
 
 from coterie.data.dataset import ALL_PUBLIC, Dataset, Truth
 from coterie.errors import InputError
+from coterie.passes import larger
 
 __all__ = ["EFFECTS", "make_clinics"]
 
@@ -92,8 +93,8 @@ def make_clinics(
 
     def fill(low: int, high: int, stream: np.random.Generator) -> None:
         common = stream.standard_normal((high - low, 1), kind)
-        for start in range(low, high, BLOCK):
-            own = slice(start, min(start + BLOCK, high))
+        for start in range(low, high, step := larger(BLOCK)):
+            own = slice(start, min(start + step, high))
             units, where = stream.standard_normal((own.stop - start, p - 1), kind), site[own]
             place = where[0] if where[0] == where[-1] else where  # sites stand in order: mostly one, nothing to copy
             units *= own_part

@@ -7,10 +7,10 @@ everybody's. All of it reads the records without noise: it is for study, and not
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +18,17 @@ from numpy.typing import NDArray
 from coterie.data.parts import Parts
 from coterie.drivers.layout import Layout
 from coterie.drivers.references import objective, pooled
+from coterie.drivers.simulate import Test
 from coterie.errors import InputError
 from coterie.experiment import Experiment, Outsider
-from coterie.passes import gather
+from coterie.passes import gather, in_turns
 from coterie.problems import Problem
-from coterie.worth.home import at_home, room
+from coterie.worth.home import at_home, at_homes
 from coterie.worth.measures import (
     LESS,
     MEASURES,
     Answers,
+    Placed,
     default_measure,
     need_measure,
     numbered,
@@ -52,7 +54,10 @@ if TYPE_CHECKING:  # which stands above it
 
 __all__ = ["JUDGED", "Judged", "References", "judge", "own_worth", "references"]
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Pair = tuple[NDArray, NDArray]  # features and targets of records
+Later = Callable[[], dict[str, float]]  # what is being worked out meanwhile
 References = Literal["none", "alone", "pooled", "all"]
 JUDGED = 64  # parties, evenly spaced, whose models are made and scored: a sample says what they are like
 MANY = 20_000  # test records beyond which a party's own are asked by themselves
@@ -84,60 +89,84 @@ def judge(
     if experiment.network.store is not None or experiment.test is None:
         return Judged()
     problem, test = experiment.network.problem, experiment.test
-    everybody = test.features, test.targets
-    placed, closely = place(*everybody), SCORED if len(test.targets) <= VAST else FEW
-
-    def ask(x: NDArray, clip: float | None = None) -> Answers:  # all records at once: one program for every model
-        return say(problem, x, *everybody, clip, placed)
-
-    def summaries(said: list[Answers]) -> list[dict[str, float]]:  # mostly sorting, which leaves other threads alone
-        with ThreadPoolExecutor() as pool:
-            return list(pool.map(lambda one: summary(one, specificity), said))
-
     run = None if points is None else np.asarray(points, float)
     if run is not None and not np.isfinite(run).all():
         run = None  # it diverged, and a warning says so
-    seconds, found = {}, {}
-    metrics: dict[str, list[float]] = {}
-    said: list[list[Answers]] = []
-    if run is not None:
-        some = _spaced(run.shape[1], closely)
-        said = [[ask(x, clip) for x in seed[some]] for seed in run]
-        of_seeds = [_mean(summaries(models)) for models in said]
-        metrics = {key: [one[key] for one in of_seeds] for key in of_seeds[0]}
-    if asked == "none" or problem.released or problem.coupled:  # nothing is minimised, or nobody can alone
-        sided = [] if problem.released or problem.coupled else _one_sided(experiment)
-        return Judged(metrics, warnings=[*sided, *(_complaints(said, {}, None) if said else [])])
-    layout = laid or experiment.layout(1)
-    train_loss = objective(layout)
-
-    def tell(models: NDArray) -> dict[str, float]:
-        few = summaries([ask(models[k]) for k in _spaced(len(models), closely)])
-        loss, score = float(np.mean([train_loss(x) for x in models])), float(np.mean(scores(problem, models, placed)))
-        return {"train_loss": loss, "test_score": score} | _mean(few)
-
+    if problem.released or problem.coupled:  # nothing is minimised, or nobody can alone
+        asked = "none"
     chosen = _spaced(len(experiment.parts), JUDGED)
-    centre = alone = blends = None
-    with ThreadPoolExecutor(1) as aside:  # small models, while the device is busy with everybody's records
-        homes = aside.submit(_homes, experiment, chosen, None if run is None else run[0]) if asked != "pooled" else None
+    seconds, said = dict[str, float](), list[list[Answers]]()
+    of_seeds, found = list[Later](), dict[str, Later]()
+    best = homes = centre = alone = blends = None
+    with in_turns(), ThreadPoolExecutor() as pool:  # compiling, small models and sorting go on beside each other
+        panel = _Panel.of(problem, test, specificity, pool)
+        if asked != "none":
+            layout = laid or experiment.layout(1)
+            train_loss = objective(layout)
+            ready = pool.submit(panel.score, np.zeros((1, problem.dim)), train_loss)  # compiled beside the solver
         if asked in ("pooled", "all"):
-            began = time.perf_counter()
-            centre = np.asarray(pooled(layout), float)
-            found["pooled"] = tell(centre[None])
-            seconds["pooled_s"] = time.perf_counter() - began
+            best = pool.submit(_timed, pooled, layout)
+        if asked in ("alone", "all"):
+            homes = pool.submit(_timed, _homes, experiment, chosen, None if run is None else run[0])
+        for seed in [] if run is None else run:
+            said.append([panel.ask(x, clip) for x in seed[_spaced(len(seed), panel.closely)]])
+            of_seeds.append(panel.sum_up(said[-1]))
+        if best is not None:
+            (solved, took), _ = best.result(), ready.result()
+            centre = np.asarray(solved, float)
+            found["pooled"], more = _timed(panel.tell, centre[None], train_loss)
+            seconds["pooled_s"] = took + more
         if homes is not None:
-            alone, blends, seconds["alone_s"] = homes.result()
-            began = time.perf_counter()
-            found["alone"] = tell(alone)
-            seconds["alone_s"] += time.perf_counter() - began
-    if problem.labels.classes is not None:
-        found["majority"] = _majority(experiment, specificity)
+            ((alone, blends), took), _ = homes.result(), ready.result()
+            found["alone"], more = _timed(panel.tell, alone, train_loss)
+            seconds["alone_s"] = took + more
+        each = [later() for later in of_seeds]
+        told = {name: later() for name, later in found.items()}
+    metrics = {key: [one[key] for one in each] for key in each[0]} if each else {}
+    if problem.labels.classes is not None and asked != "none":
+        told["majority"] = _majority(experiment, specificity)
     worth = None
     if run is not None and alone is not None and experiment.own_test is not None:
         by = measure or default_measure(problem, numbered(problem, test.targets))
         worth = _worth(experiment, by, chosen, run, alone, blends, centre, clip)
-    warnings = [*_one_sided(experiment), *(_complaints(said, found, worth) if said else [])]
-    return Judged(metrics, found, worth, seconds, warnings)
+    sided = [] if problem.released or problem.coupled else _one_sided(experiment)
+    return Judged(metrics, told, worth, seconds, [*sided, *(_complaints(said, told, worth) if said else [])])
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """Everybody's test records, what is asked about them, and threads for what takes long and needs no device."""
+
+    problem: Problem
+    test: Pair
+    placed: Placed
+    closely: int  # of how many models everything is said
+    specificity: float
+    pool: Executor
+
+    @classmethod
+    def of(cls, problem: Problem, test: Test, specificity: float, pool: Executor) -> _Panel:
+        records, closely = (test.features, test.targets), SCORED if len(test.targets) <= VAST else FEW
+        return cls(problem, records, place(*records), closely, specificity, pool)
+
+    def ask(self, x: NDArray, clip: float | None = None) -> Answers:  # all at once: one program for every model
+        return say(self.problem, x, *self.test, clip, self.placed)
+
+    def sum_up(self, said: list[Answers]) -> Later:
+        """Begin to sum these up; their mean, when it is asked for."""
+        parts = [self.pool.submit(summary, one, self.specificity) for one in said]
+        return lambda: _mean(part.result() for part in parts)
+
+    def tell(self, models: NDArray, train_loss: Callable[[NDArray], float]) -> Later:
+        """What is said of a reference: mean loss and score of all its models, the rest of a few."""
+        few = self.sum_up([self.ask(models[k]) for k in _spaced(len(models), self.closely)])
+        whole = self.score(models, train_loss)
+        return lambda: whole | few()
+
+    def score(self, models: NDArray, train_loss: Callable[[NDArray], float]) -> dict[str, float]:
+        """The mean loss and score of models."""
+        loss, score = np.mean([train_loss(x) for x in models]), np.mean(scores(self.problem, models, self.placed))
+        return {"train_loss": float(loss), "test_score": float(score)}
 
 
 def references(experiment: Experiment) -> dict[str, dict[str, float]]:
@@ -145,6 +174,12 @@ def references(experiment: Experiment) -> dict[str, dict[str, float]]:
     if experiment.network.store is None and experiment.test is None:
         raise InputError("references are scored on test records, and this experiment has none")
     return judge(experiment, None).references
+
+
+def _timed(f: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> tuple[T, float]:
+    """What f returns, and the seconds that it took."""
+    began = time.perf_counter()
+    return f(*args, **kwargs), time.perf_counter() - began
 
 
 def _spaced(count: int, most: int) -> NDArray[np.int64]:
@@ -156,16 +191,13 @@ def _mean(rows: Iterable[dict[str, float]]) -> dict[str, float]:
     return {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
 
 
-def _homes(experiment: Experiment, chosen: NDArray, run: NDArray | None) -> tuple[NDArray, NDArray, float]:
-    """The chosen parties' own models, their blends with their private ones (none without a run), and the seconds."""
-    problem, found, began = experiment.network.problem, [], time.perf_counter()
-    mine = [experiment.parts[i] for i in chosen]
-    for i, rows, size in zip(chosen, mine, room([len(rows) for rows in mine]), strict=True):
-        centres = np.empty((0, problem.dim)) if run is None else run[i : i + 1]
-        records = experiment.features[rows], experiment.targets[rows]
-        found.append(at_home(problem, *records, centres, seed=int(i), rows=size))
-    took = time.perf_counter() - began
-    return np.array([home.alone for home in found]), np.array([home.blends for home in found]), took
+def _homes(experiment: Experiment, chosen: NDArray, run: NDArray | None) -> tuple[NDArray, NDArray]:
+    """The chosen parties' own models, and their blends with their private ones (none without a run)."""
+    problem = experiment.network.problem
+    records = [(experiment.features[rows], experiment.targets[rows]) for rows in (experiment.parts[i] for i in chosen)]
+    centres = np.empty((len(chosen), 0, problem.dim)) if run is None else run[chosen][:, None]
+    found = at_homes(problem, records, centres, chosen.tolist())
+    return np.array([home.alone for home in found]), np.array([home.blends for home in found])
 
 
 def _majority(experiment: Experiment, specificity: float) -> dict[str, float]:
