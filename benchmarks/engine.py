@@ -70,11 +70,11 @@ def median_time(f: Callable[[], object], repeats: int) -> float:
     return float(np.median(times(f, repeats)))
 
 
-def hand_written(x: jax.Array, y: jax.Array, rounds: int, clip: float | None = None) -> jax.stages.Wrapped:
+def hand_written(rounds: int, clip: float | None = None) -> jax.stages.Wrapped:
     """The same noisy DGD on a ring, as one would write it for this case alone."""
 
     @jax.jit
-    def run(key: jax.Array, w: jax.Array) -> jax.Array:
+    def run(key: jax.Array, w: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
         def step(sent: jax.Array, t: jax.Array) -> tuple[jax.Array, None]:
             point = (sent + jnp.roll(sent, 1, 0) + jnp.roll(sent, -1, 0)) / 3
             score = jnp.einsum("nrd,nd->nr", x, point)
@@ -90,8 +90,8 @@ def hand_written(x: jax.Array, y: jax.Array, rounds: int, clip: float | None = N
     return run
 
 
-def ring(agents: int, repeats: int, clip: float | None = None, copied: float | None = None) -> list[Row]:
-    """Part (a) for one network size; `copied`: bytes per second of a copy, for the ratio to one pass over records."""
+def ring(agents: int, repeats: int, clip: float | None = None, copied: dict[str, float] | None = None) -> list[Row]:
+    """Part (a) for one network size; `copied`: bytes per second of copies, for the ratio to one pass over records."""
     x, y = classification(agents * RECORDS, DIM, 0, np.float32)
     parts = np.arange(agents * RECORDS).reshape(agents, RECORDS)
     graph = make_graph("ring", agents)
@@ -108,26 +108,24 @@ def ring(agents: int, repeats: int, clip: float | None = None, copied: float | N
     ours = [engine().timing["run_s"] for _ in range(repeats)]
     engine_s = float(np.median(ours))
     xs, ys = jnp.asarray(x.reshape(agents, RECORDS, DIM)), jnp.asarray(y.reshape(agents, RECORDS))
-    loop = hand_written(xs, ys, ROUNDS, clip)
+    loop = hand_written(ROUNDS, clip)
     start = jnp.zeros((agents, DIM), jnp.float32)
-    hand = times(lambda: jax.block_until_ready(loop(jax.random.key(0), start)), repeats)
+    hand = times(lambda: jax.block_until_ready(loop(jax.random.key(0), start, xs, ys)), repeats)
     hand_s = float(np.median(hand))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     passes = 2 * x.nbytes * ROUNDS / engine_s / 1e9
     print(
         f"| {agents:>9,} | {agents * ROUNDS / engine_s:>14,.0f} | {engine_s:>8.3f} | {hand_s:>8.3f} "
         f"| {engine_s / hand_s:>5.2f} | {passes:>8.1f} | {peak:>6.2f} |"
-        + ("" if copied is None else f" {engine_s / (x.nbytes * ROUNDS / copied):>5.2f} |"),
+        + "".join(f" {engine_s / (x.nbytes * ROUNDS / speed):>5.2f} |" for speed in (copied or {}).values()),
         flush=True,
     )
     what = f"noisy DGD on a ring, {agents:,} parties, {ROUNDS} rounds" + ("" if clip is None else ", clipped")
     told = f"{1e3 * engine_s:,.0f} ms"
     rows = [Row(what, told, f"hand-written loop {1e3 * hand_s:,.0f} ms", *spread(ours, hand))]
-    if copied is not None:
-        once = x.nbytes * ROUNDS / copied
-        rows.append(
-            Row(what, told, f"one pass at a copy's bandwidth {1e3 * once:,.0f} ms", *spread(ours, [once] * repeats))
-        )
+    for name, speed in (copied or {}).items():
+        once = x.nbytes * ROUNDS / speed
+        rows.append(Row(what, told, f"one pass at {name} {1e3 * once:,.0f} ms", *spread(ours, [once] * repeats)))
     return rows
 
 

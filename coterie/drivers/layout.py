@@ -240,7 +240,9 @@ class Terrain:
             return self._held.rows[self._held.ends[some] + np.where(slot < self.counts[some], slot, 0)]
 
         shown = self._admitted((len(members), longest), take)
-        return HeldShard(self.problem, *shown, *self._weights(members), self.how or SolverSettings())
+        alike = self.key == self.key[members[0]]  # on all devices: they run one program
+        full = bool(np.all(self.counts[alike] == longest))
+        return HeldShard(self.problem, *shown, *self._weights(members), self.how or SolverSettings(), full=full)
 
     def _grouped(self, members: np.ndarray, longest: int) -> Shard:
         """The same where people are the unit: rows of one person stand together."""

@@ -25,6 +25,7 @@ from jaxtyping import Array
 __all__ = ["KNOWN", "SMALL", "gradients", "once", "worth_it"]
 
 Slope = Callable[[Array, Array], Array]
+WEIGHTS = 3  # their place among the arguments
 SMALL = 8192  # numbers, padded to powers of two: 32 KiB, what a program holds without spilling
 KNOWN = {
     "abs", "add", "and", "broadcast_in_dim", "convert_element_type", "copy", "div", "eq", "exp", "exp2", "ge", "gt",
@@ -48,17 +49,6 @@ def gradients(
     """`plain` of the other arguments; where parties are batched, and one run of them, by `once` on a GPU."""
     args = (x, features, targets, weights, *(() if clip is None else (clip,)))
 
-    def batched(*args: Array) -> Array:
-        return jax.lax.platform_dependent(*args, cuda=partial(once, slope), default=jax.vmap(plain))
-
-    @custom_vmap
-    def parties(*args: Array) -> Array:
-        return batched(*args)
-
-    @parties.def_vmap
-    def runs(size: int, which: list[bool], *args: Array) -> tuple[Array, bool]:  # runs share records: products do
-        return jax.vmap(jax.vmap(plain), [0 if one else None for one in which])(*args), True
-
     @custom_vmap
     def alone(*args: Array) -> Array:
         return plain(*args)
@@ -67,17 +57,36 @@ def gradients(
     def side_by_side(size: int, which: list[bool], *args: Array) -> tuple[Array, bool]:
         if not which[1]:  # many points, the same records
             return jax.vmap(plain, [0 if one else None for one in which])(*args), True
-        every = [a if one else jnp.broadcast_to(a, (size, *a.shape)) for a, one in zip(args, which, strict=True)]
-        return parties(*every), True
+        own = [one or k != WEIGHTS for k, one in enumerate(which)]  # weights that are the same for all are read once
+        every = [
+            a if one or not mine else jnp.broadcast_to(a, (size, *a.shape))
+            for a, one, mine in zip(args, which, own, strict=True)
+        ]
+        return _of_parties(plain, slope, own)(*every), True
 
     return alone(*args)
+
+
+def _of_parties(plain: Callable[..., Array], slope: Slope, own: list[bool]) -> Callable[..., Array]:
+    """The sums of a batch of parties; `own`: which arguments have the parties as their first axis."""
+    one_by_one = jax.vmap(plain, [0 if mine else None for mine in own])
+
+    @custom_vmap
+    def parties(*args: Array) -> Array:
+        return jax.lax.platform_dependent(*args, cuda=partial(once, slope), default=one_by_one)
+
+    @parties.def_vmap
+    def runs(size: int, which: list[bool], *args: Array) -> tuple[Array, bool]:  # runs share records: products do
+        return jax.vmap(one_by_one, [0 if one else None for one in which])(*args), True
+
+    return parties
 
 
 def once(
     slope: Slope, x: Array, features: Array, targets: Array, weights: Array, clip: Array | None = None, *,
     interpret: bool = False,
 ) -> Array:  # fmt: skip
-    """The sums of all parties of a batch: every argument has the parties as its first axis."""
+    """The sums of all parties of a batch: every argument has the parties as its first axis, but shared weights."""
     from jax.experimental import pallas as pl  # takes its time to import, and only a GPU needs it
     from jax.experimental.pallas import triton
 
@@ -103,7 +112,7 @@ def once(
     each = pl.BlockSpec((None, r), lambda i: (i, 0))
     block = pl.BlockSpec((None, r, c), lambda i: (i, 0, 0))
     given = [x, features, targets, weights]
-    specs = [held, block, each, each]
+    specs = [held, block, each, each if weights.ndim == 2 else pl.BlockSpec((r,), lambda i: (0,))]
     if clip is not None:
         given, specs = [*given, clip.astype(x.dtype)], [*specs, pl.BlockSpec((None,), lambda i: (i,))]
     return pl.pallas_call(

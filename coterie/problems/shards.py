@@ -100,10 +100,13 @@ class HeldShard(Shard):
     ridge: Float[Array, ""]
     how: SolverSettings = eqx.field(default_factory=SolverSettings)
     people: People | None = None  # whose the rows are; None: a record is nobody's but its own
+    full: bool = eqx.field(static=True, default=False)  # no agent of the batch is padded
 
     @property
     def mask(self) -> Bool[Array, " rows"]:
         """True on real records (or people), False on padding."""
+        if self.full:  # the same for every agent of a batch, so none has to be read
+            return jnp.ones(self.features.shape[0], bool)
         return jnp.arange(self.features.shape[0] if self.people is None else self.people.size) < self.count
 
     def gradient(

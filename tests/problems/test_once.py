@@ -63,6 +63,27 @@ def test_a_sum_is_that_of_the_records(loss: type[Linear], clip: float | None) ->
         assert np.abs(np.asarray(found)).max() > 0.1
 
 
+def test_weights_that_all_parties_share_are_those_of_each() -> None:
+    """Where nobody is padded: in the program itself, and through batches of parties and of runs."""
+    problem = Logistic(5)
+    with jax.enable_x64(True):
+        args = made(4, 6, 5, 3)
+        args[3] = np.tile(np.array([1.0, 0.0, 2.0, 1.0, 1.0, 0.5]), (4, 1))
+        given = [*map(jnp.asarray, args[:3]), jnp.asarray(args[3][0])]
+        expected = plainly(problem, args, 0.3)
+        found = once(slope_of(problem), *given, jnp.full(4, 0.3), interpret=True)
+        np.testing.assert_allclose(found, expected, atol=1e-13)
+
+        def one(x: jax.Array, f: jax.Array, y: jax.Array, w: jax.Array) -> jax.Array:
+            return gradients(problem.weighted_gradient, slope_of(problem), x, f, y, w, jnp.asarray(0.3))
+
+        parties = jax.vmap(one, (0, 0, 0, None))
+        np.testing.assert_allclose(jax.jit(parties)(*given), expected, atol=1e-13)
+        runs = jax.vmap(parties, (0, None, None, None))(jnp.stack([given[0], -given[0]]), *given[1:])
+        np.testing.assert_allclose(runs[0], expected, atol=1e-13)
+        np.testing.assert_allclose(runs[1], plainly(problem, [-args[0], *args[1:]], 0.3), atol=1e-13)
+
+
 @settings(max_examples=8, deadline=None)
 @given(rows=st.integers(1, 40), columns=st.integers(1, 40), seed=st.integers(0, 99))
 def test_any_shape_is_padded_with_nothing(rows: int, columns: int, seed: int) -> None:
