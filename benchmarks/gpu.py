@@ -178,9 +178,7 @@ def main() -> None:
     rows = [sparse(kind, max(args.agents), args.repeats) for kind in args.only_sparse or ("regular", "grid")]
     if args.only_sparse is not None:
         return
-    print(
-        "|    agents | agent-rounds/s | engine s |   hand s | ratio | GB/s if read twice | GiB   | × one pass | waited for |"
-    )
+    print("|    agents | agent-rounds/s | engine s |   hand s | ratio | GB/s twice | GiB   | × one pass | waited for |")
     for n in sorted(args.agents, reverse=True):
         for clip in (None, 0.5):
             print(f"gradients {'as they are' if clip is None else f'clipped at {clip}'}")

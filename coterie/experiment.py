@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -142,13 +143,16 @@ def prepare(plan: Plan, split_number: int = 0) -> Experiment:
 
     `split_number`: each number holds out other records for testing.
     """
-    if plan.algorithm.name not in REFERENCES:
-        check_contract(plan)
-    if (source := find_source(plan.data.source)).stream is not None:
-        return _prepare_store(plan, source.stream)
-    if agents := agents_of(plan):
-        graph_of(plan, agents)  # a bad graph is refused before data is read
-    dataset, others = load_planned(plan), list[Dataset]()
+    source = find_source(plan.data.source)
+    with ThreadPoolExecutor(1) as aside:  # records that are made are nobody's: they are, while the plan is looked at
+        made = aside.submit(load_planned, plan) if source.made else None
+        if plan.algorithm.name not in REFERENCES:
+            check_contract(plan)
+        if source.stream is not None:
+            return _prepare_store(plan, source.stream)
+        if agents := agents_of(plan):
+            graph_of(plan, agents)  # a bad graph is refused before data is read
+        dataset, others = made.result() if made else load_planned(plan), list[Dataset]()
     if plan.partition.outsiders:
         dataset, others = dataset.leave_out(plan.partition.outsiders)
     drawn = [plan.data.seed, split_number] if split_number else plan.data.seed
